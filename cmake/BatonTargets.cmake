@@ -1,0 +1,75 @@
+# The few functions that declare targets. Sources and dependencies are listed, never globbed.
+
+# Stops the configure when a dependency is not declared yet: the layers are the order of
+# add_subdirectory in the top CMakeLists.txt.
+function(baton_check_layers name)
+  foreach(dep IN LISTS ARGN)
+    if(dep MATCHES "^baton::" AND NOT TARGET ${dep})
+      message(FATAL_ERROR "${name} depends on ${dep}, which is in a later layer (or does not exist)")
+    endif()
+  endforeach()
+endfunction()
+
+# baton_library(NAME SOURCES a.cc … DEPS baton::base absl::status …) declares baton_NAME, alias baton::NAME.
+function(baton_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  baton_check_layers(${name} ${ARG_DEPS})
+  if(ARG_SOURCES)
+    add_library(baton_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS} PRIVATE baton_flags)
+    target_include_directories(baton_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  else()
+    add_library(baton_${name} INTERFACE)
+    target_link_libraries(baton_${name} INTERFACE ${ARG_DEPS})
+    target_include_directories(baton_${name} INTERFACE ${CMAKE_SOURCE_DIR})
+  endif()
+  add_library(baton::${name} ALIAS baton_${name})
+endfunction()
+
+# baton_binary(NAME SOURCES … DEPS …) declares the executable NAME in build/<preset>/bin.
+function(baton_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  baton_check_layers(${name} ${ARG_DEPS})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60]) declares a gtest binary and its ctest.
+function(baton_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  baton_check_layers(${name} ${ARG_DEPS})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main baton_flags)
+  target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# baton_benchmark(NAME SOURCES … DEPS …) declares a Google Benchmark binary in build/<preset>/bench.
+function(baton_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark baton_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endfunction()
+
+# baton_fuzzer(NAME SOURCES … DEPS …) declares a libFuzzer target in build/<preset>/fuzz; its corpus is
+# tests/fuzz/corpus/NAME. Nothing is declared unless BATON_BUILD_FUZZERS is on.
+function(baton_fuzzer name)
+  if(NOT BATON_BUILD_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_flags)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

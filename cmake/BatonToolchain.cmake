@@ -1,0 +1,32 @@
+# Compiler settings every target of Baton shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+find_program(BATON_CCACHE ccache)
+if(BATON_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
+endif()
+find_program(BATON_MOLD mold)
+if(BATON_MOLD AND NOT BATON_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# Flags of our own targets only; generated and third-party code is compiled as it comes.
+add_library(baton_flags INTERFACE)
+target_compile_options(baton_flags INTERFACE -Wall -Wextra -Wshadow -Werror)
+target_include_directories(baton_flags INTERFACE ${CMAKE_SOURCE_DIR})
+
+# Line tables are enough to read a stack, and keep the objects a third of their size.
+add_compile_options($<$<CONFIG:RelWithDebInfo>:-g1>)
+
+if(BATON_SANITIZE)
+  add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${BATON_SANITIZE})
+endif()

@@ -1,0 +1,116 @@
+#include <fcntl.h>
+
+#include <cstdio>
+#include <string>
+#include <unordered_set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/bounded_queue.h"
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/ids.h"
+#include "common/base/mapped_file.h"
+#include "common/base/status.h"
+#include "common/base/thread.h"
+#include "common/base/unique_fd.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string WriteTemporary(const std::string& content) {
+  std::string path = ::testing::TempDir() + "/baton_base_XXXXXX";
+  UniqueFd fd(::mkstemp(path.data()));
+  EXPECT_EQ(::write(fd.get(), content.data(), content.size()),
+            static_cast<ssize_t>(content.size()));
+  return path;
+}
+
+TEST(StatusTest, AnnotateKeepsTheCodeAndPutsTheContextFirst) {
+  const Status error = Annotate(InvalidArgument("top_p is {}", 2), "request 7");
+  EXPECT_EQ(error.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(error), "request 7: top_p is 2");
+  EXPECT_TRUE(Annotate(OkStatus(), "request 7").ok());
+}
+
+TEST(StatusTest, AssignOrReturnPassesTheErrorOn) {
+  const auto twice = [](StatusOr<int> in) -> StatusOr<int> {
+    BATON_ASSIGN_OR_RETURN(const int value, in);
+    return value * 2;
+  };
+  EXPECT_EQ(*twice(4), 8);
+  EXPECT_EQ(twice(InvalidArgument("no")).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(IdsTest, HashAndFormatAsTheirValue) {
+  EXPECT_EQ(fmt::format("{}", BlockId(12)), "12");
+  std::unordered_set<RequestId> ids = {RequestId(1), RequestId(1), RequestId(2)};
+  EXPECT_EQ(ids.size(), 2u);
+  EXPECT_LT(Epoch(1), Epoch(2));
+}
+
+TEST(MappedFileTest, MapsTheWholeFile) {
+  const std::string path = WriteTemporary("baton");
+  StatusOr<MappedFile> file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->bytes().size(), 5u);
+  EXPECT_EQ(static_cast<char>(file->bytes()[4]), 'n');
+  EXPECT_EQ(*ReadFile(path), "baton");
+  EXPECT_EQ(ReadFile(path, 4).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(MappedFileTest, NamesThePathThatIsMissing) {
+  const Status error = MappedFile::Open("/nonexistent/model.gguf").status();
+  EXPECT_EQ(error.code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Message(error)), HasSubstr("/nonexistent/model.gguf"));
+  EXPECT_EQ(MappedFile::Open("/").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(BoundedQueueTest, RefusesWhenFullAndAfterClose) {
+  BoundedQueue<int> queue(2);
+  EXPECT_TRUE(queue.TryPush(1));
+  EXPECT_TRUE(queue.TryPush(2));
+  EXPECT_FALSE(queue.TryPush(3));
+  queue.Close();
+  EXPECT_FALSE(queue.TryPush(4));
+  EXPECT_EQ(queue.Pop(std::chrono::seconds(1)), 1);
+  EXPECT_EQ(queue.PopAll(), std::vector<int>{2});
+  EXPECT_EQ(queue.Pop(std::chrono::hours(1)), std::nullopt);
+}
+
+TEST(BoundedQueueTest, WakesAWaitingConsumer) {
+  BoundedQueue<int> queue(1);
+  std::jthread producer = StartThread("producer", [&](std::stop_token) { queue.TryPush(5); });
+  EXPECT_EQ(queue.Pop(std::chrono::seconds(30)), 5);
+}
+
+TEST(HashTest, DependsOnBytesAndSeed) {
+  const std::string text = "baton";
+  const auto bytes = std::as_bytes(std::span(text));
+  EXPECT_EQ(Xxh3Wide(bytes, 1), Xxh3Wide(bytes, 1));
+  EXPECT_NE(Xxh3Wide(bytes, 1), Xxh3Wide(bytes, 2));
+  EXPECT_NE(Xxh3(bytes), Xxh3(bytes.first(4)));
+  EXPECT_NE(RandomId(), RandomId());
+}
+
+TEST(UniqueFdTest, ClosesWhatItOwns) {
+  int raw = -1;
+  {
+    UniqueFd fd(::open("/dev/null", O_RDONLY));
+    raw = fd.get();
+    UniqueFd moved = std::move(fd);
+    EXPECT_TRUE(moved.valid());
+  }
+  EXPECT_EQ(::fcntl(raw, F_GETFD), -1);
+}
+
+TEST(CheckDeathTest, SaysWhatBroke) {
+  EXPECT_DEATH(BATON_CHECK(1 > 2, "block {}", 7), "invariant broken: 1 > 2 \\(block 7\\)");
+}
+
+}  // namespace
+}  // namespace baton
