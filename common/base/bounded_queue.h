@@ -12,8 +12,8 @@
 namespace baton {
 
 // A first-in first-out queue between threads that holds at most `capacity` items. Thread-safe.
-// Producers learn at once when it is full; consumers may wait. After Close() nothing is taken in, and
-// what is inside can still be taken out.
+// Producers learn at once when it is full; consumers may wait. After Close() nothing is taken in,
+// and what is inside can still be taken out.
 template <class T>
 class BoundedQueue final {
  public:

@@ -7,12 +7,15 @@
 namespace baton {
 
 // Prints where and what, then aborts. For broken invariants of ours, never for bad input.
-[[noreturn]] void CheckFailed(const char* file, int line, const char* condition,
+[[noreturn]] void CheckFailed(const char* file,
+                              int line,
+                              const char* condition,
                               const std::string& message);
 
 }  // namespace baton
 
-// BATON_CHECK(refs > 0, "block {} released twice", id): an invariant that holds in every build type.
+// BATON_CHECK(refs > 0, "block {} released twice", id): an invariant that holds in every build
+// type.
 #define BATON_CHECK(condition, ...)                                                     \
   do {                                                                                  \
     if (!(condition)) [[unlikely]] {                                                    \

@@ -33,8 +33,12 @@ class ManualClock final : public Clock {
   Time now_{std::chrono::hours(1)};
 };
 
-inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-inline double ToMillis(Duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+inline double ToSeconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+inline double ToMillis(Duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 inline Duration FromSeconds(double s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
 }

@@ -1,7 +1,6 @@
 #include "common/base/hash.h"
 
 #include <sys/random.h>
-
 #include <xxhash.h>
 
 #include "common/base/check.h"

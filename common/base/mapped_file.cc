@@ -50,7 +50,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-MappedFile::~MappedFile() { Unmap(); }
+MappedFile::~MappedFile() {
+  Unmap();
+}
 
 void MappedFile::Unmap() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
@@ -61,7 +63,9 @@ StatusOr<std::string> ReadFile(const std::string& path, size_t limit) {
   if (file.bytes().size() > limit) {
     return MakeStatus(StatusCode::kResourceExhausted,
                       "{} has {} bytes; at most {} are read",
-                      path, file.bytes().size(), limit);
+                      path,
+                      file.bytes().size(),
+                      limit);
   }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }

@@ -11,8 +11,8 @@ namespace baton {
 // A whole file mapped read-only. Movable; unmapped on destruction. Immutable, so thread-safe.
 class MappedFile final {
  public:
-  // Errors: NotFound or PermissionDenied naming the path and the system's reason; an empty file maps
-  // to an empty span.
+  // Errors: NotFound or PermissionDenied naming the path and the system's reason; an empty file
+  // maps to an empty span.
   static StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;

@@ -14,7 +14,9 @@ using absl::Status;
 using absl::StatusCode;
 using absl::StatusOr;
 
-inline Status OkStatus() { return absl::OkStatus(); }
+inline Status OkStatus() {
+  return absl::OkStatus();
+}
 
 // The status `code` with a formatted message. A message names the thing, the value found, and what
 // would be right: "max_tokens is -3; it must be between 1 and 8192".
@@ -45,14 +47,15 @@ inline Status Annotate(const Status& status, std::string_view context) {
 #define BATON_CONCAT(a, b) BATON_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expression` is an error.
-#define BATON_RETURN_IF_ERROR(expression)                            \
-  do {                                                               \
+#define BATON_RETURN_IF_ERROR(expression)                                 \
+  do {                                                                    \
     if (::absl::Status baton_status = (expression); !baton_status.ok()) { \
-      return baton_status;                                           \
-    }                                                                \
+      return baton_status;                                                \
+    }                                                                     \
   } while (false)
 
-// BATON_ASSIGN_OR_RETURN(auto x, F()): x is F()'s value, or the enclosing function returns its error.
+// BATON_ASSIGN_OR_RETURN(auto x, F()): x is F()'s value, or the enclosing function returns its
+// error.
 #define BATON_ASSIGN_OR_RETURN(lhs, expression) \
   BATON_ASSIGN_OR_RETURN_IMPL(BATON_CONCAT(baton_result_, __LINE__), lhs, expression)
 #define BATON_ASSIGN_OR_RETURN_IMPL(result, lhs, expression) \

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace baton {
+
+// How numbers are stored. The Q types are GGUF's block formats
+// (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): a row is a whole number of blocks.
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+
+struct BlockShape {
+  size_t elements;  // numbers in a block
+  size_t bytes;     // bytes of a block
+};
+
+// Plain types are blocks of one element.
+BlockShape ShapeOf(DType dtype);
+
+// "f32", "q4_1", …
+std::string_view Name(DType dtype);
+
+// Bytes of a row of `elements` numbers; `elements` must be a whole number of blocks.
+inline size_t RowBytes(DType dtype, size_t elements) {
+  const BlockShape shape = ShapeOf(dtype);
+  return elements / shape.elements * shape.bytes;
+}
+
+}  // namespace baton

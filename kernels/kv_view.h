@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace baton {
+
+// Paged KV memory as kernels see it. The address of K (part 0) or V (part 1) of one head in one
+// layer of one block is base + block·block_stride + layer·layer_stride + part·part_stride +
+// head·head_stride. Inside that head, V is [token][dim]; K is [token][dim], or [dim][token] when
+// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). Strides in bytes. Does
+// not own.
+struct KvView {
+  std::byte* base = nullptr;
+  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+  int32_t blocks = 0;
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t block_tokens = 16;
+  bool k_dim_major = false;
+  int64_t block_stride = 0;
+  int64_t layer_stride = 0;
+  int64_t part_stride = 0;
+  int64_t head_stride = 0;
+
+  std::byte* Head(int32_t block, int32_t layer, int part, int32_t head) const {
+    return base + block * block_stride + layer * layer_stride + part * part_stride +
+           head * head_stride;
+  }
+};
+
+}  // namespace baton

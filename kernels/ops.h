@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/base/status.h"
+#include "kernels/kv_view.h"
+#include "kernels/sampling.h"
+#include "kernels/tensor.h"
+
+namespace baton {
+
+// Rows of one sequence in a step. Its rows lie together; row i has position context + i, and may
+// look at positions 0 … context + i.
+struct SequenceRows {
+  int32_t first_row = 0;
+  int32_t row_count = 0;
+  int32_t context = 0;      // tokens whose KV is in the cache before this step
+  int32_t first_block = 0;  // where its block table begins in StepInput::block_tables
+};
+
+// What one step computes, in kernel terms. Block tables list arena blocks in sequence order and
+// cover context + row_count tokens. The spans stay valid until EndStep returns.
+struct StepInput {
+  std::span<const TokenId> tokens;          // [rows]
+  std::span<const int32_t> positions;       // [rows]
+  std::span<const SequenceRows> sequences;  // cover all rows, in order
+  std::span<const int32_t> block_tables;
+  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+};
+
+// Attention heads of one rank: a fused projection is [q heads | k heads | v heads] × head_dim.
+struct HeadShape {
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+};
+
+enum class RopePairing {
+  kHalves,    // (i, i + d/2): Hugging Face checkpoints
+  kAdjacent,  // (2i, 2i + 1): llama.cpp's GGUF files of Llama models, whose q and k rows are
+              // permuted
+};
+
+struct RopeArgs {
+  const Vector* inverse_frequencies = nullptr;  // [rotary_dim / 2], scaling already applied
+  float magnitude = 1.0f;                       // multiplies sin and cos (yarn)
+  RopePairing pairing = RopePairing::kHalves;
+  const Vector* q_norm =
+      nullptr;  // [head_dim]; RMS norm of every q head before rope (Qwen 3), or null
+  const Vector* k_norm = nullptr;
+  float norm_epsilon = 0;
+};
+
+struct AttentionArgs {
+  HeadShape heads;
+  int32_t layer = 0;
+  float scale = 0;     // usually 1/√head_dim
+  int32_t window = 0;  // a row sees the last `window` positions, itself included; 0 = all
+};
+
+// The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
+struct ExpertArgs {
+  const Matrix* router = nullptr;                    // [experts][hidden]
+  std::span<const std::unique_ptr<Matrix>> gate_up;  // per expert [2·intermediate][hidden]
+  std::span<const std::unique_ptr<Matrix>> down;     // per expert [hidden][intermediate]
+  int32_t experts_per_token = 0;
+  bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
+};
+
+struct BlockCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+// The mathematics of a step on one device. A step is BeginStep, ops in order, EndStep; ops may run
+// asynchronously in between, and errors they meet come out of EndStep. One thread at a time.
+//
+// A row's result never depends on which other rows are in the step (always on the CPU; on a GPU
+// under its `deterministic` option).
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual Device& device() = 0;
+  // The type of activations (f32 on the CPU).
+  virtual DType activation_dtype() const = 0;
+  // Whether this backend wants K stored [dim][token] inside a block (KvView::k_dim_major).
+  virtual bool k_dim_major() const = 0;
+
+  // Loading. Several parts are stacked along their rows (q, k and v become one matrix). Parts may
+  // have different types, but the same cols. Errors: InvalidArgument for a type or shape it cannot
+  // hold, ResourceExhausted when memory runs out. The sources are not needed after the call.
+  virtual StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) = 0;
+  // As LoadMatrix of {gate, up}, laid out so that MatMulSiluMul can pair them.
+  virtual StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
+                                                       const HostMatrix& up) = 0;
+  virtual StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) = 0;
+
+  virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
+  // Finishes the step: results of Sample and all writes are there when it returns.
+  virtual Status EndStep() = 0;
+
+  // out[row] = table[token of row].
+  virtual void Embed(const Matrix& table, const Tensor& out) = 0;
+  // out = x / √(mean(x²) + epsilon) · weight.
+  virtual void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) = 0;
+  // residual += delta; out = RmsNorm(residual).
+  virtual void AddRmsNorm(const Tensor& residual,
+                          const Tensor& delta,
+                          const Vector& weight,
+                          float epsilon,
+                          const Tensor& out) = 0;
+  // out[row] = W x[row] (+ bias, when not null).
+  virtual void MatMul(const Tensor& x,
+                      const Matrix& weight,
+                      const Vector* bias,
+                      const Tensor& out) = 0;
+  // out[row] = silu(Wgate x + bgate) · (Wup x + bup); `bias` is [gate | up] or null.
+  virtual void MatMulSiluMul(const Tensor& x,
+                             const Matrix& gate_up,
+                             const Vector* bias,
+                             const Tensor& out) = 0;
+  // out[row] = Σ over the chosen experts of weight · down(silu(gate x) · up x).
+  virtual void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) = 0;
+  // Normalises and rotates q and k of `qkv` in place, and writes k and v of every row to the cache.
+  virtual void RopeAndWriteKv(const Tensor& qkv,
+                              const HeadShape& heads,
+                              const RopeArgs& args,
+                              int32_t layer) = 0;
+  // Softmax attention of every row's q heads over the cached positions it may see; out is
+  // [rows][q_heads · head_dim].
+  virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
+  // out[i] = x[logit_rows[i]].
+  virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
+  // Chooses a token for each row of `logits` (which it may overwrite).
+  virtual void Sample(const Tensor& logits,
+                      std::span<const SamplingRow> rows,
+                      std::span<SampledToken> out) = 0;
+
+  // Copies whole blocks of `kv`; outside a step.
+  virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.h"
+
+namespace baton {
+
+// How the next token is chosen. Applied in this order: logit bias and banned tokens, repetition,
+// presence and frequency penalties, (temperature 0: argmax, ties to the lower id,) temperature,
+// top-k, top-p, min-p, then one draw.
+struct SamplingParams {
+  float temperature = 1.0f;         // 0 = greedy
+  int32_t top_k = 0;                // 0 = all
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1], relative to the most probable token
+  float repetition_penalty = 1.0f;  // > 0, over prompt and output (CTRL, arXiv:1909.05858)
+  float presence_penalty = 0.0f;    // over the output
+  float frequency_penalty = 0.0f;   // over the output
+  uint64_t seed = 0;
+  int32_t top_logprobs = -1;  // -1: no logprobs; k ≥ 0: the chosen token's and the k highest
+  std::vector<std::pair<TokenId, float>> logit_bias;
+};
+
+// One row of logits to sample from. The draw is a function of (params.seed, position) alone, so
+// that a retried or resumed request draws the same number: `position` is the index, in the whole
+// sequence, of the token being chosen.
+struct SamplingRow {
+  const SamplingParams* params = nullptr;
+  uint64_t position = 0;
+  std::span<const TokenId> prompt;
+  std::span<const TokenId> output;
+  std::span<const TokenId> banned;  // e.g. end tokens before min_tokens
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+// Logprobs are of the distribution before temperature, penalties and cuts.
+struct SampledToken {
+  TokenId token = 0;
+  float logprob = 0;              // set when top_logprobs ≥ 0
+  std::vector<TokenLogprob> top;  // highest first
+};
+
+}  // namespace baton
