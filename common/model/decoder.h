@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+#include "common/model/model_spec.h"
+#include "common/model/weight_source.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+struct DecoderLimits {
+  int32_t max_rows = 512;        // rows of one step
+  int32_t max_logit_rows = 256;  // rows of one step whose logits are wanted
+};
+
+// Called during Load with the share of the weights that is loaded, 0 … 1.
+using LoadProgress = std::function<void(double)>;
+
+// Called during Forward after the KV write of `layer` was issued for all rows of the step (on an
+// asynchronous device: enqueued, not finished).
+using LayerHook = std::function<void(int32_t layer)>;
+
+// A decoder-only transformer on one device: one class, configured by a ModelSpec. Owns its packed
+// weights and its activation buffers (allocated once, for the limits); does not own the Ops. One
+// thread at a time.
+class Decoder final {
+ public:
+  // Loads tensor by tensor and lets go of each tensor's file pages, so that memory stays near the
+  // size of the packed weights. `ops` outlives the decoder; `weights` is not needed afterwards.
+  // Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
+  // ResourceExhausted.
+  static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
+                                                 const WeightSource& weights,
+                                                 Ops& ops,
+                                                 const DecoderLimits& limits,
+                                                 const LoadProgress& progress = {});
+  ~Decoder();
+
+  // Issues the whole model for `input`: call it between ops().BeginStep(input, kv) and EndStep().
+  // Returns the float32 logits [input.logit_rows.size()][vocab] of the wanted rows, in a buffer of
+  // the decoder's that the next Forward overwrites; Ops::Sample may follow in the same step.
+  // `input` has 1 … max_rows tokens and at most max_logit_rows logit rows.
+  Tensor Forward(const StepInput& input, const LayerHook& hook = {});
+
+  const ModelSpec& spec() const;
+  const DecoderLimits& limits() const;
+  Ops& ops() const;
+  // Identifies spec and weights (fingerprint.h): two workers may exchange KV only if theirs agree.
+  const Hash128& fingerprint() const;
+  // Bytes of the packed weights on the device.
+  size_t weight_bytes() const;
+
+ private:
+  class Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

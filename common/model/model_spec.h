@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+// Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2.
+enum class ModelFamily : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe };
+
+// "llama", "qwen3_moe": the names config.json uses.
+std::string_view Name(ModelFamily family);
+
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,  // positions divided by `factor`
+  kLlama3,  // Llama 3.1: low frequencies divided by `factor`, a ramp in between
+  kYarn,    // arXiv:2309.00071
+};
+
+std::string_view Name(RopeScaling scaling);
+
+// Rotary position embedding (arXiv:2104.09864) and its stretching to long contexts.
+struct RopeSpec {
+  double theta = 10000;
+  int32_t rotary_dim = 0;  // how many of a head's numbers are rotated
+  RopePairing pairing = RopePairing::kHalves;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  int32_t original_context = 0;  // kLlama3, kYarn: the context length before stretching
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double attention_factor = 0;  // kYarn: 0 = 0.1 · ln(factor) + 1
+  bool truncate = true;         // kYarn: the ramp's ends are whole dimensions
+  bool file_factors = false;    // the weight file has a tensor that divides each frequency
+};
+
+struct MoeSpec {
+  int32_t experts = 0;
+  int32_t experts_per_token = 0;
+  int32_t intermediate = 0;  // of one expert
+  bool normalize = true;     // the chosen experts' weights sum to 1
+};
+
+struct LayerSpec {
+  int32_t window = 0;  // sliding attention window in tokens; 0 = all
+  bool moe = false;    // experts instead of one feed-forward network
+};
+
+// The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain data.
+struct ModelSpec {
+  ModelFamily family = ModelFamily::kLlama;
+  int32_t hidden = 0;
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t intermediate = 0;  // of the dense feed-forward network; 0 when every layer has experts
+  int32_t vocab = 0;         // rows of the embedding: may exceed the tokenizer's vocabulary
+  int32_t context_length = 0;
+  float norm_epsilon = 1e-5f;
+  RopeSpec rope;
+  bool qk_norm = false;    // RMS norm of each q and k head (Qwen 3)
+  bool qkv_bias = false;   // attention input biases (Qwen 2)
+  bool o_bias = false;     // attention output bias
+  bool mlp_bias = false;   // feed-forward biases
+  bool tied_head = false;  // the output head is the embedding table
+  MoeSpec moe;
+  std::vector<LayerSpec> layers;
+  std::vector<TokenId> eos;  // tokens that end a generation, as the model's files name them
+  std::optional<TokenId> bos;
+
+  int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
+  HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
+  // Bytes of KV a token takes with numbers of `number_bytes` bytes.
+  size_t KvBytesPerToken(size_t number_bytes) const {
+    return layers.size() * 2 * kv_heads * head_dim * number_bytes;
+  }
+
+  // InvalidArgument naming `file`, the field that is out of bounds and its value.
+  Status Validate(std::string_view file) const;
+  // Every field on its own "name value" line: what Fingerprint hashes.
+  std::string ToString() const;
+};
+
+}  // namespace baton
