@@ -1,0 +1,230 @@
+#include "common/text/tokenizer.h"
+
+#include <utility>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/base/check.h"
+#include "common/text/added_tokens.h"
+#include "common/text/bpe_encoder.h"
+#include "common/text/detokenizer.h"
+#include "common/text/metaspace.h"
+#include "common/text/normalizer.h"
+#include "common/text/pre_tokenizer.h"
+#include "common/text/spec_check.h"
+#include "common/text/utf8.h"
+
+namespace baton {
+namespace {
+
+std::vector<AddedToken> SelectAdded(const TokenizerSpec& spec, bool normalized) {
+  std::vector<AddedToken> selected;
+  for (const AddedToken& token : spec.added) {
+    if (token.normalized == normalized) selected.push_back(token);
+  }
+  if (normalized) {
+    const Normalizer normalizer(spec.normalizer);
+    for (AddedToken& token : selected) token.text = normalizer.Apply(token.text);
+  }
+  return selected;
+}
+
+// Whether no piece holds a '▁' after another character, so that cutting text there changes nothing.
+bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
+  if (spec.alphabet != BpeAlphabet::kCharacters) return false;
+  for (const Merge& merge : spec.merges) {
+    const std::string_view left = spec.pieces[static_cast<size_t>(merge.left)].bytes;
+    const std::string_view right = spec.pieces[static_cast<size_t>(merge.right)].bytes;
+    if (right.starts_with(kMetaspace) && !left.ends_with(kMetaspace)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Tokenizer::State {
+  State(TokenizerSpec checked_spec, PreTokenizer splitter)
+      : spec(std::move(checked_spec)),
+        raw_added(SelectAdded(spec, false)),
+        normalized_added(SelectAdded(spec, true)),
+        normalizer(spec.normalizer),
+        pre_tokenizer(std::move(splitter)),
+        encoder(spec),
+        cut_at_metaspace(MetaspaceStartsPieces(spec)) {
+    for (const AddedToken& token : spec.added) {
+      id_of_text.try_emplace(token.text, token.id);
+      if (token.special) special[static_cast<size_t>(token.id)] = true;
+    }
+    for (size_t i = 0; i < spec.pieces.size(); ++i) {
+      const PieceKind kind = spec.pieces[i].kind;
+      if (kind == PieceKind::kControl || kind == PieceKind::kUnknown) special[i] = true;
+      if (kind != PieceKind::kByte) {
+        id_of_text.try_emplace(spec.pieces[i].bytes, static_cast<TokenId>(i));
+      }
+    }
+  }
+
+  // One call of Encode: where the tokens go, and what counts as special.
+  struct Job {
+    AddedTokenFinder::Trust trust;
+    std::vector<TokenId> tokens;
+  };
+
+  void EncodeText(std::string_view text, Job& job) const;
+  void EncodeSection(std::string_view text, bool first, Job& job) const;
+  void EncodePlain(std::string_view text, bool first, std::vector<TokenId>& tokens) const;
+  void EncodePiece(std::string_view piece, std::vector<TokenId>& tokens) const;
+
+  TokenizerSpec spec;
+  AddedTokenFinder raw_added;
+  AddedTokenFinder normalized_added;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  BpeEncoder encoder;
+  bool cut_at_metaspace;
+  std::vector<bool> special = std::vector<bool>(spec.pieces.size());
+  absl::flat_hash_map<std::string, TokenId> id_of_text;
+};
+
+void Tokenizer::State::EncodeText(std::string_view text, Job& job) const {
+  size_t done = 0;
+  for (const AddedTokenFinder::Match& match : raw_added.Find(text, job.trust)) {
+    EncodeSection(text.substr(done, match.range.begin - done), done == 0, job);
+    job.tokens.push_back(match.id);
+    done = match.range.end;
+  }
+  EncodeSection(text.substr(done), done == 0, job);
+}
+
+void Tokenizer::State::EncodeSection(std::string_view text, bool first, Job& job) const {
+  if (text.empty()) return;
+  std::string normalized;
+  if (!normalizer.empty()) text = normalized = normalizer.Apply(text);
+  size_t done = 0;
+  // Normalising moves text, so trust cannot be followed into it: special tokens count all or not at
+  // all.
+  const AddedTokenFinder::Trust trust{.all = job.trust.all, .ranges = {}};
+  for (const AddedTokenFinder::Match& match : normalized_added.Find(text, trust)) {
+    EncodePlain(text.substr(done, match.range.begin - done), first && done == 0, job.tokens);
+    job.tokens.push_back(match.id);
+    done = match.range.end;
+  }
+  EncodePlain(text.substr(done), first && done == 0, job.tokens);
+}
+
+void Tokenizer::State::EncodePlain(std::string_view text,
+                                   bool first,
+                                   std::vector<TokenId>& tokens) const {
+  if (text.empty()) return;
+  std::string changed;
+  if (spec.metaspace) text = changed = ReplaceAll(text, " ", kMetaspace);
+  const std::string_view space = spec.metaspace ? kMetaspace : std::string_view(" ");
+  const bool wants_space = spec.prefix_space == PrefixSpace::kAlways ||
+                           (spec.prefix_space == PrefixSpace::kFirst && first);
+  if (wants_space && !text.starts_with(space)) {
+    changed = std::string(space).append(text);
+    text = changed;
+  }
+  size_t begin = 0;
+  for (const size_t end : pre_tokenizer.Split(text)) {
+    EncodePiece(text.substr(begin, end - begin), tokens);
+    begin = end;
+  }
+}
+
+void Tokenizer::State::EncodePiece(std::string_view piece, std::vector<TokenId>& tokens) const {
+  size_t begin = 0;
+  if (cut_at_metaspace) {
+    size_t at = piece.find(kMetaspace, 1);
+    for (; at != std::string_view::npos; at = piece.find(kMetaspace, at + 1)) {
+      if (piece.substr(0, at).ends_with(kMetaspace)) continue;
+      encoder.Encode(piece.substr(begin, at - begin), tokens);
+      begin = at;
+    }
+  }
+  encoder.Encode(piece.substr(begin), tokens);
+}
+
+StatusOr<Tokenizer> Tokenizer::Create(TokenizerSpec spec) {
+  BATON_RETURN_IF_ERROR(CheckTokenizerSpec(spec));
+  BATON_ASSIGN_OR_RETURN(PreTokenizer splitter, PreTokenizer::Create(spec.splits));
+  return Tokenizer(std::make_shared<const State>(std::move(spec), std::move(splitter)));
+}
+
+std::vector<TokenId> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
+  State::Job job{.trust = {.all = options.parse_special, .ranges = {}}, .tokens = {}};
+  if (options.add_special) job.tokens = state_->spec.prefix;
+  if (IsValidUtf8(text)) {
+    state_->EncodeText(text, job);
+  } else {
+    state_->EncodeText(ReplaceInvalidUtf8(text), job);
+  }
+  if (options.add_special) {
+    job.tokens.insert(job.tokens.end(), state_->spec.suffix.begin(), state_->spec.suffix.end());
+  }
+  return std::move(job.tokens);
+}
+
+std::vector<TokenId> Tokenizer::EncodeSegments(std::span<const TextSegment> segments,
+                                               bool add_special) const {
+  std::string text;
+  std::vector<TextRange> trusted;
+  for (const TextSegment& segment : segments) {
+    const size_t begin = text.size();
+    text.append(ReplaceInvalidUtf8(segment.text));
+    if (!segment.trusted || text.size() == begin) continue;
+    if (!trusted.empty() && trusted.back().end == begin) {
+      trusted.back().end = text.size();
+    } else {
+      trusted.push_back({begin, text.size()});
+    }
+  }
+  State::Job job{.trust = {.all = false, .ranges = trusted}, .tokens = {}};
+  if (add_special) job.tokens = state_->spec.prefix;
+  state_->EncodeText(text, job);
+  if (add_special) {
+    job.tokens.insert(job.tokens.end(), state_->spec.suffix.begin(), state_->spec.suffix.end());
+  }
+  return std::move(job.tokens);
+}
+
+std::string Tokenizer::Decode(std::span<const TokenId> tokens, bool skip_special) const {
+  Detokenizer detokenizer(*this, {.skip_special = skip_special});
+  std::string text;
+  for (const TokenId token : tokens) text += detokenizer.Append(token);
+  return text += detokenizer.Flush();
+}
+
+size_t Tokenizer::vocab_size() const {
+  return state_->spec.pieces.size();
+}
+
+bool Tokenizer::Contains(TokenId token) const {
+  return token >= 0 && static_cast<size_t>(token) < vocab_size();
+}
+
+std::string_view Tokenizer::piece(TokenId token) const {
+  BATON_CHECK(Contains(token), "token {} of a vocabulary of {}", token, vocab_size());
+  return state_->spec.pieces[static_cast<size_t>(token)].bytes;
+}
+
+PieceKind Tokenizer::kind(TokenId token) const {
+  BATON_CHECK(Contains(token), "token {} of a vocabulary of {}", token, vocab_size());
+  return state_->spec.pieces[static_cast<size_t>(token)].kind;
+}
+
+bool Tokenizer::is_special(TokenId token) const {
+  return Contains(token) && state_->special[static_cast<size_t>(token)];
+}
+
+std::optional<TokenId> Tokenizer::Find(std::string_view text) const {
+  const auto it = state_->id_of_text.find(std::string(text));
+  if (it == state_->id_of_text.end()) return std::nullopt;
+  return it->second;
+}
+
+const TokenizerSpec& Tokenizer::spec() const {
+  return state_->spec;
+}
+
+}  // namespace baton
