@@ -1,0 +1,15 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "common/base/status.h"
+
+namespace baton {
+
+// The one mapping between our statuses and gRPC's. The codes are the same numbers
+// (https://grpc.github.io/grpc/core/md_doc_statuscodes.html); messages pass unchanged up to 4 KiB,
+// so that an error never outgrows the limit of HTTP/2 trailers.
+grpc::Status ToGrpc(const Status& status);
+Status FromGrpc(const grpc::Status& status);
+
+}  // namespace baton

@@ -1,0 +1,175 @@
+#include "common/rpc/duplex_stream.h"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/bounded_queue.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/rpc_server.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+using worker::v1::ToRouter;
+using worker::v1::ToWorker;
+using Client = ClientStream<ToRouter, ToWorker>;
+using Server = ServerStream<ToWorker, ToRouter>;
+
+constexpr Duration kLong = std::chrono::seconds(30);
+
+// What one end saw.
+template <class In>
+struct Record {
+  BoundedQueue<In> messages{100000};
+  BoundedQueue<Status> ended{1};
+
+  StreamHandler<In> Handler() {
+    return {[this](In message) { messages.TryPush(std::move(message)); },
+            [this](const Status& status) { ended.TryPush(status); }};
+  }
+};
+
+class Hub final : public worker::v1::WorkerHub::CallbackService {
+ public:
+  grpc::ServerBidiReactor<ToRouter, ToWorker>* Link(grpc::CallbackServerContext* context) override {
+    const std::shared_ptr<Server> stream = Server::Accept(context, record.Handler(), 100000);
+    streams.TryPush(stream);
+    return stream.get();
+  }
+
+  Record<ToRouter> record;
+  BoundedQueue<std::shared_ptr<Server>> streams{10};
+};
+
+class DuplexStreamTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::Service* services[] = {&hub_};
+    StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start("127.0.0.1:0", services);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    Connect(server_->address());
+    ASSERT_NE(remote_, nullptr);
+  }
+
+  void TearDown() override {
+    if (client_ != nullptr) {
+      client_->Close(OkStatus());
+      EXPECT_TRUE(client_->AwaitClosed(kLong));
+    }
+    server_->Shutdown(Duration::zero());
+  }
+
+  void Connect(const std::string& address) {
+    std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
+        worker::v1::WorkerHub::NewStub(MakeChannel(address));
+    client_ = Client::Open(
+        [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
+          stub->async()->Link(context, reactor);
+        },
+        record_.Handler(),
+        100000);
+    remote_ = hub_.streams.Pop(kLong).value_or(nullptr);
+  }
+
+  static ToRouter Numbered(uint64_t n) {
+    ToRouter message;
+    message.mutable_heartbeat()->set_sequence(n);
+    return message;
+  }
+
+  Hub hub_;
+  std::unique_ptr<RpcServer> server_;
+  Record<ToWorker> record_;
+  std::shared_ptr<Client> client_;
+  std::shared_ptr<Server> remote_;
+};
+
+TEST_F(DuplexStreamTest, KeepsOrderWithManySenders) {
+  constexpr uint64_t kEach = 500;
+  {
+    std::vector<std::jthread> senders;
+    for (uint64_t who = 0; who < 4; ++who) {
+      senders.emplace_back([&, who] {
+        for (uint64_t i = 0; i < kEach; ++i) EXPECT_TRUE(client_->Send(Numbered(who * 1000 + i)));
+      });
+    }
+  }
+  std::vector<uint64_t> next(4, 0);
+  for (uint64_t i = 0; i < 4 * kEach; ++i) {
+    const std::optional<ToRouter> message = hub_.record.messages.Pop(kLong);
+    ASSERT_TRUE(message.has_value());
+    const uint64_t number = message->heartbeat().sequence();
+    EXPECT_EQ(number % 1000, next[number / 1000]++);
+  }
+}
+
+TEST_F(DuplexStreamTest, FlushDeliversWhatWasQueuedAndEndsBothSides) {
+  for (uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(client_->Send(Numbered(i)));
+  client_->Flush();
+  EXPECT_FALSE(client_->Send(Numbered(1000)));
+  EXPECT_EQ(hub_.record.ended.Pop(kLong), OkStatus());
+  EXPECT_EQ(record_.ended.Pop(kLong), OkStatus());
+  EXPECT_EQ(hub_.record.messages.size(), 1000u);
+}
+
+TEST_F(DuplexStreamTest, RefusalReachesTheDialler) {
+  remote_->Close(InvalidArgument("model 'x' is not served here"));
+  EXPECT_EQ(record_.ended.Pop(kLong), InvalidArgument("model 'x' is not served here"));
+  EXPECT_TRUE(hub_.record.ended.Pop(kLong).has_value());
+}
+
+TEST_F(DuplexStreamTest, FlushOfTheListenerDeliversFirst) {
+  for (int i = 0; i < 100; ++i) {
+    ToWorker message;
+    message.set_send_snapshot(true);
+    ASSERT_TRUE(remote_->Send(std::move(message)));
+  }
+  remote_->Flush(MakeStatus(StatusCode::kUnavailable, "leaving"));
+  const std::optional<Status> ended = record_.ended.Pop(kLong);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(record_.messages.size(), 100u);
+}
+
+TEST_F(DuplexStreamTest, DiallerClosingIsSeenAsAnError) {
+  client_->Close(MakeStatus(StatusCode::kCancelled, "enough"));
+  EXPECT_EQ(record_.ended.Pop(kLong), MakeStatus(StatusCode::kCancelled, "enough"));
+  const std::optional<Status> ended = hub_.record.ended.Pop(kLong);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->code(), StatusCode::kUnavailable);
+}
+
+TEST_F(DuplexStreamTest, ServerShutdownEndsTheDialler) {
+  server_->Shutdown(Duration::zero());
+  const std::optional<Status> ended = record_.ended.Pop(kLong);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_FALSE(ended->ok());
+}
+
+TEST_F(DuplexStreamTest, FullQueueRefuses) {
+  client_->Close(OkStatus());
+  ASSERT_TRUE(client_->AwaitClosed(kLong));
+  std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
+      worker::v1::WorkerHub::NewStub(MakeChannel("127.0.0.1:1"));
+  Record<ToWorker> record;
+  const std::shared_ptr<Client> stuck = Client::Open(
+      [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
+        context->set_wait_for_ready(true);
+        stub->async()->Link(context, reactor);
+      },
+      record.Handler(),
+      3);
+  int taken = 0;
+  for (int i = 0; i < 10; ++i) taken += stuck->Send(Numbered(i)) ? 1 : 0;
+  EXPECT_EQ(taken, 4);  // one being written, three waiting
+  stuck->Close(OkStatus());
+  EXPECT_TRUE(stuck->AwaitClosed(kLong));
+}
+
+}  // namespace
+}  // namespace baton
