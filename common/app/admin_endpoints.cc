@@ -1,0 +1,28 @@
+#include "common/app/admin_endpoints.h"
+
+#include <string>
+#include <utility>
+
+namespace baton {
+
+void AddAdminEndpoints(HttpServer& server,
+                       MetricsRegistry& metrics,
+                       std::function<Status()> ready) {
+  server.AddRoute("GET", "/metrics", [&metrics](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Reply(200, "text/plain; version=0.0.4; charset=utf-8", metrics.Serialize());
+  });
+  server.AddRoute("GET", "/healthz", [](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Reply(200, "text/plain", "ok\n");
+  });
+  server.AddRoute(
+      "GET", "/readyz", [ready = std::move(ready)](std::shared_ptr<HttpExchange> exchange) {
+        const Status status = ready();
+        if (status.ok()) {
+          exchange->Reply(200, "text/plain", "ready\n");
+        } else {
+          exchange->Reply(503, "text/plain", std::string(Message(status)) + "\n");
+        }
+      });
+}
+
+}  // namespace baton

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <functional>
+
+#include "common/base/status.h"
+#include "common/http/http_server.h"
+#include "common/metrics/metrics.h"
+
+namespace baton {
+
+// Serves GET /metrics (Prometheus text), /healthz (200 while the process runs) and /readyz (200
+// when `ready` says OK, else 503 with its message). `metrics` and `ready` outlive the server's run.
+void AddAdminEndpoints(HttpServer& server, MetricsRegistry& metrics, std::function<Status()> ready);
+
+}  // namespace baton

@@ -1,0 +1,190 @@
+#include "common/app/run_service.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "common/app/admin_endpoints.h"
+#include "common/base/check.h"
+#include "common/base/thread.h"
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+namespace pb = google::protobuf;
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr auto kSignalPoll = std::chrono::milliseconds(200);
+
+const Logger kLog("app");
+
+// An exit status when the flags already decide it (--help, a wrong flag).
+std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb::Message& config) {
+  CLI::App app(info.summary, info.name);
+  ConfigSources sources;
+  bool dump_default = false;
+  app.add_option("--config", sources.files, "YAML file; may be given again, later ones win")
+      ->allow_extra_args(false);
+  app.add_option("--set", sources.overrides, "path.to.field=value; may be given again")
+      ->allow_extra_args(false);
+  app.add_flag("--dump-default-config", dump_default, "print all settings with their defaults");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (dump_default) {
+    SetDefaults(config);
+    fmt::print("{}", ToYaml(config));
+    return 0;
+  }
+  if (const Status loaded = LoadConfig(sources, config); !loaded.ok()) {
+    fmt::print(stderr, "{}: {}\n", info.name, Message(loaded));
+    return kExitUsage;
+  }
+  return std::nullopt;
+}
+
+const config::ProcessConfig& ProcessOf(const pb::Message& message) {
+  const auto* field = message.GetDescriptor()->FindFieldByName("process");
+  BATON_CHECK(field != nullptr, "{} has no field `process`", message.GetTypeName());
+  return dynamic_cast<const config::ProcessConfig&>(
+      message.GetReflection()->GetMessage(message, field));
+}
+
+Status SetUpLog(const config::LogConfig& log) {
+  LogOptions options;
+  options.level = static_cast<LogLevel>(log.level());
+  for (const auto& [module, level] : log.modules()) {
+    auto parsed = ParseLogLevel(level);
+    if (!parsed.ok()) return Annotate(parsed.status(), "process.log.modules." + module);
+    options.modules[module] = *parsed;
+  }
+  ConfigureLogging(options);
+  return OkStatus();
+}
+
+// SIGTERM and SIGINT as something to wait for. Made before any thread starts, so that all threads
+// inherit the mask and only Wait() sees the signals.
+class StopSignals final {
+ public:
+  StopSignals() {
+    ::sigemptyset(&set_);
+    ::sigaddset(&set_, SIGTERM);
+    ::sigaddset(&set_, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+
+  // True when a signal came within `limit`.
+  bool Wait(Duration limit) const {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+    timespec time{};
+    time.tv_sec = seconds.count();
+    time.tv_nsec = (limit - seconds).count();
+    return ::sigtimedwait(&set_, nullptr, &time) > 0;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+// What /readyz reports: the service once it is there.
+class Readiness final {
+ public:
+  void Set(const Service* service) {
+    std::lock_guard lock(mutex_);
+    service_ = service;
+  }
+  Status Get() const {
+    std::lock_guard lock(mutex_);
+    if (service_ == nullptr) return Status(StatusCode::kUnavailable, "starting or stopping");
+    return service_->Ready();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  const Service* service_ = nullptr;
+};
+
+void AnnounceReady(const HttpServer& http, const Service& service) {
+  nlohmann::json addresses = service.addresses();
+  addresses["http"] = http.address();
+  fmt::print("ready {}\n", addresses.dump());
+  std::fflush(stdout);
+  kLog.Info("ready {}", addresses.dump());
+}
+
+void DrainAndStop(Service& service, const StopSignals& signals, Duration limit) {
+  std::atomic<bool> drained{false};
+  const std::jthread drain = StartThread("drain", [&](std::stop_token) {
+    service.Drain(limit);
+    drained = true;
+  });
+  while (!drained) {
+    if (signals.Wait(kSignalPoll)) {
+      kLog.Warning("second signal: stopping at once");
+      break;
+    }
+  }
+  service.Stop();
+}
+
+}  // namespace
+
+int RunService(const ServiceInfo& info,
+               int argc,
+               char** argv,
+               pb::Message& config,
+               const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start) {
+  if (const auto exit = ParseFlags(info, argc, argv, config)) return *exit;
+  const config::ProcessConfig& process = ProcessOf(config);
+  if (const Status log = SetUpLog(process.log()); !log.ok()) {
+    fmt::print(stderr, "{}: {}\n", info.name, Message(log));
+    return kExitUsage;
+  }
+  const StopSignals signals;
+  const SteadyClock clock;
+  MetricsRegistry metrics;
+  Readiness readiness;
+  auto http = HttpServer::Start(
+      {.listen = process.http_listen(), .handler_threads = process.http_threads()});
+  if (!http.ok()) {
+    kLog.Error("process.http_listen: {}", Message(http.status()));
+    return kExitFailed;
+  }
+  AddAdminEndpoints(**http, metrics, [&readiness] { return readiness.Get(); });
+
+  AppContext context{metrics, **http, clock};
+  auto service = start(context);
+  if (!service.ok()) {
+    kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
+    return kExitFailed;
+  }
+  readiness.Set(service->get());
+  AnnounceReady(**http, **service);
+  while (!signals.Wait(std::chrono::seconds(1))) {
+  }
+  const Duration limit = FromSeconds(process.drain_seconds());
+  kLog.Info("draining for at most {} s", process.drain_seconds());
+  DrainAndStop(**service, signals, limit);
+  readiness.Set(nullptr);
+  (*http)->Stop();
+  service->reset();
+  kLog.Info("stopped");
+  return 0;
+}
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+#include "common/metrics/metrics.h"
+
+#include <mutex>
+#include <utility>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {}  // namespace
+
+void Counter::Add(double amount) {
+  series_->Increment(amount);
+}
+double Counter::value() const {
+  return series_->Value();
+}
+void Gauge::Set(double value) {
+  series_->Set(value);
+}
+void Gauge::Add(double amount) {
+  series_->Increment(amount);
+}
+double Gauge::value() const {
+  return series_->Value();
+}
+void Histogram::Observe(double value) {
+  series_->Observe(value);
+}
+
+std::vector<double> LatencyBuckets() {
+  return {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60};
+}
+std::vector<double> ShortLatencyBuckets() {
+  return {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1};
+}
+
+struct MetricsRegistry::Impl {
+  prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
+  std::mutex mutex;  // guards the kinds and the creation of series
+  std::map<std::string, char> kinds;
+  std::mutex update_mutex;  // guards what follows; never taken under `mutex`
+  std::map<UpdateKey, std::function<void()>> updates;
+  UpdateKey next_key = 1;
+
+  void CheckKind(const std::string& name, char kind) {
+    const auto [known, inserted] = kinds.emplace(name, kind);
+    BATON_CHECK(inserted || known->second == kind, "metric {} is declared as two kinds", name);
+  }
+};
+
+MetricsRegistry::MetricsRegistry() : impl_(std::make_unique<Impl>()) {}
+MetricsRegistry::~MetricsRegistry() = default;
+
+Counter MetricsRegistry::AddCounter(const std::string& name,
+                                    const std::string& help,
+                                    const MetricLabels& labels) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->CheckKind(name, 'c');
+  auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(impl_->registry);
+  return Counter(&family.Add(labels));
+}
+
+Gauge MetricsRegistry::AddGauge(const std::string& name,
+                                const std::string& help,
+                                const MetricLabels& labels) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->CheckKind(name, 'g');
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
+  return Gauge(&family.Add(labels));
+}
+
+Histogram MetricsRegistry::AddHistogram(const std::string& name,
+                                        const std::string& help,
+                                        const std::vector<double>& buckets,
+                                        const MetricLabels& labels) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->CheckKind(name, 'h');
+  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(impl_->registry);
+  return Histogram(&family.Add(labels, buckets));
+}
+
+MetricsRegistry::UpdateKey MetricsRegistry::AddUpdate(std::function<void()> update) {
+  std::lock_guard lock(impl_->update_mutex);
+  impl_->updates.emplace(impl_->next_key, std::move(update));
+  return impl_->next_key++;
+}
+
+void MetricsRegistry::RemoveUpdate(UpdateKey key) {
+  std::lock_guard lock(impl_->update_mutex);
+  impl_->updates.erase(key);
+}
+
+std::string MetricsRegistry::Serialize() {
+  std::lock_guard lock(impl_->update_mutex);
+  for (const auto& [key, update] : impl_->updates) update();
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace baton
