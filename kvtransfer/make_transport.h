@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "kvtransfer/options.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+// The transport of that name: "shm", "tcp". InvalidArgument for another name, listing those there
+// are.
+StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
+                                                   const KvTransferOptions& options);
+
+}  // namespace baton

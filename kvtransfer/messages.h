@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/kvcache/layout.h"
+
+// The control messages of a KV hand-off between a prefill worker (sender) and a decode worker
+// (receiver). Every message is idempotent and may be lost, repeated or late. How they become bytes
+// is in codec.h; who sends what when is in README.md.
+namespace baton {
+
+constexpr uint32_t kKvProtocolVersion = 1;
+
+// Where a shard can be written through one transport. The descriptor is the transport's own.
+struct KvEndpoint {
+  std::string transport;  // "shm", "tcp"
+  std::string descriptor;
+  uint32_t region = 0;  // which registered memory behind that endpoint
+  bool operator==(const KvEndpoint&) const = default;
+};
+
+// One rank's arena: `block_count` blocks of the slice `shard`, block-major without gaps.
+struct KvShardInfo {
+  KvShard shard;
+  uint32_t block_count = 0;
+  std::vector<KvEndpoint> endpoints;  // empty on the sending side
+  bool operator==(const KvShardInfo&) const = default;
+};
+
+// First message both ways. `layout` counts are of the whole model; block lists never go here.
+struct Hello {
+  uint32_t version = kKvProtocolVersion;
+  WorkerId worker;
+  BootId boot;
+  Hash128 model_fingerprint;
+  KvLayout layout;
+  std::vector<KvShardInfo> shards;
+  bool operator==(const Hello&) const = default;
+};
+
+// Sender → receiver: the KV of a prompt of `total_tokens` tokens is coming.
+struct Offer {
+  uint32_t total_tokens = 0;
+  std::vector<Hash128> block_hashes;  // of the full blocks, in order; may be empty
+  Duration timeout{};                 // the whole hand-off, counted from the receipt
+  bool operator==(const Offer&) const = default;
+};
+
+// Receiver → sender: write blocks cached_blocks, cached_blocks + 1, … of the prompt into `blocks`.
+struct Grant {
+  uint64_t window_key = 0;  // unguessable; must come with every write
+  uint32_t cached_blocks = 0;
+  bool checksums = true;      // SEAL must carry checksums
+  uint32_t contributors = 1;  // links (sender shard × receiver shard) that must all arrive
+  std::vector<BlockId> blocks;
+  bool operator==(const Grant&) const = default;
+};
+
+// Receiver → sender: nothing was reserved; the sender may offer to another peer at once.
+struct Refuse {
+  Status status;
+  bool operator==(const Refuse&) const = default;
+};
+
+// Sender → receiver: everything is written. Checksums are XXH3-64 of each block's bytes on each
+// link, link-major, in block order.
+struct Seal {
+  uint32_t blocks = 0;
+  uint64_t bytes = 0;
+  std::vector<uint64_t> checksums;
+  std::string payload;  // the workers' own: first tokens, sampler state
+  bool operator==(const Seal&) const = default;
+};
+
+// Receiver → sender: these blocks arrived damaged; write them and SEAL again.
+struct Resend {
+  uint32_t attempt = 0;
+  std::vector<uint32_t> blocks;  // indices into Grant::blocks, ascending
+  bool operator==(const Resend&) const = default;
+};
+
+// Receiver → sender: committed; the source blocks are no longer needed.
+struct Ack {
+  uint64_t bytes = 0;
+  bool operator==(const Ack&) const = default;
+};
+
+// Both ways, while a session lives: still here. `blocks` is how many blocks were sent or arrived.
+struct Renew {
+  uint32_t blocks = 0;
+  bool operator==(const Renew&) const = default;
+};
+
+// Sender → receiver: no SEAL will come.
+struct Fail {
+  Status status;
+  bool operator==(const Fail&) const = default;
+};
+
+// Receiver → sender: stop writing; answered by DRAIN_ACK when nothing is outstanding.
+struct Abort {
+  Status status;
+  bool operator==(const Abort&) const = default;
+};
+
+// Sender → receiver: no write of the session is outstanding. found = false: unknown session, of
+// which provably nothing is outstanding.
+struct DrainAck {
+  bool found = true;
+  bool operator==(const DrainAck&) const = default;
+};
+
+// Both ways: this worker leaves; sessions under way go on, new ones must go elsewhere.
+struct Bye {
+  std::string reason;
+  bool operator==(const Bye&) const = default;
+};
+
+using ControlMessage =
+    std::variant<Hello, Offer, Grant, Refuse, Seal, Resend, Ack, Renew, Fail, Abort, DrainAck, Bye>;
+
+// A message with the session it is about (session 0, epoch 0 for Hello and Bye). `sequence` counts
+// the messages of one direction of a stream from 1: gaps and repeats show in logs.
+struct Envelope {
+  SessionId session;
+  Epoch epoch;
+  uint64_t sequence = 0;
+  ControlMessage message;
+  bool operator==(const Envelope&) const = default;
+};
+
+// "OFFER", "GRANT", …
+std::string_view Name(const ControlMessage& message);
+
+// OK when `theirs` may exchange KV with `ours`; else FailedPrecondition or InvalidArgument with
+// both sides' values: version, model, layout, shards.
+Status CheckCompatible(const Hello& ours, const Hello& theirs);
+
+// Blocks of a prompt, the last one perhaps partly filled.
+inline uint32_t PromptBlocks(uint32_t tokens, int32_t block_tokens) {
+  return (tokens + static_cast<uint32_t>(block_tokens) - 1) / static_cast<uint32_t>(block_tokens);
+}
+
+}  // namespace baton

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "kernels/device.h"
+
+// What moves bytes between two processes. A transport knows no tokens, requests or layers. Nothing
+// here blocks, and all calls on one transport, its regions and its channels come from one thread,
+// that which waits on wait_fd(). tests/conformance holds every transport to this contract.
+namespace baton {
+
+using OpId = StrongId<struct OpIdTag, uint64_t>;
+
+struct TransportCaps {
+  bool same_host_only = false;
+  bool local_fence = true;  // CloseWindow and Fence need nobody's help and finish at once
+  size_t max_op_bytes = 0;
+  size_t max_op_runs = 0;
+};
+
+struct ByteRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// `bytes` from offset `source` of the channel's local region to offset `destination` of the peer's.
+struct WriteRun {
+  uint64_t source = 0;
+  uint64_t destination = 0;
+  uint64_t bytes = 0;
+  bool operator==(const WriteRun&) const = default;
+};
+
+// One write operation. The payload is its runs in order. The window key is the right to write; the
+// tag is returned in the receiver's Arrival. With granule > 0, which must divide the payload's
+// size, the receiver computes the XXH3-64 of each granule as it lands.
+struct WriteOp {
+  std::span<const WriteRun> runs;  // may be empty
+  uint64_t window_key = 0;
+  uint64_t tag = 0;
+  uint64_t granule = 0;
+};
+
+// The terminal event of an accepted operation, or of a Fence.
+struct WriteEvent {
+  enum class Kind {
+    kDone,     // every byte is in place, and the receiver has counted it
+    kFailed,   // refused or lost; no byte of it is read from the source any more
+    kAborted,  // as kFailed, by RequestAbort or Fence
+    kFenced,   // op is 0: the channel is dead, nothing reads the local region through it
+  };
+  OpId op;
+  Kind kind = Kind::kDone;
+  Status status;
+};
+
+// Receiving side: the right of peers who hold `key` to write `ranges` (ascending, disjoint) of a
+// region.
+struct WriteWindow {
+  uint64_t key = 0;
+  uint32_t region = 0;
+  std::vector<ByteRange> ranges;
+};
+
+// Receiving side: what happened to a window.
+struct Arrival {
+  enum class Kind {
+    kArrived,   // one operation's payload is in place
+    kClosed,    // last event of a window: no byte can land through it any more
+    kUnfenced,  // the close could not be enforced: the ranges must not be reused
+  };
+  Kind kind = Kind::kArrived;
+  uint64_t window_key = 0;
+  uint32_t region = 0;
+  uint64_t tag = 0;
+  uint64_t bytes = 0;
+  std::vector<uint64_t> checksums;  // one a granule
+  Status status;
+};
+
+// Registered local memory. Its destruction requires that no channel uses it and no window is open.
+class Region {
+ public:
+  virtual ~Region() = default;
+  virtual uint32_t id() const = 0;
+};
+
+// Writes into one region of one peer. Connecting goes on in the background: operations are accepted
+// meanwhile, and fail if it does not succeed. Destruction fences without an event.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Accepts the write, which then gets exactly one terminal event; on an error nothing was
+  // posted. InvalidArgument: a run outside the local region, sizes that do not fit the granule or
+  // the caps. ResourceExhausted: too many outstanding. Unavailable: the channel is dead.
+  virtual StatusOr<OpId> PostWrite(const WriteOp& op) = 0;
+  // Ends the operation early where that is possible; its terminal event follows either way.
+  virtual void RequestAbort(OpId op) = 0;
+  // Kills the channel: every outstanding operation gets kAborted, then kFenced comes.
+  virtual void Fence() = 0;
+  // Moves things forward and takes out events; how many.
+  virtual size_t Poll(std::span<WriteEvent> events) = 0;
+  // OK, or why the channel is dead.
+  virtual Status status() const = 0;
+};
+
+// One kind of transport in one process: endpoint for peers' writes, and maker of channels.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual TransportCaps caps() const = 0;
+  // Readable whenever Poll, of the transport or of one of its channels, may have something to do.
+  virtual int wait_fd() const = 0;
+
+  // `buffer` outlives the region. Errors: memory this transport cannot serve.
+  virtual StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) = 0;
+
+  // Receiving side. Starts to listen (once); the opaque, versioned descriptor for HELLO.
+  virtual StatusOr<std::string> Listen() = 0;
+  // InvalidArgument for ranges outside the region or not ascending; AlreadyExists for a known key.
+  virtual Status OpenWindow(WriteWindow window) = 0;
+  // kClosed (or kUnfenced) follows, exactly once; an unknown key is ignored.
+  virtual void CloseWindow(uint64_t window_key) = 0;
+  // Serves peers, a bounded amount of work, and takes out arrivals in the order they happened.
+  // `now` is for time-outs of silent peers.
+  virtual size_t Poll(Time now, std::span<Arrival> arrivals) = 0;
+
+  // Sending side. OK when `descriptor` is understood and the peer behind it seems within reach.
+  virtual Status Reaches(std::string_view descriptor) = 0;
+  // A channel from `local` to region `peer_region` behind `descriptor`.
+  virtual StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
+                                                     std::string_view descriptor,
+                                                     uint32_t peer_region) = 0;
+};
+
+}  // namespace baton
