@@ -1,0 +1,193 @@
+#include "common/http/http_server.h"
+
+#include <future>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/raw_http.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr auto kLimit = std::chrono::seconds(20);
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void StartServer(const HttpServerOptions& options = {}) {
+    auto server = HttpServer::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    server_->AddRoute("GET", "/hello", [](std::shared_ptr<HttpExchange> exchange) {
+      exchange->Reply(200, "text/plain", "hello " + exchange->request().query);
+    });
+    server_->AddRoute("POST", "/echo", [](std::shared_ptr<HttpExchange> exchange) {
+      exchange->AddHeader("X-Kind", std::string(exchange->request().header("x-kind")));
+      exchange->Reply(200, "text/plain", exchange->request().body);
+    });
+  }
+  const std::string& address() const { return server_->address(); }
+
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, ServesRoutesExactly) {
+  StartServer();
+  EXPECT_EQ(HttpGet(address(), "/hello?a=b").body, "hello a=b");
+  EXPECT_EQ(HttpGet(address(), "/hello/").status, 404);
+  EXPECT_EQ(HttpGet(address(), "/echo").status, 404);
+  const auto echo = HttpSend(address(),
+                             "POST /echo HTTP/1.1\r\nX-Kind: a\tb\r\nContent-Length: 3\r\n"
+                             "Connection: close\r\n\r\nabc");
+  EXPECT_EQ(echo.status, 200);
+  EXPECT_EQ(echo.body, "abc");
+  EXPECT_THAT(echo.head, HasSubstr("X-Kind: a b"));
+}
+
+TEST_F(HttpServerTest, KeepsTheConnectionForSeveralRequests) {
+  StartServer();
+  RawConnection connection(address());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(connection.Send(fmt::format("GET /hello?{} HTTP/1.1\r\nHost: t\r\n\r\n", i)));
+    const std::string marker = fmt::format("hello {}", i);
+    EXPECT_THAT(connection.ReadUntil(marker), HasSubstr(marker));
+  }
+  // Pipelined: two at once are answered in order.
+  ASSERT_TRUE(connection.Send("GET /hello?x HTTP/1.1\r\n\r\nGET /hello?y HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(connection.ReadUntil("hello y"), HasSubstr("hello x"));
+}
+
+TEST_F(HttpServerTest, StreamsFromAnotherThread) {
+  StartServer();
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("GET", "/stream", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Begin(200, "text/event-stream");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nConnection: close\r\n\r\n"));
+  auto exchange = taken.get_future().get();
+  EXPECT_TRUE(exchange->Write("data: 1\n\n"));
+  EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"),
+              HasSubstr("Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"));
+  EXPECT_TRUE(exchange->Write("data: 2\n\n"));
+  exchange->Finish();
+  EXPECT_FALSE(exchange->Write("late"));
+  EXPECT_EQ(connection.ReadToEnd(), "9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpServerTest, TellsWhenTheClientGoesAway) {
+  StartServer();
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  std::promise<void> gone;
+  server_->AddRoute("GET", "/stream", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnDisconnect([&] { gone.set_value(); });
+    exchange->Begin(200, "text/event-stream");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  auto exchange = taken.get_future().get();
+  connection.Close();
+  ASSERT_EQ(gone.get_future().wait_for(kLimit), std::future_status::ready);
+  EXPECT_FALSE(exchange->Write("x"));
+  bool again = false;
+  exchange->OnDisconnect([&] { again = true; });
+  EXPECT_TRUE(again);
+}
+
+TEST_F(HttpServerTest, AStreamThatNobodyReadsIsDropped) {
+  HttpServerOptions options;
+  options.max_unsent_bytes = 1 << 20;
+  StartServer(options);
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("GET", "/flood", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Begin(200, "text/event-stream");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /flood HTTP/1.1\r\n\r\n"));
+  auto exchange = taken.get_future().get();
+  const std::string chunk(64 << 10, 'x');
+  int written = 0;
+  while (written < 10000 && exchange->Write(chunk)) ++written;
+  EXPECT_LT(written, 10000);
+}
+
+TEST_F(HttpServerTest, AHandlerThatForgetsToAnswerGives500) {
+  StartServer();
+  server_->AddRoute("GET", "/forget", [](std::shared_ptr<HttpExchange>) {});
+  EXPECT_EQ(HttpGet(address(), "/forget").status, 500);
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsNotHttpOrTooBig) {
+  HttpServerOptions options;
+  options.max_body_bytes = 10;
+  StartServer(options);
+  EXPECT_EQ(HttpSend(address(), "garbage\r\n\r\n").status, 400);
+  EXPECT_EQ(HttpSend(address(), std::string(64, '\xff') + "\r\n\r\n").status, 400);
+  const auto big =
+      HttpSend(address(), "POST /echo HTTP/1.1\r\nContent-Length: 11\r\n\r\nabcdefghijk");
+  EXPECT_EQ(big.status, 413);
+  EXPECT_THAT(big.body, HasSubstr("limit of 10 bytes"));
+  const auto headers =
+      HttpSend(address(), "GET /hello HTTP/1.1\r\nX: " + std::string(100 << 10, 'a') + "\r\n\r\n");
+  EXPECT_EQ(headers.status, 431);
+  EXPECT_EQ(HttpGet(address(), "/hello?still").body, "hello still");
+}
+
+TEST_F(HttpServerTest, ConnectionsAreBounded) {
+  HttpServerOptions options;
+  options.max_connections = 2;
+  StartServer(options);
+  RawConnection first(address());
+  RawConnection second(address());
+  ASSERT_TRUE(first.Send("GET /hello?1 HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(second.Send("GET /hello?2 HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(first.ReadUntil("hello 1"), HasSubstr("200 OK"));
+  EXPECT_THAT(second.ReadUntil("hello 2"), HasSubstr("200 OK"));
+  RawConnection third(address());
+  EXPECT_EQ(third.ReadToEnd(), "");
+}
+
+TEST_F(HttpServerTest, IdleConnectionsAreClosed) {
+  HttpServerOptions options;
+  options.idle_timeout = std::chrono::milliseconds(50);
+  StartServer(options);
+  RawConnection idle(address());
+  EXPECT_EQ(idle.ReadToEnd(), "");
+}
+
+TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {
+  StartServer();
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("GET", "/hold", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Begin(200, "text/plain");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /hold HTTP/1.1\r\n\r\n"));
+  auto exchange = taken.get_future().get();
+  server_.reset();
+  EXPECT_FALSE(exchange->Write("x"));
+  exchange->Finish();
+}
+
+TEST(HttpServerStartTest, BadAddressesAreNamed) {
+  for (const char* listen : {"localhost", "127.0.0.1:http-no-such", "no.such.host.invalid:1"}) {
+    const auto server = HttpServer::Start({.listen = listen});
+    EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument) << listen;
+    EXPECT_THAT(std::string(Message(server.status())), HasSubstr(listen));
+  }
+  const auto first = HttpServer::Start({});
+  ASSERT_TRUE(first.ok());
+  const auto second = HttpServer::Start({.listen = (*first)->address()});
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(second.status())), StartsWith("cannot listen on 127.0.0.1:"));
+}
+
+}  // namespace
+}  // namespace baton

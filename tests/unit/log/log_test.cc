@@ -1,0 +1,43 @@
+#include "common/log/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+using ::testing::MatchesRegex;
+using ::testing::internal::CaptureStderr;
+using ::testing::internal::GetCapturedStderr;
+
+TEST(LogTest, ALineHasTimeLevelModuleAndText) {
+  ConfigureLogging({});
+  CaptureStderr();
+  Logger("router").Info("request {} took {} ms", 7, 1.5);
+  EXPECT_THAT(GetCapturedStderr(),
+              MatchesRegex("[0-9-]+T[0-9:]+\\.[0-9]+Z info router: request 7 took 1.5 ms\n"));
+}
+
+TEST(LogTest, AModuleMayHaveItsOwnLevel) {
+  const Logger early("engine");
+  ConfigureLogging({LogLevel::kWarning, {{"engine", LogLevel::kDebug}, {"kv", LogLevel::kOff}}});
+  const Logger late("kv");
+  EXPECT_TRUE(early.Enabled(LogLevel::kDebug));
+  EXPECT_FALSE(early.Enabled(LogLevel::kTrace));
+  EXPECT_FALSE(late.Enabled(LogLevel::kError));
+  EXPECT_FALSE(Logger("other").Enabled(LogLevel::kInfo));
+  EXPECT_TRUE(Logger("other").Enabled(LogLevel::kWarning));
+  CaptureStderr();
+  Logger("other").Info("unseen");
+  EXPECT_EQ(GetCapturedStderr(), "");
+  ConfigureLogging({});
+}
+
+TEST(LogTest, LevelsParse) {
+  EXPECT_EQ(*ParseLogLevel("trace"), LogLevel::kTrace);
+  EXPECT_EQ(*ParseLogLevel("off"), LogLevel::kOff);
+  EXPECT_EQ(ParseLogLevel("loud").status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton
