@@ -2,7 +2,9 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -26,7 +28,7 @@ namespace pb = google::protobuf;
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-constexpr auto kSignalPoll = std::chrono::milliseconds(200);
+constexpr auto kSignalPoll = std::chrono::milliseconds(50);
 
 const Logger kLog("app");
 
@@ -88,18 +90,31 @@ class StopSignals final {
     ::signal(SIGPIPE, SIG_IGN);
   }
 
-  // True when a signal came within `limit`.
-  bool Wait(Duration limit) const {
+  // The signal that came within `limit`, else 0.
+  int Wait(Duration limit) const {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
     timespec time{};
     time.tv_sec = seconds.count();
     time.tv_nsec = (limit - seconds).count();
-    return ::sigtimedwait(&set_, nullptr, &time) > 0;
+    return std::max(::sigtimedwait(&set_, nullptr, &time), 0);
   }
 
  private:
   sigset_t set_{};
 };
+
+// While a service starts (loading weights may take minutes) there is nothing to drain: a signal
+// ends the process at once.
+std::jthread ExitOnSignal(const StopSignals& signals) {
+  return StartThread("startup", [&signals](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      if (const int signal = signals.Wait(kSignalPoll); signal > 0) {
+        kLog.Info("stopped while starting");
+        ::_exit(128 + signal);
+      }
+    }
+  });
+}
 
 // What /readyz reports: the service once it is there.
 class Readiness final {
@@ -134,7 +149,7 @@ void DrainAndStop(Service& service, const StopSignals& signals, Duration limit) 
     drained = true;
   });
   while (!drained) {
-    if (signals.Wait(kSignalPoll)) {
+    if (signals.Wait(kSignalPoll) > 0) {
       kLog.Warning("second signal: stopping at once");
       break;
     }
@@ -168,14 +183,16 @@ int RunService(const ServiceInfo& info,
   AddAdminEndpoints(**http, metrics, [&readiness] { return readiness.Get(); });
 
   AppContext context{metrics, **http, clock};
+  std::jthread startup = ExitOnSignal(signals);
   auto service = start(context);
+  startup = {};
   if (!service.ok()) {
     kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
     return kExitFailed;
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);
-  while (!signals.Wait(std::chrono::seconds(1))) {
+  while (signals.Wait(std::chrono::seconds(1)) == 0) {
   }
   const Duration limit = FromSeconds(process.drain_seconds());
   kLog.Info("draining for at most {} s", process.drain_seconds());

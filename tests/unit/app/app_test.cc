@@ -1,0 +1,118 @@
+#include <signal.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/app/child_process.h"
+#include "common/app/run_service.h"
+#include "tests/support/raw_http.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(30);
+
+class AppTest : public ::testing::Test {
+ protected:
+  void Launch(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), BinaryFolder() + "/sample_service");
+    auto child = ChildProcess::Start({arguments, ""});
+    ASSERT_TRUE(child.ok()) << child.status();
+    child_ = *std::move(child);
+  }
+  void LaunchReady(const std::string& attempts) {
+    Launch({"--set", "model.path=m", "--set", "max_attempts=" + attempts});
+    auto addresses = child_->WaitReady(kLimit);
+    ASSERT_TRUE(addresses.ok()) << addresses.status();
+    addresses_ = *addresses;
+  }
+  int ExitOf(std::vector<std::string> arguments) {
+    Launch(std::move(arguments));
+    output_ = child_->ReadStdout(kLimit);
+    return child_->WaitExit(kLimit).value_or(-1);
+  }
+
+  std::unique_ptr<ChildProcess> child_;
+  std::map<std::string, std::string> addresses_;
+  std::string output_;
+};
+
+TEST_F(AppTest, AnnouncesItsAddressesAndServesProbes) {
+  LaunchReady("4");
+  EXPECT_EQ(addresses_["grpc"], "127.0.0.1:0");
+  EXPECT_EQ(HttpGet(addresses_["http"], "/healthz").body, "ok\n");
+  EXPECT_EQ(HttpGet(addresses_["http"], "/readyz").status, 200);
+  EXPECT_EQ(HttpGet(addresses_["http"], "/metrics").status, 200);
+  EXPECT_EQ(child_->WaitExit(std::chrono::seconds(0)), std::nullopt);
+}
+
+TEST_F(AppTest, ReadyzSaysWhatIsMissing) {
+  LaunchReady("1");
+  const auto answer = HttpGet(addresses_["http"], "/readyz");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(answer.body, "no worker yet\n");
+}
+
+TEST_F(AppTest, SigtermDrainsAndExits) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    LaunchReady("4");
+    child_->Signal(signal);
+    EXPECT_EQ(child_->WaitExit(kLimit), 0);
+  }
+}
+
+TEST_F(AppTest, ASecondSignalStopsADrainInProgress) {
+  LaunchReady("2");
+  child_->Signal(SIGTERM);
+  // The drain lasts 30 s unless Stop ends it; the process answers meanwhile.
+  EXPECT_EQ(HttpGet(addresses_["http"], "/healthz").status, 200);
+  EXPECT_EQ(child_->WaitExit(std::chrono::milliseconds(100)), std::nullopt);
+  child_->Signal(SIGINT);
+  EXPECT_EQ(child_->WaitExit(std::chrono::seconds(20)), 0);
+}
+
+TEST_F(AppTest, ASignalEndsASlowStart) {
+  Launch({"--set", "model.path=m", "--set", "max_attempts=5"});
+  EXPECT_EQ(child_->WaitExit(std::chrono::milliseconds(50)), std::nullopt);
+  child_->Signal(SIGTERM);
+  EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGTERM);
+}
+
+TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
+  EXPECT_EQ(ExitOf({"--help"}), 0);
+  EXPECT_THAT(output_, HasSubstr("--dump-default-config"));
+  EXPECT_EQ(ExitOf({"--dump-default-config"}), 0);
+  EXPECT_THAT(output_, HasSubstr("heartbeat_ms: 500"));
+  EXPECT_EQ(ExitOf({"--no-such-flag"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.log.modules.kv=loud"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=3"}), 1);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+}
+
+TEST_F(AppTest, TheDestructorEndsTheChild) {
+  LaunchReady("4");
+  const pid_t pid = child_->pid();
+  child_.reset();
+  EXPECT_EQ(::kill(pid, 0), -1);
+}
+
+TEST(ChildProcessTest, SaysWhyItIsNotReady) {
+  EXPECT_EQ(ChildProcess::Start({{"/no/such/binary"}, ""}).status().code(), StatusCode::kNotFound);
+  auto ends = ChildProcess::Start({{"/bin/sh", "-c", "echo hello; exit 3"}, ""});
+  ASSERT_TRUE(ends.ok());
+  const auto ready = (*ends)->WaitReady(kLimit);
+  EXPECT_EQ(ready.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(ready.status())), HasSubstr("status 3"));
+  auto silent = ChildProcess::Start({{"/bin/sleep", "1000"}, ""});
+  ASSERT_TRUE(silent.ok());
+  EXPECT_EQ((*silent)->WaitReady(std::chrono::milliseconds(20)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  (*silent)->Signal(SIGKILL);
+  EXPECT_EQ((*silent)->WaitExit(kLimit), 128 + SIGKILL);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,43 @@
+// A service that does nothing, as a process: what app_test looks at.
+#include <future>
+#include <thread>
+
+#include "common/app/run_service.h"
+
+namespace baton {
+namespace {
+
+class SampleService final : public Service {
+ public:
+  explicit SampleService(const config::RouterConfig& config) : config_(config) {}
+  Status Ready() const override {
+    if (config_.max_attempts() == 1) return Status(StatusCode::kUnavailable, "no worker yet");
+    return OkStatus();
+  }
+  std::map<std::string, std::string> addresses() const override {
+    return {{"grpc", config_.listen()}};
+  }
+  // A drain that only ends early when max_attempts is not 2.
+  void Drain(Duration limit) override {
+    if (config_.max_attempts() == 2) stopped_.get_future().wait_for(limit);
+  }
+  void Stop() override { stopped_.set_value(); }
+
+ private:
+  const config::RouterConfig config_;
+  std::promise<void> stopped_;
+};
+
+StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext&) {
+  if (config.max_attempts() == 3) return InvalidArgument("max_attempts 3 is not liked");
+  if (config.max_attempts() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
+  return std::unique_ptr<Service>(std::make_unique<SampleService>(config));
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  return baton::RunService<baton::config::RouterConfig>(
+      {"sample", "does nothing"}, argc, argv, baton::Start);
+}
