@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -52,6 +53,16 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   Unmap();
+}
+
+void MappedFile::DropPages(std::span<const std::byte> part) const {
+  if (data_ == nullptr || part.data() < data_ || part.data() >= data_ + size_) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(part.data() - data_);
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + part.size()) / page * page;
+  // Only advice: the pages stay when the system refuses.
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 void MappedFile::Unmap() {

@@ -20,6 +20,9 @@ class MappedFile final {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Takes the whole pages of `part` out of this process's memory; reading them brings them back. A
+  // part that is not in this mapping is left alone.
+  void DropPages(std::span<const std::byte> part) const;
   const std::string& path() const { return path_; }
 
  private:

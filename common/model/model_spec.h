@@ -57,7 +57,8 @@ struct LayerSpec {
   bool moe = false;    // experts instead of one feed-forward network
 };
 
-// The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain data.
+// The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain
+// data.
 struct ModelSpec {
   ModelFamily family = ModelFamily::kLlama;
   int32_t hidden = 0;

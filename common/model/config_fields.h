@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/base/status.h"
+#include "common/model/gguf_file.h"
+
+namespace baton {
+
+// Typed, bounded reading of a model's configuration, wherever it is written. The first error
+// sticks (it names file and key, what was found and what would be right); reads after it give the
+// lowest allowed value. One thread at a time.
+class ConfigFields {
+ public:
+  virtual ~ConfigFields() = default;
+
+  // There, and not null.
+  virtual bool Has(std::string_view key) const = 0;
+
+  int32_t Int(std::string_view key, int32_t low, int32_t high);
+  int32_t IntOr(std::string_view key, int32_t fallback, int32_t low, int32_t high);
+  double Number(std::string_view key, double low, double high);
+  double NumberOr(std::string_view key, double fallback, double low, double high);
+  bool BoolOr(std::string_view key, bool fallback);
+  std::string TextOr(std::string_view key, std::string_view fallback);
+  // One number or a list of at most 1024.
+  std::vector<int32_t> IntsOr(std::string_view key, int32_t low, int32_t high);
+
+  void Fail(Status status);
+  const Status& status() const { return status_; }
+  // What errors begin with: the file's path.
+  const std::string& file() const { return file_; }
+
+ protected:
+  explicit ConfigFields(std::string file) : file_(std::move(file)) {}
+
+  // Errors: NotFound or InvalidArgument naming file and key.
+  virtual StatusOr<int64_t> ReadInt(std::string_view key) const = 0;
+  virtual StatusOr<double> ReadNumber(std::string_view key) const = 0;
+  virtual StatusOr<bool> ReadBool(std::string_view key) const = 0;
+  virtual StatusOr<std::string> ReadText(std::string_view key) const = 0;
+  virtual StatusOr<std::vector<int64_t>> ReadInts(std::string_view key) const = 0;
+
+ private:
+  std::string file_;
+  Status status_;
+};
+
+// The members of a JSON object.
+class JsonFields final : public ConfigFields {
+ public:
+  // Errors: InvalidArgument naming `file` when `text` is not a JSON object.
+  static StatusOr<std::unique_ptr<JsonFields>> Parse(std::string file, std::string_view text);
+  ~JsonFields() override;
+
+  bool Has(std::string_view key) const override;
+  // The object under `key`. InvalidArgument when there is another thing.
+  StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
+  // The strings under `key`, a list. InvalidArgument when there is another thing.
+  StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
+
+ protected:
+  StatusOr<int64_t> ReadInt(std::string_view key) const override;
+  StatusOr<double> ReadNumber(std::string_view key) const override;
+  StatusOr<bool> ReadBool(std::string_view key) const override;
+  StatusOr<std::string> ReadText(std::string_view key) const override;
+  StatusOr<std::vector<int64_t>> ReadInts(std::string_view key) const override;
+
+ private:
+  JsonFields(std::string file, nlohmann::json object);
+  StatusOr<const nlohmann::json*> Find(std::string_view key) const;
+
+  std::unique_ptr<const nlohmann::json> object_;
+};
+
+// The metadata keys of a GGUF file that begin with a prefix, "llama.". Lists whose numbers are all
+// equal (one a layer) also count as one number. The file must outlive it.
+class GgufFields final : public ConfigFields {
+ public:
+  GgufFields(const GgufFile& gguf, std::string prefix);
+
+  bool Has(std::string_view key) const override;
+
+ protected:
+  StatusOr<int64_t> ReadInt(std::string_view key) const override;
+  StatusOr<double> ReadNumber(std::string_view key) const override;
+  StatusOr<bool> ReadBool(std::string_view key) const override;
+  StatusOr<std::string> ReadText(std::string_view key) const override;
+  StatusOr<std::vector<int64_t>> ReadInts(std::string_view key) const override;
+
+ private:
+  std::string Key(std::string_view key) const { return prefix_ + std::string(key); }
+
+  const GgufFile& gguf_;
+  std::string prefix_;
+};
+
+}  // namespace baton

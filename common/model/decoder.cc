@@ -1,0 +1,209 @@
+#include "common/model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/model/decoder_weights.h"
+#include "common/model/fingerprint.h"
+
+namespace baton {
+namespace {
+
+// Rows begin at multiples of this many numbers, so that vector loads stay within cache lines.
+constexpr int64_t kRowMultiple = 16;
+
+// An activation buffer with its view.
+struct Activation {
+  std::unique_ptr<Buffer> buffer;
+  Tensor tensor;
+};
+
+StatusOr<Activation> AllocateActivation(Device& device, DType dtype, int64_t rows, int64_t cols) {
+  Activation activation;
+  const int64_t stride = (cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+  BATON_ASSIGN_OR_RETURN(activation.buffer,
+                         device.Allocate(static_cast<size_t>(rows * stride) * ShapeOf(dtype).bytes,
+                                         Sharing::kPrivate));
+  activation.tensor = {activation.buffer->data(), dtype, rows, cols, stride};
+  return activation;
+}
+
+}  // namespace
+
+class Decoder::Impl {
+ public:
+  Impl(const ModelSpec& spec, const DecoderLimits& limits, Ops& ops)
+      : spec_(spec), limits_(limits), ops_(ops) {}
+
+  Status Load(const WeightSource& source, const LoadProgress& progress) {
+    BATON_RETURN_IF_ERROR(spec_.Validate("model spec"));
+    if (limits_.max_rows < 1 || limits_.max_logit_rows < 1) {
+      return InvalidArgument("decoder limits: max_rows {} and max_logit_rows {} must be at least 1",
+                             limits_.max_rows,
+                             limits_.max_logit_rows);
+    }
+    fingerprint_ = Fingerprint(spec_, source);
+    BATON_ASSIGN_OR_RETURN(weights_, LoadDecoderWeights(spec_, source, ops_, progress));
+    return AllocateActivations();
+  }
+
+  Tensor Forward(const StepInput& input, const LayerHook& hook) {
+    const auto rows = static_cast<int64_t>(input.tokens.size());
+    const auto wanted = static_cast<int64_t>(input.logit_rows.size());
+    BATON_CHECK(rows >= 1 && rows <= limits_.max_rows, "{} rows in a step", rows);
+    BATON_CHECK(wanted <= limits_.max_logit_rows, "{} logit rows in a step", wanted);
+    const Tensor residual = residual_.tensor.Rows(0, rows);
+    const Tensor normed = normed_.tensor.Rows(0, rows);
+    ops_.Embed(*weights_.embedding, residual);
+    ops_.RmsNorm(residual, *weights_.layers[0].attention_norm, spec_.norm_epsilon, normed);
+    const int32_t last = spec_.layer_count() - 1;
+    for (int32_t layer = 0; layer <= last; ++layer) {
+      const Tensor qkv = WriteKv(layer, normed, hook);
+      if (layer == last && wanted == 0) break;
+      const Tensor attention = attention_.tensor.Rows(0, rows);
+      ops_.Attention(qkv, AttentionArgsOf(layer), attention);
+      if (layer == last) {
+        // After the last attention only the wanted rows matter.
+        const Tensor last_attention = last_attention_.tensor.Rows(0, wanted);
+        const Tensor last_residual = last_residual_.tensor.Rows(0, wanted);
+        ops_.GatherLogitRows(attention, last_attention);
+        ops_.GatherLogitRows(residual, last_residual);
+        FinishLayer(layer, last_attention, last_residual, *weights_.output_norm);
+      } else {
+        FinishLayer(layer, attention, residual, *weights_.layers[layer + 1].attention_norm);
+      }
+    }
+    const Tensor logits = logits_.tensor.Rows(0, wanted);
+    if (wanted > 0) {
+      ops_.MatMul(last_normed_.tensor.Rows(0, wanted), weights_.output_head(), nullptr, logits);
+    }
+    return logits;
+  }
+
+  const ModelSpec spec_;
+  const DecoderLimits limits_;
+  Ops& ops_;
+  Hash128 fingerprint_;
+  DecoderWeights weights_;
+
+ private:
+  Status AllocateActivations() {
+    const int64_t rows = limits_.max_rows;
+    const int64_t logit_rows = limits_.max_logit_rows;
+    const int64_t q_cols = int64_t{spec_.heads} * spec_.head_dim;
+    const int64_t kv_cols = int64_t{spec_.kv_heads} * spec_.head_dim;
+    // The last layer's gathered rows use the same buffers.
+    const int64_t most = std::max(rows, logit_rows);
+    const DType dtype = ops_.activation_dtype();
+    const auto make = [this](Activation& to, DType type, int64_t r, int64_t c) -> Status {
+      BATON_ASSIGN_OR_RETURN(to, AllocateActivation(ops_.device(), type, r, c));
+      return OkStatus();
+    };
+    BATON_RETURN_IF_ERROR(make(residual_, dtype, rows, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(normed_, dtype, most, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(qkv_, dtype, rows, q_cols + 2 * kv_cols));
+    BATON_RETURN_IF_ERROR(make(attention_, dtype, rows, q_cols));
+    BATON_RETURN_IF_ERROR(make(delta_, dtype, most, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(feed_forward_, dtype, most, std::max(spec_.intermediate, 1)));
+    BATON_RETURN_IF_ERROR(make(last_attention_, dtype, logit_rows, q_cols));
+    BATON_RETURN_IF_ERROR(make(last_residual_, dtype, logit_rows, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(last_normed_, dtype, logit_rows, spec_.hidden));
+    return make(logits_, DType::kF32, logit_rows, spec_.vocab);
+  }
+
+  AttentionArgs AttentionArgsOf(int32_t layer) const {
+    AttentionArgs args;
+    args.heads = spec_.head_shape();
+    args.layer = layer;
+    args.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+    args.window = spec_.layers[layer].window;
+    return args;
+  }
+
+  // Computes q, k and v of every row and stores k and v in the cache; returns q, k and v.
+  Tensor WriteKv(int32_t layer, const Tensor& normed, const LayerHook& hook) {
+    const LayerWeights& weights = weights_.layers[layer];
+    const Tensor qkv = qkv_.tensor.Rows(0, normed.rows);
+    ops_.MatMul(normed, *weights.qkv, weights.qkv_bias.get(), qkv);
+    RopeArgs rope;
+    rope.inverse_frequencies = weights_.inverse_frequencies.get();
+    rope.magnitude = weights_.rope_magnitude;
+    rope.pairing = spec_.rope.pairing;
+    rope.q_norm = weights.q_norm.get();
+    rope.k_norm = weights.k_norm.get();
+    rope.norm_epsilon = spec_.norm_epsilon;
+    ops_.RopeAndWriteKv(qkv, spec_.head_shape(), rope, layer);
+    if (hook) hook(layer);
+    return qkv;
+  }
+
+  // What follows attention in a layer, and the norm that follows the layer.
+  void FinishLayer(int32_t layer,
+                   const Tensor& attention,
+                   const Tensor& residual,
+                   const Vector& next_norm) {
+    const LayerWeights& weights = weights_.layers[layer];
+    const bool last = layer + 1 == spec_.layer_count();
+    const int64_t rows = residual.rows;
+    const Tensor delta = delta_.tensor.Rows(0, rows);
+    const Tensor normed = normed_.tensor.Rows(0, rows);
+    const Tensor next = last ? last_normed_.tensor.Rows(0, rows) : normed;
+    const float epsilon = spec_.norm_epsilon;
+    ops_.MatMul(attention, *weights.attention_output, weights.attention_output_bias.get(), delta);
+    ops_.AddRmsNorm(residual, delta, *weights.feed_forward_norm, epsilon, normed);
+    if (spec_.layers[layer].moe) {
+      ExpertArgs args;
+      args.router = weights.router.get();
+      args.gate_up = weights.expert_gate_up;
+      args.down = weights.expert_down;
+      args.experts_per_token = spec_.moe.experts_per_token;
+      args.normalize = spec_.moe.normalize;
+      ops_.Experts(normed, args, delta);
+    } else {
+      const Tensor hidden = feed_forward_.tensor.Rows(0, rows);
+      ops_.MatMulSiluMul(normed, *weights.gate_up, weights.gate_up_bias.get(), hidden);
+      ops_.MatMul(hidden, *weights.down, weights.down_bias.get(), delta);
+    }
+    ops_.AddRmsNorm(residual, delta, next_norm, epsilon, next);
+  }
+
+  Activation residual_, normed_, qkv_, attention_, delta_, feed_forward_;
+  Activation last_attention_, last_residual_, last_normed_, logits_;
+};
+
+Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Decoder::~Decoder() = default;
+
+StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const ModelSpec& spec,
+                                                 const WeightSource& weights,
+                                                 Ops& ops,
+                                                 const DecoderLimits& limits,
+                                                 const LoadProgress& progress) {
+  auto impl = std::make_unique<Impl>(spec, limits, ops);
+  BATON_RETURN_IF_ERROR(impl->Load(weights, progress));
+  return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
+}
+
+Tensor Decoder::Forward(const StepInput& input, const LayerHook& hook) {
+  return impl_->Forward(input, hook);
+}
+
+const ModelSpec& Decoder::spec() const {
+  return impl_->spec_;
+}
+const DecoderLimits& Decoder::limits() const {
+  return impl_->limits_;
+}
+Ops& Decoder::ops() const {
+  return impl_->ops_;
+}
+const Hash128& Decoder::fingerprint() const {
+  return impl_->fingerprint_;
+}
+size_t Decoder::weight_bytes() const {
+  return impl_->weights_.bytes;
+}
+
+}  // namespace baton

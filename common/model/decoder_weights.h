@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/model_spec.h"
+#include "common/model/weight_source.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+// Packed weights of one transformer layer. Dense layers have gate_up and down, the others the
+// expert fields. Biases and head norms are null where the model has none.
+struct LayerWeights {
+  std::unique_ptr<Vector> attention_norm;
+  std::unique_ptr<Matrix> qkv;  // [(heads + 2 · kv_heads) · head_dim][hidden]
+  std::unique_ptr<Vector> qkv_bias;
+  std::unique_ptr<Vector> q_norm;
+  std::unique_ptr<Vector> k_norm;
+  std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
+  std::unique_ptr<Vector> attention_output_bias;
+  std::unique_ptr<Vector> feed_forward_norm;
+  std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]
+  std::unique_ptr<Vector> gate_up_bias;
+  std::unique_ptr<Matrix> down;  // [hidden][intermediate]
+  std::unique_ptr<Vector> down_bias;
+  std::unique_ptr<Matrix> router;  // [experts][hidden]
+  std::vector<std::unique_ptr<Matrix>> expert_gate_up;
+  std::vector<std::unique_ptr<Matrix>> expert_down;
+};
+
+// All packed weights of a model.
+struct DecoderWeights {
+  std::unique_ptr<Matrix> embedding;
+  std::unique_ptr<Matrix> head;  // null when the embedding is the head, too
+  std::unique_ptr<Vector> output_norm;
+  std::unique_ptr<Vector> inverse_frequencies;
+  float rope_magnitude = 1;
+  std::vector<LayerWeights> layers;
+  size_t bytes = 0;  // of all matrices
+
+  const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
+};
+
+// Loads tensor by tensor, releasing each source after use; `progress` may be empty. Errors as
+// Decoder::Load.
+StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
+                                            const WeightSource& source,
+                                            Ops& ops,
+                                            const std::function<void(double)>& progress);
+
+}  // namespace baton

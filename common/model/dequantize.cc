@@ -1,0 +1,240 @@
+#include "common/model/dequantize.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// Block formats: ggml, src/ggml-common.h and src/ggml-quants.c. Each function expands one block.
+
+constexpr size_t kSmallBlock = 32;
+constexpr size_t kLargeBlock = 256;
+
+uint8_t Byte(const std::byte* p, size_t i) {
+  return std::to_integer<uint8_t>(p[i]);
+}
+
+template <class T>
+T Load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(T));
+  return value;
+}
+
+float Half(const std::byte* p) {
+  return HalfToFloat(Load<uint16_t>(p));
+}
+
+// d, 32 × int8.
+void ExpandQ8_0(const std::byte* block, float* out) {
+  const float d = Half(block);
+  for (size_t i = 0; i < kSmallBlock; ++i) {
+    out[i] = static_cast<float>(static_cast<int8_t>(Byte(block, 2 + i))) * d;
+  }
+}
+
+// d, 16 bytes of two 4-bit numbers; number i and i + 16 share a byte.
+void ExpandQ4_0(const std::byte* block, float* out) {
+  const float d = Half(block);
+  for (size_t i = 0; i < kSmallBlock / 2; ++i) {
+    const uint8_t q = Byte(block, 2 + i);
+    out[i] = static_cast<float>((q & 15) - 8) * d;
+    out[i + 16] = static_cast<float>((q >> 4) - 8) * d;
+  }
+}
+
+// d, m, 16 bytes.
+void ExpandQ4_1(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const float m = Half(block + 2);
+  for (size_t i = 0; i < kSmallBlock / 2; ++i) {
+    const uint8_t q = Byte(block, 4 + i);
+    out[i] = static_cast<float>(q & 15) * d + m;
+    out[i + 16] = static_cast<float>(q >> 4) * d + m;
+  }
+}
+
+// The fifth bits of 32 numbers lie in one 32-bit word: number i's is bit i.
+int FifthBit(uint32_t high, size_t i) {
+  return static_cast<int>(high >> i & 1) << 4;
+}
+
+// d, 32 high bits, 16 bytes.
+void ExpandQ5_0(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const auto high = Load<uint32_t>(block + 2);
+  for (size_t i = 0; i < kSmallBlock / 2; ++i) {
+    const uint8_t q = Byte(block, 6 + i);
+    out[i] = static_cast<float>(((q & 15) | FifthBit(high, i)) - 16) * d;
+    out[i + 16] = static_cast<float>(((q >> 4) | FifthBit(high, i + 16)) - 16) * d;
+  }
+}
+
+// d, m, 32 high bits, 16 bytes.
+void ExpandQ5_1(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const float m = Half(block + 2);
+  const auto high = Load<uint32_t>(block + 4);
+  for (size_t i = 0; i < kSmallBlock / 2; ++i) {
+    const uint8_t q = Byte(block, 8 + i);
+    out[i] = static_cast<float>((q & 15) | FifthBit(high, i)) * d + m;
+    out[i + 16] = static_cast<float>((q >> 4) | FifthBit(high, i + 16)) * d + m;
+  }
+}
+
+struct ScaleAndMin {
+  float scale = 0;
+  float min = 0;
+};
+
+// The 6-bit scale and minimum of sub-block j of a Q4_K or Q5_K block: 12 bytes hold eight of each.
+ScaleAndMin SixBitPair(const std::byte* packed, size_t j) {
+  if (j < 4) {
+    return {static_cast<float>(Byte(packed, j) & 63), static_cast<float>(Byte(packed, j + 4) & 63)};
+  }
+  const uint8_t low = Byte(packed, j + 4);
+  return {static_cast<float>((low & 15) | (Byte(packed, j - 4) >> 6) << 4),
+          static_cast<float>((low >> 4) | (Byte(packed, j) >> 6) << 4)};
+}
+
+// d, dmin, 12 bytes of scales, 128 bytes: 64 numbers share 32 bytes, low halves first.
+void ExpandQ4_K(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const float dmin = Half(block + 2);
+  const std::byte* scales = block + 4;
+  const std::byte* quants = block + 16;
+  for (size_t j = 0; j < 8; ++j) {
+    const ScaleAndMin pair = SixBitPair(scales, j);
+    const float scale = d * pair.scale;
+    const float min = dmin * pair.min;
+    for (size_t i = 0; i < 32; ++i) {
+      const uint8_t q = Byte(quants, j / 2 * 32 + i);
+      out[j * 32 + i] = scale * static_cast<float>(j % 2 == 0 ? q & 15 : q >> 4) - min;
+    }
+  }
+}
+
+// As Q4_K with 32 bytes of fifth bits before the quants: bit j of byte i for number i of
+// sub-block j.
+void ExpandQ5_K(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const float dmin = Half(block + 2);
+  const std::byte* scales = block + 4;
+  const std::byte* high = block + 16;
+  const std::byte* quants = block + 48;
+  for (size_t j = 0; j < 8; ++j) {
+    const ScaleAndMin pair = SixBitPair(scales, j);
+    const float scale = d * pair.scale;
+    const float min = dmin * pair.min;
+    for (size_t i = 0; i < 32; ++i) {
+      const uint8_t q = Byte(quants, j / 2 * 32 + i);
+      const int low = j % 2 == 0 ? q & 15 : q >> 4;
+      out[j * 32 + i] = scale * static_cast<float>(low | (Byte(high, i) >> j & 1) << 4) - min;
+    }
+  }
+}
+
+// 128 bytes of low 4 bits, 64 of high 2 bits, 16 int8 scales, d. In each half of 128 numbers, byte
+// pair (i, i + 32) of the low bits and byte i of the high bits serve numbers i, i + 32, i + 64 and
+// i + 96.
+void ExpandQ6_K(const std::byte* block, float* out) {
+  const float d = Half(block + 208);
+  for (size_t half = 0; half < 2; ++half) {
+    const std::byte* low = block + half * 64;
+    const std::byte* high = block + 128 + half * 32;
+    const std::byte* scales = block + 192 + half * 8;
+    for (size_t n = 0; n < 128; ++n) {
+      const size_t quarter = n / 32;
+      const size_t i = n % 32;
+      const uint8_t byte = Byte(low, i + (quarter % 2) * 32);
+      const int q = (quarter < 2 ? byte & 15 : byte >> 4) | (Byte(high, i) >> (2 * quarter) & 3)
+                                                                << 4;
+      const auto scale = static_cast<int8_t>(Byte(scales, n / 16));
+      out[half * 128 + n] = d * static_cast<float>(scale) * static_cast<float>(q - 32);
+    }
+  }
+}
+
+void ExpandF32(const std::byte* from, float* out) {
+  *out = Load<float>(from);
+}
+void ExpandF16(const std::byte* from, float* out) {
+  *out = Half(from);
+}
+void ExpandBF16(const std::byte* from, float* out) {
+  *out = BrainToFloat(Load<uint16_t>(from));
+}
+
+using Expand = void (*)(const std::byte*, float*);
+
+Expand ExpandOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ExpandF32;
+    case DType::kF16:
+      return ExpandF16;
+    case DType::kBF16:
+      return ExpandBF16;
+    case DType::kQ8_0:
+      return ExpandQ8_0;
+    case DType::kQ4_0:
+      return ExpandQ4_0;
+    case DType::kQ4_1:
+      return ExpandQ4_1;
+    case DType::kQ5_0:
+      return ExpandQ5_0;
+    case DType::kQ5_1:
+      return ExpandQ5_1;
+    case DType::kQ4_K:
+      return ExpandQ4_K;
+    case DType::kQ5_K:
+      return ExpandQ5_K;
+    case DType::kQ6_K:
+      return ExpandQ6_K;
+  }
+  BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
+}
+
+}  // namespace
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t exponent = half >> 10 & 31u;
+  const uint32_t mantissa = half & 1023u;
+  if (exponent == 0) {
+    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign == 0 ? magnitude : -magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+float BrainToFloat(uint16_t brain) {
+  return std::bit_cast<float>(static_cast<uint32_t>(brain) << 16);
+}
+
+uint16_t FloatToBrain(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> out) {
+  const BlockShape block = ShapeOf(dtype);
+  BATON_CHECK(out.size() % block.elements == 0 && from.size() == RowBytes(dtype, out.size()),
+              "{} numbers of {} in {} bytes",
+              out.size(),
+              Name(dtype),
+              from.size());
+  const Expand expand = ExpandOf(dtype);
+  for (size_t i = 0; i < out.size() / block.elements; ++i) {
+    expand(from.data() + i * block.bytes, out.data() + i * block.elements);
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,34 @@
+#include "common/model/file_tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace baton {
+
+StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::string_view what) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size < 1 || size > kMost / elements) {
+      return InvalidArgument(
+          "{}: shape {} has a size that is zero, negative or too large", what, ShapeText(shape));
+    }
+    elements *= size;
+  }
+  const BlockShape block = ShapeOf(dtype);
+  const int64_t row = shape.empty() ? 1 : shape.back();
+  if (row % static_cast<int64_t>(block.elements) != 0) {
+    return InvalidArgument("{}: rows of {} numbers are not whole {} blocks of {}",
+                           what,
+                           row,
+                           Name(dtype),
+                           block.elements);
+  }
+  return static_cast<size_t>(elements) / block.elements * block.bytes;
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace baton

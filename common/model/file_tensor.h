@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/dtype.h"
+
+namespace baton {
+
+// A tensor inside a mapped weight file, already checked to lie in it: `bytes` has exactly the size
+// that shape and dtype give, and is aligned for the dtype. Does not own the bytes.
+struct FileTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // outermost first: a matrix is {rows, cols}
+  std::span<const std::byte> bytes;
+  std::string file;
+};
+
+// Bytes of a tensor of that shape. InvalidArgument when a dimension is not positive, when rows are
+// no whole number of blocks, or when the product does not fit 62 bits. `what` begins the message.
+StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::string_view what);
+
+// "[512, 64]".
+std::string ShapeText(std::span<const int64_t> shape);
+
+}  // namespace baton

@@ -1,0 +1,118 @@
+#include "common/model/file_weights.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/model/dequantize.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kSampleBytes = 4096;
+
+// Begin, middle and end: enough to tell two models apart, cheap for any size.
+Hash128 SampleHash(std::span<const std::byte> bytes) {
+  const size_t length = std::min(bytes.size(), kSampleBytes);
+  Hash128 hash = Xxh3Wide(bytes.first(length));
+  hash = Xxh3Wide(bytes.subspan((bytes.size() - length) / 2, length), hash.low);
+  return Xxh3Wide(bytes.last(length), hash.low);
+}
+
+}  // namespace
+
+FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
+    : scheme_(NamingScheme::kGguf), where_(gguf->path()), gguf_(std::move(gguf)) {
+  Add(gguf_->tensors());
+}
+
+FileWeights::FileWeights(std::string directory, std::vector<std::unique_ptr<SafetensorsFile>> files)
+    : scheme_(NamingScheme::kHuggingFace),
+      where_(std::move(directory)),
+      safetensors_(std::move(files)) {
+  for (const auto& file : safetensors_) Add(file->tensors());
+}
+
+void FileWeights::Add(std::span<const FileTensor> tensors) {
+  for (const FileTensor& tensor : tensors) {
+    tensors_.push_back(&tensor);
+    by_name_.emplace(tensor.name, &tensor);
+  }
+}
+
+StatusOr<const FileTensor*> FileWeights::Find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end()) return found->second;
+  return MakeStatus(StatusCode::kNotFound, "{}: tensor {} is missing", where_, name);
+}
+
+StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const {
+  const TensorName name = NameOf(id, scheme_);
+  BATON_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(name.tensor));
+  std::vector<int64_t> wanted = {rows, cols};
+  if (name.stacked && tensor->shape.size() == 3) wanted.insert(wanted.begin(), tensor->shape[0]);
+  const bool fits =
+      tensor->shape == wanted && (!name.stacked || (wanted.size() == 3 && id.expert < wanted[0]));
+  if (!fits) {
+    return InvalidArgument(
+        "{}: tensor {} has shape {}; expected {}{}",
+        tensor->file,
+        tensor->name,
+        ShapeText(tensor->shape),
+        ShapeText(std::vector<int64_t>{rows, cols}),
+        name.stacked ? fmt::format(" for each of over {} experts", id.expert) : "");
+  }
+  HostMatrix matrix{tensor->dtype, rows, cols, tensor->bytes.data()};
+  if (name.stacked) matrix.data += id.expert * rows * RowBytes(tensor->dtype, cols);
+  return matrix;
+}
+
+StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id, int64_t size) const {
+  BATON_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(NameOf(id, scheme_).tensor));
+  if (tensor->shape != std::vector<int64_t>{size}) {
+    return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
+                           tensor->file,
+                           tensor->name,
+                           ShapeText(tensor->shape),
+                           size);
+  }
+  std::vector<float> values(static_cast<size_t>(size));
+  Dequantize(tensor->dtype, tensor->bytes, values);
+  return values;
+}
+
+void FileWeights::Release(const WeightId& id) const {
+  const TensorName name = NameOf(id, scheme_);
+  const StatusOr<const FileTensor*> tensor = Find(name.tensor);
+  if (!tensor.ok()) return;
+  // The whole tensor, also when one expert of it was used: pages come back when they are read.
+  if (gguf_ != nullptr) gguf_->DropPages((*tensor)->bytes);
+  for (const auto& file : safetensors_) file->DropPages((*tensor)->bytes);
+}
+
+Hash128 FileWeights::Identity() const {
+  std::vector<const FileTensor*> sorted = tensors_;
+  std::sort(sorted.begin(), sorted.end(), [](const FileTensor* a, const FileTensor* b) {
+    return a->name < b->name;
+  });
+  std::string text;
+  for (const FileTensor* tensor : sorted) {
+    text += fmt::format("{} {} {} {}\n",
+                        tensor->name,
+                        Name(tensor->dtype),
+                        ShapeText(tensor->shape),
+                        SampleHash(tensor->bytes));
+  }
+  return Xxh3Wide(std::as_bytes(std::span(text)));
+}
+
+std::vector<TensorInfo> FileWeights::Tensors() const {
+  std::vector<TensorInfo> infos;
+  for (const FileTensor* tensor : tensors_) {
+    infos.push_back(
+        {tensor->name, tensor->dtype, tensor->shape, tensor->bytes.size(), tensor->file});
+  }
+  return infos;
+}
+
+}  // namespace baton

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/model/file_tensor.h"
+#include "common/model/gguf_file.h"
+#include "common/model/safetensors_file.h"
+#include "common/model/weight_names.h"
+#include "common/model/weight_source.h"
+
+namespace baton {
+
+// The weights of a GGUF file or of a directory's safetensors files, read in place. Owns the mapped
+// files.
+class FileWeights final : public WeightSource {
+ public:
+  explicit FileWeights(std::unique_ptr<GgufFile> gguf);
+  // `directory` stands in errors about a tensor that none of the files has.
+  FileWeights(std::string directory, std::vector<std::unique_ptr<SafetensorsFile>> files);
+
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override;
+  StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override;
+  void Release(const WeightId& id) const override;
+  Hash128 Identity() const override;
+  std::vector<TensorInfo> Tensors() const override;
+
+ private:
+  StatusOr<const FileTensor*> Find(const std::string& name) const;
+  void Add(std::span<const FileTensor> tensors);
+
+  NamingScheme scheme_;
+  std::string where_;
+  std::unique_ptr<GgufFile> gguf_;
+  std::vector<std::unique_ptr<SafetensorsFile>> safetensors_;
+  std::vector<const FileTensor*> tensors_;  // file order
+  absl::flat_hash_map<std::string, const FileTensor*> by_name_;
+};
+
+}  // namespace baton

@@ -1,0 +1,179 @@
+#include "common/model/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "common/model/config_fields.h"
+#include "common/model/weight_names.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kLarge = 1 << 28;
+constexpr int32_t kMostLayers = 1024;
+
+struct Architecture {
+  std::string_view name;
+  ModelFamily family;
+  RopePairing pairing;
+};
+
+// llama.cpp permutes the q and k rows of Llama models (Mistral files are of this architecture,
+// too).
+constexpr Architecture kArchitectures[] = {
+    {"llama", ModelFamily::kLlama, RopePairing::kAdjacent},
+    {"qwen2", ModelFamily::kQwen2, RopePairing::kHalves},
+    {"qwen3", ModelFamily::kQwen3, RopePairing::kHalves},
+    {"qwen3moe", ModelFamily::kQwen3Moe, RopePairing::kHalves},
+};
+
+StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
+  BATON_ASSIGN_OR_RETURN(const std::string_view name, gguf.String("general.architecture"));
+  std::string supported;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) return architecture;
+    supported += fmt::format(" {}", architecture.name);
+  }
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: architecture {} is not supported; supported are{}",
+                    gguf.path(),
+                    name,
+                    supported);
+}
+
+const FileTensor* FindTensor(const GgufFile& gguf, const WeightId& id) {
+  const std::string name = NameOf(id, NamingScheme::kGguf).tensor;
+  const auto found = std::find_if(gguf.tensors().begin(),
+                                  gguf.tensors().end(),
+                                  [&](const FileTensor& tensor) { return tensor.name == name; });
+  return found == gguf.tensors().end() ? nullptr : &*found;
+}
+
+bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
+  return FindTensor(gguf, {kind, layer, 0}) != nullptr;
+}
+
+Status ReadRope(GgufFields& fields, ModelSpec& spec) {
+  RopeSpec& rope = spec.rope;
+  rope.theta = fields.NumberOr("rope.freq_base", 10000, 1, 1e12);
+  rope.rotary_dim = fields.IntOr("rope.dimension_count", spec.head_dim, 1, kLarge);
+  // Files from before 2024 have rope.scale_linear alone.
+  const std::string kind =
+      fields.TextOr("rope.scaling.type", fields.Has("rope.scale_linear") ? "linear" : "none");
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (kind == "none") return OkStatus();
+  const std::string_view factor_key =
+      fields.Has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  rope.factor = fields.Number(factor_key, 1, 1e6);
+  const int32_t trained = spec.context_length;
+  if (kind == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+    spec.context_length = static_cast<int32_t>(std::min<double>(kLarge, trained * rope.factor));
+  } else if (kind == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.original_context =
+        fields.IntOr("rope.scaling.original_context_length", trained, 1, kLarge);
+    rope.beta_fast = fields.NumberOr("rope.scaling.yarn_beta_fast", rope.beta_fast, 1e-6, 1e6);
+    rope.beta_slow = fields.NumberOr("rope.scaling.yarn_beta_slow", rope.beta_slow, 1e-6, 1e6);
+    // llama.cpp multiplies the paper's factor by the file's.
+    rope.attention_factor = (0.1 * std::log(rope.factor) + 1.0) *
+                            fields.NumberOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+    const double stretched = rope.original_context * rope.factor;
+    spec.context_length =
+        static_cast<int32_t>(std::min<double>(kLarge, std::max<double>(trained, stretched)));
+  } else {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: rope.scaling.type {} is not supported; none, linear and yarn are",
+                      fields.file(),
+                      kind);
+  }
+  return fields.status();
+}
+
+Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
+  if (fields.Has("expert_shared_feed_forward_length")) {
+    return MakeStatus(
+        StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
+  }
+  spec.moe.experts = fields.Int("expert_count", 1, 1024);
+  spec.moe.experts_per_token = fields.Int("expert_used_count", 1, 1024);
+  spec.moe.intermediate = fields.Int("expert_feed_forward_length", 1, kLarge);
+  spec.moe.normalize = fields.BoolOr("expert_weights_norm", true);
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    spec.layers[i].moe = HasTensor(gguf, WeightKind::kRouter, i);
+  }
+  return fields.status();
+}
+
+void ReadTokens(const GgufFile& gguf, ModelSpec& spec, Status& status) {
+  GgufFields fields(gguf, "tokenizer.ggml.");
+  for (const std::string_view key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
+    if (!fields.Has(key)) continue;
+    const int32_t token = fields.Int(key, 0, kLarge);
+    if (std::find(spec.eos.begin(), spec.eos.end(), token) == spec.eos.end()) {
+      spec.eos.push_back(token);
+    }
+  }
+  if (fields.Has("bos_token_id")) spec.bos = fields.Int("bos_token_id", 0, kLarge);
+  status = fields.status();
+}
+
+}  // namespace
+
+StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
+  BATON_ASSIGN_OR_RETURN(const Architecture architecture, FindArchitecture(gguf));
+  GgufFields fields(gguf, std::string(architecture.name) + ".");
+  ModelSpec spec;
+  spec.family = architecture.family;
+  spec.rope.pairing = architecture.pairing;
+  spec.hidden = fields.Int("embedding_length", 1, kLarge);
+  spec.heads = fields.Int("attention.head_count", 1, kLarge);
+  spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, kLarge);
+  spec.head_dim = fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, kLarge);
+  const int32_t value_dim = fields.IntOr("attention.value_length", spec.head_dim, 1, kLarge);
+  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, kLarge);
+  spec.context_length = fields.Int("context_length", 1, kLarge);
+  spec.norm_epsilon = static_cast<float>(fields.Number("attention.layer_norm_rms_epsilon", 0, 1));
+  spec.layers.resize(fields.Int("block_count", 1, kMostLayers));
+  const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kLarge);
+  for (LayerSpec& layer : spec.layers) layer.window = window;
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (value_dim != spec.head_dim) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: attention.value_length {} differs from the key length {}",
+                      gguf.path(),
+                      value_dim,
+                      spec.head_dim);
+  }
+
+  const FileTensor* embedding = FindTensor(gguf, {WeightKind::kEmbedding});
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    return InvalidArgument("{}: tensor token_embd.weight is missing or no matrix", gguf.path());
+  }
+  spec.vocab = static_cast<int32_t>(std::min<int64_t>(embedding->shape[0], kLarge));
+  spec.tied_head = !HasTensor(gguf, WeightKind::kHead, -1);
+  spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
+  spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
+  spec.mlp_bias = HasTensor(gguf, WeightKind::kGateBias, 0);
+  spec.qk_norm = HasTensor(gguf, WeightKind::kQueryNorm, 0);
+  spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
+
+  BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
+  if (spec.family == ModelFamily::kQwen3Moe) {
+    BATON_RETURN_IF_ERROR(ReadMoe(fields, gguf, spec));
+  } else if (fields.IntOr("expert_count", 0, 0, kLarge) > 0) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: {}.expert_count: experts are supported for qwen3moe only",
+                      gguf.path(),
+                      architecture.name);
+  }
+  Status status;
+  ReadTokens(gguf, spec, status);
+  BATON_RETURN_IF_ERROR(status);
+  BATON_RETURN_IF_ERROR(spec.Validate(gguf.path()));
+  return spec;
+}
+
+}  // namespace baton

@@ -1,0 +1,266 @@
+#include "common/model/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "common/base/mapped_file.h"
+#include "common/model/config_fields.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostConfigBytes = size_t{4} << 20;
+constexpr int32_t kLarge = 1 << 28;
+constexpr int32_t kMostLayers = 1024;
+
+struct FamilyName {
+  std::string_view architecture;
+  ModelFamily family;
+};
+
+constexpr FamilyName kFamilies[] = {
+    {"LlamaForCausalLM", ModelFamily::kLlama},
+    {"MistralForCausalLM", ModelFamily::kMistral},
+    {"Qwen2ForCausalLM", ModelFamily::kQwen2},
+    {"Qwen3ForCausalLM", ModelFamily::kQwen3},
+    {"Qwen3MoeForCausalLM", ModelFamily::kQwen3Moe},
+};
+
+// By `architectures`, or by `model_type` where a config has no architectures.
+StatusOr<ModelFamily> ReadFamily(JsonFields& fields) {
+  std::string found = fmt::format("model_type {}", fields.TextOr("model_type", "(none)"));
+  if (fields.Has("architectures")) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.Texts("architectures"));
+    for (const FamilyName& row : kFamilies) {
+      if (!names.empty() && names.front() == row.architecture) return row.family;
+    }
+    found = fmt::format("architecture {}", names.empty() ? "(none)" : names.front());
+  } else {
+    for (const FamilyName& row : kFamilies) {
+      if (fields.TextOr("model_type", "") == Name(row.family)) return row.family;
+    }
+  }
+  BATON_RETURN_IF_ERROR(fields.status());
+  std::string supported;
+  for (const FamilyName& row : kFamilies) supported += fmt::format(" {}", row.architecture);
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: {} is not supported; supported are{}",
+                    fields.file(),
+                    found,
+                    supported);
+}
+
+Status RefuseWhatWeLack(JsonFields& fields) {
+  const std::string activation = fields.TextOr("hidden_act", "silu");
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (activation != "silu") {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: hidden_act is {}; only silu is supported",
+                      fields.file(),
+                      activation);
+  }
+  constexpr std::string_view kUnsupported[] = {
+      "quantization_config", "shared_expert_intermediate_size", "num_shared_experts"};
+  for (const std::string_view key : kUnsupported) {
+    if (fields.Has(key)) {
+      return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
+    }
+  }
+  return OkStatus();
+}
+
+// arXiv:2309.00071, with DeepSeek's `mscale` pair where a config has it.
+double YarnAttentionFactor(JsonFields& rope, double factor) {
+  if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
+  const auto magnitude = [factor](double scale) {
+    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+  };
+  if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
+    return magnitude(rope.Number("mscale", 1e-3, 1e3)) /
+           magnitude(rope.Number("mscale_all_dim", 1e-3, 1e3));
+  }
+  return magnitude(1.0);
+}
+
+// `rope` holds the scaling keys: rope_parameters, or the older rope_scaling.
+Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
+  RopeSpec& to = spec.rope;
+  const std::string kind = rope.TextOr("rope_type", rope.TextOr("type", "default"));
+  BATON_RETURN_IF_ERROR(rope.status());
+  if (kind == "default") return OkStatus();
+  const int32_t trained = spec.context_length;
+  if (kind == "linear") {
+    to.scaling = RopeScaling::kLinear;
+    to.factor = rope.Number("factor", 1, 1e6);
+    spec.context_length =
+        static_cast<int32_t>(std::min<double>(kLarge, spec.context_length * to.factor));
+  } else if (kind == "llama3") {
+    to.scaling = RopeScaling::kLlama3;
+    to.factor = rope.Number("factor", 1, 1e6);
+    to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
+    to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
+    to.original_context = rope.Int("original_max_position_embeddings", 1, kLarge);
+  } else if (kind == "yarn") {
+    to.scaling = RopeScaling::kYarn;
+    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kLarge);
+    const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
+    to.factor = rope.NumberOr("factor", ratio, 1, 1e6);
+    to.beta_fast = rope.NumberOr("beta_fast", to.beta_fast, 1e-6, 1e6);
+    to.beta_slow = rope.NumberOr("beta_slow", to.beta_slow, 1e-6, 1e6);
+    to.attention_factor = YarnAttentionFactor(rope, to.factor);
+    to.truncate = rope.BoolOr("truncate", true);
+    const double stretched = to.original_context * to.factor;
+    spec.context_length =
+        static_cast<int32_t>(std::min<double>(kLarge, std::max<double>(trained, stretched)));
+  } else {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: rope_type {} is not supported; default, linear, llama3 and yarn are",
+                      rope.file(),
+                      kind);
+  }
+  return rope.status();
+}
+
+Status ReadRope(JsonFields& fields, ModelSpec& spec) {
+  spec.rope.theta = fields.NumberOr("rope_theta", 10000, 1, 1e12);
+  double rotated = fields.NumberOr("partial_rotary_factor", 1, 0, 1);
+  const bool current = fields.Has("rope_parameters");
+  if (current || fields.Has("rope_scaling")) {
+    BATON_ASSIGN_OR_RETURN(const auto rope,
+                           fields.Object(current ? "rope_parameters" : "rope_scaling"));
+    spec.rope.theta = rope->NumberOr("rope_theta", spec.rope.theta, 1, 1e12);
+    rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
+    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec));
+  }
+  spec.rope.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
+  return fields.status();
+}
+
+// transformers' rules: Mistral and Qwen 3 MoE slide in every layer, Qwen 2 and 3 from
+// max_window_layers on, and layer_types overrules where it is written.
+Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
+  const bool mistral = spec.family == ModelFamily::kMistral;
+  const bool qwen = spec.family != ModelFamily::kLlama && !mistral;
+  int32_t window = 0;
+  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kLarge);
+  if (qwen && fields.BoolOr("use_sliding_window", false)) {
+    window = fields.IntOr("sliding_window", 4096, 1, kLarge);
+  }
+  int32_t first = 0;
+  if (spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3) {
+    first = fields.IntOr("max_window_layers", 28, 0, kLarge);
+  }
+  for (int32_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
+
+  if (!fields.Has("layer_types")) return fields.status();
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> types, fields.Texts("layer_types"));
+  if (types.size() != spec.layers.size()) {
+    return InvalidArgument("{}: layer_types has {} entries for {} layers",
+                           fields.file(),
+                           types.size(),
+                           spec.layers.size());
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "full_attention" && types[i] != "sliding_attention") {
+      return MakeStatus(StatusCode::kUnimplemented,
+                        "{}: layer_types has {}; full_attention and sliding_attention are "
+                        "supported",
+                        fields.file(),
+                        types[i]);
+    }
+    if (types[i] == "sliding_attention" && window == 0) {
+      return InvalidArgument(
+          "{}: layer {} is sliding_attention, but no sliding_window is set", fields.file(), i);
+    }
+    spec.layers[i].window = types[i] == "sliding_attention" ? window : 0;
+  }
+  return fields.status();
+}
+
+Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
+  // transformers 5 writes num_local_experts; published checkpoints have num_experts.
+  spec.moe.experts =
+      fields.Int(fields.Has("num_experts") ? "num_experts" : "num_local_experts", 1, 1024);
+  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, 1024);
+  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, kLarge);
+  spec.moe.normalize = fields.BoolOr("norm_topk_prob", false);
+  const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMostLayers);
+  const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMostLayers);
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    const bool listed = std::find(dense.begin(), dense.end(), i) != dense.end();
+    spec.layers[i].moe = !listed && (i + 1) % step == 0;
+  }
+  return fields.status();
+}
+
+void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
+  for (const int32_t token : fields.IntsOr("eos_token_id", 0, kLarge)) {
+    if (std::find(spec.eos.begin(), spec.eos.end(), token) == spec.eos.end()) {
+      spec.eos.push_back(token);
+    }
+  }
+}
+
+StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
+  ModelSpec spec;
+  BATON_ASSIGN_OR_RETURN(spec.family, ReadFamily(fields));
+  BATON_RETURN_IF_ERROR(RefuseWhatWeLack(fields));
+  spec.hidden = fields.Int("hidden_size", 1, kLarge);
+  spec.heads = fields.Int("num_attention_heads", 1, kLarge);
+  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, kLarge);
+  if (!fields.Has("head_dim") && spec.hidden % spec.heads != 0) {
+    return InvalidArgument("{}: hidden_size {} is no multiple of num_attention_heads {}",
+                           fields.file(),
+                           spec.hidden,
+                           spec.heads);
+  }
+  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, kLarge);
+  spec.intermediate = fields.Int("intermediate_size", 1, kLarge);
+  spec.vocab = fields.Int("vocab_size", 1, kLarge);
+  spec.context_length = fields.Int("max_position_embeddings", 1, kLarge);
+  spec.norm_epsilon = static_cast<float>(fields.NumberOr("rms_norm_eps", 1e-6, 0, 1));
+  spec.tied_head = fields.BoolOr("tie_word_embeddings", false);
+  spec.layers.resize(fields.Int("num_hidden_layers", 1, kMostLayers));
+
+  const bool qwen3 = spec.family == ModelFamily::kQwen3 || spec.family == ModelFamily::kQwen3Moe;
+  const bool attention_bias = fields.BoolOr("attention_bias", false);
+  const bool may_have_bias = qwen3 || spec.family == ModelFamily::kLlama;
+  spec.qk_norm = qwen3;
+  spec.qkv_bias = spec.family == ModelFamily::kQwen2 || (may_have_bias && attention_bias);
+  spec.o_bias = may_have_bias && attention_bias;
+  spec.mlp_bias = spec.family == ModelFamily::kLlama && fields.BoolOr("mlp_bias", false);
+  if (fields.Has("bos_token_id")) spec.bos = fields.Int("bos_token_id", 0, kLarge);
+  AddEndTokens(fields, spec);
+  BATON_RETURN_IF_ERROR(fields.status());
+  BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
+  BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
+  if (spec.family == ModelFamily::kQwen3Moe) BATON_RETURN_IF_ERROR(ReadMoe(fields, spec));
+  return spec;
+}
+
+StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostConfigBytes));
+  return JsonFields::Parse(path, text);
+}
+
+}  // namespace
+
+StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  BATON_ASSIGN_OR_RETURN(const auto config, ReadJson(path));
+  BATON_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*config));
+  const std::string generation_path = directory + "/generation_config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(generation_path, ignored)) {
+    BATON_ASSIGN_OR_RETURN(const auto generation, ReadJson(generation_path));
+    AddEndTokens(*generation, spec);
+    BATON_RETURN_IF_ERROR(generation->status());
+  }
+  BATON_RETURN_IF_ERROR(spec.Validate(path));
+  return spec;
+}
+
+}  // namespace baton

@@ -1,0 +1,175 @@
+#include "common/model/model_spec.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// First broken bound wins; the message names file, field and value.
+class SpecChecker {
+ public:
+  explicit SpecChecker(std::string_view file) : file_(file) {}
+
+  void Range(std::string_view field, int64_t value, int64_t low, int64_t high) {
+    Require(value >= low && value <= high,
+            "{} is {}; it must be between {} and {}",
+            field,
+            value,
+            low,
+            high);
+  }
+
+  template <class... Args>
+  void Require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+    if (holds || !status_.ok()) return;
+    status_ = InvalidArgument("{}: {}", file_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Status status() const { return status_; }
+
+ private:
+  std::string_view file_;
+  Status status_;
+};
+
+void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
+  check.Range("rotary dimension", rope.rotary_dim, 2, head_dim);
+  check.Require(rope.rotary_dim % 2 == 0, "rotary dimension {} must be even", rope.rotary_dim);
+  check.Require(
+      std::isfinite(rope.theta) && rope.theta > 1, "rope theta {} must be over 1", rope.theta);
+  check.Require(std::isfinite(rope.factor) && rope.factor >= 1,
+                "rope scaling factor {} must be at least 1",
+                rope.factor);
+  if (rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn) {
+    check.Range("original context length of rope scaling", rope.original_context, 1, 1 << 28);
+  }
+  if (rope.scaling == RopeScaling::kLlama3) {
+    check.Require(
+        rope.low_frequency_factor > 0 && rope.high_frequency_factor > rope.low_frequency_factor,
+        "rope scaling llama3: low_freq_factor {} must be over 0 and below "
+        "high_freq_factor {}",
+        rope.low_frequency_factor,
+        rope.high_frequency_factor);
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    check.Require(rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow,
+                  "rope scaling yarn: beta_slow {} must be over 0 and at most beta_fast {}",
+                  rope.beta_slow,
+                  rope.beta_fast);
+  }
+}
+
+}  // namespace
+
+std::string_view Name(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kLlama:
+      return "llama";
+    case ModelFamily::kMistral:
+      return "mistral";
+    case ModelFamily::kQwen2:
+      return "qwen2";
+    case ModelFamily::kQwen3:
+      return "qwen3";
+    case ModelFamily::kQwen3Moe:
+      return "qwen3_moe";
+  }
+  BATON_CHECK(false, "model family {}", static_cast<int>(family));
+}
+
+std::string_view Name(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kNone:
+      return "none";
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kLlama3:
+      return "llama3";
+    case RopeScaling::kYarn:
+      return "yarn";
+  }
+  BATON_CHECK(false, "rope scaling {}", static_cast<int>(scaling));
+}
+
+Status ModelSpec::Validate(std::string_view file) const {
+  SpecChecker check(file);
+  check.Range("number of layers", static_cast<int64_t>(layers.size()), 1, 1024);
+  check.Range("hidden size", hidden, 1, 1 << 20);
+  check.Range("number of attention heads", heads, 1, 4096);
+  check.Range("number of KV heads", kv_heads, 1, heads);
+  check.Require(kv_heads > 0 && heads % kv_heads == 0,
+                "number of attention heads {} must be a multiple of the number of KV heads {}",
+                heads,
+                kv_heads);
+  check.Range("head dimension", head_dim, 2, 1024);
+  check.Require(head_dim % 2 == 0, "head dimension {} must be even", head_dim);
+  check.Range("vocabulary size", vocab, 1, 1 << 24);
+  check.Range("context length", context_length, 1, 1 << 28);
+  check.Require(
+      norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
+  CheckRope(rope, head_dim, check);
+
+  bool any_dense = false;
+  bool any_moe = false;
+  for (const LayerSpec& layer : layers) {
+    check.Range("sliding window", layer.window, 0, 1 << 28);
+    (layer.moe ? any_moe : any_dense) = true;
+  }
+  if (any_dense) check.Range("feed-forward size", intermediate, 1, 1 << 22);
+  if (any_moe) {
+    check.Range("number of experts", moe.experts, 1, 1024);
+    check.Range("experts per token", moe.experts_per_token, 1, moe.experts);
+    check.Range("feed-forward size of an expert", moe.intermediate, 1, 1 << 22);
+  }
+  for (const TokenId token : eos) check.Range("end-of-sequence token", token, 0, vocab - 1);
+  if (bos) check.Range("begin-of-sequence token", *bos, 0, vocab - 1);
+  return check.status();
+}
+
+std::string ModelSpec::ToString() const {
+  std::string text;
+  const auto add = [&text](std::string_view name, const auto& value) {
+    fmt::format_to(std::back_inserter(text), "{} {}\n", name, value);
+  };
+  add("family", Name(family));
+  add("hidden", hidden);
+  add("heads", heads);
+  add("kv_heads", kv_heads);
+  add("head_dim", head_dim);
+  add("intermediate", intermediate);
+  add("vocab", vocab);
+  add("context_length", context_length);
+  add("norm_epsilon", norm_epsilon);
+  add("rope.theta", rope.theta);
+  add("rope.rotary_dim", rope.rotary_dim);
+  add("rope.pairing", rope.pairing == RopePairing::kHalves ? "halves" : "adjacent");
+  add("rope.scaling", Name(rope.scaling));
+  add("rope.factor", rope.factor);
+  add("rope.original_context", rope.original_context);
+  add("rope.low_frequency_factor", rope.low_frequency_factor);
+  add("rope.high_frequency_factor", rope.high_frequency_factor);
+  add("rope.beta_fast", rope.beta_fast);
+  add("rope.beta_slow", rope.beta_slow);
+  add("rope.attention_factor", rope.attention_factor);
+  add("rope.truncate", rope.truncate);
+  add("rope.file_factors", rope.file_factors);
+  add("qk_norm", qk_norm);
+  add("qkv_bias", qkv_bias);
+  add("o_bias", o_bias);
+  add("mlp_bias", mlp_bias);
+  add("tied_head", tied_head);
+  add("moe.experts", moe.experts);
+  add("moe.experts_per_token", moe.experts_per_token);
+  add("moe.intermediate", moe.intermediate);
+  add("moe.normalize", moe.normalize);
+  for (const LayerSpec& layer : layers) {
+    add("layer", fmt::format("window {} moe {}", layer.window, layer.moe));
+  }
+  return text;
+}
+
+}  // namespace baton
