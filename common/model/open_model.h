@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/model/model_spec.h"
+#include "common/model/weight_source.h"
+
+namespace baton {
+
+// Where a model lies: a GGUF file, or a Hugging Face directory (config.json, safetensors,
+// tokenizer.json).
+struct ModelLocation {
+  enum class Kind : uint8_t { kGgufFile, kHfDirectory };
+  Kind kind = Kind::kGgufFile;
+  std::string path;
+};
+
+// Tells what lies at `path`; a directory without config.json but with exactly one *.gguf file means
+// that file. Errors: NotFound and InvalidArgument naming the path and what is expected there.
+StatusOr<ModelLocation> LocateModel(const std::string& path);
+
+enum class LoadFormat : uint8_t {
+  kAuto,   // the weights in the files
+  kDummy,  // random weights of the model's shape (dummy_weights.h); no weight file is needed
+};
+
+struct OpenOptions {
+  LoadFormat format = LoadFormat::kAuto;
+  uint64_t dummy_seed = 0;
+};
+
+struct OpenedModel {
+  std::string name;  // the file's general.name, or the last part of the path
+  ModelSpec spec;
+  std::unique_ptr<WeightSource> weights;
+};
+
+// Opens a model: reads its spec, maps its weight files, reads no weights. Errors name file, key or
+// tensor.
+StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& options = {});
+
+// The spec alone; of a Hugging Face directory only the configuration is touched.
+StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
+
+}  // namespace baton

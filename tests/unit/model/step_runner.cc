@@ -1,0 +1,115 @@
+#include "tests/unit/model/step_runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
+                                                         const WeightSource& weights,
+                                                         const RunnerOptions& options) {
+  std::unique_ptr<StepRunner> runner(new StepRunner());
+  runner->device_ = std::make_unique<CpuDevice>();
+  CpuOptions cpu;
+  cpu.threads = options.threads;
+  BATON_ASSIGN_OR_RETURN(runner->ops_, MakeCpuOps(*runner->device_, cpu));
+  BATON_ASSIGN_OR_RETURN(runner->decoder_,
+                         Decoder::Load(spec, weights, *runner->ops_, options.limits));
+  KvLayout& layout = runner->layout_;
+  layout.layers = spec.layer_count();
+  layout.kv_heads = spec.kv_heads;
+  layout.head_dim = spec.head_dim;
+  layout.dtype = options.kv_dtype;
+  layout.k_dim_major = runner->ops_->k_dim_major();
+  runner->blocks_ = options.kv_blocks;
+  const size_t bytes = ShardBlockBytes(layout, WholeModel(layout)) * options.kv_blocks;
+  BATON_ASSIGN_OR_RETURN(runner->arena_, runner->device_->Allocate(bytes, Sharing::kPrivate));
+  return runner;
+}
+
+StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
+  if (sequences_.size() <= static_cast<size_t>(sequence)) sequences_.resize(sequence + 1);
+  Sequence& state = sequences_[sequence];
+  const size_t needed = (state.context + tokens + layout_.block_tokens - 1) / layout_.block_tokens;
+  while (state.blocks.size() < needed) {
+    BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
+    // From both ends in turn, so that neighbours in a sequence are not neighbours in memory.
+    const int32_t n = used_blocks_++;
+    state.blocks.push_back(n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2);
+  }
+  return state;
+}
+
+std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerHook& hook) {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<SequenceRows> rows;
+  std::vector<int32_t> tables;
+  std::vector<int32_t> logit_rows;
+  for (const Chunk& chunk : chunks) {
+    Sequence& state = Grow(chunk.sequence, chunk.tokens.size());
+    SequenceRows part;
+    part.first_row = static_cast<int32_t>(tokens.size());
+    part.row_count = static_cast<int32_t>(chunk.tokens.size());
+    part.context = state.context;
+    part.first_block = static_cast<int32_t>(tables.size());
+    rows.push_back(part);
+    tables.insert(tables.end(), state.blocks.begin(), state.blocks.end());
+    for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+      const bool last = i + 1 == chunk.tokens.size();
+      if (chunk.want == WantLogits::kAll || (last && chunk.want == WantLogits::kLast)) {
+        logit_rows.push_back(static_cast<int32_t>(tokens.size()));
+      }
+      tokens.push_back(chunk.tokens[i]);
+      positions.push_back(state.context + static_cast<int32_t>(i));
+    }
+    state.context += part.row_count;
+  }
+  const StepInput input{tokens, positions, rows, tables, logit_rows};
+  const KvView kv = MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_);
+  Status status = ops_->BeginStep(input, kv);
+  BATON_CHECK(status.ok(), "{}", Message(status));
+  const Tensor logits = decoder_->Forward(input, hook);
+  status = ops_->EndStep();
+  BATON_CHECK(status.ok(), "{}", Message(status));
+  std::vector<Logits> result;
+  for (int64_t row = 0; row < logits.rows; ++row) {
+    const auto* first = reinterpret_cast<const float*>(logits.data) + row * logits.stride;
+    result.emplace_back(first, first + logits.cols);
+  }
+  return result;
+}
+
+std::vector<Logits> StepRunner::RunAll(int32_t sequence,
+                                       std::span<const TokenId> tokens,
+                                       size_t chunk_rows) {
+  std::vector<Logits> all;
+  while (!tokens.empty()) {
+    const size_t count = std::min(chunk_rows, tokens.size());
+    for (Logits& row : Step({sequence, tokens.first(count), WantLogits::kAll})) {
+      all.push_back(std::move(row));
+    }
+    tokens = tokens.subspan(count);
+  }
+  return all;
+}
+
+void StepRunner::Reset() {
+  sequences_.clear();
+  used_blocks_ = 0;
+}
+
+TokenId ArgMax(const Logits& logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+double NegativeLogLikelihood(const Logits& logits, TokenId token) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return highest + std::log(sum) - logits[token];
+}
+
+}  // namespace baton

@@ -1,0 +1,89 @@
+#include <cmath>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/model/golden.h"
+#include "tests/unit/model/step_runner.h"
+
+namespace baton {
+namespace {
+
+// A greedy choice may differ from the golden one only where the two best logits are this close.
+constexpr double kMargin = 0.002;
+constexpr double kLogitTolerance = 2e-3;
+constexpr double kNllTolerance = 1e-4;
+
+std::string TinyModel(const std::string& family) {
+  return std::string(BATON_TEST_DATA) + "/tiny/" + family;
+}
+
+class TinyGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const std::string path = TinyModel(GetParam());
+    auto model = OpenModel(path);
+    ASSERT_TRUE(model.ok()) << Message(model.status());
+    auto runner = StepRunner::Create(model->spec, *model->weights);
+    ASSERT_TRUE(runner.ok()) << Message(runner.status());
+    runner_ = *std::move(runner);
+    auto prompts = ReadGoldenPrompts(path + "/golden.json");
+    ASSERT_TRUE(prompts.ok()) << Message(prompts.status());
+    prompts_ = *std::move(prompts);
+    ASSERT_GE(prompts_.size(), 5u);
+  }
+
+  std::unique_ptr<StepRunner> runner_;
+  std::vector<GoldenPrompt> prompts_;
+};
+
+TEST_P(TinyGolden, GreedyTokensEqualTransformers) {
+  for (const GoldenPrompt& golden : prompts_) {
+    SCOPED_TRACE(golden.name);
+    runner_->Reset();
+    Logits logits = runner_->Step({0, golden.prompt}).front();
+    for (const auto& [token, logit] : golden.first_top) {
+      EXPECT_NEAR(logits[token], logit, kLogitTolerance) << "token " << token;
+    }
+    for (size_t i = 0; i < golden.tokens.size(); ++i) {
+      const TokenId chosen = ArgMax(logits);
+      if (chosen != golden.tokens[i]) {
+        ASSERT_LT(golden.margins[i], kMargin) << "step " << i << " chose " << chosen;
+        EXPECT_LT(logits[chosen] - logits[golden.tokens[i]], kMargin);
+      }
+      logits = runner_->Step({0, std::span(&golden.tokens[i], 1)}).front();
+    }
+  }
+}
+
+TEST_P(TinyGolden, PromptLikelihoodEqualsTransformers) {
+  int compared = 0;
+  for (const GoldenPrompt& golden : prompts_) {
+    if (golden.mean_nll < 0) continue;
+    SCOPED_TRACE(golden.name);
+    runner_->Reset();
+    const auto rows = runner_->RunAll(0, golden.prompt, 640);
+    double sum = 0;
+    for (size_t i = 0; i + 1 < golden.prompt.size(); ++i) {
+      sum += NegativeLogLikelihood(rows[i], golden.prompt[i + 1]);
+    }
+    EXPECT_NEAR(
+        sum / static_cast<double>(golden.prompt.size() - 1), golden.mean_nll, kNllTolerance);
+    ++compared;
+  }
+  EXPECT_GE(compared, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         TinyGolden,
+                         testing::Values("llama_gqa",
+                                         "llama_mqa_tied",
+                                         "llama3_rope",
+                                         "mistral_window",
+                                         "qwen2",
+                                         "qwen3_moe"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace baton
