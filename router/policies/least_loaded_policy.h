@@ -1,0 +1,18 @@
+#pragma once
+
+#include "router/choice.h"
+#include "router/routing_policy.h"
+
+namespace baton::router {
+
+// The worker with the fewest requests for its size, for each of the two parts.
+class LeastLoadedPolicy final : public RoutingPolicy {
+ public:
+  explicit LeastLoadedPolicy(uint64_t seed) : choice_(seed) {}
+  Route Select(const RouteQuery& query) override;
+
+ private:
+  Choice choice_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "router/choice.h"
+#include "router/routing_policy.h"
+
+namespace baton::router {
+
+// The less loaded of two workers drawn at random (Mitzenmacher 2001): spreads well with old load
+// figures, and with several routers.
+class PowerOfTwoPolicy final : public RoutingPolicy {
+ public:
+  explicit PowerOfTwoPolicy(uint64_t seed) : choice_(seed) {}
+  Route Select(const RouteQuery& query) override;
+
+ private:
+  const Candidate& Pick(std::span<const Candidate> candidates);
+
+  Choice choice_;
+};
+
+}  // namespace baton::router

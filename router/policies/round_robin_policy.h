@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+#include "router/routing_policy.h"
+
+namespace baton::router {
+
+// Each worker in turn, whatever its load. The baseline to compare others with.
+class RoundRobinPolicy final : public RoutingPolicy {
+ public:
+  Route Select(const RouteQuery& query) override;
+
+ private:
+  size_t prefill_turn_ = 0;
+  size_t decode_turn_ = 0;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,457 @@
+#include "router/request_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton::router {
+
+RequestMachine::RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits)
+    : spec_(std::move(spec)), limits_(limits), samples_(spec_->samples) {}
+
+RequestMachine::Attempt* RequestMachine::Find(Epoch epoch) {
+  for (Attempt& attempt : attempts_) {
+    if (attempt.epoch == epoch) return &attempt;
+  }
+  return nullptr;
+}
+
+bool RequestMachine::Uses(WorkerSlot slot) const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
+    return a.prefill == slot || a.decode == slot;
+  });
+}
+
+void RequestMachine::Start(RequestHost& host, Time now) {
+  unplaced_.push_back({.samples = spec_->samples, .since = now, .not_before = now});
+  OnTime(host, now);
+}
+
+// ---- placing
+
+void RequestMachine::PlaceAll(RequestHost& host, Time now) {
+  std::vector<Unplaced> groups = std::exchange(unplaced_, {});
+  for (Unplaced& group : groups) {
+    if (done_) return;
+    if (now >= group.not_before) {
+      if (PlaceOne(host, group, now)) continue;
+      group.tried = true;
+    }
+    unplaced_.push_back(group);
+  }
+}
+
+// False when the group must wait.
+bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now) {
+  const auto where =
+      host.Place({*spec_, samples_[group.first_sample].tokens, group.samples, avoid_});
+  if (!where.ok()) {
+    End(host, where.status(), true);
+    return true;
+  }
+  if (where->has_value()) {
+    Launch(host, group, **where, now);
+    return true;
+  }
+  if (now - group.since < limits_.worker_wait) return false;
+  End(host, Status(StatusCode::kUnavailable, host.WhyNoPlace()), true);
+  return true;
+}
+
+void RequestMachine::Launch(RequestHost& host,
+                            const Unplaced& group,
+                            RequestHost::Assignment where,
+                            Time now) {
+  Attempt attempt;
+  attempt.epoch = Epoch(++last_epoch_);
+  attempt.first_sample = group.first_sample;
+  attempt.samples = group.samples;
+  attempt.prefill = where.prefill;
+  attempt.decode = where.decode;
+  attempt.resumed = samples_[group.first_sample].tokens.size();
+  attempt.committed = where.prefill == kNoWorker;
+  for (int32_t i = 0; i < group.samples; ++i) {
+    Sample& sample = samples_[group.first_sample + i];
+    sample.epoch = attempt.epoch;
+    sample.early.clear();
+    account_.attempts = std::max(account_.attempts, ++sample.attempts);
+  }
+  attempts_.push_back(attempt);
+  account_.decode_worker = host.PeerOf(where.decode).id.value();
+  if (where.prefill == kNoWorker) {
+    account_.prefill_worker = account_.decode_worker;
+    account_.transport.clear();
+    host.Send(where.decode, Command(attempt, RequestKind::kServe, SessionId(), now));
+    return;
+  }
+  account_.prefill_worker = host.PeerOf(where.prefill).id.value();
+  const SessionId session = host.NewSession();
+  DispatchCommand decode = Command(attempt, RequestKind::kDecode, session, now);
+  decode.peer = host.PeerOf(where.prefill);
+  DispatchCommand prefill = Command(attempt, RequestKind::kPrefill, session, now);
+  prefill.peer = host.PeerOf(where.decode);
+  host.Send(where.decode, std::move(decode));
+  host.Send(where.prefill, std::move(prefill));
+}
+
+DispatchCommand RequestMachine::Command(const Attempt& attempt,
+                                        RequestKind kind,
+                                        SessionId session,
+                                        Time now) {
+  DispatchCommand command;
+  command.spec = spec_;
+  command.epoch = attempt.epoch;
+  command.kind = kind;
+  const std::vector<TokenId>& log = samples_[attempt.first_sample].tokens;
+  command.resumed.assign(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(attempt.resumed));
+  command.first_sample = attempt.first_sample;
+  command.samples = attempt.samples;
+  command.session = session;
+  if (spec_->deadline != kNever) command.time_left = spec_->deadline - now;
+  return command;
+}
+
+// ---- reports of workers
+
+void RequestMachine::OnToken(RequestHost& host,
+                             WorkerSlot from,
+                             const TokenOutput& token,
+                             Time now) {
+  Attempt* attempt = Find(token.epoch);
+  if (done_ || attempt == nullptr) return;
+  if (from != attempt->prefill && from != attempt->decode) return;
+  const int32_t offset = token.sample - attempt->first_sample;
+  if (offset < 0 || offset >= attempt->samples) return;
+  Sample& sample = samples_[token.sample];
+  if (sample.epoch != token.epoch || sample.finish != FinishReason::kNone) return;
+  const auto next = static_cast<int32_t>(sample.tokens.size());
+  if (token.index < next || token.index >= spec_->max_tokens) return;
+  if (from == attempt->decode) attempt->committed = true;
+  host.PromptDone(from, spec_->id, attempt->epoch);
+  if (token.index > next) {
+    sample.early.emplace(token.index, token);
+    return;
+  }
+  Append(host, sample, token, now);
+  while (sample.finish == FinishReason::kNone && !sample.early.empty()) {
+    const auto it = sample.early.begin();
+    if (it->first != static_cast<int32_t>(sample.tokens.size())) break;
+    Append(host, sample, it->second, now);
+    sample.early.erase(it);
+  }
+  CheckComplete(host, now);
+}
+
+void RequestMachine::Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now) {
+  sample.tokens.push_back(token.token.token);
+  if (first_token_ == kNever) first_token_ = now;
+  last_token_ = now;
+  if (token.finish == FinishReason::kStop || token.finish == FinishReason::kLength) {
+    sample.finish = token.finish;
+  }
+  host.Deliver(spec_->id, OutputToken{token.sample, token.token, sample.finish});
+}
+
+void RequestMachine::OnHandoff(RequestHost& host,
+                               WorkerSlot from,
+                               const HandoffReport& report,
+                               Time now) {
+  Attempt* attempt = Find(report.epoch);
+  if (done_ || attempt == nullptr) return;
+  const bool from_prefill = from == attempt->prefill;
+  if (!from_prefill && from != attempt->decode) return;
+  if (report.outcome == HandoffReport::Outcome::kCommitted) {
+    if (from_prefill) return;
+    attempt->committed = true;
+    account_.transfer_bytes += report.bytes;
+    account_.transfer_ms = report.transfer_ms;
+    account_.transfer_gbps = report.gbps;
+    account_.transport = report.transport;
+    return;
+  }
+  if (attempt->committed) return;
+  if (report.outcome == HandoffReport::Outcome::kRefused) {
+    if (!from_prefill || attempt->redirect_at.has_value()) return;
+    ++account_.refusals;
+    host.Send(attempt->decode, CancelCommand{spec_->id, attempt->epoch});
+    host.Release(attempt->decode, spec_->id, attempt->epoch);
+    attempt->refused_by.push_back(attempt->decode);
+    attempt->decode = kNoWorker;
+    Redirect(host, *attempt, now);
+    return;
+  }
+  const WorkerSlot other = from_prefill ? attempt->decode : attempt->prefill;
+  FailAttempt(host,
+              report.epoch,
+              MakeStatus(StatusCode::kUnavailable, "the KV hand-off failed: {}", report.message),
+              other,
+              now);
+}
+
+// Offers the KV that prefill keeps to a decode worker that has not refused; when all have, to any,
+// after a while.
+void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
+  const auto refusals = static_cast<int32_t>(attempt.refused_by.size());
+  const RequestHost::PlaceQuery query{
+      *spec_, samples_[attempt.first_sample].tokens, attempt.samples, attempt.refused_by};
+  const WorkerSlot decode = host.PlaceDecode(query, attempt.prefill);
+  const bool again = std::find(attempt.refused_by.begin(), attempt.refused_by.end(), decode) !=
+                     attempt.refused_by.end();
+  if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {
+    attempt.redirect_at = now + Backoff(refusals);
+    return;
+  }
+  attempt.redirect_at.reset();
+  attempt.decode = decode;
+  account_.decode_worker = host.PeerOf(decode).id.value();
+  const SessionId session = host.NewSession();
+  DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
+  command.peer = host.PeerOf(attempt.prefill);
+  host.Send(decode, std::move(command));
+  host.Send(attempt.prefill,
+            RedirectCommand{spec_->id, attempt.epoch, session, host.PeerOf(decode)});
+}
+
+void RequestMachine::OnFinished(RequestHost& host,
+                                WorkerSlot from,
+                                const FinishedReport& report,
+                                Time now) {
+  Attempt* attempt = Find(report.epoch);
+  if (done_ || attempt == nullptr) return;
+  const bool from_prefill = from == attempt->prefill;
+  if (!from_prefill && from != attempt->decode) return;
+  host.Release(from, spec_->id, attempt->epoch);
+  if (from_prefill) {
+    attempt->prefill_finished = true;
+  } else {
+    attempt->decode_finished = true;
+  }
+  if (from_prefill || attempt->prefill == kNoWorker) {
+    account_.queue_ms = report.queue_ms;
+    account_.prefill_ms = report.prefill_ms;
+    if (account_.attempts <= 1) account_.cached_tokens = report.cached_tokens;
+  }
+  if (attempt->decode_finished && (attempt->prefill == kNoWorker || attempt->prefill_finished)) {
+    CloseSamples(host, *attempt, now);
+  } else {
+    CheckComplete(host, now);
+  }
+}
+
+// Both workers have said all. A sample without an end then ended with its first token, or tokens
+// are missing.
+void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now) {
+  const Epoch epoch = attempt.epoch;
+  for (int32_t i = 0; i < attempt.samples; ++i) {
+    Sample& sample = samples_[attempt.first_sample + i];
+    if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
+    const auto& stops = spec_->stop_tokens;
+    if (!sample.tokens.empty() &&
+        std::find(stops.begin(), stops.end(), sample.tokens.back()) != stops.end()) {
+      sample.finish = FinishReason::kStop;
+    } else if (static_cast<int32_t>(sample.tokens.size()) >= spec_->max_tokens) {
+      sample.finish = FinishReason::kLength;
+    } else {
+      FailAttempt(host,
+                  epoch,
+                  MakeStatus(StatusCode::kInternal,
+                             "worker {} ended sample {} after {} tokens without a reason",
+                             host.PeerOf(attempt.decode).id,
+                             attempt.first_sample + i,
+                             sample.tokens.size()),
+                  attempt.decode,
+                  now);
+      return;
+    }
+    host.Deliver(spec_->id, OutputToken{attempt.first_sample + i, std::nullopt, sample.finish});
+  }
+  CheckComplete(host, now);
+}
+
+void RequestMachine::OnFailed(RequestHost& host,
+                              WorkerSlot from,
+                              const FailedReport& report,
+                              Time now) {
+  Attempt* attempt = Find(report.epoch);
+  if (done_ || attempt == nullptr) return;
+  if (from != attempt->prefill && from != attempt->decode) return;
+  if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
+    host.Release(from, spec_->id, attempt->epoch);
+    attempt->prefill_finished = true;
+    return;
+  }
+  if (!report.retryable) {
+    End(host, report.status, false);
+    return;
+  }
+  FailAttempt(host, report.epoch, report.status, from, now);
+}
+
+void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) {
+  std::vector<Epoch> failed;
+  for (Attempt& attempt : attempts_) {
+    if (attempt.prefill == slot && attempt.committed && !Lacks(attempt)) {
+      attempt.prefill_finished = true;
+    } else if (attempt.prefill == slot || attempt.decode == slot) {
+      failed.push_back(attempt.epoch);
+    }
+  }
+  const Status why =
+      MakeStatus(StatusCode::kUnavailable, "worker {} was lost", host.PeerOf(slot).id);
+  for (const Epoch epoch : failed) {
+    if (!done_) FailAttempt(host, epoch, why, slot, now);
+  }
+  if (!done_) CheckComplete(host, now);
+}
+
+// A token that only the prefill worker sends has not come yet.
+bool RequestMachine::Lacks(const Attempt& attempt) const {
+  for (int32_t i = 0; i < attempt.samples; ++i) {
+    const Sample& sample = samples_[attempt.first_sample + i];
+    if (sample.epoch == attempt.epoch && sample.finish == FinishReason::kNone &&
+        sample.tokens.size() <= attempt.resumed) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// ---- failure
+
+Duration RequestMachine::Backoff(int32_t attempts) const {
+  const int32_t doublings = std::clamp(attempts - 1, 0, 16);
+  return std::min(limits_.max_backoff, limits_.first_backoff * (int64_t{1} << doublings));
+}
+
+// Ends an attempt; its unfinished samples go elsewhere under new epochs.
+void RequestMachine::FailAttempt(
+    RequestHost& host, Epoch epoch, const Status& why, WorkerSlot culprit, Time now) {
+  const Attempt attempt = *Find(epoch);
+  std::erase_if(attempts_, [&](const Attempt& a) { return a.epoch == epoch; });
+  EndAttempt(host, attempt);
+  if (culprit != kNoWorker) avoid_.push_back(culprit);
+
+  std::vector<int32_t> open;
+  bool fresh = true;  // no sample has a token: they can go on together
+  int32_t attempts = 0;
+  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
+    Sample& sample = samples_[s];
+    if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
+    sample.early.clear();
+    open.push_back(s);
+    fresh = fresh && sample.tokens.empty();
+    attempts = std::max(attempts, sample.attempts);
+  }
+  if (open.empty()) return CheckComplete(host, now);
+  if (attempts >= limits_.max_attempts) {
+    return End(
+        host,
+        MakeStatus(
+            why.code(), "{} (attempt {} of {})", Message(why), attempts, limits_.max_attempts),
+        true);
+  }
+  const Time not_before = attempts <= 1 ? now : now + Backoff(attempts - 1);
+  if (fresh && static_cast<int32_t>(open.size()) == attempt.samples) {
+    unplaced_.push_back({attempt.first_sample, attempt.samples, now, not_before, false});
+  } else {
+    for (const int32_t s : open) unplaced_.push_back({s, 1, now, not_before, false});
+  }
+  PlaceAll(host, now);
+}
+
+// Takes an attempt off its workers, and off the books.
+void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
+  const auto end = [&](WorkerSlot slot, bool finished) {
+    if (slot == kNoWorker) return;
+    if (!finished) host.Send(slot, CancelCommand{spec_->id, attempt.epoch});
+    host.Release(slot, spec_->id, attempt.epoch);
+  };
+  end(attempt.prefill, attempt.prefill_finished && attempt.committed);
+  end(attempt.decode, attempt.decode_finished);
+}
+
+void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
+  if (done_ || sample < 0 || sample >= spec_->samples) return;
+  if (samples_[sample].finish != FinishReason::kNone) return;
+  samples_[sample].finish = FinishReason::kStop;
+  stopped_ = true;
+  std::erase_if(unplaced_,
+                [&](const Unplaced& u) { return u.samples == 1 && u.first_sample == sample; });
+  CheckComplete(host, now);
+}
+
+void RequestMachine::Cancel(RequestHost& host, const Status& why, Time) {
+  if (!done_) End(host, why, false);
+}
+
+// ---- the end
+
+bool RequestMachine::AllFinished() const {
+  return std::all_of(samples_.begin(), samples_.end(), [](const Sample& s) {
+    return s.finish != FinishReason::kNone;
+  });
+}
+
+// All samples have ended: waits a little for the workers' accounts, unless they are to be stopped.
+void RequestMachine::CheckComplete(RequestHost& host, Time now) {
+  if (done_ || !AllFinished()) return;
+  const bool accounted = std::all_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) {
+    return a.decode_finished && (a.prefill == kNoWorker || a.prefill_finished);
+  });
+  if (accounted || stopped_ || now >= complete_by_) return End(host, OkStatus(), false);
+  if (complete_by_ == kNever) complete_by_ = now + limits_.account_wait;
+}
+
+void RequestMachine::End(RequestHost& host, const Status& status, bool retryable) {
+  done_ = true;
+  for (const Attempt& attempt : attempts_) EndAttempt(host, attempt);
+  attempts_.clear();
+  unplaced_.clear();
+  host.Deliver(spec_->id, Outcome{status, retryable, Account()});
+}
+
+RequestAccount RequestMachine::Account() const {
+  RequestAccount account = account_;
+  size_t longest = 0;
+  for (const Sample& sample : samples_) {
+    account.generated_tokens += static_cast<int32_t>(sample.tokens.size());
+    longest = std::max(longest, sample.tokens.size());
+  }
+  if (first_token_ != kNever) account.ttft_ms = ToMillis(first_token_ - spec_->arrival);
+  if (longest > 1) {
+    account.tpot_ms = ToMillis(last_token_ - first_token_) / static_cast<double>(longest - 1);
+  }
+  return account;
+}
+
+// ---- time
+
+void RequestMachine::OnTime(RequestHost& host, Time now) {
+  if (done_) return;
+  if (now >= spec_->deadline) {
+    return End(host,
+               MakeStatus(StatusCode::kDeadlineExceeded,
+                          "the request's time of {:.3f} s is over",
+                          ToSeconds(spec_->deadline - spec_->arrival)),
+               true);
+  }
+  if (!unplaced_.empty()) PlaceAll(host, now);
+  for (Attempt& attempt : attempts_) {
+    if (attempt.redirect_at.has_value() && now >= *attempt.redirect_at) {
+      Redirect(host, attempt, now);
+    }
+  }
+  CheckComplete(host, now);
+}
+
+Time RequestMachine::next_wake() const {
+  Time wake = std::min(spec_->deadline, complete_by_);
+  for (const Unplaced& group : unplaced_) {
+    wake = std::min(wake, group.tried ? group.since + limits_.worker_wait : group.not_before);
+  }
+  for (const Attempt& attempt : attempts_) {
+    if (attempt.redirect_at.has_value()) wake = std::min(wake, *attempt.redirect_at);
+  }
+  return wake;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "router/types.h"
+
+namespace baton::router {
+
+// What a RequestMachine asks of its surroundings.
+class RequestHost {
+ public:
+  struct Assignment {
+    WorkerSlot prefill = kNoWorker;  // kNoWorker: decode serves alone
+    WorkerSlot decode = kNoWorker;
+  };
+  struct PlaceQuery {
+    const RequestSpec& spec;
+    const std::vector<TokenId>& resumed;  // output so far
+    int32_t samples = 1;
+    const std::vector<WorkerSlot>& avoid;  // not these, if there are others
+  };
+
+  virtual ~RequestHost() = default;
+  // Chooses workers. Nothing when none can take it now; an error when waiting will not help.
+  virtual StatusOr<std::optional<Assignment>> Place(const PlaceQuery& query) = 0;
+  // Another decode worker for KV that `prefill` keeps; kNoWorker when there is none.
+  virtual WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) = 0;
+  // Why Place finds nothing, for the client.
+  virtual std::string WhyNoPlace() const = 0;
+  virtual SessionId NewSession() = 0;
+  virtual Peer PeerOf(WorkerSlot slot) const = 0;
+
+  // Sends, and books the load of a dispatch; Release takes it off the books.
+  virtual void Send(WorkerSlot slot, WorkerCommand command) = 0;
+  virtual void PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) = 0;
+  virtual void Release(WorkerSlot slot, RequestId id, Epoch epoch) = 0;
+
+  virtual void Deliver(RequestId id, ClientEvent event) = 0;
+};
+
+struct RetryLimits {
+  int32_t max_attempts = 4;
+  Duration worker_wait = std::chrono::seconds(10);  // for a worker that can take a request
+  Duration first_backoff = std::chrono::milliseconds(20);
+  Duration max_backoff = std::chrono::milliseconds(500);
+  Duration account_wait = std::chrono::milliseconds(250);  // for the worker's account at the end
+};
+
+// The life of one request on the router: planned → dispatched to prefill and decode → streaming →
+// finished or failed, with new epochs elsewhere when a worker is lost, fails or refuses. Keeps the
+// token log that resuming needs; delivers each sample's tokens in order, each once. Pure: no I/O,
+// threads or clock. Owned by RouterCore; used by one thread. Every call may end the request; then
+// done() is true, an Outcome was delivered, and the machine wants no more calls.
+class RequestMachine final {
+ public:
+  RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits);
+
+  void Start(RequestHost& host, Time now);
+
+  // From workers. What does not belong to a live epoch, or comes twice, is ignored.
+  void OnToken(RequestHost& host, WorkerSlot from, const TokenOutput& token, Time now);
+  void OnHandoff(RequestHost& host, WorkerSlot from, const HandoffReport& report, Time now);
+  void OnFinished(RequestHost& host, WorkerSlot from, const FinishedReport& report, Time now);
+  void OnFailed(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
+  void OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now);
+
+  // The front end needs no more of this sample (a stop string was found).
+  void StopSample(RequestHost& host, int32_t sample, Time now);
+  // Ends the request: the client left, or the router stops.
+  void Cancel(RequestHost& host, const Status& why, Time now);
+
+  // Call at next_wake(), and when workers joined.
+  void OnTime(RequestHost& host, Time now);
+  Time next_wake() const;
+
+  bool done() const { return done_; }
+  // Waits for a worker.
+  bool unplaced() const { return !unplaced_.empty(); }
+  bool has_token() const { return first_token_ != kNever; }
+  bool Uses(WorkerSlot slot) const;
+  const RequestSpec& spec() const { return *spec_; }
+
+ private:
+  // One dispatch: samples [first_sample, first_sample + samples) under one epoch.
+  struct Attempt {
+    Epoch epoch;
+    int32_t first_sample = 0;
+    int32_t samples = 1;
+    size_t resumed = 0;  // tokens of the log that were dispatched with the prompt
+    WorkerSlot prefill = kNoWorker;
+    WorkerSlot decode = kNoWorker;
+    bool committed = false;         // decode has the KV, or never needs any
+    bool prefill_finished = false;  // its tokens have all come
+    bool decode_finished = false;
+    std::vector<WorkerSlot> refused_by;
+    std::optional<Time> redirect_at;
+  };
+  struct Sample {
+    std::vector<TokenId> tokens;           // the log
+    std::map<int32_t, TokenOutput> early;  // came before their predecessors
+    FinishReason finish = FinishReason::kNone;
+    Epoch epoch;
+    int32_t attempts = 0;
+  };
+  struct Unplaced {
+    int32_t first_sample = 0;
+    int32_t samples = 1;
+    Time since{};
+    Time not_before{};
+    bool tried = false;  // no worker could take it then
+  };
+
+  Attempt* Find(Epoch epoch);
+  void PlaceAll(RequestHost& host, Time now);
+  bool PlaceOne(RequestHost& host, const Unplaced& group, Time now);
+  void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where, Time now);
+  DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
+  void Redirect(RequestHost& host, Attempt& attempt, Time now);
+  void Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now);
+  void CloseSamples(RequestHost& host, Attempt& attempt, Time now);
+  void FailAttempt(RequestHost& host, Epoch epoch, const Status& why, WorkerSlot culprit, Time now);
+  void EndAttempt(RequestHost& host, const Attempt& attempt);
+  void CheckComplete(RequestHost& host, Time now);
+  void End(RequestHost& host, const Status& status, bool retryable);
+  bool AllFinished() const;
+  bool Lacks(const Attempt& attempt) const;
+  Duration Backoff(int32_t attempts) const;
+  RequestAccount Account() const;
+
+  const std::shared_ptr<const RequestSpec> spec_;
+  const RetryLimits& limits_;
+  std::vector<Sample> samples_;
+  std::vector<Attempt> attempts_;
+  std::vector<Unplaced> unplaced_;
+  std::vector<WorkerSlot> avoid_;
+  uint32_t last_epoch_ = 0;
+  bool stopped_ = false;  // a sample was ended by the front end: workers may be busy with it
+  bool done_ = false;
+  Time complete_by_ = kNever;
+  Time first_token_ = kNever;
+  Time last_token_ = kNever;
+  RequestAccount account_;
+};
+
+}  // namespace baton::router

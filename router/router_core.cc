@@ -1,0 +1,292 @@
+#include "router/router_core.h"
+
+#include <algorithm>
+
+#include "common/kvcache/block_hash.h"
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(20);
+
+}  // namespace
+
+RouterCore::RouterCore(const CoreOptions& options, CoreOutput& output)
+    : options_(options),
+      output_(output),
+      index_(options.index_capacity),
+      policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
+
+RouterCore::~RouterCore() = default;
+
+// ---- workers
+
+StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
+  now_ = now;
+  const ClusterIdentity its{info.model,
+                            info.fingerprint,
+                            info.kv_layout,
+                            info.block_tokens,
+                            info.context_length,
+                            info.vocabulary};
+  if (identity_.has_value() && !book_.slots().empty()) {
+    if (its.fingerprint != identity_->fingerprint || its.kv_layout != identity_->kv_layout ||
+        its.block_tokens != identity_->block_tokens) {
+      return MakeStatus(StatusCode::kFailedPrecondition,
+                        "worker {} has model {} ({}), KV layout [{}], {} tokens a block; this "
+                        "cluster has model {} ({}), KV layout [{}], {} tokens a block",
+                        info.id,
+                        its.model,
+                        its.fingerprint,
+                        its.kv_layout,
+                        its.block_tokens,
+                        identity_->model,
+                        identity_->fingerprint,
+                        identity_->kv_layout,
+                        identity_->block_tokens);
+    }
+  }
+  if (const WorkerSlot old = book_.Find(info.id); old != kNoWorker) {
+    if (book_.record(old).info.boot != info.boot && now - book_.record(old).last_heard < kTick) {
+      return MakeStatus(
+          StatusCode::kAlreadyExists, "a worker named {} is live in this cluster", info.id);
+    }
+    Leave(old, now);  // the worker's new stream, or its next life, came before the old one ended
+  }
+  BATON_ASSIGN_OR_RETURN(const WorkerSlot slot, book_.Add(std::move(info), now));
+  if (book_.slots().size() == 1 || !identity_.has_value()) identity_ = its;
+  identity_->context_length = std::min(identity_->context_length, its.context_length);
+  index_.AddWorker(slot);
+  output_.ToWorker(slot, SnapshotCommand{});
+  WakeUnplaced();
+  return slot;
+}
+
+void RouterCore::OnReport(WorkerSlot slot, const WorkerReport& report, Time now) {
+  now_ = now;
+  if (!book_.Has(slot)) return;
+  book_.Heard(slot, now);
+  if (report.load.has_value()) book_.OnHeartbeat(slot, *report.load, now);
+  if (report.drain || (report.load.has_value() && report.load->draining)) {
+    book_.SetState(slot, WorkerState::kDraining);
+  }
+  Revive(slot);
+  for (const HandoffReport& handoff : report.handoffs) {
+    Learn(handoff);
+    With(handoff.id, [&](RequestMachine& m) { m.OnHandoff(*this, slot, handoff, now); });
+  }
+  for (const TokenOutput& token : report.tokens) {
+    With(token.id, [&](RequestMachine& m) { m.OnToken(*this, slot, token, now); });
+  }
+  for (const FinishedReport& finished : report.finished) {
+    book_.Release(slot, finished.id, finished.epoch);
+    With(finished.id, [&](RequestMachine& m) { m.OnFinished(*this, slot, finished, now); });
+  }
+  for (const FailedReport& failed : report.failed) {
+    book_.Release(slot, failed.id, failed.epoch);
+    With(failed.id, [&](RequestMachine& m) { m.OnFailed(*this, slot, failed, now); });
+  }
+  FeedIndex(slot, report);
+}
+
+void RouterCore::FeedIndex(WorkerSlot slot, const WorkerReport& report) {
+  bool ask = false;
+  for (const CacheEvent& event : report.cache_events) {
+    ask |= index_.Apply(slot, event) == PrefixIndex::Feed::kNeedsSnapshot;
+  }
+  if (report.load.has_value()) {
+    ask |= index_.CheckDigest(slot, report.load->digest, report.load->digest_sequence) ==
+           PrefixIndex::Feed::kNeedsSnapshot;
+  }
+  if (ask) output_.ToWorker(slot, SnapshotCommand{});
+}
+
+// A silent worker that speaks again is as good as new; what it had is gone elsewhere.
+void RouterCore::Revive(WorkerSlot slot) {
+  const WorkerState state = book_.record(slot).state;
+  if (state != WorkerState::kSuspect && state != WorkerState::kLost) return;
+  book_.SetState(slot, WorkerState::kReady);
+  if (state == WorkerState::kLost) {
+    index_.AddWorker(slot);
+    output_.ToWorker(slot, SnapshotCommand{});
+  }
+  WakeUnplaced();
+}
+
+void RouterCore::Leave(WorkerSlot slot, Time now) {
+  now_ = now;
+  if (!book_.Has(slot)) return;
+  book_.SetState(slot, WorkerState::kLost);
+  WorkerLost(slot);
+  book_.Remove(slot);
+}
+
+void RouterCore::WorkerLost(WorkerSlot slot) {
+  index_.RemoveWorker(slot);
+  std::vector<RequestId> hit;
+  for (const auto& [id, live] : live_) {
+    if (live.machine->Uses(slot)) hit.push_back(id);
+  }
+  std::sort(hit.begin(), hit.end());
+  for (const RequestId id : hit) {
+    With(id, [&](RequestMachine& m) { m.OnWorkerLost(*this, slot, now_); });
+  }
+}
+
+Status RouterCore::Drain(const WorkerId& id, Time now) {
+  now_ = now;
+  const WorkerSlot slot = book_.Find(id);
+  if (slot == kNoWorker) {
+    return MakeStatus(StatusCode::kNotFound, "no worker named {} has joined this router", id);
+  }
+  book_.SetState(slot, WorkerState::kDraining);
+  output_.ToWorker(slot, DrainWorkerCommand{});
+  return OkStatus();
+}
+
+// ---- requests
+
+template <class F>
+void RouterCore::With(RequestId id, F&& call) {
+  const auto it = live_.find(id);
+  if (it == live_.end()) return;
+  RequestMachine& machine = *it->second.machine;
+  call(machine);
+  if (it->second.wake != kNever) wakes_.erase({it->second.wake, id});
+  if (machine.done()) {
+    live_.erase(it);
+    return;
+  }
+  it->second.wake = machine.next_wake();
+  if (it->second.wake != kNever) wakes_.insert({it->second.wake, id});
+}
+
+void RouterCore::Submit(std::shared_ptr<const RequestSpec> spec, Time now) {
+  now_ = now;
+  const RequestId id = spec->id;
+  if (static_cast<int64_t>(live_.size()) >= options_.max_requests) {
+    const Status full = MakeStatus(StatusCode::kResourceExhausted,
+                                   "{} requests wait or run; the limit (max_requests) is {}",
+                                   live_.size(),
+                                   options_.max_requests);
+    output_.ToClient(id, Outcome{full, true, {}});
+    return;
+  }
+  Live live{std::make_unique<RequestMachine>(std::move(spec), options_.retry), kNever};
+  if (!live_.emplace(id, std::move(live)).second) return;
+  With(id, [&](RequestMachine& m) { m.Start(*this, now); });
+}
+
+void RouterCore::StopSample(RequestId id, int32_t sample, Time now) {
+  now_ = now;
+  With(id, [&](RequestMachine& m) { m.StopSample(*this, sample, now); });
+}
+
+void RouterCore::Cancel(RequestId id, const Status& why, Time now) {
+  now_ = now;
+  With(id, [&](RequestMachine& m) { m.Cancel(*this, why, now); });
+}
+
+void RouterCore::CancelAll(const Status& why, Time now) {
+  std::vector<RequestId> all;
+  for (const auto& [id, live] : live_) all.push_back(id);
+  for (const RequestId id : all) Cancel(id, why, now);
+}
+
+void RouterCore::WakeUnplaced() {
+  std::vector<RequestId> waiting;
+  for (const auto& [id, live] : live_) {
+    if (live.machine->unplaced()) waiting.push_back(id);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const RequestId id : waiting) {
+    With(id, [&](RequestMachine& m) { m.OnTime(*this, now_); });
+  }
+}
+
+void RouterCore::Tick(Time now) {
+  now_ = now;
+  while (!wakes_.empty() && wakes_.begin()->first <= now) {
+    With(wakes_.begin()->second, [&](RequestMachine& m) { m.OnTime(*this, now); });
+  }
+  if (now < next_tick_) return;
+  next_tick_ = now + kTick;
+  index_.Sweep(now);
+  const std::vector<WorkerSlot> slots = book_.slots();
+  for (const WorkerSlot slot : slots) {
+    const WorkerRecord& worker = book_.record(slot);
+    const Duration silent = now - worker.last_heard;
+    if (worker.state == WorkerState::kLost || silent < options_.suspect_after) continue;
+    if (silent < options_.lost_after) {
+      if (worker.state == WorkerState::kReady) book_.SetState(slot, WorkerState::kSuspect);
+      continue;
+    }
+    book_.SetState(slot, WorkerState::kLost);
+    WorkerLost(slot);
+  }
+}
+
+Time RouterCore::next_wake() const {
+  return wakes_.empty() ? next_tick_ : std::min(next_tick_, wakes_.begin()->first);
+}
+
+CoreCounts RouterCore::Counts() const {
+  CoreCounts counts;
+  for (const auto& [id, live] : live_) {
+    ++(live.machine->has_token() ? counts.running : counts.waiting);
+  }
+  counts.index_entries = static_cast<int64_t>(index_.size());
+  return counts;
+}
+
+void RouterCore::Learn(const HandoffReport& report) {
+  if (report.outcome != HandoffReport::Outcome::kCommitted || report.bytes == 0) return;
+  const auto it = live_.find(report.id);
+  if (it == live_.end() || !identity_.has_value()) return;
+  const int64_t block_tokens = std::max(1, identity_->block_tokens);
+  const int64_t tokens = static_cast<int64_t>(it->second.machine->spec().prompt.size()) -
+                         report.reused_blocks * block_tokens;
+  const auto blend = [](double& average, double value) {
+    average = average == 0 ? value : 0.9 * average + 0.1 * value;
+  };
+  if (tokens >= block_tokens) {
+    blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
+  }
+  if (report.gbps > 0) blend(transfer_gbps_, report.gbps);
+}
+
+// ---- what machines ask for
+
+SessionId RouterCore::NewSession() {
+  return SessionId(options_.tag | ++sessions_);
+}
+
+Peer RouterCore::PeerOf(WorkerSlot slot) const {
+  if (!book_.Has(slot)) return {};
+  const WorkerInfo& info = book_.record(slot).info;
+  return {info.id, info.boot, info.kv_address};
+}
+
+void RouterCore::Send(WorkerSlot slot, WorkerCommand command) {
+  if (!book_.Has(slot)) return;
+  if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) BookDispatch(slot, *dispatch);
+  output_.ToWorker(slot, std::move(command));
+}
+
+void RouterCore::PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) {
+  book_.PromptDone(slot, id, epoch);
+}
+
+void RouterCore::Release(WorkerSlot slot, RequestId id, Epoch epoch) {
+  book_.Release(slot, id, epoch);
+}
+
+void RouterCore::Deliver(RequestId id, ClientEvent event) {
+  if (const auto* outcome = std::get_if<Outcome>(&event);
+      outcome != nullptr && outcome->status.ok()) {
+    output_tokens_ = 0.95 * output_tokens_ + 0.05 * outcome->account.generated_tokens;
+  }
+  output_.ToClient(id, std::move(event));
+}
+
+}  // namespace baton::router

@@ -1,0 +1,153 @@
+// The part of RouterCore that finds workers for a request.
+#include <algorithm>
+
+#include "common/kvcache/block_hash.h"
+#include "router/router_core.h"
+#include "router/worker_cost.h"
+
+namespace baton::router {
+namespace {
+
+// How long a dispatched prompt counts as cached without a word from the worker.
+constexpr Duration kExpectation = std::chrono::seconds(10);
+
+int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
+  return (tokens + block_tokens - 1) / std::max(1, block_tokens);
+}
+
+bool Contains(const std::vector<WorkerSlot>& slots, WorkerSlot slot) {
+  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+}
+
+}  // namespace
+
+Status RouterCore::Ready() const {
+  bool can_decode = false;
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerRecord& worker = book_.record(slot);
+    can_decode |= worker.state == WorkerState::kReady && worker.info.can_decode;
+  }
+  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace());
+}
+
+std::string RouterCore::WhyNoPlace() const {
+  if (book_.slots().empty()) return "no worker has joined this router";
+  int states[4] = {};
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerRecord& worker = book_.record(slot);
+    if (worker.info.can_decode) ++states[static_cast<int>(worker.state)];
+  }
+  return fmt::format(
+      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining",
+      states[0],
+      states[1],
+      states[2],
+      states[3]);
+}
+
+bool RouterCore::Fits(const WorkerInfo& info, int64_t tokens) const {
+  return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
+}
+
+// Candidates of one kind, by worker id; those to avoid only when there are no others.
+void RouterCore::Gather(const PlaceQuery& query,
+                        std::vector<Candidate>& out,
+                        bool prefill,
+                        WorkerSlot except) {
+  const auto tokens = static_cast<int64_t>(query.spec.prompt.size() + query.resumed.size());
+  for (const bool also_avoided : {false, true}) {
+    out.clear();
+    for (const WorkerSlot slot : book_.slots()) {
+      const WorkerRecord& worker = book_.record(slot);
+      const bool able = prefill ? worker.info.can_prefill : worker.info.can_decode;
+      if (!able || worker.state != WorkerState::kReady || slot == except) continue;
+      if (!Fits(worker.info, tokens)) continue;
+      if (!also_avoided && Contains(query.avoid, slot)) continue;
+      const int64_t cached = int64_t{depth_[slot.value()]} * worker.info.block_tokens;
+      out.push_back({slot,
+                     &worker,
+                     book_.Estimate(slot),
+                     static_cast<int32_t>(std::min(cached, tokens - 1))});
+    }
+    if (!out.empty()) break;
+  }
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+    return a.worker->info.id < b.worker->info.id;
+  });
+}
+
+// Finds what is cached where, for the prompt and the output so far.
+RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
+  const RequestSpec& spec = query.spec;
+  const bool hashed = query.resumed.empty() && !spec.hashes.empty();
+  if (hashed || !identity_.has_value()) {
+    hashes_ = spec.hashes;
+  } else {
+    std::vector<TokenId> tokens = spec.prompt;
+    tokens.insert(tokens.end(), query.resumed.begin(), query.resumed.end());
+    own_hashes_ = BlockHashes(tokens,
+                              identity_->block_tokens,
+                              {options_.hash_secret, identity_->fingerprint, spec.cache_salt});
+    hashes_ = own_hashes_;
+  }
+  index_.Match(hashes_, now_, depth_);
+
+  RouteQuery route;
+  route.prompt_tokens = static_cast<int32_t>(spec.prompt.size() + query.resumed.size());
+  route.max_tokens = spec.max_tokens - static_cast<int32_t>(query.resumed.size());
+  route.samples = query.samples;
+  route.local_tokens = options_.local_tokens;
+  route.kv_bytes_per_token = kv_bytes_per_token_;
+  route.transfer_gbps = transfer_gbps_;
+  route.expected_output = output_tokens_;
+  return route;
+}
+
+StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQuery& query) {
+  RouteQuery route = LookUp(query);
+  Gather(query, decode_, false, kNoWorker);
+  if (decode_.empty()) {
+    if (!Ready().ok()) return std::optional<Assignment>();
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "the prompt has {} tokens; no worker's KV memory can hold so many",
+                      route.prompt_tokens);
+  }
+  Gather(query, prefill_, true, kNoWorker);
+  route.decode = decode_;
+  route.prefill = prefill_;
+  const Route chosen = policy_->Select(route);
+  const RequestSpec& spec = query.spec;
+  if (query.resumed.empty() && spec.deadline != kNever &&
+      chosen.ttft_ms > ToMillis(spec.deadline - now_)) {
+    return MakeStatus(
+        StatusCode::kResourceExhausted,
+        "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
+        chosen.ttft_ms,
+        ToMillis(spec.deadline - now_));
+  }
+  const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
+  return std::optional<Assignment>({prefill, chosen.decode->slot});
+}
+
+WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) {
+  RouteQuery route = LookUp(query);
+  Gather(query, decode_, false, prefill);
+  if (decode_.empty()) return kNoWorker;
+  route.decode = decode_;
+  return policy_->Select(route).decode->slot;
+}
+
+void RouterCore::BookDispatch(WorkerSlot slot, const DispatchCommand& dispatch) {
+  const WorkerInfo& info = book_.record(slot).info;
+  const auto tokens = static_cast<int64_t>(dispatch.spec->prompt.size() + dispatch.resumed.size());
+  const int64_t cached_blocks = depth_[slot.value()];
+  WorkerBook::Booking booking;
+  booking.blocks = static_cast<int32_t>(BlocksOf(tokens + 1, info.block_tokens) - cached_blocks);
+  if (dispatch.kind != RequestKind::kDecode) {
+    booking.prompt_tokens = tokens - std::min(cached_blocks * info.block_tokens, tokens - 1);
+  }
+  book_.Book(slot, dispatch.spec->id, dispatch.epoch, booking, now_);
+  index_.Expect(slot, hashes_, now_ + kExpectation);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,129 @@
+#include "router/worker_book.h"
+
+#include <algorithm>
+
+namespace baton::router {
+namespace {
+
+// A heartbeat counts what was sent at least this long before it arrived.
+constexpr Duration kOneWay = std::chrono::milliseconds(20);
+
+}  // namespace
+
+std::string_view Name(WorkerState state) {
+  switch (state) {
+    case WorkerState::kReady:
+      return "ready";
+    case WorkerState::kSuspect:
+      return "suspect";
+    case WorkerState::kLost:
+      return "lost";
+    case WorkerState::kDraining:
+      return "draining";
+  }
+  return "unknown";
+}
+
+StatusOr<WorkerSlot> WorkerBook::Add(WorkerInfo info, Time now) {
+  for (uint16_t i = 0; i < kMaxWorkers; ++i) {
+    if (entries_[i]) continue;
+    entries_[i] = std::make_unique<Entry>();
+    WorkerRecord& record = entries_[i]->record;
+    record.load.stats.blocks_total = info.blocks;
+    record.load.stats.blocks_free = info.blocks;
+    record.info = std::move(info);
+    record.joined = now;
+    record.last_heard = now;
+    entries_[i]->last_heartbeat = now;
+    slots_.insert(std::upper_bound(slots_.begin(), slots_.end(), WorkerSlot(i)), WorkerSlot(i));
+    return WorkerSlot(i);
+  }
+  return MakeStatus(StatusCode::kResourceExhausted,
+                    "worker {} cannot join: this router serves at most {} workers",
+                    info.id,
+                    kMaxWorkers);
+}
+
+void WorkerBook::Remove(WorkerSlot slot) {
+  entries_[slot.value()].reset();
+  std::erase(slots_, slot);
+}
+
+WorkerSlot WorkerBook::Find(const WorkerId& id) const {
+  for (const WorkerSlot slot : slots_) {
+    if (record(slot).info.id == id) return slot;
+  }
+  return kNoWorker;
+}
+
+void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) {
+  Entry& entry = *entries_[slot.value()];
+  const double seconds = ToSeconds(now - entry.last_heartbeat);
+  const EngineStats& before = entry.record.load.stats;
+  if (seconds > 0.01) {
+    const auto rate = [&](int64_t to, int64_t from) {
+      return std::max<double>(0, static_cast<double>(to - from)) / seconds;
+    };
+    entry.record.prompt_tokens_per_second = rate(load.stats.prompt_tokens, before.prompt_tokens);
+    entry.record.output_tokens_per_second = rate(load.stats.output_tokens, before.output_tokens);
+  }
+  entry.last_heartbeat = now;
+  entry.record.load = load;
+  entry.change = {};
+  for (auto& [key, booked] : entry.bookings) {
+    booked.counted = booked.counted || now - booked.at >= kOneWay;
+    if (booked.counted) continue;
+    entry.change.requests += 1;
+    entry.change.tokens += booked.prompt_tokens;
+    entry.change.blocks += booked.blocks;
+  }
+}
+
+void WorkerBook::Book(
+    WorkerSlot slot, RequestId id, Epoch epoch, const Booking& booking, Time now) {
+  if (!Has(slot)) return;
+  Entry& entry = *entries_[slot.value()];
+  const Booked booked{booking.prompt_tokens, booking.blocks, now, false};
+  if (!entry.bookings.emplace(std::make_pair(id, epoch), booked).second) return;
+  entry.change.requests += 1;
+  entry.change.tokens += booked.prompt_tokens;
+  entry.change.blocks += booked.blocks;
+}
+
+void WorkerBook::PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) {
+  if (!Has(slot)) return;
+  Entry& entry = *entries_[slot.value()];
+  const auto it = entry.bookings.find(std::make_pair(id, epoch));
+  if (it == entry.bookings.end()) return;
+  entry.change.tokens -= it->second.prompt_tokens;
+  it->second.prompt_tokens = 0;
+}
+
+void WorkerBook::Release(WorkerSlot slot, RequestId id, Epoch epoch) {
+  if (!Has(slot)) return;
+  Entry& entry = *entries_[slot.value()];
+  const auto it = entry.bookings.find(std::make_pair(id, epoch));
+  if (it == entry.bookings.end()) return;
+  entry.change.requests -= 1;
+  entry.change.tokens -= it->second.prompt_tokens;
+  entry.change.blocks -= it->second.blocks;
+  entry.bookings.erase(it);
+}
+
+LoadEstimate WorkerBook::Estimate(WorkerSlot slot) const {
+  const Entry& entry = *entries_[slot.value()];
+  const EngineStats& stats = entry.record.load.stats;
+  const Change& change = entry.change;
+  const auto at_least_zero = [](int64_t v) { return std::max<int64_t>(0, v); };
+  LoadEstimate e;
+  e.requests = static_cast<int32_t>(
+      at_least_zero(stats.running + stats.waiting + stats.awaiting_kv + change.requests));
+  e.queued_tokens = at_least_zero(stats.queued_tokens + change.tokens);
+  const int64_t total = entry.record.info.blocks;
+  e.blocks_free =
+      static_cast<int32_t>(std::clamp<int64_t>(stats.blocks_free - change.blocks, 0, total));
+  e.context_tokens = (total - e.blocks_free) * entry.record.info.block_tokens;
+  return e;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "router/types.h"
+
+namespace baton::router {
+
+enum class WorkerState : uint8_t {
+  kReady,
+  kSuspect,   // silent for a while: gets no new requests
+  kLost,      // silent for long: its requests went elsewhere
+  kDraining,  // finishes what it has
+};
+
+std::string_view Name(WorkerState state);
+
+// A worker's load as the router believes it now: the last heartbeat, and what was sent and ended
+// since. Never negative.
+struct LoadEstimate {
+  int32_t requests = 0;       // running, waiting or awaiting KV
+  int64_t queued_tokens = 0;  // of prompts, not computed yet
+  int32_t blocks_free = 0;
+  int64_t context_tokens = 0;  // in use in its KV cache
+};
+
+struct WorkerRecord {
+  WorkerInfo info;
+  WorkerState state = WorkerState::kReady;
+  WorkerLoad load;  // of the last heartbeat
+  Time joined{};
+  Time last_heard{};
+  double prompt_tokens_per_second = 0;
+  double output_tokens_per_second = 0;
+};
+
+// What each joined worker is, says, and was given by this router. Booking is idempotent by
+// (request, epoch), and the worker's own counts replace the books at each heartbeat, so that load
+// can neither drift nor go below zero. Owned by RouterCore; not thread-safe.
+class WorkerBook final {
+ public:
+  // A free slot. Errors: ResourceExhausted when kMaxWorkers have joined.
+  StatusOr<WorkerSlot> Add(WorkerInfo info, Time now);
+  void Remove(WorkerSlot slot);
+
+  bool Has(WorkerSlot slot) const { return slot.value() < kMaxWorkers && entries_[slot.value()]; }
+  const WorkerRecord& record(WorkerSlot slot) const { return entries_[slot.value()]->record; }
+  WorkerSlot Find(const WorkerId& id) const;  // kNoWorker when absent
+  // Joined workers, by slot.
+  const std::vector<WorkerSlot>& slots() const { return slots_; }
+
+  void SetState(WorkerSlot slot, WorkerState state) {
+    entries_[slot.value()]->record.state = state;
+  }
+  // Any message is a sign of life.
+  void Heard(WorkerSlot slot, Time now) { entries_[slot.value()]->record.last_heard = now; }
+  void OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now);
+
+  struct Booking {
+    int64_t prompt_tokens = 0;  // to compute there
+    int32_t blocks = 0;
+  };
+  void Book(WorkerSlot slot, RequestId id, Epoch epoch, const Booking& booking, Time now);
+  void PromptDone(WorkerSlot slot, RequestId id, Epoch epoch);
+  void Release(WorkerSlot slot, RequestId id, Epoch epoch);
+  size_t bookings(WorkerSlot slot) const { return entries_[slot.value()]->bookings.size(); }
+
+  LoadEstimate Estimate(WorkerSlot slot) const;
+
+ private:
+  struct Booked {
+    int64_t prompt_tokens = 0;
+    int32_t blocks = 0;
+    Time at{};
+    bool counted = false;  // the last heartbeat counts it
+  };
+  // Changes since the last heartbeat.
+  struct Change {
+    int64_t requests = 0;
+    int64_t tokens = 0;
+    int64_t blocks = 0;
+  };
+  struct Entry {
+    WorkerRecord record;
+    absl::flat_hash_map<std::pair<RequestId, Epoch>, Booked> bookings;
+    Change change;
+    Time last_heartbeat{};
+  };
+
+  std::array<std::unique_ptr<Entry>, kMaxWorkers> entries_;
+  std::vector<WorkerSlot> slots_;
+};
+
+}  // namespace baton::router
