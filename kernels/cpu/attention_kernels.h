@@ -1,0 +1,213 @@
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/vector_kernels.h"
+
+namespace baton::cpu {
+
+// Attention over the paged cache for the vectors of instruction set S. The order of operations of a
+// query: scores of 16 positions at a time (fma over the dimensions, in order); their maximum; lanes
+// of 16 exponentials, summed in order of position, then a fixed tree; fma of the values in order of
+// position; one division. Queries that are computed together never meet in a sum.
+template <class S>
+struct AttentionKernels {
+  using F = typename S::F;
+  using Vector = VectorKernels<S>;
+
+  struct Query {
+    const float* q;
+    float* out;
+    int32_t begin;  // first visible position
+    int32_t end;    // one past the last
+    float* scores;  // [positions from `base` on]
+    float* sum;     // [head_dim] of values
+  };
+
+  template <FloatKind kKind>
+  static F LoadLanes(const std::byte* p) {
+    if constexpr (kKind == FloatKind::kF32) return S::Load(reinterpret_cast<const float*>(p));
+    if constexpr (kKind == FloatKind::kF16)
+      return S::LoadHalf(reinterpret_cast<const uint16_t*>(p));
+    if constexpr (kKind == FloatKind::kBF16) {
+      return S::LoadBf16(reinterpret_cast<const uint16_t*>(p));
+    }
+  }
+
+  static void Run(const AttentionTask& task) {
+    if (task.kind == FloatKind::kF32) return RunKind<FloatKind::kF32>(task);
+    if (task.kind == FloatKind::kF16) return RunKind<FloatKind::kF16>(task);
+    return RunKind<FloatKind::kBF16>(task);
+  }
+
+  template <FloatKind kKind>
+  static void RunKind(const AttentionTask& task) {
+    const int32_t total = task.rows * task.group;
+    for (int32_t first = 0; first < total; first += S::kQueries) {
+      const int32_t n = total - first < S::kQueries ? total - first : S::kQueries;
+      Query queries[S::kQueries];
+      Describe(task, first, n, queries);
+      Dispatch<kKind, S::kQueries>(task, queries, n);
+    }
+  }
+
+  template <FloatKind kKind, int kN>
+  static void Dispatch(const AttentionTask& task, Query* queries, int32_t n) {
+    if constexpr (kN > 0) {
+      if (n < kN) return Dispatch<kKind, kN - 1>(task, queries, n);
+      Together<kKind, kN>(task, queries);
+    }
+  }
+
+  static void Describe(const AttentionTask& task, int32_t first, int32_t n, Query* queries) {
+    for (int32_t i = 0; i < n; ++i) {
+      const int32_t row = (first + i) / task.group;
+      const int32_t head = (first + i) % task.group;
+      Query& query = queries[i];
+      query.q = task.q + row * task.q_stride + head * task.head_dim;
+      query.out = task.out + row * task.out_stride + head * task.head_dim;
+      query.end = task.position + row + 1;
+      query.begin = task.window > 0 && query.end > task.window ? query.end - task.window : 0;
+    }
+    // Queries are in order of rows: the first begins first, the last ends last.
+    const int64_t base = queries[0].begin / 16 * 16;
+    const int64_t span = (queries[n - 1].end - base + 15) / 16 * 16;
+    float* sums = task.scratch + n * span;
+    const int64_t sum_size = (task.head_dim + 15) / 16 * 16;
+    for (int32_t i = 0; i < n; ++i) {
+      queries[i].scores = task.scratch + i * span;
+      queries[i].sum = sums + i * sum_size;
+    }
+  }
+
+  template <FloatKind kKind, int kN>
+  static void Together(const AttentionTask& task, Query* queries) {
+    const int32_t base = queries[0].begin / 16 * 16;
+    const int32_t end = queries[kN - 1].end;
+    Scores<kKind, kN>(task, queries, base, end);
+    float total[kN];
+    for (int i = 0; i < kN; ++i) total[i] = Softmax(queries[i], base, task.scale);
+    int32_t common_begin = queries[kN - 1].begin;
+    const int32_t common_end = queries[0].end;
+    if (common_begin > common_end) common_begin = common_end;
+    for (int i = 0; i < kN; ++i) {
+      for (int32_t d = 0; d < task.head_dim; d += 16) S::Store(queries[i].sum + d, S::Set(0.0f));
+      Values<kKind, 1>(task, queries + i, base, queries[i].begin, common_begin);
+    }
+    Values<kKind, kN>(task, queries, base, common_begin, common_end);
+    for (int i = 0; i < kN; ++i) {
+      const int32_t from = queries[i].begin > common_end ? queries[i].begin : common_end;
+      Values<kKind, 1>(task, queries + i, base, from, queries[i].end);
+      Finish(queries[i], task.head_dim, total[i]);
+    }
+  }
+
+  // The 16 positions from `position` (a multiple of 16) on, before the scale.
+  template <FloatKind kKind, int kN>
+  static void Scores(const AttentionTask& task, Query* queries, int32_t base, int32_t end) {
+    constexpr int64_t kBytes = kKind == FloatKind::kF32 ? 4 : 2;
+    const int64_t row_bytes = task.block_tokens * kBytes;
+    for (int32_t position = base; position < end; position += 16) {
+      const int32_t block = task.blocks[position / task.block_tokens];
+      const std::byte* k =
+          task.k + block * task.block_stride + position % task.block_tokens * kBytes;
+      F acc[kN];
+      for (int i = 0; i < kN; ++i) acc[i] = S::Set(0.0f);
+      for (int32_t d = 0; d < task.head_dim; ++d, k += row_bytes) {
+        const F keys = LoadLanes<kKind>(k);
+        for (int i = 0; i < kN; ++i) acc[i] = S::Fma(S::Set(queries[i].q[d]), keys, acc[i]);
+      }
+      for (int i = 0; i < kN; ++i) S::Store(queries[i].scores + (position - base), acc[i]);
+    }
+  }
+
+  // Scores become exp(scale · score − maximum), 0 where the query may not look; returns their sum.
+  static float Softmax(const Query& query, int32_t base, float scale) {
+    const F factor = S::Set(scale);
+    const F lowest = S::Set(-__builtin_inff());
+    const int32_t first = query.begin / 16 * 16;
+    F best = lowest;
+    for (int32_t position = first; position < query.end; position += 16) {
+      const F score = S::Mul(S::Load(query.scores + (position - base)), factor);
+      best = S::Max(S::Select(query.begin - position, query.end - position, score, lowest), best);
+    }
+    const F maximum = S::Set(S::MaxLane(best));
+    F sum = S::Set(0.0f);
+    for (int32_t position = first; position < query.end; position += 16) {
+      float* scores = query.scores + (position - base);
+      const F e = Vector::Exp(S::Sub(S::Mul(S::Load(scores), factor), maximum));
+      const F seen = S::Select(query.begin - position, query.end - position, e, S::Set(0.0f));
+      S::Store(scores, seen);
+      sum = S::Add(sum, seen);
+    }
+    return S::Sum(sum);
+  }
+
+  // sum += Σ score · value over positions [from, to).
+  template <FloatKind kKind, int kN>
+  static void Values(
+      const AttentionTask& task, Query* queries, int32_t base, int32_t from, int32_t to) {
+    if (from >= to) return;
+    const int32_t whole = task.head_dim / 16 * 16;
+    int32_t d = 0;
+    for (; d + 16 * S::kVectors <= whole; d += 16 * S::kVectors) {
+      ValueColumns<kKind, kN, S::kVectors, 16>(task, queries, base, from, to, d);
+    }
+    for (; d < whole; d += 16) ValueColumns<kKind, kN, 1, 16>(task, queries, base, from, to, d);
+    if (d < task.head_dim) ValueColumns<kKind, kN, 1, 8>(task, queries, base, from, to, d);
+  }
+
+  template <FloatKind kKind, int kN, int kV, int kLanes>
+  static void ValueColumns(const AttentionTask& task,
+                           Query* queries,
+                           int32_t base,
+                           int32_t from,
+                           int32_t to,
+                           int32_t d) {
+    constexpr int64_t kBytes = kKind == FloatKind::kF32 ? 4 : 2;
+    F acc[kN][kV];
+    for (int i = 0; i < kN; ++i) {
+      for (int j = 0; j < kV; ++j) acc[i][j] = S::Load(queries[i].sum + d + 16 * j);
+    }
+    for (int32_t position = from; position < to;) {
+      const int32_t offset = position % task.block_tokens;
+      const int32_t left = task.block_tokens - offset;
+      const int32_t stop = to - position < left ? to : position + left;
+      const std::byte* v = task.v + task.blocks[position / task.block_tokens] * task.block_stride +
+                           (static_cast<int64_t>(offset) * task.head_dim + d) * kBytes;
+      for (; position < stop; ++position, v += task.head_dim * kBytes) {
+        F values[kV];
+        for (int j = 0; j < kV; ++j) values[j] = LoadValues<kKind, kLanes>(v + 16 * j * kBytes);
+        for (int i = 0; i < kN; ++i) {
+          const F weight = S::Set(queries[i].scores[position - base]);
+          for (int j = 0; j < kV; ++j) acc[i][j] = S::Fma(weight, values[j], acc[i][j]);
+        }
+      }
+    }
+    for (int i = 0; i < kN; ++i) {
+      for (int j = 0; j < kV; ++j) S::Store(queries[i].sum + d + 16 * j, acc[i][j]);
+    }
+  }
+
+  // kLanes is 16, or 8 for the last lanes of a head: nothing behind them is read.
+  template <FloatKind kKind, int kLanes>
+  static F LoadValues(const std::byte* p) {
+    if constexpr (kLanes == 16) return LoadLanes<kKind>(p);
+    if constexpr (kKind == FloatKind::kF32) {
+      return S::LoadPart(reinterpret_cast<const float*>(p), kLanes);
+    }
+    alignas(64) uint16_t narrow[16] = {};
+    __builtin_memcpy(narrow, p, kLanes * sizeof(uint16_t));
+    return LoadLanes<kKind>(reinterpret_cast<const std::byte*>(narrow));
+  }
+
+  static void Finish(const Query& query, int32_t head_dim, float total) {
+    const F divisor = S::Set(total);
+    for (int32_t d = 0; d < head_dim; d += 16) {
+      const F value = S::Div(S::Load(query.sum + d), divisor);
+      const int n = head_dim - d < 16 ? head_dim - d : 16;
+      S::StorePart(query.out + d, value, n);
+    }
+  }
+};
+
+}  // namespace baton::cpu

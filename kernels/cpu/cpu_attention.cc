@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "common/base/check.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/for_rows.h"
+
+namespace baton::cpu {
+namespace {
+
+// Rows of a sequence that one attention task takes.
+constexpr int32_t kRowsPerTask = 8;
+
+FloatKind KindOf(DType dtype) {
+  if (dtype == DType::kF32) return FloatKind::kF32;
+  return dtype == DType::kF16 ? FloatKind::kF16 : FloatKind::kBF16;
+}
+
+// One kv head of up to kRowsPerTask rows of a sequence.
+struct Piece {
+  const SequenceRows* sequence;
+  int32_t first;  // row within the sequence
+  int32_t rows;
+};
+
+std::vector<Piece> Cut(std::span<const SequenceRows> sequences) {
+  std::vector<Piece> pieces;
+  for (const SequenceRows& sequence : sequences) {
+    for (int32_t first = 0; first < sequence.row_count; first += kRowsPerTask) {
+      pieces.push_back({&sequence, first, std::min(kRowsPerTask, sequence.row_count - first)});
+    }
+  }
+  return pieces;
+}
+
+float* Aligned(std::vector<float>& scratch, size_t size) {
+  if (scratch.size() < size + 16) scratch.resize(size + 16);
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+  return scratch.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+}  // namespace
+
+void CpuOps::CheckHeads(const HeadShape& heads, const Tensor& qkv) const {
+  BATON_CHECK(heads.kv_heads > 0 && heads.q_heads % heads.kv_heads == 0 &&
+                  heads.kv_heads == kv_.kv_heads && heads.head_dim == kv_.head_dim,
+              "{} q heads, {} kv heads of {}; the cache has {} of {}",
+              heads.q_heads,
+              heads.kv_heads,
+              heads.head_dim,
+              kv_.kv_heads,
+              kv_.head_dim);
+  BATON_CHECK(qkv.cols >= int64_t{heads.q_heads + 2 * heads.kv_heads} * heads.head_dim &&
+                  qkv.rows == static_cast<int64_t>(input_.tokens.size()),
+              "qkv of [{}][{}]",
+              qkv.rows,
+              qkv.cols);
+}
+
+void CpuOps::RotateRow(float* row,
+                       const HeadShape& heads,
+                       const RopeArgs& args,
+                       int64_t index,
+                       const RopeTables::View& angles) const {
+  RotateArgs rotate;
+  rotate.cos = angles.cos + index * angles.half;
+  rotate.sin = angles.sin + index * angles.half;
+  rotate.rotary_dim = static_cast<int32_t>(2 * angles.half);
+  rotate.adjacent = args.pairing == RopePairing::kAdjacent;
+  for (int32_t head = 0; head < heads.q_heads + heads.kv_heads; ++head) {
+    float* x = row + int64_t{head} * heads.head_dim;
+    const Vector* norm = head < heads.q_heads ? args.q_norm : args.k_norm;
+    if (norm != nullptr) {
+      RmsNormArgs norm_args;
+      norm_args.x = norm_args.out = x;
+      norm_args.weight = static_cast<const HostVector*>(norm)->data();
+      norm_args.epsilon = args.norm_epsilon;
+      norm_args.size = heads.head_dim;
+      kernels_.rms_norm(norm_args);
+    }
+    if (angles.half == 0) continue;
+    rotate.x = x;
+    kernels_.rotate(rotate);
+  }
+}
+
+void CpuOps::WriteKvRow(const float* row,
+                        const HeadShape& heads,
+                        int32_t layer,
+                        int64_t index) const {
+  const SequenceRows& sequence =
+      input_.sequences[static_cast<size_t>(row_sequence_[static_cast<size_t>(index)])];
+  const int64_t token = sequence.context + index - sequence.first_row;
+  const int32_t block =
+      input_.block_tables[static_cast<size_t>(sequence.first_block + token / kv_.block_tokens)];
+  const int64_t slot = token % kv_.block_tokens;
+  const auto width = static_cast<int64_t>(ShapeOf(kv_.dtype).bytes);
+  const FloatKind kind = KindOf(kv_.dtype);
+  const float* k = row + int64_t{heads.q_heads} * heads.head_dim;
+  const float* v = k + int64_t{heads.kv_heads} * heads.head_dim;
+  for (int32_t head = 0; head < heads.kv_heads; ++head) {
+    std::byte* to_k = kv_.Head(block, layer, 0, head) + slot * width;
+    std::byte* to_v = kv_.Head(block, layer, 1, head) + slot * heads.head_dim * width;
+    kernels_.write_kv(k + head * heads.head_dim, heads.head_dim, kind, kv_.block_tokens, to_k);
+    kernels_.write_kv(v + head * heads.head_dim, heads.head_dim, kind, 1, to_v);
+  }
+}
+
+void CpuOps::RopeAndWriteKv(const Tensor& qkv,
+                            const HeadShape& heads,
+                            const RopeArgs& args,
+                            int32_t layer) {
+  CheckHeads(heads, qkv);
+  BATON_CHECK(layer >= 0 && layer < kv_.layers, "layer {} of {}", layer, kv_.layers);
+  RopeTables::View angles;
+  if (args.inverse_frequencies != nullptr) {
+    const auto& frequencies = static_cast<const HostVector&>(*args.inverse_frequencies);
+    BATON_CHECK(frequencies.size() * 2 <= heads.head_dim,
+                "{} rope frequencies for heads of {}",
+                frequencies.size(),
+                heads.head_dim);
+    angles = rope_.Get(frequencies,
+                       {frequencies.data(), static_cast<size_t>(frequencies.size())},
+                       args.magnitude,
+                       input_.positions);
+  }
+  const int64_t work = int64_t{heads.q_heads + 2 * heads.kv_heads} * heads.head_dim;
+  ForRows(pool_, qkv.rows, work, [&](int64_t row) {
+    RotateRow(FloatRow(qkv, row), heads, args, row, angles);
+    WriteKvRow(FloatRow(qkv, row), heads, layer, row);
+  });
+}
+
+void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {
+  const HeadShape& heads = args.heads;
+  CheckHeads(heads, qkv);
+  BATON_CHECK(out.rows == qkv.rows && out.cols == int64_t{heads.q_heads} * heads.head_dim,
+              "attention into [{}][{}]",
+              out.rows,
+              out.cols);
+  const std::vector<Piece> pieces = Cut(input_.sequences);
+  const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
+  const int32_t group = heads.q_heads / heads.kv_heads;
+  const auto items = static_cast<int64_t>(pieces.size()) * heads.kv_heads;
+  pool_.Run(items, [&](int64_t item, int thread) {
+    // The last rows of a prompt take longest: they come first.
+    const Piece& piece = pieces[pieces.size() - 1 - static_cast<size_t>(item / heads.kv_heads)];
+    const auto head = static_cast<int32_t>(item % heads.kv_heads);
+    const SequenceRows& sequence = *piece.sequence;
+    const int64_t row = sequence.first_row + piece.first;
+    const int64_t column = int64_t{head} * group * heads.head_dim;
+    AttentionTask task;
+    task.q = FloatRow(qkv, row) + column;
+    task.q_stride = qkv.stride;
+    task.out = FloatRow(out, row) + column;
+    task.out_stride = out.stride;
+    task.rows = piece.rows;
+    task.group = group;
+    task.head_dim = heads.head_dim;
+    task.position = sequence.context + piece.first;
+    task.window = args.window;
+    task.scale = args.scale;
+    task.blocks = input_.block_tables.data() + sequence.first_block;
+    task.k = kv_.Head(0, args.layer, 0, head);
+    task.v = kv_.Head(0, args.layer, 1, head);
+    task.block_stride = kv_.block_stride;
+    task.block_tokens = kv_.block_tokens;
+    task.kind = KindOf(kv_.dtype);
+    task.scratch = Aligned(attention_scratch_[static_cast<size_t>(thread)], scratch_size);
+    kernels_.attention(task);
+  });
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string_view>
+
+namespace baton {
+
+// Instruction sets the kernels are compiled for. All give the same bits.
+enum class CpuIsa {
+  kBest,  // the best this processor has
+  kPortable,
+  kAvx2,    // AVX2, FMA, F16C
+  kAvx512,  // AVX-512 F, BW, DQ, VL and VNNI
+};
+
+// "portable", "avx2", "avx512".
+std::string_view Name(CpuIsa isa);
+
+// Whether this build has kernels for `isa` and this processor can run them.
+bool Supported(CpuIsa isa);
+
+// Tells the processor that this is a spin loop.
+void CpuRelax();
+
+namespace cpu {
+struct KernelTable;
+// The kernels of `isa`, which must be Supported.
+const KernelTable& Kernels(CpuIsa isa);
+}  // namespace cpu
+
+}  // namespace baton

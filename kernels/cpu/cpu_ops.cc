@@ -1,0 +1,231 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "kernels/cpu/cpu_matmul.h"
+#include "kernels/cpu/for_rows.h"
+#include "kernels/cpu/sampler.h"
+
+namespace baton::cpu {
+namespace {
+
+const PackedMatrix& Packed(const Matrix& matrix) {
+  return static_cast<const PackedMatrix&>(matrix);
+}
+const HostVector& Host(const Vector& vector) {
+  return static_cast<const HostVector&>(vector);
+}
+
+Status CheckKv(const KvView& kv) {
+  if (kv.block_tokens <= 0 || kv.block_tokens % 16 != 0) {
+    return InvalidArgument("KV blocks of {} tokens; the CPU backend needs a multiple of 16",
+                           kv.block_tokens);
+  }
+  if (kv.head_dim <= 0 || kv.head_dim % 8 != 0) {
+    return InvalidArgument("heads of {} numbers; the CPU backend needs a multiple of 8",
+                           kv.head_dim);
+  }
+  if (!kv.k_dim_major) {
+    return InvalidArgument("K is stored [token][dim]; the CPU backend needs [dim][token]");
+  }
+  if (kv.dtype != DType::kF32 && kv.dtype != DType::kF16 && kv.dtype != DType::kBF16) {
+    return InvalidArgument("a KV cache of {}; it must be f32, f16 or bf16", Name(kv.dtype));
+  }
+  return OkStatus();
+}
+
+Status CheckSequence(const StepInput& input,
+                     const SequenceRows& rows,
+                     const KvView& kv,
+                     int32_t next_row) {
+  if (rows.first_row != next_row || rows.row_count <= 0 || rows.context < 0) {
+    return InvalidArgument("a sequence of rows {} + {} with context {}; the next row is {}",
+                           rows.first_row,
+                           rows.row_count,
+                           rows.context,
+                           next_row);
+  }
+  const int64_t tokens = int64_t{rows.context} + rows.row_count;
+  const int64_t blocks = (tokens + kv.block_tokens - 1) / kv.block_tokens;
+  if (rows.first_block < 0 ||
+      rows.first_block + blocks > static_cast<int64_t>(input.block_tables.size())) {
+    return InvalidArgument("a sequence of {} tokens needs block table entries {} + {} of {}",
+                           tokens,
+                           rows.first_block,
+                           blocks,
+                           input.block_tables.size());
+  }
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int32_t block = input.block_tables[static_cast<size_t>(rows.first_block + i)];
+    if (block < 0 || block >= kv.blocks) {
+      return InvalidArgument("block {} in a block table; the arena has {}", block, kv.blocks);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+float* FloatRow(const Tensor& tensor, int64_t row) {
+  return reinterpret_cast<float*>(tensor.data) + row * tensor.stride;
+}
+
+CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
+    : device_(device),
+      kernels_(kernels),
+      pool_(threads),
+      matmul_(kernels, pool_),
+      attention_scratch_(static_cast<size_t>(threads)),
+      samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
+
+StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
+  return PackedMatrix::Pack(parts, device_, pool_);
+}
+
+StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadGateUp(const HostMatrix& gate, const HostMatrix& up) {
+  if (gate.rows != up.rows) {
+    return InvalidArgument("gate has {} rows and up {}; they must be equal", gate.rows, up.rows);
+  }
+  const HostMatrix parts[] = {gate, up};
+  return PackedMatrix::Pack(parts, device_, pool_);
+}
+
+StatusOr<std::unique_ptr<Vector>> CpuOps::LoadVector(std::span<const float> values) {
+  return std::make_unique<HostVector>(values);
+}
+
+Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
+  BATON_RETURN_IF_ERROR(CheckKv(kv));
+  const size_t rows = input.tokens.size();
+  if (input.positions.size() != rows) {
+    return InvalidArgument("{} positions for {} tokens", input.positions.size(), rows);
+  }
+  row_sequence_.clear();
+  longest_ = 0;
+  int32_t next_row = 0;
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    const SequenceRows& sequence = input.sequences[i];
+    BATON_RETURN_IF_ERROR(CheckSequence(input, sequence, kv, next_row));
+    next_row += sequence.row_count;
+    longest_ = std::max(longest_, int64_t{sequence.context} + sequence.row_count);
+    row_sequence_.resize(static_cast<size_t>(next_row), static_cast<int32_t>(i));
+  }
+  if (row_sequence_.size() != rows) {
+    return InvalidArgument("sequences of {} rows for {} tokens", row_sequence_.size(), rows);
+  }
+  for (const int32_t row : input.logit_rows) {
+    if (row < 0 || static_cast<size_t>(row) >= rows) {
+      return InvalidArgument("logits of row {} wanted; there are {} rows", row, rows);
+    }
+  }
+  input_ = input;
+  kv_ = kv;
+  error_ = OkStatus();
+  rope_.Clear();
+  pool_.Wake();
+  return OkStatus();
+}
+
+Status CpuOps::EndStep() {
+  input_ = {};
+  return std::exchange(error_, OkStatus());
+}
+
+void CpuOps::Embed(const Matrix& table, const Tensor& out) {
+  const PackedMatrix& rows = Packed(table);
+  BATON_CHECK(out.cols == rows.cols(), "embedding of {} into {}", rows.cols(), out.cols);
+  ForRows(pool_, out.rows, out.cols * 4, [&](int64_t row) {
+    const TokenId token = input_.tokens[static_cast<size_t>(row)];
+    BATON_CHECK(token >= 0 && token < rows.rows(), "token {} of {}", token, rows.rows());
+    rows.Row(token, FloatRow(out, row));
+  });
+}
+
+void CpuOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
+  BATON_CHECK(x.cols == weight.size() && x.cols == out.cols, "norm of {}", x.cols);
+  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+    RmsNormArgs args;
+    args.x = FloatRow(x, row);
+    args.weight = Host(weight).data();
+    args.epsilon = epsilon;
+    args.size = x.cols;
+    args.out = FloatRow(out, row);
+    kernels_.rms_norm(args);
+  });
+}
+
+void CpuOps::AddRmsNorm(const Tensor& residual,
+                        const Tensor& delta,
+                        const Vector& weight,
+                        float epsilon,
+                        const Tensor& out) {
+  BATON_CHECK(
+      residual.cols == weight.size() && delta.cols == weight.size(), "norm of {}", residual.cols);
+  ForRows(pool_, residual.rows, residual.cols / 4, [&](int64_t row) {
+    RmsNormArgs args;
+    args.x = FloatRow(residual, row);
+    args.delta = FloatRow(delta, row);
+    args.residual = FloatRow(residual, row);
+    args.weight = Host(weight).data();
+    args.epsilon = epsilon;
+    args.size = residual.cols;
+    args.out = FloatRow(out, row);
+    kernels_.rms_norm(args);
+  });
+}
+
+void CpuOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
+  matmul_.Multiply(x, Packed(weight), bias == nullptr ? nullptr : Host(*bias).data(), out);
+}
+
+void CpuOps::MatMulSiluMul(const Tensor& x,
+                           const Matrix& gate_up,
+                           const Vector* bias,
+                           const Tensor& out) {
+  matmul_.SiluMultiply(x, Packed(gate_up), bias == nullptr ? nullptr : Host(*bias).data(), out);
+}
+
+void CpuOps::GatherLogitRows(const Tensor& x, const Tensor& out) {
+  for (size_t i = 0; i < input_.logit_rows.size(); ++i) {
+    std::memcpy(FloatRow(out, static_cast<int64_t>(i)),
+                FloatRow(x, input_.logit_rows[i]),
+                static_cast<size_t>(x.cols) * sizeof(float));
+  }
+}
+
+void CpuOps::Sample(const Tensor& logits,
+                    std::span<const SamplingRow> rows,
+                    std::span<SampledToken> out) {
+  BATON_CHECK(static_cast<int64_t>(rows.size()) == logits.rows && out.size() == rows.size(),
+              "{} sampling rows for {} rows of logits",
+              rows.size(),
+              logits.rows);
+  std::vector<Status> errors(rows.size());
+  const auto cols = static_cast<size_t>(logits.cols);
+  pool_.Run(logits.rows, [&](int64_t row, int thread) {
+    const auto i = static_cast<size_t>(row);
+    Sampler& sampler = samplers_[static_cast<size_t>(thread)];
+    errors[i] = sampler.Choose({FloatRow(logits, row), cols}, rows[i], out[i]);
+  });
+  for (size_t i = 0; i < errors.size(); ++i) {
+    if (error_.ok() && !errors[i].ok()) error_ = Annotate(errors[i], fmt::format("row {}", i));
+  }
+}
+
+Status CpuOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    if (copy.from < 0 || copy.from >= kv.blocks || copy.to < 0 || copy.to >= kv.blocks) {
+      return InvalidArgument(
+          "copy of block {} to block {}; the arena has {}", copy.from, copy.to, kv.blocks);
+    }
+    if (copy.from == copy.to) continue;
+    std::memcpy(kv.base + copy.to * kv.block_stride,
+                kv.base + copy.from * kv.block_stride,
+                static_cast<size_t>(kv.block_stride));
+  }
+  return OkStatus();
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_matmul.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/cpu/sampler.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace baton::cpu {
+
+class HostVector final : public Vector {
+ public:
+  explicit HostVector(std::span<const float> values) : values_(values.begin(), values.end()) {}
+  int64_t size() const override { return static_cast<int64_t>(values_.size()); }
+  const float* data() const { return values_.data(); }
+
+ private:
+  std::vector<float> values_;
+};
+
+// Ops on the calling thread and a pool. Every op is finished when it returns; bad arguments of
+// BeginStep are errors, bad arguments of an op are bugs of the caller and checked. One thread at a
+// time.
+class CpuOps final : public Ops {
+ public:
+  CpuOps(CpuDevice& device, int threads, const KernelTable& kernels);
+
+  Device& device() override { return device_; }
+  DType activation_dtype() const override { return DType::kF32; }
+  bool k_dim_major() const override { return true; }
+
+  StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
+  StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
+                                               const HostMatrix& up) override;
+  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
+
+  Status BeginStep(const StepInput& input, const KvView& kv) override;
+  Status EndStep() override;
+
+  void Embed(const Matrix& table, const Tensor& out) override;
+  void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
+  void AddRmsNorm(const Tensor& residual,
+                  const Tensor& delta,
+                  const Vector& weight,
+                  float epsilon,
+                  const Tensor& out) override;
+  void MatMul(const Tensor& x,
+              const Matrix& weight,
+              const Vector* bias,
+              const Tensor& out) override;
+  void MatMulSiluMul(const Tensor& x,
+                     const Matrix& gate_up,
+                     const Vector* bias,
+                     const Tensor& out) override;
+  void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) override;
+  void RopeAndWriteKv(const Tensor& qkv,
+                      const HeadShape& heads,
+                      const RopeArgs& args,
+                      int32_t layer) override;
+  void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) override;
+  void GatherLogitRows(const Tensor& x, const Tensor& out) override;
+  void Sample(const Tensor& logits,
+              std::span<const SamplingRow> rows,
+              std::span<SampledToken> out) override;
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
+
+ private:
+  // q and k heads of one row: norm, rotation.
+  void RotateRow(float* row,
+                 const HeadShape& heads,
+                 const RopeArgs& args,
+                 int64_t index,
+                 const RopeTables::View& angles) const;
+  void WriteKvRow(const float* row, const HeadShape& heads, int32_t layer, int64_t index) const;
+  void CheckHeads(const HeadShape& heads, const Tensor& qkv) const;
+
+  CpuDevice& device_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  CpuMatMul matmul_;
+
+  // This step.
+  StepInput input_;
+  KvView kv_;
+  std::vector<int32_t> row_sequence_;  // which sequence a row belongs to
+  int64_t longest_ = 0;                // most positions a row of this step sees
+  Status error_;
+
+  // Scratch, kept from step to step.
+  RopeTables rope_;
+  std::vector<std::vector<float>> attention_scratch_;  // per thread
+  std::vector<Sampler> samplers_;                      // per thread
+  std::vector<float> expert_scratch_;
+};
+
+float* FloatRow(const Tensor& tensor, int64_t row);
+
+}  // namespace baton::cpu

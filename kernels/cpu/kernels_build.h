@@ -1,0 +1,35 @@
+#pragma once
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/matmul_kernels.h"
+#include "kernels/cpu/vector_kernels.h"
+
+namespace baton::cpu {
+
+// The kernels for the vectors of instruction set S.
+template <class S>
+constexpr KernelTable BuildKernels() {
+  using M = MatMulKernels<S>;
+  using V = VectorKernels<S>;
+  KernelTable table{};
+  table.quantize = M::Quantize;
+  table.panels[static_cast<int>(PanelKind::kNibble)] =
+      M::template QuantisedPanels<PanelKind::kNibble>;
+  table.panels[static_cast<int>(PanelKind::kByte)] = M::template QuantisedPanels<PanelKind::kByte>;
+  table.panels[static_cast<int>(PanelKind::kF32)] = M::template FloatPanels<PanelKind::kF32>;
+  table.panels[static_cast<int>(PanelKind::kF16)] = M::template FloatPanels<PanelKind::kF16>;
+  table.panels[static_cast<int>(PanelKind::kBF16)] = M::template FloatPanels<PanelKind::kBF16>;
+  table.store = M::StoreRows;
+  table.silu_mul = M::SiluMul;
+  table.rms_norm = V::RmsNorm;
+  table.rotate = V::Rotate;
+  table.add_scaled = V::AddScaled;
+  table.attention = AttentionKernels<S>::Run;
+  table.write_kv = V::WriteKv;
+  table.exp_sum = V::ExpSum;
+  table.arg_max = V::ArgMax;
+  return table;
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,239 @@
+#include "kernels/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/block_formats.h"
+#include "kernels/cpu/half.h"
+
+namespace baton::cpu {
+namespace {
+
+bool IsFloat(DType dtype) {
+  return ShapeOf(dtype).elements == 1;
+}
+
+PanelView MakeView(const HostMatrix& host) {
+  PanelView view;
+  if (IsFloat(host.dtype)) {
+    view.kind = host.dtype == DType::kF32   ? PanelKind::kF32
+                : host.dtype == DType::kF16 ? PanelKind::kF16
+                                            : PanelKind::kBF16;
+    view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(host.dtype).bytes;
+  } else {
+    view = PanelFormat(host.dtype);
+    view.blocks = host.cols / kBlock;
+    const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
+    const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
+    const int64_t scale_bytes = sets * kPanel * (view.wide_scales ? 4 : 2);
+    view.panel_bytes = static_cast<size_t>(view.blocks * block_bytes);
+    view.panel_scale_bytes = static_cast<size_t>(view.blocks * scale_bytes);
+  }
+  view.cols = host.cols;
+  return view;
+}
+
+void PutNibbles(const WeightBlock& block, int lane, std::byte* to) {
+  for (int j = 0; j < 4; ++j) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) {
+      const int k = 2 * (4 * j + i);
+      word |= static_cast<uint32_t>(block.values[k] & 15) << (4 * i);
+      word |= static_cast<uint32_t>(block.values[k + 1] & 15) << (16 + 4 * i);
+    }
+    std::memcpy(to + j * 64 + lane * 4, &word, sizeof(word));
+  }
+}
+
+void PutBytes(const WeightBlock& block, int lane, std::byte* to) {
+  for (int j = 0; j < 8; ++j) {
+    const int8_t word[4] = {block.values[4 * j],
+                            block.values[4 * j + 2],
+                            block.values[4 * j + 1],
+                            block.values[4 * j + 3]};
+    std::memcpy(to + j * 64 + lane * 4, word, sizeof(word));
+  }
+}
+
+void PutScales(const PanelView& view, const WeightBlock& block, int lane, std::byte* to) {
+  if (!view.wide_scales) {
+    std::memcpy(to + lane * 2, &block.half_scale, 2);
+    if (view.has_min) std::memcpy(to + 32 + lane * 2, &block.half_minimum, 2);
+    return;
+  }
+  std::memcpy(to + lane * 4, &block.scale[0], 4);
+  to += 64;
+  if (view.half_groups) {
+    std::memcpy(to + lane * 4, &block.scale[1], 4);
+    to += 64;
+  }
+  if (view.has_min) std::memcpy(to + lane * 4, &block.minimum, 4);
+}
+
+void PackFloatPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
+  const size_t width = ShapeOf(host.dtype).bytes;
+  const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const std::byte* row =
+        host.data + static_cast<size_t>((panel * kPanel + lane) * host.cols) * width;
+    for (int64_t k = 0; k < host.cols; ++k) {
+      std::memcpy(values + static_cast<size_t>(k * kPanel + lane) * width,
+                  row + static_cast<size_t>(k) * width,
+                  width);
+    }
+  }
+}
+
+void PackPanel(const HostMatrix& host,
+               const PanelView& view,
+               int64_t panel,
+               std::byte* memory,
+               size_t scales_at) {
+  std::byte* values = memory + static_cast<size_t>(panel) * view.panel_bytes;
+  if (view.blocks == 0) return PackFloatPanel(host, panel, values);
+  std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
+  const auto blocks = static_cast<size_t>(view.blocks);
+  const int lanes = static_cast<int>(std::min<int64_t>(kPanel, host.rows - panel * kPanel));
+  const size_t row_bytes = RowBytes(host.dtype, static_cast<size_t>(host.cols));
+  for (int lane = 0; lane < lanes; ++lane) {
+    const std::byte* row = host.data + static_cast<size_t>(panel * kPanel + lane) * row_bytes;
+    for (int64_t b = 0; b < view.blocks; ++b) {
+      const WeightBlock block = ReadBlock(host.dtype, row, b);
+      std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
+      if (view.kind == PanelKind::kNibble) {
+        PutNibbles(block, lane, to);
+      } else {
+        PutBytes(block, lane, to);
+      }
+      PutScales(
+          view, block, lane, scales + static_cast<size_t>(b) * (view.panel_scale_bytes / blocks));
+    }
+  }
+}
+
+Status CheckPart(const HostMatrix& part, size_t index, int64_t cols) {
+  if (part.rows <= 0 || part.cols <= 0 || part.data == nullptr) {
+    return InvalidArgument(
+        "part {} of a matrix is [{}][{}]; it must not be empty", index, part.rows, part.cols);
+  }
+  if (part.cols != cols) {
+    return InvalidArgument(
+        "part {} of a matrix has {} columns; the first one has {}", index, part.cols, cols);
+  }
+  const auto elements = static_cast<int64_t>(ShapeOf(part.dtype).elements);
+  if (part.cols % elements != 0) {
+    return InvalidArgument("part {} of a matrix has rows of {} {} numbers; blocks hold {}",
+                           index,
+                           part.cols,
+                           Name(part.dtype),
+                           elements);
+  }
+  if (part.rows > int64_t{1} << 31 || part.cols > int64_t{1} << 31) {
+    return InvalidArgument(
+        "part {} of a matrix is [{}][{}]; 2^31 is the limit", index, part.rows, part.cols);
+  }
+  return OkStatus();
+}
+
+// Element `k` of `lane` in panel `panel`.
+float Element(const PanelView& view, int64_t panel, int64_t lane, int64_t k) {
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes;
+  const int64_t index = k * kPanel + lane;
+  if (view.kind == PanelKind::kF32) {
+    float value;
+    std::memcpy(&value, values + index * 4, sizeof(value));
+    return value;
+  }
+  uint16_t value;
+  std::memcpy(&value, values + index * 2, sizeof(value));
+  return view.kind == PanelKind::kF16 ? FloatFromHalf(value) : FloatFromBf16(value);
+}
+
+float Scale(const PanelView& view, const std::byte* scales, int set, int64_t lane) {
+  if (view.wide_scales) {
+    float value;
+    std::memcpy(&value, scales + set * 64 + lane * 4, sizeof(value));
+    return value;
+  }
+  uint16_t value;
+  std::memcpy(&value, scales + set * 32 + lane * 2, sizeof(value));
+  return FloatFromHalf(value);
+}
+
+void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, float* out) {
+  const auto blocks = static_cast<size_t>(view.blocks);
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes +
+                            static_cast<size_t>(b) * (view.panel_bytes / blocks) + lane * 4;
+  const std::byte* scales = view.scales + static_cast<size_t>(panel) * view.panel_scale_bytes +
+                            static_cast<size_t>(b) * (view.panel_scale_bytes / blocks);
+  const float d[2] = {Scale(view, scales, 0, lane),
+                      Scale(view, scales, view.half_groups ? 1 : 0, lane)};
+  const float minimum = view.has_min ? Scale(view, scales, view.half_groups ? 2 : 1, lane) : 0;
+  for (int k = 0; k < kBlock; ++k) {
+    int q = 0;
+    if (view.kind == PanelKind::kNibble) {
+      uint32_t word;
+      std::memcpy(&word, values + k / 8 * 64, sizeof(word));
+      q = static_cast<int>(word >> (k % 8 / 2 * 4 + k % 2 * 16) & 15);
+    } else {
+      constexpr int kByteOf[4] = {0, 2, 1, 3};
+      q = static_cast<int8_t>(values[k / 4 * 64 + kByteOf[k % 4]]);
+    }
+    out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostMatrix> parts,
+                                                           CpuDevice& device,
+                                                           ThreadPool& pool) {
+  if (parts.empty()) return InvalidArgument("a matrix of no parts");
+  std::unique_ptr<PackedMatrix> matrix(new PackedMatrix);
+  matrix->cols_ = parts[0].cols;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const HostMatrix& host = parts[i];
+    BATON_RETURN_IF_ERROR(CheckPart(host, i, matrix->cols_));
+    PackedPart part;
+    part.view = MakeView(host);
+    part.first_row = matrix->rows_;
+    part.rows = host.rows;
+    part.panels = (host.rows + kPanel - 1) / kPanel;
+    const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
+    const size_t scales_at = (value_bytes + 63) / 64 * 64;
+    const size_t scale_bytes = static_cast<size_t>(part.panels) * part.view.panel_scale_bytes;
+    BATON_ASSIGN_OR_RETURN(part.memory,
+                           device.Allocate(scales_at + scale_bytes, Sharing::kPrivate));
+    std::byte* memory = part.memory->data();
+    part.view.values = memory;
+    part.view.scales = memory + scales_at;
+    const int64_t chunk = std::max<int64_t>(1, part.panels / (pool.threads() * 8));
+    pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
+      const int64_t end = std::min(part.panels, (item + 1) * chunk);
+      for (int64_t panel = item * chunk; panel < end; ++panel) {
+        PackPanel(host, part.view, panel, memory, scales_at);
+      }
+    });
+    matrix->quantised_ = matrix->quantised_ || part.view.blocks > 0;
+    matrix->rows_ += host.rows;
+    matrix->bytes_ += part.memory->size();
+    matrix->parts_.push_back(std::move(part));
+  }
+  return matrix;
+}
+
+void PackedMatrix::Row(int64_t row, float* out) const {
+  for (const PackedPart& part : parts_) {
+    if (row >= part.first_row + part.rows) continue;
+    const int64_t panel = (row - part.first_row) / kPanel;
+    const int64_t lane = (row - part.first_row) % kPanel;
+    for (int64_t b = 0; b < part.view.blocks; ++b) {
+      BlockRow(part.view, panel, lane, b, out + b * kBlock);
+    }
+    if (part.view.blocks > 0) return;
+    for (int64_t k = 0; k < cols_; ++k) out[k] = Element(part.view, panel, lane, k);
+    return;
+  }
+}
+
+}  // namespace baton::cpu

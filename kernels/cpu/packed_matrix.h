@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/tensor.h"
+
+namespace baton::cpu {
+
+// One of the matrices stacked in a PackedMatrix.
+struct PackedPart {
+  PanelView view;
+  int64_t first_row = 0;  // in the whole matrix
+  int64_t rows = 0;
+  int64_t panels = 0;  // of 16 rows; the last one is filled up with zeros
+  std::unique_ptr<Buffer> memory;
+};
+
+// Weights in panels of 16 outputs, quantised ones still quantised. Immutable after Pack.
+//
+// Values of a panel, w[o][k] being output o's weight of input k:
+//   floats   [k][16 outputs]
+//   kNibble  per block of 32 inputs 4 × 16 32-bit words; bits 4i … 4i+3 of word o of group j hold
+//            w[o][2(4j + i)], bits 16+4i … hold w[o][2(4j + i) + 1]: shift and mask by 0x000f000f
+//            give 16 outputs' pairs of neighbouring inputs
+//   kByte    per block 8 × 16 words; bytes 0, 2 of word o of group j hold w[o][4j], w[o][4j + 1],
+//            bytes 1, 3 hold w[o][4j + 2], w[o][4j + 3], signed
+// Scales of a panel, per block: 16 scales (two sets when they differ within the block), then 16
+// minima if there are any. A weight is scale · (integer − zero point) + minimum.
+class PackedMatrix final : public Matrix {
+ public:
+  // Packs `parts` one below the other. Errors: InvalidArgument naming the part and the value,
+  // ResourceExhausted.
+  static StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const HostMatrix> parts,
+                                                      CpuDevice& device,
+                                                      ThreadPool& pool);
+
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  size_t bytes() const override { return bytes_; }
+
+  const std::vector<PackedPart>& parts() const { return parts_; }
+  // Whether some part multiplies quantised activations.
+  bool quantised() const { return quantised_; }
+  // Writes row `row` as floats to out[0 … cols).
+  void Row(int64_t row, float* out) const;
+
+ private:
+  PackedMatrix() = default;
+
+  std::vector<PackedPart> parts_;
+  int64_t rows_ = 0;
+  int64_t cols_ = 0;
+  size_t bytes_ = 0;
+  bool quantised_ = false;
+};
+
+}  // namespace baton::cpu

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/half.h"
+
+namespace baton::cpu {
+namespace {
+
+// Vectors of 16 lanes in plain C++: the definition of what the other instruction sets must compute.
+struct Portable {
+  // Register tile of the float matmul (panels × rows) and of attention (queries × vectors).
+  static constexpr int kFloatPanels = 1;
+  static constexpr int kFloatRows = 4;
+  static constexpr int kQueries = 4;
+  static constexpr int kVectors = 1;
+
+  struct F {
+    float lane[16];
+  };
+  struct I {
+    int32_t lane[16];
+  };
+
+  template <class Op>
+  static F Each(const Op& op) {
+    F r;
+    for (int i = 0; i < 16; ++i) r.lane[i] = op(i);
+    return r;
+  }
+  template <class Op>
+  static I EachInt(const Op& op) {
+    I r;
+    for (int i = 0; i < 16; ++i) r.lane[i] = op(i);
+    return r;
+  }
+
+  static F Set(float x) {
+    return Each([&](int) { return x; });
+  }
+  static F Load(const float* p) {
+    return Each([&](int i) { return p[i]; });
+  }
+  // The first n lanes; the others are 0.
+  static F LoadPart(const float* p, int n) {
+    return Each([&](int i) { return i < n ? p[i] : 0.0f; });
+  }
+  static void Store(float* p, const F& a) { std::memcpy(p, a.lane, sizeof(a.lane)); }
+  static void StorePart(float* p, const F& a, int n) {
+    for (int i = 0; i < n; ++i) p[i] = a.lane[i];
+  }
+  static F Add(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] + b.lane[i]; });
+  }
+  static F Sub(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] - b.lane[i]; });
+  }
+  static F Mul(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] * b.lane[i]; });
+  }
+  static F Div(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] / b.lane[i]; });
+  }
+  // a·b + c with one rounding.
+  static F Fma(const F& a, const F& b, const F& c) {
+    return Each([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
+  }
+  // b where either is NaN, as x86's MAXPS.
+  static F Max(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  static F Min(const F& a, const F& b) {
+    return Each([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  // Lane i of a when first ≤ i < last, else of b.
+  static F Select(int first, int last, const F& a, const F& b) {
+    return Each([&](int i) { return i >= first && i < last ? a.lane[i] : b.lane[i]; });
+  }
+  // Lanes 8 apart, then 4, 2 and 1.
+  static float Sum(const F& a) {
+    float s[16];
+    std::memcpy(s, a.lane, sizeof(s));
+    for (int half = 8; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) s[i] += s[i + half];
+    }
+    return s[0];
+  }
+  static float MaxLane(const F& a) {
+    float s[16];
+    std::memcpy(s, a.lane, sizeof(s));
+    for (int half = 8; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) s[i] = s[i] > s[i + half] ? s[i] : s[i + half];
+    }
+    return s[0];
+  }
+
+  static F LoadHalf(const uint16_t* p) {
+    return Each([&](int i) { return FloatFromHalf(p[i]); });
+  }
+  static F LoadBf16(const uint16_t* p) {
+    return Each([&](int i) { return FloatFromBf16(p[i]); });
+  }
+  static void StoreHalf(uint16_t* p, const F& a) {
+    for (int i = 0; i < 16; ++i) p[i] = HalfFromFloat(a.lane[i]);
+  }
+  static void StoreBf16(uint16_t* p, const F& a) {
+    for (int i = 0; i < 16; ++i) p[i] = Bf16FromFloat(a.lane[i]);
+  }
+
+  static I SetInt(int32_t x) {
+    return EachInt([&](int) { return x; });
+  }
+  static I LoadInt(const void* p) {
+    I r;
+    std::memcpy(r.lane, p, sizeof(r.lane));
+    return r;
+  }
+  static void StoreInt(void* p, const I& a) { std::memcpy(p, a.lane, sizeof(a.lane)); }
+  static I Bits(const F& a) {
+    I r;
+    std::memcpy(r.lane, a.lane, sizeof(r.lane));
+    return r;
+  }
+  static F FromBits(const I& a) {
+    F r;
+    std::memcpy(r.lane, a.lane, sizeof(r.lane));
+    return r;
+  }
+  static I AddInt(const I& a, const I& b) {
+    return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) + Unsigned(b, i)); });
+  }
+  static I SubInt(const I& a, const I& b) {
+    return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) - Unsigned(b, i)); });
+  }
+  static I MaxInt(const I& a, const I& b) {
+    return EachInt([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  static I And(const I& a, const I& b) {
+    return EachInt([&](int i) { return a.lane[i] & b.lane[i]; });
+  }
+  template <int kBits>
+  static I ShiftLeft(const I& a) {
+    return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) << kBits); });
+  }
+  template <int kBits>
+  static I ShiftRight(const I& a) {
+    return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) >> kBits); });
+  }
+  static F ToFloat(const I& a) {
+    return Each([&](int i) { return static_cast<float>(a.lane[i]); });
+  }
+  static int32_t SumInt(const I& a) {
+    int32_t sum = 0;
+    for (int32_t lane : a.lane) sum += lane;
+    return sum;
+  }
+  static int32_t MaxLaneInt(const I& a) {
+    int32_t max = a.lane[0];
+    for (int32_t lane : a.lane) max = max > lane ? max : lane;
+    return max;
+  }
+  // The low 16 bits of each lane.
+  static void StoreInt16(int16_t* p, const I& a) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<int16_t>(a.lane[i]);
+  }
+
+  // Each lane holds two 16-bit integers: acc + low·low + high·high.
+  static I DotPairs(const I& acc, const I& a, const I& b) {
+    return EachInt([&](int i) {
+      const int32_t low = static_cast<int16_t>(a.lane[i]) * static_cast<int16_t>(b.lane[i]);
+      const int32_t high = (a.lane[i] >> 16) * (b.lane[i] >> 16);
+      return acc.lane[i] + low + high;
+    });
+  }
+  // Bytes 0 and 2 of each lane, sign-extended to two 16-bit integers; and bytes 1 and 3.
+  static I EvenBytes(const I& a) {
+    return EachInt([&](int i) { return Pair(a.lane[i] << 24 >> 24, a.lane[i] << 8 >> 24); });
+  }
+  static I OddBytes(const I& a) {
+    return EachInt([&](int i) { return Pair(a.lane[i] << 16 >> 24, a.lane[i] >> 24); });
+  }
+
+ private:
+  static uint32_t Unsigned(const I& a, int i) { return static_cast<uint32_t>(a.lane[i]); }
+  static int32_t Pair(int32_t low, int32_t high) {
+    return static_cast<int32_t>((static_cast<uint32_t>(low) & 0xffff) | static_cast<uint32_t>(high)
+                                                                            << 16);
+  }
+};
+
+}  // namespace
+}  // namespace baton::cpu

@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/parity/device_tensor.h"
+#include "tests/parity/parity.h"
+#include "tests/parity/step_plan.h"
+
+namespace baton::parity {
+namespace {
+
+struct Shape {
+  HeadShape heads;
+  DType dtype = DType::kF32;
+  int32_t block_tokens = 16;
+  int32_t window = 0;
+  // (context, rows) of each sequence
+  std::vector<std::pair<int32_t, int32_t>> sequences;
+};
+
+// Attention of every row of the last step, in double, over the k and v that were written.
+void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
+  const int32_t q_size = shape.heads.q_heads * shape.heads.head_dim;
+  const int32_t kv_size = shape.heads.kv_heads * shape.heads.head_dim;
+  const int32_t width = q_size + 2 * kv_size;
+  History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
+  history.Fill();
+  const StepPlan plan = history.LastStep();
+  const auto qkv = history.Rows(plan);
+  DeviceTensor in(ops, plan.rows(), width, qkv);
+  const DeviceTensor out(ops, plan.rows(), q_size);
+  ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
+  ops.RopeAndWriteKv(in.view(), shape.heads, RopeArgs{}, 1);
+  AttentionArgs args;
+  args.heads = shape.heads;
+  args.layer = 1;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(shape.heads.head_dim));
+  args.window = shape.window;
+  ops.Attention(in.view(), args, out.view());
+  ASSERT_TRUE(ops.EndStep().ok());
+  const auto got = out.Read();
+  const int32_t group = shape.heads.q_heads / shape.heads.kv_heads;
+  size_t at = 0;
+  for (size_t s = 0; s < shape.sequences.size(); ++s) {
+    const auto [context, rows] = shape.sequences[s];
+    for (int32_t row = 0; row < rows; ++row) {
+      const int32_t position = context + row;
+      const int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+      for (int32_t head = 0; head < shape.heads.q_heads; ++head) {
+        const std::vector<double> want =
+            history.Attend(s, position, begin, head, head / group, args.scale);
+        for (const double value : want) {
+          ASSERT_NEAR(got[at], value, tolerance.attention * (1 + std::fabs(value)))
+              << "sequence " << s << ", position " << position << ", head " << head;
+          ++at;
+        }
+      }
+    }
+  }
+}
+
+double RotatedAt(const std::vector<double>& x,
+                 const std::vector<float>& frequencies,
+                 const RopeArgs& args,
+                 int32_t position,
+                 size_t i) {
+  const size_t half = frequencies.size();
+  if (i >= 2 * half) return x[i];
+  const bool adjacent = args.pairing == RopePairing::kAdjacent;
+  const size_t pair = adjacent ? i / 2 : i % half;
+  const bool first = adjacent ? i % 2 == 0 : i < half;
+  const double a = adjacent ? x[2 * pair] : x[pair];
+  const double b = adjacent ? x[2 * pair + 1] : x[pair + half];
+  const double angle = position * static_cast<double>(frequencies[pair]);
+  const double c = std::cos(angle) * args.magnitude;
+  const double s = std::sin(angle) * args.magnitude;
+  return first ? a * c - b * s : a * s + b * c;
+}
+
+void CheckRope(Ops& ops,
+               const Tolerance& tolerance,
+               const HeadShape& heads,
+               RopePairing pairing,
+               int32_t rotary,
+               bool norm,
+               int32_t context) {
+  History history(ops, heads, DType::kF32, 16, {{context, 5}});
+  const StepPlan plan = history.LastStep();
+  const int32_t width = (heads.q_heads + 2 * heads.kv_heads) * heads.head_dim;
+  const auto qkv = history.Rows(plan);
+  std::vector<float> frequencies;
+  for (int32_t i = 0; i < rotary / 2; ++i) {
+    frequencies.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / rotary)));
+  }
+  const auto q_norm = RandomFloats(static_cast<size_t>(heads.head_dim), 31);
+  const auto k_norm = RandomFloats(static_cast<size_t>(heads.head_dim), 32);
+  auto frequency_vector = ops.LoadVector(frequencies);
+  auto q_vector = ops.LoadVector(q_norm);
+  auto k_vector = ops.LoadVector(k_norm);
+  RopeArgs args;
+  args.inverse_frequencies = frequency_vector->get();
+  args.magnitude = 1.25f;
+  args.pairing = pairing;
+  args.q_norm = norm ? q_vector->get() : nullptr;
+  args.k_norm = norm ? k_vector->get() : nullptr;
+  args.norm_epsilon = 1e-6f;
+  const DeviceTensor in(ops, plan.rows(), width, qkv);
+  ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
+  ops.RopeAndWriteKv(in.view(), heads, args, 0);
+  ASSERT_TRUE(ops.EndStep().ok());
+  const auto got = in.Read();
+  for (int32_t row = 0; row < 5; ++row) {
+    for (int32_t head = 0; head < heads.q_heads + heads.kv_heads; ++head) {
+      const auto base = static_cast<size_t>(row * width + head * heads.head_dim);
+      std::vector<double> x(qkv.begin() + static_cast<ptrdiff_t>(base),
+                            qkv.begin() + static_cast<ptrdiff_t>(base) + heads.head_dim);
+      if (norm) {
+        const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+        const double factor = 1 / std::sqrt(squares / heads.head_dim + 1e-6);
+        const auto& weight = head < heads.q_heads ? q_norm : k_norm;
+        for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * weight[i];
+      }
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_NEAR(got[base + i],
+                    RotatedAt(x, frequencies, args, context + row, i),
+                    tolerance.elementwise * 10)
+            << "row " << row << ", head " << head << ", dimension " << i;
+      }
+    }
+  }
+}
+
+void CheckBadSteps(Ops& ops) {
+  const HeadShape heads{2, 1, 16};
+  History history(ops, heads, DType::kF32, 16, {{0, 3}});
+  const StepPlan good = history.LastStep();
+  const auto code = [&](const StepPlan& plan, const KvView& view) {
+    return ops.BeginStep(plan.input(), view).code();
+  };
+  const KvView view = history.cache().view;
+  StepPlan plan = good;
+  plan.tables[0] = view.blocks;
+  EXPECT_EQ(code(plan, view), StatusCode::kInvalidArgument) << "a block outside the arena";
+  plan = good;
+  plan.tables.clear();
+  EXPECT_EQ(code(plan, view), StatusCode::kInvalidArgument) << "a short block table";
+  plan = good;
+  plan.sequences[0].row_count = 2;
+  EXPECT_EQ(code(plan, view), StatusCode::kInvalidArgument) << "rows of no sequence";
+  plan = good;
+  plan.logit_rows = {3};
+  EXPECT_EQ(code(plan, view), StatusCode::kInvalidArgument) << "logits of no row";
+  KvView odd = view;
+  odd.block_tokens = 10;
+  EXPECT_EQ(code(good, odd), StatusCode::kInvalidArgument) << "blocks of 10 tokens";
+  EXPECT_EQ(code(good, view), StatusCode::kOk);
+  EXPECT_TRUE(ops.EndStep().ok());
+}
+
+void CheckCopyBlocks(Ops& ops) {
+  const HeadShape heads{1, 1, 8};
+  Cache cache(ops, DType::kF32, 2, heads, 16, 4);
+  std::vector<std::byte> bytes(static_cast<size_t>(cache.view.block_stride), std::byte{7});
+  ASSERT_TRUE(ops.device().CopyIn(*cache.buffer, 0, bytes).ok());
+  const BlockCopy copies[] = {{0, 2}};
+  ASSERT_TRUE(ops.CopyBlocks(cache.view, copies).ok());
+  std::vector<std::byte> all(cache.buffer->size());
+  ASSERT_TRUE(ops.device().CopyOut(*cache.buffer, 0, all).ok());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const size_t block = i / bytes.size();
+    ASSERT_EQ(all[i], block == 0 || block == 2 ? std::byte{7} : std::byte{0}) << i;
+  }
+  const BlockCopy outside[] = {{0, 4}};
+  EXPECT_EQ(ops.CopyBlocks(cache.view, outside).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+
+std::vector<Case> AttentionCases() {
+  std::vector<Case> cases;
+  const auto add = [&](std::string name, const Shape& shape) {
+    cases.push_back({"Attention_" + name, [=](Ops& ops, const Tolerance& tolerance) {
+                       CheckAttention(ops, tolerance, shape);
+                     }});
+  };
+  for (const int32_t dim : {8, 16, 24, 64, 80, 96, 128, 256}) {
+    add(fmt::format("dim{}", dim),
+        {{4, 2, dim}, DType::kF32, 16, 0, {{0, 1}, {37, 1}, {0, 21}, {19, 14}}});
+  }
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    add(fmt::format("cache_{}", Name(dtype)),
+        {{6, 2, 72}, dtype, 16, 0, {{5, 1}, {50, 3}, {0, 40}}});
+  }
+  add("block32", {{3, 3, 64}, DType::kF32, 32, 0, {{0, 33}, {70, 1}}});
+  add("group_of_9", {{9, 1, 64}, DType::kBF16, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
+  add("window", {{4, 2, 32}, DType::kF32, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
+  add("window_of_1", {{2, 1, 16}, DType::kF16, 16, 1, {{0, 5}, {30, 3}}});
+  add("window_of_48", {{3, 1, 64}, DType::kF32, 16, 48, {{0, 130}, {200, 1}}});
+  add("long", {{3, 1, 64}, DType::kF32, 16, 0, {{3000, 2}}});
+  struct Rope {
+    HeadShape heads;
+    RopePairing pairing;
+    int32_t rotary;
+    bool norm;
+    int32_t context;
+  };
+  int index = 0;
+  for (const Rope& r : {Rope{{3, 1, 64}, RopePairing::kHalves, 64, false, 0},
+                        Rope{{3, 1, 64}, RopePairing::kAdjacent, 64, false, 1000},
+                        Rope{{2, 2, 80}, RopePairing::kHalves, 32, true, 3},
+                        Rope{{4, 2, 128}, RopePairing::kHalves, 128, true, 100},
+                        Rope{{1, 1, 8}, RopePairing::kAdjacent, 4, false, 9}}) {
+    cases.push_back({fmt::format("Rope_{}", index++), [=](Ops& ops, const Tolerance& tolerance) {
+                       CheckRope(ops, tolerance, r.heads, r.pairing, r.rotary, r.norm, r.context);
+                     }});
+  }
+  cases.push_back(
+      {"Step_refuses_bad_input", [](Ops& ops, const Tolerance&) { CheckBadSteps(ops); }});
+  cases.push_back({"CopyBlocks", [](Ops& ops, const Tolerance&) { CheckCopyBlocks(ops); }});
+  return cases;
+}
+
+}  // namespace baton::parity

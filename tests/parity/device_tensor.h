@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace baton::parity {
+
+// Seeded normal numbers.
+std::vector<float> RandomFloats(size_t count, uint64_t seed, float scale = 1.0f);
+
+// A matrix of activations in a backend's memory, with some room between rows.
+class DeviceTensor final {
+ public:
+  DeviceTensor(Ops& ops, int64_t rows, int64_t cols);
+  DeviceTensor(Ops& ops, int64_t rows, int64_t cols, const std::vector<float>& values);
+
+  const Tensor& view() const { return view_; }
+  void Write(const std::vector<float>& values);
+  std::vector<float> Read() const;
+
+ private:
+  Ops& ops_;
+  Tensor view_;
+  std::unique_ptr<Buffer> buffer_;
+};
+
+// A KV cache of one backend with its own dtype, and a plan of sequences whose blocks are scattered
+// over it. Begins and ends steps.
+struct Cache {
+  Cache(Ops& ops,
+        DType dtype,
+        int32_t layers,
+        const HeadShape& heads,
+        int32_t block_tokens,
+        int32_t blocks);
+  KvView view;
+  std::unique_ptr<Buffer> buffer;
+};
+
+}  // namespace baton::parity

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/parity/device_tensor.h"
+#include "tests/parity/host_weights.h"
+#include "tests/parity/parity.h"
+
+namespace baton::parity {
+namespace {
+
+constexpr DType kTypes[] = {DType::kF32,
+                            DType::kF16,
+                            DType::kBF16,
+                            DType::kQ8_0,
+                            DType::kQ4_0,
+                            DType::kQ4_1,
+                            DType::kQ5_0,
+                            DType::kQ5_1,
+                            DType::kQ4_K,
+                            DType::kQ5_K,
+                            DType::kQ6_K};
+
+std::unique_ptr<Matrix> Load(Ops& ops, const std::vector<HostWeights>& parts) {
+  std::vector<HostMatrix> host;
+  for (const HostWeights& part : parts) host.push_back(part.matrix());
+  auto matrix = ops.LoadMatrix(host);
+  EXPECT_TRUE(matrix.ok()) << matrix.status();
+  return matrix.ok() ? *std::move(matrix) : nullptr;
+}
+
+std::unique_ptr<Vector> LoadFloats(Ops& ops, const std::vector<float>& values) {
+  auto vector = ops.LoadVector(values);
+  EXPECT_TRUE(vector.ok()) << vector.status();
+  return vector.ok() ? *std::move(vector) : nullptr;
+}
+
+struct Dot {
+  double value = 0;
+  double bound = 0;  // Σ|w| · max|x|
+};
+
+Dot Product(const HostWeights& w, int64_t row, const float* x) {
+  double value = 0;
+  double weights = 0;
+  double largest = 0;
+  for (int64_t k = 0; k < w.cols; ++k) {
+    const double weight = w.values[static_cast<size_t>(row * w.cols + k)];
+    value += weight * x[k];
+    weights += std::fabs(weight);
+    largest = std::max(largest, std::fabs(static_cast<double>(x[k])));
+  }
+  return {value, weights * largest};
+}
+
+double Silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+// W x + bias for stacked parts.
+void CheckMatMul(Ops& ops,
+                 const Tolerance& tolerance,
+                 const std::vector<HostWeights>& parts,
+                 int64_t m,
+                 bool with_bias) {
+  const int64_t cols = parts[0].cols;
+  int64_t rows = 0;
+  for (const HostWeights& part : parts) rows += part.rows;
+  const auto matrix = Load(ops, parts);
+  ASSERT_NE(matrix, nullptr);
+  EXPECT_EQ(matrix->rows(), rows);
+  EXPECT_EQ(matrix->cols(), cols);
+  const auto x = RandomFloats(static_cast<size_t>(m * cols), 11, 2.0f);
+  const auto bias = RandomFloats(static_cast<size_t>(rows), 12);
+  const auto bias_vector = LoadFloats(ops, bias);
+  const DeviceTensor in(ops, m, cols, x);
+  const DeviceTensor out(ops, m, rows);
+  ops.MatMul(in.view(), *matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  const auto got = out.Read();
+  for (int64_t r = 0; r < m; ++r) {
+    int64_t col = 0;
+    for (const HostWeights& part : parts) {
+      for (int64_t o = 0; o < part.rows; ++o, ++col) {
+        const Dot dot = Product(part, o, x.data() + r * cols);
+        const double want = dot.value + (with_bias ? bias[static_cast<size_t>(col)] : 0.0f);
+        ASSERT_NEAR(
+            got[static_cast<size_t>(r * rows + col)], want, tolerance.product * dot.bound + 1e-6)
+            << "row " << r << ", output " << col;
+      }
+    }
+  }
+}
+
+void CheckGateUp(Ops& ops,
+                 const Tolerance& tolerance,
+                 const HostWeights& gate,
+                 const HostWeights& up,
+                 int64_t m,
+                 bool with_bias) {
+  auto matrix = ops.LoadGateUp(gate.matrix(), up.matrix());
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  const auto x = RandomFloats(static_cast<size_t>(m * gate.cols), 21, 2.0f);
+  const auto bias = RandomFloats(static_cast<size_t>(2 * gate.rows), 22);
+  const auto bias_vector = LoadFloats(ops, bias);
+  const DeviceTensor in(ops, m, gate.cols, x);
+  const DeviceTensor out(ops, m, gate.rows);
+  ops.MatMulSiluMul(in.view(), **matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  const auto got = out.Read();
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t o = 0; o < gate.rows; ++o) {
+      const Dot g = Product(gate, o, x.data() + r * gate.cols);
+      const Dot u = Product(up, o, x.data() + r * gate.cols);
+      const double gate_bias = with_bias ? bias[static_cast<size_t>(o)] : 0.0f;
+      const double up_bias = with_bias ? bias[static_cast<size_t>(gate.rows + o)] : 0.0f;
+      const double a = g.value + gate_bias;
+      const double b = u.value + up_bias;
+      const double bound =
+          tolerance.product * (g.bound * (std::fabs(b) + 1) + u.bound * (std::fabs(a) + 1)) + 1e-6 +
+          tolerance.elementwise * std::fabs(a * b);
+      ASSERT_NEAR(got[static_cast<size_t>(r * gate.rows + o)], Silu(a) * b, bound)
+          << "row " << r << ", output " << o;
+    }
+  }
+}
+
+void CheckBadShapes(Ops& ops) {
+  const HostWeights a = RandomWeights(DType::kF32, 4, 32, 1);
+  const HostWeights b = RandomWeights(DType::kF32, 4, 64, 2);
+  const HostMatrix unequal[] = {a.matrix(), b.matrix()};
+  EXPECT_EQ(ops.LoadMatrix(unequal).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ops.LoadMatrix({}).status().code(), StatusCode::kInvalidArgument);
+  HostMatrix ragged = a.matrix();
+  ragged.dtype = DType::kQ4_1;
+  ragged.cols = 40;
+  EXPECT_EQ(ops.LoadMatrix({&ragged, 1}).status().code(), StatusCode::kInvalidArgument);
+  const HostWeights up = RandomWeights(DType::kF32, 8, 32, 3);
+  EXPECT_EQ(ops.LoadGateUp(a.matrix(), up.matrix()).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+
+std::vector<Case> MatMulCases() {
+  std::vector<Case> cases;
+  struct Shape {
+    int64_t rows, cols, m;
+  };
+  for (const DType dtype : kTypes) {
+    const auto step = static_cast<int64_t>(ShapeOf(dtype).elements);
+    for (const Shape& shape : {Shape{1, step, 1},
+                               Shape{16, 2 * step, 2},
+                               Shape{17, 3 * step, 5},
+                               Shape{100, step, 7},
+                               Shape{200, 512, 1},
+                               Shape{130, 512, 67},
+                               Shape{40, 1280, 130}}) {
+      cases.push_back(
+          {fmt::format("MatMul_{}_{}x{}_m{}", Name(dtype), shape.rows, shape.cols, shape.m),
+           [=](Ops& ops, const Tolerance& tolerance) {
+             CheckMatMul(ops,
+                         tolerance,
+                         {RandomWeights(dtype, shape.rows, shape.cols, 5)},
+                         shape.m,
+                         shape.rows % 2 == 0);
+           }});
+    }
+    for (const int64_t m : {1, 9}) {
+      cases.push_back(
+          {fmt::format("GateUp_{}_m{}", Name(dtype), m), [=](Ops& ops, const Tolerance& tolerance) {
+             CheckGateUp(ops,
+                         tolerance,
+                         RandomWeights(dtype, 72, 512, 6),
+                         RandomWeights(dtype, 72, 512, 7),
+                         m,
+                         m == 9);
+           }});
+    }
+  }
+  for (const int64_t m : {1, 66}) {
+    cases.push_back(
+        {fmt::format("MatMul_stacked_types_m{}", m), [=](Ops& ops, const Tolerance& tolerance) {
+           CheckMatMul(ops,
+                       tolerance,
+                       {RandomWeights(DType::kQ4_1, 48, 256, 1),
+                        RandomWeights(DType::kBF16, 24, 256, 2),
+                        RandomWeights(DType::kQ6_K, 24, 256, 3)},
+                       m,
+                       true);
+         }});
+  }
+  cases.push_back({"MatMul_odd_float_columns", [](Ops& ops, const Tolerance& tolerance) {
+                     CheckMatMul(ops, tolerance, {RandomWeights(DType::kF32, 33, 37, 1)}, 3, true);
+                   }});
+  cases.push_back({"GateUp_of_two_types", [](Ops& ops, const Tolerance& tolerance) {
+                     CheckGateUp(ops,
+                                 tolerance,
+                                 RandomWeights(DType::kQ8_0, 40, 96, 6),
+                                 RandomWeights(DType::kF16, 40, 96, 7),
+                                 3,
+                                 true);
+                   }});
+  cases.push_back(
+      {"Load_refuses_bad_shapes", [](Ops& ops, const Tolerance&) { CheckBadShapes(ops); }});
+  return cases;
+}
+
+}  // namespace baton::parity

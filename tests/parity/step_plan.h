@@ -1,0 +1,62 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "tests/parity/device_tensor.h"
+
+namespace baton::parity {
+
+// Owns what a StepInput points to.
+struct StepPlan {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<SequenceRows> sequences;
+  std::vector<int32_t> tables;
+  std::vector<int32_t> logit_rows;
+
+  int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
+  StepInput input() const { return {tokens, positions, sequences, tables, logit_rows}; }
+};
+
+// Sequences with random q, k and v for every position, and a cache with their blocks scattered.
+// Layer 1 is the one under test.
+class History final {
+ public:
+  History(Ops& ops,
+          const HeadShape& heads,
+          DType dtype,
+          int32_t block_tokens,
+          std::vector<std::pair<int32_t, int32_t>> sequences);
+
+  Cache& cache() { return cache_; }
+  // Writes the KV of every sequence's context, and NaN to all slots not written yet.
+  void Fill();
+  // A step that computes rows [first, first + count) of each sequence.
+  StepPlan Step(const std::vector<std::pair<int32_t, int32_t>>& rows) const;
+  // The rows behind each context.
+  StepPlan LastStep() const { return Step(sequences_); }
+  // [q | k | v] of the rows of `plan`.
+  std::vector<float> Rows(const StepPlan& plan) const;
+  // Softmax attention in double of one head at `position`, over [begin, position].
+  std::vector<double> Attend(size_t sequence,
+                             int32_t position,
+                             int32_t begin,
+                             int32_t head,
+                             int32_t kv_head,
+                             double scale) const;
+
+ private:
+  const float* At(size_t sequence, int32_t position) const;
+  float Stored(float value) const;
+  int64_t width() const;
+
+  Ops& ops_;
+  HeadShape heads_;
+  std::vector<std::pair<int32_t, int32_t>> sequences_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<std::vector<float>> values_;
+  Cache cache_;
+};
+
+}  // namespace baton::parity
