@@ -1,0 +1,54 @@
+#include "common/engine/batch.h"
+
+#include <numeric>
+
+namespace baton {
+
+void Batch::Build(const StepPlan& plan) {
+  tokens_.clear();
+  positions_.clear();
+  sequences_.clear();
+  block_tables_.clear();
+  logit_rows_.clear();
+  sampling_.clear();
+  for (const PlanRow& row : plan.rows) AddRow(row);
+}
+
+StepInput Batch::input() const {
+  return {.tokens = tokens_,
+          .positions = positions_,
+          .sequences = sequences_,
+          .block_tables = block_tables_,
+          .logit_rows = logit_rows_};
+}
+
+void Batch::AddRow(const PlanRow& row) {
+  const Sequence& sequence = *row.sequence;
+  const Request& request = sequence.request->request;
+  const auto first_row = static_cast<int32_t>(tokens_.size());
+  sequences_.push_back({.first_row = first_row,
+                        .row_count = row.count,
+                        .context = row.first,
+                        .first_block = static_cast<int32_t>(block_tables_.size())});
+  const std::span<const TokenId> all(sequence.tokens);
+  const auto added = all.subspan(row.first, row.count);
+  tokens_.insert(tokens_.end(), added.begin(), added.end());
+  positions_.resize(tokens_.size());
+  std::iota(positions_.begin() + first_row, positions_.end(), row.first);
+  for (BlockId block : sequence.table.blocks()) {
+    block_tables_.push_back(static_cast<int32_t>(block.value()));
+  }
+  const auto prompt = all.first(request.prompt_length);
+  const auto output = all.subspan(request.prompt_length);
+  const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
+  for (int32_t i = 0; i < row.samples; ++i) {
+    logit_rows_.push_back(first_row + row.count - 1);
+    sampling_.push_back({.params = &sequence.request->sampling[sequence.index + i],
+                         .position = all.size(),
+                         .prompt = prompt,
+                         .output = output,
+                         .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens});
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/engine/step_plan.h"
+#include "kernels/ops.h"
+#include "kernels/sampling.h"
+
+namespace baton {
+
+// A StepPlan in kernel terms. Keeps its memory from step to step; what it gives out views that and
+// the plan's sequences, and is valid until either changes. One thread.
+class Batch final {
+ public:
+  void Build(const StepPlan& plan);
+
+  StepInput input() const;
+  std::span<const SamplingRow> sampling() const { return sampling_; }
+
+ private:
+  void AddRow(const PlanRow& row);
+
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<SequenceRows> sequences_;
+  std::vector<int32_t> block_tables_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<SamplingRow> sampling_;
+};
+
+}  // namespace baton

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+
+#include "common/engine/model_runner.h"
+#include "common/model/decoder.h"
+
+namespace baton {
+
+// The real model: a Decoder and its Ops. Owns neither; both outlive it. One thread at a time.
+class DecoderRunner final : public ModelRunner {
+ public:
+  explicit DecoderRunner(Decoder& decoder);
+
+  const ModelTraits& traits() const override { return traits_; }
+  Device& device() override { return decoder_.ops().device(); }
+  Status Run(const StepInput& input,
+             const KvView& kv,
+             std::span<const SamplingRow> sampling,
+             std::span<SampledToken> out) override;
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
+
+ private:
+  Decoder& decoder_;
+  const ModelTraits traits_;
+};
+
+}  // namespace baton

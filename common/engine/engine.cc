@@ -1,0 +1,311 @@
+#include "common/engine/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "common/engine/batch.h"
+#include "common/engine/inbox.h"
+#include "common/engine/scheduler.h"
+#include "common/engine/step_time.h"
+#include "common/kvcache/kv_cache.h"
+
+namespace baton {
+namespace {
+
+Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument("engine: {} is {}; it must be between {} and {}", field, value, low, high);
+}
+
+Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
+  constexpr int32_t kMany = 1 << 24;
+  BATON_RETURN_IF_ERROR(CheckCount("max_step_tokens", options.max_step_tokens, 1, traits.max_rows));
+  BATON_RETURN_IF_ERROR(
+      CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
+  BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
+  BATON_RETURN_IF_ERROR(
+      CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
+  return CheckCount("kv_blocks", options.kv_blocks, 0, kMany);
+}
+
+KvLayout LayoutFor(const EngineOptions& options, const ModelTraits& traits) {
+  return {.layers = traits.layers,
+          .kv_heads = traits.kv_heads,
+          .head_dim = traits.head_dim,
+          .block_tokens = options.block_tokens,
+          .dtype = options.kv_dtype,
+          .k_dim_major = traits.k_dim_major};
+}
+
+Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTraits& traits) {
+  return {.engine = options,
+          .limits = {.context_length = traits.context_length,
+                     .vocabulary = traits.vocabulary,
+                     .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
+          .model_fingerprint = traits.fingerprint};
+}
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(const EngineOptions& options,
+       const KvLayout& layout,
+       int32_t blocks,
+       std::unique_ptr<Buffer> arena,
+       ModelRunner& runner,
+       EngineListener& listener,
+       const Clock& clock)
+      : layout_(layout),
+        arena_(std::move(arena)),
+        view_(MakeView(layout, WholeModel(layout), arena_->data(), blocks)),
+        runner_(runner),
+        listener_(listener),
+        clock_(clock),
+        cache_(blocks, options.block_tokens, options.prefix_cache),
+        scheduler_(SchedulerOptions(options, runner.traits()), cache_) {
+    UpdateStats();
+  }
+
+  bool Step() {
+    bool worked = TakeMessages();
+    const StepPlan& plan = scheduler_.Plan(clock_.Now());
+    worked |= Deliver();
+    if (!plan.rows.empty()) {
+      RunPlan(plan);
+      Deliver();
+      worked = true;
+    }
+    if (worked) UpdateStats();
+    inbox_.Settle(scheduler_.idle());
+    return worked;
+  }
+
+  EngineStats Stats() const {
+    std::lock_guard lock(stats_mutex_);
+    return stats_;
+  }
+
+  Inbox& inbox() { return inbox_; }
+  const KvLayout& layout() const { return layout_; }
+  const Buffer& arena() const { return *arena_; }
+  const KvCache& cache() const { return cache_; }
+  Status CheckIntegrity() const { return scheduler_.CheckIntegrity(); }
+
+ private:
+  bool TakeMessages() {
+    inbox_.TakeAll(messages_);
+    for (Inbox::Message& message : messages_) {
+      std::visit(Overloaded{
+                     [&](Request& request) { Admit(std::move(request)); },
+                     [&](Inbox::Cancel& cancel) { scheduler_.Cancel(cancel.key); },
+                     [&](Inbox::Activate& activate) {
+                       scheduler_.Activate(
+                           activate.key, std::move(activate.first_tokens), clock_.Now());
+                     },
+                     [&](Inbox::Release& release) { scheduler_.ReleaseKv(release.key); },
+                     [&](Inbox::Snapshot&) { cache_.prefix().AddSnapshot(); },
+                 },
+                 message);
+    }
+    return !messages_.empty();
+  }
+
+  void Admit(Request request) {
+    if (healthy_) return scheduler_.Add(std::move(request), clock_.Now());
+    listener_.OnFailed({request.id, request.epoch, GivenUp()});
+  }
+
+  void RunPlan(const StepPlan& plan) {
+    const Time start = clock_.Now();
+    const Status status = Run(plan);
+    const Time end = clock_.Now();
+    ++steps_;
+    if (status.ok()) {
+      failed_in_a_row_ = 0;
+      step_time_.Observe(plan.tokens, plan.token_context, end - start);
+      const double token_ms = step_time_.fit().token_ms + step_time_.fit().base_ms;
+      scheduler_.set_token_time(FromSeconds(token_ms / 1e3));
+      scheduler_.Commit(sampled_, end);
+      return;
+    }
+    ++failed_steps_;
+    last_error_ = Annotate(status, "the step failed");
+    scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()));
+    if (++failed_in_a_row_ < kFailedStepsToGiveUp) return;
+    healthy_ = false;
+    scheduler_.FailAll(GivenUp());
+  }
+
+  Status Run(const StepPlan& plan) {
+    batch_.Build(plan);
+    sampled_.assign(plan.logit_rows, {});
+    if (!plan.copies.empty()) {
+      BATON_RETURN_IF_ERROR(runner_.CopyBlocks(view_, plan.copies));
+    }
+    return runner_.Run(batch_.input(), view_, batch_.sampling(), sampled_);
+  }
+
+  Status GivenUp() const {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the engine gave up after {} failed steps in a row: {}",
+                      kFailedStepsToGiveUp,
+                      Message(last_error_));
+  }
+
+  bool Deliver() {
+    const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
+    const Outcomes outcomes = scheduler_.TakeOutcomes();
+    for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
+    for (const Outcomes::Chunk& chunk : outcomes.chunks) {
+      listener_.OnKvChunk({chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last});
+    }
+    for (const KvReservation& reservation : outcomes.reservations) {
+      listener_.OnKvReserved(reservation);
+    }
+    if (!outcomes.tokens.empty()) listener_.OnTokens(outcomes.tokens);
+    for (const Outcomes::Finish& finish : outcomes.finished) {
+      listener_.OnFinished(finish.id, finish.epoch, finish.times);
+    }
+    for (const RequestFailure& failure : outcomes.failures) listener_.OnFailed(failure);
+    return !events.empty() || !outcomes.empty();
+  }
+
+  void UpdateStats() {
+    const SchedulerCounts counts = scheduler_.Counts();
+    const StepTimeModel::Fit& fit = step_time_.fit();
+    const EngineStats stats = {.running = counts.running,
+                               .waiting = counts.waiting,
+                               .awaiting_kv = counts.awaiting_kv,
+                               .queued_tokens = counts.queued_tokens,
+                               .blocks_total = cache_.total(),
+                               .blocks_free = cache_.available(),
+                               .blocks_cached = cache_.cached(),
+                               .blocks_leaked = scheduler_.LeakedBlocks(),
+                               .leases = counts.held_leases,
+                               .steps = steps_,
+                               .failed_steps = failed_steps_,
+                               .prompt_tokens = counts.prompt_tokens,
+                               .cached_tokens = counts.cached_tokens,
+                               .output_tokens = counts.output_tokens,
+                               .preemptions = counts.preemptions,
+                               .step_ms_base = fit.base_ms,
+                               .step_ms_per_token = fit.token_ms,
+                               .step_ms_per_token_context = fit.token_context_ms,
+                               .cache_digest = cache_.prefix().digest(),
+                               .cache_sequence = cache_.prefix().last_sequence(),
+                               .healthy = healthy_};
+    std::lock_guard lock(stats_mutex_);
+    stats_ = stats;
+  }
+
+  const KvLayout layout_;
+  const std::unique_ptr<Buffer> arena_;
+  const KvView view_;
+  ModelRunner& runner_;
+  EngineListener& listener_;
+  const Clock& clock_;
+  KvCache cache_;
+  Scheduler scheduler_;
+  StepTimeModel step_time_;
+  Inbox inbox_;
+  std::vector<Inbox::Message> messages_;
+  Batch batch_;
+  std::vector<SampledToken> sampled_;
+  int64_t steps_ = 0;
+  int64_t failed_steps_ = 0;
+  int failed_in_a_row_ = 0;
+  bool healthy_ = true;
+  Status last_error_;
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;
+};
+
+StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
+                                                 ModelRunner& runner,
+                                                 EngineListener& listener,
+                                                 const Clock& clock) {
+  const ModelTraits& traits = runner.traits();
+  BATON_RETURN_IF_ERROR(CheckOptions(options, traits));
+  const KvLayout layout = LayoutFor(options, traits);
+  BATON_RETURN_IF_ERROR(layout.Validate());
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const size_t fitting = std::min<size_t>(options.kv_memory_bytes / block_bytes, 1 << 24);
+  const int32_t blocks = options.kv_blocks > 0 ? options.kv_blocks : static_cast<int32_t>(fitting);
+  if (blocks < 1) {
+    return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
+                           options.kv_memory_bytes,
+                           layout.ToString(),
+                           block_bytes);
+  }
+  auto arena = runner.device().Allocate(block_bytes * blocks, Sharing::kShared);
+  if (!arena.ok()) return Annotate(arena.status(), fmt::format("KV arena of {} blocks", blocks));
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Impl>(options, layout, blocks, *std::move(arena), runner, listener, clock)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+void Engine::Submit(Request request) {
+  impl_->inbox().Push(std::move(request));
+}
+
+void Engine::Cancel(RequestId id, Epoch epoch) {
+  impl_->inbox().Push(Inbox::Cancel{{id, epoch}});
+}
+
+void Engine::Activate(RequestId id, Epoch epoch, std::vector<SampledToken> first_tokens) {
+  impl_->inbox().Push(Inbox::Activate{{id, epoch}, std::move(first_tokens)});
+}
+
+void Engine::ReleaseKv(RequestId id, Epoch epoch) {
+  impl_->inbox().Push(Inbox::Release{{id, epoch}});
+}
+
+void Engine::RequestCacheSnapshot() {
+  impl_->inbox().Push(Inbox::Snapshot{});
+}
+
+bool Engine::Step() {
+  return impl_->Step();
+}
+
+void Engine::WaitForWork(Duration timeout) {
+  impl_->inbox().Wait(timeout);
+}
+
+bool Engine::WaitUntilIdle(Duration timeout) {
+  return impl_->inbox().WaitSettled(timeout);
+}
+
+EngineStats Engine::Stats() const {
+  return impl_->Stats();
+}
+
+const KvLayout& Engine::kv_layout() const {
+  return impl_->layout();
+}
+
+const Buffer& Engine::kv_arena() const {
+  return impl_->arena();
+}
+
+int32_t Engine::kv_block_count() const {
+  return impl_->cache().total();
+}
+
+Status Engine::CheckIntegrity() const {
+  return impl_->CheckIntegrity();
+}
+
+}  // namespace baton

@@ -1,0 +1,20 @@
+#include "common/engine/engine_loop.h"
+
+#include "common/base/thread.h"
+
+namespace baton {
+namespace {
+
+// How late the end of a request whose deadline passes while nothing runs may be.
+constexpr Duration kIdleWait = std::chrono::milliseconds(20);
+
+}  // namespace
+
+EngineLoop::EngineLoop(Engine& engine, const std::string& thread_name)
+    : thread_(StartThread(thread_name, [&engine](std::stop_token stop) {
+        while (!stop.stop_requested()) {
+          if (!engine.Step()) engine.WaitForWork(kIdleWait);
+        }
+      })) {}
+
+}  // namespace baton

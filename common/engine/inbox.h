@@ -1,0 +1,77 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/engine/sequence.h"
+
+namespace baton {
+
+// What other threads ask of the engine, in order. Thread-safe; never full, since every message
+// answers a bounded number of requests of the worker.
+class Inbox final {
+ public:
+  struct Cancel {
+    RequestKey key;
+  };
+  struct Activate {
+    RequestKey key;
+    std::vector<SampledToken> first_tokens;
+  };
+  struct Release {
+    RequestKey key;
+  };
+  struct Snapshot {};
+  using Message = std::variant<Request, Cancel, Activate, Release, Snapshot>;
+
+  void Push(Message message) {
+    {
+      std::lock_guard lock(mutex_);
+      messages_.push_back(std::move(message));
+      settled_ = false;
+    }
+    ready_.notify_one();
+  }
+
+  // Swaps everything inside into `messages`, which is emptied first.
+  void TakeAll(std::vector<Message>& messages) {
+    messages.clear();
+    std::lock_guard lock(mutex_);
+    messages.swap(messages_);
+  }
+
+  // Waits for a message.
+  void Wait(Duration timeout) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_for(lock, timeout, [&] { return !messages_.empty(); });
+  }
+
+  // Said after each step: whether all that was taken out has been dealt with to its end.
+  void Settle(bool idle) {
+    {
+      std::lock_guard lock(mutex_);
+      settled_ = idle && messages_.empty();
+      if (!settled_) return;
+    }
+    idle_.notify_all();
+  }
+
+  // Waits until nothing is inside or in work; false when `timeout` passes first.
+  bool WaitSettled(Duration timeout) {
+    std::unique_lock lock(mutex_);
+    return idle_.wait_for(lock, timeout, [&] { return settled_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::condition_variable idle_;
+  std::vector<Message> messages_;
+  bool settled_ = true;
+};
+
+}  // namespace baton

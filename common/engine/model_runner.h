@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/base/hash.h"
+#include "common/base/status.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "kernels/sampling.h"
+
+namespace baton {
+
+// What the engine must know about a model.
+struct ModelTraits {
+  int32_t context_length = 0;  // tokens of prompt and output together
+  int32_t vocabulary = 0;      // token ids are 0 … vocabulary - 1
+  int32_t max_rows = 0;        // tokens in one Run
+  int32_t max_logit_rows = 0;  // logits rows in one Run
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  bool k_dim_major = false;
+  Hash128 fingerprint;
+};
+
+// Runs steps of one model. The engine's only way to the mathematics, so that the tests can put in a
+// model whose tokens show every fault of KV bookkeeping. One thread at a time.
+class ModelRunner {
+ public:
+  virtual ~ModelRunner() = default;
+  virtual const ModelTraits& traits() const = 0;
+  virtual Device& device() = 0;
+  // Computes the rows of `input`, writes their KV into `kv`, and chooses a token for each of
+  // `input.logit_rows` (ascending; a row occurs once for each token wanted from it), as `sampling`
+  // says, into `out`. An error leaves the KV of these rows undefined.
+  virtual Status Run(const StepInput& input,
+                     const KvView& kv,
+                     std::span<const SamplingRow> sampling,
+                     std::span<SampledToken> out) = 0;
+  // Copies whole blocks, in order.
+  virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
+};
+
+}  // namespace baton

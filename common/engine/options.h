@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace baton {
+
+enum class SchedulingPolicy { kFcfs, kPriority, kShortestPrefill, kDeadline };
+enum class AdmissionPolicy {
+  kMaxUtilization,     // admit when the prompt fits; preempt when blocks run out
+  kGuaranteedNoEvict,  // admit when prompt + max_tokens fit: a running sequence is never preempted
+};
+
+struct EngineOptions {
+  int32_t max_step_tokens = 512;  // token budget of one step
+  int32_t max_sequences = 256;    // in one step
+  int32_t max_waiting = 4096;     // sequences; more requests are refused with ResourceExhausted
+  // kDecode requests that may wait for blocks; more are refused at once with ResourceExhausted, so
+  // that the router can ask another worker.
+  int32_t max_waiting_reservations = 64;
+  int32_t kv_blocks = 0;  // arena size in blocks; 0: from kv_memory_bytes
+  size_t kv_memory_bytes = size_t{1} << 30;
+  int32_t block_tokens = 16;
+  DType kv_dtype = DType::kF16;
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  AdmissionPolicy admission = AdmissionPolicy::kMaxUtilization;
+  bool prefix_cache = true;
+  // Of the cluster; seeds block hashes together with the model fingerprint.
+  uint64_t hash_secret = 0;
+};
+
+}  // namespace baton

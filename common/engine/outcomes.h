@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/engine/listener.h"
+#include "common/engine/request.h"
+
+namespace baton {
+
+// What the scheduler has to tell, grouped as EngineListener wants it: chunks and reservations, then
+// tokens, then ends.
+struct Outcomes {
+  struct Chunk {
+    RequestId id;
+    Epoch epoch;
+    int32_t first_index = 0;
+    std::vector<BlockId> blocks;
+    bool last = false;
+  };
+  struct Finish {
+    RequestId id;
+    Epoch epoch;
+    RequestTimes times;
+  };
+  std::vector<Chunk> chunks;
+  std::vector<KvReservation> reservations;
+  std::vector<TokenOutput> tokens;
+  std::vector<Finish> finished;
+  std::vector<RequestFailure> failures;
+
+  bool empty() const {
+    return chunks.empty() && reservations.empty() && tokens.empty() && finished.empty() &&
+           failures.empty();
+  }
+};
+
+// The scheduler's part of EngineStats.
+struct SchedulerCounts {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t awaiting_kv = 0;
+  int64_t queued_tokens = 0;
+  int32_t held_leases = 0;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t preemptions = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,106 @@
+#include "common/engine/request_check.h"
+
+#include <cmath>
+#include <span>
+#include <string_view>
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostStopTokens = 1024;
+constexpr int32_t kMostTopLogprobs = 256;
+
+// NaN is in no range.
+Status InRange(std::string_view field, float value, float low, float high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument("{} is {}; it must be between {} and {}", field, value, low, high);
+}
+
+Status InVocabulary(std::string_view field, TokenId token, int32_t vocabulary) {
+  if (token >= 0 && token < vocabulary) return OkStatus();
+  return InvalidArgument("{} has token id {}; ids are 0 to {}", field, token, vocabulary - 1);
+}
+
+Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
+  BATON_RETURN_IF_ERROR(InRange("temperature", params.temperature, 0, 100));
+  BATON_RETURN_IF_ERROR(InRange("top_p", params.top_p, 1e-9f, 1));
+  BATON_RETURN_IF_ERROR(InRange("min_p", params.min_p, 0, 1));
+  BATON_RETURN_IF_ERROR(InRange("repetition_penalty", params.repetition_penalty, 1e-6f, 1e6f));
+  BATON_RETURN_IF_ERROR(InRange("presence_penalty", params.presence_penalty, -100, 100));
+  BATON_RETURN_IF_ERROR(InRange("frequency_penalty", params.frequency_penalty, -100, 100));
+  if (params.top_k < 0) {
+    return InvalidArgument("top_k is {}; it must be 0 (all) or more", params.top_k);
+  }
+  if (params.top_logprobs < -1 || params.top_logprobs > kMostTopLogprobs) {
+    return InvalidArgument("top_logprobs is {}; it must be between -1 (none) and {}",
+                           params.top_logprobs,
+                           kMostTopLogprobs);
+  }
+  for (const auto& [token, bias] : params.logit_bias) {
+    BATON_RETURN_IF_ERROR(InVocabulary("logit_bias", token, vocabulary));
+    BATON_RETURN_IF_ERROR(InRange("logit_bias", bias, -1e4f, 1e4f));
+  }
+  return OkStatus();
+}
+
+Status CheckLengths(const Request& request, const RequestLimits& limits) {
+  const auto length = static_cast<int64_t>(request.tokens.size());
+  if (request.tokens.empty()) return InvalidArgument("the prompt is empty; it needs one token");
+  if (length >= limits.context_length) {
+    return InvalidArgument(
+        "the prompt has {} tokens; the model's context of {} leaves room for at most {}",
+        length,
+        limits.context_length,
+        limits.context_length - 1);
+  }
+  if (request.prompt_length < 1 || request.prompt_length > length) {
+    return InvalidArgument("prompt_length is {}; it must be between 1 and the {} tokens given",
+                           request.prompt_length,
+                           length);
+  }
+  if (request.max_tokens < 1) {
+    return InvalidArgument("max_tokens is {}; it must be at least 1", request.max_tokens);
+  }
+  if (request.min_tokens < 0 || request.min_tokens > request.max_tokens) {
+    return InvalidArgument("min_tokens is {}; it must be between 0 and max_tokens, {}",
+                           request.min_tokens,
+                           request.max_tokens);
+  }
+  const int64_t resumed = length - request.prompt_length;
+  if (resumed >= request.max_tokens) {
+    return InvalidArgument("{} output tokens are there already; max_tokens, {}, leaves none to do",
+                           resumed,
+                           request.max_tokens);
+  }
+  if (resumed > 0 && request.samples != 1) {
+    return InvalidArgument("a resumed request has {} samples; it must have 1", request.samples);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckRequest(const Request& request, const RequestLimits& limits) {
+  if (request.samples < 1 || request.samples > limits.max_samples) {
+    return InvalidArgument("{} samples are wanted; between 1 and {} are possible",
+                           request.samples,
+                           limits.max_samples);
+  }
+  if (request.first_sample < 0) {
+    return InvalidArgument("first_sample is {}; it must be 0 or more", request.first_sample);
+  }
+  BATON_RETURN_IF_ERROR(CheckLengths(request, limits));
+  if (request.stop_tokens.size() > kMostStopTokens) {
+    return InvalidArgument(
+        "{} stop tokens; at most {} are possible", request.stop_tokens.size(), kMostStopTokens);
+  }
+  for (TokenId token : request.tokens) {
+    BATON_RETURN_IF_ERROR(InVocabulary("the prompt", token, limits.vocabulary));
+  }
+  for (TokenId token : request.stop_tokens) {
+    BATON_RETURN_IF_ERROR(InVocabulary("stop_tokens", token, limits.vocabulary));
+  }
+  return CheckSampling(request.sampling, limits.vocabulary);
+}
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "common/engine/request.h"
+
+namespace baton {
+
+struct RequestLimits {
+  int32_t context_length = 0;
+  int32_t vocabulary = 0;
+  int32_t max_samples = 0;
+};
+
+// InvalidArgument naming the field, its value and what would be right, when no engine with these
+// limits can serve `request`: an empty or too long prompt, token ids outside the vocabulary,
+// numbers that are out of range or not numbers.
+Status CheckRequest(const Request& request, const RequestLimits& limits);
+
+}  // namespace baton

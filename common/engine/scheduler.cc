@@ -1,0 +1,238 @@
+#include "common/engine/scheduler.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+Scheduler::Scheduler(const Options& options, KvCache& cache)
+    : options_(options),
+      slot_limit_(std::min(options.engine.max_sequences, options.engine.max_step_tokens)),
+      ordering_(options.engine.policy),
+      cache_(cache),
+      plan_holds_(cache) {}
+
+void Scheduler::Add(Request request, Time now) {
+  const RequestKey key{request.id, request.epoch};
+  if (active_.contains(key)) return;
+  if (handoffs_.contains(key)) {
+    return Refuse(key,
+                  MakeStatus(StatusCode::kAlreadyExists,
+                             "request {} epoch {} has ended and its KV is not released yet",
+                             request.id,
+                             request.epoch));
+  }
+  if (Status status = CheckRequest(request, options_.limits); !status.ok()) {
+    return Refuse(key, status);
+  }
+  if (request.arrival == Time{}) request.arrival = now;
+
+  const EngineOptions& engine = options_.engine;
+  const HashDomain domain{engine.hash_secret, options_.model_fingerprint, request.cache_salt};
+  auto active = std::make_unique<ActiveRequest>(BlockHasher(cache_.block_tokens(), domain));
+  active->serial = ++last_serial_;
+  active->longest = static_cast<int32_t>(std::min<int64_t>(
+      int64_t{request.prompt_length} + request.max_tokens, options_.limits.context_length));
+  for (int32_t i = 0; i < request.samples; ++i) {
+    active->sampling.push_back(request.sampling);
+    active->sampling.back().seed = SampleSeed(request.sampling.seed, request.first_sample + i);
+  }
+  active->sequences.reserve(request.samples);
+  Sequence& leader = active->sequences.emplace_back();
+  leader.request = active.get();
+  leader.tokens = std::move(request.tokens);
+  leader.table = Lease(cache_);
+  active->live = 1;
+  active->request = std::move(request);
+  if (Status status = CheckRoom(*active); !status.ok()) return Refuse(key, status);
+
+  if (cache_.prefix_caching()) active->hasher.Extend(leader.tokens, leader.hashes);
+  int64_t uncached = leader.length();
+  if (engine.policy == SchedulingPolicy::kShortestPrefill ||
+      engine.policy == SchedulingPolicy::kDeadline) {
+    uncached -= static_cast<int64_t>(FindPrefix(leader).blocks.size()) * cache_.block_tokens();
+  }
+  leader.rank = {ordering_.VirtualTime(active->request, uncached, token_time_), active->serial, 0};
+  next_deadline_ = std::min(next_deadline_, active->request.deadline);
+  Enqueue(leader);
+  active_.emplace(key, std::move(active));
+}
+
+Status Scheduler::CheckRoom(const ActiveRequest& active) const {
+  const int32_t most = options_.engine.max_waiting;
+  if (std::cmp_greater_equal(waiting_.size(), most)) {
+    return MakeStatus(StatusCode::kResourceExhausted, "{} sequences wait already, the limit", most);
+  }
+  const int32_t need = WorstBlocks(active);
+  if (need <= cache_.total()) return OkStatus();
+  return MakeStatus(StatusCode::kResourceExhausted,
+                    "{} tokens of prompt and up to {} in all need {} KV blocks of {} tokens; "
+                    "there are {}",
+                    active.sequences[0].length(),
+                    active.longest,
+                    need,
+                    cache_.block_tokens(),
+                    cache_.total());
+}
+
+// The last token of a sequence is never computed, so its KV takes no place.
+int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
+  const bool prompt_only = active.request.kind == RequestKind::kPrefill;
+  return cache_.BlocksFor(prompt_only ? active.sequences[0].length() : active.longest - 1);
+}
+
+int32_t Scheduler::WorstBlocks(const ActiveRequest& active) const {
+  const int32_t own = OwnWorstBlocks(active);
+  const Request& request = active.request;
+  if (!never_evicts() || request.kind == RequestKind::kPrefill) return own;
+  const int32_t length = active.sequences[0].length();
+  const int32_t shared = length / cache_.block_tokens();
+  const bool partial = length % cache_.block_tokens() != 0;
+  const bool copied = partial && (request.samples > 1 || request.kind == RequestKind::kDecode);
+  return own + (request.samples - 1) * (own - shared) + (copied ? 1 : 0);
+}
+
+void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now) {
+  const auto found = active_.find(key);
+  if (found == active_.end()) return;
+  ActiveRequest& active = *found->second;
+  Sequence& leader = active.sequences[0];
+  if (leader.state != SequenceState::kAwaitingKv) return;
+  const auto valid = [&](const SampledToken& first) {
+    return first.token >= 0 && first.token < options_.limits.vocabulary;
+  };
+  if (std::cmp_not_equal(first_tokens.size(), active.request.samples) ||
+      !std::ranges::all_of(first_tokens, valid)) {
+    Fail(active,
+         InvalidArgument("{} first tokens came for {} samples, or one is not in the vocabulary",
+                         first_tokens.size(),
+                         active.request.samples));
+    return Reap();
+  }
+  active.activated = true;
+  active.started = true;
+  active.first_step = now;
+  --awaiting_kv_;
+  leader.computed = leader.length();
+  Run(leader);
+  StoreFullBlocks(leader);
+  TakeFirstTokens(active, first_tokens, /*emit=*/false);
+  Reap();
+}
+
+void Scheduler::Cancel(RequestKey key) {
+  const auto found = active_.find(key);
+  if (found == active_.end()) return;
+  Fail(*found->second, MakeStatus(StatusCode::kCancelled, "the request was cancelled"));
+  Reap();
+}
+
+void Scheduler::ReleaseKv(RequestKey key) {
+  handoffs_.erase(key);
+  if (const auto found = active_.find(key); found != active_.end()) {
+    found->second->kv_released = true;
+  }
+}
+
+void Scheduler::FailAll(const Status& status) {
+  for (auto& [key, active] : active_) Fail(*active, status);
+  Reap();
+}
+
+void Scheduler::Refuse(const RequestKey& key, const Status& status) {
+  outcomes_.failures.push_back({key.first, key.second, status});
+}
+
+void Scheduler::Fail(ActiveRequest& active, const Status& status) {
+  for (Sequence& sequence : active.sequences) {
+    if (sequence.state != SequenceState::kFinished) Drop(sequence);
+  }
+  ended_.push_back(active.key());
+  Refuse(active.key(), status);
+}
+
+void Scheduler::Finish(Sequence& sequence) {
+  ActiveRequest& active = *sequence.request;
+  Drop(sequence);
+  if (--active.live > 0) return;
+  ended_.push_back(active.key());
+  outcomes_.finished.push_back({active.request.id, active.request.epoch, active.times});
+}
+
+// Ends a sequence and gives back all it holds. Reap must follow.
+void Scheduler::Drop(Sequence& sequence) {
+  if (sequence.state == SequenceState::kWaiting) Dequeue(sequence);
+  if (sequence.state == SequenceState::kAwaitingKv) --awaiting_kv_;
+  slots_ -= std::exchange(sequence.slots, 0);
+  promised_ -= std::exchange(sequence.promised, 0);
+  sequence.table.Clear();
+  sequence.MoveTo(SequenceState::kFinished);
+}
+
+// Removes what ended. Apart from Finish and Fail because plans and queues point to sequences.
+void Scheduler::Reap() {
+  std::erase_if(running_, [](const Sequence* sequence) {
+    return sequence->state != SequenceState::kRunning;
+  });
+  for (const RequestKey& key : ended_) active_.erase(key);
+  ended_.clear();
+}
+
+void Scheduler::Enqueue(Sequence& sequence) {
+  waiting_.insert(&sequence);
+  if (sequence.request->awaits_reservation()) {
+    ++waiting_reservations_;
+  } else {
+    waiting_tokens_ += sequence.length();
+  }
+}
+
+void Scheduler::Dequeue(Sequence& sequence) {
+  waiting_.erase(&sequence);
+  if (blocked_ == &sequence) blocked_ = nullptr;
+  if (sequence.request->awaits_reservation()) {
+    --waiting_reservations_;
+  } else {
+    waiting_tokens_ -= sequence.length();
+  }
+}
+
+void Scheduler::Run(Sequence& sequence) {
+  sequence.MoveTo(SequenceState::kRunning);
+  running_.insert(std::ranges::upper_bound(running_, &sequence, ByRank{}), &sequence);
+}
+
+void Scheduler::ExpireDeadlines(Time now) {
+  if (now < next_deadline_) return;
+  next_deadline_ = kNever;
+  for (auto& [key, active] : active_) {
+    if (active->request.deadline > now) {
+      next_deadline_ = std::min(next_deadline_, active->request.deadline);
+      continue;
+    }
+    const Duration late = now - active->request.deadline;
+    const std::string_view state = Name(active->sequences[0].state);
+    Fail(*active,
+         MakeStatus(StatusCode::kDeadlineExceeded,
+                    "the deadline passed {:.0f} ms ago; the first sample was {}",
+                    ToMillis(late),
+                    state));
+  }
+  Reap();
+}
+
+SchedulerCounts Scheduler::Counts() const {
+  SchedulerCounts counts = totals_;
+  counts.running = static_cast<int32_t>(running_.size());
+  counts.waiting = static_cast<int32_t>(waiting_.size());
+  counts.awaiting_kv = awaiting_kv_;
+  counts.held_leases = static_cast<int32_t>(handoffs_.size());
+  counts.queued_tokens = waiting_tokens_;
+  for (const Sequence* sequence : running_) {
+    if (sequence->remaining() > 1) counts.queued_tokens += sequence->remaining();
+  }
+  return counts;
+}
+
+}  // namespace baton

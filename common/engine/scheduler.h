@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/engine/options.h"
+#include "common/engine/ordering.h"
+#include "common/engine/outcomes.h"
+#include "common/engine/request_check.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step_plan.h"
+#include "common/kvcache/kv_cache.h"
+
+namespace baton {
+
+// Decides what each step computes, and keeps the books of requests and their blocks. Pure: no I/O,
+// threads or clock; time comes in as a value, results go out as Outcomes. Belongs to one thread.
+// Between Plan and its Commit or Abort no other method that changes anything may be called.
+class Scheduler final {
+ public:
+  struct Options {
+    EngineOptions engine;
+    RequestLimits limits;
+    Hash128 model_fingerprint;
+  };
+
+  // `cache` outlives the scheduler.
+  Scheduler(const Options& options, KvCache& cache);
+
+  // The methods of Engine (engine.h), with their contracts.
+  void Add(Request request, Time now);
+  void Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now);
+  void Cancel(RequestKey key);
+  void ReleaseKv(RequestKey key);
+  // Ends every request with `status`.
+  void FailAll(const Status& status);
+
+  // Chooses the next step; requests whose deadline has passed end before. The plan stays valid
+  // until Commit or Abort, one of which must follow when it has rows.
+  const StepPlan& Plan(Time now);
+  // The plan ran: `sampled` are its plan.logit_rows tokens, in the order of its rows.
+  void Commit(std::span<SampledToken> sampled, Time now);
+  // The plan failed: its requests end with `status`, all others go on.
+  void Abort(const Status& status);
+
+  // What happened since the last call.
+  Outcomes TakeOutcomes() { return std::exchange(outcomes_, {}); }
+
+  bool idle() const { return active_.empty(); }
+  SchedulerCounts Counts() const;
+  // Blocks in use that no sequence and no hand-off accounts for.
+  int32_t LeakedBlocks() const;
+  // Predicted time of one computed token, for the deadline policy.
+  void set_token_time(Duration token_time) { token_time_ = token_time; }
+  // As Engine::CheckIntegrity.
+  Status CheckIntegrity() const;
+
+ private:
+  struct ByRank {
+    bool operator()(const Sequence* a, const Sequence* b) const { return a->rank < b->rank; }
+  };
+
+  // scheduler.cc: requests come and go.
+  Status CheckRoom(const ActiveRequest& active) const;
+  void Refuse(const RequestKey& key, const Status& status);
+  void Fail(ActiveRequest& active, const Status& status);
+  void Finish(Sequence& sequence);
+  void Drop(Sequence& sequence);
+  void Reap();
+  void Enqueue(Sequence& sequence);
+  void Dequeue(Sequence& sequence);
+  void Run(Sequence& sequence);
+  void ExpireDeadlines(Time now);
+  int32_t OwnWorstBlocks(const ActiveRequest& active) const;
+  int32_t WorstBlocks(const ActiveRequest& active) const;
+  bool never_evicts() const {
+    return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
+  }
+
+  // scheduler_plan.cc: what the next step computes.
+  void PlanDecodes();
+  void PlanPrompts();
+  void AddRow(Sequence& sequence, int32_t count);
+  bool MakeRoom(Sequence& sequence, int32_t count);
+  void Preempt(Sequence& sequence);
+  void AdmitWaiting(Time now);
+  bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
+  int32_t SetAside() const;
+  bool Blocked(const Sequence& sequence);
+  bool FitsNow(const Sequence& sequence, const PrefixHit& hit);
+  bool ComputedByOther(const Sequence& sequence, const PrefixHit& hit) const;
+  PrefixHit FindPrefix(const Sequence& sequence) const;
+  void StartReserved(Sequence& sequence, const PrefixHit& hit);
+  void RefuseExcessReservations();
+
+  // scheduler_commit.cc: what a step brought.
+  void StoreFullBlocks(Sequence& sequence);
+  void Announce(Sequence& sequence, bool last);
+  void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
+  void Fork(ActiveRequest& active);
+  FinishReason Judge(const ActiveRequest& active, TokenId token, int32_t length) const;
+  void TakeToken(Sequence& sequence, SampledToken&& token, bool emit);
+  void Emit(const ActiveRequest& active,
+            int32_t sample,
+            int32_t length,
+            SampledToken&& token,
+            FinishReason finish);
+
+  // scheduler_check.cc: proof that the books agree.
+  std::vector<const Lease*> AllLeases() const;
+  Status CheckSequence(const Sequence& sequence) const;
+  Status CheckQueues() const;
+
+  const Options options_;
+  const int32_t slot_limit_;
+  const Ordering ordering_;
+  KvCache& cache_;
+  Duration token_time_ = std::chrono::microseconds(100);
+
+  absl::flat_hash_map<RequestKey, std::unique_ptr<ActiveRequest>> active_;
+  std::vector<RequestKey> ended_;  // to be removed from active_ by Reap
+  // Keep the blocks of hand-offs until ReleaseKv, whatever becomes of the request.
+  absl::flat_hash_map<RequestKey, Lease> handoffs_;
+  std::set<Sequence*, ByRank> waiting_;
+  std::vector<Sequence*> running_;  // by rank
+  int32_t waiting_reservations_ = 0;
+  int64_t waiting_tokens_ = 0;
+  int32_t awaiting_kv_ = 0;
+  int32_t slots_ = 0;     // of slot_limit_, in use by running and awaiting sequences
+  int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
+  uint64_t last_serial_ = 0;
+  Time next_deadline_ = kNever;  // no request's deadline is earlier
+
+  StepPlan plan_;
+  Lease plan_holds_;                // sources of the plan's copies that would become free
+  bool preempted_ = false;          // in this plan
+  std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
+  // The head of the queue did not fit: it is not matched again before so many blocks are available
+  // or some plans have passed, since matching a long prompt takes time.
+  const Sequence* blocked_ = nullptr;
+  int32_t blocked_need_ = 0;
+  int32_t blocked_plans_ = 0;
+
+  Outcomes outcomes_;
+  SchedulerCounts totals_;
+};
+
+}  // namespace baton

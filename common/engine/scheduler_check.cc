@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include "common/engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+template <class... Args>
+Status Broken(fmt::format_string<Args...> format, Args&&... args) {
+  return MakeStatus(StatusCode::kInternal, format, std::forward<Args>(args)...);
+}
+
+}  // namespace
+
+std::vector<const Lease*> Scheduler::AllLeases() const {
+  std::vector<const Lease*> leases = {&plan_holds_};
+  for (const auto& [key, active] : active_) {
+    for (const Sequence& sequence : active->sequences) leases.push_back(&sequence.table);
+  }
+  for (const auto& [key, lease] : handoffs_) leases.push_back(&lease);
+  return leases;
+}
+
+int32_t Scheduler::LeakedBlocks() const {
+  int64_t held = plan_holds_.size();
+  for (const auto& [key, active] : active_) {
+    for (const Sequence& sequence : active->sequences) held += sequence.table.size();
+  }
+  for (const auto& [key, lease] : handoffs_) held += lease.size();
+  return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
+}
+
+Status Scheduler::CheckSequence(const Sequence& sequence) const {
+  const RequestId id = sequence.request->request.id;
+  const bool holds =
+      sequence.state == SequenceState::kRunning || sequence.state == SequenceState::kAwaitingKv;
+  if (!holds && (sequence.table.size() != 0 || sequence.slots != 0 || sequence.promised != 0)) {
+    return Broken("request {}: a {} sequence has {} blocks and {} slots",
+                  id,
+                  Name(sequence.state),
+                  sequence.table.size(),
+                  sequence.slots);
+  }
+  if (holds && (sequence.slots < 1 || cache_.BlocksFor(sequence.computed) > sequence.table.size() ||
+                sequence.promised < 0)) {
+    return Broken("request {}: {} tokens in {} blocks, {} slots, {} promised",
+                  id,
+                  sequence.computed,
+                  sequence.table.size(),
+                  sequence.slots,
+                  sequence.promised);
+  }
+  if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
+    return Broken("request {}: a running sequence has nothing to compute", id);
+  }
+  if (sequence.stored > cache_.BlocksFor(sequence.length())) {
+    return Broken(
+        "request {}: {} blocks stored of {} tokens", id, sequence.stored, sequence.length());
+  }
+  return OkStatus();
+}
+
+Status Scheduler::CheckQueues() const {
+  size_t waiting = 0;
+  size_t running = 0;
+  int32_t awaiting = 0;
+  int32_t reservations = 0;
+  int32_t slots = 0;
+  int32_t promised = 0;
+  for (const auto& [key, active] : active_) {
+    for (const Sequence& sequence : active->sequences) {
+      BATON_RETURN_IF_ERROR(CheckSequence(sequence));
+      auto* pointer = const_cast<Sequence*>(&sequence);
+      const bool queued = waiting_.contains(pointer);
+      const bool runs = std::ranges::count(running_, pointer) == 1;
+      if (queued != (sequence.state == SequenceState::kWaiting) ||
+          runs != (sequence.state == SequenceState::kRunning)) {
+        return Broken(
+            "request {}: a {} sequence is in the wrong queue", key.first, Name(sequence.state));
+      }
+      waiting += queued;
+      running += runs;
+      awaiting += sequence.state == SequenceState::kAwaitingKv;
+      reservations += queued && active->awaits_reservation();
+      slots += sequence.slots;
+      promised += sequence.promised;
+    }
+  }
+  if (waiting != waiting_.size() || running != running_.size() || awaiting != awaiting_kv_ ||
+      reservations != waiting_reservations_ || slots != slots_ || promised != promised_ ||
+      slots_ > slot_limit_ || !std::ranges::is_sorted(running_, ByRank{})) {
+    return Broken(
+        "{} waiting of {}, {} running of {}, {} awaiting of {}, {} reservations of {}, slots {} of "
+        "{} (limit {}), promised {} of {}",
+        waiting_.size(),
+        waiting,
+        running_.size(),
+        running,
+        awaiting_kv_,
+        awaiting,
+        waiting_reservations_,
+        reservations,
+        slots_,
+        slots,
+        slot_limit_,
+        promised_,
+        promised);
+  }
+  if (never_evicts() && promised_ > cache_.available()) {
+    return Broken("{} blocks are promised; {} are available", promised_, cache_.available());
+  }
+  return OkStatus();
+}
+
+Status Scheduler::CheckIntegrity() const {
+  BATON_RETURN_IF_ERROR(CheckQueues());
+  return cache_.Check(AllLeases());
+}
+
+}  // namespace baton

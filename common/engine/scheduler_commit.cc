@@ -1,0 +1,166 @@
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/engine/scheduler.h"
+
+namespace baton {
+
+void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
+  BATON_CHECK(std::cmp_equal(sampled.size(), plan_.logit_rows),
+              "{} tokens for {} logit rows",
+              sampled.size(),
+              plan_.logit_rows);
+  plan_holds_.Clear();
+  outcomes_.tokens.reserve(outcomes_.tokens.size() + sampled.size());
+  size_t used = 0;
+  for (const PlanRow& row : plan_.rows) {
+    Sequence& sequence = *row.sequence;
+    ActiveRequest& active = *sequence.request;
+    sequence.computed += row.count;
+    const int32_t in_prompt = active.request.prompt_length - row.first;
+    totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
+    StoreFullBlocks(sequence);
+    if (active.request.kind == RequestKind::kPrefill) Announce(sequence, row.samples > 0);
+    if (row.samples == 0) continue;
+    const auto tokens = sampled.subspan(used, row.samples);
+    used += row.samples;
+    if (active.forked) {
+      TakeToken(sequence, std::move(tokens[0]), /*emit=*/true);
+    } else {
+      active.times.prefill = now - active.first_step;
+      TakeFirstTokens(active, tokens, /*emit=*/true);
+    }
+  }
+  plan_.Clear();
+  Reap();
+}
+
+void Scheduler::Abort(const Status& status) {
+  plan_holds_.Clear();
+  std::vector<ActiveRequest*> failed;
+  for (const PlanRow& row : plan_.rows) failed.push_back(row.sequence->request);
+  std::ranges::sort(failed);
+  const auto repeated = std::ranges::unique(failed);
+  failed.erase(repeated.begin(), repeated.end());
+  for (ActiveRequest* active : failed) Fail(*active, status);
+  plan_.Clear();
+  Reap();
+}
+
+// Full blocks never change again, so others may use them from now on.
+void Scheduler::StoreFullBlocks(Sequence& sequence) {
+  const int32_t block_tokens = cache_.block_tokens();
+  const int32_t full = sequence.computed / block_tokens;
+  if (!cache_.prefix_caching() || sequence.stored >= full) return;
+  sequence.request->hasher.Extend(std::span(sequence.tokens).first(full * block_tokens),
+                                  sequence.hashes);
+  while (sequence.stored < full && !sequence.chain_broken) {
+    const int32_t index = sequence.stored;
+    const auto entry = cache_.Store(
+        sequence.table,
+        index,
+        sequence.hashes[index],
+        sequence.chain,
+        std::span<const TokenId>(sequence.tokens).subspan(index * block_tokens, block_tokens),
+        /*adopt=*/true);
+    sequence.chain_broken = !entry.has_value();
+    if (!entry) return;
+    sequence.chain = *entry;
+    ++sequence.stored;
+  }
+}
+
+// Tells of the blocks of a kPrefill request that became final, and leases them to the hand-off.
+void Scheduler::Announce(Sequence& sequence, bool last) {
+  const ActiveRequest& active = *sequence.request;
+  if (active.request.kind != RequestKind::kPrefill || active.kv_released) return;
+  const auto found = handoffs_.find(active.key());
+  const int32_t from = found == handoffs_.end() ? 0 : found->second.size();
+  const int32_t to = last ? sequence.table.size() : sequence.computed / cache_.block_tokens();
+  if (to <= from && !last) return;
+  const auto blocks = sequence.table.blocks().subspan(from, to - from);
+  handoffs_.try_emplace(active.key(), Lease(cache_)).first->second.Append(blocks);
+  outcomes_.chunks.push_back({active.request.id,
+                              active.request.epoch,
+                              from,
+                              std::vector<BlockId>(blocks.begin(), blocks.end()),
+                              last});
+}
+
+void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit) {
+  Sequence& leader = active.sequences[0];
+  if (active.request.kind == RequestKind::kPrefill) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      FinishReason finish = Judge(active, tokens[i].token, leader.length());
+      if (finish == FinishReason::kNone) finish = FinishReason::kHandedOff;
+      Emit(active, static_cast<int32_t>(i), leader.length(), std::move(tokens[i]), finish);
+    }
+    return Finish(leader);
+  }
+  Fork(active);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    TakeToken(active.sequences[i], std::move(tokens[i]), emit);
+  }
+}
+
+// The other samples start with the leader's blocks; whoever writes into a shared one copies it.
+void Scheduler::Fork(ActiveRequest& active) {
+  Sequence& leader = active.sequences[0];
+  active.forked = true;
+  active.live = active.request.samples;
+  const int32_t shared = leader.length() / cache_.block_tokens();
+  for (int32_t i = 1; i < active.request.samples; ++i) {
+    Sequence& sequence = active.sequences.emplace_back();
+    sequence.request = &active;
+    sequence.index = i;
+    sequence.rank = leader.rank;
+    sequence.rank.sample = i;
+    sequence.tokens = leader.tokens;
+    sequence.computed = leader.computed;
+    sequence.table = leader.table.Share(leader.table.size());
+    sequence.hashes = leader.hashes;
+    sequence.stored = leader.stored;
+    sequence.chain = leader.chain;
+    sequence.chain_broken = leader.chain_broken;
+    sequence.slots = 1;
+    if (never_evicts()) sequence.promised = OwnWorstBlocks(active) - shared;
+    leader.slots -= sequence.slots;
+    leader.promised -= sequence.promised;
+    Run(sequence);
+  }
+}
+
+// Whether `token`, put at index `length`, ends its sequence.
+FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_t length) const {
+  const Request& request = active.request;
+  const bool may_stop = length - request.prompt_length >= request.min_tokens;
+  if (may_stop && std::ranges::count(request.stop_tokens, token) > 0) return FinishReason::kStop;
+  return length + 1 >= active.longest ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void Scheduler::TakeToken(Sequence& sequence, SampledToken&& token, bool emit) {
+  const TokenId id = token.token;
+  const FinishReason finish = Judge(*sequence.request, id, sequence.length());
+  if (emit) {
+    Emit(*sequence.request, sequence.index, sequence.length(), std::move(token), finish);
+  }
+  sequence.tokens.push_back(id);
+  if (finish != FinishReason::kNone) Finish(sequence);
+}
+
+void Scheduler::Emit(const ActiveRequest& active,
+                     int32_t sample,
+                     int32_t length,
+                     SampledToken&& token,
+                     FinishReason finish) {
+  const Request& request = active.request;
+  outcomes_.tokens.push_back({request.id,
+                              request.epoch,
+                              request.first_sample + sample,
+                              length - request.prompt_length,
+                              std::move(token),
+                              finish});
+  ++totals_.output_tokens;
+}
+
+}  // namespace baton

@@ -1,0 +1,241 @@
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kPlansBetweenLooks = 16;
+
+}  // namespace
+
+const StepPlan& Scheduler::Plan(Time now) {
+  ExpireDeadlines(now);
+  plan_.Clear();
+  preempted_ = false;
+  PlanDecodes();
+  PlanPrompts();
+  AdmitWaiting(now);
+  return plan_;
+}
+
+// Running sequences go in rank order and victims are taken from the back: what is preempted has no
+// row in the plan yet.
+void Scheduler::PlanDecodes() {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (sequence.remaining() != 1) continue;
+    bool fits = MakeRoom(sequence, 1);
+    while (!fits && i < running_.size()) {
+      Preempt(*running_.back());
+      fits = i < running_.size() && MakeRoom(sequence, 1);
+    }
+    if (fits) AddRow(sequence, 1);
+  }
+}
+
+// Prompts hold all blocks they need since they were admitted.
+void Scheduler::PlanPrompts() {
+  computing_.clear();
+  for (Sequence* sequence : running_) {
+    if (sequence->remaining() <= 1) continue;
+    const size_t next = sequence->computed / cache_.block_tokens();
+    if (next < sequence->hashes.size()) computing_.push_back(sequence->hashes[next]);
+    const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+    if (budget > 0) AddRow(*sequence, std::min(budget, sequence->remaining()));
+  }
+}
+
+void Scheduler::AddRow(Sequence& sequence, int32_t count) {
+  const ActiveRequest& active = *sequence.request;
+  int32_t samples = 0;
+  if (count == sequence.remaining()) samples = active.forked ? 1 : active.request.samples;
+  plan_.rows.push_back({&sequence, sequence.computed, count, samples});
+  plan_.tokens += count;
+  plan_.logit_rows += samples;
+  plan_.token_context += int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
+}
+
+// Gives `sequence` the blocks in which its next `count` tokens are written; a block that others use
+// is copied first.
+bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
+  const int32_t before = cache_.available();
+  const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
+  const int32_t first = sequence.computed / cache_.block_tokens();
+  if (need > sequence.table.size() && !sequence.table.Grow(need - sequence.table.size())) {
+    return false;
+  }
+  std::optional<BlockCopy> copy;
+  if (!sequence.table.MakeExclusive(first, copy)) return false;
+  if (copy) plan_.copies.push_back(*copy);
+  const int32_t taken = std::min(before - cache_.available(), sequence.promised);
+  sequence.promised -= taken;
+  promised_ -= taken;
+  return true;
+}
+
+// Back to the queue, at its old rank. Its full blocks stay in the prefix cache while nobody else
+// needs them; what a hand-off has announced stays under the hand-off's lease.
+void Scheduler::Preempt(Sequence& sequence) {
+  BATON_CHECK(running_.back() == &sequence, "only the lowest ranked sequence is preempted");
+  for (const BlockCopy& copy : plan_.copies) {
+    const BlockId source(static_cast<uint32_t>(copy.from));
+    if (std::ranges::count(sequence.table.blocks(), source) > 0) {
+      plan_holds_.Append(std::span(&source, 1));
+    }
+  }
+  running_.pop_back();
+  slots_ -= std::exchange(sequence.slots, 0);
+  promised_ -= std::exchange(sequence.promised, 0);
+  sequence.table.Clear();
+  sequence.computed = 0;
+  sequence.stored = 0;
+  sequence.chain = kRootEntry;
+  sequence.chain_broken = false;
+  sequence.MoveTo(SequenceState::kWaiting);
+  Enqueue(sequence);
+  ++sequence.request->times.preemptions;
+  ++totals_.preemptions;
+  preempted_ = true;
+}
+
+// Strictly by rank: when one does not fit, nobody behind it may take its place. Only a prompt whose
+// next block another one is computing right now steps aside, to find it in the cache soon.
+void Scheduler::AdmitWaiting(Time now) {
+  auto next = waiting_.begin();
+  while (next != waiting_.end() && !preempted_) {
+    Sequence& sequence = **next++;
+    const bool reservation = sequence.request->awaits_reservation();
+    if (!reservation && plan_.tokens >= options_.engine.max_step_tokens) break;
+    if (Blocked(sequence)) break;
+    const PrefixHit hit = FindPrefix(sequence);
+    if (!reservation && ComputedByOther(sequence, hit)) continue;
+    if (!FitsNow(sequence, hit)) break;
+    if (!Admit(sequence, hit, now)) break;
+  }
+  RefuseExcessReservations();
+}
+
+// Blocks that the running sequences may come to need. Under kMaxUtilization a guess: each may want
+// another one soon, and admitting into those would only preempt.
+int32_t Scheduler::SetAside() const {
+  return never_evicts() ? promised_ : static_cast<int32_t>(running_.size());
+}
+
+bool Scheduler::Blocked(const Sequence& sequence) {
+  const int32_t slots = sequence.request->forked ? 1 : sequence.request->request.samples;
+  if (slots_ + slots > slot_limit_) return true;
+  if (blocked_ != &sequence || ++blocked_plans_ >= kPlansBetweenLooks) return false;
+  return cache_.available() < blocked_need_ + SetAside();
+}
+
+PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
+  // The last token must be computed, for its logits; where they come with the KV, it need not.
+  const bool whole = sequence.request->awaits_reservation();
+  const int32_t limit = (sequence.length() - (whole ? 0 : 1)) / cache_.block_tokens();
+  PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
+  const auto handoff = handoffs_.find(sequence.request->key());
+  if (sequence.request->request.kind == RequestKind::kPrefill && handoff != handoffs_.end() &&
+      std::cmp_greater(handoff->second.size(), hit.blocks.size())) {
+    // Preempted after it announced blocks: those are still there, under the hand-off's lease.
+    const auto held = handoff->second.blocks();
+    hit = {.blocks = {held.begin(), held.end()}, .last = kRootEntry, .idle = 0};
+  }
+  return hit;
+}
+
+bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) const {
+  const size_t next = hit.blocks.size();
+  if (next >= sequence.hashes.size()) return false;
+  if (static_cast<int32_t>(next + 1) * cache_.block_tokens() >= sequence.length()) return false;
+  return std::ranges::find(computing_, sequence.hashes[next]) != computing_.end();
+}
+
+bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
+  const int32_t blocks =
+      never_evicts() ? WorstBlocks(*sequence.request) : cache_.BlocksFor(sequence.length());
+  const int32_t need = blocks - static_cast<int32_t>(hit.blocks.size()) + hit.idle;
+  if (need + SetAside() <= cache_.available()) return true;
+  blocked_ = &sequence;
+  blocked_need_ = need;
+  blocked_plans_ = 0;
+  return false;
+}
+
+bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
+  ActiveRequest& active = *sequence.request;
+  const auto hits = static_cast<int32_t>(hit.blocks.size());
+  const int32_t blocks = cache_.BlocksFor(sequence.length());
+  sequence.table.Append(hit.blocks);
+  if (!sequence.table.Grow(blocks - hits)) {
+    sequence.table.Clear();
+    return false;
+  }
+  sequence.stored = hits;
+  sequence.chain = hit.last;
+  sequence.chain_broken = hits > 0 && hit.last == kRootEntry;
+  sequence.slots = active.forked ? 1 : active.request.samples;
+  slots_ += sequence.slots;
+  if (never_evicts()) {
+    sequence.promised = WorstBlocks(active) - blocks;
+    promised_ += sequence.promised;
+  }
+  if (!active.started) {
+    active.times.queued = now - active.request.arrival;
+    active.times.cached_tokens = hits * cache_.block_tokens();
+    totals_.cached_tokens += active.times.cached_tokens;
+  }
+  Dequeue(sequence);
+  if (active.awaits_reservation()) {
+    StartReserved(sequence, hit);
+    return true;
+  }
+  if (!active.started) active.first_step = now;
+  active.started = true;
+  sequence.computed = hits * cache_.block_tokens();
+  Run(sequence);
+  Announce(sequence, /*last=*/false);
+  const size_t next = hit.blocks.size();
+  if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
+  const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+  AddRow(sequence, std::min(budget, sequence.remaining()));
+  return true;
+}
+
+void Scheduler::StartReserved(Sequence& sequence, const PrefixHit& hit) {
+  const RequestKey key = sequence.request->key();
+  sequence.MoveTo(SequenceState::kAwaitingKv);
+  ++awaiting_kv_;
+  const auto blocks = sequence.table.blocks();
+  handoffs_.insert_or_assign(key, sequence.table.Share(sequence.table.size()));
+  outcomes_.reservations.push_back({.id = key.first,
+                                    .epoch = key.second,
+                                    .cached_blocks = static_cast<int32_t>(hit.blocks.size()),
+                                    .blocks = {blocks.begin(), blocks.end()}});
+}
+
+// The lowest ranked go: they would wait longest.
+void Scheduler::RefuseExcessReservations() {
+  const int32_t most = options_.engine.max_waiting_reservations;
+  if (waiting_reservations_ <= most) return;
+  int32_t excess = waiting_reservations_ - most;
+  std::vector<ActiveRequest*> refused;
+  for (auto it = waiting_.rbegin(); it != waiting_.rend() && excess > 0; ++it) {
+    if (!(*it)->request->awaits_reservation()) continue;
+    refused.push_back((*it)->request);
+    --excess;
+  }
+  for (ActiveRequest* active : refused) {
+    Fail(*active,
+         MakeStatus(StatusCode::kResourceExhausted,
+                    "{} KV blocks are wanted, {} of {} are available, and {} reservations wait",
+                    cache_.BlocksFor(active->sequences[0].length()),
+                    cache_.available(),
+                    cache_.total(),
+                    most));
+  }
+  Reap();
+}
+
+}  // namespace baton

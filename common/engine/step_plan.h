@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/engine/sequence.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+// Tokens [first, first + count) of one sequence, to be computed in this step. `samples` tokens are
+// then chosen from the last one's logits: 0 inside a prompt, else 1, or one for each sample of a
+// request that is not forked yet.
+struct PlanRow {
+  Sequence* sequence = nullptr;
+  int32_t first = 0;
+  int32_t count = 0;
+  int32_t samples = 0;
+};
+
+// What one step computes: first `copies`, in order, then `rows`.
+struct StepPlan {
+  std::vector<PlanRow> rows;
+  std::vector<BlockCopy> copies;
+  int32_t tokens = 0;         // of all rows
+  int32_t logit_rows = 0;     // samples of all rows
+  int64_t token_context = 0;  // Σ over the tokens of the positions they see: attention's work
+
+  void Clear() {
+    rows.clear();
+    copies.clear();
+    tokens = logit_rows = 0;
+    token_context = 0;
+  }
+};
+
+}  // namespace baton

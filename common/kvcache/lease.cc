@@ -1,0 +1,62 @@
+#include "common/kvcache/lease.h"
+
+#include <utility>
+
+#include "common/kvcache/kv_cache.h"
+
+namespace baton {
+
+Lease::Lease(Lease&& other) noexcept
+    : cache_(other.cache_), blocks_(std::exchange(other.blocks_, {})) {}
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this == &other) return *this;
+  Clear();
+  cache_ = other.cache_;
+  blocks_ = std::exchange(other.blocks_, {});
+  return *this;
+}
+
+bool Lease::Grow(int32_t count) {
+  if (count > cache_->available()) return false;
+  for (int32_t i = 0; i < count; ++i) blocks_.push_back(*cache_->Take());
+  return true;
+}
+
+void Lease::Append(std::span<const BlockId> blocks) {
+  for (BlockId block : blocks) {
+    cache_->pool_.Retain(block);
+    blocks_.push_back(block);
+  }
+}
+
+Lease Lease::Share(int32_t count) const {
+  Lease other(*cache_);
+  other.Append(blocks().first(count));
+  return other;
+}
+
+void Lease::Replace(int32_t index, BlockId block) {
+  cache_->pool_.Retain(block);
+  cache_->pool_.Release(std::exchange(blocks_[index], block));
+}
+
+bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {
+  const BlockId old = blocks_[index];
+  if (cache_->refs(old) == 1) return true;
+  const auto fresh = cache_->Take();
+  if (!fresh) return false;
+  copy = BlockCopy{static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh->value())};
+  blocks_[index] = *fresh;
+  cache_->pool_.Release(old);
+  return true;
+}
+
+void Lease::Clear() {
+  while (!blocks_.empty()) {
+    cache_->pool_.Release(blocks_.back());
+    blocks_.pop_back();
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,139 @@
+#include "tests/fakes/engine_harness.h"
+
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace baton {
+
+std::vector<TokenId> RequestLog::Tokens(int32_t sample) const {
+  std::vector<TokenId> tokens;
+  const auto found = samples.find(sample);
+  if (found == samples.end()) return tokens;
+  for (const TokenOutput& output : found->second) tokens.push_back(output.token.token);
+  return tokens;
+}
+
+void RecordingListener::Complain(const RequestKey& key, const std::string& what) {
+  violations_.push_back(fmt::format("request {}.{}: {}", key.first, key.second, what));
+}
+
+void RecordingListener::OnTokens(std::span<const TokenOutput> tokens) {
+  for (const TokenOutput& output : tokens) {
+    const RequestKey key{output.id, output.epoch};
+    RequestLog& log = logs_[key];
+    std::vector<TokenOutput>& sample = log.samples[output.sample];
+    const int32_t first = first_index_.contains(key) ? first_index_[key] : 0;
+    const int32_t want = sample.empty() ? first : sample.back().index + 1;
+    if (output.index != want) Complain(key, fmt::format("index {} not {}", output.index, want));
+    if (!sample.empty() && sample.back().finish != FinishReason::kNone) {
+      Complain(key, "a token after the last one");
+    }
+    if (log.ended()) Complain(key, "a token after the end");
+    sample.push_back(output);
+  }
+}
+
+void RecordingListener::OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
+  RequestLog& log = logs_[{id, epoch}];
+  if (log.ended()) Complain({id, epoch}, "finished after its end");
+  for (const auto& [sample, outputs] : log.samples) {
+    if (outputs.back().finish == FinishReason::kNone) Complain({id, epoch}, "finished too early");
+  }
+  log.times = times;
+}
+
+void RecordingListener::OnFailed(const RequestFailure& failure) {
+  RequestLog& log = logs_[{failure.id, failure.epoch}];
+  if (log.ended()) Complain({failure.id, failure.epoch}, "failed after its end");
+  log.failure = failure.status;
+}
+
+void RecordingListener::OnKvChunk(const KvChunk& chunk) {
+  RequestLog& log = logs_[{chunk.id, chunk.epoch}];
+  if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {
+    Complain({chunk.id, chunk.epoch}, "chunks do not follow each other");
+  }
+  log.announced.insert(log.announced.end(), chunk.blocks.begin(), chunk.blocks.end());
+  log.all_announced = chunk.last;
+}
+
+void RecordingListener::OnKvReserved(const KvReservation& reservation) {
+  RequestLog& log = logs_[{reservation.id, reservation.epoch}];
+  if (log.reservation || log.ended()) {
+    Complain({reservation.id, reservation.epoch}, "a reservation too many");
+  }
+  log.reservation = reservation;
+}
+
+void RecordingListener::OnCacheEvent(const CacheEvent& event) {
+  if (event.sequence != ++last_event_) {
+    violations_.push_back(fmt::format("cache event {} is not {}", event.sequence, last_event_));
+  }
+  if (event.kind == CacheEvent::Kind::kCleared) mirror_.clear();
+  for (const Hash128& hash : event.blocks) {
+    const bool changed = event.kind == CacheEvent::Kind::kStored ? mirror_.insert(hash).second
+                                                                 : mirror_.erase(hash) == 1;
+    if (!changed) violations_.push_back(fmt::format("cache event {} repeats", event.sequence));
+  }
+}
+
+EngineHarness::EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape)
+    : model_(shape) {
+  EngineOptions exact = options;
+  exact.kv_dtype = DType::kF32;
+  auto engine = Engine::Create(exact, model_, listener_, clock_);
+  if (!engine.ok()) ADD_FAILURE() << engine.status();
+  engine_ = *std::move(engine);
+}
+
+void EngineHarness::Submit(const Request& request) {
+  const auto resumed = static_cast<int32_t>(request.tokens.size()) - request.prompt_length;
+  listener_.ExpectFirstIndex({request.id, request.epoch},
+                             resumed + (request.kind == RequestKind::kDecode ? 1 : 0));
+  engine_->Submit(request);
+}
+
+bool EngineHarness::Step(const std::string& where) {
+  clock_.Advance(std::chrono::milliseconds(1));
+  const bool worked = engine_->Step();
+  const Status status = engine_->CheckIntegrity();
+  EXPECT_TRUE(status.ok()) << where << ": " << status;
+  const EngineStats stats = engine_->Stats();
+  EXPECT_EQ(stats.blocks_leaked, 0) << where;
+  EXPECT_EQ(model_.faults(), 0) << where;
+  EXPECT_TRUE(listener_.violations().empty()) << where << ": " << listener_.violations().front();
+  EXPECT_EQ(std::cmp_equal(listener_.mirror().size(), stats.blocks_cached), true) << where;
+  Hash128 digest;
+  for (const Hash128& hash : listener_.mirror()) {
+    digest.high ^= hash.high;
+    digest.low ^= hash.low;
+  }
+  EXPECT_EQ(digest == stats.cache_digest, true) << where;
+  return worked;
+}
+
+bool EngineHarness::RunUntilIdle(int most) {
+  for (int i = 0; i < most; ++i) {
+    if (!Step()) return true;
+    if (::testing::Test::HasFailure()) return false;
+  }
+  return false;
+}
+
+Request MakeRequest(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens) {
+  std::mt19937_64 random(seed);
+  Request request;
+  request.id = RequestId(id);
+  for (int32_t i = 0; i < length; ++i) {
+    request.tokens.push_back(static_cast<TokenId>(random() % 1000));
+  }
+  request.prompt_length = length;
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = seed % 2 == 0 ? 0.0f : 1.0f;
+  request.sampling.seed = seed;
+  return request;
+}
+
+}  // namespace baton

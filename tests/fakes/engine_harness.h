@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "common/engine/sequence.h"
+#include "tests/fakes/fake_model.h"
+
+namespace baton {
+
+// All that an engine told of one request.
+struct RequestLog {
+  std::map<int32_t, std::vector<TokenOutput>> samples;
+  std::vector<BlockId> announced;  // kPrefill: the block table, as chunks told it
+  bool all_announced = false;
+  std::optional<KvReservation> reservation;
+  std::optional<RequestTimes> times;  // set when it finished
+  std::optional<Status> failure;
+
+  bool ended() const { return times.has_value() || failure.has_value(); }
+  std::vector<TokenId> Tokens(int32_t sample) const;
+};
+
+// Writes down what an engine tells, and complains (violations()) when it breaks the listener's
+// contract: gaps in indices or event numbers, anything after the end, a mirror of the cache that
+// its events do not explain.
+class RecordingListener final : public EngineListener {
+ public:
+  void OnTokens(std::span<const TokenOutput> tokens) override;
+  void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
+  void OnFailed(const RequestFailure& failure) override;
+  void OnKvChunk(const KvChunk& chunk) override;
+  void OnKvReserved(const KvReservation& reservation) override;
+  void OnCacheEvent(const CacheEvent& event) override;
+
+  RequestLog& log(const RequestKey& key) { return logs_[key]; }
+  const std::set<Hash128>& mirror() const { return mirror_; }
+  const std::vector<std::string>& violations() const { return violations_; }
+  // The index a request's first output token must have.
+  void ExpectFirstIndex(const RequestKey& key, int32_t index) { first_index_[key] = index; }
+
+ private:
+  void Complain(const RequestKey& key, const std::string& what);
+
+  std::map<RequestKey, RequestLog> logs_;
+  std::map<RequestKey, int32_t> first_index_;
+  std::set<Hash128> mirror_;
+  uint64_t last_event_ = 0;
+  std::vector<std::string> violations_;
+};
+
+// An engine over a FakeModel under a clock moved by hand; everything is checked after every step.
+class EngineHarness {
+ public:
+  explicit EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape = {});
+
+  Engine& engine() { return *engine_; }
+  FakeModel& model() { return model_; }
+  RecordingListener& listener() { return listener_; }
+  ManualClock& clock() { return clock_; }
+  RequestLog& log(const Request& request) { return listener_.log({request.id, request.epoch}); }
+
+  void Submit(const Request& request);
+  // One step, a millisecond later, with all checks (gtest failures name `where`).
+  bool Step(const std::string& where = "");
+  // Steps until nothing is left to do; false after `most` steps.
+  bool RunUntilIdle(int most = 100000);
+
+ private:
+  ManualClock clock_;
+  FakeModel model_;
+  RecordingListener listener_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// A request with `length` prompt tokens made from `seed`.
+Request MakeRequest(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens);
+
+}  // namespace baton

@@ -1,0 +1,171 @@
+#include "tests/fakes/fake_model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/engine/sequence.h"
+
+namespace baton {
+namespace {
+
+class FakeBuffer final : public Buffer {
+ public:
+  explicit FakeBuffer(size_t bytes) : bytes_(bytes) {}
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  std::byte* data() const override { return const_cast<std::byte*>(bytes_.data()); }
+  size_t size() const override { return bytes_.size(); }
+  int shared_fd() const override { return -1; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t z = (a ^ (b + 0x9E3779B97F4A7C15 + (a << 6))) * 0xBF58476D1CE4E5B9;
+  z ^= z >> 29;
+  z *= 0x94D049BB133111EB;
+  return z ^ (z >> 32);
+}
+
+// The KV of a token depends on all tokens before it, as in a transformer.
+uint64_t KvOf(uint64_t previous, TokenId token, int64_t position) {
+  return Mix(Mix(previous, static_cast<uint64_t>(token)), static_cast<uint64_t>(position)) | 1;
+}
+
+template <class T>
+uint64_t HashOf(std::span<const T> values) {
+  uint64_t h = values.size();
+  for (const T& value : values) h = Mix(h, static_cast<uint64_t>(value));
+  return h;
+}
+
+SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary) {
+  uint64_t h = Mix(visible, row.position);
+  h = Mix(h, HashOf(row.prompt));
+  h = Mix(h, HashOf(row.output));
+  if (row.params->temperature > 0) h = Mix(h, row.params->seed);
+  SampledToken chosen;
+  chosen.token = static_cast<TokenId>(h % vocabulary);
+  while (std::ranges::count(row.banned, chosen.token) > 0) {
+    chosen.token = (chosen.token + 1) % vocabulary;
+  }
+  chosen.logprob = -static_cast<float>(h % 97);
+  return chosen;
+}
+
+// K of a position holds its value, V the complement.
+std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t position, int part) {
+  const int32_t block = table[position / kv.block_tokens];
+  return kv.Head(block, 0, part, 0) + (position % kv.block_tokens) * sizeof(uint64_t);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Buffer>> FakeDevice::Allocate(size_t bytes, Sharing) {
+  return std::make_unique<FakeBuffer>(bytes);
+}
+
+Status FakeDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
+  std::memcpy(to.data() + offset, from.data(), from.size());
+  return OkStatus();
+}
+
+Status FakeDevice::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) {
+  std::memcpy(to.data(), from.data() + offset, to.size());
+  return OkStatus();
+}
+
+FakeModel::FakeModel(const Shape& shape)
+    : traits_{.context_length = shape.context_length,
+              .vocabulary = shape.vocabulary,
+              .max_rows = shape.max_rows,
+              .max_logit_rows = shape.max_logit_rows,
+              .layers = 1,
+              .kv_heads = 1,
+              .head_dim = 2,
+              .k_dim_major = false,
+              .fingerprint = {0xFA4E, 0x3D31}} {}
+
+Status FakeModel::Run(const StepInput& input,
+                      const KvView& kv,
+                      std::span<const SamplingRow> sampling,
+                      std::span<SampledToken> out) {
+  if (failing_runs_ > 0) {
+    --failing_runs_;
+    return MakeStatus(StatusCode::kUnavailable, "the fake device is away");
+  }
+  rows_run_ += static_cast<int64_t>(input.tokens.size());
+  most_rows_ = std::max(most_rows_, static_cast<int32_t>(input.tokens.size()));
+  size_t next_logits = 0;
+  for (const SequenceRows& rows : input.sequences) {
+    const auto table = input.block_tables.subspan(rows.first_block);
+    std::vector<uint64_t> visible;  // digest of positions 0 … i
+    uint64_t digest = 0;
+    uint64_t previous = 0;
+    for (int32_t position = 0; position < rows.context + rows.row_count; ++position) {
+      std::byte* key = Slot(kv, table, position, 0);
+      std::byte* value = Slot(kv, table, position, 1);
+      if (position >= rows.context) {
+        const int32_t row = rows.first_row + position - rows.context;
+        const uint64_t made = KvOf(previous, input.tokens[row], input.positions[row]);
+        const uint64_t complement = ~made;
+        std::memcpy(key, &made, sizeof(made));
+        std::memcpy(value, &complement, sizeof(complement));
+      }
+      uint64_t complement = 0;
+      std::memcpy(&previous, key, sizeof(previous));
+      std::memcpy(&complement, value, sizeof(complement));
+      faults_ += previous != ~complement;
+      digest = Mix(digest, previous);
+      visible.push_back(digest);
+    }
+    for (; next_logits < input.logit_rows.size(); ++next_logits) {
+      const int32_t row = input.logit_rows[next_logits] - rows.first_row;
+      if (row >= rows.row_count) break;
+      out[next_logits] =
+          Choose(visible[rows.context + row], sampling[next_logits], traits_.vocabulary);
+    }
+  }
+  return OkStatus();
+}
+
+Status FakeModel::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    std::memcpy(kv.base + copy.to * kv.block_stride,
+                kv.base + copy.from * kv.block_stride,
+                kv.block_stride);
+    ++copies_;
+  }
+  return OkStatus();
+}
+
+std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample) const {
+  std::vector<TokenId> tokens = request.tokens;
+  SamplingParams params = request.sampling;
+  params.seed = SampleSeed(request.sampling.seed, request.first_sample + sample);
+  const auto longest = std::min<size_t>(
+      static_cast<size_t>(request.prompt_length) + static_cast<size_t>(request.max_tokens),
+      static_cast<size_t>(traits_.context_length));
+  uint64_t digest = 0;
+  uint64_t previous = 0;
+  size_t computed = 0;
+  while (tokens.size() < longest) {
+    for (; computed < tokens.size(); ++computed) {
+      previous = KvOf(previous, tokens[computed], static_cast<int64_t>(computed));
+      digest = Mix(digest, previous);
+    }
+    const std::span<const TokenId> all(tokens);
+    const auto output = all.subspan(request.prompt_length);
+    const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
+    const SamplingRow row = {.params = &params,
+                             .position = tokens.size(),
+                             .prompt = all.first(request.prompt_length),
+                             .output = output,
+                             .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens};
+    tokens.push_back(Choose(digest, row, traits_.vocabulary).token);
+    if (may_stop && std::ranges::count(request.stop_tokens, tokens.back()) > 0) break;
+  }
+  return {tokens.begin() + static_cast<int64_t>(request.tokens.size()), tokens.end()};
+}
+
+}  // namespace baton

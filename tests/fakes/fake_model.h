@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/engine/model_runner.h"
+#include "common/engine/request.h"
+
+namespace baton {
+
+// Host memory for tests; counts what is given out.
+class FakeDevice final : public Device {
+ public:
+  std::string name() const override { return "fake"; }
+  StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, Sharing sharing) override;
+  Status CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) override;
+  Status CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) override;
+  size_t free_bytes() const override { return size_t{1} << 30; }
+};
+
+// A model whose next token is a hash of everything a real one may look at: the whole visible KV as
+// it lies in the blocks, the sampling parameters, the seed and position, the split of prompt and
+// output. It writes real KV blocks and reads them back, so a wrong block, stale KV, a missed copy
+// or a wrong position changes the tokens from there on.
+class FakeModel final : public ModelRunner {
+ public:
+  struct Shape {
+    int32_t context_length = 512;
+    int32_t vocabulary = 1000;
+    int32_t max_rows = 4096;
+    int32_t max_logit_rows = 1024;
+  };
+
+  FakeModel() : FakeModel(Shape{}) {}
+  explicit FakeModel(const Shape& shape);
+
+  const ModelTraits& traits() const override { return traits_; }
+  Device& device() override { return device_; }
+  Status Run(const StepInput& input,
+             const KvView& kv,
+             std::span<const SamplingRow> sampling,
+             std::span<SampledToken> out) override;
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
+
+  // The next `count` runs fail.
+  void FailRuns(int count) { failing_runs_ = count; }
+  // Reads of KV that no row has written.
+  int64_t faults() const { return faults_; }
+  int64_t rows_run() const { return rows_run_; }
+  int32_t most_rows() const { return most_rows_; }
+  int64_t copies() const { return copies_; }
+
+  // The output tokens that `sample` (counted from 0) of `request` must get from an engine over this
+  // model, resumed ones not included: computed without blocks, steps or batches.
+  std::vector<TokenId> Expected(const Request& request, int32_t sample) const;
+
+ private:
+  ModelTraits traits_;
+  FakeDevice device_;
+  int failing_runs_ = 0;
+  int64_t faults_ = 0;
+  int64_t rows_run_ = 0;
+  int32_t most_rows_ = 0;
+  int64_t copies_ = 0;
+};
+
+}  // namespace baton
