@@ -1,10 +1,8 @@
 #include "common/app/run_service.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -17,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/app/admin_endpoints.h"
+#include "common/app/signal_waiter.h"
 #include "common/base/check.h"
 #include "common/base/thread.h"
 #include "common/log/log.h"
@@ -78,34 +77,9 @@ Status SetUpLog(const config::LogConfig& log) {
   return OkStatus();
 }
 
-// SIGTERM and SIGINT as something to wait for. Made before any thread starts, so that all threads
-// inherit the mask and only Wait() sees the signals.
-class StopSignals final {
- public:
-  StopSignals() {
-    ::sigemptyset(&set_);
-    ::sigaddset(&set_, SIGTERM);
-    ::sigaddset(&set_, SIGINT);
-    ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    ::signal(SIGPIPE, SIG_IGN);
-  }
-
-  // The signal that came within `limit`, else 0.
-  int Wait(Duration limit) const {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-    timespec time{};
-    time.tv_sec = seconds.count();
-    time.tv_nsec = (limit - seconds).count();
-    return std::max(::sigtimedwait(&set_, nullptr, &time), 0);
-  }
-
- private:
-  sigset_t set_{};
-};
-
 // While a service starts (loading weights may take minutes) there is nothing to drain: a signal
 // ends the process at once.
-std::jthread ExitOnSignal(const StopSignals& signals) {
+std::jthread ExitOnSignal(const SignalWaiter& signals) {
   return StartThread("startup", [&signals](std::stop_token stop) {
     while (!stop.stop_requested()) {
       if (const int signal = signals.Wait(kSignalPoll); signal > 0) {
@@ -142,7 +116,7 @@ void AnnounceReady(const HttpServer& http, const Service& service) {
   kLog.Info("ready {}", addresses.dump());
 }
 
-void DrainAndStop(Service& service, const StopSignals& signals, Duration limit) {
+void DrainAndStop(Service& service, const SignalWaiter& signals, Duration limit) {
   std::atomic<bool> drained{false};
   const std::jthread drain = StartThread("drain", [&](std::stop_token) {
     service.Drain(limit);
@@ -170,7 +144,7 @@ int RunService(const ServiceInfo& info,
     fmt::print(stderr, "{}: {}\n", info.name, Message(log));
     return kExitUsage;
   }
-  const StopSignals signals;
+  const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;
   Readiness readiness;

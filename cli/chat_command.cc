@@ -1,0 +1,125 @@
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/generation_client.h"
+#include "cli/line_reader.h"
+#include "cli/report.h"
+#include "cli/sampling_flags.h"
+#include "common/app/signal_waiter.h"
+#include "common/base/thread.h"
+#include "common/config/home.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kInterruptPoll = std::chrono::milliseconds(50);
+constexpr const char* kHelp =
+    "/reset    forget the conversation\n"
+    "/account  where the time of the last answer went\n"
+    "/help     this\n"
+    "/exit     leave (Ctrl-D too)\n"
+    "Ctrl-C cancels the answer that is being written.\n";
+
+struct ChatFlags {
+  std::string server = kDefaultServer;
+  std::string system;
+  GenerateCall call;
+};
+
+// The conversation of one `baton chat`. Main thread; SIGINT is blocked but during line editing.
+class Chat final {
+ public:
+  explicit Chat(const ChatFlags& flags)
+      : flags_(flags), interrupts_({SIGINT}), client_(flags.server) {
+    Reset();
+  }
+
+  Status Run() {
+    BATON_ASSIGN_OR_RETURN(const std::string model, client_.ModelName());
+    fmt::print("Talking to {} at {}. /help lists the commands.\n", model, flags_.server);
+    LineReader reader(HomeFolder() + "/chat_history");
+    std::string line;
+    while (true) {
+      const auto outcome = reader.Read("> ", line);
+      if (outcome == LineReader::Outcome::kEnd) return OkStatus();
+      if (outcome == LineReader::Outcome::kInterrupted || line.empty()) continue;
+      if (line == "/exit" || line == "/quit") return OkStatus();
+      if (line.front() == '/') {
+        Command(line);
+      } else {
+        BATON_RETURN_IF_ERROR(Answer(line));
+      }
+    }
+  }
+
+ private:
+  void Reset() {
+    turns_.clear();
+    if (!flags_.system.empty()) turns_.push_back({"system", flags_.system});
+  }
+
+  void Command(const std::string& line) {
+    if (line == "/reset") {
+      Reset();
+      fmt::print("The conversation is forgotten.\n");
+    } else if (line == "/account") {
+      fmt::print("{}", FormatAccount(last_));
+    } else {
+      fmt::print("{}", kHelp);
+    }
+  }
+
+  // Errors: only those after which talking on makes no sense.
+  Status Answer(const std::string& question) {
+    turns_.push_back({"user", question});
+    GenerateCall call = flags_.call;
+    call.turns = turns_;
+    std::string text;
+    const auto print = [&text](std::string_view piece) {
+      text += piece;
+      fmt::print("{}", piece);
+      std::fflush(stdout);
+    };
+    std::stop_source cancel;
+    const std::jthread watch = StartThread("interrupt", [&](std::stop_token stop) {
+      while (!stop.stop_requested()) {
+        if (interrupts_.Wait(kInterruptPoll) == SIGINT) cancel.request_stop();
+      }
+    });
+    const auto account = client_.Generate(call, print, cancel.get_token());
+    fmt::print("\n");
+    if (account.ok()) {
+      last_ = *account;
+    } else if (account.status().code() == StatusCode::kCancelled) {
+      fmt::print("(cancelled)\n");
+    } else {
+      turns_.pop_back();
+      Report(account.status());
+      return OkStatus();
+    }
+    turns_.push_back({"assistant", text});
+    return OkStatus();
+  }
+
+  const ChatFlags& flags_;
+  const SignalWaiter interrupts_;
+  GenerationClient client_;
+  std::vector<ChatTurn> turns_;
+  GenerateAccount last_;
+};
+
+}  // namespace
+
+void AddChatCommand(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = app.add_subcommand("chat", "Talk with the model");
+  command->add_option("--server", flags->server, "host:port of a router");
+  command->add_option("--system", flags->system, "the system message");
+  AddSamplingFlags(*command, flags->call);
+  command->callback([flags, &exit_status] { exit_status = Report(Chat(*flags).Run()); });
+}
+
+}  // namespace baton

@@ -1,0 +1,104 @@
+#include "cli/cluster_client.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/client_context.h>
+
+#include "cli/reachability.h"
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/admin.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kCallLimit = std::chrono::seconds(10);
+
+WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
+  WorkerSummary worker;
+  worker.id = from.worker_id();
+  worker.roles = from.roles();
+  worker.state = from.state();
+  worker.running = from.running();
+  worker.waiting = from.waiting();
+  worker.awaiting_kv = from.awaiting_kv();
+  worker.blocks_total = from.blocks_total();
+  worker.blocks_free = from.blocks_free();
+  worker.blocks_leaked = from.blocks_leaked();
+  worker.cache_hit_rate = from.cache_hit_rate();
+  worker.prompt_tokens_per_second = from.prompt_tokens_per_second();
+  worker.output_tokens_per_second = from.output_tokens_per_second();
+  worker.heartbeat_age_ms = from.heartbeat_age_ms();
+  worker.address = from.address();
+  worker.http_address = from.admin_address();
+  for (const auto& transport : from.transports()) {
+    worker.transports.push_back({transport.peer(),
+                                 transport.transport(),
+                                 transport.bytes(),
+                                 transport.transfers(),
+                                 transport.gbps()});
+  }
+  return worker;
+}
+
+ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
+  ClusterSummary cluster;
+  cluster.router = from.router_id();
+  cluster.model = from.model();
+  cluster.version = from.version();
+  cluster.uptime_seconds = from.uptime_seconds();
+  cluster.running = from.requests_running();
+  cluster.waiting = from.requests_waiting();
+  cluster.total = from.requests_total();
+  cluster.failed = from.requests_failed();
+  cluster.retries = from.retries();
+  cluster.ttft_p50_ms = from.ttft_p50_ms();
+  cluster.ttft_p99_ms = from.ttft_p99_ms();
+  cluster.tpot_p50_ms = from.tpot_p50_ms();
+  cluster.tpot_p99_ms = from.tpot_p99_ms();
+  for (const auto& worker : from.workers()) cluster.workers.push_back(FromProto(worker));
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  const auto printed = google::protobuf::util::MessageToJsonString(from, &cluster.json, options);
+  BATON_CHECK(printed.ok(), "a status has no JSON form");
+  return cluster;
+}
+
+void SetLimit(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + kCallLimit);
+}
+
+}  // namespace
+
+struct ClusterClient::Impl {
+  explicit Impl(const std::string& address_in)
+      : address(address_in), stub(admin::v1::Admin::NewStub(MakeChannel(address_in))) {}
+  std::string address;
+  std::unique_ptr<admin::v1::Admin::Stub> stub;
+};
+
+ClusterClient::ClusterClient(const std::string& address) : impl_(std::make_unique<Impl>(address)) {}
+ClusterClient::~ClusterClient() = default;
+
+StatusOr<ClusterSummary> ClusterClient::GetStatus() {
+  grpc::ClientContext context;
+  SetLimit(context);
+  admin::v1::ClusterStatus response;
+  const Status got = FromGrpc(impl_->stub->GetStatus(&context, {}, &response));
+  if (!got.ok()) return ExplainUnreachable(got, impl_->address);
+  return FromProto(response);
+}
+
+Status ClusterClient::Drain(const std::string& worker_id) {
+  grpc::ClientContext context;
+  SetLimit(context);
+  admin::v1::DrainWorkerRequest request;
+  request.set_worker_id(worker_id);
+  admin::v1::DrainWorkerResponse response;
+  return ExplainUnreachable(FromGrpc(impl_->stub->DrainWorker(&context, request, &response)),
+                            impl_->address);
+}
+
+}  // namespace baton

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace baton {
+
+struct TransportSummary {
+  std::string peer;
+  std::string transport;
+  uint64_t bytes = 0;
+  uint64_t transfers = 0;
+  double gbps = 0;
+};
+
+struct WorkerSummary {
+  std::string id;
+  std::string roles;
+  std::string state;
+  int running = 0;
+  int waiting = 0;
+  int awaiting_kv = 0;
+  int blocks_total = 0;
+  int blocks_free = 0;
+  int blocks_leaked = 0;
+  double cache_hit_rate = 0;
+  double prompt_tokens_per_second = 0;
+  double output_tokens_per_second = 0;
+  double heartbeat_age_ms = 0;
+  std::string address;
+  std::string http_address;
+  std::vector<TransportSummary> transports;
+};
+
+// What proto/admin.proto's ClusterStatus says of one router's view.
+struct ClusterSummary {
+  std::string router;
+  std::string model;
+  std::string version;
+  double uptime_seconds = 0;
+  int running = 0;
+  int waiting = 0;
+  int64_t total = 0;
+  int64_t failed = 0;
+  int64_t retries = 0;
+  double ttft_p50_ms = 0;
+  double ttft_p99_ms = 0;
+  double tpot_p50_ms = 0;
+  double tpot_p99_ms = 0;
+  std::vector<WorkerSummary> workers;
+  std::string json;  // the whole message
+};
+
+// Talks to the Admin service of a router. Thread-safe.
+class ClusterClient final {
+ public:
+  explicit ClusterClient(const std::string& address);
+  ~ClusterClient();
+
+  // Errors: Unavailable naming the address and what to start.
+  StatusOr<ClusterSummary> GetStatus();
+  // Asks a worker to finish its requests and leave. Errors: NotFound for an unknown worker.
+  Status Drain(const std::string& worker_id);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

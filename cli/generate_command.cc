@@ -1,0 +1,69 @@
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/generation_client.h"
+#include "cli/report.h"
+#include "cli/sampling_flags.h"
+
+namespace baton {
+namespace {
+
+struct GenerateFlags {
+  std::string server = kDefaultServer;
+  std::string prompt;
+  std::string system;
+  bool raw = false;
+  bool json = false;
+  bool account = false;
+  GenerateCall call;
+};
+
+Status Generate(GenerateFlags& flags) {
+  if (flags.prompt == "-") {
+    flags.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  if (flags.raw) {
+    flags.call.text = flags.prompt;
+  } else {
+    if (!flags.system.empty()) flags.call.turns.push_back({"system", flags.system});
+    flags.call.turns.push_back({"user", flags.prompt});
+  }
+  GenerationClient client(flags.server);
+  const auto print = [&flags](std::string_view text) {
+    if (flags.json) return;
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  };
+  BATON_ASSIGN_OR_RETURN(const GenerateAccount account, client.Generate(flags.call, print));
+  if (flags.json) {
+    fmt::print("{}\n", AccountJson(account));
+    return OkStatus();
+  }
+  fmt::print("\n");
+  if (flags.account) fmt::print(stderr, "\n{}", FormatAccount(account));
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = app.add_subcommand("generate", "Send one prompt and stream the answer");
+  command->add_option("prompt", flags->prompt, "the user's message; - reads it from stdin")
+      ->required();
+  command->add_option("--server", flags->server, "host:port of a router");
+  command->add_option("--system", flags->system, "the system message");
+  command->add_flag("--raw", flags->raw, "the prompt is the model's input; no chat template");
+  command->add_flag("--ignore-eos", flags->call.ignore_eos, "go on after the end token");
+  command->add_flag("--account", flags->account, "tell on stderr where the time went");
+  command->add_flag("--json", flags->json, "one JSON object with text, tokens and times");
+  AddSamplingFlags(*command, flags->call);
+  command->callback([flags, &exit_status] { exit_status = Report(Generate(*flags)); });
+}
+
+}  // namespace baton

@@ -1,0 +1,128 @@
+#include "cli/generation_client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include "cli/reachability.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/generation.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kShortCall = std::chrono::seconds(10);
+
+v1::GenerateRequest ToProto(const GenerateCall& call) {
+  v1::GenerateRequest request;
+  request.set_model(call.model);
+  if (call.turns.empty()) {
+    request.set_text(call.text);
+  } else {
+    for (const auto& turn : call.turns) {
+      auto& message = *request.mutable_chat()->add_messages();
+      message.set_role(turn.role);
+      message.set_content(turn.content);
+    }
+  }
+  auto& sampling = *request.mutable_sampling();
+  if (call.temperature) sampling.set_temperature(*call.temperature);
+  if (call.top_k) sampling.set_top_k(*call.top_k);
+  if (call.top_p) sampling.set_top_p(*call.top_p);
+  if (call.min_p) sampling.set_min_p(*call.min_p);
+  if (call.seed) sampling.set_seed(*call.seed);
+  if (call.max_tokens) request.set_max_tokens(*call.max_tokens);
+  for (const auto& stop : call.stop) request.add_stop(stop);
+  request.set_ignore_eos(call.ignore_eos);
+  request.set_timeout_ms(call.timeout_ms);
+  request.set_skip_special_tokens(true);
+  request.set_echo_tokens(true);
+  return request;
+}
+
+// Takes one message of the stream into the account. Errors: the request's own.
+Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
+  account.text += response.text();
+  account.tokens.insert(
+      account.tokens.end(), response.token_ids().begin(), response.token_ids().end());
+  if (response.has_usage()) {
+    account.prompt_tokens = response.usage().prompt_tokens();
+    account.cached_tokens = response.usage().cached_tokens();
+    account.generated_tokens = response.usage().generated_tokens();
+  }
+  if (response.has_timings()) {
+    const v1::Timings& times = response.timings();
+    account.queue_ms = times.queue_ms();
+    account.prefill_ms = times.prefill_ms();
+    account.transfer_ms = times.transfer_ms();
+    account.ttft_ms = times.ttft_ms();
+    account.tpot_ms = times.tpot_ms();
+    account.transfer_bytes = times.transfer_bytes();
+    account.transfer_gbps = times.transfer_gbps();
+    account.transport = times.transport();
+    account.prefill_worker = times.prefill_worker();
+    account.decode_worker = times.decode_worker();
+    account.attempts = times.attempts();
+  }
+  switch (response.finish()) {
+    case v1::FINISH_REASON_STOP:
+      account.finish = "stop";
+      break;
+    case v1::FINISH_REASON_LENGTH:
+      account.finish = "length";
+      break;
+    case v1::FINISH_REASON_ERROR:
+      return Status(static_cast<StatusCode>(response.error().code()), response.error().message());
+    default:
+      break;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+struct GenerationClient::Impl {
+  explicit Impl(const std::string& address_in)
+      : address(address_in), stub(v1::Generation::NewStub(MakeChannel(address_in))) {}
+  std::string address;
+  std::unique_ptr<v1::Generation::Stub> stub;
+};
+
+GenerationClient::GenerationClient(const std::string& address)
+    : impl_(std::make_unique<Impl>(address)) {}
+GenerationClient::~GenerationClient() = default;
+
+StatusOr<GenerateAccount> GenerationClient::Generate(
+    const GenerateCall& call,
+    const std::function<void(std::string_view)>& on_text,
+    const std::stop_token& stop) {
+  grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto reader = impl_->stub->Generate(&context, ToProto(call));
+  GenerateAccount account;
+  Status failure;
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    if (!response.text().empty()) on_text(response.text());
+    if (const Status taken = Take(response, account); !taken.ok()) failure = taken;
+  }
+  const Status ended = FromGrpc(reader->Finish());
+  if (!failure.ok()) return failure;
+  if (!ended.ok()) return ExplainUnreachable(ended, impl_->address);
+  return account;
+}
+
+StatusOr<std::string> GenerationClient::ModelName() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kShortCall);
+  v1::ListModelsResponse response;
+  const Status listed = FromGrpc(impl_->stub->ListModels(&context, {}, &response));
+  if (!listed.ok()) return ExplainUnreachable(listed, impl_->address);
+  if (response.models().empty()) {
+    return MakeStatus(
+        StatusCode::kUnavailable, "the router at {} serves no model yet", impl_->address);
+  }
+  return response.models(0).name();
+}
+
+}  // namespace baton

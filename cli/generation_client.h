@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace baton {
+
+struct ChatTurn {
+  std::string role;
+  std::string content;
+};
+
+// One request as a user of the tool states it. What is absent takes the server's default.
+struct GenerateCall {
+  std::string model;
+  std::vector<ChatTurn> turns;  // a chat; when empty, `text` is the prompt as it is
+  std::string text;
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<uint64_t> seed;
+  std::optional<int32_t> max_tokens;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  uint32_t timeout_ms = 0;
+};
+
+// How a request ended and where its time went (proto/generation.proto's Usage and Timings).
+struct GenerateAccount {
+  std::string text;             // all of it
+  std::vector<int32_t> tokens;  // generated
+  std::string finish;           // "stop" or "length"
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t generated_tokens = 0;
+  double queue_ms = 0;
+  double prefill_ms = 0;
+  double transfer_ms = 0;
+  double ttft_ms = 0;
+  double tpot_ms = 0;
+  uint64_t transfer_bytes = 0;
+  double transfer_gbps = 0;
+  std::string transport;  // empty: no KV moved
+  std::string prefill_worker;
+  std::string decode_worker;
+  int32_t attempts = 0;
+};
+
+// Talks to the Generation service of a router. Thread-safe.
+class GenerationClient final {
+ public:
+  explicit GenerationClient(const std::string& address);
+  ~GenerationClient();
+
+  // Streams an answer: `on_text` is called with each piece on the caller's thread. Asking `stop`
+  // cancels the request. Errors: the server's own, Cancelled, and Unavailable naming the address
+  // and what to start.
+  StatusOr<GenerateAccount> Generate(const GenerateCall& call,
+                                     const std::function<void(std::string_view)>& on_text,
+                                     const std::stop_token& stop = {});
+
+  // The name of the model that the cluster serves.
+  StatusOr<std::string> ModelName();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "Queue 0.4 ms · prefill …" on lines of their own, for people: where the request's time went.
+std::string FormatAccount(const GenerateAccount& account);
+// The same as one JSON object.
+std::string AccountJson(const GenerateAccount& account);
+
+}  // namespace baton

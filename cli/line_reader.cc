@@ -1,0 +1,114 @@
+#include "cli/line_reader.h"
+
+#include <histedit.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+namespace baton {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+void IgnoreInterrupt(int) {}
+
+// Lets SIGINT interrupt the read of this thread (and only that) while it lives.
+class InterruptibleRead final {
+ public:
+  InterruptibleRead() {
+    struct sigaction action {};
+    action.sa_handler = IgnoreInterrupt;  // without SA_RESTART: read returns EINTR
+    ::sigaction(SIGINT, &action, &old_action_);
+    sigset_t interrupt;
+    ::sigemptyset(&interrupt);
+    ::sigaddset(&interrupt, SIGINT);
+    ::pthread_sigmask(SIG_UNBLOCK, &interrupt, &old_mask_);
+  }
+  ~InterruptibleRead() {
+    ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+    ::sigaction(SIGINT, &old_action_, nullptr);
+  }
+
+ private:
+  struct sigaction old_action_ {};
+  sigset_t old_mask_{};
+};
+
+}  // namespace
+
+struct LineReader::Terminal {
+  explicit Terminal(const std::string& file) : history_file(file) {
+    std::setlocale(LC_CTYPE, "C.UTF-8");
+    edit = ::el_init("baton", stdin, stdout, stderr);
+    history = ::history_init();
+    ::history(history, &event, H_SETSIZE, kHistoryLines);
+    ::history(history, &event, H_SETUNIQUE, 1);
+    ::history(history, &event, H_LOAD, history_file.c_str());
+    ::el_set(edit, EL_CLIENTDATA, this);
+    ::el_set(edit, EL_PROMPT, &Terminal::Prompt);
+    ::el_set(edit, EL_EDITOR, "emacs");
+    ::el_set(edit, EL_HIST, ::history, history);
+    ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  }
+  ~Terminal() {
+    ::history_end(history);
+    ::el_end(edit);
+  }
+  Terminal(const Terminal&) = delete;
+
+  static char* Prompt(EditLine* edit) {
+    void* self = nullptr;
+    ::el_get(edit, EL_CLIENTDATA, &self);
+    return static_cast<Terminal*>(self)->prompt.data();
+  }
+
+  EditLine* edit = nullptr;
+  History* history = nullptr;
+  HistEvent event{};
+  std::string history_file;
+  std::string prompt;
+};
+
+LineReader::LineReader(const std::string& history_file) {
+  if (!::isatty(STDIN_FILENO) || !::isatty(STDOUT_FILENO)) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(history_file).parent_path(), ignored);
+  terminal_ = std::make_unique<Terminal>(history_file);
+}
+
+LineReader::~LineReader() = default;
+
+LineReader::Outcome LineReader::Read(const std::string& prompt, std::string& line) {
+  if (!terminal_) {
+    return std::getline(std::cin, line) ? Outcome::kLine : Outcome::kEnd;
+  }
+  terminal_->prompt = prompt;
+  int count = 0;
+  const char* text = nullptr;
+  {
+    const InterruptibleRead interruptible;
+    errno = 0;
+    text = ::el_gets(terminal_->edit, &count);
+  }
+  if (text == nullptr || count <= 0) {
+    const bool interrupted = count < 0 && errno == EINTR;
+    ::el_reset(terminal_->edit);
+    std::cout << std::endl;
+    return interrupted ? Outcome::kInterrupted : Outcome::kEnd;
+  }
+  line.assign(text, static_cast<size_t>(count));
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  if (!line.empty()) {
+    ::history(terminal_->history, &terminal_->event, H_ENTER, line.c_str());
+    ::history(terminal_->history, &terminal_->event, H_SAVE, terminal_->history_file.c_str());
+  }
+  return Outcome::kLine;
+}
+
+}  // namespace baton

@@ -1,0 +1,166 @@
+#include "cli/local_cluster.h"
+
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/cluster_client.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kJoinPoll = std::chrono::milliseconds(20);
+
+Time Now() {
+  return SteadyClock().Now();
+}
+
+}  // namespace
+
+std::string QuotedOverride(const std::string& path, const std::string& value) {
+  return path + "=" + nlohmann::json(value).dump();  // a JSON string is a YAML string
+}
+
+StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const LocalClusterOptions& options,
+                                                            Duration limit) {
+  const Time deadline = Now() + limit;
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
+  BATON_RETURN_IF_ERROR(cluster->LaunchRouter());
+  BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->router(), deadline));
+  for (int i = 0; i < options.prefill; ++i) {
+    BATON_RETURN_IF_ERROR(cluster->LaunchWorker("prefill", fmt::format("prefill-{}", i)));
+  }
+  for (int i = 0; i < options.decode; ++i) {
+    BATON_RETURN_IF_ERROR(cluster->LaunchWorker("decode", fmt::format("decode-{}", i)));
+  }
+  for (size_t i = 1; i < cluster->members_.size(); ++i) {
+    BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->members_[i], deadline));
+  }
+  BATON_RETURN_IF_ERROR(cluster->WaitJoined(options.prefill + options.decode, deadline - Now()));
+  return cluster;
+}
+
+Status LocalCluster::Launch(const std::string& name, std::vector<std::string> command) {
+  ChildOptions child;
+  child.command = std::move(command);
+  if (!options_.log_folder.empty()) child.log_file = options_.log_folder + "/" + name + ".log";
+  auto process = ChildProcess::Start(child);
+  if (!process.ok()) return Annotate(process.status(), name);
+  members_.push_back({name, {}, *std::move(process)});
+  return OkStatus();
+}
+
+Status LocalCluster::LaunchRouter() {
+  std::vector<std::string> command = {options_.binary_folder + "/baton-router"};
+  std::vector<std::string> settings = {
+      QuotedOverride("router_id", "router"),
+      QuotedOverride("model.path", options_.model),
+      QuotedOverride("listen", options_.listen),
+      QuotedOverride("process.http_listen", options_.http),
+  };
+  settings.insert(settings.end(), options_.router_set.begin(), options_.router_set.end());
+  for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
+  return Launch("router", std::move(command));
+}
+
+Status LocalCluster::LaunchWorker(const std::string& role, const std::string& name) {
+  std::vector<std::string> command = {options_.binary_folder + "/baton-" + role};
+  std::vector<std::string> settings = {
+      QuotedOverride("worker_id", name),
+      QuotedOverride("model.path", options_.model),
+      fmt::format("routers=[\"{}\"]", router().addresses.at("workers")),
+      fmt::format("engine.threads={}", options_.threads),
+  };
+  settings.insert(settings.end(), options_.worker_set.begin(), options_.worker_set.end());
+  for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
+  return Launch(name, std::move(command));
+}
+
+Status LocalCluster::Explain(const ClusterMember& member, const Status& status) const {
+  const std::string log =
+      options_.log_folder.empty()
+          ? ""
+          : fmt::format("; its log is {}/{}.log", options_.log_folder, member.name);
+  return MakeStatus(status.code(), "{}: {}{}", member.name, Message(status), log);
+}
+
+Status LocalCluster::WaitReady(ClusterMember& member, Time deadline) {
+  auto addresses = member.process->WaitReady(deadline - Now());
+  if (!addresses.ok()) return Explain(member, addresses.status());
+  member.addresses = *std::move(addresses);
+  const char* const needed[] = {"http", "grpc", "workers"};
+  const size_t count = &member == &router() ? 3 : 1;
+  for (size_t i = 0; i < count; ++i) {
+    if (!member.addresses.contains(needed[i])) {
+      return Explain(member,
+                     MakeStatus(StatusCode::kInternal, "it told no \"{}\" address", needed[i]));
+    }
+  }
+  return OkStatus();
+}
+
+Status LocalCluster::AddWorker(const std::string& role, const std::string& name, Duration limit) {
+  BATON_RETURN_IF_ERROR(LaunchWorker(role, name));
+  return WaitReady(members_.back(), Now() + limit);
+}
+
+Status LocalCluster::WaitJoined(int workers, Duration limit) {
+  const Time deadline = Now() + limit;
+  ClusterClient client(server());
+  while (true) {
+    const auto status = client.GetStatus();
+    int ready = 0;
+    if (status.ok()) {
+      for (const auto& worker : status->workers) ready += worker.state == "ready" ? 1 : 0;
+      if (ready == workers) return OkStatus();
+    }
+    for (const auto& obituary : TakeObituaries()) {
+      return MakeStatus(StatusCode::kUnavailable, "{} before it joined", obituary);
+    }
+    if (Now() >= deadline) {
+      return MakeStatus(StatusCode::kDeadlineExceeded,
+                        "{} of {} workers joined within {:.1f} s",
+                        ready,
+                        workers,
+                        ToSeconds(limit));
+    }
+    std::this_thread::sleep_for(kJoinPoll);
+  }
+}
+
+ClusterMember* LocalCluster::Find(const std::string& name) {
+  for (auto& member : members_) {
+    if (member.name == name) return &member;
+  }
+  return nullptr;
+}
+
+bool LocalCluster::Drain(Duration limit) {
+  const Time deadline = Now() + limit;
+  router().process->Signal(SIGTERM);
+  bool clean = router().process->WaitExit(deadline - Now()) == 0;
+  for (size_t i = 1; i < members_.size(); ++i) members_[i].process->Signal(SIGTERM);
+  for (size_t i = 1; i < members_.size(); ++i) {
+    clean = members_[i].process->WaitExit(deadline - Now()) == 0 && clean;
+  }
+  return clean;
+}
+
+std::vector<std::string> LocalCluster::TakeObituaries() {
+  std::vector<std::string> ended;
+  for (const auto& member : members_) {
+    const auto status = member.process->WaitExit(Duration(0));
+    if (!status.has_value() || std::exchange(mourned_[member.name], true)) continue;
+    const std::string log =
+        options_.log_folder.empty()
+            ? ""
+            : fmt::format(" (log: {}/{}.log)", options_.log_folder, member.name);
+    ended.push_back(fmt::format("{} ended with status {}{}", member.name, *status, log));
+  }
+  return ended;
+}
+
+}  // namespace baton

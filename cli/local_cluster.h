@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/app/child_process.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace baton {
+
+struct LocalClusterOptions {
+  std::string binary_folder;  // of baton-router, baton-prefill, baton-decode
+  std::string log_folder;     // one file a process; must exist; empty: all on our stderr
+  std::string model;          // path
+  int prefill = 2;
+  int decode = 2;
+  int threads = 0;                     // of each worker; 0: its default
+  std::string listen = "127.0.0.1:0";  // gRPC for clients
+  std::string http = "127.0.0.1:0";
+  std::vector<std::string> router_set;  // further --set of the router
+  std::vector<std::string> worker_set;  // further --set of all workers
+};
+
+// One process of a local cluster.
+struct ClusterMember {
+  std::string name;  // "router", "prefill-0", "decode-1": also its worker id
+  std::map<std::string, std::string> addresses;
+  std::unique_ptr<ChildProcess> process;
+};
+
+// A router and workers as processes of this machine, with free ports. They end with it. For the
+// main thread (see ChildProcess).
+class LocalCluster final {
+ public:
+  // Starts all and waits until every worker has joined. Errors name the process that failed and its
+  // log file.
+  static StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
+                                                       Duration limit);
+
+  ClusterMember& router() { return members_.front(); }
+  std::vector<ClusterMember>& members() { return members_; }
+  // The member called `name`; null when there is none.
+  ClusterMember* Find(const std::string& name);
+  const std::string& server() const { return members_.front().addresses.at("grpc"); }
+
+  // Starts another worker and waits until it is ready. `role`: "prefill" or "decode".
+  Status AddWorker(const std::string& role, const std::string& name, Duration limit);
+  // Waits until the router counts exactly `workers` that are ready. Errors: DeadlineExceeded.
+  Status WaitJoined(int workers, Duration limit);
+
+  // SIGTERM to the router, then to the workers: running requests finish. True when all ended with
+  // status 0 within `limit`.
+  bool Drain(Duration limit);
+
+  // "prefill-0 ended with status 137" for each member that ended since the last call.
+  std::vector<std::string> TakeObituaries();
+
+ private:
+  explicit LocalCluster(const LocalClusterOptions& options) : options_(options) {}
+  Status Launch(const std::string& name, std::vector<std::string> command);
+  Status LaunchRouter();
+  Status LaunchWorker(const std::string& role, const std::string& name);
+  Status WaitReady(ClusterMember& member, Time deadline);
+  Status Explain(const ClusterMember& member, const Status& status) const;
+
+  const LocalClusterOptions options_;
+  std::vector<ClusterMember> members_;  // the router first
+  std::map<std::string, bool> mourned_;
+};
+
+// "--set path=value" with the value quoted for YAML.
+std::string QuotedOverride(const std::string& path, const std::string& value);
+
+}  // namespace baton

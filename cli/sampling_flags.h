@@ -1,0 +1,15 @@
+#pragma once
+
+#include "cli/generation_client.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton {
+
+// The flags that `generate` and `chat` share: --temperature, --top-k, --top-p, --min-p, --seed,
+// --max-tokens, --stop, --timeout. They fill `call`, which outlives the parsing.
+void AddSamplingFlags(CLI::App& command, GenerateCall& call);
+
+}  // namespace baton

@@ -1,0 +1,76 @@
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/cluster_client.h"
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "cli/report.h"
+#include "cli/status_table.h"
+#include "common/app/signal_waiter.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+struct StatusFlags {
+  std::string server = kDefaultServer;
+  bool watch = false;
+  bool json = false;
+  double interval_seconds = 1;
+};
+
+Status Show(const StatusFlags& flags, ClusterClient& client) {
+  BATON_ASSIGN_OR_RETURN(const ClusterSummary cluster, client.GetStatus());
+  fmt::print("{}{}",
+             flags.watch && !flags.json ? kClearScreen : "",
+             flags.json ? cluster.json + "\n" : FormatCluster(cluster));
+  std::fflush(stdout);
+  return OkStatus();
+}
+
+Status RunStatus(const StatusFlags& flags) {
+  const SignalWaiter interrupts({SIGINT, SIGTERM});
+  ClusterClient client(flags.server);
+  do {
+    BATON_RETURN_IF_ERROR(Show(flags, client));
+  } while (flags.watch && interrupts.Wait(FromSeconds(flags.interval_seconds)) == 0);
+  return OkStatus();
+}
+
+struct DrainFlags {
+  std::string server = kDefaultServer;
+  std::string worker;
+};
+
+Status Drain(const DrainFlags& flags) {
+  BATON_RETURN_IF_ERROR(ClusterClient(flags.server).Drain(flags.worker));
+  fmt::print("{} finishes its requests and leaves; see `baton status`\n", flags.worker);
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddStatusCommand(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<StatusFlags>();
+  CLI::App* command = app.add_subcommand("status", "Show workers, load, caches and transfers");
+  command->add_option("--server", flags->server, "host:port of a router");
+  command->add_flag("--watch", flags->watch, "again and again, until Ctrl-C");
+  command->add_flag("--json", flags->json, "as JSON (proto/admin.proto's ClusterStatus)");
+  command->add_option("--interval", flags->interval_seconds, "seconds, with --watch")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->callback([flags, &exit_status] { exit_status = Report(RunStatus(*flags)); });
+}
+
+void AddDrainCommand(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<DrainFlags>();
+  CLI::App* command = app.add_subcommand("drain", "Ask a worker to finish its requests and leave");
+  command->add_option("worker", flags->worker, "its id, as `baton status` shows it")->required();
+  command->add_option("--server", flags->server, "host:port of a router");
+  command->callback([flags, &exit_status] { exit_status = Report(Drain(*flags)); });
+}
+
+}  // namespace baton

@@ -1,0 +1,84 @@
+#include "cli/status_table.h"
+
+#include "cli/format.h"
+
+namespace baton {
+namespace {
+
+std::string Percent(double part) {
+  return fmt::format("{:.0f}%", 100 * part);
+}
+
+std::string UsedBlocks(const WorkerSummary& worker) {
+  const int used = worker.blocks_total - worker.blocks_free;
+  const double part = worker.blocks_total > 0 ? double(used) / worker.blocks_total : 0;
+  const std::string leaked =
+      worker.blocks_leaked > 0 ? fmt::format(" LEAKED {}", worker.blocks_leaked) : "";
+  return fmt::format("{}/{} ({}){}", used, worker.blocks_total, Percent(part), leaked);
+}
+
+std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
+  return {worker.id,
+          worker.roles,
+          worker.state,
+          fmt::format("{}", worker.running),
+          fmt::format("{}", worker.waiting),
+          fmt::format("{}", worker.awaiting_kv),
+          UsedBlocks(worker),
+          Percent(worker.cache_hit_rate),
+          fmt::format("{:.0f}", worker.prompt_tokens_per_second),
+          fmt::format("{:.0f}", worker.output_tokens_per_second),
+          FormatMillis(worker.heartbeat_age_ms),
+          worker.http_address};
+}
+
+}  // namespace
+
+std::string FormatCluster(const ClusterSummary& cluster) {
+  std::string text = fmt::format(
+      "router {} · {} · up {} · {} running, {} waiting, {} served, {} failed, {} retried\n"
+      "TTFT p50 {} p99 {} · TPOT p50 {} p99 {}\n\n",
+      cluster.router,
+      cluster.model.empty() ? "no model yet" : cluster.model,
+      FormatDuration(cluster.uptime_seconds),
+      cluster.running,
+      cluster.waiting,
+      cluster.total,
+      cluster.failed,
+      cluster.retries,
+      FormatMillis(cluster.ttft_p50_ms),
+      FormatMillis(cluster.ttft_p99_ms),
+      FormatMillis(cluster.tpot_p50_ms),
+      FormatMillis(cluster.tpot_p99_ms));
+  if (cluster.workers.empty()) return text + "no worker has joined\n";
+  std::vector<std::vector<std::string>> workers = {{"WORKER",
+                                                    "ROLES",
+                                                    "STATE",
+                                                    "RUN",
+                                                    "WAIT",
+                                                    "KV-WAIT",
+                                                    "BLOCKS",
+                                                    "HITS",
+                                                    "PROMPT/S",
+                                                    "OUTPUT/S",
+                                                    "SEEN",
+                                                    "HTTP"}};
+  std::vector<std::vector<std::string>> transfers = {
+      {"WORKER", "PEER", "OVER", "TRANSFERS", "BYTES", "GB/S"}};
+  for (const auto& worker : cluster.workers) {
+    workers.push_back(WorkerRow(worker));
+    for (const auto& transport : worker.transports) {
+      transfers.push_back({worker.id,
+                           transport.peer,
+                           transport.transport,
+                           fmt::format("{}", transport.transfers),
+                           FormatBytes(transport.bytes),
+                           fmt::format("{:.2f}", transport.gbps)});
+    }
+  }
+  text += FormatTable(workers);
+  if (transfers.size() > 1) text += "\n" + FormatTable(transfers);
+  return text;
+}
+
+}  // namespace baton

@@ -1,0 +1,186 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "cli/generation_client.h"
+#include "cli/local_cluster.h"
+#include "cli/report.h"
+#include "common/app/signal_waiter.h"
+#include "common/config/home.h"
+#include "common/rpc/address.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kDrainLimit = std::chrono::seconds(40);
+constexpr auto kWatchEvery = std::chrono::milliseconds(500);
+constexpr const char* kDefaultModel = "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+struct UpFlags {
+  std::string model = HomeFolder() + kDefaultModel;
+  int prefill = 2;
+  int decode = 2;
+  int threads = 0;
+  std::string listen = kDefaultServer;
+  std::string http = "127.0.0.1:8080";
+  std::string prompt = "What is a relay race, and why does the baton matter?";
+  int max_tokens = 96;
+  bool once = false;
+  double start_seconds = 120;
+  std::vector<std::string> router_set;
+  std::vector<std::string> worker_set;
+};
+
+bool PortIsFree(uint16_t port) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// `listen`, or the same host with a free port when its port is taken.
+StatusOr<std::string> FreeAddress(const std::string& listen) {
+  BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
+  if (address.port == 0 || PortIsFree(address.port)) return listen;
+  fmt::print("port {} is taken: using a free one\n", address.port);
+  address.port = 0;
+  return address.ToString();
+}
+
+StatusOr<LocalClusterOptions> ToOptions(const UpFlags& flags, const std::string& log_folder) {
+  if (std::error_code error; !std::filesystem::exists(flags.model, error)) {
+    return MakeStatus(StatusCode::kNotFound,
+                      "there is no model at {}; `./dev model` fetches the default one, --model "
+                      "takes any GGUF file or Hugging Face directory",
+                      flags.model);
+  }
+  LocalClusterOptions options;
+  options.binary_folder = BinaryFolder();
+  options.log_folder = log_folder;
+  options.model = std::filesystem::absolute(flags.model).string();
+  options.prefill = flags.prefill;
+  options.decode = flags.decode;
+  options.threads = flags.threads;
+  BATON_ASSIGN_OR_RETURN(options.listen, FreeAddress(flags.listen));
+  BATON_ASSIGN_OR_RETURN(options.http, FreeAddress(flags.http));
+  options.router_set = flags.router_set;
+  options.worker_set = flags.worker_set;
+  return options;
+}
+
+Status FirstPrompt(const UpFlags& flags, const std::string& server) {
+  fmt::print("\n> {}\n", flags.prompt);
+  GenerateCall call;
+  call.turns.push_back({"user", flags.prompt});
+  call.max_tokens = flags.max_tokens;
+  call.temperature = 0;
+  GenerationClient client(server);
+  BATON_ASSIGN_OR_RETURN(const GenerateAccount account,
+                         client.Generate(call, [](std::string_view text) {
+                           fmt::print("{}", text);
+                           std::fflush(stdout);
+                         }));
+  fmt::print("\n\nWhere the time went:\n{}", FormatAccount(account));
+  std::fflush(stdout);
+  return OkStatus();
+}
+
+void PrintAddresses(LocalCluster& cluster, const std::string& log_folder) {
+  const std::string& http = cluster.router().addresses.at("http");
+  std::vector<std::vector<std::string>> rows = {{"PROCESS", "PID", "ADDRESSES"}};
+  for (const auto& member : cluster.members()) {
+    std::string addresses;
+    for (const auto& [name, address] : member.addresses) {
+      addresses += fmt::format("{}={} ", name, address);
+    }
+    rows.push_back({member.name, fmt::format("{}", member.process->pid()), addresses});
+  }
+  const bool standard = cluster.server() == kDefaultServer;
+  const std::string server = standard ? "" : " --server " + cluster.server();
+  fmt::print(
+      "\nThe cluster is up; Ctrl-C drains it. Logs: {}\n{}\n"
+      "  baton chat{}\n"
+      "  baton status --watch{}\n"
+      "  curl http://{}/metrics\n",
+      log_folder,
+      FormatTable(rows),
+      server,
+      server,
+      http);
+  std::fflush(stdout);
+}
+
+void StayUp(LocalCluster& cluster, const SignalWaiter& signals) {
+  while (signals.Wait(kWatchEvery) == 0) {
+    for (const auto& obituary : cluster.TakeObituaries()) {
+      fmt::print("{}\n", obituary);
+      std::fflush(stdout);
+    }
+  }
+}
+
+Status Up(const UpFlags& flags) {
+  const SignalWaiter signals({SIGINT, SIGTERM, SIGHUP});
+  const std::string log_folder = fmt::format("{}/logs/up-{}", HomeFolder(), ::getpid());
+  BATON_ASSIGN_OR_RETURN(const LocalClusterOptions options, ToOptions(flags, log_folder));
+  std::error_code error;
+  std::filesystem::create_directories(log_folder, error);
+  if (error) return InvalidArgument("cannot make the folder {}: {}", log_folder, error.message());
+  fmt::print("Starting 1 router, {} prefill and {} decode workers with {}\n",
+             flags.prefill,
+             flags.decode,
+             options.model);
+  std::fflush(stdout);
+  BATON_ASSIGN_OR_RETURN(const auto cluster,
+                         LocalCluster::Start(options, FromSeconds(flags.start_seconds)));
+  if (!flags.prompt.empty()) {
+    BATON_RETURN_IF_ERROR(FirstPrompt(flags, cluster->server()));
+  }
+  PrintAddresses(*cluster, log_folder);
+  if (!flags.once) StayUp(*cluster, signals);
+  fmt::print("draining …\n");
+  std::fflush(stdout);
+  if (!cluster->Drain(kDrainLimit)) {
+    return MakeStatus(StatusCode::kInternal, "not every process ended cleanly: see {}", log_folder);
+  }
+  std::filesystem::remove_all(log_folder, error);
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddUpCommand(CLI::App& app, int& exit_status) {
+  auto flags = std::make_shared<UpFlags>();
+  CLI::App* command =
+      app.add_subcommand("up", "Run a cluster on this machine and send it a first prompt");
+  command->add_option("--model", flags->model, "a GGUF file or Hugging Face directory");
+  command->add_option("--prefill", flags->prefill, "prefill workers")->check(CLI::Range(0, 64));
+  command->add_option("--decode", flags->decode, "decode workers")->check(CLI::Range(1, 64));
+  command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all")
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--listen", flags->listen, "host:port of the gRPC API");
+  command->add_option("--http", flags->http, "host:port of HTTP");
+  command->add_option("--prompt", flags->prompt, "the first prompt; empty: none");
+  command->add_option("--max-tokens", flags->max_tokens, "of the first answer");
+  command->add_flag("--once", flags->once, "leave after the first answer");
+  command->add_option("--start-seconds", flags->start_seconds, "limit for all to start");
+  command->add_option("--router-set", flags->router_set, "a --set of the router")
+      ->allow_extra_args(false);
+  command->add_option("--worker-set", flags->worker_set, "a --set of each worker")
+      ->allow_extra_args(false);
+  command->callback([flags, &exit_status] { exit_status = Report(Up(*flags)); });
+}
+
+}  // namespace baton
