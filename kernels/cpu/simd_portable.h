@@ -117,7 +117,6 @@ struct Portable {
     std::memcpy(r.lane, p, sizeof(r.lane));
     return r;
   }
-  static void StoreInt(void* p, const I& a) { std::memcpy(p, a.lane, sizeof(a.lane)); }
   static I Bits(const F& a) {
     I r;
     std::memcpy(r.lane, a.lane, sizeof(r.lane));
