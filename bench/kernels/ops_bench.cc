@@ -1,0 +1,94 @@
+#include <benchmark/benchmark.h>
+
+#include "bench/kernels/synthetic.h"
+#include "common/base/check.h"
+
+namespace baton::bench {
+namespace {
+
+// {threads, rows, cols, m, dtype}
+void Product(benchmark::State& state) {
+  Backend backend(static_cast<int>(state.range(0)));
+  const int64_t rows = state.range(1);
+  const int64_t cols = state.range(2);
+  const int64_t m = state.range(3);
+  const auto dtype = static_cast<DType>(state.range(4));
+  // Enough copies that weights come from memory, as in a whole step.
+  std::vector<std::unique_ptr<Matrix>> copies;
+  size_t bytes = 0;
+  do {
+    copies.push_back(RandomMatrix(*backend.ops, dtype, rows, cols));
+    bytes += copies.back()->bytes();
+  } while (bytes < size_t{100} << 20);
+  const Activations x(m, cols);
+  const Activations out(m, rows);
+  size_t next = 0;
+  for (auto _ : state) {
+    backend.ops->MatMul(x.view(m), *copies[next], nullptr, out.view(m));
+    next = (next + 1) % copies.size();
+  }
+  state.SetLabel(std::string(Name(dtype)));
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(copies[0]->bytes()) / 1e9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(rows * cols * m),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// {threads, sequences, rows, context, kv}
+void AttentionOp(benchmark::State& state) {
+  constexpr HeadShape kHeads{9, 3, 64};
+  Backend backend(static_cast<int>(state.range(0)));
+  const auto sequences = static_cast<int32_t>(state.range(1));
+  const auto rows = static_cast<int32_t>(state.range(2));
+  const auto context = static_cast<int32_t>(state.range(3));
+  const DType dtype = state.range(4) == 0 ? DType::kF32 : DType::kBF16;
+  Sequences cache(*backend.ops, dtype, 1, kHeads, sequences, context + rows);
+  const Activations qkv(int64_t{sequences} * rows, 15 * 64);
+  const Activations out(int64_t{sequences} * rows, 9 * 64);
+  const auto all = int64_t{sequences} * rows;
+  const Status begun = backend.ops->BeginStep(cache.Step(context, rows), cache.view());
+  BATON_CHECK(begun.ok(), "{}", Message(begun));
+  for (auto _ : state) {
+    backend.ops->Attention(qkv.view(all), {kHeads, 0, 0.125f, 0}, out.view(all));
+  }
+  const double pairs = static_cast<double>(all) * (context + rows / 2.0);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(pairs * 9 * 64 * 4e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+}  // namespace
+
+void RegisterOps() {
+  auto* product = benchmark::RegisterBenchmark("MatMul", Product);
+  product->ArgNames({"threads", "rows", "cols", "m", "dtype"});
+  const auto q4 = static_cast<int64_t>(DType::kQ4_1);
+  const auto q8 = static_cast<int64_t>(DType::kQ8_0);
+  for (const int64_t m : {1, 8, 64, 512}) {
+    for (const int64_t threads : {1, 2}) {
+      product->Args({threads, 1536, 576, m, q4});
+      product->Args({threads, 576, 1536, m, q4});
+      product->Args({threads, 1536, 576, m, q8});
+      product->Args({threads, 1536, 576, m, static_cast<int64_t>(DType::kF32)});
+      product->Args({threads, 1536, 576, m, static_cast<int64_t>(DType::kBF16)});
+    }
+  }
+  for (const DType dtype : {DType::kF16,
+                            DType::kQ4_0,
+                            DType::kQ5_0,
+                            DType::kQ5_1,
+                            DType::kQ4_K,
+                            DType::kQ5_K,
+                            DType::kQ6_K}) {
+    for (const int64_t m : {1, 64}) {
+      product->Args({2, 1536, 512, m, static_cast<int64_t>(dtype)});
+    }
+  }
+  product->UseRealTime()->Unit(benchmark::kMicrosecond);
+  auto* attention = benchmark::RegisterBenchmark("Attention", AttentionOp);
+  attention->ArgNames({"threads", "sequences", "rows", "context", "kv"});
+  attention->Args({2, 1, 1, 512, 0})->Args({2, 1, 1, 512, 1})->Args({2, 8, 1, 512, 0});
+  attention->Args({1, 1, 512, 0, 0})->Args({2, 1, 512, 0, 0})->Args({2, 1, 512, 0, 1});
+  attention->Args({2, 1, 256, 4096, 0})->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,106 @@
+#include "bench/kernels/synthetic.h"
+
+#include <random>
+
+#include "common/base/check.h"
+
+namespace baton::bench {
+namespace {
+
+// Random blocks whose half-precision factors (the first bytes) are small and finite.
+std::vector<std::byte> RandomBytes(DType dtype, int64_t rows, int64_t cols) {
+  std::mt19937_64 random(1);
+  const BlockShape shape = ShapeOf(dtype);
+  std::vector<std::byte> bytes(RowBytes(dtype, static_cast<size_t>(rows * cols)));
+  for (size_t block = 0; block < bytes.size(); block += shape.bytes) {
+    for (size_t i = 0; i < shape.bytes; ++i) {
+      bytes[block + i] = static_cast<std::byte>(random() & 255);
+    }
+    bytes[block + 1] = std::byte{0x1c};
+    if (shape.bytes > 3) bytes[block + 3] = std::byte{0x1c};
+  }
+  return bytes;
+}
+
+std::unique_ptr<Matrix> Checked(StatusOr<std::unique_ptr<Matrix>> matrix) {
+  BATON_CHECK(matrix.ok(), "{}", Message(matrix.status()));
+  return *std::move(matrix);
+}
+
+}  // namespace
+
+Backend::Backend(int threads) {
+  auto made = MakeCpuOps(device, {threads, CpuIsa::kBest});
+  BATON_CHECK(made.ok(), "{}", Message(made.status()));
+  ops = *std::move(made);
+}
+
+std::unique_ptr<Matrix> RandomMatrix(Ops& ops, DType dtype, int64_t rows, int64_t cols) {
+  const auto bytes = RandomBytes(dtype, rows, cols);
+  const HostMatrix host{dtype, rows, cols, bytes.data()};
+  return Checked(ops.LoadMatrix({&host, 1}));
+}
+
+std::unique_ptr<Matrix> RandomGateUp(Ops& ops, DType dtype, int64_t rows, int64_t cols) {
+  const auto bytes = RandomBytes(dtype, rows, cols);
+  const HostMatrix host{dtype, rows, cols, bytes.data()};
+  return Checked(ops.LoadGateUp(host, host));
+}
+
+std::vector<float> RandomValues(size_t count) {
+  std::mt19937_64 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+Activations::Activations(int64_t rows, int64_t cols)
+    : values_(RandomValues(static_cast<size_t>(rows * cols))), cols_(cols) {}
+
+Tensor Activations::view(int64_t rows) const {
+  return {reinterpret_cast<std::byte*>(values_.data()), DType::kF32, rows, cols_, cols_};
+}
+
+Sequences::Sequences(Ops& ops,
+                     DType dtype,
+                     int32_t layers,
+                     const HeadShape& heads,
+                     int32_t sequences,
+                     int32_t tokens)
+    : sequences_(sequences), blocks_each_((tokens + 15) / 16) {
+  view_.dtype = dtype;
+  view_.blocks = sequences * blocks_each_;
+  view_.layers = layers;
+  view_.kv_heads = heads.kv_heads;
+  view_.head_dim = heads.head_dim;
+  view_.k_dim_major = ops.k_dim_major();
+  view_.head_stride = int64_t{16} * heads.head_dim * static_cast<int64_t>(ShapeOf(dtype).bytes);
+  view_.part_stride = view_.head_stride * heads.kv_heads;
+  view_.layer_stride = view_.part_stride * 2;
+  view_.block_stride = view_.layer_stride * layers;
+  auto memory = ops.device().Allocate(static_cast<size_t>(view_.block_stride * view_.blocks),
+                                      Sharing::kShared);
+  BATON_CHECK(memory.ok(), "{}", Message(memory.status()));
+  buffer_ = *std::move(memory);
+  view_.base = buffer_->data();
+  for (int32_t block = 0; block < view_.blocks; ++block) tables_.push_back(block);
+}
+
+StepInput Sequences::Step(int32_t context, int32_t rows) {
+  tokens_.clear();
+  positions_.clear();
+  rows_.clear();
+  logit_rows_.clear();
+  for (int32_t s = 0; s < sequences_; ++s) {
+    rows_.push_back({s * rows, rows, context, s * blocks_each_});
+    for (int32_t i = 0; i < rows; ++i) {
+      tokens_.push_back((s * 37 + i * 11) % 1000);
+      positions_.push_back(context + i);
+    }
+    logit_rows_.push_back((s + 1) * rows - 1);
+  }
+  return {tokens_, positions_, rows_, tables_, logit_rows_};
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/ops.h"
+
+namespace baton::bench {
+
+// Registers the benchmarks of one file each.
+void RegisterOps();
+void RegisterSampling();
+void RegisterSteps();
+
+// The backend with `threads` threads; aborts when it cannot be made.
+struct Backend {
+  explicit Backend(int threads);
+  CpuDevice device;
+  std::unique_ptr<Ops> ops;
+};
+
+// A matrix with random weights.
+std::unique_ptr<Matrix> RandomMatrix(Ops& ops, DType dtype, int64_t rows, int64_t cols);
+std::unique_ptr<Matrix> RandomGateUp(Ops& ops, DType dtype, int64_t rows, int64_t cols);
+std::vector<float> RandomValues(size_t count);
+
+// Activations [rows][cols].
+class Activations final {
+ public:
+  Activations(int64_t rows, int64_t cols);
+  Tensor view(int64_t rows) const;
+
+ private:
+  mutable std::vector<float> values_;
+  int64_t cols_;
+};
+
+// A KV cache for `sequences` sequences of up to `tokens` tokens each, and steps over it.
+class Sequences final {
+ public:
+  Sequences(Ops& ops,
+            DType dtype,
+            int32_t layers,
+            const HeadShape& heads,
+            int32_t sequences,
+            int32_t tokens);
+
+  // Every sequence computes `rows` tokens behind `context`; logits of each last row.
+  StepInput Step(int32_t context, int32_t rows);
+  const KvView& view() const { return view_; }
+
+ private:
+  int32_t sequences_;
+  int32_t blocks_each_;
+  KvView view_;
+  std::unique_ptr<Buffer> buffer_;
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<SequenceRows> rows_;
+  std::vector<int32_t> tables_;
+  std::vector<int32_t> logit_rows_;
+};
+
+}  // namespace baton::bench
