@@ -1,0 +1,136 @@
+#include "common/kvcache/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "common/kvcache/block_hash.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kBlockTokens = 4;
+
+std::vector<TokenId> Tokens(int count, TokenId first = 0) {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+// Stores all full blocks of `tokens`, which lie in `table`.
+void StoreAll(KvCache& cache, Lease& table, const std::vector<TokenId>& tokens, bool adopt) {
+  const auto hashes = BlockHashes(tokens, kBlockTokens, {});
+  CacheEntryId parent = kRootEntry;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const auto block = std::span(tokens).subspan(i * kBlockTokens, kBlockTokens);
+    const auto entry = cache.Store(table, static_cast<int32_t>(i), hashes[i], parent, block, adopt);
+    ASSERT_TRUE(entry);
+    parent = *entry;
+  }
+}
+
+PrefixHit Match(const KvCache& cache, const std::vector<TokenId>& tokens, int32_t limit = 99) {
+  return cache.Match(BlockHashes(tokens, kBlockTokens, {}), tokens, limit);
+}
+
+TEST(KvCacheTest, GrowIsAllOrNothing) {
+  KvCache cache(4, kBlockTokens, true);
+  Lease lease(cache);
+  EXPECT_FALSE(lease.Grow(5));
+  EXPECT_EQ(lease.size(), 0);
+  EXPECT_TRUE(lease.Grow(4));
+  EXPECT_EQ(cache.available(), 0);
+  lease.Clear();
+  EXPECT_EQ(cache.available(), 4);
+}
+
+TEST(KvCacheTest, LeaseLetsGoWhenItEnds) {
+  KvCache cache(4, kBlockTokens, true);
+  {
+    Lease lease(cache);
+    ASSERT_TRUE(lease.Grow(3));
+    Lease moved = std::move(lease);
+    EXPECT_EQ(cache.available(), 1);
+    const Lease shared = moved.Share(2);
+    moved.Clear();
+    EXPECT_EQ(cache.available(), 2);
+    const Lease* all[] = {&moved, &shared};
+    EXPECT_TRUE(cache.Check(all).ok());
+    EXPECT_EQ(cache.CountLeaked({}), 2);
+  }
+  EXPECT_EQ(cache.available(), 4);
+  EXPECT_EQ(cache.CountLeaked({}), 0);
+}
+
+TEST(KvCacheTest, PrefixIsFoundUntilItsBlocksAreTaken) {
+  KvCache cache(4, kBlockTokens, true);
+  const auto tokens = Tokens(12);
+  {
+    Lease table(cache);
+    ASSERT_TRUE(table.Grow(3));
+    StoreAll(cache, table, tokens, false);
+    EXPECT_EQ(Match(cache, tokens).idle, 0);
+  }
+  EXPECT_EQ(Match(cache, tokens).blocks.size(), 3u);
+  EXPECT_EQ(Match(cache, tokens).idle, 3);
+  EXPECT_EQ(Match(cache, tokens, 2).blocks.size(), 2u);
+  EXPECT_EQ(Match(cache, Tokens(12, 1)).blocks.size(), 0u);
+  auto other_end = tokens;
+  other_end[9] = 77;
+  EXPECT_EQ(Match(cache, other_end).blocks.size(), 2u);
+  // One block was never used; then the end of the prefix goes first.
+  Lease taker(cache);
+  ASSERT_TRUE(taker.Grow(2));
+  EXPECT_EQ(Match(cache, tokens).blocks.size(), 2u);
+  ASSERT_TRUE(taker.Grow(1));
+  EXPECT_EQ(Match(cache, tokens).blocks.size(), 1u);
+  EXPECT_EQ(cache.cached(), 1);
+}
+
+TEST(KvCacheTest, EqualContentIsKeptOnce) {
+  KvCache cache(8, kBlockTokens, true);
+  const auto tokens = Tokens(8);
+  Lease first(cache);
+  Lease second(cache);
+  Lease third(cache);
+  ASSERT_TRUE(first.Grow(2) && second.Grow(2) && third.Grow(2));
+  StoreAll(cache, first, tokens, true);
+  StoreAll(cache, second, tokens, true);
+  StoreAll(cache, third, tokens, false);
+  EXPECT_EQ(std::vector(second.blocks().begin(), second.blocks().end()),
+            std::vector(first.blocks().begin(), first.blocks().end()));
+  EXPECT_NE(third.blocks()[0], first.blocks()[0]);
+  EXPECT_EQ(cache.cached(), 2);
+  EXPECT_EQ(cache.available(), 4);
+  const Lease* all[] = {&first, &second, &third};
+  EXPECT_TRUE(cache.Check(all).ok());
+}
+
+TEST(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
+  KvCache cache(2, kBlockTokens, true);
+  Lease one(cache);
+  ASSERT_TRUE(one.Grow(1));
+  Lease two = one.Share(1);
+  std::optional<BlockCopy> copy;
+  ASSERT_TRUE(two.MakeExclusive(0, copy));
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->from, static_cast<int32_t>(one.blocks()[0].value()));
+  EXPECT_EQ(copy->to, static_cast<int32_t>(two.blocks()[0].value()));
+  copy.reset();
+  EXPECT_TRUE(one.MakeExclusive(0, copy));
+  EXPECT_FALSE(copy) << "its only user writes in place";
+  Lease three = one.Share(1);
+  EXPECT_FALSE(three.MakeExclusive(0, copy)) << "no block is left";
+}
+
+TEST(KvCacheTest, WithoutPrefixCacheNothingIsFound) {
+  KvCache cache(4, kBlockTokens, false);
+  Lease table(cache);
+  ASSERT_TRUE(table.Grow(1));
+  const auto tokens = Tokens(4);
+  EXPECT_FALSE(
+      cache.Store(table, 0, BlockHashes(tokens, kBlockTokens, {})[0], kRootEntry, tokens, true));
+  EXPECT_TRUE(Match(cache, tokens).blocks.empty());
+  EXPECT_EQ(cache.cached(), 0);
+}
+
+}  // namespace
+}  // namespace baton
