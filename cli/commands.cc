@@ -3,6 +3,11 @@
 #include <CLI/CLI.hpp>
 
 namespace baton {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+}  // namespace
 
 int RunBaton(int argc, char** argv) {
   CLI::App app("Baton: disaggregated serving of large language models", "baton");
@@ -17,7 +22,11 @@ int RunBaton(int argc, char** argv) {
                     AddModelCommand}) {
     add(app, exit_status);
   }
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
   return exit_status;
 }
 

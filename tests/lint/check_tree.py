@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Checks what compilers do not: sizes, words, include rules. Prints file:line: problem; exits 1."""
+import os
+import re
+import subprocess
+import sys
+
+FILE_LINES = 500
+CUDA_FILE_LINES = 600
+INTERFACE_LINES = 120  # of code, in headers with three or more pure virtual methods
+FUNCTION_LINES = 80
+MAIN_LINES = 15
+WORKER_FOLDER_LINES = 950
+
+WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
+FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
+INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]')
+GENERATED = re.compile(r"^proto/.*\.pb\.h$")
+MAY_INCLUDE_GENERATED = re.compile(
+    r"(_service|_client|_link)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
+GRPC = re.compile(r"^(grpc|grpcpp|google/protobuf)/|^common/(rpc|config|app)/")
+
+# folder → what its files may not include.
+FORBIDDEN = [
+    ("common/base/", re.compile(r"^(common/(?!base/)|kernels/|kvtransfer/|proto/|router/|cli/)")),
+    ("kernels/", re.compile(r"^(common/(?!base/)|kvtransfer/|proto/|router/|cli/|prefill_worker/|decode_worker/)")),
+    ("kvtransfer/", re.compile(r"^common/(engine|model)/")),
+    ("kvtransfer/", GRPC),
+    ("common/engine/", GRPC),
+    ("common/model/", GRPC),
+    ("common/text/", GRPC),
+    ("common/kvcache/", GRPC),
+    ("common/", re.compile(r"^(router|prefill_worker|decode_worker|cli)/")),
+    ("router/", re.compile(r"^(prefill_worker|decode_worker|cli|kvtransfer)/")),
+]
+
+problems = []
+
+
+def complain(path, line, text):
+    problems.append(f"{path}:{line}: {text}")
+
+
+def check_sizes(path, lines):
+    limit = CUDA_FILE_LINES if path.endswith((".cu", ".cuh")) else FILE_LINES
+    if os.path.basename(path) == "main.cc":
+        limit = MAIN_LINES
+    if len(lines) > limit:
+        complain(path, len(lines), f"has {len(lines)} lines; the cap is {limit}")
+    if path.endswith(".h") and not path.startswith("tests/"):
+        abstract = sum(bool(re.search(r"\) (const )?= 0;", line)) for line in lines)
+        code = sum(bool(line.strip()) and not line.strip().startswith("//") for line in lines)
+        if abstract >= 3 and code > INTERFACE_LINES:
+            complain(path, 1, f"is an interface of {code} lines of code; the cap is {INTERFACE_LINES}")
+
+
+def check_functions(path, lines):
+    """With clang-format's layout a function ends at a brace in the column of its first line."""
+    for end, line in enumerate(lines):
+        found = re.match(r"^( {0,4})\}$", line)
+        if not found:
+            continue
+        indent = found.group(1)
+        begin = end - 1
+        while begin >= 0:
+            text = lines[begin]
+            if text.startswith(indent) and len(text) > len(indent) and text[len(indent)] not in " })#/":
+                break
+            begin -= 1
+        head = lines[begin].strip() if begin >= 0 else ""
+        if re.match(r"(class|struct|enum|union|namespace|extern|public|private|protected)\b", head):
+            continue
+        if end - begin + 1 > FUNCTION_LINES:
+            complain(path, begin + 1, f"a function of {end - begin + 1} lines; the cap is {FUNCTION_LINES}")
+
+
+def check_includes(path, lines):
+    for number, line in enumerate(lines, 1):
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        quote, target = found.groups()
+        if GENERATED.match(target) and not MAY_INCLUDE_GENERATED.search(path):
+            complain(path, number, f"{target}: generated code belongs in *_service, *_client, *_link, common/rpc")
+        for folder, forbidden in FORBIDDEN:
+            if path.startswith(folder) and forbidden.search(target):
+                complain(path, number, f"{folder} may not include {target}")
+        if quote == '"' and not os.path.exists(target) and not GENERATED.match(target):
+            complain(path, number, f"{target}: includes are from the repository's root")
+
+
+def check_words(path, lines):
+    for number, line in enumerate(lines, 1):
+        found = WORDS.search(line)
+        if found:
+            complain(path, number, f"the word \"{found.group(0)}\"")
+        if "getenv(" in line and not path.startswith("common/config/") and not path.startswith("tests/"):
+            complain(path, number, "getenv outside common/config")
+        if ".detach()" in line:
+            complain(path, number, "a detached thread")
+
+
+def check_source(path, lines):
+    if FILE_NAMES.search(os.path.basename(path)):
+        complain(path, 1, "the file's name says nothing: name it after its main type")
+    if path.endswith((".h", ".cuh")) and "#pragma once" not in lines:
+        complain(path, 1, "has no #pragma once")
+    check_sizes(path, lines)
+    check_functions(path, lines)
+    check_includes(path, lines)
+    check_words(path, lines)
+
+
+def main():
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
+                            check=True, capture_output=True, text=True).stdout.split("\n")
+    folder_lines = {}
+    for path in listed:
+        if not os.path.isfile(path) or path == "tests/lint/check_tree.py":
+            continue
+        source = path.endswith((".h", ".cc", ".cu", ".cuh"))
+        if not source and not path.endswith((".proto", ".md", ".txt", ".cmake", ".yaml")) and path != "dev":
+            continue
+        if path.startswith("tests/data/") or path.startswith("tests/fuzz/corpus/"):
+            continue
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")[:-1]
+        if source:
+            check_source(path, lines)
+            folder = path.split("/")[0]
+            folder_lines[folder] = folder_lines.get(folder, 0) + len(lines)
+        else:
+            check_words(path, lines)
+    for folder in ("prefill_worker", "decode_worker"):
+        if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
+            complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
+    print("\n".join(problems))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
