@@ -25,9 +25,6 @@ Status Inspect(const InspectFlags& flags) {
   const ModelDescription description = DescribeModel(model);
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : description.lines) lines.push_back({line.label, line.value});
-  lines.push_back(
-      {"tensors",
-       fmt::format("{}, {}", description.tensors.size(), FormatBytes(description.tensor_bytes))});
   fmt::print("{}", FormatTable(lines));
   if (!flags.tensors) return OkStatus();
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "TYPE", "SHAPE"}};
