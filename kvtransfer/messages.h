@@ -92,9 +92,10 @@ struct Ack {
   bool operator==(const Ack&) const = default;
 };
 
-// Both ways, while a session lives: still here. `blocks` is how many blocks were sent or arrived.
+// Both ways, while a session lives: still here. The receiver sends it only as an answer.
 struct Renew {
-  uint32_t blocks = 0;
+  bool granted = false;  // the grant is known to the one who sends this
+  uint32_t blocks = 0;   // sent, or arrived
   bool operator==(const Renew&) const = default;
 };
 

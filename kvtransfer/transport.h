@@ -29,6 +29,7 @@ struct TransportCaps {
 struct ByteRange {
   uint64_t offset = 0;
   uint64_t bytes = 0;
+  bool operator==(const ByteRange&) const = default;
 };
 
 // `bytes` from offset `source` of the channel's local region to offset `destination` of the peer's.
@@ -82,6 +83,7 @@ struct Arrival {
   uint32_t region = 0;
   uint64_t tag = 0;
   uint64_t bytes = 0;
+  std::vector<ByteRange> ranges;    // where the payload went, in its order
   std::vector<uint64_t> checksums;  // one a granule
   Status status;
 };
@@ -107,7 +109,7 @@ class Channel {
   // Kills the channel: every outstanding operation gets kAborted, then kFenced comes.
   virtual void Fence() = 0;
   // Moves things forward and takes out events; how many.
-  virtual size_t Poll(std::span<WriteEvent> events) = 0;
+  virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
   // OK, or why the channel is dead.
   virtual Status status() const = 0;
 };
@@ -130,12 +132,13 @@ class Transport {
   virtual Status OpenWindow(WriteWindow window) = 0;
   // kClosed (or kUnfenced) follows, exactly once; an unknown key is ignored.
   virtual void CloseWindow(uint64_t window_key) = 0;
-  // Serves peers, a bounded amount of work, and takes out arrivals in the order they happened.
-  // `now` is for time-outs of silent peers.
+  // Serves peers, a bounded amount of work, and takes out arrivals in the order they happened. To
+  // be called at least every second: `now` serves the time-outs of silent peers.
   virtual size_t Poll(Time now, std::span<Arrival> arrivals) = 0;
 
-  // Sending side. OK when `descriptor` is understood and the peer behind it seems within reach.
-  virtual Status Reaches(std::string_view descriptor) = 0;
+  // Sending side. OK when `descriptor` is understood and the peer behind it seems within reach. The
+  // one method that may be called from any thread.
+  virtual Status Reaches(std::string_view descriptor) const = 0;
   // A channel from `local` to region `peer_region` behind `descriptor`.
   virtual StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
                                                      std::string_view descriptor,

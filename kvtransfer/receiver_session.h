@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/messages.h"
+#include "kvtransfer/options.h"
+#include "kvtransfer/sender_session.h"
+
+namespace baton {
+
+// What a ReceiverSession wants done, in order; SendControl and ReportQuarantined besides.
+struct ReportOffer {
+  Offer offer;
+};
+struct ReportWithdrawn {
+  Status status;
+};
+struct OpenWindows {};   // let writes with the grant's key into the granted blocks, then send GRANT
+struct CloseWindows {};  // then OnWindowsClosed
+struct ReportCommitted {
+  std::string payload;
+};
+struct ReportReleased {
+  Status status;
+};
+using ReceiverAction = std::variant<SendControl,
+                                    ReportOffer,
+                                    ReportWithdrawn,
+                                    OpenWindows,
+                                    CloseWindows,
+                                    ReportCommitted,
+                                    ReportReleased,
+                                    ReportQuarantined>;
+
+enum class ReceiverState {
+  kPending,      // offered; the worker has not answered
+  kReceiving,    // granted; writes may land
+  kClosing,      // complete and verified; no more writes are let in
+  kDraining,     // failed; no more writes are let in
+  kQuarantined,  // the windows could not be closed in time
+  kCommitted,    // this and the following are ends
+  kReleased,
+  kRefused,
+  kWithdrawn,
+};
+std::string_view Name(ReceiverState state);
+
+// Some pieces of one link that have landed: blocks first … first + count of Grant::blocks.
+struct PieceArrival {
+  uint32_t link = 0;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+  std::span<const uint64_t> checksums;  // one a block, when the grant asks for them
+};
+
+// One hand-off as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
+// written from OpenWindows until ReportCommitted or ReportReleased, both of which come only after
+// OnWindowsClosed. After its end it still answers late messages. Owned by KvReceiver, or by a
+// simulation.
+class ReceiverSession final {
+ public:
+  // What the worker granted.
+  struct Reservation {
+    baton::Grant grant;
+    std::vector<uint64_t> link_bytes;  // of one block, by link; as many as grant.contributors
+  };
+
+  ReceiverSession(Offer offer, uint32_t block_count, const SessionTimes& times, Time now);
+
+  // From the worker. InvalidArgument when the reservation does not fit the offer,
+  // FailedPrecondition when the offer is no longer pending: the caller keeps its blocks.
+  Status Grant(Reservation reservation, Time now);
+  void Refuse(Status reason, Time now);
+  void Abort(Status reason, Time now);
+
+  // From the peer.
+  void OnMessage(const ControlMessage& message, Time now);
+  void OnPeerLost(Status reason, Time now);
+
+  // From the data path, in the order of landing.
+  void OnArrival(const PieceArrival& arrival, Time now);
+  // OK: no byte can land any more. An error: that cannot be proven.
+  void OnWindowsClosed(const Status& status, Time now);
+
+  void OnTime(Time now);
+  Time wake_time() const;
+
+  std::vector<ReceiverAction> TakeActions() { return std::exchange(actions_, {}); }
+  ReceiverState state() const { return state_; }
+  bool ended() const { return state_ >= ReceiverState::kCommitted; }
+  const baton::Grant& grant() const { return reservation_.grant; }
+  uint32_t block_count() const { return block_count_; }
+  uint64_t bytes() const { return expected_bytes_; }
+  uint32_t damaged_blocks() const { return damaged_; }
+
+ private:
+  struct Piece {
+    bool arrived = false;
+    uint64_t checksum = 0;
+  };
+
+  void Send(ControlMessage message) { actions_.emplace_back(SendControl{std::move(message)}); }
+  void OnOfferAgain();
+  void OnRenew(const Renew& renew);
+  void SendProgress();
+  void OnSeal(const Seal& seal, Time now);
+  void Answer();  // repeats, to a late message, how it ended
+  void CloseWhenComplete(Time now);
+  std::vector<uint32_t> DamagedBlocks() const;
+  void Commit();
+  void Drain(Status outcome, bool tell_peer, Time now);
+
+  const Offer offer_;
+  const uint32_t block_count_;
+  const SessionTimes times_;
+  ReceiverState state_ = ReceiverState::kPending;
+  std::vector<ReceiverAction> actions_;
+  Reservation reservation_;
+  std::vector<Piece> pieces_;  // link-major, as Seal::checksums
+  uint32_t arrived_ = 0;       // of pieces_
+  uint64_t expected_bytes_ = 0;
+  bool sealed_ = false;
+  Seal seal_;
+  uint32_t resends_ = 0;
+  std::vector<uint32_t> wanted_again_;
+  uint32_t damaged_ = 0;
+  Status outcome_;
+  Time deadline_;
+  Time last_heard_;
+  Time drain_until_ = kNever;
+};
+
+}  // namespace baton

@@ -1,0 +1,303 @@
+#include "kvtransfer/sender_session.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+std::string_view Name(SenderState state) {
+  switch (state) {
+    case SenderState::kOffered:
+      return "offered";
+    case SenderState::kRefused:
+      return "refused";
+    case SenderState::kStreaming:
+      return "streaming";
+    case SenderState::kSealed:
+      return "sealed";
+    case SenderState::kDraining:
+      return "draining";
+    case SenderState::kFencing:
+      return "fencing";
+    case SenderState::kQuarantined:
+      return "quarantined";
+    case SenderState::kEnded:
+      return "ended";
+  }
+  return "unknown";
+}
+
+SenderSession::SenderSession(Params params, const SessionTimes& times, Time now)
+    : params_(std::move(params)),
+      times_(times),
+      sources_(params_.block_count),
+      ready_(params_.block_count),
+      last_heard_(now),
+      last_sent_(now) {
+  deadline_ = now + params_.timeout;
+  SendOffer(now);
+}
+
+void SenderSession::OfferAgain(Duration timeout, Time now) {
+  if (state_ != SenderState::kRefused) return;
+  state_ = SenderState::kOffered;
+  peer_answered_ = false;
+  params_.timeout = timeout;
+  deadline_ = now + timeout;
+  last_heard_ = now;
+  SendOffer(now);
+}
+
+Status SenderSession::AddBlocks(uint32_t first_index, std::span<const BlockId> blocks) {
+  if (first_index > params_.block_count || blocks.size() > params_.block_count - first_index) {
+    return InvalidArgument("blocks {}+{} are outside a prompt of {} blocks",
+                           first_index,
+                           blocks.size(),
+                           params_.block_count);
+  }
+  if (seal_wanted_)
+    return InvalidArgument("blocks {}+{} come after Seal", first_index, blocks.size());
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    sources_[first_index + i] = blocks[i];
+    if (!ready_[first_index + i]) ++ready_count_;
+    ready_[first_index + i] = true;
+  }
+  if (live()) PostReady();
+  return OkStatus();
+}
+
+void SenderSession::Seal(std::string payload, Time now) {
+  if (seal_wanted_ || state_ >= SenderState::kDraining) return;
+  if (ready_count_ != params_.block_count) {
+    return Abort(InvalidArgument("Seal after {} of {} blocks", ready_count_, params_.block_count),
+                 now);
+  }
+  seal_wanted_ = true;
+  seal_.payload = std::move(payload);
+  SendSealWhenPosted(now);
+}
+
+void SenderSession::Abort(Status reason, Time now) {
+  if (state_ >= SenderState::kDraining) return;
+  if (state_ != SenderState::kRefused) Send(Fail{reason}, now);
+  Drain(std::move(reason), now);
+}
+
+void SenderSession::OnMessage(const ControlMessage& message, Time now) {
+  last_heard_ = now;
+  if (const auto* grant = std::get_if<Grant>(&message)) return OnGrant(*grant, now);
+  if (const auto* ack = std::get_if<Ack>(&message)) return OnAck(*ack, now);
+  if (const auto* resend = std::get_if<Resend>(&message)) return OnResend(*resend, now);
+  if (std::holds_alternative<Renew>(message)) {
+    peer_answered_ = true;
+  } else if (const auto* refuse = std::get_if<Refuse>(&message)) {
+    if (state_ == SenderState::kOffered) Park(refuse->status);
+  } else if (const auto* abort = std::get_if<baton::Abort>(&message)) {
+    if (state_ == SenderState::kRefused) return Send(DrainAck{}, now);
+    drain_asked_ = true;
+    if (state_ < SenderState::kDraining) Drain(abort->status, now);
+  }
+}
+
+void SenderSession::OnGrant(const Grant& grant, Time now) {
+  if (state_ == SenderState::kRefused || state_ >= SenderState::kDraining) {
+    // A grant that crossed our refusal to wait: the peer must take its blocks back.
+    return Send(Fail{MakeStatus(StatusCode::kCancelled, "the hand-off was given up")}, now);
+  }
+  if (state_ != SenderState::kOffered) {
+    if (grant == grant_) return;
+    return Abort(MakeStatus(StatusCode::kFailedPrecondition, "a second, different GRANT came"),
+                 now);
+  }
+  if (grant.cached_blocks > params_.block_count ||
+      grant.blocks.size() != params_.block_count - grant.cached_blocks) {
+    return Abort(InvalidArgument("GRANT has {} cached and {} granted blocks for a prompt of {}",
+                                 grant.cached_blocks,
+                                 grant.blocks.size(),
+                                 params_.block_count),
+                 now);
+  }
+  grant_ = grant;
+  state_ = SenderState::kStreaming;
+  const size_t needed = grant_.blocks.size();
+  posted_.assign(needed, false);
+  to_post_ = needed;
+  seal_.blocks = static_cast<uint32_t>(needed);
+  if (grant_.checksums) seal_.checksums.assign(needed * grant_.contributors, 0);
+  actions_.emplace_back(ReportGranted{});
+  PostReady();
+  SendSealWhenPosted(now);
+}
+
+void SenderSession::PostReady() {
+  PostBlocks post;
+  for (uint32_t i = 0; i < posted_.size(); ++i) {
+    if (posted_[i] || !ready_[grant_.cached_blocks + i]) continue;
+    posted_[i] = true;
+    post.blocks.push_back(i);
+  }
+  if (post.blocks.empty()) return;
+  to_post_ -= post.blocks.size();
+  const auto pieces = static_cast<uint32_t>(post.blocks.size() * grant_.contributors);
+  unposted_ += pieces;
+  outstanding_ += pieces;
+  actions_.emplace_back(std::move(post));
+}
+
+void SenderSession::OnPosted(
+    uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now) {
+  BATON_CHECK(
+      unposted_ >= checksums.size(), "{} pieces posted, {} expected", checksums.size(), unposted_);
+  unposted_ -= checksums.size();
+  if (state_ == SenderState::kStreaming) seal_.bytes += bytes;
+  if (grant_.checksums) {
+    std::copy(
+        checksums.begin(),
+        checksums.end(),
+        seal_.checksums.begin() + static_cast<ptrdiff_t>(link * grant_.blocks.size() + first));
+  }
+  SendSealWhenPosted(now);
+}
+
+void SenderSession::SendSealWhenPosted(Time now) {
+  if (state_ != SenderState::kStreaming || !seal_wanted_ || to_post_ != 0 || unposted_ != 0) return;
+  state_ = SenderState::kSealed;
+  Send(seal_, now);
+}
+
+void SenderSession::OnResend(const Resend& resend, Time now) {
+  // One repair is allowed; a repeated request for it is not a second one.
+  if (state_ != SenderState::kSealed || resend.attempt != resend_attempt_ + 1) return;
+  ++resend_attempt_;
+  for (const uint32_t block : resend.blocks) {
+    if (block >= posted_.size()) {
+      return Abort(InvalidArgument("RESEND asks for block {} of {}", block, posted_.size()), now);
+    }
+    if (!posted_[block]) continue;
+    posted_[block] = false;
+    ++to_post_;
+    ++resent_;
+  }
+  PostReady();
+}
+
+void SenderSession::OnWritten(uint32_t pieces, uint64_t bytes, Time now) {
+  BATON_CHECK(outstanding_ >= pieces, "{} pieces written, {} outstanding", pieces, outstanding_);
+  outstanding_ -= pieces;
+  bytes_ += bytes;
+  last_heard_ = now;
+  EndWhenDrained(now);
+}
+
+void SenderSession::OnWriteLost(uint32_t pieces, const Status& reason, Time now) {
+  BATON_CHECK(outstanding_ >= pieces, "{} pieces lost, {} outstanding", pieces, outstanding_);
+  outstanding_ -= pieces;
+  if (state_ < SenderState::kDraining) return Abort(reason, now);
+  EndWhenDrained(now);
+}
+
+void SenderSession::OnFenced(const Status& status) {
+  if (state_ != SenderState::kFencing && state_ != SenderState::kQuarantined) return;
+  if (!status.ok()) return;
+  outstanding_ = 0;
+  EndWhenDrained(last_heard_);
+}
+
+void SenderSession::OnAck(const Ack&, Time now) {
+  if (state_ == SenderState::kSealed) Drain(OkStatus(), now);
+}
+
+void SenderSession::OnPeerLost(Status reason, Time now) {
+  if (state_ == SenderState::kOffered) return Park(std::move(reason));
+  if (live()) Drain(std::move(reason), now);
+}
+
+void SenderSession::Park(Status reason) {
+  state_ = SenderState::kRefused;
+  actions_.emplace_back(ReportRefused{std::move(reason)});
+}
+
+void SenderSession::Drain(Status outcome, Time now) {
+  state_ = SenderState::kDraining;
+  outcome_ = std::move(outcome);
+  drain_until_ = now + times_.drain;
+  if (outstanding_ > 0 && !outcome_.ok()) actions_.emplace_back(StopWrites{});
+  EndWhenDrained(now);
+}
+
+void SenderSession::EndWhenDrained(Time now) {
+  if (state_ < SenderState::kDraining || state_ == SenderState::kEnded || outstanding_ > 0) return;
+  state_ = SenderState::kEnded;
+  if (drain_asked_) Send(DrainAck{}, now);
+  actions_.emplace_back(ReportEnd{outcome_});
+}
+
+void SenderSession::OnTime(Time now) {
+  switch (state_) {
+    case SenderState::kQuarantined:
+    case SenderState::kEnded:
+      return;
+    case SenderState::kDraining:
+      if (now < drain_until_) return;
+      state_ = SenderState::kFencing;
+      drain_until_ = now + times_.fence;
+      actions_.emplace_back(FenceWrites{});
+      return;
+    case SenderState::kFencing:
+      if (now < drain_until_) return;
+      state_ = SenderState::kQuarantined;
+      actions_.emplace_back(ReportQuarantined{});
+      return;
+    default:
+      break;
+  }
+  if (now >= deadline_) {
+    return Abort(MakeStatus(StatusCode::kDeadlineExceeded,
+                            "KV hand-off not finished after {:.3f} s, {}",
+                            ToSeconds(params_.timeout),
+                            Name(state_)),
+                 now);
+  }
+  if (state_ == SenderState::kRefused) return;
+  if (now >= last_heard_ + times_.lease) {
+    Status silent = MakeStatus(
+        StatusCode::kUnavailable, "peer silent for {:.3f} s", ToSeconds(now - last_heard_));
+    if (state_ != SenderState::kOffered) return Abort(std::move(silent), now);
+    Send(Fail{silent}, now);
+    return Park(std::move(silent));
+  }
+  if (now >= last_sent_ + times_.renew) SendStateAgain(now);
+}
+
+void SenderSession::SendStateAgain(Time now) {
+  if (state_ == SenderState::kOffered && !peer_answered_) return SendOffer(now);
+  if (state_ == SenderState::kSealed) return Send(seal_, now);
+  Send(Renew{live(), static_cast<uint32_t>(posted_.size() - to_post_)}, now);
+}
+
+Time SenderSession::wake_time() const {
+  switch (state_) {
+    case SenderState::kQuarantined:
+    case SenderState::kEnded:
+      return kNever;
+    case SenderState::kDraining:
+    case SenderState::kFencing:
+      return drain_until_;
+    case SenderState::kRefused:
+      return deadline_;
+    default:
+      return std::min({deadline_, last_heard_ + times_.lease, last_sent_ + times_.renew});
+  }
+}
+
+void SenderSession::SendOffer(Time now) {
+  Send(Offer{params_.total_tokens, params_.block_hashes, deadline_ - now}, now);
+}
+
+void SenderSession::Send(ControlMessage message, Time now) {
+  last_sent_ = now;
+  actions_.emplace_back(SendControl{std::move(message)});
+}
+
+}  // namespace baton

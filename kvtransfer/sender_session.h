@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kvtransfer/messages.h"
+#include "kvtransfer/options.h"
+
+namespace baton {
+
+// What a SenderSession wants done, in order.
+struct SendControl {
+  ControlMessage message;
+};
+// Write these blocks (indices into Grant::blocks) on every link. Each (block, link) pair is one
+// *piece*, and is accounted for by OnPosted and one of OnWritten, OnWriteLost.
+struct PostBlocks {
+  std::vector<uint32_t> blocks;
+};
+struct StopWrites {};   // end the outstanding pieces early where that is possible
+struct FenceWrites {};  // they did not end in time: kill their channels, then OnFenced
+struct ReportGranted {};
+struct ReportRefused {
+  Status status;
+};
+struct ReportQuarantined {};
+struct ReportEnd {  // last action of a session; nothing is outstanding
+  Status status;
+};
+using SenderAction = std::variant<SendControl,
+                                  PostBlocks,
+                                  StopWrites,
+                                  FenceWrites,
+                                  ReportGranted,
+                                  ReportRefused,
+                                  ReportQuarantined,
+                                  ReportEnd>;
+
+enum class SenderState {
+  kOffered,      // OFFER is out
+  kRefused,      // parked, until offered again or aborted
+  kStreaming,    // granted; blocks go as they become ready
+  kSealed,       // SEAL is out; waiting for ACK
+  kDraining,     // the outcome is known; waiting for outstanding pieces
+  kFencing,      // the drain took too long
+  kQuarantined,  // the fence did, too
+  kEnded,
+};
+std::string_view Name(SenderState state);
+
+// One hand-off as the prefill worker sees it. Pure: no I/O, threads or clock; inputs carry the
+// time, and what is to be done comes out of TakeActions(). Source blocks may be read from the first
+// PostBlocks until ReportEnd. Owned by KvSender, or by a simulation.
+class SenderSession final {
+ public:
+  struct Params {
+    uint32_t total_tokens = 0;
+    uint32_t block_count = 0;
+    std::vector<Hash128> block_hashes;
+    Duration timeout{};
+  };
+
+  SenderSession(Params params, const SessionTimes& times, Time now);
+
+  // From the worker. After a refusal: offers again, with a new time-out.
+  void OfferAgain(Duration timeout, Time now);
+  // InvalidArgument when the blocks lie outside the prompt or come after Seal.
+  Status AddBlocks(uint32_t first_index, std::span<const BlockId> blocks);
+  void Seal(std::string payload, Time now);
+  void Abort(Status reason, Time now);
+
+  // From the peer.
+  void OnMessage(const ControlMessage& message, Time now);
+  void OnPeerLost(Status reason, Time now);
+
+  // From the data path. The pieces of blocks first, first + 1, … on `link`, `bytes` in all, are
+  // posted; one checksum each (ignored when the grant asks for none).
+  void OnPosted(
+      uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now);
+  void OnWritten(uint32_t pieces, uint64_t bytes, Time now);
+  void OnWriteLost(uint32_t pieces, const Status& reason, Time now);
+  // OK: nothing of this session is outstanding any more.
+  void OnFenced(const Status& status);
+
+  void OnTime(Time now);
+  // When OnTime is due next.
+  Time wake_time() const;
+
+  std::vector<SenderAction> TakeActions() { return std::exchange(actions_, {}); }
+  SenderState state() const { return state_; }
+  const Grant& grant() const { return grant_; }
+  uint32_t block_count() const { return params_.block_count; }
+  // The local block to be read for index `block` of Grant::blocks.
+  BlockId source(uint32_t block) const { return sources_[grant_.cached_blocks + block]; }
+  uint32_t outstanding() const { return outstanding_; }
+  uint32_t resent_blocks() const { return resent_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void Send(ControlMessage message, Time now);
+  void SendOffer(Time now);
+  void OnGrant(const Grant& grant, Time now);
+  void OnAck(const Ack& ack, Time now);
+  void OnResend(const Resend& resend, Time now);
+  void PostReady();
+  void SendSealWhenPosted(Time now);
+  void SendStateAgain(Time now);
+  void Park(Status reason);
+  void Drain(Status outcome, Time now);
+  void EndWhenDrained(Time now);
+  bool live() const { return state_ == SenderState::kStreaming || state_ == SenderState::kSealed; }
+
+  Params params_;
+  const SessionTimes times_;
+  SenderState state_ = SenderState::kOffered;
+  std::vector<SenderAction> actions_;
+  std::vector<BlockId> sources_;  // by block of the prompt
+  std::vector<bool> ready_;       // by block of the prompt
+  std::vector<bool> posted_;      // by index into Grant::blocks
+  Grant grant_;
+  baton::Seal seal_;
+  bool seal_wanted_ = false;
+  bool peer_answered_ = false;  // OFFER arrived: RENEW is enough from now on
+  bool drain_asked_ = false;    // by the peer's ABORT
+  uint32_t ready_count_ = 0;
+  uint64_t unposted_ = 0;     // pieces handed out in PostBlocks, without OnPosted yet
+  uint64_t to_post_ = 0;      // blocks granted, not in a PostBlocks yet
+  uint32_t outstanding_ = 0;  // pieces in a PostBlocks that have not ended
+  uint32_t resend_attempt_ = 0;
+  uint32_t resent_ = 0;
+  uint64_t bytes_ = 0;
+  Status outcome_;
+  Time deadline_ = kNever;
+  Time last_heard_;
+  Time last_sent_;
+  Time drain_until_ = kNever;
+};
+
+}  // namespace baton

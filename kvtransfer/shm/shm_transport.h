@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kvtransfer/wire/frame_transport.h"
+
+namespace baton {
+
+// KV data between processes of one host and user: the sender passes its arena's memfd and a slot
+// table over a Unix-domain socket, then only the runs of each write; the receiver copies. An
+// operation is settled in its slot (slot_table.h), so that fence and abort need nobody's help.
+// Descriptor: "1|host boot id|abstract socket name". Contract and threads: transport.h.
+class ShmTransport final : public FrameTransport {
+ public:
+  static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
+                                                     std::function<void(std::string_view)> log);
+
+  std::string_view name() const override { return "shm"; }
+  TransportCaps caps() const override;
+  // The buffer must be a memfd; it is sealed against shrinking.
+  StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
+  StatusOr<std::string> Listen() override;
+  Status Reaches(std::string_view descriptor) const override;
+  StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
+                                             std::string_view descriptor,
+                                             uint32_t peer_region) override;
+
+ private:
+  using FrameTransport::FrameTransport;
+
+  StatusOr<std::unique_ptr<Connection>> Accept(UniqueFd socket, Time now);
+};
+
+}  // namespace baton

@@ -1,0 +1,161 @@
+#include "kvtransfer/tcp/tcp_transport.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/tcp/tcp_address.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kDescriptorVersion = "1|";
+constexpr int kSocketBufferBytes = 4 << 20;
+constexpr int kBacklog = 512;
+
+Status SocketError(std::string_view what, const TcpAddress& address) {
+  return MakeStatus(
+      StatusCode::kUnavailable, "{} {}: {}", what, address.ToString(), std::strerror(errno));
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  // Each of these only makes things faster or finds dead peers sooner.
+  (void)::setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+void Tune(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 15000);
+}
+
+StatusOr<TcpAddress> ParseDescriptor(std::string_view descriptor) {
+  if (!descriptor.starts_with(kDescriptorVersion)) {
+    return InvalidArgument(
+        "tcp descriptor '{}' does not begin with {}", descriptor.substr(0, 64), kDescriptorVersion);
+  }
+  BATON_ASSIGN_OR_RETURN(const TcpAddress address,
+                         ParseTcpAddress(descriptor.substr(kDescriptorVersion.size())));
+  if (address.is_wildcard() || address.port() == 0) {
+    return InvalidArgument("tcp descriptor '{}' names no peer", descriptor);
+  }
+  return address;
+}
+
+// A peer's connection: the payload comes through the socket.
+class TcpConnection final : public Connection {
+ public:
+  TcpConnection(UniqueFd socket, std::string peer, WindowTable& windows, Time now)
+      : Connection(std::move(socket), std::move(peer), PayloadKind::kInline, windows, now) {}
+
+ protected:
+  Status OnPreface(std::vector<UniqueFd>) override { return OkStatus(); }
+  Status BeginPayload(const WriteHeader&, std::span<const WriteRun>) override { return OkStatus(); }
+  StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) override {
+    if (!to.empty()) return Receive(to);
+    if (scratch_.empty()) scratch_.resize(size_t{64} << 10);
+    const iovec away{scratch_.data(), std::min(limit, scratch_.size())};
+    return Receive({&away, 1});
+  }
+  bool FinishPayload(const WriteHeader&) override { return true; }
+
+ private:
+  std::vector<char> scratch_;  // where unwanted payload goes
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Transport>> TcpTransport::Create(
+    const TransportOptions& options, std::function<void(std::string_view)> log) {
+  BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
+  BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
+  return std::unique_ptr<Transport>(
+      new TcpTransport(options, std::move(log), std::move(epoll), std::move(work_left)));
+}
+
+StatusOr<std::unique_ptr<Region>> TcpTransport::Register(const Buffer& buffer) {
+  if (buffer.kind() != MemoryKind::kHost) {
+    return InvalidArgument("tcp moves host memory only");
+  }
+  return windows_.Add(buffer);
+}
+
+StatusOr<std::string> TcpTransport::Listen() {
+  BATON_ASSIGN_OR_RETURN(TcpAddress address, ParseTcpAddress(options_.listen_address));
+  UniqueFd socket(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return SocketError("socket for", address);
+  SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // Before listen: accepted sockets inherit it, and offer a large window from the start.
+  SetOption(socket.get(), SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) !=
+      0) {
+    return SocketError("bind", address);
+  }
+  if (::listen(socket.get(), kBacklog) != 0) return SocketError("listen on", address);
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
+  if (!options_.advertise_host.empty()) {
+    const bool is_v6 = options_.advertise_host.find(':') != std::string::npos;
+    BATON_ASSIGN_OR_RETURN(address,
+                           ParseTcpAddress(fmt::format("{}{}{}:{}",
+                                                       is_v6 ? "[" : "",
+                                                       options_.advertise_host,
+                                                       is_v6 ? "]" : "",
+                                                       address.port())));
+  } else if (address.is_wildcard()) {
+    address = OwnAddress(address.storage.ss_family, address.port());
+  }
+  Serve(std::move(socket),
+        [this](UniqueFd accepted, Time now) { return Accept(std::move(accepted), now); });
+  return std::string(kDescriptorVersion) + address.ToString();
+}
+
+StatusOr<std::unique_ptr<Connection>> TcpTransport::Accept(UniqueFd socket, Time now) {
+  Tune(socket.get());
+  TcpAddress peer;
+  peer.length = sizeof(peer.storage);
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0) {
+    return MakeStatus(StatusCode::kUnavailable, "it was gone at once");
+  }
+  return std::make_unique<TcpConnection>(std::move(socket), peer.ToString(), windows_, now);
+}
+
+Status TcpTransport::Reaches(std::string_view descriptor) const {
+  return ParseDescriptor(descriptor).status();
+}
+
+StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
+                                                         std::string_view descriptor,
+                                                         uint32_t peer_region) {
+  BATON_ASSIGN_OR_RETURN(const TcpAddress address, ParseDescriptor(descriptor));
+  FrameChannel::Options options;
+  BATON_ASSIGN_OR_RETURN(options.source, MemoryOf(local));
+  options.socket.Reset(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!options.socket.valid()) return SocketError("socket for", address);
+  Tune(options.socket.get());
+  SetOption(options.socket.get(), SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
+  if (::connect(options.socket.get(),
+                reinterpret_cast<const sockaddr*>(&address.storage),
+                address.length) != 0 &&
+      errno != EINPROGRESS) {
+    return SocketError("connect to", address);
+  }
+  options.epoll_fd = epoll_.get();
+  options.preface.kind = PayloadKind::kInline;
+  options.preface.region = peer_region;
+  options.connect_timeout = options_.connect_timeout;
+  return std::make_unique<FrameChannel>(std::move(options));
+}
+
+}  // namespace baton

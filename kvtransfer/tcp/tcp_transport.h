@@ -1,0 +1,29 @@
+#pragma once
+
+#include "kvtransfer/wire/frame_transport.h"
+
+namespace baton {
+
+// KV data over TCP: payloads are gathered from the source blocks into the socket, and received
+// straight into the granted blocks. The fence of a window is local: what still comes for it is
+// thrown away. Descriptor: "1|IP:port". Contract and threads: transport.h.
+class TcpTransport final : public FrameTransport {
+ public:
+  static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
+                                                     std::function<void(std::string_view)> log);
+
+  std::string_view name() const override { return "tcp"; }
+  StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
+  StatusOr<std::string> Listen() override;
+  Status Reaches(std::string_view descriptor) const override;
+  StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
+                                             std::string_view descriptor,
+                                             uint32_t peer_region) override;
+
+ private:
+  using FrameTransport::FrameTransport;
+
+  StatusOr<std::unique_ptr<Connection>> Accept(UniqueFd socket, Time now);
+};
+
+}  // namespace baton

@@ -1,0 +1,238 @@
+#include "kvtransfer/wire/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace baton {
+namespace {
+
+// Payload bytes moved by one call: they are hashed right after, while they are in the cache.
+constexpr size_t kPieceBytes = size_t{128} << 10;
+constexpr size_t kPieceRuns = 64;
+// A peer that does not take its acknowledgements is not read from.
+constexpr size_t kMaxAckBytes = size_t{64} << 10;
+constexpr size_t kMaxDescriptors = 2;
+
+}  // namespace
+
+Connection::Connection(
+    UniqueFd socket, std::string peer, PayloadKind kind, WindowTable& windows, Time now)
+    : socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      kind_(kind),
+      windows_(windows),
+      last_progress_(now) {}
+
+Connection::~Connection() = default;
+
+Status Connection::Step(Time now, size_t quantum) {
+  budget_ = quantum;
+  has_more_ = false;
+  const State state_before = state_;
+  const size_t filled_before = filled_;
+  while (acks_.size() < kMaxAckBytes) {
+    if (budget_ == 0) {
+      has_more_ = true;
+      break;
+    }
+    BATON_ASSIGN_OR_RETURN(const bool advanced, Advance());
+    if (!advanced) break;
+  }
+  if (budget_ != quantum || state_ != state_before || filled_ != filled_before) {
+    last_progress_ = now;
+  }
+  return FlushAcks();
+}
+
+Time Connection::stalled_since() const {
+  const bool between = state_ == State::kHeader && filled_ == 0 && acks_.empty();
+  return between ? kNever : last_progress_;
+}
+
+void Connection::OnWindowClosed(uint64_t key) {
+  if (state_ == State::kPayload && header_.window_key == key && verdict_.ok()) {
+    verdict_ = MakeStatus(StatusCode::kAborted, "the write window was closed");
+  }
+}
+
+StatusOr<bool> Connection::Advance() {
+  switch (state_) {
+    case State::kPreface:
+      return ReceivePreface();
+    case State::kHeader: {
+      BATON_ASSIGN_OR_RETURN(const bool complete, Fill(&header_, sizeof(header_)));
+      if (!complete) return false;
+      BATON_RETURN_IF_ERROR(CheckHeader(header_));
+      runs_.resize(header_.run_count);
+      state_ = State::kRuns;
+      return true;
+    }
+    case State::kRuns: {
+      BATON_ASSIGN_OR_RETURN(const bool complete,
+                             Fill(runs_.data(), runs_.size() * sizeof(WriteRun)));
+      if (!complete) return false;
+      BATON_RETURN_IF_ERROR(StartFrame());
+      return true;
+    }
+    case State::kPayload:
+      return ContinuePayload();
+  }
+  return false;
+}
+
+StatusOr<bool> Connection::Fill(void* to, size_t size) {
+  while (filled_ < size) {
+    const iovec rest{static_cast<char*>(to) + filled_, size - filled_};
+    BATON_ASSIGN_OR_RETURN(const size_t got, Receive({&rest, 1}));
+    if (got == 0) return false;
+    filled_ += got;
+    budget_ -= std::min(budget_, got);
+  }
+  filled_ = 0;
+  return true;
+}
+
+StatusOr<bool> Connection::ReceivePreface() {
+  BATON_ASSIGN_OR_RETURN(const bool complete, Fill(&preface_, sizeof(preface_)));
+  if (!complete) return false;
+  BATON_RETURN_IF_ERROR(CheckPreface(preface_, kind_));
+  if (windows_.Find(preface_.region) == nullptr) {
+    return InvalidArgument("the peer wants to write region {}, which is unknown", preface_.region);
+  }
+  BATON_RETURN_IF_ERROR(OnPreface(std::exchange(descriptors_, {})));
+  state_ = State::kHeader;
+  return true;
+}
+
+Status Connection::StartFrame() {
+  BATON_RETURN_IF_ERROR(CheckRuns(header_, runs_));
+  BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
+  verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, runs_);
+  state_ = State::kPayload;
+  run_ = 0;
+  run_offset_ = 0;
+  left_ = header_.payload_bytes;
+  hasher_.Start(header_.granule);
+  return OkStatus();
+}
+
+StatusOr<bool> Connection::ContinuePayload() {
+  if (left_ > 0) {
+    const size_t limit = std::min<uint64_t>({left_, kPieceBytes, std::max<size_t>(budget_, 1)});
+    std::array<iovec, kPieceRuns> to;
+    size_t count = 0;
+    size_t bytes = 0;
+    if (verdict_.ok()) {
+      std::byte* base = windows_.Find(preface_.region)->data;
+      uint64_t offset = run_offset_;
+      for (size_t run = run_; run < runs_.size() && count < to.size() && bytes < limit; ++run) {
+        const size_t part = std::min<uint64_t>(runs_[run].bytes - offset, limit - bytes);
+        to[count++] = {base + runs_[run].destination + offset, part};
+        bytes += part;
+        offset = 0;
+      }
+    }
+    BATON_ASSIGN_OR_RETURN(const size_t moved,
+                           MovePayload({to.data(), count}, verdict_.ok() ? bytes : limit));
+    if (moved == 0) return false;
+    budget_ -= std::min(budget_, moved);
+    if (verdict_.ok()) Place(moved);
+    left_ -= moved;
+  }
+  if (left_ == 0) FinishFrame();
+  return true;
+}
+
+// Hashes what has landed and moves the cursor behind it.
+void Connection::Place(size_t bytes) {
+  const std::byte* base = windows_.Find(preface_.region)->data;
+  while (bytes > 0) {
+    const WriteRun& run = runs_[run_];
+    const size_t part = std::min<uint64_t>(bytes, run.bytes - run_offset_);
+    hasher_.Update({base + run.destination + run_offset_, part});
+    run_offset_ += part;
+    bytes -= part;
+    if (run_offset_ < run.bytes) continue;
+    ++run_;
+    run_offset_ = 0;
+  }
+}
+
+void Connection::FinishFrame() {
+  if (!FinishPayload(header_) && verdict_.ok()) {
+    verdict_ = MakeStatus(StatusCode::kAborted, "the sender took the write back");
+  }
+  if (verdict_.ok()) {
+    Arrival arrival;
+    arrival.window_key = header_.window_key;
+    arrival.region = preface_.region;
+    arrival.tag = header_.tag;
+    arrival.bytes = header_.payload_bytes;
+    for (const WriteRun& run : runs_) arrival.ranges.push_back({run.destination, run.bytes});
+    arrival.checksums = hasher_.Take();
+    windows_.Report(std::move(arrival));
+  }
+  WriteAck ack;
+  ack.code = static_cast<uint32_t>(verdict_.code());
+  ack.op = header_.op;
+  acks_.append(reinterpret_cast<const char*>(&ack), sizeof(ack));
+  state_ = State::kHeader;
+}
+
+Status Connection::FlushAcks() {
+  while (!acks_.empty()) {
+    const ssize_t sent =
+        ::send(socket_.get(), acks_.data(), acks_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EINTR) continue;
+      return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
+    }
+    acks_.erase(0, static_cast<size_t>(sent));
+  }
+  return OkStatus();
+}
+
+StatusOr<size_t> Connection::Receive(std::span<const iovec> to) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(to.data());
+  message.msg_iovlen = to.size();
+  const bool may_carry_descriptors =
+      kind_ == PayloadKind::kMapped && state_ == State::kPreface && descriptors_.empty();
+  if (may_carry_descriptors) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    return MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno));
+  }
+  if (may_carry_descriptors) {
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        descriptors_.emplace_back(fd);
+      }
+    }
+  }
+  if (got > 0) return static_cast<size_t>(got);
+  const bool between_frames = state_ == State::kHeader && filled_ == 0;
+  if (between_frames) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
+  return MakeStatus(StatusCode::kUnavailable, "closed by the peer in the middle of a frame");
+}
+
+}  // namespace baton

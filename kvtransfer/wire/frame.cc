@@ -1,0 +1,80 @@
+#include "kvtransfer/wire/frame.h"
+
+namespace baton {
+
+Status CheckPreface(const Preface& preface, PayloadKind expected) {
+  if (preface.magic != kPrefaceMagic) {
+    return InvalidArgument("the connection opens with {:#010x}, not with KV data's {:#010x}",
+                           preface.magic,
+                           kPrefaceMagic);
+  }
+  if (preface.version != kFrameVersion) {
+    return InvalidArgument(
+        "KV data version is {}; this side has {}", preface.version, kFrameVersion);
+  }
+  if (preface.kind != expected) {
+    return InvalidArgument("payload kind is {}; {} is served here",
+                           static_cast<uint16_t>(preface.kind),
+                           static_cast<uint16_t>(expected));
+  }
+  return OkStatus();
+}
+
+Status CheckHeader(const WriteHeader& header) {
+  if (header.magic != kWriteMagic) {
+    return InvalidArgument("a frame begins with {:#010x}, not {:#010x}", header.magic, kWriteMagic);
+  }
+  if (header.run_count > kMaxOpRuns || header.payload_bytes > kMaxOpBytes) {
+    return InvalidArgument("write {} has {} runs and {} bytes; at most {} and {} are allowed",
+                           header.op,
+                           header.run_count,
+                           header.payload_bytes,
+                           kMaxOpRuns,
+                           kMaxOpBytes);
+  }
+  if (header.granule > 0 && header.payload_bytes % header.granule != 0) {
+    return InvalidArgument("write {} has {} bytes, which is no multiple of its granule {}",
+                           header.op,
+                           header.payload_bytes,
+                           header.granule);
+  }
+  // Bounds the memory that checksums of a hostile granule would take.
+  if (header.granule > 0 && header.payload_bytes / header.granule > kMaxOpRuns) {
+    return InvalidArgument("write {} has {} granules; at most {} are allowed",
+                           header.op,
+                           header.payload_bytes / header.granule,
+                           kMaxOpRuns);
+  }
+  return OkStatus();
+}
+
+Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs) {
+  uint64_t left = header.payload_bytes;
+  for (const WriteRun& run : runs) {
+    if (run.bytes == 0 || run.bytes > left) {
+      return InvalidArgument("write {}: a run of {} bytes where {} are left of the payload's {}",
+                             header.op,
+                             run.bytes,
+                             left,
+                             header.payload_bytes);
+    }
+    left -= run.bytes;
+  }
+  if (left == 0) return OkStatus();
+  return InvalidArgument("write {}: the runs are {} bytes short of the payload's {}",
+                         header.op,
+                         left,
+                         header.payload_bytes);
+}
+
+Status CheckSources(std::span<const WriteRun> runs, uint64_t size) {
+  for (const WriteRun& run : runs) {
+    if (run.bytes > size || run.source > size - run.bytes) {
+      return InvalidArgument(
+          "a run reads {}+{} of a memory of {} bytes", run.source, run.bytes, size);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "kvtransfer/transport.h"
+
+// What the stream transports (tcp, shm) say on a connection, little-endian. The sender opens with
+// one Preface; then come frames: WriteHeader, run_count WriteRuns and, on tcp, the payload. The
+// receiver answers each frame with one WriteAck, in order.
+namespace baton {
+
+static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
+
+constexpr uint32_t kPrefaceMagic = 0x504b5642;  // "BVKP"
+constexpr uint32_t kWriteMagic = 0x574b5642;    // "BVKW"
+constexpr uint32_t kAckMagic = 0x414b5642;      // "BVKA"
+constexpr uint16_t kFrameVersion = 1;
+constexpr uint64_t kMaxOpBytes = uint64_t{1} << 30;
+constexpr uint32_t kMaxOpRuns = 1u << 13;
+constexpr size_t kMaxOutstandingOps = 4096;  // of one channel
+
+enum class PayloadKind : uint16_t {
+  kInline = 1,  // the payload follows the runs
+  kMapped = 2,  // the receiver reads it from the sender's memory; two descriptors come along
+};
+
+struct Preface {
+  uint32_t magic = kPrefaceMagic;
+  uint16_t version = kFrameVersion;
+  PayloadKind kind = PayloadKind::kInline;
+  uint32_t region = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(Preface) == 16);
+
+struct WriteHeader {
+  uint32_t magic = kWriteMagic;
+  uint32_t run_count = 0;
+  uint64_t op = 0;
+  uint64_t window_key = 0;
+  uint64_t tag = 0;
+  uint64_t granule = 0;
+  uint64_t payload_bytes = 0;
+};
+static_assert(sizeof(WriteHeader) == 48);
+static_assert(sizeof(WriteRun) == 24);
+
+struct WriteAck {
+  uint32_t magic = kAckMagic;
+  uint32_t code = 0;  // a StatusCode; 0: every byte is in place
+  uint64_t op = 0;
+};
+static_assert(sizeof(WriteAck) == 16);
+
+// OK, or what is wrong with bytes that came from outside: magic, version, kind, counts.
+Status CheckPreface(const Preface& preface, PayloadKind expected);
+Status CheckHeader(const WriteHeader& header);
+// OK when the runs add up to the header's payload and none wraps around.
+Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs);
+// OK when every run's source lies inside a memory of `size` bytes.
+Status CheckSources(std::span<const WriteRun> runs, uint64_t size);
+
+}  // namespace baton

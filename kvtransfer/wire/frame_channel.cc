@@ -1,0 +1,315 @@
+#include "kvtransfer/wire/frame_channel.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxParts = 64;
+// One Poll pushes at most this much, so that one channel does not hold up the others.
+constexpr uint64_t kQuantum = uint64_t{4} << 20;
+
+}  // namespace
+
+FrameChannel::FrameChannel(Options options)
+    : socket_(std::move(options.socket)),
+      epoll_fd_(options.epoll_fd),
+      source_(options.source),
+      preface_(options.preface),
+      descriptors_(std::move(options.descriptors)),
+      slots_(std::move(options.slots)),
+      connect_timeout_(options.connect_timeout) {
+  epoll_event event{};
+  event.events = watched_ = EPOLLIN | EPOLLOUT;
+  event.data.fd = socket_.get();
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
+    Die(MakeStatus(StatusCode::kUnavailable, "epoll_ctl: {}", std::strerror(errno)),
+        WriteEvent::Kind::kFailed);
+  }
+}
+
+FrameChannel::~FrameChannel() {
+  Die(MakeStatus(StatusCode::kCancelled, "channel destroyed"), WriteEvent::Kind::kAborted);
+}
+
+StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
+  if (!status_.ok()) return status_;
+  Op queued;
+  queued.header.run_count = static_cast<uint32_t>(op.runs.size());
+  queued.header.op = next_op_;
+  queued.header.window_key = op.window_key;
+  queued.header.tag = op.tag;
+  queued.header.granule = op.granule;
+  for (const WriteRun& run : op.runs) {
+    if (run.bytes > kMaxOpBytes - std::min(kMaxOpBytes, queued.header.payload_bytes)) {
+      return InvalidArgument("a write of over {} bytes", kMaxOpBytes);
+    }
+    queued.header.payload_bytes += run.bytes;
+  }
+  if (op.runs.size() > kMaxOpRuns) return InvalidArgument("a write of {} runs", op.runs.size());
+  BATON_RETURN_IF_ERROR(CheckHeader(queued.header));
+  BATON_RETURN_IF_ERROR(CheckRuns(queued.header, op.runs));
+  BATON_RETURN_IF_ERROR(CheckSources(op.runs, source_.bytes));
+  if (queue_.size() + sent_.size() >= kMaxOutstandingOps ||
+      (slots_ != nullptr && !slots_->Start(next_op_))) {
+    return MakeStatus(
+        StatusCode::kResourceExhausted, "{} writes are outstanding", queue_.size() + sent_.size());
+  }
+  queued.runs.assign(op.runs.begin(), op.runs.end());
+  queue_.push_back(std::move(queued));
+  return OpId(next_op_++);
+}
+
+uint64_t FrameChannel::FrameBytes(const Op& op) const {
+  return sizeof(WriteHeader) + op.runs.size() * sizeof(WriteRun) +
+         (is_inline() ? op.header.payload_bytes : 0);
+}
+
+// What of the frame is still to be sent, as far as `parts` reaches.
+size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
+  size_t count = 0;
+  uint64_t skip = op.sent;
+  const auto add = [&](const void* data, uint64_t bytes) {
+    if (skip >= bytes) {
+      skip -= bytes;
+    } else if (count < parts.size()) {
+      parts[count++] = {static_cast<char*>(const_cast<void*>(data)) + skip, bytes - skip};
+      skip = 0;
+    }
+  };
+  add(&op.header, sizeof(op.header));
+  add(op.runs.data(), op.runs.size() * sizeof(WriteRun));
+  if (!is_inline()) return count;
+  for (const WriteRun& run : op.runs) {
+    if (count == parts.size()) break;
+    add(source_.data + run.source, run.bytes);
+  }
+  return count;
+}
+
+size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
+  if (status_.ok()) {
+    if (!connected_) CheckConnected(now);
+    if (status_.ok() && connected_) {
+      SendQueued();
+      if (status_.ok()) ReceiveAcks();
+    }
+    if (status_.ok()) WatchSocket();
+  }
+  const size_t count = std::min(events.size(), events_.size());
+  for (size_t i = 0; i < count; ++i) {
+    events[i] = std::move(events_.front());
+    events_.pop_front();
+  }
+  return count;
+}
+
+void FrameChannel::CheckConnected(Time now) {
+  if (connect_until_ == Time{}) connect_until_ = now + connect_timeout_;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  sockaddr_storage peer{};
+  socklen_t peer_length = sizeof(peer);
+  ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error == 0 &&
+      ::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0) {
+    connected_ = true;
+  } else if (error != 0) {
+    Die(MakeStatus(StatusCode::kUnavailable, "connect: {}", std::strerror(error)),
+        WriteEvent::Kind::kFailed);
+  } else if (now >= connect_until_) {
+    Die(MakeStatus(StatusCode::kUnavailable,
+                   "connect: no answer for {:.1f} s",
+                   ToSeconds(connect_timeout_)),
+        WriteEvent::Kind::kFailed);
+  }
+}
+
+bool FrameChannel::SendPreface() {
+  while (preface_sent_ < sizeof(preface_)) {
+    iovec part{const_cast<char*>(reinterpret_cast<const char*>(&preface_)) + preface_sent_,
+               sizeof(preface_) - preface_sent_};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 2)] = {};
+    if (!descriptors_.empty()) {
+      int fds[2];
+      for (size_t i = 0; i < descriptors_.size(); ++i) fds[i] = descriptors_[i].get();
+      const size_t bytes = descriptors_.size() * sizeof(int);
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(bytes);
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(bytes);
+      std::memcpy(CMSG_DATA(header), fds, bytes);
+    }
+    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        Die(MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno)),
+            WriteEvent::Kind::kFailed);
+      }
+      return false;
+    }
+    descriptors_.clear();
+    preface_sent_ += static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+void FrameChannel::SendQueued() {
+  if (!SendPreface()) return;
+  uint64_t budget = kQuantum;
+  while (!queue_.empty() && budget > 0) {
+    Op& op = queue_.front();
+    std::array<iovec, kMaxParts> parts;
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = FrameParts(op, parts);
+    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      return Die(MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno)),
+                 WriteEvent::Kind::kFailed);
+    }
+    op.sent += static_cast<uint64_t>(sent);
+    budget -= std::min(budget, static_cast<uint64_t>(sent));
+    if (op.sent == FrameBytes(op)) AfterSend();
+  }
+}
+
+// The first of the queue is wholly in the socket.
+void FrameChannel::AfterSend() {
+  const Op op = std::move(queue_.front());
+  queue_.pop_front();
+  sent_.insert(op.header.op);
+  if (op.abort_requested) {
+    End(op.header.op,
+        WriteEvent::Kind::kAborted,
+        MakeStatus(StatusCode::kAborted, "abort requested"));
+  }
+}
+
+void FrameChannel::ReceiveAcks() {
+  while (status_.ok()) {
+    std::array<char, 4096> buffer;
+    const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      return Die(MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno)),
+                 WriteEvent::Kind::kFailed);
+    }
+    if (got == 0) {
+      return Die(MakeStatus(StatusCode::kUnavailable, "the peer closed the data connection"),
+                 WriteEvent::Kind::kFailed);
+    }
+    for (size_t at = 0; at < static_cast<size_t>(got) && status_.ok();) {
+      const size_t part = std::min(sizeof(ack_) - ack_filled_, static_cast<size_t>(got) - at);
+      std::memcpy(reinterpret_cast<char*>(&ack_) + ack_filled_, buffer.data() + at, part);
+      at += part;
+      ack_filled_ += part;
+      if (ack_filled_ < sizeof(ack_)) break;
+      ack_filled_ = 0;
+      OnAck(ack_);
+    }
+    if (static_cast<size_t>(got) < buffer.size()) return;
+  }
+}
+
+void FrameChannel::OnAck(const WriteAck& ack) {
+  if (ack.magic != kAckMagic || ack.op == 0 || ack.op >= next_op_) {
+    return Die(MakeStatus(StatusCode::kUnavailable,
+                          "the peer acknowledged write {} with magic {:#010x}",
+                          ack.op,
+                          ack.magic),
+               WriteEvent::Kind::kFailed);
+  }
+  if (!sent_.contains(ack.op)) return;  // it was aborted meanwhile
+  if (ack.code == 0) return End(ack.op, WriteEvent::Kind::kDone, OkStatus());
+  const auto code = static_cast<StatusCode>(
+      std::min<uint32_t>(ack.code, static_cast<uint32_t>(StatusCode::kUnauthenticated)));
+  End(ack.op,
+      WriteEvent::Kind::kFailed,
+      MakeStatus(code, "the peer refused write {} with code {}", ack.op, ack.code));
+}
+
+void FrameChannel::End(uint64_t op, WriteEvent::Kind kind, Status status) {
+  if (slots_ != nullptr) {
+    // A refused write was not counted; a counted one stays done, whatever we wanted.
+    const bool taken_back = kind != WriteEvent::Kind::kDone && slots_->TakeBack(op);
+    if (!taken_back) {
+      slots_->Free(op);
+      if (kind == WriteEvent::Kind::kAborted) {
+        kind = WriteEvent::Kind::kDone;
+        status = OkStatus();
+      }
+    }
+  }
+  sent_.erase(op);
+  events_.push_back({OpId(op), kind, std::move(status)});
+}
+
+void FrameChannel::RequestAbort(OpId id) {
+  const Status reason = MakeStatus(StatusCode::kAborted, "abort requested");
+  if (sent_.contains(id.value())) {
+    // What is in the socket is a copy (tcp), or is settled in the slot (shm): the source is free.
+    return End(id.value(), WriteEvent::Kind::kAborted, reason);
+  }
+  const auto found = std::find_if(
+      queue_.begin(), queue_.end(), [&](const Op& op) { return op.header.op == id.value(); });
+  if (found == queue_.end()) return;
+  if (found->sent > 0) {
+    found->abort_requested = true;
+    return;
+  }
+  queue_.erase(found);
+  End(id.value(), WriteEvent::Kind::kAborted, reason);
+}
+
+void FrameChannel::Fence() {
+  Die(MakeStatus(StatusCode::kAborted, "the channel was fenced"), WriteEvent::Kind::kAborted);
+  events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus()});
+}
+
+void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
+  if (status_.ok()) status_ = reason;
+  socket_.Reset();
+  std::vector<uint64_t> open(sent_.begin(), sent_.end());
+  for (const Op& op : queue_) open.push_back(op.header.op);
+  queue_.clear();
+  std::sort(open.begin(), open.end());
+  for (const uint64_t op : open) {
+    // The receiver may have counted it without our having seen the acknowledgement.
+    const bool lost = slots_ == nullptr || slots_->TakeBack(op);
+    if (lost) {
+      sent_.erase(op);
+      events_.push_back({OpId(op), kind, reason});
+    } else {
+      End(op, WriteEvent::Kind::kDone, OkStatus());
+    }
+  }
+}
+
+void FrameChannel::WatchSocket() {
+  const bool wants_write = !connected_ || preface_sent_ < sizeof(preface_) || !queue_.empty();
+  const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
+  if (wanted == watched_) return;
+  epoll_event event{};
+  event.events = watched_ = wanted;
+  event.data.fd = socket_.get();
+  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+}  // namespace baton

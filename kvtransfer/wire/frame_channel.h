@@ -1,0 +1,84 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "common/base/unique_fd.h"
+#include "kvtransfer/shm/slot_table.h"
+#include "kvtransfer/wire/frame.h"
+#include "kvtransfer/wire/window_table.h"
+
+namespace baton {
+
+// Sending end of a stream transport's channel: queues frames, pushes them into the socket as it
+// takes them, and matches acknowledgements. Owned by the transport's user; its thread only.
+class FrameChannel final : public Channel {
+ public:
+  struct Options {
+    UniqueFd socket;  // non-blocking; perhaps still connecting
+    int epoll_fd = -1;
+    WindowTable::Memory source;
+    Preface preface;
+    std::vector<UniqueFd> descriptors;  // sent with the preface
+    std::unique_ptr<SlotTable> slots;   // set when the receiver reads the source by itself
+    Duration connect_timeout{};
+  };
+
+  explicit FrameChannel(Options options);
+  ~FrameChannel() override;
+
+  StatusOr<OpId> PostWrite(const WriteOp& op) override;
+  void RequestAbort(OpId op) override;
+  void Fence() override;
+  size_t Poll(Time now, std::span<WriteEvent> events) override;
+  Status status() const override { return status_; }
+
+ private:
+  struct Op {
+    WriteHeader header;
+    std::vector<WriteRun> runs;
+    uint64_t sent = 0;  // bytes of the frame
+    bool abort_requested = false;
+  };
+
+  bool is_inline() const { return slots_ == nullptr; }
+  uint64_t FrameBytes(const Op& op) const;
+  size_t FrameParts(const Op& op, std::span<iovec> parts) const;
+  void CheckConnected(Time now);
+  void SendQueued();
+  bool SendPreface();
+  void ReceiveAcks();
+  void OnAck(const WriteAck& ack);
+  void AfterSend();
+  void End(uint64_t op, WriteEvent::Kind kind, Status status);
+  // Ends every operation with `kind`; those which the receiver has counted are done.
+  void Die(const Status& reason, WriteEvent::Kind kind);
+  void WatchSocket();
+
+  UniqueFd socket_;
+  const int epoll_fd_;
+  const WindowTable::Memory source_;
+  const Preface preface_;
+  std::vector<UniqueFd> descriptors_;
+  const std::unique_ptr<SlotTable> slots_;
+  const Duration connect_timeout_;
+  Time connect_until_{};
+  bool connected_ = false;
+  size_t preface_sent_ = 0;
+  uint32_t watched_ = 0;
+  Status status_;
+  uint64_t next_op_ = 1;
+  std::deque<Op> queue_;               // not wholly sent; the first may be in part
+  std::unordered_set<uint64_t> sent_;  // waiting for the acknowledgement
+  std::deque<WriteEvent> events_;
+  WriteAck ack_;
+  size_t ack_filled_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,145 @@
+#include "kvtransfer/wire/frame_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kQuantum = size_t{4} << 20;
+constexpr int kMaxAcceptsPerTurn = 64;
+constexpr Duration kCheckInterval = std::chrono::milliseconds(500);
+constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
+
+}  // namespace
+
+FrameServer::FrameServer(UniqueFd listener, int epoll_fd, WindowTable& windows, Options options)
+    : listener_(std::move(listener)),
+      epoll_fd_(epoll_fd),
+      windows_(windows),
+      options_(std::move(options)) {
+  Watch(listener_.get(), false, EPOLL_CTL_ADD);
+}
+
+FrameServer::~FrameServer() = default;
+
+void FrameServer::Watch(int fd, bool write, int operation) {
+  epoll_event event{};
+  event.events = EPOLLIN | (write ? EPOLLOUT : 0u);
+  event.data.fd = fd;
+  const int result = ::epoll_ctl(epoll_fd_, operation, fd, &event);
+  BATON_CHECK(result == 0, "epoll_ctl({}, {}): {}", operation, fd, std::strerror(errno));
+}
+
+bool FrameServer::Poll(Time now) {
+  if (accept_again_ != Time{} && now >= accept_again_) {
+    accept_again_ = Time{};
+    Watch(listener_.get(), false, EPOLL_CTL_ADD);
+  }
+  for (const int fd : std::exchange(unfinished_, {})) Serve(fd, now);
+  std::array<epoll_event, 64> events;
+  const int count =
+      ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), /*timeout=*/0);
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[static_cast<size_t>(i)].data.fd;
+    if (fd == listener_.get()) {
+      AcceptAll(now);
+    } else {
+      Serve(fd, now);
+    }
+  }
+  if (now >= next_check_) {
+    next_check_ = now + kCheckInterval;
+    CloseStalled(now);
+  }
+  return !unfinished_.empty();
+}
+
+void FrameServer::AcceptAll(Time now) {
+  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        Log(fmt::format("no new KV data connections for a while: accept: {}",
+                        std::strerror(errno)));
+        ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, listener_.get(), nullptr);
+        accept_again_ = now + kAcceptPause;
+      }
+      return;
+    }
+    if (connections_.size() >= options_.max_connections) {
+      if (turned_away_++ % 1000 == 0) {
+        Log(fmt::format("KV data connection turned away: {} are open already ({} turned away)",
+                        connections_.size(),
+                        turned_away_));
+      }
+      continue;
+    }
+    auto connection = options_.accept(std::move(socket), now);
+    if (!connection.ok()) {
+      Log(fmt::format("KV data connection refused: {}", Message(connection.status())));
+      continue;
+    }
+    const int fd = (*connection)->fd();
+    Watch(fd, false, EPOLL_CTL_ADD);
+    connections_[fd] = {*std::move(connection), false};
+  }
+}
+
+void FrameServer::Serve(int fd, Time now) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;  // a channel's socket, or closed in this turn
+  Served& served = found->second;
+  const Status status = served.connection->Step(now, kQuantum);
+  if (!status.ok()) return Close(fd, status);
+  if (served.connection->has_more()) unfinished_.push_back(fd);
+  if (served.connection->wants_write() != served.watches_write) {
+    served.watches_write = !served.watches_write;
+    Watch(fd, served.watches_write, EPOLL_CTL_MOD);
+  }
+}
+
+void FrameServer::CloseStalled(Time now) {
+  std::vector<int> stalled;
+  for (const auto& [fd, served] : connections_) {
+    const Time since = served.connection->stalled_since();
+    if (since != kNever && now - since > options_.stall_timeout) stalled.push_back(fd);
+  }
+  for (const int fd : stalled) {
+    const bool silent = connections_[fd].connection->in_preface();
+    Close(fd,
+          MakeStatus(StatusCode::kDeadlineExceeded,
+                     "no progress for {:.1f} s {}",
+                     ToSeconds(options_.stall_timeout),
+                     silent ? "before the preface" : "in the middle of a frame"));
+  }
+}
+
+void FrameServer::Close(int fd, const Status& reason) {
+  const auto found = connections_.find(fd);
+  if (reason.code() != StatusCode::kOutOfRange) {
+    Log(fmt::format("KV data connection from {} closed: {}",
+                    found->second.connection->peer(),
+                    Message(reason)));
+  }
+  connections_.erase(found);  // closing the socket takes it out of the epoll set
+}
+
+void FrameServer::OnWindowClosed(uint64_t key) {
+  for (auto& [fd, served] : connections_) served.connection->OnWindowClosed(key);
+}
+
+void FrameServer::Log(std::string_view line) const {
+  if (options_.log) options_.log(line);
+}
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+#include "kvtransfer/wire/frame_transport.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+StatusOr<UniqueFd> FrameTransport::MakeEpoll() {
+  UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (fd.valid()) return fd;
+  return MakeStatus(StatusCode::kResourceExhausted, "epoll_create1: {}", std::strerror(errno));
+}
+
+StatusOr<UniqueFd> FrameTransport::MakeEventFd() {
+  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (fd.valid()) return fd;
+  return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
+}
+
+FrameTransport::FrameTransport(const TransportOptions& options,
+                               std::function<void(std::string_view)> log,
+                               UniqueFd epoll,
+                               UniqueFd work_left)
+    : options_(options),
+      log_(std::move(log)),
+      epoll_(std::move(epoll)),
+      work_left_(std::move(work_left)) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = work_left_.get();
+  const int result = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, work_left_.get(), &event);
+  BATON_CHECK(result == 0, "epoll_ctl: {}", std::strerror(errno));
+}
+
+TransportCaps FrameTransport::caps() const {
+  TransportCaps caps;
+  caps.max_op_bytes = kMaxOpBytes;
+  caps.max_op_runs = kMaxOpRuns;
+  return caps;
+}
+
+void FrameTransport::Serve(UniqueFd listener, decltype(FrameServer::Options::accept) accept) {
+  FrameServer::Options options;
+  options.max_connections = options_.max_connections;
+  options.stall_timeout = options_.stall_timeout;
+  options.log = log_;
+  options.accept = std::move(accept);
+  server_ = std::make_unique<FrameServer>(
+      std::move(listener), epoll_.get(), windows_, std::move(options));
+}
+
+StatusOr<WindowTable::Memory> FrameTransport::MemoryOf(const Region& region) const {
+  const WindowTable::Memory* memory = windows_.Find(region.id());
+  if (memory == nullptr) return InvalidArgument("region {} is not of this transport", region.id());
+  return *memory;
+}
+
+void FrameTransport::CloseWindow(uint64_t window_key) {
+  if (!windows_.Close(window_key)) return;
+  if (server_) server_->OnWindowClosed(window_key);
+  SignalWork(true);
+}
+
+size_t FrameTransport::Poll(Time now, std::span<Arrival> arrivals) {
+  const bool left = server_ && server_->Poll(now);
+  const size_t count = windows_.TakeArrivals(arrivals);
+  SignalWork(left || windows_.has_arrivals());
+  return count;
+}
+
+void FrameTransport::SignalWork(bool left) {
+  if (left == signalled_) return;
+  signalled_ = left;
+  uint64_t value = 1;
+  const ssize_t done = left ? ::write(work_left_.get(), &value, sizeof(value))
+                            : ::read(work_left_.get(), &value, sizeof(value));
+  BATON_CHECK(done == sizeof(value), "eventfd: {}", std::strerror(errno));
+}
+
+}  // namespace baton

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/unique_fd.h"
+#include "kvtransfer/options.h"
+#include "kvtransfer/wire/frame_channel.h"
+#include "kvtransfer/wire/frame_server.h"
+
+namespace baton {
+
+// What tcp and shm share: regions, windows, one server, one epoll set.
+class FrameTransport : public Transport {
+ public:
+  TransportCaps caps() const override;
+  int wait_fd() const override { return epoll_.get(); }
+  Status OpenWindow(WriteWindow window) override { return windows_.Open(std::move(window)); }
+  void CloseWindow(uint64_t window_key) override;
+  size_t Poll(Time now, std::span<Arrival> arrivals) override;
+
+  // Peers connected to this endpoint.
+  size_t connection_count() const { return server_ ? server_->connection_count() : 0; }
+
+ protected:
+  FrameTransport(const TransportOptions& options,
+                 std::function<void(std::string_view)> log,
+                 UniqueFd epoll,
+                 UniqueFd work_left);
+  // An epoll set, or why there is none.
+  static StatusOr<UniqueFd> MakeEpoll();
+  // An eventfd, which keeps wait_fd() readable while a Poll left work behind.
+  static StatusOr<UniqueFd> MakeEventFd();
+
+  void Serve(UniqueFd listener, decltype(FrameServer::Options::accept) accept);
+  StatusOr<WindowTable::Memory> MemoryOf(const Region& region) const;
+
+  const TransportOptions options_;
+  const std::function<void(std::string_view)> log_;
+  const UniqueFd epoll_;
+  WindowTable windows_;
+
+ private:
+  void SignalWork(bool left);
+
+  const UniqueFd work_left_;
+  bool signalled_ = false;
+  std::unique_ptr<FrameServer> server_;
+};
+
+}  // namespace baton

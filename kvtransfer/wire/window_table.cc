@@ -1,0 +1,110 @@
+#include "kvtransfer/wire/window_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+class WindowTable::TableRegion final : public Region {
+ public:
+  TableRegion(WindowTable& table, uint32_t id) : table_(table), id_(id) {}
+  ~TableRegion() override {
+    for (const auto& [key, window] : table_.windows_) {
+      BATON_CHECK(window.region != id_, "region {} is unregistered with an open window", id_);
+    }
+    table_.regions_.erase(id_);
+  }
+  uint32_t id() const override { return id_; }
+
+ private:
+  WindowTable& table_;
+  const uint32_t id_;
+};
+
+std::unique_ptr<Region> WindowTable::Add(const Buffer& buffer) {
+  const uint32_t id = next_region_++;
+  regions_[id] = {buffer.data(), buffer.size(), buffer.shared_fd()};
+  return std::make_unique<TableRegion>(*this, id);
+}
+
+const WindowTable::Memory* WindowTable::Find(uint32_t region) const {
+  const auto found = regions_.find(region);
+  return found == regions_.end() ? nullptr : &found->second;
+}
+
+Status WindowTable::Open(WriteWindow window) {
+  const Memory* memory = Find(window.region);
+  if (memory == nullptr) return InvalidArgument("window into region {}: unknown", window.region);
+  uint64_t end = 0;
+  for (const ByteRange& range : window.ranges) {
+    if (range.offset < end || range.bytes > memory->bytes ||
+        range.offset > memory->bytes - range.bytes) {
+      return InvalidArgument(
+          "window range {}+{}: ranges must ascend from {} and stay inside the {} bytes of region "
+          "{}",
+          range.offset,
+          range.bytes,
+          end,
+          memory->bytes,
+          window.region);
+    }
+    end = range.offset + range.bytes;
+  }
+  const uint64_t key = window.key;
+  if (!windows_.try_emplace(key, std::move(window)).second) {
+    return MakeStatus(StatusCode::kAlreadyExists, "a window with that key is open");
+  }
+  return OkStatus();
+}
+
+bool WindowTable::Close(uint64_t key) {
+  const auto found = windows_.find(key);
+  if (found == windows_.end()) return false;
+  Arrival closed;
+  closed.kind = Arrival::Kind::kClosed;
+  closed.window_key = key;
+  closed.region = found->second.region;
+  windows_.erase(found);
+  arrivals_.push_back(std::move(closed));
+  return true;
+}
+
+Status WindowTable::CheckWrite(uint64_t key,
+                               uint32_t region,
+                               std::span<const WriteRun> runs) const {
+  const auto found = windows_.find(key);
+  if (found == windows_.end() || found->second.region != region) {
+    return MakeStatus(StatusCode::kNotFound, "no such write window in region {}", region);
+  }
+  const std::vector<ByteRange>& ranges = found->second.ranges;
+  for (const WriteRun& run : runs) {
+    auto range = std::upper_bound(
+        ranges.begin(), ranges.end(), run.destination, [](uint64_t offset, const ByteRange& r) {
+          return offset < r.offset;
+        });
+    const bool inside = range != ranges.begin() &&
+                        (--range, run.destination - range->offset <= range->bytes) &&
+                        run.bytes <= range->bytes - (run.destination - range->offset);
+    if (!inside) {
+      return MakeStatus(StatusCode::kPermissionDenied,
+                        "a run writes {}+{} of region {}, outside its window",
+                        run.destination,
+                        run.bytes,
+                        region);
+    }
+  }
+  return OkStatus();
+}
+
+size_t WindowTable::TakeArrivals(std::span<Arrival> out) {
+  const size_t count = std::min(out.size(), arrivals_.size());
+  for (size_t i = 0; i < count; ++i) {
+    out[i] = std::move(arrivals_.front());
+    arrivals_.pop_front();
+  }
+  return count;
+}
+
+}  // namespace baton

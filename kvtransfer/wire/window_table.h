@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+// Registered memory by id, and the write windows into it. The one place that decides whether bytes
+// from outside may land. Owned by a transport; its thread only.
+class WindowTable final {
+ public:
+  struct Memory {
+    std::byte* data = nullptr;
+    uint64_t bytes = 0;
+    int shared_fd = -1;
+  };
+
+  // The region removes itself from the table, which must outlive it.
+  std::unique_ptr<Region> Add(const Buffer& buffer);
+  // Null for an unknown id.
+  const Memory* Find(uint32_t region) const;
+
+  Status Open(WriteWindow window);
+  // True when there was such a window; kClosed is then among the arrivals.
+  bool Close(uint64_t key);
+  bool is_open(uint64_t key) const { return windows_.contains(key); }
+  // OK when every run's destination lies in the window of `key` in `region`. NotFound: no such
+  // window; PermissionDenied: a run outside of it.
+  Status CheckWrite(uint64_t key, uint32_t region, std::span<const WriteRun> runs) const;
+
+  void Report(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }
+  bool has_arrivals() const { return !arrivals_.empty(); }
+  size_t TakeArrivals(std::span<Arrival> out);
+
+ private:
+  class TableRegion;
+
+  std::map<uint32_t, Memory> regions_;
+  uint32_t next_region_ = 0;
+  std::unordered_map<uint64_t, WriteWindow> windows_;
+  std::deque<Arrival> arrivals_;
+};
+
+}  // namespace baton
