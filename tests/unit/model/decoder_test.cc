@@ -1,0 +1,299 @@
+#include "common/model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/model/dummy_weights.h"
+#include "common/model/rope_frequencies.h"
+#include "tests/unit/model/model_gguf.h"
+#include "tests/unit/model/step_runner.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+std::string TinyModel(const std::string& family) {
+  return std::string(BATON_TEST_DATA) + "/tiny/" + family;
+}
+
+OpenedModel Open(const std::string& family) {
+  auto model = OpenModel(TinyModel(family));
+  BATON_CHECK(model.ok(), "{}", Message(model.status()));
+  return *std::move(model);
+}
+
+std::unique_ptr<StepRunner> MakeRunner(const ModelSpec& spec,
+                                       const WeightSource& weights,
+                                       const RunnerOptions& options = {}) {
+  auto runner = StepRunner::Create(spec, weights, options);
+  BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
+  return *std::move(runner);
+}
+
+std::vector<TokenId> Prompt(size_t length, TokenId first, int32_t vocab) {
+  std::vector<TokenId> tokens(length);
+  for (size_t i = 0; i < length; ++i) {
+    tokens[i] = static_cast<TokenId>((first + 37 * i + i * i % 11) % vocab);
+  }
+  return tokens;
+}
+
+double LargestDifference(const std::vector<Logits>& a, const std::vector<Logits>& b) {
+  BATON_CHECK(a.size() == b.size(), "{} and {} rows", a.size(), b.size());
+  double largest = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    for (size_t i = 0; i < a[row].size(); ++i) {
+      const double difference = std::abs(double{a[row][i]} - b[row][i]);
+      if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+      largest = std::max(largest, difference);
+    }
+  }
+  return largest;
+}
+
+ModelSpec SmallSpec() {
+  ModelSpec spec;
+  spec.hidden = 256;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.intermediate = 512;
+  spec.vocab = 96;
+  spec.context_length = 512;
+  spec.rope.rotary_dim = 64;
+  spec.layers.resize(2);
+  spec.eos = {2};
+  return spec;
+}
+
+class MixedBatch : public testing::TestWithParam<std::string> {};
+
+// Three sequences whose prompts arrive in different chunks beside each other's decode rows: every
+// row must have the very bits it has when its sequence is computed alone.
+TEST_P(MixedBatch, RowsDoNotDependOnTheirNeighbours) {
+  const OpenedModel model = Open(GetParam());
+  const auto runner = MakeRunner(model.spec, *model.weights);
+  const auto a = Prompt(75, 3, model.spec.vocab);
+  const auto b = Prompt(50, 100, model.spec.vocab);
+  const auto c = Prompt(9, 200, model.spec.vocab);
+  std::vector<std::vector<Logits>> alone;
+  for (const auto& tokens : {a, b, c}) {
+    runner->Reset();
+    alone.push_back(runner->RunAll(0, tokens, tokens.size()));
+  }
+
+  runner->Reset();
+  std::vector<std::vector<Logits>> mixed(3);
+  const std::vector<std::vector<size_t>> steps = {
+      {33, 0, 4}, {1, 17, 0}, {16, 1, 1}, {0, 31, 1}, {25, 1, 3}};
+  const std::vector<TokenId>* all[] = {&a, &b, &c};
+  std::vector<size_t> done(3, 0);
+  for (const std::vector<size_t>& counts : steps) {
+    std::vector<Chunk> chunks;
+    for (int32_t s = 0; s < 3; ++s) {
+      if (counts[s] == 0) continue;
+      chunks.push_back({s, std::span(*all[s]).subspan(done[s], counts[s]), WantLogits::kAll});
+    }
+    std::vector<Logits> rows = runner->Step(chunks);
+    size_t next = 0;
+    for (const Chunk& chunk : chunks) {
+      for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+        mixed[chunk.sequence].push_back(std::move(rows[next++]));
+      }
+      done[chunk.sequence] += chunk.tokens.size();
+    }
+  }
+  for (int32_t s = 0; s < 3; ++s) {
+    ASSERT_EQ(mixed[s].size(), alone[s].size());
+    for (size_t i = 0; i < alone[s].size(); ++i) {
+      ASSERT_EQ(mixed[s][i], alone[s][i]) << "sequence " << s << " position " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families,
+    MixedBatch,
+    testing::Values("llama_gqa", "llama_mqa_tied", "mistral_window", "qwen2", "qwen3_moe"),
+    [](const auto& test) { return test.param; });
+
+TEST(Decoder, WantedRowsEqualThoseOfAllRows) {
+  const OpenedModel model = Open("llama_mqa_tied");
+  const auto runner = MakeRunner(model.spec, *model.weights);
+  const auto tokens = Prompt(40, 5, model.spec.vocab);
+  const auto all = runner->RunAll(0, tokens, tokens.size());
+  runner->Reset();
+  EXPECT_TRUE(runner->Step({0, std::span(tokens).first(20), WantLogits::kNone}).empty());
+  const auto last = runner->Step({0, std::span(tokens).subspan(20), WantLogits::kLast});
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last.front(), all.back());
+}
+
+TEST(Decoder, CallsTheHookAfterEachLayersKvWrite) {
+  const OpenedModel model = Open("qwen2");
+  const auto runner = MakeRunner(model.spec, *model.weights);
+  const auto tokens = Prompt(3, 1, model.spec.vocab);
+  std::vector<int32_t> layers;
+  const Chunk chunk{0, tokens, WantLogits::kNone};
+  runner->Step(std::span(&chunk, 1), [&](int32_t layer) { layers.push_back(layer); });
+  EXPECT_THAT(layers, testing::ElementsAre(0, 1, 2));
+}
+
+TEST(Decoder, ReportsProgressUpToOne) {
+  const OpenedModel model = Open("qwen2");
+  CpuDevice device;
+  auto ops = MakeCpuOps(device, {});
+  ASSERT_TRUE(ops.ok());
+  std::vector<double> shares;
+  const auto decoder = Decoder::Load(
+      model.spec, *model.weights, **ops, {}, [&](double share) { shares.push_back(share); });
+  ASSERT_TRUE(decoder.ok()) << Message(decoder.status());
+  ASSERT_EQ(shares.size(), 5u);
+  EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+  EXPECT_DOUBLE_EQ(shares.back(), 1.0);
+  EXPECT_GT((*decoder)->weight_bytes(), 0u);
+}
+
+class QuantizedModel : public testing::TestWithParam<DType> {};
+
+// A model in a block format against the same weights, dequantised, in float32. The tolerance covers
+// backends that compute products in bf16; a wrong format is off by the logits' own size.
+TEST_P(QuantizedModel, EqualsItsDequantizedSelf) {
+  const ModelSpec spec = SmallSpec();
+  const DummyWeights vectors(7);
+  const MatrixMaker blocks = RandomBlocks(GetParam(), 11);
+  const auto quantized_file = WriteModel(spec, blocks, VectorsOf(vectors)).Finish();
+  const auto float_file = WriteModel(spec, Dequantized(blocks), VectorsOf(vectors)).Finish();
+  const auto found = SpecOf(quantized_file);
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  const auto quantized = WeightsOf(quantized_file);
+  const auto floats = WeightsOf(float_file);
+  ASSERT_TRUE(quantized.ok() && floats.ok());
+
+  const auto tokens = Prompt(24, 3, spec.vocab);
+  const auto a = MakeRunner(*found, **quantized)->RunAll(0, tokens, tokens.size());
+  const auto b = MakeRunner(*found, **floats)->RunAll(0, tokens, tokens.size());
+  double square = 0;
+  for (const Logits& row : b) {
+    for (const float logit : row) square += double{logit} * logit;
+  }
+  const double size = std::sqrt(square / static_cast<double>(b.size() * spec.vocab));
+  EXPECT_GT(size, 0.05);
+  EXPECT_LT(LargestDifference(a, b), 0.05 * size) << "logits are about " << size;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats,
+                         QuantizedModel,
+                         testing::Values(DType::kQ8_0,
+                                         DType::kQ4_0,
+                                         DType::kQ4_1,
+                                         DType::kQ5_0,
+                                         DType::kQ5_1,
+                                         DType::kQ4_K,
+                                         DType::kQ5_K,
+                                         DType::kQ6_K),
+                         [](const auto& test) { return std::string(Name(test.param)); });
+
+class SameModelAsGguf : public testing::TestWithParam<std::string> {};
+
+// The tiny checkpoints written as GGUF (Llama's q and k rows permuted) must compute the same.
+TEST_P(SameModelAsGguf, GivesTheSameLogits) {
+  const OpenedModel model = Open(GetParam());
+  ModelSpec written = model.spec;
+  std::vector<float> factors;
+  if (model.spec.rope.scaling == RopeScaling::kLlama3) {
+    // llama.cpp's converter writes Llama 3 scaling as a tensor of factors.
+    RopeSpec plain = model.spec.rope;
+    plain.scaling = RopeScaling::kNone;
+    const auto scaled = ComputeRopeFrequencies(model.spec.rope, {}).inverse;
+    const auto unscaled = ComputeRopeFrequencies(plain, {}).inverse;
+    for (size_t i = 0; i < scaled.size(); ++i) factors.push_back(unscaled[i] / scaled[i]);
+    written.rope.file_factors = true;
+  }
+  const VectorMaker own = VectorsOf(*model.weights);
+  const VectorMaker vectors = [&](const WeightId& id, int64_t size) {
+    return id.kind == WeightKind::kRopeFactors ? factors : own(id, size);
+  };
+  const auto file = WriteModel(written, FloatsOf(*model.weights, model.spec), vectors).Finish();
+  const auto spec = SpecOf(file);
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  const auto weights = WeightsOf(file);
+  ASSERT_TRUE(weights.ok()) << Message(weights.status());
+  const auto tokens = Prompt(64, 9, model.spec.vocab);
+  const auto expected = MakeRunner(model.spec, *model.weights)->RunAll(0, tokens, tokens.size());
+  const auto actual = MakeRunner(*spec, **weights)->RunAll(0, tokens, tokens.size());
+  EXPECT_LT(LargestDifference(expected, actual), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         SameModelAsGguf,
+                         testing::Values("llama_gqa", "llama3_rope", "qwen2", "qwen3_moe"),
+                         [](const auto& test) { return test.param; });
+
+TEST(Decoder, NamesFileTensorAndShapes) {
+  const OpenedModel model = Open("llama_gqa");
+  ModelSpec wrong = model.spec;
+  wrong.intermediate = 161;
+  Status status = StepRunner::Create(wrong, *model.weights).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status),
+              HasSubstr("of-00005.safetensors: tensor "
+                        "model.layers.0.mlp.gate_proj.weight has shape [160, 64]; "
+                        "expected [161, 64]"));
+  wrong = model.spec;
+  wrong.qkv_bias = true;
+  status = StepRunner::Create(wrong, *model.weights).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(status),
+              HasSubstr("llama_gqa: tensor model.layers.0.self_attn.q_proj.bias is missing"));
+  wrong = model.spec;
+  wrong.heads = 7;
+  EXPECT_THAT(
+      Message(StepRunner::Create(wrong, *model.weights).status()),
+      HasSubstr("number of attention heads 7 must be a multiple of the number of KV heads"));
+}
+
+TEST(Decoder, RefusesEmptyLimits) {
+  const OpenedModel model = Open("qwen2");
+  RunnerOptions options;
+  options.limits = {0, 1};
+  EXPECT_THAT(Message(StepRunner::Create(model.spec, *model.weights, options).status()),
+              HasSubstr("max_rows 0"));
+}
+
+TEST(Decoder, FingerprintTellsModelsApart) {
+  const OpenedModel model = Open("llama_gqa");
+  const auto base = MakeRunner(model.spec, *model.weights)->decoder().fingerprint();
+  EXPECT_EQ(MakeRunner(model.spec, *Open("llama_gqa").weights)->decoder().fingerprint(), base);
+  ModelSpec other = model.spec;
+  other.rope.theta = 20000;
+  EXPECT_NE(MakeRunner(other, *model.weights)->decoder().fingerprint(), base);
+  const DummyWeights one(1);
+  const DummyWeights two(2);
+  EXPECT_NE(MakeRunner(model.spec, one)->decoder().fingerprint(),
+            MakeRunner(model.spec, two)->decoder().fingerprint());
+}
+
+TEST(DummyWeights, GiveTheSameModelForTheSameSeed) {
+  const ModelSpec spec = SmallSpec();
+  const auto tokens = Prompt(5, 1, spec.vocab);
+  const auto logits = [&](uint64_t seed) {
+    const DummyWeights weights(seed);
+    return MakeRunner(spec, weights)->RunAll(0, tokens, tokens.size());
+  };
+  const auto first = logits(1);
+  EXPECT_EQ(logits(1), first);
+  EXPECT_NE(logits(2), first);
+  EXPECT_LT(LargestDifference(first, logits(2)), 100);
+}
+
+}  // namespace
+}  // namespace baton
