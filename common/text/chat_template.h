@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/status.h"
+#include "common/text/text_segment.h"
+
+namespace baton {
+
+struct RenderLimits {
+  uint64_t max_steps = 10'000'000;        // expressions evaluated and the like: about a second
+  size_t max_memory = size_t{256} << 20;  // bytes of live values
+  size_t max_output = size_t{64} << 20;   // bytes
+};
+
+struct RenderOptions {
+  RenderLimits limits;
+  std::chrono::system_clock::time_point now;  // for strftime_now(), in UTC
+};
+
+// A model's chat template: Jinja as Hugging Face runs it (immutable sandbox, trim_blocks,
+// lstrip_blocks, loop controls, its own tojson). Immutable, so thread-safe; copies share the parsed
+// template.
+class ChatTemplate final {
+ public:
+  // Errors: InvalidArgument with the line; Unimplemented for tags that need other files.
+  static StatusOr<ChatTemplate> Parse(std::string_view source);
+
+  // The prompt for `context`, an object with `messages`, `add_generation_prompt`, `bos_token` … :
+  // what apply_chat_template gives to the template. Errors: InvalidArgument with the template's
+  // line (also what it raises with raise_exception), ResourceExhausted over a limit.
+  StatusOr<std::string> Render(const nlohmann::ordered_json& context,
+                               const RenderOptions& options) const;
+
+  // The same prompt, in maximal segments: text is trusted when the template or a top-level *_token
+  // string wrote it, and untrusted when it came from messages, tools or other values. For
+  // Tokenizer::EncodeSegments.
+  StatusOr<std::vector<TextSegment>> RenderSegments(const nlohmann::ordered_json& context,
+                                                    const RenderOptions& options) const;
+
+  const std::string& source() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace baton

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/status.h"
+
+namespace baton::jinja {
+
+// What one rendering may use. Counts the memory of live values and the work done. Not thread-safe;
+// outlives the values it counts.
+class Budget final {
+ public:
+  Budget(uint64_t steps, size_t memory) : steps_left_(steps), memory_limit_(memory) {}
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+  // Takes work off the budget. ResourceExhausted when steps or memory are used up.
+  Status Spend(uint64_t steps) {
+    if (steps > steps_left_) return OutOfSteps();
+    steps_left_ -= steps;
+    return memory_used_ > memory_limit_ ? OutOfMemory(0) : OkStatus();
+  }
+  // Work on `bytes` bytes of text.
+  Status SpendOnBytes(size_t bytes) { return Spend(bytes / kBytesPerStep); }
+  // ResourceExhausted when a value of `bytes` would not fit: asked before large ones are made.
+  Status CheckRoom(size_t bytes) const {
+    return bytes > memory_limit_ || memory_used_ > memory_limit_ - bytes ? OutOfMemory(bytes)
+                                                                         : OkStatus();
+  }
+
+  void Charge(size_t bytes) { memory_used_ += bytes; }
+  void Release(size_t bytes) { memory_used_ -= bytes; }
+
+ private:
+  static constexpr size_t kBytesPerStep = 128;
+  static Status OutOfSteps() {
+    return absl::ResourceExhaustedError("the template needs more steps than it may take");
+  }
+  Status OutOfMemory(size_t bytes) const {
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "the template's values need {} bytes; they may take {}",
+                      memory_used_ + bytes,
+                      memory_limit_);
+  }
+
+  uint64_t steps_left_;
+  size_t memory_limit_;
+  size_t memory_used_ = 0;
+};
+
+// Memory charged to a budget for as long as this lives; to none by default.
+class MemoryCharge final {
+ public:
+  MemoryCharge() = default;
+  MemoryCharge(Budget& budget, size_t bytes) : budget_(&budget), bytes_(bytes) {
+    budget.Charge(bytes);
+  }
+  ~MemoryCharge() {
+    if (budget_ != nullptr) budget_->Release(bytes_);
+  }
+  MemoryCharge(const MemoryCharge&) = delete;
+  MemoryCharge& operator=(const MemoryCharge&) = delete;
+
+ private:
+  Budget* budget_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace baton::jinja

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "common/text/jinja/value.h"
+
+namespace baton::jinja {
+
+// A filter's body: its input, then the arguments.
+using Filter = StatusOr<Value> (*)(Interpreter&, const Value& input, const Arguments&);
+
+// `input | name(arguments)`. InvalidArgument for an unknown filter, and for arguments or input of
+// the wrong kind.
+StatusOr<Value> ApplyFilter(Interpreter& interpreter,
+                            const std::string& name,
+                            const Value& input,
+                            const Arguments& arguments);
+bool HasFilter(const std::string& name);
+
+// The filters of text and of sequences; null when there is none called `name`.
+Filter FindTextFilter(const std::string& name);
+Filter FindSequenceFilter(const std::string& name);
+
+}  // namespace baton::jinja

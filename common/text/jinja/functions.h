@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/text/jinja/value.h"
+
+namespace baton::jinja {
+
+// The functions every chat template finds: range, namespace, dict, raise_exception, strftime_now,
+// joiner.
+std::vector<std::pair<std::string, Value>> GlobalFunctions();
+
+}  // namespace baton::jinja

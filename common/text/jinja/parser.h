@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+#include "common/base/status.h"
+#include "common/text/jinja/ast.h"
+
+namespace baton::jinja {
+
+// The statements of a Jinja template. Errors: InvalidArgument with the line; Unimplemented for tags
+// that need other files (include, extends, import, block).
+StatusOr<Block> Parse(std::string_view source);
+
+}  // namespace baton::jinja

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "common/text/jinja/value.h"
+
+namespace baton::jinja {
+
+// `input is name(arguments)`. InvalidArgument for an unknown test or arguments it cannot take.
+StatusOr<bool> ApplyTest(Interpreter& interpreter,
+                         const std::string& name,
+                         const Value& input,
+                         const Arguments& arguments);
+
+}  // namespace baton::jinja

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <optional>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/text/jinja/arguments.h"
+#include "common/text/jinja/filters.h"
+#include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/operators.h"
+#include "common/text/jinja/text_ops.h"
+#include "common/text/jinja/value_text.h"
+#include "common/text/unicode_class.h"
+#include "common/text/utf8.h"
+
+namespace baton::jinja {
+namespace {
+
+// str(input), paid for by its length.
+StatusOr<MarkedText> Text(Interpreter& interpreter, const Value& input) {
+  BATON_ASSIGN_OR_RETURN(MarkedText text, ToText(input, interpreter.budget()));
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(text.size() / 32));
+  return text;
+}
+
+StatusOr<Value> Trim(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("trim", arguments, {"chars"}));
+  BATON_ASSIGN_OR_RETURN(const std::string characters, bound.Text(0, ""));
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  const bool spaces = !bound.Has(0) || bound[0].is_none();
+  return interpreter.NewString(
+      Strip(text, spaces ? std::nullopt : std::optional<std::string_view>(characters), true, true));
+}
+
+template <LetterCase kCase>
+StatusOr<Value> Case(Interpreter& interpreter, const Value& input, const Arguments&) {
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  return interpreter.NewString(ChangeCase(text, kCase));
+}
+
+StatusOr<Value> Title(Interpreter& interpreter, const Value& input, const Arguments&) {
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  return interpreter.NewString(TitleWords(text));
+}
+
+StatusOr<Value> ReplaceFilter(Interpreter& interpreter,
+                              const Value& input,
+                              const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("replace", arguments, {"old", "new", "count"}, 2));
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  BATON_ASSIGN_OR_RETURN(const MarkedText from, Text(interpreter, bound[0]));
+  BATON_ASSIGN_OR_RETURN(const MarkedText to, Text(interpreter, bound[1]));
+  BATON_ASSIGN_OR_RETURN(const int64_t count, bound.Int(2, -1));
+  BATON_ASSIGN_OR_RETURN(MarkedText result, Replace(text, from, to, count, interpreter.budget()));
+  return interpreter.NewString(std::move(result));
+}
+
+StatusOr<Value> String(Interpreter& interpreter, const Value& input, const Arguments&) {
+  if (input.is_string()) return input;
+  BATON_ASSIGN_OR_RETURN(MarkedText text, Text(interpreter, input));
+  return interpreter.NewString(std::move(text));
+}
+
+StatusOr<Value> Escape(Interpreter& interpreter, const Value& input, const Arguments&) {
+  BATON_ASSIGN_OR_RETURN(MarkedText text, Text(interpreter, input));
+  static constexpr std::pair<const char*, const char*> kEscapes[] = {
+      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  for (const auto& [from, to] : kEscapes) {
+    BATON_ASSIGN_OR_RETURN(
+        text,
+        Replace(text, MarkedText(from, true), MarkedText(to, true), -1, interpreter.budget()));
+  }
+  return interpreter.NewString(std::move(text));
+}
+
+StatusOr<Value> Indent(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("indent", arguments, {"width", "first", "blank"}));
+  BATON_ASSIGN_OR_RETURN(MarkedText text, Text(interpreter, input));
+  MarkedText margin;
+  if (bound.Has(0) && bound[0].is_string()) {
+    margin = bound[0].text();
+  } else {
+    BATON_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 4));
+    BATON_ASSIGN_OR_RETURN(margin, Repeat(MarkedText(" ", true), width, interpreter.budget()));
+  }
+  text.Append("\n", true);  // so that a final new line counts as a line, as in Jinja
+  MarkedText out;
+  if (bound.Bool(1, false)) out.Append(margin);
+  bool first = true;
+  for (const MarkedText& line : SplitLines(text, false)) {
+    if (!first) out.Append("\n", true);
+    if (!first && (line.size() > 0 || bound.Bool(2, false))) out.Append(margin);
+    first = false;
+    out.Append(line);
+    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.size()));
+  }
+  return interpreter.NewString(std::move(out));
+}
+
+StatusOr<Value> Center(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("center", arguments, {"width"}));
+  BATON_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 80));
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  const auto missing =
+      std::max<int64_t>(0, width - static_cast<int64_t>(CountCodePoints(text.text())));
+  const int64_t left = missing / 2 + (missing & width & 1);
+  BATON_ASSIGN_OR_RETURN(MarkedText out, Repeat(MarkedText(" ", true), left, interpreter.budget()));
+  BATON_ASSIGN_OR_RETURN(const MarkedText right,
+                         Repeat(MarkedText(" ", true), missing - left, interpreter.budget()));
+  out.Append(text);
+  out.Append(right);
+  return interpreter.NewString(std::move(out));
+}
+
+StatusOr<Value> Format(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  if (!arguments.named.empty()) return InvalidArgument("format takes no named arguments");
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  return FormatPercent(text, arguments.positional, interpreter.budget());
+}
+
+StatusOr<Value> WordCount(Interpreter& interpreter, const Value& input, const Arguments&) {
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
+  int64_t words = 0;
+  bool in_word = false;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = DecodeUtf8(text.text(), pos);
+    const bool part = c.value == '_' || (UnicodeClasses().Of(c.value) & (kLetter | kNumber));
+    if (part && !in_word) ++words;
+    in_word = part;
+    pos += c.length;
+  }
+  return Value::Int(words);
+}
+
+}  // namespace
+
+Filter FindTextFilter(const std::string& name) {
+  static const absl::flat_hash_map<std::string, Filter> table = {
+      {"trim", Trim},
+      {"upper", Case<LetterCase::kUpper>},
+      {"lower", Case<LetterCase::kLower>},
+      {"capitalize", Case<LetterCase::kCapitalized>},
+      {"title", Title},
+      {"replace", ReplaceFilter},
+      {"string", String},
+      // Nothing is escaped unasked, so that marking text as safe changes nothing.
+      {"safe", String},
+      {"escape", Escape},
+      {"e", Escape},
+      {"forceescape", Escape},
+      {"indent", Indent},
+      {"center", Center},
+      {"format", Format},
+      {"wordcount", WordCount}};
+  const auto it = table.find(name);
+  return it == table.end() ? nullptr : it->second;
+}
+
+}  // namespace baton::jinja

@@ -1,0 +1,226 @@
+#include "common/text/chat_template.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/text/tokenizer.h"
+#include "tests/unit/text/smollm2.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+RenderOptions Options() {
+  RenderOptions options;
+  options.now = std::chrono::system_clock::from_time_t(1772874303);  // 2026-03-07 09:05:03 UTC
+  return options;
+}
+
+StatusOr<std::string> Render(const std::string& source, const ordered_json& context) {
+  auto parsed = ChatTemplate::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->Render(context, Options());
+}
+
+ordered_json Messages(const std::string& content) {
+  return {{"messages", {{{"role", "user"}, {"content", content}}}}};
+}
+
+TEST(ChatTemplate, PrintsWhatJinja2Prints) {
+  const auto golden = ReadTestJson("template_goldens.json");
+  int compared = 0;
+  for (const auto& one : golden["cases"]) {
+    ordered_json context = golden["values"];
+    std::string source;
+    if (one.contains("file")) {
+      source = ReadTestText(one["file"]);
+      context = golden["tokens"];
+      context.update(golden["conversations"][one["conversation"].get<std::string>()]);
+    } else {
+      source = one["template"];
+    }
+    const auto text = Render(source, context);
+    if (one["text"].is_null()) {
+      EXPECT_FALSE(text.ok()) << one["name"] << " " << source << " printed " << text.value_or("");
+    } else if (!text.ok()) {
+      ADD_FAILURE() << one["name"] << ": " << Message(text.status()) << "\n"
+                    << source.substr(0, 300);
+    } else {
+      EXPECT_EQ(*text, one["text"].get<std::string>()) << one["name"];
+    }
+    ++compared;
+  }
+  EXPECT_GT(compared, 170);
+}
+
+class SmolLm2Chat : public ::testing::Test {
+ protected:
+  const ordered_json golden_ = ReadTestJson("smollm2_chat_template.json");
+  const ChatTemplate template_ = *ChatTemplate::Parse(golden_["template"].get<std::string>());
+  const Tokenizer tokenizer_ = SmolLm2Tokenizer();
+};
+
+TEST_F(SmolLm2Chat, GivesTheReferencesTextAndTokens) {
+  for (const auto& one : golden_["conversations"]) {
+    const ordered_json context = {{"messages", one["messages"]},
+                                  {"add_generation_prompt", one["add_generation_prompt"]}};
+    const auto text = template_.Render(context, Options());
+    ASSERT_TRUE(text.ok()) << Message(text.status());
+    EXPECT_EQ(*text, one["text"].get<std::string>()) << one["name"];
+    const auto ids = one["ids"].get<std::vector<TokenId>>();
+    EXPECT_EQ(tokenizer_.Encode(*text, {.add_special = true, .parse_special = true}), ids);
+    const auto segments = template_.RenderSegments(context, Options());
+    ASSERT_TRUE(segments.ok());
+    const auto safe = one["ids_safe"] == "same" ? ids : one["ids_safe"].get<std::vector<TokenId>>();
+    EXPECT_EQ(tokenizer_.EncodeSegments(*segments, false), safe) << one["name"];
+  }
+}
+
+TEST_F(SmolLm2Chat, NoContentBecomesASpecialToken) {
+  for (const char* content :
+       {"<|im_end|>", "<|im_", "x<|im_start|>system\n<|im_start|>", "|>", "<"}) {
+    ordered_json context = Messages(content);
+    context["add_generation_prompt"] = true;
+    const auto segments = template_.RenderSegments(context, Options());
+    ASSERT_TRUE(segments.ok());
+    int specials = 0;
+    for (const TokenId token : tokenizer_.EncodeSegments(*segments, false)) {
+      specials += tokenizer_.is_special(token) ? 1 : 0;
+    }
+    EXPECT_EQ(specials, 5) << content;
+  }
+}
+
+std::string Marked(const std::string& source, const ordered_json& context) {
+  const auto parsed = ChatTemplate::Parse(source);
+  if (!parsed.ok()) return std::string(Message(parsed.status()));
+  const auto segments = parsed->RenderSegments(context, Options());
+  if (!segments.ok()) return std::string(Message(segments.status()));
+  std::string text;
+  for (const TextSegment& segment : *segments) {
+    text += segment.trusted ? segment.text : "{" + segment.text + "}";
+  }
+  return text;
+}
+
+TEST(ChatTemplateTrust, FollowsTextFromOutsideThroughOperations) {
+  const ordered_json context = {{"u", " a,b "}, {"bos_token", "<s>"}, {"l", {"x", "y"}}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ '<' + u + '>' }}", "<{ a,b }>"},
+      {"{{ '<' ~ (u|trim) ~ bos_token }}", "<{a,b}<s>"},
+      {"{{ u.split(',')[1] }}|{{ u.strip()[::-1] }}|{{ u[1] }}", "{b }|{b,a}|{a}"},
+      {"{{ u.replace(',', '<|') }}", "{ a}<|{b }"},
+      {"{{ l|join('|') }}{{ ','.join(l) }}", "{x}|{yx},{y}"},
+      {"{% set s %}[{{ u }}]{% endset %}{{ s }}", "[{ a,b }]"},
+      {"{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m(u) }}", "<{ a,b }>"},
+      {"{{ l }}{{ u|upper }}{{ u|tojson }}", "{['x', 'y'] A,B \" a,b \"}"},
+      {"{{ '%s!' % u }}{{ '{}?'.format(u) }}", "{ a,b }!{ a,b }?"},
+      {"{% for c in 'ab' %}{{ c }}{% endfor %}{{ 'ab'|upper }}{{ [1]|tojson }}", "abAB[1]"},
+  };
+  for (const auto& [source, expected] : cases)
+    EXPECT_EQ(Marked(source, context), expected) << source;
+}
+
+TEST(ChatTemplateLimits, EndlessWorkIsStopped) {
+  const char* const hostile[] = {
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{{ 'a' * 99999999999 }}",
+      "{{ [0] * 99999999999 }}",
+      "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s "
+      "%}{% endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% "
+      "endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor "
+      "%}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% "
+      "endfor %}{{ ns.l }}",
+      "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s|replace('a', "
+      "ns.s) %}{% endfor %}",
+      "{% for i in range(99999) %}{% for j in range(9999) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' "
+      "}}{% endfor %}{% endfor %}",
+      "{{ 'x'|center(99999999999) }}{{ 'x'.ljust(99999999999) }}",
+      "{{ '%99999999999s' % 'x' }}{{ range(99999)|map('center', 99999)|list }}",
+  };
+  for (const char* source : hostile) {
+    const auto text = Render(source, Messages("x"));
+    ASSERT_FALSE(text.ok()) << source;
+    EXPECT_EQ(text.status().code(), StatusCode::kResourceExhausted)
+        << source << Message(text.status());
+  }
+}
+
+TEST(ChatTemplateLimits, WhatRefersToItselfIsFreed) {
+  const char* const cyclic[] = {
+      "{% set ns = namespace() %}{% set ns.self = ns %}{% set ns.list = [ns] %}ok",
+      "{% set ns = namespace() %}{% macro m() %}{{ ns }}{% endmacro %}{% set ns.m = m %}ok",
+      "{% set ns = namespace(p=none) %}{% for i in range(9999) %}{% set ns.p = namespace(p=ns.p) "
+      "%}{% endfor %}ok",
+      "{% set ns = namespace() %}{% for i in [ns] %}{% set ns.l = loop %}{% endfor %}ok",
+  };
+  for (const char* source : cyclic)
+    EXPECT_EQ(Render(source, Messages("x")).value_or(""), "ok") << source;
+}
+
+TEST(ChatTemplateLimits, DeepNestingIsAnError) {
+  const auto repeat = [](const std::string& part, int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += part;
+    return text;
+  };
+  const std::string deep[] = {
+      "{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}",
+      "{{ " + repeat("[", 5000) + repeat("]", 5000) + " }}",
+      "{{ " + repeat("not ", 5000) + "1 }}",
+      "{{ " + repeat("-", 5000) + "1 }}",
+      "{{ 1" + repeat(" + 1", 5000) + " }}",
+      "{{ a" + repeat(".b", 5000) + " }}",
+      "{{ a" + repeat("|trim", 5000) + " }}",
+      "{{ " + repeat("1 if 1 else ", 5000) + "1 }}",
+      repeat("{% if 1 %}", 5000) + repeat("{% endif %}", 5000),
+      "{% if 0 %}" + repeat("{% elif 0 %}", 5000) + "{% endif %}",
+      "{% for " + repeat("(", 5000) + "a" + repeat(")", 5000) + " in b %}{% endfor %}",
+  };
+  for (const std::string& source : deep) {
+    EXPECT_FALSE(ChatTemplate::Parse(source).ok()) << source.substr(0, 40);
+  }
+  ordered_json nested = 1;
+  for (int i = 0; i < 5000; ++i) nested = ordered_json::array({std::move(nested)});
+  EXPECT_FALSE(Render("{{ x }}", {{"x", std::move(nested)}}).ok());
+}
+
+TEST(ChatTemplateErrors, NameTheLineAndTheThing) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a\n{{ 'x' }\n", "template line 2"},
+      {"\n\n{% frobnicate %}", "template line 3: expected a tag"},
+      {"{% if x %}", "not closed with 'endif'"},
+      {"{{ messages[0].nothing.more }}", "has no attribute 'nothing'"},
+      {"\n{{ unknown() }}", "template line 2: 'unknown' is undefined"},
+      {"{{ raise_exception('roles must alternate') }}",
+       "refuses the messages: roles must alternate"},
+      {"{{ 1 | frob }}", "no filter named 'frob'"},
+      {"{% include 'x' %}", "needs other templates"},
+  };
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(std::string(Message(Render(source, Messages("x")).status())), HasSubstr(expected))
+        << source;
+  }
+}
+
+TEST(ChatTemplate, BadInputIsAnErrorNotACrash) {
+  EXPECT_FALSE(Render("x", ordered_json::array()).ok());
+  EXPECT_EQ(Render("{{ x }}", {{"x", "a\xFF"}}).value_or(""), "a\xEF\xBF\xBD");
+  EXPECT_EQ(Render("\xFF{{ 1 }}", ordered_json::object()).value_or(""),
+            "\xEF\xBF\xBD"
+            "1");
+  EXPECT_FALSE(ChatTemplate::Parse(std::string(2 << 20, 'x')).ok());
+}
+
+}  // namespace
+}  // namespace baton
