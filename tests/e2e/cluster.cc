@@ -1,0 +1,105 @@
+#include "tests/e2e/cluster.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "tests/support/raw_http.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kPoll = std::chrono::milliseconds(20);
+
+}  // namespace
+
+ClusterTest::~ClusterTest() {
+  cluster_.reset();
+  if (log_folder_.empty()) return;
+  if (HasFailure()) {
+    for (const auto& entry : std::filesystem::directory_iterator(log_folder_)) {
+      std::cout << "---- " << entry.path().filename().string() << "\n"
+                << std::ifstream(entry.path()).rdbuf() << std::endl;
+    }
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(log_folder_, ignored);
+}
+
+void ClusterTest::StartCluster(LocalClusterOptions options) {
+  ASSERT_TRUE(std::filesystem::exists(BATON_TEST_MODEL))
+      << "the model \"" << BATON_TEST_MODEL << "\" is absent: `./dev test` fetches it";
+  static int clusters = 0;
+  log_folder_ = ::testing::TempDir() + fmt::format("baton_e2e_{}_{}", ::getpid(), ++clusters);
+  std::filesystem::create_directories(log_folder_);
+  options.binary_folder = BATON_BINARY_FOLDER;
+  options.log_folder = log_folder_;
+  options.model = BATON_TEST_MODEL;
+  options.threads = 1;  // several workers share the machine
+  options.worker_set.push_back("engine.kv_memory_mib=128");
+  auto cluster = LocalCluster::Start(options, kStartLimit);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  cluster_ = *std::move(cluster);
+}
+
+GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {
+  GenerateCall call;
+  call.text = prompt;
+  call.temperature = 0;
+  call.max_tokens = max_tokens;
+  call.ignore_eos = true;
+  call.timeout_ms = static_cast<uint32_t>(ToMillis(kAnswerLimit));
+  auto account = GenerationClient(server()).Generate(call, [](std::string_view) {});
+  EXPECT_TRUE(account.ok()) << account.status();
+  return account.ok() ? *account : GenerateAccount();
+}
+
+ClusterTest::ToolResult ClusterTest::RunTool(std::vector<std::string> arguments, bool with_server) {
+  arguments.insert(arguments.begin(), BATON_BINARY_FOLDER "/baton");
+  if (with_server) arguments.insert(arguments.end(), {"--server", server()});
+  auto tool = ChildProcess::Start({arguments, ""});
+  EXPECT_TRUE(tool.ok()) << tool.status();
+  if (!tool.ok()) return {};
+  ToolResult result;
+  result.output = (*tool)->ReadStdout(kAnswerLimit);
+  result.status = (*tool)->WaitExit(kAnswerLimit).value_or(-1);
+  return result;
+}
+
+double ClusterTest::Metric(const std::string& member, const std::string& name) {
+  const std::string text = "\n" + HttpGet(http(member), "/metrics").body;
+  const size_t at = text.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + name.size() + 2);
+}
+
+bool ClusterTest::WaitMetric(const std::string& member, const std::string& name, double value) {
+  const Time deadline = SteadyClock().Now() + kAnswerLimit;
+  while (Metric(member, name) != value) {
+    if (SteadyClock().Now() >= deadline) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+void ClusterTest::ExpectNoLeaks(const std::vector<std::string>& workers) {
+  for (const auto& worker : workers) {
+    EXPECT_TRUE(WaitMetric(worker, "baton_requests_running", 0)) << worker;
+    EXPECT_TRUE(WaitMetric(worker, "baton_requests_waiting", 0)) << worker;
+    EXPECT_TRUE(WaitMetric(worker, "baton_kv_cache_utilization", 0)) << worker;
+    EXPECT_EQ(Metric(worker, "baton_kv_leaked_blocks"), 0) << worker;
+  }
+}
+
+std::string ClusterTest::PromptOf(int number) {
+  std::string prompt = fmt::format("Story number {} of the relay team begins:", number);
+  for (int i = 0; i < number % 8; ++i) {
+    prompt += fmt::format(" Runner {} waited at mark {} for the baton.", i + 1, number * 10 + i);
+  }
+  return prompt;
+}
+
+}  // namespace baton

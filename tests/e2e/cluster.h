@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cli/cluster_client.h"
+#include "cli/generation_client.h"
+#include "cli/local_cluster.h"
+
+namespace baton {
+
+constexpr auto kStartLimit = std::chrono::seconds(120);
+constexpr auto kAnswerLimit = std::chrono::seconds(120);
+
+// A cluster of real processes on free ports for one test, with the real model. Its logs are printed
+// when the test fails. Everything waits within bounds.
+class ClusterTest : public ::testing::Test {
+ protected:
+  ~ClusterTest() override;
+
+  // Starts it; the test fails at once when that does not work.
+  void StartCluster(LocalClusterOptions options = {});
+  LocalCluster& cluster() { return *cluster_; }
+  ChildProcess& process(const std::string& member) { return *cluster_->Find(member)->process; }
+  const std::string& http(const std::string& member) {
+    return cluster_->Find(member)->addresses.at("http");
+  }
+  const std::string& server() const { return cluster_->server(); }
+
+  // One greedy request; its answer must come.
+  GenerateAccount Ask(const std::string& prompt, int max_tokens);
+  // Runs the tool `baton` with `arguments` and "--server …"; exit status and stdout.
+  struct ToolResult {
+    int status = -1;
+    std::string output;
+  };
+  ToolResult RunTool(std::vector<std::string> arguments, bool with_server = true);
+
+  // The value of an unlabelled metric of a member's /metrics; -1 when it is not there.
+  double Metric(const std::string& member, const std::string& name);
+  // Waits until `name` has `value` at the member; false after kAnswerLimit.
+  bool WaitMetric(const std::string& member, const std::string& name, double value);
+  // Every living worker counts no leaked block, and every block is free or cached again.
+  void ExpectNoLeaks(const std::vector<std::string>& workers);
+
+  // Different prompts of different length, so that requests end at different times.
+  static std::string PromptOf(int number);
+
+ private:
+  std::string log_folder_;
+  std::unique_ptr<LocalCluster> cluster_;
+};
+
+}  // namespace baton

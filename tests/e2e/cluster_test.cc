@@ -1,0 +1,174 @@
+#include "tests/e2e/cluster.h"
+
+#include <signal.h>
+
+#include <future>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/raw_http.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int kTokens = 24;
+
+class EndToEndTest : public ClusterTest {};
+
+TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
+  StartCluster({.prefill = 2, .decode = 2});
+  const GenerateAccount first = Ask(PromptOf(5), kTokens);
+  EXPECT_EQ(first.generated_tokens, kTokens);
+  EXPECT_EQ(first.tokens.size(), static_cast<size_t>(kTokens));
+  EXPECT_EQ(first.finish, "length");
+  EXPECT_THAT(first.prefill_worker, StartsWith("prefill-"));
+  EXPECT_THAT(first.decode_worker, StartsWith("decode-"));
+  EXPECT_EQ(first.transport, "shm");
+  EXPECT_GT(first.transfer_bytes, 0u);
+  EXPECT_GT(first.ttft_ms, 0);
+  EXPECT_EQ(first.attempts, 1);
+  EXPECT_EQ(Ask(PromptOf(5), kTokens).tokens, first.tokens);
+  ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
+TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
+  std::vector<std::vector<int32_t>> unified;
+  StartCluster({.prefill = 0, .decode = 1, .worker_set = {"unified=true"}});
+  for (int i = 0; i < 4; ++i) unified.push_back(Ask(PromptOf(i), kTokens).tokens);
+  for (const char* transport : {"shm", "tcp"}) {
+    StartCluster({.prefill = 1,
+                  .decode = 1,
+                  .worker_set = {fmt::format("transfer.require_transport={}", transport)}});
+    for (int i = 0; i < 4; ++i) {
+      const GenerateAccount answer = Ask(PromptOf(i), kTokens);
+      EXPECT_EQ(answer.tokens, unified[static_cast<size_t>(i)]) << transport << " " << i;
+      EXPECT_EQ(answer.transport, transport);
+    }
+  }
+}
+
+TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
+  StartCluster({.prefill = 1, .decode = 1});
+  Ask(PromptOf(1), 4);
+  for (const char* member : {"router", "prefill-0", "decode-0"}) {
+    EXPECT_EQ(HttpGet(http(member), "/healthz").status, 200) << member;
+    EXPECT_EQ(HttpGet(http(member), "/readyz").status, 200) << member;
+  }
+  for (const char* worker : {"prefill-0", "decode-0"}) {
+    EXPECT_EQ(Metric(worker, "baton_kv_block_tokens"), 16) << worker;
+    EXPECT_GT(Metric(worker, "baton_kv_blocks_total"), 0) << worker;
+    EXPECT_EQ(Metric(worker, "baton_kv_leaked_blocks"), 0) << worker;
+  }
+  const std::string router = HttpGet(http("router"), "/metrics").body;
+  for (const char* name : {"ttft", "tpot", "queue"}) EXPECT_THAT(router, HasSubstr(name));
+}
+
+TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
+  StartCluster({.prefill = 1, .decode = 1});
+  const auto json =
+      RunTool({"generate", "Name a colour.", "--json", "--temperature", "0", "--max-tokens", "8"});
+  ASSERT_EQ(json.status, 0);
+  const auto parsed = nlohmann::json::parse(json.output);
+  EXPECT_FALSE(parsed["text"].get<std::string>().empty());
+  EXPECT_LE(parsed["generated_tokens"].get<int>(), 8);
+  const auto plain =
+      RunTool({"generate", "Name a colour.", "--temperature", "0", "--max-tokens", "8"});
+  EXPECT_EQ(plain.output, parsed["text"].get<std::string>() + "\n");
+  const auto status = RunTool({"status"});
+  EXPECT_EQ(status.status, 0);
+  EXPECT_THAT(status.output,
+              AllOf(HasSubstr("prefill-0"), HasSubstr("decode-0"), HasSubstr("ready")));
+  const auto status_json = nlohmann::json::parse(RunTool({"status", "--json"}).output);
+  EXPECT_EQ(status_json["workers"].size(), 2u);
+  EXPECT_NE(RunTool({"drain", "nobody"}).status, 0);
+  EXPECT_NE(RunTool({"generate", "x", "--temperature", "-1"}).status, 0);
+}
+
+TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
+  StartCluster({.prefill = 1, .decode = 1});
+  const auto undisturbed = Ask(PromptOf(3), 200).tokens;
+  auto answer = std::async(std::launch::async, [&] { return Ask(PromptOf(3), 200); });
+  ASSERT_TRUE(WaitMetric("decode-0", "baton_requests_running", 1));
+  EXPECT_TRUE(cluster().Drain(kAnswerLimit));
+  EXPECT_EQ(answer.get().tokens, undisturbed);
+}
+
+TEST_F(EndToEndTest, ADrainedWorkerLeavesAndTheOthersServe) {
+  StartCluster({.prefill = 2, .decode = 1});
+  ASSERT_EQ(RunTool({"drain", "prefill-0"}).status, 0);
+  EXPECT_TRUE(cluster().WaitJoined(2, kAnswerLimit).ok());
+  EXPECT_EQ(Ask(PromptOf(2), 4).prefill_worker, "prefill-1");
+}
+
+TEST_F(EndToEndTest, AWorkerThatJoinsLaterServes) {
+  StartCluster({.prefill = 0, .decode = 0});
+  EXPECT_EQ(HttpGet(http("router"), "/readyz").status, 503);
+  ASSERT_TRUE(cluster().AddWorker("prefill", "prefill-9", kStartLimit).ok());
+  ASSERT_TRUE(cluster().AddWorker("decode", "decode-9", kStartLimit).ok());
+  ASSERT_TRUE(cluster().WaitJoined(2, kStartLimit).ok());
+  EXPECT_EQ(Ask(PromptOf(2), 4).decode_worker, "decode-9");
+}
+
+TEST_F(EndToEndTest, GarbageOnEveryPortChangesNothing) {
+  StartCluster({.prefill = 1, .decode = 1});
+  const auto before = Ask(PromptOf(4), 8).tokens;
+  std::string garbage;
+  for (int i = 0; i < 4096; ++i) garbage += static_cast<char>(i * 131 + 7);
+  for (const auto& member : cluster().members()) {
+    for (const auto& [name, address] : member.addresses) {
+      for (const std::string& bytes : {garbage,
+                                       std::string("GET / HTTP/1.1\r\n\r\n"),
+                                       std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + garbage}) {
+        RawConnection connection(address);
+        if (connection.connected()) connection.Send(bytes);
+      }
+    }
+  }
+  EXPECT_EQ(Ask(PromptOf(4), 8).tokens, before);
+  EXPECT_THAT(cluster().TakeObituaries(), ::testing::IsEmpty());
+}
+
+TEST_F(EndToEndTest, UpOnceShowsWhereTheTimeWent) {
+  auto up = ChildProcess::Start({{BATON_BINARY_FOLDER "/baton",
+                                  "up",
+                                  "--once",
+                                  "--model",
+                                  BATON_TEST_MODEL,
+                                  "--listen",
+                                  "127.0.0.1:0",
+                                  "--http",
+                                  "127.0.0.1:0",
+                                  "--prefill",
+                                  "2",
+                                  "--decode",
+                                  "2",
+                                  "--max-tokens",
+                                  "16",
+                                  "--threads",
+                                  "1",
+                                  "--worker-set",
+                                  "engine.kv_memory_mib=64"},
+                                 ""});
+  ASSERT_TRUE(up.ok()) << up.status();
+  const std::string output = (*up)->ReadStdout(kStartLimit);
+  EXPECT_EQ((*up)->WaitExit(kAnswerLimit), 0) << output;
+  for (const char* words : {"queue",
+                            "prefill",
+                            "KV moved",
+                            "decode",
+                            "TTFT",
+                            "TPOT",
+                            "over shm",
+                            "prefill-1",
+                            "decode-1"}) {
+    EXPECT_THAT(output, HasSubstr(words));
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,78 @@
+#include <signal.h>
+
+#include <future>
+
+#include "tests/e2e/cluster.h"
+
+namespace baton {
+namespace {
+
+constexpr int kRequests = 32;
+constexpr int kTokens = 48;
+
+enum class Fault { kNone, kKill, kStop };
+
+// What happens to one worker in the middle of 32 running requests. Every request must end with the
+// tokens of an undisturbed run, and no living worker may lose a block.
+class FaultTest : public ClusterTest {
+ protected:
+  std::vector<std::vector<int32_t>> RunAll(Fault fault, const std::string& victim) {
+    std::vector<std::future<GenerateAccount>> answers;
+    for (int i = 0; i < kRequests; ++i) {
+      answers.push_back(
+          std::async(std::launch::async, [this, i] { return Ask(PromptOf(i), kTokens); }));
+    }
+    if (fault != Fault::kNone) {
+      WaitBusy(victim);
+      process(victim).Signal(fault == Fault::kKill ? SIGKILL : SIGSTOP);
+    }
+    std::vector<std::vector<int32_t>> tokens;
+    for (auto& answer : answers) tokens.push_back(answer.get().tokens);
+    return tokens;
+  }
+
+  // Until the victim has computed something of what runs now.
+  void WaitBusy(const std::string& victim) {
+    const Time deadline = SteadyClock().Now() + kAnswerLimit;
+    while (Metric(victim, "baton_requests_running") <= 0) {
+      ASSERT_LT(SteadyClock().Now(), deadline) << victim << " never had work";
+    }
+  }
+
+  void Check(Fault fault, const std::string& victim) {
+    StartCluster({.prefill = 2, .decode = 2});
+    const auto undisturbed = RunAll(Fault::kNone, "");
+    const auto disturbed = RunAll(fault, victim);
+    for (size_t i = 0; i < kRequests; ++i) {
+      EXPECT_EQ(undisturbed[i].size(), static_cast<size_t>(kTokens)) << "request " << i;
+      EXPECT_EQ(disturbed[i], undisturbed[i]) << "request " << i;
+    }
+    std::vector<std::string> living;
+    for (const char* worker : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+      if (worker != victim) living.push_back(worker);
+    }
+    ExpectNoLeaks(living);
+    // A worker that was only stopped comes back, rejoins, and has lost nothing either.
+    if (fault == Fault::kStop) {
+      process(victim).Signal(SIGCONT);
+      EXPECT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
+      ExpectNoLeaks({victim});
+    }
+  }
+};
+
+TEST_F(FaultTest, KilledPrefillWorker) {
+  Check(Fault::kKill, "prefill-0");
+}
+TEST_F(FaultTest, KilledDecodeWorker) {
+  Check(Fault::kKill, "decode-0");
+}
+TEST_F(FaultTest, StoppedPrefillWorker) {
+  Check(Fault::kStop, "prefill-0");
+}
+TEST_F(FaultTest, StoppedDecodeWorker) {
+  Check(Fault::kStop, "decode-0");
+}
+
+}  // namespace
+}  // namespace baton

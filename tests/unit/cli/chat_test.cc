@@ -1,0 +1,218 @@
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include "common/app/child_process.h"
+#include "proto/generation.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr auto kLimit = std::chrono::seconds(20);
+
+// A router whose model says "tick " until it is cancelled; to "count" it answers with the number of
+// messages in the chat.
+class FakeRouter final : public v1::Generation::Service {
+ public:
+  FakeRouter() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeRouter() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+  // True once an answer was cancelled on this side.
+  bool AwaitCancelled() {
+    return cancelled_.get_future().wait_for(kLimit) == std::future_status::ready;
+  }
+
+  grpc::Status ListModels(grpc::ServerContext*,
+                          const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    response->add_models()->set_name("ticker");
+    return grpc::Status::OK;
+  }
+  grpc::Status Generate(grpc::ServerContext* context,
+                        const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    v1::GenerateResponse response;
+    const auto& messages = request->chat().messages();
+    if (messages.rbegin()->content() == "count") {
+      response.set_text(fmt::format("{} messages", messages.size()));
+      response.set_finish(v1::FINISH_REASON_STOP);
+      writer->Write(response);
+      return grpc::Status::OK;
+    }
+    response.set_text("tick ");
+    while (!context->IsCancelled()) {
+      writer->Write(response);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    cancelled_.set_value();
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  int port_ = 0;
+  std::promise<void> cancelled_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// `baton chat` on a terminal of its own.
+class TerminalChat final {
+ public:
+  explicit TerminalChat(const std::string& server) {
+    const std::string home_setting = "BATON_HOME=" + home_;
+    const std::string tool = BATON_BINARY_FOLDER "/baton";
+    int terminal = -1;
+    pid_ = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (pid_ == 0) {
+      ::execl("/usr/bin/env",
+              "env",
+              home_setting.c_str(),
+              "TERM=xterm",
+              tool.c_str(),
+              "chat",
+              "--server",
+              server.c_str(),
+              nullptr);
+      ::_exit(127);
+    }
+    terminal_.Reset(terminal);
+  }
+  ~TerminalChat() {
+    std::filesystem::remove_all(home_);
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+  void Type(const std::string& keys) {
+    ASSERT_EQ(::write(terminal_.get(), keys.data(), keys.size()),
+              static_cast<ssize_t>(keys.size()));
+  }
+  // Output up to and with `marker`; what came when it did not come in time.
+  std::string Expect(const std::string& marker) {
+    const Time deadline = SteadyClock().Now() + kLimit;
+    while (seen_.find(marker) == std::string::npos && SteadyClock().Now() < deadline) {
+      pollfd waiting{terminal_.get(), POLLIN, 0};
+      if (::poll(&waiting, 1, 100) <= 0) continue;
+      char buffer[1024];
+      const auto n = ::read(terminal_.get(), buffer, sizeof(buffer));
+      if (n <= 0) break;
+      seen_.append(buffer, static_cast<size_t>(n));
+    }
+    const size_t at = seen_.find(marker);
+    const size_t end = at == std::string::npos ? seen_.size() : at + marker.size();
+    std::string text = seen_.substr(0, end);
+    seen_.erase(0, end);
+    return text;
+  }
+  int WaitExit() {
+    int status = 0;
+    const Time deadline = SteadyClock().Now() + kLimit;
+    while (SteadyClock().Now() < deadline) {
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      }
+      Expect("(end of the program)");
+    }
+    return -1;
+  }
+
+ private:
+  const std::string home_ = ::testing::TempDir() + fmt::format("chat_home_{}", ::getpid());
+  pid_t pid_ = -1;
+  UniqueFd terminal_;
+  std::string seen_;
+};
+
+TEST(ChatTest, CtrlCCancelsTheAnswerAndNotTheProgram) {
+  FakeRouter router;
+  TerminalChat chat(router.address());
+  EXPECT_THAT(chat.Expect("> "), HasSubstr("Talking to ticker"));
+  chat.Type("hello\n");
+  EXPECT_THAT(chat.Expect("tick tick"), HasSubstr("tick tick"));
+  chat.Type("\x03");
+  EXPECT_THAT(chat.Expect("(cancelled)"), HasSubstr("(cancelled)"));
+  chat.Expect("> ");
+  EXPECT_TRUE(router.AwaitCancelled());
+  // Ctrl-C at the prompt drops the line; the arrow key brings the history back.
+  chat.Type("half a li\x03");
+  chat.Expect("> ");
+  chat.Type("count\n");
+  EXPECT_THAT(chat.Expect("3 messages"), HasSubstr("3 messages"));
+  chat.Expect("> ");
+  chat.Type("/reset\n");
+  EXPECT_THAT(chat.Expect("forgotten"), HasSubstr("forgotten"));
+  chat.Expect("> ");
+  chat.Type("\x1b[A\x1b[A\n");
+  EXPECT_THAT(chat.Expect("1 messages"), HasSubstr("1 messages"));
+  chat.Expect("> ");
+  chat.Type("\x04");
+  EXPECT_EQ(chat.WaitExit(), 0);
+}
+
+TEST(ChatTest, ReadsLinesWhenThereIsNoTerminal) {
+  FakeRouter router;
+  auto chat = ChildProcess::Start(
+      {{"/bin/sh",
+        "-c",
+        fmt::format("printf 'count\\ncount\\n/exit\\ncount\\n' | {}/baton chat --server {}",
+                    BATON_BINARY_FOLDER,
+                    router.address())},
+       ""});
+  ASSERT_TRUE(chat.ok());
+  const std::string output = (*chat)->ReadStdout(kLimit);
+  EXPECT_EQ((*chat)->WaitExit(kLimit), 0);
+  EXPECT_THAT(output,
+              AllOf(HasSubstr("1 messages"),
+                    HasSubstr("3 messages"),
+                    Not(HasSubstr("5 messages")),
+                    Not(HasSubstr("> "))));
+}
+
+TEST(ToolTest, SaysWhatToStartWhenNobodyAnswers) {
+  for (const char* command : {"generate hi", "chat", "status", "drain w"}) {
+    auto tool = ChildProcess::Start(
+        {{"/bin/sh",
+          "-c",
+          fmt::format("{}/baton {} --server 127.0.0.1:1 2>&1", BATON_BINARY_FOLDER, command)},
+         ""});
+    ASSERT_TRUE(tool.ok());
+    const std::string output = (*tool)->ReadStdout(kLimit);
+    EXPECT_EQ((*tool)->WaitExit(kLimit), 1) << command;
+    EXPECT_THAT(output,
+                AllOf(HasSubstr("no router answers at 127.0.0.1:1"), HasSubstr("baton up")));
+  }
+}
+
+TEST(ToolTest, WrongUsageExitsWith2) {
+  for (const char* command : {"", "frob", "generate", "up --prefill many", "model inspect"}) {
+    auto tool = ChildProcess::Start(
+        {{"/bin/sh", "-c", fmt::format("{}/baton {} 2>/dev/null", BATON_BINARY_FOLDER, command)},
+         ""});
+    ASSERT_TRUE(tool.ok());
+    EXPECT_EQ((*tool)->WaitExit(kLimit), 2) << command;
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,97 @@
+#include "cli/format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/generation_client.h"
+#include "cli/local_cluster.h"
+#include "cli/reachability.h"
+#include "cli/status_table.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(FormatTest, NumbersForPeople) {
+  EXPECT_EQ(FormatMillis(0.4), "0.40 ms");
+  EXPECT_EQ(FormatMillis(37.12), "37.1 ms");
+  EXPECT_EQ(FormatMillis(12345), "12.35 s");
+  EXPECT_EQ(FormatBytes(512), "512 B");
+  EXPECT_EQ(FormatBytes(1100000), "1.1 MB");
+  EXPECT_EQ(FormatBytes(UINT64_MAX), "18446744.1 TB");
+  EXPECT_EQ(FormatDuration(42), "42 s");
+  EXPECT_EQ(FormatDuration(600), "10 min");
+}
+
+TEST(FormatTest, TablesAlignTheirColumns) {
+  EXPECT_EQ(FormatTable({{"A", "LONG"}, {"wide", "x"}}), "A     LONG\nwide  x\n");
+  EXPECT_EQ(FormatTable({}), "");
+}
+
+TEST(AccountTest, SaysWhereTheTimeWent) {
+  GenerateAccount account;
+  account.prompt_tokens = 40;
+  account.cached_tokens = 16;
+  account.generated_tokens = 11;
+  account.queue_ms = 0.5;
+  account.prefill_ms = 30;
+  account.transfer_ms = 0.9;
+  account.transfer_bytes = 1100000;
+  account.transfer_gbps = 1.25;
+  account.transport = "shm";
+  account.prefill_worker = "prefill-1";
+  account.decode_worker = "decode-0";
+  account.ttft_ms = 33;
+  account.tpot_ms = 8;
+  account.attempts = 2;
+  EXPECT_THAT(FormatAccount(account),
+              AllOf(HasSubstr("on prefill-1: 40 prompt tokens, 16 of them cached"),
+                    HasSubstr("1.1 MB over shm at 1.25 GB/s"),
+                    HasSubstr("80.0 ms  on decode-0: 11 tokens"),
+                    HasSubstr("(125 tokens/s)"),
+                    HasSubstr("attempts")));
+  account.transport.clear();
+  account.prefill_worker.clear();
+  EXPECT_THAT(FormatAccount(account),
+              AllOf(HasSubstr("on decode-0: 40 prompt"), HasSubstr("on the same worker")));
+}
+
+TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
+  ClusterSummary cluster;
+  cluster.router = "r0";
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("no model yet"), HasSubstr("no worker has joined")));
+  WorkerSummary worker;
+  worker.id = "decode-0";
+  worker.roles = "decode";
+  worker.state = "ready";
+  worker.blocks_total = 100;
+  worker.blocks_free = 75;
+  worker.transports.push_back({"prefill-0", "tcp", 5000000, 3, 0.75});
+  cluster.workers.push_back(worker);
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("25/100 (25%)"),
+                    HasSubstr("prefill-0  tcp   3          5.0 MB  0.75"),
+                    Not(HasSubstr("LEAKED"))));
+  cluster.workers[0].blocks_leaked = 2;
+  EXPECT_THAT(FormatCluster(cluster), HasSubstr("LEAKED 2"));
+}
+
+TEST(ReachabilityTest, OnlyTransportErrorsAreExplained) {
+  const Status refused(StatusCode::kUnavailable, "Connection refused");
+  EXPECT_THAT(std::string(Message(ExplainUnreachable(refused, "host:1"))),
+              AllOf(HasSubstr("host:1"), HasSubstr("baton up")));
+  const Status own(StatusCode::kUnavailable, "no decode worker has joined");
+  EXPECT_EQ(ExplainUnreachable(own, "host:1"), own);
+  EXPECT_TRUE(ExplainUnreachable(OkStatus(), "host:1").ok());
+}
+
+TEST(LocalClusterTest, OverridesAreQuoted) {
+  EXPECT_EQ(QuotedOverride("model.path", "a \"b\": c"), "model.path=\"a \\\"b\\\": c\"");
+}
+
+}  // namespace
+}  // namespace baton
