@@ -79,6 +79,7 @@ class Engine::Impl {
   bool Step() {
     bool worked = TakeMessages();
     const StepPlan& plan = scheduler_.Plan(clock_.Now());
+    worked |= plan.preempted > 0;
     worked |= Deliver();
     if (!plan.rows.empty()) {
       RunPlan(plan);

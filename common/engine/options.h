@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/clock.h"
 #include "kernels/dtype.h"
 
 namespace baton {
@@ -20,6 +21,9 @@ struct EngineOptions {
   // kDecode requests that may wait for blocks; more are refused at once with ResourceExhausted, so
   // that the router can ask another worker.
   int32_t max_waiting_reservations = 64;
+  // How long a kDecode request may wait for blocks before it is refused likewise. Bounds what no
+  // single worker can see: prefill workers whose blocks wait for us while ours wait for them.
+  Duration max_reservation_wait = std::chrono::seconds(2);
   int32_t kv_blocks = 0;  // arena size in blocks; 0: from kv_memory_bytes
   size_t kv_memory_bytes = size_t{1} << 30;
   int32_t block_tokens = 16;

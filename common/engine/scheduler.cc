@@ -54,7 +54,8 @@ void Scheduler::Add(Request request, Time now) {
     uncached -= static_cast<int64_t>(FindPrefix(leader).blocks.size()) * cache_.block_tokens();
   }
   leader.rank = {ordering_.VirtualTime(active->request, uncached, token_time_), active->serial, 0};
-  next_deadline_ = std::min(next_deadline_, active->request.deadline);
+  active->reserve_by = now + engine.max_reservation_wait;
+  next_expiry_ = std::min(next_expiry_, active->expiry());
   Enqueue(leader);
   active_.emplace(key, std::move(active));
 }
@@ -203,23 +204,32 @@ void Scheduler::Run(Sequence& sequence) {
   running_.insert(std::ranges::upper_bound(running_, &sequence, ByRank{}), &sequence);
 }
 
-void Scheduler::ExpireDeadlines(Time now) {
-  if (now < next_deadline_) return;
-  next_deadline_ = kNever;
+void Scheduler::EndExpired(Time now) {
+  if (now < next_expiry_) return;
+  next_expiry_ = kNever;
   for (auto& [key, active] : active_) {
-    if (active->request.deadline > now) {
-      next_deadline_ = std::min(next_deadline_, active->request.deadline);
-      continue;
+    if (active->expiry() > now) {
+      next_expiry_ = std::min(next_expiry_, active->expiry());
+    } else if (active->request.deadline > now) {
+      Fail(*active, NoBlocksFor(*active));
+    } else {
+      Fail(*active,
+           MakeStatus(StatusCode::kDeadlineExceeded,
+                      "the deadline passed {:.0f} ms ago; the first sample was {}",
+                      ToMillis(now - active->request.deadline),
+                      Name(active->sequences[0].state)));
     }
-    const Duration late = now - active->request.deadline;
-    const std::string_view state = Name(active->sequences[0].state);
-    Fail(*active,
-         MakeStatus(StatusCode::kDeadlineExceeded,
-                    "the deadline passed {:.0f} ms ago; the first sample was {}",
-                    ToMillis(late),
-                    state));
   }
   Reap();
+}
+
+Status Scheduler::NoBlocksFor(const ActiveRequest& active) const {
+  return MakeStatus(StatusCode::kResourceExhausted,
+                    "{} KV blocks are wanted, {} of {} are available, and {} reservations wait",
+                    cache_.BlocksFor(active.sequences[0].length()),
+                    cache_.available(),
+                    cache_.total(),
+                    waiting_reservations_);
 }
 
 SchedulerCounts Scheduler::Counts() const {

@@ -55,6 +55,8 @@ class Scheduler final {
   Outcomes TakeOutcomes() { return std::exchange(outcomes_, {}); }
 
   bool idle() const { return active_.empty(); }
+  // Running sequences, best ranked first.
+  std::span<const Sequence* const> running() const { return running_; }
   SchedulerCounts Counts() const;
   // Blocks in use that no sequence and no hand-off accounts for.
   int32_t LeakedBlocks() const;
@@ -78,7 +80,8 @@ class Scheduler final {
   void Enqueue(Sequence& sequence);
   void Dequeue(Sequence& sequence);
   void Run(Sequence& sequence);
-  void ExpireDeadlines(Time now);
+  void EndExpired(Time now);
+  Status NoBlocksFor(const ActiveRequest& active) const;
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t WorstBlocks(const ActiveRequest& active) const;
   bool never_evicts() const {
@@ -137,11 +140,10 @@ class Scheduler final {
   int32_t slots_ = 0;     // of slot_limit_, in use by running and awaiting sequences
   int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
   uint64_t last_serial_ = 0;
-  Time next_deadline_ = kNever;  // no request's deadline is earlier
+  Time next_expiry_ = kNever;  // no request expires earlier
 
   StepPlan plan_;
   Lease plan_holds_;                // sources of the plan's copies that would become free
-  bool preempted_ = false;          // in this plan
   std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
   // The head of the queue did not fit: it is not matched again before so many blocks are available
   // or some plans have passed, since matching a long prompt takes time.

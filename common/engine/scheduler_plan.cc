@@ -11,9 +11,8 @@ constexpr int32_t kPlansBetweenLooks = 16;
 }  // namespace
 
 const StepPlan& Scheduler::Plan(Time now) {
-  ExpireDeadlines(now);
+  EndExpired(now);
   plan_.Clear();
-  preempted_ = false;
   PlanDecodes();
   PlanPrompts();
   AdmitWaiting(now);
@@ -97,14 +96,14 @@ void Scheduler::Preempt(Sequence& sequence) {
   Enqueue(sequence);
   ++sequence.request->times.preemptions;
   ++totals_.preemptions;
-  preempted_ = true;
+  ++plan_.preempted;
 }
 
 // Strictly by rank: when one does not fit, nobody behind it may take its place. Only a prompt whose
 // next block another one is computing right now steps aside, to find it in the cache soon.
 void Scheduler::AdmitWaiting(Time now) {
   auto next = waiting_.begin();
-  while (next != waiting_.end() && !preempted_) {
+  while (next != waiting_.end() && plan_.preempted == 0) {
     Sequence& sequence = **next++;
     const bool reservation = sequence.request->awaits_reservation();
     if (!reservation && plan_.tokens >= options_.engine.max_step_tokens) break;
@@ -226,15 +225,7 @@ void Scheduler::RefuseExcessReservations() {
     refused.push_back((*it)->request);
     --excess;
   }
-  for (ActiveRequest* active : refused) {
-    Fail(*active,
-         MakeStatus(StatusCode::kResourceExhausted,
-                    "{} KV blocks are wanted, {} of {} are available, and {} reservations wait",
-                    cache_.BlocksFor(active->sequences[0].length()),
-                    cache_.available(),
-                    cache_.total(),
-                    most));
-  }
+  for (ActiveRequest* active : refused) Fail(*active, NoBlocksFor(*active));
   Reap();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -76,11 +77,17 @@ struct ActiveRequest {
   bool activated = false;    // kDecode: the prompt's KV has come
   bool kv_released = false;  // kPrefill: the worker wants no more of its KV
   bool started = false;
+  Time reserve_by = kNever;  // kDecode: when waiting for blocks ends
   Time first_step{};
   RequestTimes times;
 
   RequestKey key() const { return {request.id, request.epoch}; }
   bool awaits_reservation() const { return request.kind == RequestKind::kDecode && !activated; }
+  // When it ends in the state it is in.
+  Time expiry() const {
+    const bool queued = awaits_reservation() && sequences[0].state == SequenceState::kWaiting;
+    return queued ? std::min(request.deadline, reserve_by) : request.deadline;
+  }
 };
 
 // The seed that sample `sample` of a request draws with: SplitMix64 (Steele, Lea, Flood 2014) of

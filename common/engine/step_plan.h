@@ -24,12 +24,13 @@ struct StepPlan {
   std::vector<BlockCopy> copies;
   int32_t tokens = 0;         // of all rows
   int32_t logit_rows = 0;     // samples of all rows
+  int32_t preempted = 0;      // sequences sent back to the queue to make room
   int64_t token_context = 0;  // Σ over the tokens of the positions they see: attention's work
 
   void Clear() {
     rows.clear();
     copies.clear();
-    tokens = logit_rows = 0;
+    tokens = logit_rows = preempted = 0;
     token_context = 0;
   }
 };

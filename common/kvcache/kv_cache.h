@@ -49,7 +49,8 @@ class KvCache final {
                   int32_t limit) const;
 
   // Makes the full block at `index` of `table` findable as the continuation of `parent`. When its
-  // content is cached in another block already, `table` changes over to that one if `adopt`.
+  // content is cached in another block already, `table` changes over to that one if `adopt` and if
+  // that leaves no fewer blocks available.
   // Returns the entry that now names the content; nothing after a hash collision or with the cache
   // off.
   std::optional<CacheEntryId> Store(Lease& table,

@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include "common/engine/engine_loop.h"
+#include "tests/fakes/engine_harness.h"
+
+namespace baton {
+namespace {
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.kv_blocks = 32;
+  options.block_tokens = 4;
+  options.max_step_tokens = 16;
+  options.max_sequences = 8;
+  return options;
+}
+
+TEST(EngineFailureTest, FailedStepEndsOnlyTheRequestsInIt) {
+  EngineHarness harness(Options());
+  const Request hit = MakeRequest(1, 20, 1, 5);
+  harness.Submit(hit);
+  harness.Step();
+  harness.model().FailRuns(1);
+  harness.Step();
+  ASSERT_TRUE(harness.log(hit).failure.has_value());
+  EXPECT_EQ(harness.log(hit).failure->code(), StatusCode::kInternal);
+  EXPECT_NE(Message(*harness.log(hit).failure).find("device is away"), std::string_view::npos);
+  Request later = hit;
+  later.epoch = Epoch(1);
+  harness.Submit(later);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.log(later).Tokens(0), harness.model().Expected(later, 0));
+  EXPECT_TRUE(harness.engine().Stats().healthy);
+  EXPECT_EQ(harness.engine().Stats().failed_steps, 1);
+}
+
+TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
+  EngineOptions options = Options();
+  options.max_sequences = 1;
+  EngineHarness harness(options);
+  std::vector<Request> requests;
+  for (int i = 0; i < 5; ++i) {
+    requests.push_back(MakeRequest(i, 20, i, 5));
+    harness.Submit(requests.back());
+  }
+  harness.model().FailRuns(Engine::kFailedStepsToGiveUp);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_FALSE(harness.engine().Stats().healthy);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(harness.log(requests[i]).failure.has_value());
+    EXPECT_EQ(harness.log(requests[i]).failure->code(),
+              i < 3 ? StatusCode::kInternal : StatusCode::kUnavailable);
+  }
+  const Request late = MakeRequest(9, 3, 9, 3);
+  harness.Submit(late);
+  harness.Step();
+  EXPECT_EQ(harness.log(late).failure->code(), StatusCode::kUnavailable);
+}
+
+TEST(EngineFailureTest, CancelledAtEveryPointLeavesNothing) {
+  for (int point = 0; point < 14; ++point) {
+    for (const RequestKind kind :
+         {RequestKind::kServe, RequestKind::kPrefill, RequestKind::kDecode}) {
+      EngineHarness harness(Options());
+      Request request = MakeRequest(1, 40, 6, 6);
+      request.kind = kind;
+      request.samples = 3;
+      harness.Submit(request);
+      for (int i = 0; i < point; ++i) harness.Step();
+      harness.engine().Cancel(request.id, request.epoch);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      EXPECT_TRUE(harness.log(request).ended());
+      harness.engine().ReleaseKv(request.id, request.epoch);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+      EXPECT_EQ(harness.engine().Stats().leases, 0);
+    }
+  }
+}
+
+TEST(EngineFailureTest, SecondSubmitOfALivingRequestIsIgnored) {
+  EngineHarness harness(Options());
+  const Request request = MakeRequest(1, 10, 6, 6);
+  harness.Submit(request);
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+}
+
+TEST(EngineFailureTest, ReleaseDuringThePromptEndsItsChunks) {
+  EngineHarness harness(Options());
+  Request request = MakeRequest(1, 60, 6, 6);
+  request.kind = RequestKind::kPrefill;
+  harness.Submit(request);
+  harness.Step();
+  EXPECT_EQ(harness.log(request).announced.size(), 4u);
+  harness.engine().ReleaseKv(request.id, request.epoch);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.log(request).announced.size(), 4u);
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+}
+
+TEST(EngineFailureTest, OptionsAreChecked) {
+  FakeModel model;
+  RecordingListener listener;
+  const ManualClock clock;
+  EngineOptions options = Options();
+  options.max_step_tokens = 5000;
+  const auto engine = Engine::Create(options, model, listener, clock);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(Message(engine.status()),
+            "engine: max_step_tokens is 5000; it must be between 1 and 4096");
+  options = Options();
+  options.kv_blocks = 0;
+  options.kv_memory_bytes = 10;
+  EXPECT_FALSE(Engine::Create(options, model, listener, clock).ok());
+}
+
+TEST(EngineFailureTest, SnapshotRepeatsTheCache) {
+  EngineHarness harness(Options());
+  harness.Submit(MakeRequest(1, 21, 6, 6));
+  ASSERT_TRUE(harness.RunUntilIdle());
+  const auto before = harness.listener().mirror();
+  EXPECT_EQ(before.size(), 6u);
+  const uint64_t sequence = harness.engine().Stats().cache_sequence;
+  harness.engine().RequestCacheSnapshot();
+  harness.Step();
+  EXPECT_EQ(harness.listener().mirror(), before);
+  EXPECT_EQ(harness.engine().Stats().cache_sequence, sequence + 2);
+}
+
+TEST(EngineLoopTest, ServesFromOtherThreadsAndDrains) {
+  FakeModel model;
+  RecordingListener listener;
+  const SteadyClock clock;
+  EngineOptions options = Options();
+  options.kv_dtype = DType::kF32;
+  auto engine = Engine::Create(options, model, listener, clock);
+  ASSERT_TRUE(engine.ok());
+  {
+    const EngineLoop loop(**engine, "engine");
+    for (int i = 0; i < 50; ++i) (*engine)->Submit(MakeRequest(i, 1 + i % 20, i, 8));
+    ASSERT_TRUE((*engine)->WaitUntilIdle(std::chrono::seconds(60)));
+    EXPECT_EQ((*engine)->Stats().output_tokens, 50 * 8);
+  }
+  EXPECT_TRUE(listener.violations().empty());
+  EXPECT_TRUE((*engine)->CheckIntegrity().ok());
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "tests/fakes/engine_harness.h"
+#include "tests/unit/engine/handoff_driver.h"
+
+namespace baton {
+namespace {
+
+using Random = std::mt19937_64;
+
+EngineOptions RandomOptions(Random& random) {
+  EngineOptions options;
+  options.block_tokens = 4;
+  options.kv_blocks = static_cast<int32_t>(12 + random() % 40);
+  options.max_sequences = static_cast<int32_t>(3 + random() % 10);
+  options.max_step_tokens = options.max_sequences + static_cast<int32_t>(random() % 40);
+  options.policy = static_cast<SchedulingPolicy>(random() % 4);
+  options.admission = static_cast<AdmissionPolicy>(random() % 2);
+  options.prefix_cache = random() % 4 != 0;
+  options.max_waiting_reservations = static_cast<int32_t>(random() % 20);
+  options.max_reservation_wait = std::chrono::milliseconds(200);
+  return options;
+}
+
+// Requests share beginnings, so that the prefix cache has work.
+Request RandomRequest(Random& random, uint64_t id, Time now) {
+  Request request = MakeRequest(id, 1, random() % 6, static_cast<int32_t>(1 + random() % 24));
+  const Request base = MakeRequest(id, 40, random() % 3, 1);
+  request.tokens.assign(base.tokens.begin(), base.tokens.begin() + 1 + random() % 40);
+  for (uint64_t tail = random() % 6; tail > 0; --tail) {
+    request.tokens.push_back(static_cast<TokenId>(random() % 1000));
+  }
+  request.prompt_length = static_cast<int32_t>(request.tokens.size());
+  request.samples = random() % 4 == 0 ? static_cast<int32_t>(1 + random() % 3) : 1;
+  if (random() % 5 == 0 && request.prompt_length > 1 && request.max_tokens > 1) {
+    // Resumed: the last token counts as output.
+    --request.prompt_length;
+    request.samples = 1;
+    request.first_sample = static_cast<int32_t>(random() % 3);
+  }
+  request.min_tokens = static_cast<int32_t>(random() % request.max_tokens);
+  for (int i = 0; i < 40; ++i) request.stop_tokens.push_back(static_cast<TokenId>(random() % 1000));
+  request.priority = static_cast<int32_t>(random() % 3);
+  if (random() % 8 == 0) request.deadline = now + std::chrono::milliseconds(1 + random() % 200);
+  return request;
+}
+
+struct Sent {
+  Request request;
+  bool handoff = false;
+  bool cancelled = false;
+};
+
+class RandomWorkload {
+ public:
+  explicit RandomWorkload(uint64_t seed)
+      : random_(seed),
+        prefill_(RandomOptions(random_)),
+        decode_(RandomOptions(random_)),
+        driver_(prefill_, decode_, &random_) {}
+
+  void Run(int requests) {
+    int idle = 0;
+    while (idle < 250 && !::testing::Test::HasFailure()) {
+      if (sent_.size() < static_cast<size_t>(requests) && random_() % 3 == 0) Submit();
+      if (!sent_.empty() && random_() % 40 == 0) CancelOne();
+      bool worked = prefill_.Step("prefill");
+      worked |= decode_.Step("decode");
+      worked |= driver_.Pump();
+      const bool done = !worked && sent_.size() == static_cast<size_t>(requests);
+      idle = done ? idle + 1 : 0;
+    }
+    for (const Sent& sent : sent_) CheckEnd(sent);
+    CheckEmpty(prefill_);
+    CheckEmpty(decode_);
+  }
+
+  int64_t preemptions() {
+    return prefill_.engine().Stats().preemptions + decode_.engine().Stats().preemptions;
+  }
+  int64_t completed() const { return completed_; }
+
+ private:
+  void Submit() {
+    Sent sent{RandomRequest(random_, sent_.size() + 1, prefill_.clock().Now())};
+    sent.handoff = random_() % 2 == 0;
+    if (sent.handoff) {
+      driver_.Start(sent.request);
+    } else {
+      decode_.Submit(sent.request);
+    }
+    sent_.push_back(sent);
+  }
+
+  void CancelOne() {
+    Sent& sent = sent_[random_() % sent_.size()];
+    sent.cancelled = true;
+    if (sent.handoff) {
+      driver_.Cancel(sent.request);
+    } else {
+      decode_.engine().Cancel(sent.request.id, sent.request.epoch);
+    }
+  }
+
+  // Every request ends; those that complete have all their tokens, the others a beginning of them
+  // and a reason.
+  void CheckEnd(const Sent& sent) {
+    const Request& request = sent.request;
+    const RequestLog& decode = decode_.log(request);
+    const RequestLog& prefill = prefill_.log(request);
+    ASSERT_TRUE(decode.ended()) << "request " << request.id.value();
+    ASSERT_TRUE(!sent.handoff || prefill.ended()) << "request " << request.id.value();
+    const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
+    for (int32_t i = 0; i < request.samples; ++i) {
+      const std::vector<TokenId> expected = prefill_.model().Expected(request, i);
+      const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
+      if (completed) {
+        ASSERT_EQ(got, expected) << "request " << request.id.value() << " sample " << i;
+      } else {
+        ASSERT_LE(got.size(), expected.size());
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), expected.begin()));
+      }
+    }
+    completed_ += completed;
+    for (const RequestLog* log : {&decode, &prefill}) {
+      if (!log->failure) continue;
+      const StatusCode code = log->failure->code();
+      const bool explained =
+          (code == StatusCode::kCancelled && (sent.cancelled || sent.handoff)) ||
+          (code == StatusCode::kDeadlineExceeded && request.deadline != kNever) ||
+          code == StatusCode::kResourceExhausted;
+      EXPECT_TRUE(explained) << *log->failure;
+    }
+  }
+
+  void CheckEmpty(EngineHarness& harness) {
+    const EngineStats stats = harness.engine().Stats();
+    EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv + stats.leases, 0);
+    EXPECT_EQ(stats.queued_tokens, 0);
+    EXPECT_EQ(stats.blocks_free, stats.blocks_total);
+  }
+
+  Random random_;
+  EngineHarness prefill_;
+  EngineHarness decode_;
+  HandoffDriver driver_;
+  std::vector<Sent> sent_;
+  int64_t completed_ = 0;
+};
+
+TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
+  int64_t preemptions = 0;
+  int64_t completed = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomWorkload workload(seed);
+    workload.Run(60);
+    if (HasFailure()) return;
+    preemptions += workload.preemptions();
+    completed += workload.completed();
+  }
+  // The workload is of use only as long as it does all of this.
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(completed, 700);
+}
+
+}  // namespace
+}  // namespace baton

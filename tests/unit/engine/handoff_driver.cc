@@ -1,0 +1,105 @@
+#include "tests/unit/engine/handoff_driver.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+
+void HandoffDriver::Start(const Request& request) {
+  Request part = request;
+  part.kind = RequestKind::kDecode;
+  decode_.Submit(part);
+  part.kind = RequestKind::kPrefill;
+  prefill_.Submit(part);
+  sessions_[{request.id, request.epoch}] = {};
+}
+
+void HandoffDriver::Cancel(const Request& request) {
+  decode_.engine().Cancel(request.id, request.epoch);
+  prefill_.engine().Cancel(request.id, request.epoch);
+}
+
+bool HandoffDriver::Pump() {
+  bool open = false;
+  for (auto& [key, session] : sessions_) {
+    Advance(key, session);
+    open |= !session.released_prefill || !session.released_decode;
+  }
+  return open;
+}
+
+void HandoffDriver::Advance(const RequestKey& key, Session& session) {
+  RequestLog& from = prefill_.listener().log(key);
+  RequestLog& to = decode_.listener().log(key);
+  if (!session.activated && !session.aborted && (from.failure || to.failure) && Now()) {
+    session.aborted = true;
+    prefill_.engine().Cancel(key.first, key.second);
+    decode_.engine().Cancel(key.first, key.second);
+  }
+  if (!session.aborted && !session.activated) CopyReady(key, session);
+  Release(key, session);
+}
+
+void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
+  const RequestLog& from = prefill_.listener().log(key);
+  const RequestLog& to = decode_.listener().log(key);
+  if (!to.reservation) return;
+  const size_t bytes =
+      ShardBlockBytes(prefill_.engine().kv_layout(), WholeModel(prefill_.engine().kv_layout()));
+  const std::byte* source = prefill_.engine().kv_arena().data();
+  std::byte* target = decode_.engine().kv_arena().data();
+  while (session.copied < from.announced.size() && Now()) {
+    const size_t index = session.copied++;
+    if (std::cmp_less(index, to.reservation->cached_blocks)) continue;
+    std::memcpy(target + to.reservation->blocks[index].value() * bytes,
+                source + from.announced[index].value() * bytes,
+                bytes);
+    ++blocks_copied_;
+  }
+  if (!from.all_announced || session.copied < from.announced.size() || !from.ended()) return;
+  EXPECT_EQ(from.announced.size(), to.reservation->blocks.size());
+  std::vector<SampledToken> first;
+  for (const auto& [sample, outputs] : from.samples) first.push_back(outputs.front().token);
+  decode_.engine().Activate(key.first, key.second, std::move(first));
+  session.activated = true;
+}
+
+void HandoffDriver::Release(const RequestKey& key, Session& session) {
+  const RequestLog& from = prefill_.listener().log(key);
+  const RequestLog& to = decode_.listener().log(key);
+  const bool over = session.activated || (session.aborted && from.ended() && to.ended());
+  if (!over) return;
+  if (!session.released_prefill && Now()) {
+    session.released_prefill = true;
+    prefill_.engine().ReleaseKv(key.first, key.second);
+  }
+  if (!session.released_decode && Now()) {
+    session.released_decode = true;
+    decode_.engine().ReleaseKv(key.first, key.second);
+  }
+}
+
+bool HandoffDriver::RunUntilIdle(int most) {
+  for (int i = 0; i < most; ++i) {
+    bool worked = prefill_.Step("prefill");
+    worked |= decode_.Step("decode");
+    worked |= Pump();
+    if (!worked) return true;
+    if (::testing::Test::HasFailure()) return false;
+  }
+  return false;
+}
+
+std::vector<TokenId> HandoffDriver::Tokens(const Request& request, int32_t sample) {
+  std::vector<TokenId> tokens = prefill_.log(request).Tokens(sample);
+  const std::vector<TokenId> rest = decode_.log(request).Tokens(sample);
+  tokens.insert(tokens.end(), rest.begin(), rest.end());
+  return tokens;
+}
+
+bool HandoffDriver::Ended(const Request& request) {
+  return prefill_.log(request).ended() && decode_.log(request).ended();
+}
+
+}  // namespace baton

@@ -1,0 +1,195 @@
+#include <gtest/gtest.h>
+
+#include "tests/fakes/engine_harness.h"
+#include "tests/unit/engine/handoff_driver.h"
+
+namespace baton {
+namespace {
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.kv_blocks = 128;
+  options.block_tokens = 4;
+  options.max_step_tokens = 32;
+  options.max_sequences = 16;
+  return options;
+}
+
+TEST(HandoffTest, SameTokensAtEveryPromptLengthAndChunkSize) {
+  for (int32_t length = 1; length <= 18; ++length) {
+    for (int32_t chunk : {1, 2, 3, 4, 5, 7, 8, 9, 16, 32}) {
+      EngineOptions options = Options();
+      options.max_step_tokens = chunk;
+      EngineHarness prefill(options);
+      EngineHarness decode(Options());
+      HandoffDriver driver(prefill, decode);
+      const Request request = MakeRequest(1, length, length * 31 + 1, 7);
+      driver.Start(request);
+      ASSERT_TRUE(driver.RunUntilIdle());
+      ASSERT_EQ(driver.Tokens(request, 0), prefill.model().Expected(request, 0))
+          << length << " tokens by " << chunk;
+      EXPECT_EQ(prefill.log(request).samples[0].back().finish, FinishReason::kHandedOff);
+      EXPECT_EQ(decode.log(request).samples[0].back().finish, FinishReason::kLength);
+    }
+  }
+}
+
+TEST(HandoffTest, SamplesAndResumesGiveTheSameTokens) {
+  EngineHarness prefill(Options());
+  EngineHarness decode(Options());
+  HandoffDriver driver(prefill, decode);
+  Request request = MakeRequest(1, 13, 77, 9);
+  request.samples = 3;
+  driver.Start(request);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  for (int32_t sample = 0; sample < 3; ++sample) {
+    const std::vector<TokenId> all = driver.Tokens(request, sample);
+    ASSERT_EQ(all, prefill.model().Expected(request, sample));
+    // Whatever index the client has got to, another pair of workers goes on from there.
+    for (size_t done = 1; done < all.size(); ++done) {
+      Request resumed = request;
+      resumed.id = RequestId(100 + 10 * sample + done);
+      resumed.epoch = Epoch(1);
+      resumed.samples = 1;
+      resumed.first_sample = sample;
+      resumed.tokens.insert(resumed.tokens.end(), all.begin(), all.begin() + done);
+      driver.Start(resumed);
+      ASSERT_TRUE(driver.RunUntilIdle());
+      ASSERT_EQ(driver.Tokens(resumed, sample), std::vector(all.begin() + done, all.end()));
+      resumed.epoch = Epoch(2);
+      decode.Submit(resumed);
+      ASSERT_TRUE(decode.RunUntilIdle());
+      ASSERT_EQ(decode.log(resumed).Tokens(sample), std::vector(all.begin() + done, all.end()));
+    }
+  }
+}
+
+TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
+  EngineHarness prefill(Options());
+  EngineHarness decode(Options());
+  HandoffDriver driver(prefill, decode);
+  const Request first = MakeRequest(1, 16, 5, 5);
+  driver.Start(first);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(driver.blocks_copied(), 4);
+  Request second = first;
+  second.id = RequestId(2);
+  second.tokens.resize(18, 3);
+  second.prompt_length = 18;
+  driver.Start(second);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(driver.blocks_copied(), 5);
+  EXPECT_EQ(decode.log(second).reservation->cached_blocks, 4);
+  EXPECT_EQ(driver.Tokens(second, 0), prefill.model().Expected(second, 0));
+  EXPECT_EQ(prefill.log(second).times->cached_tokens, 16);
+}
+
+TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
+  EngineOptions options = Options();
+  options.max_step_tokens = 6;
+  EngineHarness prefill(options);
+  Request request = MakeRequest(1, 14, 5, 5);
+  request.kind = RequestKind::kPrefill;
+  prefill.Submit(request);
+  std::vector<size_t> announced;
+  while (prefill.Step()) announced.push_back(prefill.log(request).announced.size());
+  EXPECT_EQ(announced, (std::vector<size_t>{1, 3, 4}));
+  EXPECT_TRUE(prefill.log(request).all_announced);
+
+  Request again = request;
+  again.id = RequestId(2);
+  prefill.Submit(again);
+  prefill.Step();
+  // 14 tokens: three full blocks are cached, one token of them must stay to be computed.
+  EXPECT_EQ(prefill.log(again).announced.size(), 4u);
+  EXPECT_EQ(prefill.log(again).times->cached_tokens, 12);
+}
+
+TEST(HandoffTest, LeaseOutlivesTheRequestUntilReleased) {
+  EngineHarness harness(Options());
+  Request prompt = MakeRequest(1, 14, 5, 5);
+  prompt.kind = RequestKind::kPrefill;
+  harness.Submit(prompt);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_TRUE(harness.log(prompt).times.has_value());
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 124);
+  EXPECT_EQ(harness.engine().Stats().leases, 1);
+
+  Request awaiting = MakeRequest(2, 9, 6, 5);
+  awaiting.kind = RequestKind::kDecode;
+  harness.Submit(awaiting);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.engine().Stats().awaiting_kv, 1);
+  harness.engine().Cancel(awaiting.id, awaiting.epoch);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.log(awaiting).failure->code(), StatusCode::kCancelled);
+  EXPECT_EQ(harness.engine().Stats().awaiting_kv, 0);
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 121) << "a peer may still write there";
+  // An activation that crossed the cancellation changes nothing.
+  harness.engine().Activate(awaiting.id, awaiting.epoch, std::vector<SampledToken>(1));
+  ASSERT_TRUE(harness.RunUntilIdle());
+
+  harness.engine().ReleaseKv(prompt.id, prompt.epoch);
+  harness.engine().ReleaseKv(awaiting.id, awaiting.epoch);
+  harness.engine().ReleaseKv(awaiting.id, awaiting.epoch);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 128);
+  EXPECT_EQ(harness.engine().Stats().leases, 0);
+}
+
+TEST(HandoffTest, RequestThatEndsWithItsFirstTokenIsNotHandedOff) {
+  EngineHarness prefill(Options());
+  EngineHarness decode(Options());
+  HandoffDriver driver(prefill, decode);
+  const Request one = MakeRequest(1, 9, 5, 1);
+  Request stops = MakeRequest(2, 9, 6, 20);
+  stops.samples = 2;
+  stops.sampling.temperature = 1;
+  stops.stop_tokens = {prefill.model().Expected(stops, 0)[0]};
+  driver.Start(one);
+  driver.Start(stops);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(prefill.log(one).samples[0][0].finish, FinishReason::kLength);
+  EXPECT_EQ(prefill.log(stops).samples[0][0].finish, FinishReason::kStop);
+  EXPECT_EQ(prefill.log(stops).samples[1][0].finish, FinishReason::kHandedOff);
+  // Decode draws the same conclusion from the same first tokens.
+  EXPECT_TRUE(decode.log(one).times.has_value());
+  EXPECT_TRUE(decode.log(one).samples.empty());
+  EXPECT_TRUE(decode.log(stops).Tokens(0).empty());
+  EXPECT_EQ(driver.Tokens(stops, 1), prefill.model().Expected(stops, 1));
+}
+
+TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
+  for (const bool prefix_cache : {true, false}) {
+    EngineOptions options = Options();
+    options.prefix_cache = prefix_cache;
+    options.kv_blocks = 15;
+    options.max_step_tokens = 8;
+    EngineHarness prefill(options);
+    EngineHarness decode(Options());
+    HandoffDriver driver(prefill, decode);
+    Request older = MakeRequest(1, 16, 8, 30);
+    prefill.Submit(older);
+    for (int i = 0; i < 3; ++i) prefill.Step();
+    Request prompt = MakeRequest(2, 35, 9, 5);
+    driver.Start(prompt);
+    ASSERT_TRUE(driver.RunUntilIdle());
+    EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
+    EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
+    EXPECT_EQ(prefill.engine().Stats().blocks_free, 15);
+  }
+}
+
+TEST(HandoffTest, WrongActivationFailsTheRequest) {
+  EngineHarness decode(Options());
+  Request request = MakeRequest(1, 9, 5, 5);
+  request.kind = RequestKind::kDecode;
+  decode.Submit(request);
+  decode.Step();
+  decode.engine().Activate(request.id, request.epoch, std::vector<SampledToken>(2));
+  ASSERT_TRUE(decode.RunUntilIdle());
+  EXPECT_EQ(decode.log(request).failure->code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "common/engine/scheduler.h"
+#include "tests/fakes/engine_harness.h"
+
+namespace baton {
+namespace {
+
+using Random = std::mt19937_64;
+
+Scheduler::Options RandomOptions(Random& random) {
+  Scheduler::Options options;
+  EngineOptions& engine = options.engine;
+  engine.max_sequences = static_cast<int32_t>(1 + random() % 16);
+  engine.max_step_tokens = static_cast<int32_t>(1 + random() % 48);
+  engine.policy = static_cast<SchedulingPolicy>(random() % 4);
+  engine.admission = static_cast<AdmissionPolicy>(random() % 2);
+  options.limits = {.context_length = 200,
+                    .vocabulary = 1000,
+                    .max_samples = std::min(engine.max_sequences, engine.max_step_tokens)};
+  return options;
+}
+
+// The plan keeps to its budgets, computes each sequence at most once, at the place where it
+// stopped, and gives every decoding sequence its token.
+void CheckPlan(const Scheduler& scheduler,
+               const StepPlan& plan,
+               const KvCache& cache,
+               const Scheduler::Options& options) {
+  int32_t tokens = 0;
+  int32_t samples = 0;
+  std::set<const Sequence*> planned;
+  bool in_prompts = false;
+  for (const PlanRow& row : plan.rows) {
+    ASSERT_TRUE(planned.insert(row.sequence).second);
+    ASSERT_EQ(row.sequence->state, SequenceState::kRunning);
+    ASSERT_EQ(row.first, row.sequence->computed);
+    ASSERT_GE(row.count, 1);
+    ASSERT_LE(row.first + row.count, row.sequence->length());
+    ASSERT_LE(cache.BlocksFor(row.first + row.count), row.sequence->table.size());
+    ASSERT_EQ(row.samples > 0, row.first + row.count == row.sequence->length());
+    const int32_t written = row.first / cache.block_tokens();
+    ASSERT_EQ(cache.refs(row.sequence->table.blocks()[written]), 1) << "written, so not shared";
+    const bool prompt = row.sequence->remaining() > 1;
+    ASSERT_TRUE(prompt || !in_prompts || row.sequence->request->times.preemptions > 0 ||
+                row.sequence->request->times.cached_tokens > 0 || row.sequence->length() == 1);
+    in_prompts |= prompt;
+    tokens += row.count;
+    samples += row.samples;
+  }
+  ASSERT_EQ(tokens, plan.tokens);
+  ASSERT_EQ(samples, plan.logit_rows);
+  ASSERT_LE(tokens, options.engine.max_step_tokens);
+  ASSERT_LE(samples, options.engine.max_sequences);
+  for (const Sequence* sequence : scheduler.running()) {
+    if (sequence->remaining() == 1) {
+      ASSERT_TRUE(planned.contains(sequence)) << "a decode starves";
+    }
+  }
+}
+
+TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Scheduler::Options options = RandomOptions(random);
+    KvCache cache(static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0);
+    Scheduler scheduler(options, cache);
+    Time now = Time{} + std::chrono::hours(1);
+    size_t submitted = 0;
+    size_t ended = 0;
+    int stalled = 0;
+    while (submitted < 50 || !scheduler.idle()) {
+      now += std::chrono::milliseconds(1);
+      if (submitted < 50 && random() % 2 == 0) {
+        Request request = MakeRequest(
+            ++submitted, 1 + random() % 30, random() % 4, static_cast<int32_t>(1 + random() % 20));
+        request.samples = static_cast<int32_t>(1 + random() % 2);
+        scheduler.Add(request, now);
+      }
+      const StepPlan& plan = scheduler.Plan(now);
+      CheckPlan(scheduler, plan, cache, options);
+      stalled = plan.rows.empty() ? stalled + 1 : 0;
+      ASSERT_LT(stalled, 100) << "requests are there, and none is computed";
+      std::vector<SampledToken> sampled(plan.logit_rows);
+      for (SampledToken& token : sampled) token.token = static_cast<TokenId>(random() % 1000);
+      if (!plan.rows.empty()) scheduler.Commit(sampled, now);
+      const Status status = scheduler.CheckIntegrity();
+      ASSERT_TRUE(status.ok()) << status;
+      const Outcomes outcomes = scheduler.TakeOutcomes();
+      ended += outcomes.finished.size() + outcomes.failures.size();
+      if (HasFailure()) return;
+    }
+    EXPECT_EQ(ended, submitted);
+    EXPECT_EQ(cache.available(), cache.total());
+  }
+}
+
+}  // namespace
+}  // namespace baton
