@@ -18,6 +18,9 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kLargestAlignment = int64_t{1} << 20;
 constexpr uint32_t kMostDimensions = 4;
+// The smallest tensor description and the smallest metadata value.
+constexpr uint64_t kLeastTensorBytes = 32;
+constexpr uint64_t kLeastValueBytes = 13;
 
 // Value types of the metadata.
 enum GgufType : uint32_t {
@@ -268,6 +271,14 @@ Status GgufFile::ParseAll() {
   if (version != 2 && version != 3) {
     return InvalidArgument(
         "{} has GGUF version {}; 2 and 3, little endian, are supported", path_, version);
+  }
+  if (tensor_count > reader.remaining() / kLeastTensorBytes ||
+      value_count > reader.remaining() / kLeastValueBytes) {
+    return InvalidArgument("{} says it has {} tensors and {} metadata values in {} bytes",
+                           path_,
+                           tensor_count,
+                           value_count,
+                           reader.remaining());
   }
   BATON_RETURN_IF_ERROR(ParseMetadata(reader, value_count));
   return ParseTensors(reader, tensor_count);

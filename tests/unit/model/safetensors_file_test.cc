@@ -1,0 +1,172 @@
+#include "common/model/safetensors_file.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/model/gguf_writer.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+Bytes File(const std::string& header, size_t data_bytes) {
+  Bytes bytes;
+  AppendBytes(bytes, uint64_t{header.size()});
+  for (const char c : header) bytes.push_back(static_cast<std::byte>(c));
+  bytes.resize(bytes.size() + data_bytes);
+  return bytes;
+}
+
+// Padded with spaces so that data begins at a multiple of 8.
+std::string Padded(std::string header) {
+  while (header.size() % 8 != 0) header += ' ';
+  return header;
+}
+
+std::string ErrorOf(const Bytes& bytes) {
+  const auto file = SafetensorsFile::Parse("x.safetensors", bytes);
+  return file.ok() ? "no error" : std::string(Message(file.status()));
+}
+
+TEST(SafetensorsFile, ReadsTensorsInTheOrderOfTheirBytes) {
+  const Bytes bytes = File(Padded(R"({"__metadata__":{"format":"pt"},)"
+                                  R"("b":{"dtype":"BF16","shape":[3,2],"data_offsets":[16,28]},)"
+                                  R"("a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                                  R"("s":{"dtype":"F16","shape":[],"data_offsets":[28,30]}})"),
+                           30);
+  const auto file = SafetensorsFile::Parse("x.safetensors", bytes);
+  ASSERT_TRUE(file.ok()) << Message(file.status());
+  const auto& tensors = (*file)->tensors();
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_EQ(tensors[0].name, "a");
+  EXPECT_EQ(tensors[0].bytes.size(), 16u);
+  EXPECT_EQ(tensors[1].name, "b");
+  EXPECT_EQ(tensors[1].dtype, DType::kBF16);
+  EXPECT_THAT(tensors[1].shape, ElementsAre(3, 2));
+  EXPECT_EQ(tensors[2].name, "s");
+}
+
+struct Corruption {
+  std::string header;
+  size_t data_bytes;
+  std::string error;
+};
+
+TEST(SafetensorsFile, NamesWhatIsWrongWithACorruptFile) {
+  const std::vector<Corruption> corruptions = {
+      {"{", 0, "not a JSON object"},
+      {"[]", 0, "not a JSON object"},
+      {"\xff\xfe", 0, "not a JSON object"},
+      {R"({"a":1})", 4, "tensor a: needs dtype, shape and data_offsets"},
+      {R"({"a":{"dtype":1,"shape":[1],"data_offsets":[0,4]}})", 4, "needs dtype"},
+      {R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,4]}})", 4, "dtype I8 is not supported"},
+      {R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", 4, "shape must be"},
+      {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "shape must be"},
+      {R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4, "shape must be"},
+      {R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0, "shape [0]"},
+      {R"({"a":{"dtype":"F32","shape":[4000000000,4000000000],"data_offsets":[0,4]}})",
+       4,
+       "too large"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4]}})", 4, "data_offsets must be"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "reach beyond"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", 4, "reach beyond"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]}})",
+       4,
+       "data_offsets must be"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})",
+       4,
+       "hold 4 bytes, but F32 [2] takes 8"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "it must begin at 0"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+       6,
+       "it must begin at 4"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 9, "last 5 bytes"},
+      {R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},)"
+       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+       6,
+       "no multiple of the 4 bytes"},
+  };
+  for (const Corruption& corruption : corruptions) {
+    EXPECT_THAT(ErrorOf(File(Padded(corruption.header), corruption.data_bytes)),
+                HasSubstr(corruption.error))
+        << corruption.header;
+  }
+}
+
+TEST(SafetensorsFile, RefusesHeadersThatAreCutOrTooLong) {
+  EXPECT_THAT(ErrorOf({}), HasSubstr("truncated"));
+  Bytes bytes = File("{}", 0);
+  EXPECT_EQ(ErrorOf(bytes), "no error");
+  bytes.pop_back();
+  EXPECT_THAT(ErrorOf(bytes), HasSubstr("truncated: header"));
+  Bytes huge;
+  AppendBytes(huge, uint64_t{100'000'001});
+  EXPECT_THAT(ErrorOf(huge), HasSubstr("at most 100000000"));
+}
+
+class SafetensorsDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "baton_safetensors_" +
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+    const Bytes file = File(Padded(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})"), 4);
+    Write("one.safetensors", {reinterpret_cast<const char*>(file.data()), file.size()});
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& name, std::string_view content) {
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
+  }
+  std::string IndexError(std::string_view index) {
+    Write("model.safetensors.index.json", index);
+    const auto files = OpenSafetensorsDirectory(directory_);
+    return files.ok() ? "no error" : std::string(Message(files.status()));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(SafetensorsDirectory, OpensTheFilesOfAnIndex) {
+  EXPECT_EQ(IndexError(R"({"weight_map":{"a":"one.safetensors"}})"), "no error");
+}
+
+TEST_F(SafetensorsDirectory, StaysInsideTheDirectory) {
+  for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ""}) {
+    EXPECT_THAT(IndexError(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name)),
+                HasSubstr("not a plain file name"))
+        << name;
+  }
+  EXPECT_THAT(IndexError(R"({"weight_map":{"a":"one\u0000.safetensors"}})"),
+              HasSubstr("not a plain file name"));
+}
+
+TEST_F(SafetensorsDirectory, NamesWhatIsWrongWithAnIndex) {
+  EXPECT_THAT(IndexError("no json"), HasSubstr("index.json: must be a JSON object"));
+  EXPECT_THAT(IndexError(R"({"weight_map":[]})"), HasSubstr("an object weight_map"));
+  EXPECT_THAT(IndexError(R"({"weight_map":{}})"), HasSubstr("weight_map is empty"));
+  EXPECT_THAT(IndexError(R"({"weight_map":{"a":3}})"), HasSubstr("a must name a file"));
+  EXPECT_THAT(IndexError(R"({"weight_map":{"b":"one.safetensors"}})"),
+              HasSubstr("tensor b is not in one.safetensors"));
+  EXPECT_THAT(IndexError(R"({"weight_map":{"a":"two.safetensors"}})"),
+              HasSubstr("two.safetensors: No such file"));
+}
+
+TEST_F(SafetensorsDirectory, NeedsAWeightFile) {
+  const auto files = OpenSafetensorsDirectory(directory_);
+  EXPECT_EQ(files.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(files.status()), HasSubstr("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace baton
