@@ -24,7 +24,8 @@ namespace baton {
 // and may call Send, Flush and Close.
 template <class In>
 struct StreamHandler {
-  std::function<void(In)> on_message;
+  // An error closes the stream with it.
+  std::function<Status(In)> on_message;
   // Exactly once, the last call: why the stream ended (OK when the other side ended it in order).
   std::function<void(const Status&)> on_closed;
 };
@@ -125,7 +126,8 @@ class DuplexStream : public Base {
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      handler_.on_message(std::exchange(incoming_, In()));
+      const Status status = handler_.on_message(std::exchange(incoming_, In()));
+      if (!status.ok()) Close(status);
       this->StartRead(&incoming_);
       return;
     }

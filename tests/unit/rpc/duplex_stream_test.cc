@@ -26,9 +26,13 @@ template <class In>
 struct Record {
   BoundedQueue<In> messages{100000};
   BoundedQueue<Status> ended{1};
+  Status verdict;  // of on_message
 
   StreamHandler<In> Handler() {
-    return {[this](In message) { messages.TryPush(std::move(message)); },
+    return {[this](In message) {
+              messages.TryPush(std::move(message));
+              return verdict;
+            },
             [this](const Status& status) { ended.TryPush(status); }};
   }
 };
@@ -121,6 +125,12 @@ TEST_F(DuplexStreamTest, RefusalReachesTheDialler) {
   remote_->Close(InvalidArgument("model 'x' is not served here"));
   EXPECT_EQ(record_.ended.Pop(kLong), InvalidArgument("model 'x' is not served here"));
   EXPECT_TRUE(hub_.record.ended.Pop(kLong).has_value());
+}
+
+TEST_F(DuplexStreamTest, UnwelcomeMessageClosesWithItsStatus) {
+  hub_.record.verdict = InvalidArgument("sequence is 7; it must be 1");
+  ASSERT_TRUE(client_->Send(Numbered(7)));
+  EXPECT_EQ(record_.ended.Pop(kLong), hub_.record.verdict);
 }
 
 TEST_F(DuplexStreamTest, FlushOfTheListenerDeliversFirst) {

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/engine/decoder_runner.h"
+#include "common/engine/model_runner.h"
+#include "common/model/decoder.h"
+#include "common/model/open_model.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace baton {
+
+struct ModelHostOptions {
+  std::string path;
+  std::string name;  // empty: the file's
+  OpenOptions open;
+  int threads = 0;             // 0: as many as the process may use
+  int32_t context_length = 0;  // 0: the model's
+  int32_t max_step_tokens = 512;
+  int32_t max_sequences = 256;
+};
+
+// A model in memory, ready to run: device, ops, weights, decoder. What an engine runs on. The
+// runner is for one thread at a time.
+class ModelHost final {
+ public:
+  // Loads the weights, which may take a while; says so in the log. Errors: those of OpenModel,
+  // MakeCpuOps and Decoder::Load.
+  static StatusOr<std::unique_ptr<ModelHost>> Open(const ModelHostOptions& options);
+
+  const std::string& name() const { return name_; }
+  ModelRunner& runner() { return *runner_; }
+
+ private:
+  ModelHost() = default;
+
+  std::string name_;
+  CpuDevice device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DecoderRunner> runner_;
+};
+
+}  // namespace baton

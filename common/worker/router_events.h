@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "common/base/hash.h"
+#include "common/engine/engine.h"
+#include "common/worker/worker_types.h"
+
+namespace baton {
+
+// A worker's load as a heartbeat carries it.
+struct LoadReport {
+  uint64_t sequence = 0;
+  EngineStats engine;
+  Hash128 digest;  // XOR of all cached block hashes as of cache event `digest_sequence`
+  uint64_t digest_sequence = 0;
+  std::map<WorkerId, PeerTraffic> peers;
+  bool draining = false;
+};
+
+// What routers ask of a worker. Called on the worker's thread.
+class RouterEvents {
+ public:
+  virtual ~RouterEvents() = default;
+  virtual void OnDispatch(DispatchOrder order) = 0;
+  virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
+  virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
+  virtual void OnSnapshotWanted() = 0;
+  virtual void OnDrainWanted() = 0;
+  // The stream of that router is gone: nobody waits for its requests any more.
+  virtual void OnRouterLost(RouterKey router) = 0;
+  virtual LoadReport Load() = 0;
+};
+
+}  // namespace baton

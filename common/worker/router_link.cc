@@ -1,0 +1,192 @@
+#include "common/worker/router_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/log/log.h"
+#include "common/worker/dispatch_link.h"
+
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+
+constexpr size_t kQueuedMessages = 8192;
+constexpr uint32_t kMinHeartbeatMs = 10;
+constexpr uint32_t kMaxHeartbeatMs = 60000;
+// gRPC ends a broken stream at once; this is far more than it ever needs.
+constexpr Duration kBreakLimit = std::chrono::seconds(60);
+
+const Logger& Log() {
+  static const Logger logger("worker");
+  return logger;
+}
+
+}  // namespace
+
+RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkContext& context)
+    : key_(key),
+      address_(std::move(address)),
+      context_(context),
+      opened_(context.clock.Now()),
+      self_(std::make_shared<RouterLink*>(this)) {
+  WorkerLoop& loop = context_.loop;
+  StreamHandler<pb::ToWorker> handler;
+  handler.on_message = [&loop, self = self_](pb::ToWorker message) {
+    const bool taken =
+        loop.Post([self, message = std::make_shared<pb::ToWorker>(std::move(message))] {
+          if (*self != nullptr) (*self)->OnMessage(*message);
+        });
+    return taken
+               ? OkStatus()
+               : Status(StatusCode::kResourceExhausted, "the router asks faster than it is served");
+  };
+  handler.on_closed = [&loop, self = self_](const Status& status) {
+    loop.PostOwn([self, status] {
+      if (*self != nullptr) (*self)->OnEnded(status);
+    });
+  };
+  std::shared_ptr<pb::WorkerHub::Stub> stub =
+      pb::WorkerHub::NewStub(MakeChannel(address_, context_.limits));
+  stream_ = Stream::Open(
+      [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
+        stub->async()->Link(call, end);
+      },
+      std::move(handler),
+      kQueuedMessages);
+  pb::ToRouter join;
+  *join.mutable_join() = ToProto(context_.self);
+  stream_->Send(std::move(join));
+}
+
+RouterLink::~RouterLink() {
+  *self_ = nullptr;
+  stream_->Close(OkStatus());
+  const bool closed = stream_->AwaitClosed(kBreakLimit);
+  BATON_CHECK(closed, "the stream to router {} did not end when it was broken off", address_);
+}
+
+void RouterLink::Add(const TokenOutput& token) {
+  *pending_.add_tokens() = ToProto(token);
+  has_pending_ = true;
+}
+
+void RouterLink::AddFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
+  pb::Finished* finished = pending_.add_finished();
+  finished->set_request_id(id.value());
+  finished->set_epoch(epoch.value());
+  finished->set_queue_ms(ToMillis(times.queued));
+  finished->set_prefill_ms(ToMillis(times.prefill));
+  finished->set_cached_tokens(times.cached_tokens);
+  finished->set_preemptions(times.preemptions);
+  has_pending_ = true;
+}
+
+void RouterLink::AddFailed(RequestId id, Epoch epoch, const Status& status) {
+  pb::Failed* failed = pending_.add_failed();
+  failed->set_request_id(id.value());
+  failed->set_epoch(epoch.value());
+  failed->set_code(static_cast<int>(status.code()));
+  failed->set_message(std::string(Message(status)));
+  failed->set_retryable(IsRetryable(status));
+  has_pending_ = true;
+}
+
+void RouterLink::Add(const HandoffReport& report) {
+  *pending_.add_handoffs() = ToProto(report);
+  has_pending_ = true;
+}
+
+void RouterLink::Add(const CacheEvent& event) {
+  *pending_.add_cache_events() = ToProto(event);
+  has_pending_ = true;
+}
+
+void RouterLink::AddDrain(const std::string& reason) {
+  pending_.mutable_drain()->set_reason(reason);
+  has_pending_ = true;
+}
+
+void RouterLink::BeatIfDue(Time now) {
+  if (!joined_ || now < next_heartbeat_) return;
+  next_heartbeat_ = now + heartbeat_;
+  LoadReport load = context_.events.Load();
+  load.sequence = ++heartbeats_;
+  *pending_.mutable_heartbeat() = ToProto(load);
+  has_pending_ = true;
+}
+
+void RouterLink::Flush() {
+  if (!has_pending_ || ended_) return;
+  has_pending_ = false;
+  if (!stream_->Send(std::exchange(pending_, pb::ToRouter()))) {
+    Close(Status(StatusCode::kResourceExhausted, "the router does not read what it is sent"));
+  }
+}
+
+void RouterLink::Leave() {
+  Flush();
+  stream_->Flush();
+}
+
+void RouterLink::Close(const Status& why) {
+  stream_->Close(why);
+}
+
+void RouterLink::OnMessage(const pb::ToWorker& message) {
+  if (ended_) return;
+  if (message.has_welcome() && !joined_) {
+    joined_ = true;
+    heartbeat_ = std::chrono::milliseconds(
+        std::clamp(message.welcome().heartbeat_ms(), kMinHeartbeatMs, kMaxHeartbeatMs));
+    next_heartbeat_ = context_.clock.Now();
+    Log().Info("joined router {} at {}", message.welcome().router_id(), address_);
+    BeatIfDue(next_heartbeat_);
+  }
+  if (!joined_) {
+    Close(InvalidArgument("router {} asks before it said welcome", address_));
+    return;
+  }
+  for (const pb::Dispatch& dispatch : message.dispatches()) OnDispatch(dispatch);
+  for (const pb::Redirect& redirect : message.redirects()) {
+    const StatusOr<RedirectOrder> order = FromProto(redirect);
+    if (order.ok()) {
+      context_.events.OnRedirect(key_, *order);
+    } else {
+      AddFailed(RequestId(redirect.request_id()),
+                Epoch(redirect.epoch()),
+                Annotate(order.status(), "redirect"));
+    }
+  }
+  for (const pb::Cancel& cancel : message.cancels()) {
+    context_.events.OnCancel(key_, RequestId(cancel.request_id()), Epoch(cancel.epoch()));
+  }
+  if (message.send_snapshot()) context_.events.OnSnapshotWanted();
+  if (message.has_drain()) context_.events.OnDrainWanted();
+}
+
+void RouterLink::OnDispatch(const pb::Dispatch& dispatch) {
+  StatusOr<DispatchOrder> order = FromProto(dispatch, context_.self, context_.clock.Now());
+  if (!order.ok()) {
+    AddFailed(RequestId(dispatch.request_id()),
+              Epoch(dispatch.epoch()),
+              Annotate(order.status(), "dispatch"));
+    return;
+  }
+  order->router = key_;
+  context_.events.OnDispatch(*std::move(order));
+}
+
+void RouterLink::OnEnded(const Status& status) {
+  if (joined_) {
+    Log().Warning("lost router {}: {}", address_, Message(status));
+  } else {
+    Log().Debug("cannot join router {}: {}", address_, Message(status));
+  }
+  ended_ = true;
+  joined_ = false;
+  context_.events.OnRouterLost(key_);
+}
+
+}  // namespace baton

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/duplex_stream.h"
+#include "common/worker/router_events.h"
+#include "common/worker/worker_loop.h"
+#include "common/worker/worker_types.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace baton {
+
+// What all links of a worker share. Outlives them.
+struct RouterLinkContext {
+  WorkerIdentity self;
+  ConnectionLimits limits;
+  RouterEvents& events;
+  WorkerLoop& loop;
+  const Clock& clock;
+};
+
+// The worker's end of one WorkerLink stream. Owned by RouterLinks; used on the worker's thread,
+// where what comes in is delivered, too. What is added leaves in one message at Flush: one a step.
+class RouterLink final {
+ public:
+  // Dials `address` and joins. Events of this link carry `key`.
+  RouterLink(RouterKey key, std::string address, const RouterLinkContext& context);
+  // Breaks the stream; no event comes any more.
+  ~RouterLink();
+
+  RouterKey key() const { return key_; }
+  const std::string& address() const { return address_; }
+  bool joined() const { return joined_; }
+  bool ended() const { return ended_; }
+  Time opened() const { return opened_; }
+
+  void Add(const TokenOutput& token);
+  void AddFinished(RequestId id, Epoch epoch, const RequestTimes& times);
+  void AddFailed(RequestId id, Epoch epoch, const Status& status);
+  void Add(const HandoffReport& report);
+  void Add(const CacheEvent& event);
+  void AddDrain(const std::string& reason);
+  // Adds a heartbeat when one is due.
+  void BeatIfDue(Time now);
+  void Flush();
+
+  // Sends what was added, then ends the stream in order. For a worker that leaves.
+  void Leave();
+  void Close(const Status& why);
+  bool AwaitClosed(Duration timeout) { return stream_->AwaitClosed(timeout); }
+
+ private:
+  using Stream = ClientStream<worker::v1::ToRouter, worker::v1::ToWorker>;
+
+  void OnMessage(const worker::v1::ToWorker& message);
+  void OnDispatch(const worker::v1::Dispatch& dispatch);
+  void OnEnded(const Status& status);
+
+  const RouterKey key_;
+  const std::string address_;
+  const RouterLinkContext& context_;
+  const Time opened_;
+  // Cleared on destruction: tasks posted by the stream's callbacks check it.
+  std::shared_ptr<RouterLink*> self_;
+  std::shared_ptr<Stream> stream_;
+  worker::v1::ToRouter pending_;
+  bool has_pending_ = false;
+  bool joined_ = false;
+  bool ended_ = false;
+  Duration heartbeat_{};
+  Time next_heartbeat_{};
+  uint64_t heartbeats_ = 0;
+};
+
+}  // namespace baton

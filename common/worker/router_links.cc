@@ -1,0 +1,139 @@
+#include "common/worker/router_links.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "common/base/thread.h"
+#include "common/log/log.h"
+#include "common/rpc/address.h"
+
+namespace baton {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(100);
+constexpr Duration kLongestPause = std::chrono::seconds(3);
+constexpr std::string_view kDns = "dns:///";
+
+const Logger& Log() {
+  static const Logger logger("worker");
+  return logger;
+}
+
+}  // namespace
+
+RouterLinks::RouterLinks(RouterTargets targets, RouterLinkContext context)
+    : options_(std::move(targets)), context_(std::move(context)) {}
+
+RouterLinks::~RouterLinks() = default;
+
+Status RouterLinks::Start() {
+  for (const std::string& target : options_.targets) {
+    const bool dns = std::string_view(target).substr(0, kDns.size()) == kDns;
+    const StatusOr<HostPort> parsed = ParseHostPort(dns ? target.substr(kDns.size()) : target);
+    BATON_RETURN_IF_ERROR(Annotate(parsed.status(), "routers"));
+  }
+  resolver_ = StartThread("resolver", [this](const std::stop_token& stop) { ResolveLoop(stop); });
+  return OkStatus();
+}
+
+void RouterLinks::ResolveLoop(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::map<std::string, std::vector<std::string>> found;  // target → addresses when last seen
+  while (!stop.stop_requested()) {
+    std::set<std::string> all;
+    for (const std::string& target : options_.targets) {
+      const StatusOr<std::vector<std::string>> addresses = ResolveTarget(target);
+      if (addresses.ok()) {
+        found[target] = *addresses;
+      } else {
+        Log().Debug("{}", Message(addresses.status()));
+      }
+      all.insert(found[target].begin(), found[target].end());
+    }
+    context_.loop.PostOwn(
+        [this, list = std::vector<std::string>(all.begin(), all.end())] { SetAddresses(list); });
+    std::unique_lock lock(mutex);
+    stopped.wait_for(lock, stop, options_.resolve_every, [] { return false; });
+  }
+}
+
+void RouterLinks::SetAddresses(const std::vector<std::string>& addresses) {
+  for (auto& [address, target] : targets_) target.wanted = false;
+  for (const std::string& address : addresses) {
+    Target& target = targets_[address];
+    target.wanted = true;
+    if (target.link == nullptr && target.failures == 0) Dial(address, target);
+  }
+  std::erase_if(targets_, [](const auto& entry) {
+    return !entry.second.wanted && entry.second.link == nullptr;
+  });
+}
+
+void RouterLinks::Dial(const std::string& address, Target& target) {
+  target.link = std::make_unique<RouterLink>(RouterKey(next_key_++), address, context_);
+}
+
+RouterLink* RouterLinks::Find(RouterKey key) {
+  for (auto& [address, target] : targets_) {
+    if (target.link != nullptr && target.link->key() == key) {
+      return target.link->joined() ? target.link.get() : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+void RouterLinks::ForEachJoined(const std::function<void(RouterLink&)>& visit) {
+  for (auto& [address, target] : targets_) {
+    if (target.link != nullptr && target.link->joined()) visit(*target.link);
+  }
+}
+
+void RouterLinks::DropEnded(Target& target, Time now) {
+  const Duration pause = std::min<Duration>(kLongestPause, kFirstPause * (1 << target.failures));
+  target.failures = std::min(target.failures + 1, 5);
+  target.next_dial = now + pause;
+  target.link.reset();
+}
+
+void RouterLinks::OnTick(Time now) {
+  int joined = 0;
+  for (auto& [address, target] : targets_) {
+    if (target.link != nullptr && target.link->ended()) DropEnded(target, now);
+    if (target.link == nullptr) {
+      if (target.wanted && now >= target.next_dial) Dial(address, target);
+    } else if (target.link->joined()) {
+      target.failures = 0;
+      ++joined;
+      target.link->BeatIfDue(now);
+    } else if (now - target.link->opened() > options_.join_timeout) {
+      target.link->Close(Status(StatusCode::kDeadlineExceeded, "no welcome came"));
+    }
+  }
+  joined_ = joined;
+}
+
+void RouterLinks::Flush() {
+  for (auto& [address, target] : targets_) {
+    if (target.link != nullptr) target.link->Flush();
+  }
+}
+
+void RouterLinks::Leave(Duration limit) {
+  resolver_ = {};
+  const Time deadline = context_.clock.Now() + limit;
+  for (auto& [address, target] : targets_) {
+    if (target.link != nullptr) target.link->Leave();
+  }
+  for (auto& [address, target] : targets_) {
+    if (target.link == nullptr) continue;
+    target.link->AwaitClosed(std::max(Duration::zero(), deadline - context_.clock.Now()));
+    target.link.reset();
+  }
+  joined_ = 0;
+}
+
+}  // namespace baton

@@ -1,0 +1,302 @@
+#include "common/worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(20);
+constexpr Duration kLeaveLimit = std::chrono::seconds(1);
+
+const Logger& Log() {
+  static const Logger logger("worker");
+  return logger;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
+                                                 ModelRunner& runner,
+                                                 MetricsRegistry& metrics,
+                                                 const Clock& clock) {
+  std::unique_ptr<Worker> worker(new Worker(std::move(options), metrics, clock));
+  BATON_ASSIGN_OR_RETURN(worker->engine_,
+                         Engine::Create(worker->options_.engine, runner, *worker, clock));
+  const Engine& engine = *worker->engine_;
+  WorkerIdentity& self = worker->identity_;
+  self.id = worker->options_.id;
+  self.boot = BootId(RandomId());
+  self.model = worker->options_.model;
+  self.fingerprint = runner.traits().fingerprint;
+  self.kv_layout = engine.kv_layout().ToString();
+  self.admin_address = worker->options_.admin_address;
+  self.block_tokens = engine.kv_layout().block_tokens;
+  self.blocks = engine.kv_block_count();
+  self.max_sequences = worker->options_.engine.max_sequences;
+  self.max_step_tokens = worker->options_.engine.max_step_tokens;
+  self.context_length = runner.traits().context_length;
+  self.vocabulary = runner.traits().vocabulary;
+  worker->probe_.Attach(engine);
+  return worker;
+}
+
+Worker::Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), probe_(metrics), loop_(clock, kTick) {}
+
+Worker::~Worker() {
+  Stop();
+  probe_.Detach();
+}
+
+void Worker::SetRole(RequestKind kind,
+                     std::unique_ptr<WorkerRole> role,
+                     const std::string& kv_address) {
+  if (kind == RequestKind::kPrefill) {
+    prefill_ = std::move(role);
+    identity_.can_prefill = true;
+  } else {
+    decode_ = std::move(role);
+    identity_.can_decode = true;
+    identity_.kv_address = kv_address;
+  }
+}
+
+Status Worker::Start() {
+  links_ = std::make_unique<RouterLinks>(
+      options_.routers, RouterLinkContext{identity_, options_.limits, *this, loop_, clock_});
+  loop_.Start({[this] { AfterBatch(); }, [this](Time now) { OnTick(now); }});
+  engine_loop_ = std::make_unique<EngineLoop>(*engine_, "engine");
+  return links_->Start();
+}
+
+Status Worker::Ready() const {
+  if (links_ != nullptr && links_->joined() > 0) return OkStatus();
+  return Status(StatusCode::kUnavailable, "no router is joined");
+}
+
+bool Worker::Drain(Duration limit) {
+  loop_.PostOwn([this] { BeginDrain("the worker was asked to end"); });
+  std::unique_lock lock(idle_mutex_);
+  idle_changed_.wait_for(lock, limit, [this] { return idle_ || stopped_; });
+  return idle_;
+}
+
+void Worker::Stop() {
+  {
+    std::lock_guard lock(idle_mutex_);
+    if (std::exchange(stopped_, true)) return;
+    idle_changed_.notify_all();
+  }
+  engine_loop_.reset();
+  loop_.Stop();
+  if (links_ != nullptr) links_->Leave(kLeaveLimit);
+  if (prefill_ != nullptr) prefill_->Stop();
+  if (decode_ != nullptr) decode_->Stop();
+}
+
+void Worker::Report(RouterKey router, const HandoffReport& report) {
+  switch (report.outcome) {
+    case HandoffReport::Outcome::kCommitted:
+      probe_.HandoffCommitted(report.transfer, report.bytes);
+      break;
+    case HandoffReport::Outcome::kRefused:
+      probe_.HandoffRefused();
+      break;
+    case HandoffReport::Outcome::kFailed:
+      probe_.HandoffFailed();
+      break;
+  }
+  if (RouterLink* link = links_->Find(router)) link->Add(report);
+}
+
+void Worker::ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status) {
+  if (RouterLink* link = links_->Find(router)) link->AddFailed(id, epoch, status);
+}
+
+void Worker::OnTokens(std::span<const TokenOutput> tokens) {
+  loop_.PostOwn([this, copy = std::vector<TokenOutput>(tokens.begin(), tokens.end())] {
+    DeliverTokens(copy);
+  });
+}
+
+void Worker::OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
+  loop_.PostOwn([this, id, epoch, times] { DeliverEnd(id, epoch, OkStatus(), times); });
+}
+
+void Worker::OnFailed(const RequestFailure& failure) {
+  loop_.PostOwn([this, failure] { DeliverEnd(failure.id, failure.epoch, failure.status, {}); });
+}
+
+void Worker::OnKvChunk(const KvChunk& chunk) {
+  loop_.PostOwn(
+      [this, chunk, blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
+        KvChunk view = chunk;
+        view.blocks = blocks;
+        if (prefill_ != nullptr) prefill_->OnKvChunk(view);
+      });
+}
+
+void Worker::OnKvReserved(const KvReservation& reservation) {
+  loop_.PostOwn([this, reservation] {
+    if (decode_ != nullptr) decode_->OnKvReserved(reservation);
+  });
+}
+
+void Worker::OnCacheEvent(const CacheEvent& event) {
+  loop_.PostOwn([this, event] { DeliverCacheEvent(event); });
+}
+
+WorkerRole* Worker::RoleOf(RequestKind kind) const {
+  switch (kind) {
+    case RequestKind::kPrefill:
+      return prefill_.get();
+    case RequestKind::kDecode:
+      return decode_.get();
+    case RequestKind::kServe:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+void Worker::DeliverTokens(std::span<const TokenOutput> tokens) {
+  const Time now = clock_.Now();
+  for (const TokenOutput& token : tokens) {
+    const auto found = book_.find({token.id, token.epoch});
+    if (found == book_.end()) continue;
+    BookEntry& entry = found->second;
+    if (entry.tokens++ == 0) entry.first_token = now;
+    entry.last_token = now;
+    if (RouterLink* link = links_->Find(entry.router)) link->Add(token);
+    if (WorkerRole* role = RoleOf(entry.kind)) role->OnToken(token);
+  }
+}
+
+void Worker::DeliverEnd(RequestId id,
+                        Epoch epoch,
+                        const Status& status,
+                        const RequestTimes& times) {
+  const auto found = book_.find({id, epoch});
+  if (found == book_.end()) return;
+  const BookEntry entry = found->second;
+  book_.erase(found);
+  probe_.RequestEnded(entry, status, times);
+  if (status.ok()) {
+    if (RouterLink* link = links_->Find(entry.router)) link->AddFinished(id, epoch, times);
+  }
+  WorkerRole* role = RoleOf(entry.kind);
+  const bool tell = role == nullptr || role->OnEnded(id, epoch, status);
+  if (!status.ok() && tell) ReportFailure(entry.router, id, epoch, status);
+}
+
+void Worker::DeliverCacheEvent(const CacheEvent& event) {
+  if (event.kind == CacheEvent::Kind::kCleared) digest_ = {};
+  for (const Hash128& hash : event.blocks) {
+    digest_.high ^= hash.high;
+    digest_.low ^= hash.low;
+  }
+  digest_sequence_ = event.sequence;
+  links_->ForEachJoined([&](RouterLink& link) { link.Add(event); });
+}
+
+void Worker::OnDispatch(DispatchOrder order) {
+  const Request& request = order.request;
+  if (draining_) {
+    ReportFailure(order.router,
+                  request.id,
+                  request.epoch,
+                  Status(StatusCode::kUnavailable, "the worker is leaving"));
+    return;
+  }
+  BookEntry entry;
+  entry.router = order.router;
+  entry.kind = request.kind;
+  entry.arrival = request.arrival;
+  if (!book_.try_emplace({request.id, request.epoch}, entry).second) {
+    Log().Warning("request {} epoch {} came twice; the second is left out",
+                  request.id,
+                  request.epoch.value());
+    return;
+  }
+  WorkerRole* role = RoleOf(request.kind);
+  if (role == nullptr) return engine_->Submit(std::move(order.request));
+  const std::pair<RequestId, Epoch> key{request.id, request.epoch};
+  const RouterKey router = order.router;
+  if (const Status status = role->OnDispatch(std::move(order)); !status.ok()) {
+    book_.erase(key);
+    ReportFailure(router, key.first, key.second, status);
+  }
+}
+
+void Worker::OnRedirect(RouterKey router, const RedirectOrder& order) {
+  if (prefill_ != nullptr) {
+    prefill_->OnRedirect(router, order);
+  } else {
+    ReportFailure(router,
+                  order.id,
+                  order.epoch,
+                  Status(StatusCode::kNotFound, "redirect: this worker does not prefill"));
+  }
+}
+
+void Worker::OnCancel(RouterKey router, RequestId id, Epoch epoch) {
+  const auto found = book_.find({id, epoch});
+  if (found != book_.end() && found->second.router == router) engine_->Cancel(id, epoch);
+  if (prefill_ != nullptr) prefill_->OnCancel(router, id, epoch);
+  if (decode_ != nullptr) decode_->OnCancel(router, id, epoch);
+}
+
+void Worker::OnSnapshotWanted() {
+  engine_->RequestCacheSnapshot();
+}
+
+void Worker::OnDrainWanted() {
+  BeginDrain("a router asked for it");
+}
+
+void Worker::OnRouterLost(RouterKey router) {
+  for (const auto& [key, entry] : book_) {
+    if (entry.router == router) engine_->Cancel(key.first, key.second);
+  }
+  if (prefill_ != nullptr) prefill_->OnRouterLost(router);
+  if (decode_ != nullptr) decode_->OnRouterLost(router);
+}
+
+LoadReport Worker::Load() {
+  LoadReport load;
+  load.engine = engine_->Stats();
+  load.digest = digest_;
+  load.digest_sequence = digest_sequence_;
+  for (const WorkerRole* role : {prefill_.get(), decode_.get()}) {
+    if (role != nullptr) load.peers.insert(role->traffic().begin(), role->traffic().end());
+  }
+  load.draining = draining_;
+  return load;
+}
+
+void Worker::BeginDrain(const std::string& reason) {
+  if (std::exchange(draining_, true)) return;
+  Log().Info("draining: {}; {} requests are running", reason, book_.size());
+  links_->ForEachJoined([&](RouterLink& link) { link.AddDrain(reason); });
+}
+
+void Worker::AfterBatch() {
+  links_->Flush();
+  if (!draining_ || !book_.empty()) return;
+  if (prefill_ != nullptr && prefill_->open_handoffs() > 0) return;
+  if (decode_ != nullptr && decode_->open_handoffs() > 0) return;
+  std::lock_guard lock(idle_mutex_);
+  idle_ = true;
+  idle_changed_.notify_all();
+}
+
+void Worker::OnTick(Time now) {
+  links_->OnTick(now);
+  if (prefill_ != nullptr) prefill_->OnTick(now);
+  if (decode_ != nullptr) decode_->OnTick(now);
+}
+
+}  // namespace baton

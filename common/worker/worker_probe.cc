@@ -1,0 +1,99 @@
+#include "common/worker/worker_probe.h"
+
+namespace baton {
+
+WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
+    : metrics_(metrics),
+      running_(metrics.AddGauge("baton_requests_running", "Sequences that are being computed")),
+      waiting_(metrics.AddGauge("baton_requests_waiting",
+                                "Sequences that wait for their turn, for blocks or for KV")),
+      utilization_(metrics.AddGauge("baton_kv_cache_utilization",
+                                    "Share of the KV blocks that live requests hold, 0 to 1")),
+      block_tokens_(metrics.AddGauge("baton_kv_block_tokens", "Tokens a KV block holds")),
+      blocks_total_(metrics.AddGauge("baton_kv_blocks_total", "KV blocks of the arena")),
+      leaked_blocks_(metrics.AddGauge("baton_kv_leaked_blocks",
+                                      "KV blocks that are neither free nor owned: always 0")),
+      prompt_tokens_(metrics.AddGauge("baton_prompt_tokens_computed",
+                                      "Prompt tokens computed since the start")),
+      cached_tokens_(metrics.AddGauge("baton_prompt_tokens_cached",
+                                      "Prompt tokens found in the prefix cache since the start")),
+      output_tokens_(metrics.AddGauge("baton_output_tokens", "Tokens generated since the start")),
+      preemptions_(metrics.AddGauge("baton_preemptions",
+                                    "Sequences set back for want of blocks since the start")),
+      requests_done_(
+          metrics.AddCounter("baton_requests_total", "Requests that ended", {{"outcome", "done"}})),
+      requests_failed_(metrics.AddCounter(
+          "baton_requests_total", "Requests that ended", {{"outcome", "failed"}})),
+      handoffs_done_(metrics.AddCounter(
+          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "committed"}})),
+      handoffs_failed_(metrics.AddCounter(
+          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "failed"}})),
+      handoffs_refused_(metrics.AddCounter(
+          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "refused"}})),
+      transferred_bytes_(
+          metrics.AddCounter("baton_kv_transferred_bytes_total", "Bytes of KV handed over")),
+      ttft_(metrics.AddHistogram(
+          "baton_ttft_seconds", "Arrival to first token on this worker", LatencyBuckets())),
+      tpot_(metrics.AddHistogram(
+          "baton_tpot_seconds", "Time per output token after the first", ShortLatencyBuckets())),
+      queue_(
+          metrics.AddHistogram("baton_queue_seconds", "Arrival to first step", LatencyBuckets())),
+      prefill_(metrics.AddHistogram(
+          "baton_prefill_seconds", "First step to first token", LatencyBuckets())),
+      transfer_(metrics.AddHistogram("baton_transfer_seconds",
+                                     "Streaming of a prompt's KV, as its receiver saw it",
+                                     ShortLatencyBuckets())) {}
+
+WorkerProbe::~WorkerProbe() {
+  Detach();
+}
+
+void WorkerProbe::Attach(const Engine& engine) {
+  block_tokens_.Set(engine.kv_layout().block_tokens);
+  update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
+  attached_ = true;
+}
+
+void WorkerProbe::Detach() {
+  if (attached_) metrics_.RemoveUpdate(update_);
+  attached_ = false;
+}
+
+void WorkerProbe::Update(const EngineStats& stats) {
+  running_.Set(stats.running);
+  waiting_.Set(stats.waiting + stats.awaiting_kv);
+  const double total = stats.blocks_total;
+  utilization_.Set(total > 0 ? (total - stats.blocks_free) / total : 0);
+  blocks_total_.Set(total);
+  leaked_blocks_.Set(stats.blocks_leaked);
+  prompt_tokens_.Set(static_cast<double>(stats.prompt_tokens));
+  cached_tokens_.Set(static_cast<double>(stats.cached_tokens));
+  output_tokens_.Set(static_cast<double>(stats.output_tokens));
+  preemptions_.Set(static_cast<double>(stats.preemptions));
+}
+
+void WorkerProbe::RequestEnded(const BookEntry& entry,
+                               const Status& status,
+                               const RequestTimes& times) {
+  if (!status.ok()) {
+    requests_failed_.Add();
+    return;
+  }
+  requests_done_.Add();
+  if (entry.kind != RequestKind::kDecode) {
+    queue_.Observe(ToSeconds(times.queued));
+    prefill_.Observe(ToSeconds(times.prefill));
+    if (entry.tokens > 0) ttft_.Observe(ToSeconds(entry.first_token - entry.arrival));
+  }
+  if (entry.tokens > 1) {
+    tpot_.Observe(ToSeconds(entry.last_token - entry.first_token) / (entry.tokens - 1));
+  }
+}
+
+void WorkerProbe::HandoffCommitted(Duration transfer, uint64_t bytes) {
+  handoffs_done_.Add();
+  transferred_bytes_.Add(static_cast<double>(bytes));
+  transfer_.Observe(ToSeconds(transfer));
+}
+
+}  // namespace baton

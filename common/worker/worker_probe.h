@@ -1,0 +1,58 @@
+#pragma once
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/metrics/metrics.h"
+#include "common/worker/request_book.h"
+
+namespace baton {
+
+// Every metric of a worker. Thread-safe.
+class WorkerProbe final {
+ public:
+  explicit WorkerProbe(MetricsRegistry& metrics);
+  ~WorkerProbe();
+
+  // Sets the gauges from the engine's numbers whenever metrics are asked for, until Detach.
+  void Attach(const Engine& engine);
+  void Detach();
+
+  void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
+  // `transfer`: last prompt chunk ready → KV committed.
+  void HandoffCommitted(Duration transfer, uint64_t bytes);
+  void HandoffFailed() { handoffs_failed_.Add(); }
+  void HandoffRefused() { handoffs_refused_.Add(); }
+
+ private:
+  void Update(const EngineStats& stats);
+
+  MetricsRegistry& metrics_;
+  MetricsRegistry::UpdateKey update_ = 0;
+  bool attached_ = false;
+
+  Gauge running_;
+  Gauge waiting_;
+  Gauge utilization_;
+  Gauge block_tokens_;
+  Gauge blocks_total_;
+  Gauge leaked_blocks_;
+  Gauge prompt_tokens_;
+  Gauge cached_tokens_;
+  Gauge output_tokens_;
+  Gauge preemptions_;
+  Counter requests_done_;
+  Counter requests_failed_;
+  Counter handoffs_done_;
+  Counter handoffs_failed_;
+  Counter handoffs_refused_;
+  Counter transferred_bytes_;
+  Histogram ttft_;
+  Histogram tpot_;
+  Histogram queue_;
+  Histogram prefill_;
+  Histogram transfer_;
+};
+
+}  // namespace baton

@@ -1,0 +1,169 @@
+#include "common/worker/worker_service.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/log/log.h"
+#include "common/rpc/address.h"
+
+namespace baton {
+namespace {
+
+const Logger& Log() {
+  static const Logger logger("worker");
+  return logger;
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+bool IsWildcard(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
+}
+
+ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config) {
+  ModelHostOptions options;
+  options.path = config.model().path();
+  options.name = config.model().name();
+  if (config.model().load_format() == config::ModelConfig::DUMMY) {
+    options.open.format = LoadFormat::kDummy;
+  }
+  options.open.dummy_seed = config.model().dummy_seed();
+  options.threads = config.engine().threads();
+  options.context_length = config.engine().context_length();
+  options.max_step_tokens = config.engine().max_step_tokens();
+  options.max_sequences = config.engine().max_sequences();
+  return options;
+}
+
+EngineOptions EngineOptionsOf(const config::WorkerConfig& config) {
+  const config::EngineConfig& from = config.engine();
+  EngineOptions to;
+  to.max_step_tokens = from.max_step_tokens();
+  to.max_sequences = from.max_sequences();
+  to.max_waiting = from.max_waiting();
+  to.kv_blocks = from.kv_blocks();
+  to.kv_memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
+  to.block_tokens = from.block_tokens();
+  switch (from.kv_type()) {
+    case config::EngineConfig::BF16:
+      to.kv_dtype = DType::kBF16;
+      break;
+    case config::EngineConfig::F32:
+      to.kv_dtype = DType::kF32;
+      break;
+    default:
+      to.kv_dtype = DType::kF16;
+  }
+  switch (from.policy()) {
+    case config::EngineConfig::PRIORITY:
+      to.policy = SchedulingPolicy::kPriority;
+      break;
+    case config::EngineConfig::SHORTEST_PREFILL:
+      to.policy = SchedulingPolicy::kShortestPrefill;
+      break;
+    case config::EngineConfig::DEADLINE:
+      to.policy = SchedulingPolicy::kDeadline;
+      break;
+    default:
+      to.policy = SchedulingPolicy::kFcfs;
+  }
+  to.admission = from.admission() == config::EngineConfig::GUARANTEED_NO_EVICT
+                     ? AdmissionPolicy::kGuaranteedNoEvict
+                     : AdmissionPolicy::kMaxUtilization;
+  to.prefix_cache = from.prefix_cache();
+  to.hash_secret = config.hash_secret();
+  return to;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConfig& config,
+                                                        AppContext& context,
+                                                        const std::string& kind,
+                                                        const AddRoles& add_roles) {
+  std::unique_ptr<WorkerService> service(new WorkerService());
+  BATON_ASSIGN_OR_RETURN(service->model_, ModelHost::Open(ModelOptionsOf(config)));
+  WorkerOptions options;
+  options.id = WorkerId(config.worker_id());
+  if (config.worker_id().empty()) {
+    options.id = WorkerId(fmt::format("{}-{}-{:08x}", kind, HostName(), RandomId() >> 32));
+  }
+  options.model = service->model_->name();
+  options.admin_address = context.http.address();
+  options.engine = EngineOptionsOf(config);
+  options.routers.targets.assign(config.routers().begin(), config.routers().end());
+  options.routers.resolve_every = FromSeconds(config.resolve_seconds());
+  BATON_ASSIGN_OR_RETURN(
+      service->worker_,
+      Worker::Create(
+          std::move(options), service->model_->runner(), context.metrics, context.clock));
+  Worker& worker = *service->worker_;
+  BATON_ASSIGN_OR_RETURN(service->addresses_, add_roles(config, worker));
+  BATON_RETURN_IF_ERROR(worker.Start());
+  Log().Info("worker {}: {} blocks of [{}]",
+             worker.identity().id,
+             worker.identity().blocks,
+             worker.identity().kv_layout);
+  return std::unique_ptr<Service>(std::move(service));
+}
+
+WorkerService::~WorkerService() {
+  if (worker_ != nullptr) worker_->Stop();
+}
+
+void WorkerService::Drain(Duration limit) {
+  if (!worker_->Drain(limit)) {
+    Log().Warning("not everything ended within {:.1f} s; what is left is dropped",
+                  ToSeconds(limit));
+  }
+}
+
+StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
+  BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
+  const WorkerIdentity& self = worker.identity();
+  const Engine& engine = worker.engine();
+  KvTransferOptions options;
+  options.worker = self.id;
+  options.boot = self.boot;
+  options.model_fingerprint = self.fingerprint;
+  options.layout = engine.kv_layout();
+  options.shards = {{WholeModel(engine.kv_layout()),
+                     &engine.kv_arena(),
+                     static_cast<uint32_t>(engine.kv_block_count())}};
+  if (config.transfer().transports_size() > 0) {
+    options.transport.names.assign(config.transfer().transports().begin(),
+                                   config.transfer().transports().end());
+  }
+  options.transport.require_transport = config.transfer().require_transport();
+  options.transport.listen_address = HostPort{listen.host, 0}.ToString();
+  if (!config.kv_advertise().empty()) {
+    const StatusOr<HostPort> with_port = ParseHostPort(config.kv_advertise());
+    options.transport.advertise_host = with_port.ok() ? with_port->host : config.kv_advertise();
+  }
+  options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
+  options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
+  options.checksums = config.transfer().checksums();
+  return options;
+}
+
+StatusOr<std::string> AdvertisedAddress(const config::WorkerConfig& config,
+                                        const std::string& listening) {
+  BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listening));
+  if (config.kv_advertise().empty()) {
+    if (IsWildcard(address.host)) address.host = HostName();
+    return address.ToString();
+  }
+  if (const StatusOr<HostPort> given = ParseHostPort(config.kv_advertise()); given.ok()) {
+    return given->ToString();
+  }
+  address.host = config.kv_advertise();
+  return address.ToString();
+}
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/app/service.h"
+#include "common/worker/model_host.h"
+#include "common/worker/worker.h"
+#include "kvtransfer/options.h"
+#include "proto/config.pb.h"
+
+namespace baton {
+
+// A worker as a process: the model, the Worker on it, and the roles its binary adds. Methods as
+// Service says.
+class WorkerService final : public Service {
+ public:
+  // Gives the worker its roles; returns the addresses they opened, by name.
+  using AddRoles = std::function<StatusOr<std::map<std::string, std::string>>(
+      const config::WorkerConfig& config, Worker& worker)>;
+
+  // Loads the model and starts. `kind` is part of a worker id that was not configured. Errors: bad
+  // configuration, model files, memory, ports.
+  static StatusOr<std::unique_ptr<Service>> Start(const config::WorkerConfig& config,
+                                                  AppContext& context,
+                                                  const std::string& kind,
+                                                  const AddRoles& add_roles);
+  ~WorkerService() override;
+
+  Status Ready() const override { return worker_->Ready(); }
+  std::map<std::string, std::string> addresses() const override { return addresses_; }
+  void Drain(Duration limit) override;
+  void Stop() override { worker_->Stop(); }
+
+ private:
+  WorkerService() = default;
+
+  std::unique_ptr<ModelHost> model_;
+  std::unique_ptr<Worker> worker_;
+  std::map<std::string, std::string> addresses_;
+};
+
+// What KvSender or KvReceiver of `worker` need, as the configuration says.
+StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker);
+
+// The address of KvControl that others are told, given where it listens.
+StatusOr<std::string> AdvertisedAddress(const config::WorkerConfig& config,
+                                        const std::string& listening);
+
+}  // namespace baton

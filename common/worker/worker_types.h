@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/engine/request.h"
+
+// What routers and workers say to each other, in our own types (proto/worker.proto is the wire).
+namespace baton {
+
+// One joining of one router: a new number for every stream, so that what belonged to a lost stream
+// is never sent on its successor.
+using RouterKey = StrongId<struct RouterKeyTag, uint64_t>;
+
+// The other worker of a hand-off.
+struct KvPeer {
+  WorkerId worker;
+  BootId boot;
+  std::string address;  // of its KvControl service; empty when it dials us
+};
+
+// A request to serve. `request.kind` says how; session and peer are set for kPrefill and kDecode.
+struct DispatchOrder {
+  RouterKey router;
+  Request request;
+  SessionId session;
+  KvPeer peer;
+};
+
+// Offer the KV of a prefilled request, which a peer refused, to another one.
+struct RedirectOrder {
+  RequestId id;
+  Epoch epoch;
+  SessionId session;
+  KvPeer peer;
+};
+
+// How a hand-off went, for the router.
+struct HandoffReport {
+  enum class Outcome { kCommitted, kRefused, kFailed };
+  RequestId id;
+  Epoch epoch;
+  Outcome outcome = Outcome::kFailed;
+  std::string message;
+  uint64_t bytes = 0;
+  Duration transfer{};
+  double bytes_per_second = 0;
+  std::string transport;
+  int32_t reused_blocks = 0;
+};
+
+// What one peer's transfers added up to, for heartbeats.
+struct PeerTraffic {
+  std::string transport;
+  uint64_t bytes = 0;
+  uint64_t transfers = 0;
+  double bytes_per_second = 0;  // of the last one
+};
+
+// What a worker says of itself when it joins a router.
+struct WorkerIdentity {
+  WorkerId id;
+  BootId boot;
+  bool can_prefill = false;
+  bool can_decode = false;
+  std::string model;
+  Hash128 fingerprint;
+  std::string kv_layout;
+  std::string kv_address;
+  std::string admin_address;
+  int32_t block_tokens = 0;
+  int32_t blocks = 0;
+  int32_t max_sequences = 0;
+  int32_t max_step_tokens = 0;
+  int32_t context_length = 0;
+  int32_t vocabulary = 0;
+};
+
+// Whether another worker may succeed where this one failed with `status`.
+inline bool IsRetryable(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kUnimplemented:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kCancelled:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace baton

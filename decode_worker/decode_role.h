@@ -1,0 +1,122 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/rpc/rpc_server.h"
+#include "common/worker/worker.h"
+#include "common/worker/worker_role.h"
+#include "decode_worker/kv_control_service.h"
+#include "kvtransfer/receiver.h"
+
+namespace baton {
+
+struct DecodeOptions {
+  std::string listen = "127.0.0.1:0";  // of KvControl
+  // An offer whose dispatch, or a dispatch whose offer, has not come by then is given up.
+  Duration match_wait = std::chrono::seconds(10);
+  size_t max_unmatched_offers = 4096;
+  ConnectionLimits limits;
+};
+
+// Takes prompts' KV in from prefill workers and goes on from there. The router's dispatch and the
+// prefill worker's OFFER come in any order and meet by session id; the engine reserves blocks (and
+// says which it has cached); then the offer is granted. When everything has arrived and was
+// verified, the request joins the running batch.
+//
+// The transfer's lease ends (Engine::ReleaseKv) once per reservation: when the KV is committed,
+// when the receiver said that no byte can land any more, or at once if nothing was ever granted.
+// Belongs to the worker's thread.
+class DecodeRole final : public WorkerRole, private KvReceiverListener {
+ public:
+  // Listens for KvControl and for data. Errors: those of KvReceiver::Create and RpcServer::Start.
+  // `worker` outlives the role.
+  static StatusOr<std::unique_ptr<DecodeRole>> Create(Worker& worker,
+                                                      KvTransferOptions transfer,
+                                                      const DecodeOptions& options);
+
+  // "host:port" of KvControl, as really taken.
+  const std::string& kv_address() const { return server_->address(); }
+
+  Status OnDispatch(DispatchOrder order) override;
+  void OnRedirect(RouterKey, const RedirectOrder&) override {}
+  void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
+  void OnRouterLost(RouterKey router) override;
+  void OnKvChunk(const KvChunk&) override {}
+  void OnKvReserved(const KvReservation& reservation) override;
+  void OnToken(const TokenOutput&) override {}
+  bool OnEnded(RequestId id, Epoch epoch, const Status& status) override;
+  void OnTick(Time now) override;
+  size_t open_handoffs() const override { return handoffs_.size(); }
+  const std::map<WorkerId, PeerTraffic>& traffic() const override { return traffic_; }
+  void Stop() override;
+
+ private:
+  using Key = std::pair<RequestId, Epoch>;
+  using SessionKey = std::pair<SessionId, Epoch>;
+
+  // A dispatched request until its KV is committed or the hand-off is over.
+  struct Handoff {
+    RouterKey router;
+    SessionKey session;
+    WorkerId peer;
+    int32_t samples = 1;
+    uint32_t total_tokens = 0;
+    Time since{};
+    bool offered = false;
+    bool granted = false;
+    std::optional<KvReservation> reservation;
+    Status ended;  // not OK: the engine has no such request any more
+  };
+
+  // An offer without its dispatch.
+  struct Unmatched {
+    Time since{};
+    uint32_t total_tokens = 0;
+  };
+
+  DecodeRole(Worker& worker, const DecodeOptions& options) : worker_(worker), options_(options) {}
+
+  // KvReceiverListener, on the receiver's thread.
+  void OnOffer(const WorkerId& peer,
+               SessionId session,
+               Epoch epoch,
+               const struct Offer& offer) override;
+  void OnWithdrawn(SessionId session, Epoch epoch, const Status& status) override;
+  void OnCommitted(SessionId session,
+                   Epoch epoch,
+                   const std::string& payload,
+                   const TransferStats& stats) override;
+  void OnReleased(SessionId session, Epoch epoch, const Status& status) override;
+
+  void Offered(const SessionKey& session, uint32_t total_tokens);
+  void Committed(const Key& key, const std::string& payload, const TransferStats& stats);
+  void Released(const Key& key, const Status& status);
+  void GrantIfReady(Handoff& handoff);
+  void Refuse(const SessionKey& session, const Status& reason);
+  void GiveUp(const Key& key, const Status& reason);
+  void Erase(const Key& key);
+  void RememberRefusal(const SessionKey& session, const Status& reason);
+
+  Worker& worker_;
+  const DecodeOptions options_;
+  absl::flat_hash_map<Key, std::unique_ptr<Handoff>> handoffs_;
+  absl::flat_hash_map<SessionKey, Key> sessions_;
+  absl::flat_hash_map<SessionKey, Unmatched> unmatched_;
+  // Sessions given up before their offer came: it is refused at once, with the reason.
+  absl::flat_hash_map<SessionKey, Status> refusals_;
+  std::deque<SessionKey> refusal_order_;
+  std::map<WorkerId, PeerTraffic> traffic_;
+  std::unique_ptr<KvReceiver> receiver_;
+  std::unique_ptr<KvControlService> service_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+}  // namespace baton

@@ -1,0 +1,88 @@
+#include "decode_worker/kv_control_service.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kQueuedFrames = 65536;
+
+const Logger& Log() {
+  static const Logger logger("decode");
+  return logger;
+}
+
+}  // namespace
+
+// One stream. `worker` is set by its HELLO, on the stream's own callbacks.
+struct KvControlService::Connection {
+  WorkerId worker;
+  std::shared_ptr<Stream> stream;
+  std::unique_ptr<FrameStream<Stream>> out;
+};
+
+grpc::ServerBidiReactor<kv::v1::Frame, kv::v1::Frame>* KvControlService::Control(
+    grpc::CallbackServerContext* context) {
+  auto connection = std::make_shared<Connection>();
+  StreamHandler<kv::v1::Frame> handler;
+  handler.on_message = [this, connection](const kv::v1::Frame& frame) {
+    return OnFrame(connection, frame);
+  };
+  handler.on_closed = [this, connection](const Status& status) { OnClosed(connection, status); };
+  // No callback comes before this method has returned the reactor.
+  connection->stream = Stream::Accept(context, std::move(handler), kQueuedFrames);
+  connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
+  return connection->stream.get();
+}
+
+Status KvControlService::OnFrame(const std::shared_ptr<Connection>& connection,
+                                 const kv::v1::Frame& frame) {
+  BATON_ASSIGN_OR_RETURN(Envelope envelope, DecodeEnvelope(frame.envelope()));
+  if (!connection->worker.value().empty()) {
+    return receiver_.OnMessage(connection->worker, std::move(envelope));
+  }
+  const Hello* hello = std::get_if<Hello>(&envelope.message);
+  if (hello == nullptr) {
+    return InvalidArgument("the first message is {}; it must be HELLO", Name(envelope.message));
+  }
+  return OnHello(connection, *hello);
+}
+
+Status KvControlService::OnHello(const std::shared_ptr<Connection>& connection,
+                                 const Hello& hello) {
+  if (hello.worker.value().empty()) return InvalidArgument("HELLO has no worker id");
+  {
+    std::lock_guard lock(mutex_);
+    BATON_RETURN_IF_ERROR(receiver_.AddPeer(hello.worker, connection->out.get(), hello));
+    std::shared_ptr<Connection>& current = peers_[hello.worker];
+    if (current != nullptr) {
+      current->stream->Close(
+          MakeStatus(StatusCode::kAborted, "worker '{}' opened another stream", hello.worker));
+    }
+    current = connection;
+    connection->worker = hello.worker;
+  }
+  Log().Info("prefill worker {} opened KvControl", hello.worker);
+  Envelope answer;
+  answer.message = receiver_.hello();
+  return connection->out->Send(answer);
+}
+
+void KvControlService::OnClosed(const std::shared_ptr<Connection>& connection,
+                                const Status& status) {
+  if (connection->worker.value().empty()) {
+    Log().Warning("a KvControl stream ended before its HELLO was taken: {}", Message(status));
+    return;
+  }
+  Log().Info("KvControl of prefill worker {} ended: {}", connection->worker, Message(status));
+  std::lock_guard lock(mutex_);
+  const auto found = peers_.find(connection->worker);
+  if (found == peers_.end() || found->second != connection) return;
+  receiver_.RemovePeer(connection->worker);
+  peers_.erase(found);
+}
+
+}  // namespace baton

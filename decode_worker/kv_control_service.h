@@ -1,0 +1,37 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "common/rpc/duplex_stream.h"
+#include "common/worker/kv_control_link.h"
+#include "kvtransfer/receiver.h"
+#include "proto/kv.grpc.pb.h"
+
+namespace baton {
+
+// The decode worker's end of KvControl: takes streams of prefill workers in and joins each to the
+// receiver under the worker id that its HELLO gives. A second stream of the same worker takes the
+// place of the first. Thread-safe; `receiver` outlives the server that serves this.
+class KvControlService final : public kv::v1::KvControl::CallbackService {
+ public:
+  explicit KvControlService(KvReceiver& receiver) : receiver_(receiver) {}
+
+  grpc::ServerBidiReactor<kv::v1::Frame, kv::v1::Frame>* Control(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  using Stream = ServerStream<kv::v1::Frame, kv::v1::Frame>;
+  struct Connection;
+
+  Status OnFrame(const std::shared_ptr<Connection>& connection, const kv::v1::Frame& frame);
+  Status OnHello(const std::shared_ptr<Connection>& connection, const Hello& hello);
+  void OnClosed(const std::shared_ptr<Connection>& connection, const Status& status);
+
+  KvReceiver& receiver_;
+  std::mutex mutex_;
+  std::map<WorkerId, std::shared_ptr<Connection>> peers_;  // guarded by mutex_
+};
+
+}  // namespace baton

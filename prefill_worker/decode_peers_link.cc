@@ -1,0 +1,152 @@
+#include "prefill_worker/decode_peers_link.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/base/check.h"
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kQueuedFrames = 65536;
+constexpr Duration kHelloLimit = std::chrono::seconds(5);
+// gRPC ends a broken stream at once; this is far more than it ever needs.
+constexpr Duration kBreakLimit = std::chrono::seconds(60);
+
+const Logger& Log() {
+  static const Logger logger("prefill");
+  return logger;
+}
+
+}  // namespace
+
+// One stream. Its callbacks run on gRPC's threads, one at a time; `peer` and `settled` belong to
+// the worker's thread, `greeted` to the callbacks.
+struct DecodePeers::Connection {
+  KvPeer peer;
+  Time dialled{};
+  bool settled = false;        // HELLO came
+  std::optional<KvPeer> next;  // dialled when this stream has ended
+  std::shared_ptr<Stream> stream;
+  std::unique_ptr<FrameStream<Stream>> out;
+  bool greeted = false;
+};
+
+DecodePeers::DecodePeers(KvSender& sender,
+                         WorkerLoop& loop,
+                         const Clock& clock,
+                         const ConnectionLimits& limits,
+                         OnSettled on_settled)
+    : sender_(sender),
+      loop_(loop),
+      clock_(clock),
+      limits_(limits),
+      on_settled_(std::move(on_settled)) {}
+
+DecodePeers::~DecodePeers() {
+  Stop();
+}
+
+bool DecodePeers::Connect(const KvPeer& peer) {
+  const auto found = connections_.find(peer.worker);
+  if (found == connections_.end()) {
+    Dial(peer);
+    return false;
+  }
+  Connection& connection = *found->second;
+  const bool same = connection.peer.boot == peer.boot && connection.peer.address == peer.address;
+  if (same && !connection.next.has_value()) return connection.settled;
+  // The worker was started anew: what is left of the old stream goes first.
+  connection.next = peer;
+  connection.stream->Close(Status(StatusCode::kUnavailable, "the peer was started anew"));
+  return false;
+}
+
+void DecodePeers::Dial(const KvPeer& peer) {
+  auto connection = std::make_shared<Connection>();
+  connection->peer = peer;
+  connection->dialled = clock_.Now();
+  StreamHandler<kv::v1::Frame> handler;
+  handler.on_message = [this, connection, worker = peer.worker](const kv::v1::Frame& frame) {
+    StatusOr<Envelope> envelope = DecodeEnvelope(frame.envelope());
+    if (!envelope.ok()) return envelope.status();
+    if (connection->greeted) return sender_.OnMessage(worker, *std::move(envelope));
+    const Hello* hello = std::get_if<Hello>(&envelope->message);
+    if (hello == nullptr || hello->worker != worker) {
+      return InvalidArgument("the first message is not the HELLO of worker '{}'", worker);
+    }
+    BATON_RETURN_IF_ERROR(sender_.AddPeer(worker, connection->out.get(), *hello));
+    connection->greeted = true;
+    loop_.PostOwn([this, connection] { OnHello(connection); });
+    return OkStatus();
+  };
+  handler.on_closed = [this, connection](const Status& status) {
+    loop_.PostOwn([this, connection, status] { OnClosed(connection, status); });
+  };
+  std::shared_ptr<kv::v1::KvControl::Stub> stub =
+      kv::v1::KvControl::NewStub(MakeChannel(peer.address, limits_));
+  connections_[peer.worker] = connection;
+  // Nothing arrives before our HELLO left, and that is below.
+  connection->stream = Stream::Open(
+      [stub](grpc::ClientContext* call,
+             grpc::ClientBidiReactor<kv::v1::Frame, kv::v1::Frame>* end) {
+        stub->async()->Control(call, end);
+      },
+      std::move(handler),
+      kQueuedFrames);
+  connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
+  Envelope greeting;
+  greeting.message = sender_.hello();
+  connection->stream->Send(ToFrame(greeting));
+}
+
+void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
+  connection->settled = true;
+  Log().Info("KvControl to decode worker {} at {} stands",
+             connection->peer.worker,
+             connection->peer.address);
+  on_settled_(connection->peer.worker, OkStatus());
+}
+
+void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const Status& status) {
+  const KvPeer peer = connection->peer;
+  const std::optional<KvPeer> next = connection->next;
+  // `greeted` is safe to read: the callbacks are over.
+  if (connection->greeted) sender_.RemovePeer(peer.worker);
+  connections_.erase(peer.worker);
+  Log().Warning("KvControl to decode worker {} at {} is gone: {}",
+                peer.worker,
+                peer.address,
+                Message(status));
+  if (next.has_value()) {
+    Dial(*next);
+  } else if (!connection->settled) {
+    on_settled_(peer.worker,
+                Status(StatusCode::kUnavailable,
+                       fmt::format("decode worker '{}' at {} cannot be reached: {}",
+                                   peer.worker,
+                                   peer.address,
+                                   Message(status))));
+  }
+}
+
+void DecodePeers::OnTick(Time now) {
+  for (auto& [worker, connection] : connections_) {
+    if (!connection->settled && now - connection->dialled > kHelloLimit) {
+      connection->stream->Close(Status(StatusCode::kDeadlineExceeded, "no HELLO came"));
+    }
+  }
+}
+
+void DecodePeers::Stop() {
+  for (auto& [worker, connection] : connections_) {
+    connection->stream->Close(Status(StatusCode::kUnavailable, "the worker ends"));
+    const bool closed = connection->stream->AwaitClosed(kBreakLimit);
+    BATON_CHECK(closed, "the stream to decode worker {} did not end", worker);
+    sender_.RemovePeer(worker);
+  }
+  connections_.clear();
+}
+
+}  // namespace baton

@@ -1,0 +1,299 @@
+#include "prefill_worker/prefill_role.h"
+
+#include <algorithm>
+
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+// More are refused by the engine.
+constexpr int32_t kMaxSamples = 1024;
+
+const Logger& Log() {
+  static const Logger logger("prefill");
+  return logger;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,
+                                                           KvTransferOptions transfer,
+                                                           const PrefillOptions& options) {
+  std::unique_ptr<PrefillRole> role(new PrefillRole(worker, options));
+  transfer.log = [](std::string_view line) { Log().Warning("{}", line); };
+  BATON_ASSIGN_OR_RETURN(role->sender_, KvSender::Create(std::move(transfer), *role));
+  role->peers_ =
+      std::make_unique<DecodePeers>(*role->sender_,
+                                    worker.loop(),
+                                    worker.clock(),
+                                    options.limits,
+                                    [raw = role.get()](const WorkerId& peer, const Status& status) {
+                                      raw->OnPeerSettled(peer, status);
+                                    });
+  return role;
+}
+
+PrefillRole::PrefillRole(Worker& worker, const PrefillOptions& options)
+    : worker_(worker), options_(options) {}
+
+void PrefillRole::Stop() {
+  peers_->Stop();
+  sender_.reset();
+}
+
+Status PrefillRole::OnDispatch(DispatchOrder order) {
+  Request& request = order.request;
+  const Key key{request.id, request.epoch};
+  const SessionKey session{order.session, request.epoch};
+  if (handoffs_.contains(key) || sessions_.contains(session)) return AlreadyKnown(key, session);
+  auto handoff = std::make_unique<Handoff>();
+  handoff->router = order.router;
+  handoff->session = order.session;
+  handoff->peer = order.peer;
+  handoff->total_tokens = static_cast<uint32_t>(request.tokens.size());
+  handoff->deadline = std::min(request.deadline, worker_.clock().Now() + options_.handoff_limit);
+  handoff->first_sample = request.first_sample;
+  handoff->first_tokens.resize(static_cast<size_t>(std::clamp(request.samples, 0, kMaxSamples)));
+  Handoff& entry = *handoff;
+  handoffs_.try_emplace(key, std::move(handoff));
+  sessions_[session] = key;
+  worker_.engine().Submit(std::move(request));
+  if (peers_->Connect(entry.peer)) Offer(key, entry);
+  return OkStatus();
+}
+
+void PrefillRole::Offer(const Key& key, Handoff& handoff) {
+  handoff.phase = Phase::kOffered;
+  handoff.in_sender = true;
+  OfferRequest offer;
+  offer.session = handoff.session;
+  offer.epoch = key.second;
+  offer.peer = handoff.peer.worker;
+  offer.total_tokens = handoff.total_tokens;
+  offer.timeout =
+      std::max<Duration>(std::chrono::milliseconds(1), handoff.deadline - worker_.clock().Now());
+  sender_->Offer(std::move(offer));
+  if (!handoff.blocks.empty()) {
+    sender_->ChunkReady(handoff.session, key.second, 0, handoff.blocks);
+  }
+  if (handoff.sealed) {
+    sender_->Seal(handoff.session, key.second, EncodeFirstTokens(handoff.first_tokens));
+  }
+}
+
+void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
+  std::vector<Key> waiting;
+  for (const auto& [key, handoff] : handoffs_) {
+    if (handoff->phase == Phase::kConnecting && handoff->peer.worker == peer) {
+      waiting.push_back(key);
+    }
+  }
+  for (const Key& key : waiting) {
+    Handoff& handoff = *handoffs_.at(key);
+    if (status.ok()) {
+      Offer(key, handoff);
+    } else {
+      Refused(key, handoff, status);
+    }
+  }
+}
+
+void PrefillRole::OnKvChunk(const KvChunk& chunk) {
+  const auto found = handoffs_.find({chunk.id, chunk.epoch});
+  if (found == handoffs_.end()) return;
+  Handoff& handoff = *found->second;
+  handoff.leased = true;
+  const size_t end = static_cast<size_t>(chunk.first_index) + chunk.blocks.size();
+  if (handoff.blocks.size() < end) handoff.blocks.resize(end);
+  std::copy(chunk.blocks.begin(), chunk.blocks.end(), handoff.blocks.begin() + chunk.first_index);
+  if (handoff.in_sender && handoff.phase != Phase::kEnding) {
+    sender_->ChunkReady(
+        handoff.session, chunk.epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks);
+  }
+}
+
+void PrefillRole::OnToken(const TokenOutput& token) {
+  const auto found = handoffs_.find({token.id, token.epoch});
+  if (found == handoffs_.end()) return;
+  Handoff& handoff = *found->second;
+  const size_t sample = static_cast<size_t>(token.sample - handoff.first_sample);
+  if (sample >= handoff.first_tokens.size()) return;
+  handoff.first_tokens[sample] = token.token;
+  if (token.finish == FinishReason::kHandedOff) handoff.goes_on = true;
+}
+
+bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
+  const Key key{id, epoch};
+  const auto found = handoffs_.find(key);
+  if (found == handoffs_.end()) return true;
+  Handoff& handoff = *found->second;
+  handoff.computed = true;
+  if (!status.ok()) {
+    GiveUp(key, handoff, status);
+  } else if (!handoff.goes_on) {
+    // The first token ended every sample: the decode worker has nothing to do.
+    GiveUp(key, handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
+  } else if (handoff.phase != Phase::kOver && handoff.phase != Phase::kEnding) {
+    handoff.sealed = true;
+    if (handoff.in_sender) {
+      sender_->Seal(handoff.session, epoch, EncodeFirstTokens(handoff.first_tokens));
+    }
+  }
+  EraseIfOver(key);
+  return true;
+}
+
+void PrefillRole::OnRefused(SessionId session, Epoch epoch, const Status& status) {
+  worker_.loop().PostOwn([this, session, epoch, status] {
+    const auto known = sessions_.find({session, epoch});
+    if (known == sessions_.end()) return;
+    const Key key = known->second;
+    Handoff& handoff = *handoffs_.at(key);
+    if (handoff.session == session && handoff.phase == Phase::kOffered) {
+      Refused(key, handoff, status);
+    }
+  });
+}
+
+void PrefillRole::Refused(const Key& key, Handoff& handoff, const Status& status) {
+  handoff.phase = Phase::kParked;
+  handoff.parked = worker_.clock().Now();
+  Log().Info(
+      "request {}: decode worker {} refused: {}", key.first, handoff.peer.worker, Message(status));
+  Report(key, handoff, HandoffReport::Outcome::kRefused, status);
+}
+
+void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
+  const Key key{order.id, order.epoch};
+  const SessionKey session{order.session, order.epoch};
+  const auto found = handoffs_.find(key);
+  if (found == handoffs_.end() || found->second->phase != Phase::kParked) {
+    const Status gone(StatusCode::kNotFound, "redirect: no refused hand-off waits for it");
+    return worker_.ReportFailure(router, order.id, order.epoch, gone);
+  }
+  if (sessions_.contains(session)) {
+    return worker_.ReportFailure(router, order.id, order.epoch, AlreadyKnown(key, session));
+  }
+  Handoff& handoff = *found->second;
+  if (handoff.in_sender) {
+    handoff.in_sender = false;
+    ++handoff.lingering;
+    sender_->Abort(handoff.session,
+                   order.epoch,
+                   Status(StatusCode::kCancelled, "the KV goes to another decode worker"));
+  } else {
+    sessions_.erase({handoff.session, order.epoch});
+  }
+  handoff.session = order.session;
+  handoff.peer = order.peer;
+  handoff.phase = Phase::kConnecting;
+  sessions_[session] = key;
+  if (peers_->Connect(handoff.peer)) Offer(key, handoff);
+}
+
+void PrefillRole::OnFinished(SessionId session,
+                             Epoch epoch,
+                             const Status& status,
+                             const TransferStats& stats) {
+  worker_.loop().PostOwn(
+      [this, session, epoch, status, stats] { Finished(session, epoch, status, stats); });
+}
+
+void PrefillRole::Finished(SessionId session,
+                           Epoch epoch,
+                           const Status& status,
+                           const TransferStats& stats) {
+  const auto known = sessions_.find({session, epoch});
+  if (known == sessions_.end()) return;
+  const Key key = known->second;
+  sessions_.erase(known);
+  Handoff& handoff = *handoffs_.at(key);
+  if (handoff.session != session) {
+    --handoff.lingering;
+    return EraseIfOver(key);
+  }
+  const bool expected = handoff.phase == Phase::kEnding;
+  handoff.in_sender = false;
+  handoff.phase = Phase::kOver;
+  if (status.ok()) {
+    PeerTraffic& traffic = traffic_[handoff.peer.worker];
+    traffic.transport = stats.transport;
+    traffic.bytes += stats.bytes;
+    ++traffic.transfers;
+    traffic.bytes_per_second = stats.bytes_per_second;
+  } else if (!expected) {
+    Report(key, handoff, HandoffReport::Outcome::kFailed, status);
+    if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
+  }
+  EraseIfOver(key);
+}
+
+void PrefillRole::GiveUp(const Key& key, Handoff& handoff, const Status& reason) {
+  if (handoff.phase == Phase::kEnding || handoff.phase == Phase::kOver) return;
+  if (handoff.in_sender) {
+    handoff.phase = Phase::kEnding;
+    sender_->Abort(handoff.session, key.second, reason);
+  } else {
+    handoff.phase = Phase::kOver;
+    sessions_.erase({handoff.session, key.second});
+  }
+}
+
+void PrefillRole::OnCancel(RouterKey router, RequestId id, Epoch epoch) {
+  const Key key{id, epoch};
+  const auto found = handoffs_.find(key);
+  if (found == handoffs_.end() || found->second->router != router) return;
+  GiveUp(key, *found->second, Status(StatusCode::kCancelled, "the request was cancelled"));
+  EraseIfOver(key);
+}
+
+void PrefillRole::OnRouterLost(RouterKey router) {
+  std::vector<Key> lost;
+  for (const auto& [key, handoff] : handoffs_) {
+    if (handoff->router == router) lost.push_back(key);
+  }
+  for (const Key& key : lost) OnCancel(router, key.first, key.second);
+}
+
+void PrefillRole::OnTick(Time now) {
+  peers_->OnTick(now);
+  std::vector<Key> late;
+  for (const auto& [key, handoff] : handoffs_) {
+    const bool waits = handoff->phase == Phase::kParked || handoff->phase == Phase::kConnecting;
+    const bool unanswered =
+        handoff->phase == Phase::kParked && now - handoff->parked > options_.redirect_wait;
+    if (unanswered || (waits && now > handoff->deadline)) late.push_back(key);
+  }
+  for (const Key& key : late) {
+    Handoff& handoff = *handoffs_.at(key);
+    const Status why(StatusCode::kDeadlineExceeded, "no decode worker took the KV in time");
+    Report(key, handoff, HandoffReport::Outcome::kFailed, why);
+    if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
+    GiveUp(key, handoff, why);
+    EraseIfOver(key);
+  }
+}
+
+void PrefillRole::Report(const Key& key,
+                         const Handoff& handoff,
+                         HandoffReport::Outcome outcome,
+                         const Status& status) {
+  HandoffReport report;
+  report.id = key.first;
+  report.epoch = key.second;
+  report.outcome = outcome;
+  report.message = std::string(Message(status));
+  worker_.Report(handoff.router, report);
+}
+
+void PrefillRole::EraseIfOver(const Key& key) {
+  const auto found = handoffs_.find(key);
+  if (found == handoffs_.end()) return;
+  const Handoff& handoff = *found->second;
+  if (!handoff.computed || handoff.phase != Phase::kOver || handoff.lingering > 0) return;
+  if (handoff.leased) worker_.engine().ReleaseKv(key.first, key.second);
+  handoffs_.erase(found);
+}
+
+}  // namespace baton

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/worker/worker.h"
+#include "common/worker/worker_role.h"
+#include "kvtransfer/sender.h"
+#include "prefill_worker/decode_peers_link.h"
+
+namespace baton {
+
+struct PrefillOptions {
+  // A refused hand-off waits this long for the router to name another decode worker.
+  Duration redirect_wait = std::chrono::seconds(10);
+  // Of a hand-off whose request has no deadline.
+  Duration handoff_limit = std::chrono::seconds(600);
+  ConnectionLimits limits;
+};
+
+// Computes prompts and hands their KV to decode workers. A request is offered to its decode worker
+// as soon as it comes; every chunk the engine finishes is sent while the next is computed; the
+// first tokens go to the router at once, and to the decode worker with SEAL.
+//
+// The lease of a prompt's KV ends (Engine::ReleaseKv) when the engine is done with the request and
+// the sender said that nobody reads its blocks any more. Belongs to the worker's thread.
+class PrefillRole final : public WorkerRole, private KvSenderListener {
+ public:
+  // Errors: those of KvSender::Create. `worker` outlives the role.
+  static StatusOr<std::unique_ptr<PrefillRole>> Create(Worker& worker,
+                                                       KvTransferOptions transfer,
+                                                       const PrefillOptions& options);
+
+  Status OnDispatch(DispatchOrder order) override;
+  void OnRedirect(RouterKey router, const RedirectOrder& order) override;
+  void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
+  void OnRouterLost(RouterKey router) override;
+  void OnKvChunk(const KvChunk& chunk) override;
+  void OnKvReserved(const KvReservation&) override {}
+  void OnToken(const TokenOutput& token) override;
+  bool OnEnded(RequestId id, Epoch epoch, const Status& status) override;
+  void OnTick(Time now) override;
+  size_t open_handoffs() const override { return handoffs_.size(); }
+  const std::map<WorkerId, PeerTraffic>& traffic() const override { return traffic_; }
+  void Stop() override;
+
+ private:
+  using Key = std::pair<RequestId, Epoch>;
+  using SessionKey = std::pair<SessionId, Epoch>;
+
+  enum class Phase {
+    kConnecting,  // the peer is being dialled
+    kOffered,     // the sender has it
+    kParked,      // refused: waits for a redirect
+    kEnding,      // aborted; the sender's OnFinished is awaited
+    kOver,        // nobody reads the blocks
+  };
+
+  struct Handoff {
+    RouterKey router;
+    SessionId session;
+    KvPeer peer;
+    Phase phase = Phase::kConnecting;
+    bool in_sender = false;  // `session` was offered, and OnFinished has not come
+    int32_t lingering = 0;   // earlier sessions whose OnFinished has not come
+    bool computed = false;   // the engine is done with it
+    bool leased = false;
+    uint32_t total_tokens = 0;
+    Time deadline{};
+    Time parked{};
+    int32_t first_sample = 0;
+    std::vector<BlockId> blocks;
+    std::vector<SampledToken> first_tokens;  // by sample
+    bool goes_on = false;                    // some sample wants more than its first token
+    bool sealed = false;
+  };
+
+  PrefillRole(Worker& worker, const PrefillOptions& options);
+
+  // KvSenderListener, on the sender's thread.
+  void OnGranted(SessionId, Epoch, uint32_t) override {}
+  void OnRefused(SessionId session, Epoch epoch, const Status& status) override;
+  void OnFinished(SessionId session,
+                  Epoch epoch,
+                  const Status& status,
+                  const TransferStats& stats) override;
+
+  void OnPeerSettled(const WorkerId& peer, const Status& status);
+  void Refused(const Key& key, Handoff& handoff, const Status& status);
+  void Finished(SessionId session, Epoch epoch, const Status& status, const TransferStats& stats);
+  void Offer(const Key& key, Handoff& handoff);
+  void GiveUp(const Key& key, Handoff& handoff, const Status& reason);
+  void Report(const Key& key,
+              const Handoff& handoff,
+              HandoffReport::Outcome outcome,
+              const Status& status);
+  void EraseIfOver(const Key& key);
+
+  Worker& worker_;
+  const PrefillOptions options_;
+  absl::flat_hash_map<Key, std::unique_ptr<Handoff>> handoffs_;
+  absl::flat_hash_map<SessionKey, Key> sessions_;
+  std::map<WorkerId, PeerTraffic> traffic_;
+  std::unique_ptr<KvSender> sender_;
+  std::unique_ptr<DecodePeers> peers_;
+};
+
+}  // namespace baton
