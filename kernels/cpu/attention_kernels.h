@@ -101,22 +101,51 @@ struct AttentionKernels {
     }
   }
 
-  // The 16 positions from `position` (a multiple of 16) on, before the scale.
+  // Scores of positions [base, end) before the scale; `base` is a multiple of 16.
   template <FloatKind kKind, int kN>
   static void Scores(const AttentionTask& task, Query* queries, int32_t base, int32_t end) {
+    int32_t position = base;
+    for (; position + 16 * S::kChunks <= end; position += 16 * S::kChunks) {
+      const int32_t next = position + 16 * S::kChunks;
+      ScoreChunks<kKind, kN, S::kChunks>(task, queries, base, position, next < end ? next : base);
+    }
+    for (; position < end; position += 16) {
+      ScoreChunks<kKind, kN, 1>(task, queries, base, position, base);
+    }
+  }
+
+  template <int64_t kBytes>
+  static const std::byte* Keys(const AttentionTask& task, int32_t position) {
+    return task.k + task.blocks[position / task.block_tokens] * task.block_stride +
+           position % task.block_tokens * kBytes;
+  }
+
+  // kC times 16 positions from `position` on: kN · kC independent sums.
+  template <FloatKind kKind, int kN, int kC>
+  static void ScoreChunks(
+      const AttentionTask& task, Query* queries, int32_t base, int32_t position, int32_t next) {
     constexpr int64_t kBytes = kKind == FloatKind::kF32 ? 4 : 2;
     const int64_t row_bytes = task.block_tokens * kBytes;
-    for (int32_t position = base; position < end; position += 16) {
-      const int32_t block = task.blocks[position / task.block_tokens];
-      const std::byte* k =
-          task.k + block * task.block_stride + position % task.block_tokens * kBytes;
-      F acc[kN];
-      for (int i = 0; i < kN; ++i) acc[i] = S::Set(0.0f);
-      for (int32_t d = 0; d < task.head_dim; ++d, k += row_bytes) {
-        const F keys = LoadLanes<kKind>(k);
-        for (int i = 0; i < kN; ++i) acc[i] = S::Fma(S::Set(queries[i].q[d]), keys, acc[i]);
+    const std::byte* k[kC];
+    const std::byte* ahead = Keys<kBytes>(task, next);
+    F acc[kN][kC];
+    for (int c = 0; c < kC; ++c) {
+      k[c] = Keys<kBytes>(task, position + 16 * c);
+      for (int i = 0; i < kN; ++i) acc[i][c] = S::Set(0.0f);
+    }
+    for (int32_t d = 0; d < task.head_dim; ++d) {
+      __builtin_prefetch(ahead + d * row_bytes);
+      F keys[kC];
+      for (int c = 0; c < kC; ++c) keys[c] = LoadLanes<kKind>(k[c] + d * row_bytes);
+      for (int i = 0; i < kN; ++i) {
+        const F q = S::Set(queries[i].q[d]);
+        for (int c = 0; c < kC; ++c) acc[i][c] = S::Fma(q, keys[c], acc[i][c]);
       }
-      for (int i = 0; i < kN; ++i) S::Store(queries[i].scores + (position - base), acc[i]);
+    }
+    for (int i = 0; i < kN; ++i) {
+      for (int c = 0; c < kC; ++c) {
+        S::Store(queries[i].scores + (position - base) + 16 * c, acc[i][c]);
+      }
     }
   }
 

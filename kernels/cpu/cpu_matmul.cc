@@ -8,8 +8,11 @@
 namespace baton::cpu {
 namespace {
 
-// Items a thread gets of one product, about: enough to even out, few enough to be cheap.
-constexpr int64_t kItemsPerThread = 8;
+// Items a thread gets of one product, about: few where each takes microseconds, more where there is
+// enough work to even out.
+constexpr int64_t kFewItems = 2;
+constexpr int64_t kManyItems = 16;
+constexpr int64_t kManyRows = 8;
 
 int64_t Groups(const PackedPart& part) {
   return (part.panels + kGroup - 1) / kGroup;
@@ -36,7 +39,7 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
 template <class Body>
 void CpuMatMul::Share(int64_t groups, const Body& body) {
   const int64_t tiles = tiles_.tiles();
-  const int64_t wanted = pool_.threads() * kItemsPerThread;
+  const int64_t wanted = pool_.threads() * (tiles_.rows() < kManyRows ? kFewItems : kManyItems);
   const int64_t chunks = std::min(groups, std::max<int64_t>(1, wanted / tiles));
   pool_.Run(tiles * chunks, [&](int64_t item, int) {
     const int64_t chunk = item % chunks;

@@ -103,6 +103,7 @@ struct MatMulKernels {
   static void QuantisedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
     constexpr int kScales = (kHalves ? 2 : 1) + (kMin ? 1 : 0);
     constexpr int64_t kScaleBytes = kScales * 16 * (kWide ? 4 : 2);
+    constexpr int64_t kAhead = 8192;
     constexpr int64_t kValueBytes = kKind == PanelKind::kNibble ? 256 : 512;
     const std::byte* values = w.values + static_cast<size_t>(panel) * w.panel_bytes;
     const std::byte* scales = w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes;
@@ -110,6 +111,7 @@ struct MatMulKernels {
     if (x.rows == 1) {
       F sum = zero;
       for (int64_t b = 0; b < w.blocks; ++b) {
+        for (int64_t at = 0; at < kValueBytes; at += 64) __builtin_prefetch(values + kAhead + at);
         I weights[16];
         Unpack<kKind>(values, weights);
         sum = Block<kWide, kMin, kHalves>(w, x, weights, scales, b, sum);
@@ -121,6 +123,7 @@ struct MatMulKernels {
     }
     for (int32_t row = 0; row < x.rows; ++row) S::Store(acc + row * 16, zero);
     for (int64_t b = 0; b < w.blocks; ++b) {
+      for (int64_t at = 0; at < kValueBytes; at += 64) __builtin_prefetch(values + kAhead + at);
       I weights[16];
       Unpack<kKind>(values, weights);
       for (int32_t row = 0; row < x.rows; ++row) {

@@ -13,6 +13,7 @@ struct Avx2 {
   static constexpr int kFloatRows = 6;
   static constexpr int kQueries = 4;
   static constexpr int kVectors = 1;
+  static constexpr int kChunks = 1;
 
   struct F {
     __m256 low, high;

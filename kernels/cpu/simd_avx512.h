@@ -13,6 +13,7 @@ struct Avx512 {
   static constexpr int kFloatRows = 6;
   static constexpr int kQueries = 6;
   static constexpr int kVectors = 4;
+  static constexpr int kChunks = 4;
 
   using F = __m512;
   using I = __m512i;

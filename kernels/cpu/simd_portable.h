@@ -11,11 +11,13 @@ namespace {
 
 // Vectors of 16 lanes in plain C++: the definition of what the other instruction sets must compute.
 struct Portable {
-  // Register tile of the float matmul (panels × rows) and of attention (queries × vectors).
+  // Register tile of the float matmul (panels × rows) and of attention (queries × vectors
+  // of a value, queries × chunks of 16 keys).
   static constexpr int kFloatPanels = 1;
   static constexpr int kFloatRows = 4;
   static constexpr int kQueries = 4;
   static constexpr int kVectors = 1;
+  static constexpr int kChunks = 1;
 
   struct F {
     float lane[16];

@@ -14,6 +14,7 @@ class TileBuffer final {
   // (0 = none). `x` are the rows.
   void Reset(const float* x, int64_t stride, int64_t rows, int64_t blocks);
 
+  int64_t rows() const { return rows_; }
   int64_t tiles() const { return (rows_ + kTileRows - 1) / kTileRows; }
   // Tile `tile` for reading.
   TileView Tile(int64_t tile) const;
