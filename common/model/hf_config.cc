@@ -211,6 +211,7 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   spec.hidden = fields.Int("hidden_size", 1, kLarge);
   spec.heads = fields.Int("num_attention_heads", 1, kLarge);
   spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, kLarge);
+  BATON_RETURN_IF_ERROR(fields.status());
   if (!fields.Has("head_dim") && spec.hidden % spec.heads != 0) {
     return InvalidArgument("{}: hidden_size {} is no multiple of num_attention_heads {}",
                            fields.file(),

@@ -1,0 +1,360 @@
+#include "common/model/model_spec.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/model/describe_model.h"
+#include "common/model/dummy_weights.h"
+#include "common/model/hf_config.h"
+#include "common/model/open_model.h"
+#include "tests/unit/model/model_gguf.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json BaseConfig(const std::string& architecture) {
+  return {{"architectures", {architecture}},
+          {"hidden_size", 64},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 2},
+          {"num_hidden_layers", 4},
+          {"intermediate_size", 160},
+          {"vocab_size", 512},
+          {"max_position_embeddings", 2048},
+          {"rms_norm_eps", 1e-5},
+          {"eos_token_id", 2}};
+}
+
+class HfConfig : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "baton_hf_config_" +
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ + "/" + name) << text;
+  }
+  StatusOr<ModelSpec> Read(const Json& config) {
+    Write("config.json", config.dump());
+    return SpecFromHfDirectory(directory_);
+  }
+  ModelSpec Good(const Json& config) {
+    const auto spec = Read(config);
+    EXPECT_TRUE(spec.ok()) << Message(spec.status());
+    return spec.ok() ? *spec : ModelSpec{};
+  }
+  std::string Error(const Json& config) {
+    const auto spec = Read(config);
+    return spec.ok() ? "no error" : std::string(Message(spec.status()));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(HfConfig, ReadsOlderKeysLikeNewOnes) {
+  Json older = BaseConfig("LlamaForCausalLM");
+  older["rope_theta"] = 500000.0;
+  older["torch_dtype"] = "bfloat16";
+  older["rope_scaling"] = {{"type", "llama3"},
+                           {"factor", 8.0},
+                           {"low_freq_factor", 1.0},
+                           {"high_freq_factor", 4.0},
+                           {"original_max_position_embeddings", 256}};
+  Json newer = BaseConfig("LlamaForCausalLM");
+  newer["dtype"] = "bfloat16";
+  newer["rope_parameters"] = older["rope_scaling"];
+  newer["rope_parameters"]["rope_type"] = "llama3";
+  newer["rope_parameters"]["rope_theta"] = 500000.0;
+  const ModelSpec spec = Good(older);
+  EXPECT_EQ(spec.rope.theta, 500000.0);
+  EXPECT_EQ(spec.rope.scaling, RopeScaling::kLlama3);
+  EXPECT_EQ(spec.rope.factor, 8.0);
+  EXPECT_EQ(spec.rope.original_context, 256);
+  EXPECT_EQ(spec.head_dim, 8);
+  EXPECT_EQ(spec.rope.rotary_dim, 8);
+  EXPECT_EQ(spec.context_length, 2048);
+  EXPECT_EQ(Good(newer).ToString(), spec.ToString());
+}
+
+TEST_F(HfConfig, FillsInWhatOldLlamaConfigsLeaveOut) {
+  Json config = BaseConfig("LlamaForCausalLM");
+  config.erase("num_key_value_heads");
+  config["rope_scaling"] = nullptr;
+  config["head_dim"] = nullptr;
+  const ModelSpec spec = Good(config);
+  EXPECT_EQ(spec.kv_heads, 8);
+  EXPECT_EQ(spec.rope.theta, 10000.0);
+  EXPECT_FALSE(spec.tied_head);
+  EXPECT_EQ(spec.rope.pairing, RopePairing::kHalves);
+}
+
+TEST_F(HfConfig, StretchesTheContextByScaling) {
+  Json config = BaseConfig("Qwen2ForCausalLM");
+  config["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}};
+  ModelSpec spec = Good(config);
+  EXPECT_EQ(spec.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec.context_length, 8192);
+  EXPECT_NEAR(spec.rope.attention_factor, 1.138629, 1e-6);
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};
+  spec = Good(config);
+  EXPECT_EQ(spec.rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(spec.context_length, 4096);
+}
+
+TEST_F(HfConfig, KnowsTheFamiliesBiasesAndNorms) {
+  ModelSpec spec = Good(BaseConfig("Qwen2ForCausalLM"));
+  EXPECT_TRUE(spec.qkv_bias);
+  EXPECT_FALSE(spec.o_bias);
+  spec = Good(BaseConfig("Qwen3ForCausalLM"));
+  EXPECT_TRUE(spec.qk_norm);
+  EXPECT_FALSE(spec.qkv_bias);
+  Json llama = BaseConfig("LlamaForCausalLM");
+  llama["attention_bias"] = true;
+  llama["mlp_bias"] = true;
+  spec = Good(llama);
+  EXPECT_TRUE(spec.qkv_bias && spec.o_bias && spec.mlp_bias);
+  Json by_type = BaseConfig("x");
+  by_type.erase("architectures");
+  by_type["model_type"] = "mistral";
+  EXPECT_EQ(Good(by_type).family, ModelFamily::kMistral);
+}
+
+std::vector<int32_t> Windows(const ModelSpec& spec) {
+  std::vector<int32_t> windows;
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST_F(HfConfig, SlidesWhereTheFamilySays) {
+  Json config = BaseConfig("MistralForCausalLM");
+  config["sliding_window"] = 32;
+  EXPECT_THAT(Windows(Good(config)), ElementsAre(32, 32, 32, 32));
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(Windows(Good(config)), ElementsAre(0, 0, 0, 0));
+  config = BaseConfig("Qwen2ForCausalLM");
+  config["sliding_window"] = 64;
+  config["max_window_layers"] = 3;
+  EXPECT_THAT(Windows(Good(config)), ElementsAre(0, 0, 0, 0));
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(Windows(Good(config)), ElementsAre(0, 0, 0, 64));
+  config["layer_types"] = {
+      "sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+  EXPECT_THAT(Windows(Good(config)), ElementsAre(64, 0, 0, 64));
+  config["layer_types"] = {"full_attention"};
+  EXPECT_THAT(Error(config), HasSubstr("layer_types has 1 entries for 4 layers"));
+}
+
+TEST_F(HfConfig, ReadsExperts) {
+  Json config = BaseConfig("Qwen3MoeForCausalLM");
+  config["num_experts"] = 8;
+  config["num_experts_per_tok"] = 2;
+  config["moe_intermediate_size"] = 48;
+  config["norm_topk_prob"] = true;
+  config["decoder_sparse_step"] = 2;
+  config["mlp_only_layers"] = {3};
+  const ModelSpec spec = Good(config);
+  EXPECT_EQ(spec.moe.experts, 8);
+  EXPECT_TRUE(spec.moe.normalize);
+  std::vector<bool> moe;
+  for (const LayerSpec& layer : spec.layers) moe.push_back(layer.moe);
+  EXPECT_THAT(moe, ElementsAre(false, true, false, false));
+  config["num_experts_per_tok"] = 9;
+  EXPECT_THAT(Error(config), HasSubstr("experts per token is 9; it must be between 1 and 8"));
+}
+
+TEST_F(HfConfig, JoinsEndTokensOfBothFiles) {
+  Json config = BaseConfig("LlamaForCausalLM");
+  config["eos_token_id"] = {5, 7};
+  Write("generation_config.json", R"({"eos_token_id": [7, 9]})");
+  EXPECT_THAT(Good(config).eos, ElementsAre(5, 7, 9));
+  Write("generation_config.json", R"({"eos_token_id": "x"})");
+  EXPECT_THAT(Error(config), HasSubstr("generation_config.json: eos_token_id"));
+}
+
+struct BadValue {
+  std::string key;
+  Json value;
+  std::string error;
+};
+
+TEST_F(HfConfig, NamesFileAndKeyOfABadValue) {
+  const std::vector<BadValue> cases = {
+      {"architectures",
+       {"GPT2LMHeadModel"},
+       "architecture GPT2LMHeadModel is not supported; supported are LlamaForCausalLM"},
+      {"architectures", 3, "architectures must be a list of strings"},
+      {"hidden_size", nullptr, "config.json: hidden_size is missing"},
+      {"hidden_size", "64", "hidden_size is \"64\"; it must be an integer"},
+      {"hidden_size", -1, "hidden_size is -1; it must be between 1 and"},
+      {"hidden_size", 1e300, "it must be an integer"},
+      {"hidden_size", 18446744073709551615u, "it must be an integer"},
+      {"hidden_size", 63, "hidden_size 63 is no multiple of num_attention_heads 8"},
+      {"num_attention_heads", 0, "num_attention_heads is 0"},
+      {"num_key_value_heads", 3, "heads 8 must be a multiple of the number of KV heads 3"},
+      {"head_dim", 7, "head dimension 7 must be even"},
+      {"num_hidden_layers", 100000, "num_hidden_layers is 100000"},
+      {"rms_norm_eps", 0, "norm epsilon 0 must be in (0, 1)"},
+      {"rms_norm_eps", "x", "rms_norm_eps is string; it must be a number"},
+      {"rope_theta", 0.5, "rope_theta is 0.5"},
+      {"rope_scaling", 4, "rope_scaling is number; it must be an object"},
+      {"rope_scaling", {{"rope_type", "longrope"}}, "rope_type longrope is not supported"},
+      {"rope_scaling", {{"rope_type", "linear"}}, "rope_scaling: factor is missing"},
+      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}, "factor is 0"},
+      {"partial_rotary_factor", 0.1, "rotary dimension"},
+      {"hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
+      {"quantization_config", Json::object(), "quantization_config is not supported"},
+      {"tie_word_embeddings", "yes", "tie_word_embeddings is string; it must be a boolean"},
+      {"eos_token_id", 512, "end-of-sequence token is 512; it must be between 0 and 511"},
+      {"vocab_size", 0, "vocab_size is 0"},
+      {"max_position_embeddings", nullptr, "max_position_embeddings is missing"},
+  };
+  for (const BadValue& bad : cases) {
+    Json config = BaseConfig("LlamaForCausalLM");
+    config[bad.key] = bad.value;
+    EXPECT_THAT(Error(config), HasSubstr(bad.error)) << bad.key;
+  }
+  Write("config.json", "{not json");
+  EXPECT_THAT(Message(SpecFromHfDirectory(directory_).status()),
+              HasSubstr("config.json: not a JSON object"));
+}
+
+ModelSpec Written() {
+  ModelSpec spec;
+  spec.hidden = 64;
+  spec.heads = 8;
+  spec.kv_heads = 2;
+  spec.head_dim = 8;
+  spec.intermediate = 96;
+  spec.vocab = 40;
+  spec.context_length = 1024;
+  spec.rope.rotary_dim = 8;
+  spec.layers.resize(2);
+  spec.eos = {2};
+  return spec;
+}
+
+GgufWriter Gguf(const ModelSpec& spec) {
+  const DummyWeights weights(1);
+  return WriteModel(spec, FloatsOf(weights, spec), VectorsOf(weights));
+}
+
+TEST(GgufConfig, ReadsKeysAndTensors) {
+  ModelSpec spec = Written();
+  spec.family = ModelFamily::kQwen3;
+  spec.qk_norm = true;
+  spec.tied_head = true;
+  const auto bytes = Gguf(spec).Finish();
+  const auto found = SpecOf(bytes);
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  EXPECT_EQ(found->ToString(), spec.ToString());
+  EXPECT_THAT(found->eos, ElementsAre(2));
+
+  spec = Written();
+  spec.qkv_bias = true;
+  spec.rope.pairing = RopePairing::kAdjacent;
+  const auto llama = SpecOf(Gguf(spec).Finish());
+  ASSERT_TRUE(llama.ok()) << Message(llama.status());
+  EXPECT_EQ(llama->ToString(), spec.ToString());
+}
+
+TEST(GgufConfig, ReadsRopeScaling) {
+  GgufWriter writer = Gguf(Written());
+  writer.SetString("llama.rope.scaling.type", "yarn");
+  writer.SetFloat("llama.rope.scaling.factor", 4);
+  writer.SetUint32("llama.rope.scaling.original_context_length", 1024);
+  auto spec = SpecOf(writer.Finish());
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  EXPECT_EQ(spec->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec->context_length, 4096);
+  EXPECT_NEAR(spec->rope.attention_factor, 1.138629, 1e-6);
+
+  writer = Gguf(Written());
+  writer.SetFloat("llama.rope.scale_linear", 2);
+  spec = SpecOf(writer.Finish());
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  EXPECT_EQ(spec->rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(spec->context_length, 2048);
+
+  writer = Gguf(Written());
+  writer.SetString("llama.rope.scaling.type", "longrope");
+  writer.SetFloat("llama.rope.scaling.factor", 2);
+  EXPECT_THAT(Message(SpecOf(writer.Finish()).status()),
+              HasSubstr("rope.scaling.type longrope is not supported"));
+}
+
+TEST(GgufConfig, NamesWhatIsWrong) {
+  GgufWriter other;
+  other.SetString("general.architecture", "mamba");
+  EXPECT_THAT(Message(SpecOf(other.Finish()).status()),
+              HasSubstr("architecture mamba is not supported; supported are llama qwen2 qwen3"));
+  EXPECT_THAT(Message(SpecOf(GgufWriter().Finish()).status()),
+              HasSubstr("general.architecture is missing"));
+  GgufWriter empty;
+  empty.SetString("general.architecture", "llama");
+  EXPECT_THAT(Message(SpecOf(empty.Finish()).status()),
+              HasSubstr("metadata key llama.embedding_length is missing"));
+  ModelSpec odd = Written();
+  odd.kv_heads = 3;
+  EXPECT_THAT(Message(SpecOf(Gguf(odd).Finish()).status()),
+              HasSubstr("must be a multiple of the number of KV heads 3"));
+  GgufWriter experts = Gguf(Written());
+  experts.SetUint32("llama.expert_count", 8);
+  EXPECT_THAT(Message(SpecOf(experts.Finish()).status()),
+              HasSubstr("experts are supported for qwen3moe only"));
+}
+
+TEST(OpenModel, SaysWhatItExpects) {
+  EXPECT_THAT(Message(OpenModel("/nonexistent").status()),
+              HasSubstr("model /nonexistent does not exist"));
+  EXPECT_THAT(Message(OpenModel(BATON_TEST_DATA).status()),
+              HasSubstr("without config.json and with 0 .gguf files"));
+  const std::string file = std::string(BATON_TEST_DATA) + "/tiny/README.md";
+  EXPECT_THAT(Message(OpenModel(file).status()), HasSubstr("is not a GGUF file"));
+}
+
+TEST(OpenModel, NeedsNoWeightFileForDummyWeights) {
+  const std::string directory = testing::TempDir() + "baton_dummy_model";
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory + "/config.json") << BaseConfig("LlamaForCausalLM").dump();
+  EXPECT_EQ(OpenModel(directory).status().code(), StatusCode::kNotFound);
+  const auto model = OpenModel(directory, {LoadFormat::kDummy, 3});
+  ASSERT_TRUE(model.ok()) << Message(model.status());
+  EXPECT_EQ(model->name, "baton_dummy_model");
+  std::filesystem::remove_all(directory);
+}
+
+TEST(DescribeModel, TellsShapeTypesAndKvBytes) {
+  const auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/qwen3_moe/");
+  ASSERT_TRUE(model.ok()) << Message(model.status());
+  const ModelDescription description = DescribeModel(*model);
+  std::string text;
+  for (const DescriptionLine& line : description.lines) {
+    text += line.label + ": " + line.value + "\n";
+  }
+  EXPECT_THAT(text, HasSubstr("name: qwen3_moe\n"));
+  EXPECT_THAT(text, HasSubstr("8 heads, 2 KV heads, 16 numbers each, q and k normalised"));
+  EXPECT_THAT(text, HasSubstr("8 experts of 48, 2 a token, in 3 layers"));
+  EXPECT_THAT(text, HasSubstr("KV a token: 384 bytes in 16 bits, 768 in 32\n"));
+  EXPECT_THAT(text, HasSubstr("f32"));
+  size_t bytes = 0;
+  for (const TensorInfo& tensor : description.tensors) bytes += tensor.bytes;
+  EXPECT_EQ(description.tensor_bytes, bytes);
+  EXPECT_GT(bytes, 1000000u);
+}
+
+}  // namespace
+}  // namespace baton
