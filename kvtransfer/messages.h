@@ -55,7 +55,7 @@ struct Offer {
 
 // Receiver → sender: write blocks cached_blocks, cached_blocks + 1, … of the prompt into `blocks`.
 struct Grant {
-  uint64_t window_key = 0;  // unguessable; must come with every write
+  uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
   bool checksums = true;      // SEAL must carry checksums
   uint32_t contributors = 1;  // links (sender shard × receiver shard) that must all arrive

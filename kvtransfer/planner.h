@@ -46,6 +46,11 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvLink& link,
                                std::span<const BlockPair> blocks);
 
+// The tag of a write: which link's pieces, and from which index of Grant::blocks on.
+inline uint64_t PieceTag(uint32_t link, uint32_t first) {
+  return static_cast<uint64_t>(link) << 32 | first;
+}
+
 // The ranges of an arena that `blocks` of `shard` take, ascending and merged.
 std::vector<ByteRange> BlockRanges(size_t block_bytes, std::span<const BlockId> blocks);
 

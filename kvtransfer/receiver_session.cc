@@ -72,7 +72,8 @@ void ReceiverSession::Refuse(Status reason, Time now) {
   if (state_ != ReceiverState::kPending) return Abort(std::move(reason), now);
   state_ = ReceiverState::kRefused;
   outcome_ = reason;
-  Send(baton::Refuse{std::move(reason)});
+  Send(baton::Refuse{reason});
+  actions_.emplace_back(ReportRefused{std::move(reason)});
 }
 
 void ReceiverSession::Abort(Status reason, Time now) {

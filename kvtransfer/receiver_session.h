@@ -14,7 +14,8 @@
 
 namespace baton {
 
-// What a ReceiverSession wants done, in order; SendControl and ReportQuarantined besides.
+// What a ReceiverSession wants done, in order; SendControl, ReportRefused and ReportQuarantined
+// besides.
 struct ReportOffer {
   Offer offer;
 };
@@ -31,6 +32,7 @@ struct ReportReleased {
 };
 using ReceiverAction = std::variant<SendControl,
                                     ReportOffer,
+                                    ReportRefused,
                                     ReportWithdrawn,
                                     OpenWindows,
                                     CloseWindows,

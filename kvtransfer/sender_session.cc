@@ -197,13 +197,6 @@ void SenderSession::OnWriteLost(uint32_t pieces, const Status& reason, Time now)
   EndWhenDrained(now);
 }
 
-void SenderSession::OnFenced(const Status& status) {
-  if (state_ != SenderState::kFencing && state_ != SenderState::kQuarantined) return;
-  if (!status.ok()) return;
-  outstanding_ = 0;
-  EndWhenDrained(last_heard_);
-}
-
 void SenderSession::OnAck(const Ack&, Time now) {
   if (state_ == SenderState::kSealed) Drain(OkStatus(), now);
 }

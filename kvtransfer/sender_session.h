@@ -23,7 +23,7 @@ struct PostBlocks {
   std::vector<uint32_t> blocks;
 };
 struct StopWrites {};   // end the outstanding pieces early where that is possible
-struct FenceWrites {};  // they did not end in time: kill their channels, then OnFenced
+struct FenceWrites {};  // they did not end in time: kill their channels, which ends them
 struct ReportGranted {};
 struct ReportRefused {
   Status status;
@@ -84,8 +84,6 @@ class SenderSession final {
       uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now);
   void OnWritten(uint32_t pieces, uint64_t bytes, Time now);
   void OnWriteLost(uint32_t pieces, const Status& reason, Time now);
-  // OK: nothing of this session is outstanding any more.
-  void OnFenced(const Status& status);
 
   void OnTime(Time now);
   // When OnTime is due next.

@@ -61,7 +61,7 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
   UniqueFd fd;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   if (sharing == Sharing::kShared) {
-    fd.Reset(::memfd_create("baton", MFD_CLOEXEC));
+    fd.Reset(::memfd_create("baton", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd.valid()) return exhausted("memfd_create");
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return exhausted("ftruncate");
     flags = MAP_SHARED | MAP_NORESERVE;

@@ -1,0 +1,115 @@
+#include "kvtransfer/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/base/thread.h"
+
+namespace baton {
+
+StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(size_t max_posted) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll.valid() || !wake.valid()) {
+    return MakeStatus(StatusCode::kResourceExhausted, "epoll or eventfd: {}", std::strerror(errno));
+  }
+  const int wake_fd = wake.get();
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake), max_posted));
+  BATON_RETURN_IF_ERROR(loop->Watch(wake_fd));
+  return loop;
+}
+
+EventLoop::~EventLoop() {
+  Stop();
+}
+
+Status EventLoop::Watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return OkStatus();
+  return MakeStatus(StatusCode::kResourceExhausted, "epoll_ctl: {}", std::strerror(errno));
+}
+
+void EventLoop::Start(const std::string& name, Turn turn) {
+  thread_ = StartThread(
+      name, [this, turn = std::move(turn)](const std::stop_token& stop) { Run(stop, turn); });
+}
+
+void EventLoop::Stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  Wake();
+  thread_.join();
+}
+
+Status EventLoop::Post(std::function<void()> work) {
+  bool was_empty = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (posted_.size() >= max_posted_) {
+      return MakeStatus(
+          StatusCode::kResourceExhausted, "{} KV transfer commands wait already", max_posted_);
+    }
+    was_empty = posted_.empty();
+    posted_.push_back(std::move(work));
+  }
+  if (was_empty) Wake();
+  return OkStatus();
+}
+
+void EventLoop::PostAlways(std::function<void()> work) {
+  {
+    std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(work));
+  }
+  Wake();
+}
+
+void EventLoop::Wake() const {
+  const uint64_t one = 1;
+  // It can only fail when the counter is full, and then the thread is awake anyway.
+  (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+std::vector<std::function<void()>> EventLoop::TakePosted() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(posted_, {});
+}
+
+void EventLoop::Run(const std::stop_token& stop, const Turn& turn) {
+  const SteadyClock clock;
+  while (!stop.stop_requested()) {
+    for (const auto& work : TakePosted()) work();
+    const Time until = turn(clock.Now());
+    Wait(until);
+  }
+  for (const auto& work : TakePosted()) work();
+}
+
+void EventLoop::Wait(Time until) const {
+  constexpr int kLongestMs = 500;
+  const Time now = SteadyClock().Now();
+  int timeout_ms = 0;
+  if (until > now) {
+    const Duration left = std::min<Duration>(until - now, std::chrono::milliseconds(kLongestMs));
+    timeout_ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+  }
+  std::array<epoll_event, 16> events;
+  const int count =
+      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    uint64_t value = 0;
+    if (events[static_cast<size_t>(i)].data.fd == wake_.get()) {
+      (void)!::read(wake_.get(), &value, sizeof(value));
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/unique_fd.h"
+
+namespace baton {
+
+// One thread that waits for file descriptors, for work posted by other threads, and for a time.
+// Post is thread-safe; everything else happens before Start or on the thread itself. Owned by
+// KvSender or KvReceiver, whose state belongs to this thread.
+class EventLoop final {
+ public:
+  // Called on the thread after everything posted has run. Returns when to be called again at the
+  // latest.
+  using Turn = std::function<Time(Time now)>;
+
+  static StatusOr<std::unique_ptr<EventLoop>> Create(size_t max_posted);
+  ~EventLoop();
+
+  // Wakes the thread whenever `fd` is readable.
+  Status Watch(int fd);
+  void Start(const std::string& name, Turn turn);
+  // Runs what was posted, stops the thread and joins it. Posting goes on to succeed, without
+  // effect. Not on the thread itself.
+  void Stop();
+
+  // ResourceExhausted when more than `max_posted` things wait.
+  Status Post(std::function<void()> work);
+  // As Post, for what must not be lost.
+  void PostAlways(std::function<void()> work);
+
+ private:
+  EventLoop(UniqueFd epoll, UniqueFd wake, size_t max_posted)
+      : epoll_(std::move(epoll)), wake_(std::move(wake)), max_posted_(max_posted) {}
+  void Run(const std::stop_token& stop, const Turn& turn);
+  void Wait(Time until) const;
+  void Wake() const;
+  std::vector<std::function<void()>> TakePosted();
+
+  const UniqueFd epoll_;
+  const UniqueFd wake_;  // eventfd
+  const size_t max_posted_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> posted_;
+  std::jthread thread_;
+};
+
+}  // namespace baton

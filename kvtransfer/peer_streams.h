@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "kvtransfer/control_stream.h"
+
+namespace baton {
+
+// The control streams of all peers. Thread-safe: after Remove returned, the stream is not used.
+class PeerStreams final {
+ public:
+  void Add(const WorkerId& peer, ControlStream* out) {
+    std::lock_guard lock(mutex_);
+    streams_[peer] = {out, 0};
+  }
+  void Remove(const WorkerId& peer) {
+    std::lock_guard lock(mutex_);
+    streams_.erase(peer);
+  }
+  // Numbers the message and hands it to the stream. Unavailable for an unknown peer.
+  Status Send(const WorkerId& peer, Envelope envelope) {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find(peer);
+    if (found == streams_.end()) {
+      return MakeStatus(StatusCode::kUnavailable, "peer {} is not connected", peer);
+    }
+    envelope.sequence = ++found->second.sequence;
+    return found->second.out->Send(envelope);
+  }
+
+ private:
+  struct Stream {
+    ControlStream* out = nullptr;
+    uint64_t sequence = 0;
+  };
+
+  std::mutex mutex_;
+  std::map<WorkerId, Stream> streams_;
+};
+
+}  // namespace baton

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/bound_transport.h"
+#include "kvtransfer/options.h"
+#include "kvtransfer/wire/granule_hasher.h"
+
+namespace baton {
+
+// Names a session within a worker.
+using SessionKey = std::pair<SessionId, Epoch>;
+
+// What became of a session's pieces, (block, link) pairs. See SenderSession.
+class PieceSink {
+ public:
+  virtual ~PieceSink() = default;
+  virtual void OnPosted(const SessionKey& session,
+                        uint32_t link,
+                        uint32_t first,
+                        std::span<const uint64_t> checksums,
+                        uint64_t bytes) = 0;
+  virtual void OnWritten(const SessionKey& session, uint32_t pieces, uint64_t bytes) = 0;
+  virtual void OnLost(const SessionKey& session, uint32_t pieces, const Status& reason) = 0;
+};
+
+// Writes blocks of the local arenas to one peer: one channel per link, a bounded number of bytes in
+// flight, checksums computed just before the bytes are sent. What exceeds the bound waits, in
+// order. Not thread-safe: the sender's thread only.
+class PeerWriter final {
+ public:
+  // Options and transports outlive the writer.
+  PeerWriter(const KvTransferOptions& options,
+             std::vector<BoundTransport>& transports,
+             Hello theirs,
+             std::vector<LinkRoute> routes);
+
+  // Connects the channels that are not connected. An error: a link cannot be served now.
+  Status Connect();
+
+  // What the grant says of every write.
+  struct Terms {
+    uint64_t window_key = 0;
+    bool checksums = true;
+  };
+  // (index into Grant::blocks, from, to).
+  struct Block {
+    uint32_t index = 0;
+    BlockPair pair;
+  };
+  // Queues writes of `blocks`, which ascend by index.
+  void Enqueue(const SessionKey& session, const Terms& terms, std::span<const Block> blocks);
+
+  // Posts what fits and takes in what ended. True when more can be done at once.
+  bool Pump(Time now, PieceSink& sink);
+  // Ends the session's pieces where that is possible at once.
+  void Stop(const SessionKey& session, PieceSink& sink);
+  // Kills the channels on which pieces of the session are outstanding; their ends come in Pump.
+  void Fence(const SessionKey& session);
+  void FenceAll();
+
+  bool idle() const;
+  size_t link_count() const { return links_.size(); }
+  const Hello& theirs() const { return theirs_; }
+  // "shm", or "shm+tcp" when links differ.
+  const std::string& transport_name() const { return transport_name_; }
+  uint64_t ops() const { return ops_; }
+
+ private:
+  // Neighbouring blocks of one session on one link: one write.
+  struct Job {
+    SessionKey session;
+    Terms terms;
+    uint32_t first = 0;
+    std::vector<BlockPair> pairs;
+  };
+  struct Flight {
+    SessionKey session;
+    uint32_t pieces = 0;
+    uint64_t bytes = 0;
+  };
+  struct Link {
+    LinkRoute route;
+    KvShard source;
+    KvShard destination;
+    uint64_t block_bytes = 0;
+    size_t blocks_per_op = 1;
+    std::unique_ptr<Channel> channel;
+    std::deque<Job> waiting;
+    std::unordered_map<uint64_t, Flight> flying;  // by operation
+    uint64_t flying_bytes = 0;
+  };
+
+  // True when there was more than its quantum.
+  bool Post(Link& link, PieceSink& sink);
+  Status PostJob(Link& link, uint32_t link_index, const Job& job, PieceSink& sink);
+  // How many operations ended.
+  size_t TakeEvents(Link& link, Time now, PieceSink& sink);
+  std::vector<uint64_t> Checksums(const Link& link, std::span<const WriteRun> runs);
+
+  const KvTransferOptions& options_;
+  std::vector<BoundTransport>& transports_;
+  const Hello theirs_;
+  std::vector<Link> links_;
+  std::string transport_name_;
+  GranuleHasher hasher_;
+  uint64_t ops_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kvtransfer/bound_transport.h"
+#include "kvtransfer/event_loop.h"
+#include "kvtransfer/peer_streams.h"
+#include "kvtransfer/peer_writer.h"
+#include "kvtransfer/receiver.h"
+#include "kvtransfer/receiver_session.h"
+
+namespace baton {
+
+// KvReceiver's inside. Methods that begin with "Do" run on the loop's thread, which owns all state
+// but the streams and the published statistics.
+class KvReceiver::Impl final {
+ public:
+  Impl(KvTransferOptions given, KvReceiverListener& listener);
+  ~Impl();
+
+  Status Start();
+
+  const Hello& hello() const { return hello_; }
+  Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
+  void RemovePeer(const WorkerId& peer);
+  Status OnMessage(const WorkerId& peer, Envelope envelope);
+  EventLoop& loop() { return *loop_; }
+  KvTransferStats Stats() const;
+
+  void DoGrant(const SessionKey& key, uint32_t cached_blocks, std::span<const BlockId> blocks);
+  void DoRefuse(const SessionKey& key, Status reason);
+  void DoAbort(const SessionKey& key, Status reason);
+
+ private:
+  struct Peer {
+    Hello theirs;
+    std::vector<KvLink> links;
+  };
+  struct Session {
+    Session(const Offer& offer, uint32_t block_count, const SessionTimes& times, Time now)
+        : machine(offer, block_count, times, now), offered(now) {}
+    ReceiverSession machine;
+    WorkerId peer;
+    std::vector<KvShard> sources;  // the peer's shards
+    std::vector<KvLink> links;
+    uint64_t window_key = 0;
+    bool granted = false;
+    size_t open_windows = 0;
+    TransferStats stats;
+    Time offered;
+    Time granted_at{};
+  };
+  struct WindowOwner {
+    SessionKey session;
+    uint32_t shard = 0;
+  };
+  struct EndedSession {
+    SessionKey key;
+    Time ended;
+  };
+
+  Time Turn(Time now);
+  void DoAddPeer(const WorkerId& id, Peer peer);
+  void DoRemovePeer(const WorkerId& id);
+  void DoMessage(const WorkerId& peer, const Envelope& envelope);
+  void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
+  void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
+  Status CheckBlocks(std::span<const BlockId> blocks) const;
+  void OnArrival(const Arrival& arrival);
+  // OK when the payload went exactly where its tag says.
+  Status CheckPlacement(const Session& session,
+                        const WindowOwner& owner,
+                        const Arrival& arrival,
+                        const PieceArrival& piece) const;
+  void Act(const SessionKey& key);
+  void Act(const SessionKey& key, Session& session, ReceiverAction& action);
+  Status OpenAll(const SessionKey& key, Session& session);
+  void CloseAll(Session& session);
+  void Commit(const SessionKey& key, Session& session, const std::string& payload);
+  void End(const SessionKey& key, const Session& session, const Status& status);
+  void ForgetOld(Time now);
+  void Send(const WorkerId& peer, const SessionKey& key, ControlMessage message);
+  Session* Find(const SessionKey& key);
+  void PublishStats();
+  void Log(const std::string& line) const;
+  Time Now() const { return clock_.Now(); }
+
+  const KvTransferOptions options_;
+  KvReceiverListener& listener_;
+  const SteadyClock clock_;
+  std::vector<BoundTransport> transports_;
+  Hello hello_;
+  PeerStreams streams_;
+  std::map<WorkerId, Peer> peers_;
+  std::map<SessionKey, Session> sessions_;  // ended ones linger to answer late messages
+  std::deque<EndedSession> ended_;
+  std::unordered_map<uint64_t, WindowOwner> windows_;  // by key
+  Time next_tick_{};
+  Time next_publish_{};
+  KvTransferStats counters_;
+  mutable std::mutex stats_mutex_;
+  KvTransferStats published_;
+  std::unique_ptr<EventLoop> loop_;  // last: its thread uses all of the above
+};
+
+}  // namespace baton

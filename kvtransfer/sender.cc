@@ -1,0 +1,70 @@
+#include "kvtransfer/sender.h"
+
+#include <utility>
+
+#include "kvtransfer/sender_impl.h"
+
+namespace baton {
+
+StatusOr<std::unique_ptr<KvSender>> KvSender::Create(KvTransferOptions options,
+                                                     KvSenderListener& listener) {
+  BATON_RETURN_IF_ERROR(ValidateOptions(options));
+  auto impl = std::make_unique<Impl>(std::move(options), listener);
+  BATON_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<KvSender>(new KvSender(std::move(impl)));
+}
+
+KvSender::KvSender(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+KvSender::~KvSender() = default;
+
+const Hello& KvSender::hello() const {
+  return impl_->hello();
+}
+
+Status KvSender::AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs) {
+  return impl_->AddPeer(peer, out, theirs);
+}
+
+void KvSender::RemovePeer(const WorkerId& peer) {
+  impl_->RemovePeer(peer);
+}
+
+Status KvSender::OnMessage(const WorkerId& peer, Envelope envelope) {
+  return impl_->OnMessage(peer, std::move(envelope));
+}
+
+void KvSender::Offer(OfferRequest request) {
+  impl_->loop().PostAlways(
+      [impl = impl_.get(), request = std::move(request)] { impl->DoOffer(request); });
+}
+
+void KvSender::ChunkReady(SessionId session,
+                          Epoch epoch,
+                          uint32_t first_index,
+                          std::span<const BlockId> blocks) {
+  impl_->loop().PostAlways([impl = impl_.get(),
+                            key = SessionKey(session, epoch),
+                            first_index,
+                            copy = std::vector<BlockId>(blocks.begin(), blocks.end())] {
+    impl->DoChunk(key, first_index, copy);
+  });
+}
+
+void KvSender::Seal(SessionId session, Epoch epoch, std::string payload) {
+  impl_->loop().PostAlways([impl = impl_.get(),
+                            key = SessionKey(session, epoch),
+                            payload = std::move(payload)] { impl->DoSeal(key, payload); });
+}
+
+void KvSender::Abort(SessionId session, Epoch epoch, Status reason) {
+  impl_->loop().PostAlways([impl = impl_.get(),
+                            key = SessionKey(session, epoch),
+                            reason = std::move(reason)] { impl->DoAbort(key, reason); });
+}
+
+KvTransferStats KvSender::Stats() const {
+  return impl_->Stats();
+}
+
+}  // namespace baton

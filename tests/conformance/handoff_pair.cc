@@ -1,0 +1,258 @@
+#include "tests/conformance/handoff_pair.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace baton {
+
+void SessionLogs::Change(SessionId id, const std::function<void(SessionLog&)>& change) {
+  {
+    std::lock_guard lock(mutex_);
+    change(logs_[id]);
+  }
+  changed_.notify_all();
+}
+
+SessionLog SessionLogs::Get(SessionId id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = logs_.find(id);
+  return found == logs_.end() ? SessionLog{} : found->second;
+}
+
+bool SessionLogs::Wait(SessionId id,
+                       const std::function<bool(const SessionLog&)>& condition) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(10), [&] {
+    const auto found = logs_.find(id);
+    return found != logs_.end() && condition(found->second);
+  });
+}
+
+class HandoffPair::SenderSide final : public KvSenderListener {
+ public:
+  explicit SenderSide(SessionLogs& logs) : logs_(logs) {}
+  void OnGranted(SessionId id, Epoch, uint32_t) override {
+    logs_.Change(id, [](SessionLog& log) { ++log.grants; });
+  }
+  void OnRefused(SessionId id, Epoch, const Status& status) override {
+    logs_.Change(id, [&](SessionLog& log) {
+      ++log.refusals;
+      log.status = status;
+    });
+  }
+  void OnFinished(SessionId id, Epoch, const Status& status, const TransferStats& stats) override {
+    logs_.Change(id, [&](SessionLog& log) {
+      ++log.ends;
+      log.status = status;
+      log.stats = stats;
+      log.committed = status.ok();
+    });
+  }
+
+ private:
+  SessionLogs& logs_;
+};
+
+class HandoffPair::ReceiverSide final : public KvReceiverListener {
+ public:
+  explicit ReceiverSide(HandoffPair& pair) : pair_(pair) {}
+
+  void OnOffer(const WorkerId&, SessionId id, Epoch epoch, const baton::Offer& offer) override {
+    pair_.received_.Change(id, [](SessionLog& log) { ++log.offers; });
+    if (pair_.on_offer) return pair_.on_offer(id, epoch, offer);
+    std::vector<BlockId> blocks;
+    {
+      std::lock_guard lock(pair_.mutex_);
+      const uint32_t count = PromptBlocks(offer.total_tokens, pair_.options_.layout.block_tokens);
+      for (uint32_t i = 0; i < count; ++i) {
+        blocks.push_back(BlockId(pair_.next_block_++ % pair_.options_.blocks));
+      }
+      std::reverse(blocks.begin(), blocks.end());
+      pair_.granted_[id] = blocks;
+    }
+    pair_.receiver_->Grant(id, epoch, 0, blocks);
+  }
+  void OnWithdrawn(SessionId id, Epoch, const Status& status) override {
+    pair_.received_.Change(id, [&](SessionLog& log) {
+      ++log.ends;
+      log.withdrawn = true;
+      log.status = status;
+    });
+  }
+  void OnCommitted(SessionId id,
+                   Epoch,
+                   const std::string& payload,
+                   const TransferStats& stats) override {
+    pair_.received_.Change(id, [&](SessionLog& log) {
+      ++log.ends;
+      log.committed = true;
+      log.payload = payload;
+      log.stats = stats;
+    });
+  }
+  void OnReleased(SessionId id, Epoch, const Status& status) override {
+    pair_.received_.Change(id, [&](SessionLog& log) {
+      ++log.ends;
+      log.status = status;
+    });
+  }
+
+ private:
+  HandoffPair& pair_;
+};
+
+class HandoffPair::Stream final : public ControlStream {
+ public:
+  Stream(HandoffPair& pair, bool to_receiver) : pair_(pair), to_receiver_(to_receiver) {}
+  Status Send(const Envelope& envelope) override {
+    if (pair_.filter && !pair_.filter(envelope, to_receiver_)) return OkStatus();
+    return to_receiver_ ? pair_.receiver_->OnMessage(WorkerId(kSenderName), envelope)
+                        : pair_.sender_->OnMessage(WorkerId(kReceiverName), envelope);
+  }
+
+ private:
+  HandoffPair& pair_;
+  const bool to_receiver_;
+};
+
+HandoffPair::HandoffPair(Options options) : options_(std::move(options)) {
+  if (options_.sender_shards.empty()) options_.sender_shards = {WholeModel(options_.layout)};
+  if (options_.receiver_shards.empty()) options_.receiver_shards = {WholeModel(options_.layout)};
+  for (const KvShard& shard : options_.sender_shards) {
+    sender_arenas_.push_back(
+        std::make_unique<HostBuffer>(ShardBlockBytes(options_.layout, shard) * options_.blocks));
+    FillPattern({sender_arenas_.back()->data(), sender_arenas_.back()->size()},
+                sender_arenas_.size());
+  }
+  for (const KvShard& shard : options_.receiver_shards) {
+    receiver_arenas_.push_back(
+        std::make_unique<HostBuffer>(ShardBlockBytes(options_.layout, shard) * options_.blocks));
+  }
+  sender_side_ = std::make_unique<SenderSide>(sent_);
+  receiver_side_ = std::make_unique<ReceiverSide>(*this);
+  to_sender_ = std::make_unique<Stream>(*this, false);
+  to_receiver_ = std::make_unique<Stream>(*this, true);
+  auto sender = KvSender::Create(MakeOptions(kSenderName, options_.sender_shards, sender_arenas_),
+                                 *sender_side_);
+  BATON_CHECK(sender.ok(), "{}", Message(sender.status()));
+  sender_ = *std::move(sender);
+  auto receiver = KvReceiver::Create(
+      MakeOptions(kReceiverName, options_.receiver_shards, receiver_arenas_), *receiver_side_);
+  BATON_CHECK(receiver.ok(), "{}", Message(receiver.status()));
+  receiver_ = *std::move(receiver);
+  Status added = receiver_->AddPeer(WorkerId(kSenderName), to_sender_.get(), sender_->hello());
+  BATON_CHECK(added.ok(), "{}", Message(added));
+  added = sender_->AddPeer(WorkerId(kReceiverName), to_receiver_.get(), receiver_->hello());
+  BATON_CHECK(added.ok(), "{}", Message(added));
+}
+
+HandoffPair::~HandoffPair() {
+  DisconnectSender();
+  DisconnectReceiver();
+}
+
+void HandoffPair::DisconnectSender() {
+  sender_->RemovePeer(WorkerId(kReceiverName));
+}
+
+void HandoffPair::DisconnectReceiver() {
+  receiver_->RemovePeer(WorkerId(kSenderName));
+}
+
+KvTransferOptions HandoffPair::MakeOptions(
+    const char* name,
+    const std::vector<KvShard>& shards,
+    const std::vector<std::unique_ptr<HostBuffer>>& arenas) const {
+  KvTransferOptions result;
+  result.worker = WorkerId(name);
+  result.boot = BootId(1);
+  result.layout = options_.layout;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    result.shards.push_back({shards[i], arenas[i].get(), options_.blocks});
+  }
+  result.transport.require_transport = options_.transport;
+  result.transport.listen_address = "127.0.0.1:0";
+  result.times = options_.times;
+  result.checksums = options_.checksums;
+  result.op_bytes = options_.op_bytes;
+  result.max_sessions = options_.max_sessions;
+  return result;
+}
+
+void HandoffPair::Offer(SessionId id, uint32_t tokens, Duration timeout) {
+  OfferRequest request;
+  request.session = id;
+  request.epoch = Epoch(1);
+  request.peer = WorkerId(kReceiverName);
+  request.total_tokens = tokens;
+  request.timeout = timeout;
+  sender_->Offer(std::move(request));
+}
+
+void HandoffPair::Send(SessionId id,
+                       std::span<const BlockId> source,
+                       uint32_t chunk,
+                       std::string payload) {
+  Offer(id, static_cast<uint32_t>(source.size()) * options_.layout.block_tokens);
+  for (uint32_t first = 0; first < source.size(); first += chunk) {
+    const size_t count = std::min<size_t>(chunk, source.size() - first);
+    sender_->ChunkReady(id, Epoch(1), first, source.subspan(first, count));
+  }
+  sender_->Seal(id, Epoch(1), std::move(payload));
+}
+
+std::vector<BlockId> HandoffPair::granted(SessionId id) const {
+  std::lock_guard lock(mutex_);
+  return granted_.at(id);
+}
+
+std::byte* HandoffPair::HeadAddress(const std::vector<KvShard>& shards,
+                                    const std::vector<std::unique_ptr<HostBuffer>>& arenas,
+                                    BlockId block,
+                                    int32_t layer,
+                                    int part,
+                                    int32_t head) const {
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const KvShard& shard = shards[i];
+    const int32_t l = layer - shard.first_layer;
+    const int32_t h = head - shard.first_head;
+    if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
+    const KvView view =
+        MakeView(options_.layout, shard, arenas[i]->data(), static_cast<int32_t>(options_.blocks));
+    return view.Head(static_cast<int32_t>(block.value()), l, part, h);
+  }
+  return nullptr;
+}
+
+bool HandoffPair::SameContent(std::span<const BlockId> source,
+                              std::span<const BlockId> destination) const {
+  for (size_t b = 0; b < source.size(); ++b) {
+    for (int32_t layer = 0; layer < options_.layout.layers; ++layer) {
+      for (int32_t head = 0; head < options_.layout.kv_heads; ++head) {
+        for (int part = 0; part < 2; ++part) {
+          const std::byte* from =
+              HeadAddress(options_.sender_shards, sender_arenas_, source[b], layer, part, head);
+          // Every receiver shard that holds this head must hold it right.
+          for (size_t s = 0; s < options_.receiver_shards.size(); ++s) {
+            const KvShard& shard = options_.receiver_shards[s];
+            const int32_t l = layer - shard.first_layer;
+            const int32_t h = head - shard.first_head;
+            if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
+            const KvView view = MakeView(options_.layout,
+                                         shard,
+                                         receiver_arenas_[s]->data(),
+                                         static_cast<int32_t>(options_.blocks));
+            const std::byte* to =
+                view.Head(static_cast<int32_t>(destination[b].value()), l, part, h);
+            if (std::memcmp(from, to, options_.layout.head_bytes()) != 0) return false;
+          }
+        }
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace baton

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/receiver.h"
+#include "kvtransfer/sender.h"
+#include "tests/conformance/host_buffer.h"
+
+namespace baton {
+
+// How one side's session ended, and what it said before.
+struct SessionLog {
+  int offers = 0;
+  int grants = 0;  // sender: OnGranted
+  int refusals = 0;
+  int ends = 0;  // OnFinished, OnCommitted, OnReleased or OnWithdrawn
+  bool committed = false;
+  bool withdrawn = false;
+  Status status;
+  std::string payload;
+  TransferStats stats;
+};
+
+// Collects callbacks and lets a test wait for them. Thread-safe.
+class SessionLogs final {
+ public:
+  void Change(SessionId id, const std::function<void(SessionLog&)>& change);
+  SessionLog Get(SessionId id) const;
+  // False when `condition` does not hold within ten seconds.
+  bool Wait(SessionId id, const std::function<bool(const SessionLog&)>& condition) const;
+  bool WaitEnd(SessionId id) const {
+    return Wait(id, [](const SessionLog& log) { return log.ends > 0; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::map<SessionId, SessionLog> logs_;
+};
+
+// A KvSender and a KvReceiver in one process, joined by control streams that only hand messages
+// over, each with its own arenas. The receiver's worker grants what `grant` says (by default all
+// blocks, in reverse order).
+class HandoffPair final {
+ public:
+  struct Options {
+    std::string transport = "tcp";
+    KvLayout layout{
+        .layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16};
+    std::vector<KvShard> sender_shards;  // empty: the whole model
+    std::vector<KvShard> receiver_shards;
+    uint32_t blocks = 64;
+    bool checksums = true;
+    SessionTimes times{.renew = std::chrono::milliseconds(50),
+                       .lease = std::chrono::milliseconds(500),
+                       .drain = std::chrono::milliseconds(300),
+                       .fence = std::chrono::milliseconds(300)};
+    size_t op_bytes = size_t{1} << 20;
+    uint32_t max_sessions = 1024;
+  };
+
+  explicit HandoffPair(Options options);
+  ~HandoffPair();
+
+  // Called on the receiver's thread for every offer, instead of granting all blocks.
+  std::function<void(SessionId, Epoch, const Offer&)> on_offer;
+  // Looks at every control message before it is delivered; false: it is lost.
+  std::function<bool(const Envelope&, bool to_receiver)> filter;
+
+  void Offer(SessionId id, uint32_t tokens, Duration timeout = std::chrono::seconds(10));
+  // Offers, and hands over blocks `source` in chunks of `chunk`, with `payload`.
+  void Send(SessionId id, std::span<const BlockId> source, uint32_t chunk, std::string payload);
+  // The blocks granted for `id`, in order.
+  std::vector<BlockId> granted(SessionId id) const;
+  // Whether the receiver's arenas hold, in `destination`, what the sender's hold in `source`.
+  bool SameContent(std::span<const BlockId> source, std::span<const BlockId> destination) const;
+
+  KvSender& sender() { return *sender_; }
+  KvReceiver& receiver() { return *receiver_; }
+  const SessionLogs& sent() const { return sent_; }
+  const SessionLogs& received() const { return received_; }
+  SessionLogs& received() { return received_; }
+  HostBuffer& sender_arena(size_t shard) { return *sender_arenas_[shard]; }
+  HostBuffer& receiver_arena(size_t shard) { return *receiver_arenas_[shard]; }
+  void DisconnectSender();  // as when the control stream breaks
+  void DisconnectReceiver();
+
+  static constexpr const char* kSenderName = "prefill-0";
+  static constexpr const char* kReceiverName = "decode-0";
+
+ private:
+  class SenderSide;
+  class ReceiverSide;
+  class Stream;
+
+  KvTransferOptions MakeOptions(const char* name,
+                                const std::vector<KvShard>& shards,
+                                const std::vector<std::unique_ptr<HostBuffer>>& arenas) const;
+  std::byte* HeadAddress(const std::vector<KvShard>& shards,
+                         const std::vector<std::unique_ptr<HostBuffer>>& arenas,
+                         BlockId block,
+                         int32_t layer,
+                         int part,
+                         int32_t head) const;
+
+  Options options_;
+  std::vector<std::unique_ptr<HostBuffer>> sender_arenas_;
+  std::vector<std::unique_ptr<HostBuffer>> receiver_arenas_;
+  SessionLogs sent_;
+  SessionLogs received_;
+  mutable std::mutex mutex_;
+  std::map<SessionId, std::vector<BlockId>> granted_;
+  uint32_t next_block_ = 0;
+  std::unique_ptr<SenderSide> sender_side_;
+  std::unique_ptr<ReceiverSide> receiver_side_;
+  std::unique_ptr<Stream> to_sender_;
+  std::unique_ptr<Stream> to_receiver_;
+  std::unique_ptr<KvSender> sender_;
+  std::unique_ptr<KvReceiver> receiver_;
+};
+
+}  // namespace baton
