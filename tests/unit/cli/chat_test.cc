@@ -104,12 +104,12 @@ class TerminalChat final {
   }
 
   void Type(const std::string& keys) {
-    ASSERT_EQ(::write(terminal_.get(), keys.data(), keys.size()),
-              static_cast<ssize_t>(keys.size()));
+    const auto written = ::write(terminal_.get(), keys.data(), keys.size());
+    EXPECT_EQ(written, static_cast<ssize_t>(keys.size()));
   }
   // Output up to and with `marker`; what came when it did not come in time.
-  std::string Expect(const std::string& marker) {
-    const Time deadline = SteadyClock().Now() + kLimit;
+  std::string Expect(const std::string& marker, Duration limit = kLimit) {
+    const Time deadline = SteadyClock().Now() + limit;
     while (seen_.find(marker) == std::string::npos && SteadyClock().Now() < deadline) {
       pollfd waiting{terminal_.get(), POLLIN, 0};
       if (::poll(&waiting, 1, 100) <= 0) continue;
@@ -124,15 +124,18 @@ class TerminalChat final {
     seen_.erase(0, end);
     return text;
   }
-  int WaitExit() {
-    int status = 0;
+  // Types Ctrl-D until the program has ended (one typed between the prompt and the terminal's raw
+  // mode is lost); its exit status, -1 when it stays.
+  int LeaveWithCtrlD() {
     const Time deadline = SteadyClock().Now() + kLimit;
     while (SteadyClock().Now() < deadline) {
+      Type("\x04");
+      Expect("(the end)", std::chrono::milliseconds(200));
+      int status = 0;
       if (::waitpid(pid_, &status, WNOHANG) == pid_) {
         pid_ = -1;
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       }
-      Expect("(end of the program)");
     }
     return -1;
   }
@@ -166,8 +169,7 @@ TEST(ChatTest, CtrlCCancelsTheAnswerAndNotTheProgram) {
   chat.Type("\x1b[A\x1b[A\n");
   EXPECT_THAT(chat.Expect("1 messages"), HasSubstr("1 messages"));
   chat.Expect("> ");
-  chat.Type("\x04");
-  EXPECT_EQ(chat.WaitExit(), 0);
+  EXPECT_EQ(chat.LeaveWithCtrlD(), 0);
 }
 
 TEST(ChatTest, ReadsLinesWhenThereIsNoTerminal) {
