@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "common/base/check.h"
+
 namespace baton {
 
 std::vector<TokenId> RequestLog::Tokens(int32_t sample) const {
@@ -80,11 +82,19 @@ void RecordingListener::OnCacheEvent(const CacheEvent& event) {
 }
 
 EngineHarness::EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape)
-    : model_(shape) {
+    : fake_(std::make_unique<FakeModel>(shape)) {
   EngineOptions exact = options;
   exact.kv_dtype = DType::kF32;
-  auto engine = Engine::Create(exact, model_, listener_, clock_);
-  if (!engine.ok()) ADD_FAILURE() << engine.status();
+  Create(exact, *fake_);
+}
+
+EngineHarness::EngineHarness(const EngineOptions& options, ModelRunner& model) {
+  Create(options, model);
+}
+
+void EngineHarness::Create(const EngineOptions& options, ModelRunner& model) {
+  auto engine = Engine::Create(options, model, listener_, clock_);
+  BATON_CHECK(engine.ok(), "{}", Message(engine.status()));
   engine_ = *std::move(engine);
 }
 
@@ -102,15 +112,15 @@ bool EngineHarness::Step(const std::string& where) {
   EXPECT_TRUE(status.ok()) << where << ": " << status;
   const EngineStats stats = engine_->Stats();
   EXPECT_EQ(stats.blocks_leaked, 0) << where;
-  EXPECT_EQ(model_.faults(), 0) << where;
+  EXPECT_EQ(fake_ ? fake_->faults() : 0, 0) << where;
   EXPECT_TRUE(listener_.violations().empty()) << where << ": " << listener_.violations().front();
-  EXPECT_EQ(std::cmp_equal(listener_.mirror().size(), stats.blocks_cached), true) << where;
+  EXPECT_TRUE(std::cmp_equal(listener_.mirror().size(), stats.blocks_cached)) << where;
   Hash128 digest;
   for (const Hash128& hash : listener_.mirror()) {
     digest.high ^= hash.high;
     digest.low ^= hash.low;
   }
-  EXPECT_EQ(digest == stats.cache_digest, true) << where;
+  EXPECT_TRUE(digest == stats.cache_digest) << where;
   return worked;
 }
 

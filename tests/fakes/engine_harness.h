@@ -55,13 +55,16 @@ class RecordingListener final : public EngineListener {
   std::vector<std::string> violations_;
 };
 
-// An engine over a FakeModel under a clock moved by hand; everything is checked after every step.
+// An engine over a FakeModel, or over a model that is given, under a clock moved by hand;
+// everything is checked after every step.
 class EngineHarness {
  public:
   explicit EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape = {});
+  // `model` outlives the harness; model() is not there then.
+  EngineHarness(const EngineOptions& options, ModelRunner& model);
 
   Engine& engine() { return *engine_; }
-  FakeModel& model() { return model_; }
+  FakeModel& model() { return *fake_; }
   RecordingListener& listener() { return listener_; }
   ManualClock& clock() { return clock_; }
   RequestLog& log(const Request& request) { return listener_.log({request.id, request.epoch}); }
@@ -73,8 +76,10 @@ class EngineHarness {
   bool RunUntilIdle(int most = 100000);
 
  private:
+  void Create(const EngineOptions& options, ModelRunner& model);
+
   ManualClock clock_;
-  FakeModel model_;
+  std::unique_ptr<FakeModel> fake_;
   RecordingListener listener_;
   std::unique_ptr<Engine> engine_;
 };

@@ -1,0 +1,82 @@
+// The engine's own work in a step, without a model: it must fit beside a 2 ms step.
+#include <benchmark/benchmark.h>
+
+#include "common/engine/batch.h"
+#include "common/engine/scheduler.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kBlockTokens = 16;
+
+Request MakeRequest(uint64_t id, int32_t length) {
+  Request request;
+  request.id = RequestId(id);
+  for (int32_t i = 0; i < length; ++i) {
+    request.tokens.push_back(static_cast<TokenId>((id * 7919 + i * 31) % 50000));
+  }
+  request.prompt_length = length;
+  request.max_tokens = 1 << 20;
+  return request;
+}
+
+Scheduler::Options Options(int32_t sequences) {
+  Scheduler::Options options;
+  options.engine.max_sequences = sequences;
+  options.engine.max_step_tokens = 1 << 20;
+  options.limits = {.context_length = 1 << 21, .vocabulary = 50000, .max_samples = sequences};
+  return options;
+}
+
+// Decoding sequences of about 1,000 tokens, all in every step.
+struct Decoding {
+  explicit Decoding(int32_t sequences)
+      : cache(1 << 19, kBlockTokens, true), scheduler(Options(sequences), cache) {
+    for (int32_t i = 0; i < sequences; ++i) scheduler.Add(MakeRequest(i, 1000), now);
+    Step();
+  }
+
+  void Step() {
+    now += std::chrono::milliseconds(2);
+    const StepPlan& plan = scheduler.Plan(now);
+    sampled.assign(plan.logit_rows, {});
+    for (SampledToken& token : sampled) token.token = ++next % 50000;
+    scheduler.Commit(sampled, now);
+    benchmark::DoNotOptimize(scheduler.TakeOutcomes());
+    cache.prefix().TakeEvents();
+  }
+
+  KvCache cache;
+  Scheduler scheduler;
+  Time now = Time{} + std::chrono::hours(1);
+  std::vector<SampledToken> sampled;
+  TokenId next = 0;
+};
+
+void BM_PlanAndCommit(benchmark::State& state) {
+  Decoding decoding(static_cast<int32_t>(state.range(0)));
+  for (auto _ : state) decoding.Step();
+  state.counters["sequences"] = static_cast<double>(state.range(0));
+}
+BENCHMARK(BM_PlanAndCommit)->Arg(32)->Arg(256)->Iterations(4000)->Unit(benchmark::kMicrosecond);
+
+void BM_BuildBatch(benchmark::State& state) {
+  Decoding decoding(static_cast<int32_t>(state.range(0)));
+  const StepPlan& plan = decoding.scheduler.Plan(decoding.now);
+  Batch batch;
+  for (auto _ : state) batch.Build(plan);
+}
+BENCHMARK(BM_BuildBatch)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+void BM_BlockHashes(benchmark::State& state) {
+  const Request request = MakeRequest(1, static_cast<int32_t>(state.range(0)));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(BlockHashes(request.tokens, kBlockTokens, {}));
+  }
+}
+BENCHMARK(BM_BlockHashes)->Arg(4000)->Arg(100000)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace baton
+
+BENCHMARK_MAIN();

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/check.h"
+#include "common/engine/decoder_runner.h"
+#include "common/model/open_model.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/fakes/engine_harness.h"
+#include "tests/unit/engine/handoff_driver.h"
+
+namespace baton {
+namespace {
+
+// The engine over real decoders: whatever it does with blocks, chunks and batches, a request's
+// tokens are those of an engine that runs it alone, bit for bit.
+class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    path_ = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
+    auto model = OpenModel(path_);
+    BATON_CHECK(model.ok(), "{}", Message(model.status()));
+    auto ops = MakeCpuOps(device_, {.threads = 1});
+    BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
+    ops_ = *std::move(ops);
+    auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {640, 64});
+    BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
+    decoder_ = *std::move(decoder);
+    runner_ = std::make_unique<DecoderRunner>(*decoder_);
+    MakeRequests();
+  }
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.kv_blocks = 200;
+    options.max_step_tokens = 640;
+    options.max_sequences = 16;
+    options.kv_dtype = DType::kF32;
+    return options;
+  }
+
+  // Greedy and seeded, with every kind of sampling parameter, some with a common beginning.
+  void MakeRequests() {
+    for (int i = 0; i < 8; ++i) {
+      Request request = MakeRequest(i + 1, 9 + 17 * (i % 4), i % 3, 20);
+      for (TokenId& token : request.tokens) token %= decoder_->spec().vocab;
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+      request.sampling.top_p = i % 3 == 1 ? 0.9f : 1.0f;
+      request.sampling.top_k = i == 5 ? 40 : 0;
+      request.sampling.repetition_penalty = i % 4 == 3 ? 1.3f : 1.0f;
+      request.sampling.presence_penalty = i == 7 ? 0.5f : 0.0f;
+      request.sampling.top_logprobs = i % 2 == 0 ? 2 : -1;
+      requests_.push_back(request);
+    }
+    requests_[3].samples = 3;
+    for (const Request& request : requests_) {
+      EngineHarness alone(Options(), *runner_);
+      alone.Submit(request);
+      ASSERT_TRUE(alone.RunUntilIdle());
+      logs_[request.id] = alone.log(request);
+      ASSERT_TRUE(logs_[request.id].times.has_value());
+    }
+  }
+
+  void ExpectSame(const Request& request, const std::vector<TokenOutput>& got, int32_t sample) {
+    const std::vector<TokenOutput>& want = logs_[request.id].samples[sample];
+    ASSERT_EQ(got.size(), want.size()) << "request " << request.id.value();
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i].token.token, want[i].token.token)
+          << "request " << request.id.value() << " sample " << sample << " index " << i;
+      ASSERT_EQ(got[i].token.logprob, want[i].token.logprob);
+    }
+  }
+
+  void ExpectAllSame(EngineHarness& harness) {
+    for (const Request& request : requests_) {
+      for (int32_t i = 0; i < request.samples; ++i) {
+        ExpectSame(request, harness.log(request).samples[i], i);
+      }
+    }
+  }
+
+  std::string path_;
+  CpuDevice device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DecoderRunner> runner_;
+  std::vector<Request> requests_;
+  std::map<RequestId, RequestLog> logs_;
+};
+
+TEST_P(DecoderEngineTest, GreedyTokensEqualTheReference) {
+  std::ifstream file(path_ + "/golden.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  EngineHarness harness(Options(), *runner_);
+  std::vector<std::pair<Request, std::vector<TokenId>>> cases;
+  for (const auto& prompt : golden["prompts"]) {
+    Request request;
+    request.id = RequestId(100 + cases.size());
+    request.tokens = prompt["prompt"].get<std::vector<TokenId>>();
+    request.prompt_length = static_cast<int32_t>(request.tokens.size());
+    auto tokens = prompt["tokens"].get<std::vector<TokenId>>();
+    // As far as no choice was too close to call.
+    const auto margins = prompt["margins"].get<std::vector<double>>();
+    const auto doubt = std::ranges::find_if(margins, [](double margin) { return margin < 2e-3; });
+    tokens.resize(doubt - margins.begin());
+    if (tokens.empty()) continue;
+    request.max_tokens = static_cast<int32_t>(tokens.size());
+    request.sampling.temperature = 0;
+    harness.Submit(request);
+    cases.emplace_back(request, tokens);
+  }
+  EXPECT_GE(cases.size(), 3u);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const auto& [request, tokens] : cases) {
+    EXPECT_EQ(harness.log(request).Tokens(0), tokens) << request.prompt_length;
+  }
+}
+
+TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
+  for (const int32_t chunk : {16, 17, 23, 64, 640}) {
+    EngineOptions options = Options();
+    options.max_step_tokens = chunk;
+    EngineHarness harness(options, *runner_);
+    for (const Request& request : requests_) harness.Submit(request);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    ExpectAllSame(harness);
+  }
+  EngineOptions options = Options();
+  options.max_step_tokens = options.max_sequences = 3;
+  EngineHarness harness(options, *runner_);
+  for (const Request& request : requests_) harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  ExpectAllSame(harness);
+}
+
+TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
+  for (const bool prefix_cache : {false, true}) {
+    EngineOptions options = Options();
+    options.kv_blocks = 14;
+    options.prefix_cache = prefix_cache;
+    EngineHarness harness(options, *runner_);
+    for (const Request& request : requests_) harness.Submit(request);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    EXPECT_GT(harness.engine().Stats().preemptions, 0);
+    ExpectAllSame(harness);
+  }
+}
+
+TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
+  for (const int32_t chunk : {3, 16, 640}) {
+    EngineOptions options = Options();
+    options.max_step_tokens = chunk;
+    EngineHarness prefill(options, *runner_);
+    EngineHarness decode(Options(), *runner_);
+    HandoffDriver driver(prefill, decode);
+    for (const Request& request : requests_) driver.Start(request);
+    ASSERT_TRUE(driver.RunUntilIdle());
+    for (const Request& request : requests_) {
+      for (int32_t i = 0; i < request.samples; ++i) {
+        std::vector<TokenOutput> got = prefill.log(request).samples[i];
+        const std::vector<TokenOutput>& rest = decode.log(request).samples[i];
+        got.insert(got.end(), rest.begin(), rest.end());
+        ExpectSame(request, got, i);
+      }
+    }
+  }
+}
+
+TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
+  EngineHarness harness(Options(), *runner_);
+  std::vector<std::pair<Request, size_t>> resumed;
+  for (const Request& request : requests_) {
+    const auto tokens = logs_[request.id].Tokens(request.samples - 1);
+    for (size_t done = 1; done < tokens.size(); done += 5) {
+      Request rest = request;
+      rest.epoch = Epoch(static_cast<uint32_t>(done));
+      rest.first_sample = request.samples - 1;
+      rest.samples = 1;
+      rest.tokens.insert(rest.tokens.end(), tokens.begin(), tokens.begin() + done);
+      harness.Submit(rest);
+      resumed.emplace_back(rest, done);
+    }
+  }
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const auto& [request, done] : resumed) {
+    const auto all = logs_[request.id].Tokens(request.first_sample);
+    EXPECT_EQ(harness.log(request).Tokens(request.first_sample),
+              std::vector(all.begin() + static_cast<int64_t>(done), all.end()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models,
+                         DecoderEngineTest,
+                         ::testing::Values("llama_gqa", "mistral_window", "qwen2"));
+
+}  // namespace
+}  // namespace baton
