@@ -46,6 +46,10 @@ struct Avx2 {
   }
   static F Max(F a, F b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
   static F Min(F a, F b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+  static F KeepFrom(F limit, F x, F a) {
+    return {_mm256_and_ps(a.low, _mm256_cmp_ps(x.low, limit.low, _CMP_NLT_UQ)),
+            _mm256_and_ps(a.high, _mm256_cmp_ps(x.high, limit.high, _CMP_NLT_UQ))};
+  }
   static F Select(int first, int last, F a, F b) {
     const I before_first = Mask(first);
     const I before_last = Mask(last);

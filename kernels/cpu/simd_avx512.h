@@ -32,6 +32,9 @@ struct Avx512 {
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F KeepFrom(F limit, F x, F a) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), a);
+  }
   static F Select(int first, int last, F a, F b) {
     const int from = first < 0 ? 0 : first > 16 ? 16 : first;
     const int to = last < 0 ? 0 : last > 16 ? 16 : last;

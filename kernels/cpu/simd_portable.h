@@ -76,6 +76,10 @@ struct Portable {
   static F Min(const F& a, const F& b) {
     return Each([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
+  // a where x is not less than `limit` (NaN is not), else 0.
+  static F KeepFrom(const F& limit, const F& x, const F& a) {
+    return Each([&](int i) { return x.lane[i] < limit.lane[i] ? 0.0f : a.lane[i]; });
+  }
   // Lane i of a when first ≤ i < last, else of b.
   static F Select(int first, int last, const F& a, const F& b) {
     return Each([&](int i) { return i >= first && i < last ? a.lane[i] : b.lane[i]; });

@@ -11,7 +11,7 @@ struct VectorKernels {
   using F = typename S::F;
   using I = typename S::I;
 
-  // eˣ for x ≤ 88; 0 below −87. Cephes' expf: 2ⁿ · P(x − n·ln 2).
+  // eˣ for x ≤ 88 (e⁸⁸ above); 0 below −87. Cephes' expf: 2ⁿ · P(x − n·ln 2).
   static F Exp(F x) {
     const F clamped = S::Min(S::Set(88.0f), S::Max(S::Set(-88.0f), x));
     const F magic = S::Set(12582912.0f);  // 1.5·2²³: adding it rounds to an integer
@@ -28,7 +28,8 @@ struct VectorKernels {
     p = S::Fma(p, S::Mul(r, r), r);
     p = S::Add(p, S::Set(1.0f));
     const I exponent = S::template ShiftLeft<23>(S::SubInt(S::Bits(shifted), S::Bits(magic)));
-    return S::FromBits(S::AddInt(S::Bits(p), exponent));
+    const F power = S::FromBits(S::AddInt(S::Bits(p), exponent));
+    return S::KeepFrom(S::Set(-87.0f), x, power);
   }
 
   static F Silu(F x) {

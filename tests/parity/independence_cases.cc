@@ -1,6 +1,171 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "tests/parity/device_tensor.h"
+#include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
+#include "tests/parity/step_plan.h"
+
+// A row has the same bits whatever is computed with it.
 namespace baton::parity {
-std::vector<Case> IndependenceCases() {
-  return {};
+namespace {
+
+using Floats = std::vector<float>;
+using Runs = std::vector<std::pair<int32_t, int32_t>>;  // (first, count)
+
+void ExpectSameBits(const Floats& a, const Floats& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(float)), 0)
+        << what << ": element " << i << " is " << a[i] << " and " << b[i];
+  }
 }
+
+Floats Slice(const Floats& values, int64_t cols, int64_t first, int64_t count) {
+  return {values.begin() + first * cols, values.begin() + (first + count) * cols};
+}
+
+// Runs `op` on all rows at once and then on parts of them.
+void CheckRows(Ops& ops,
+               int64_t rows,
+               int64_t in_cols,
+               int64_t out_cols,
+               const std::function<void(const Tensor&, const Tensor&)>& op) {
+  const Floats x = RandomFloats(static_cast<size_t>(rows * in_cols), 3);
+  const auto run = [&](int64_t first, int64_t count) {
+    const DeviceTensor in(ops, count, in_cols, Slice(x, in_cols, first, count));
+    const DeviceTensor out(ops, count, out_cols);
+    op(in.view(), out.view());
+    return out.Read();
+  };
+  const Floats all = run(0, rows);
+  for (const int64_t count : {1, 2, 3, 7, 64}) {
+    for (int64_t first = 0; first < rows; first += 5 * count) {
+      const int64_t n = std::min(count, rows - first);
+      ExpectSameBits(
+          run(first, n), Slice(all, out_cols, first, n), fmt::format("rows {} + {}", first, n));
+    }
+  }
+}
+
+void CheckMatMul(Ops& ops, DType dtype) {
+  const HostWeights a = RandomWeights(dtype, 70, 512, 1);
+  const HostWeights b = RandomWeights(dtype, 70, 512, 2);
+  const HostMatrix parts[] = {a.matrix(), b.matrix()};
+  const auto matrix = *ops.LoadMatrix(parts);
+  CheckRows(ops, 135, 512, 140, [&](const Tensor& in, const Tensor& out) {
+    ops.MatMul(in, *matrix, nullptr, out);
+  });
+  const auto gate_up = *ops.LoadGateUp(a.matrix(), b.matrix());
+  CheckRows(ops, 20, 512, 70, [&](const Tensor& in, const Tensor& out) {
+    ops.MatMulSiluMul(in, *gate_up, nullptr, out);
+  });
+}
+
+void CheckExperts(Ops& ops) {
+  const HostWeights router = RandomWeights(DType::kF32, 5, 64, 1);
+  const HostMatrix router_host = router.matrix();
+  const auto router_matrix = *ops.LoadMatrix({&router_host, 1});
+  std::vector<std::unique_ptr<Matrix>> gate_up;
+  std::vector<std::unique_ptr<Matrix>> down;
+  for (uint64_t e = 0; e < 5; ++e) {
+    const HostWeights gate = RandomWeights(DType::kQ8_0, 32, 64, 10 + e);
+    const HostWeights up = RandomWeights(DType::kQ8_0, 32, 64, 20 + e);
+    const HostWeights back = RandomWeights(DType::kQ8_0, 64, 32, 30 + e);
+    gate_up.push_back(*ops.LoadGateUp(gate.matrix(), up.matrix()));
+    const HostMatrix back_host = back.matrix();
+    down.push_back(*ops.LoadMatrix({&back_host, 1}));
+  }
+  const ExpertArgs args{router_matrix.get(), gate_up, down, 2, true};
+  CheckRows(
+      ops, 40, 64, 64, [&](const Tensor& in, const Tensor& out) { ops.Experts(in, args, out); });
+}
+
+// Attention of sequence 0 with its tokens computed in `runs`, beside the others of `history`.
+Floats Attend(Ops& ops,
+              const HeadShape& heads,
+              DType dtype,
+              int32_t window,
+              const Runs& runs,
+              const Runs& others) {
+  Runs lengths = {{0, runs.back().first + runs.back().second}};
+  for (const auto& [context, count] : others) lengths.emplace_back(context, count);
+  History history(ops, heads, dtype, 16, lengths);
+  history.Fill();
+  const int64_t q_size = int64_t{heads.q_heads} * heads.head_dim;
+  Floats result;
+  for (const auto& run : runs) {
+    Runs rows = {run};
+    rows.insert(rows.end(), others.begin(), others.end());
+    const StepPlan plan = history.Step(rows);
+    const Floats values = history.Rows(plan);
+    const DeviceTensor in(
+        ops, plan.rows(), static_cast<int64_t>(values.size()) / plan.rows(), values);
+    const DeviceTensor out(ops, plan.rows(), q_size);
+    EXPECT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
+    ops.RopeAndWriteKv(in.view(), heads, RopeArgs{}, 1);
+    ops.Attention(in.view(), {heads, 1, 0.2f, window}, out.view());
+    EXPECT_TRUE(ops.EndStep().ok());
+    const Floats part = Slice(out.Read(), q_size, 0, run.second);
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  return result;
+}
+
+void CheckAttention(Ops& ops, const HeadShape& heads, DType dtype, int32_t window) {
+  const Floats whole = Attend(ops, heads, dtype, window, {{0, 100}}, {});
+  Runs singles;
+  for (int32_t i = 0; i < 100; ++i) singles.emplace_back(i, 1);
+  const Runs beside = {{40, 1}, {3, 25}};
+  ExpectSameBits(whole, Attend(ops, heads, dtype, window, singles, {}), "one token at a time");
+  ExpectSameBits(
+      whole, Attend(ops, heads, dtype, window, {{0, 7}, {7, 1}, {8, 40}, {48, 52}}, {}), "chunks");
+  ExpectSameBits(
+      whole, Attend(ops, heads, dtype, window, {{0, 33}, {33, 67}}, beside), "beside others");
+}
+
+}  // namespace
+
+std::vector<Case> IndependenceCases() {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::kF32,
+                            DType::kF16,
+                            DType::kBF16,
+                            DType::kQ8_0,
+                            DType::kQ4_0,
+                            DType::kQ4_1,
+                            DType::kQ5_0,
+                            DType::kQ5_1,
+                            DType::kQ4_K,
+                            DType::kQ5_K,
+                            DType::kQ6_K}) {
+    cases.push_back({fmt::format("SameBits_MatMul_{}", Name(dtype)),
+                     [=](Ops& ops, const Tolerance&) { CheckMatMul(ops, dtype); }});
+  }
+  cases.push_back({"SameBits_Experts", [](Ops& ops, const Tolerance&) { CheckExperts(ops); }});
+  struct Shape {
+    HeadShape heads;
+    DType dtype;
+    int32_t window;
+  };
+  for (const Shape& s : {Shape{{9, 3, 64}, DType::kF32, 0},
+                         Shape{{4, 4, 24}, DType::kF16, 0},
+                         Shape{{8, 1, 16}, DType::kBF16, 0},
+                         Shape{{6, 3, 72}, DType::kF32, 19},
+                         Shape{{2, 1, 128}, DType::kBF16, 1}}) {
+    cases.push_back(
+        {fmt::format("SameBits_Attention_{}x{}x{}_{}_window{}",
+                     s.heads.q_heads,
+                     s.heads.kv_heads,
+                     s.heads.head_dim,
+                     Name(s.dtype),
+                     s.window),
+         [=](Ops& ops, const Tolerance&) { CheckAttention(ops, s.heads, s.dtype, s.window); }});
+  }
+  return cases;
+}
+
 }  // namespace baton::parity

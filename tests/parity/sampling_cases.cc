@@ -1,6 +1,255 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "tests/parity/device_tensor.h"
 #include "tests/parity/parity.h"
+#include "tests/parity/step_plan.h"
+
 namespace baton::parity {
-std::vector<Case> SamplingCases() {
-  return {};
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// One step that only samples.
+Status Sample(Ops& ops,
+              const std::vector<float>& logits,
+              const std::vector<SamplingRow>& rows,
+              std::vector<SampledToken>& out) {
+  History history(ops, {1, 1, 8}, DType::kF32, 16, {{0, 1}});
+  const StepPlan plan = history.LastStep();
+  const auto count = static_cast<int64_t>(rows.size());
+  const DeviceTensor view(ops, count, static_cast<int64_t>(logits.size()) / count, logits);
+  out.resize(rows.size());
+  BATON_RETURN_IF_ERROR(ops.BeginStep(plan.input(), history.cache().view));
+  ops.Sample(view.view(), rows, out);
+  return ops.EndStep();
 }
+
+SampledToken SampleOne(Ops& ops, const std::vector<float>& logits, const SamplingRow& row) {
+  std::vector<SampledToken> out;
+  const Status status = Sample(ops, logits, {row}, out);
+  EXPECT_TRUE(status.ok()) << status;
+  return out.at(0);
+}
+
+// Which tokens come out, over many positions.
+std::map<TokenId, int> Histogram(Ops& ops,
+                                 const std::vector<float>& logits,
+                                 const SamplingParams& params,
+                                 int draws) {
+  std::vector<float> all;
+  std::vector<SamplingRow> rows(static_cast<size_t>(draws));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    all.insert(all.end(), logits.begin(), logits.end());
+    rows[i].params = &params;
+    rows[i].position = i;
+  }
+  std::vector<SampledToken> out;
+  const Status status = Sample(ops, all, rows, out);
+  EXPECT_TRUE(status.ok()) << status;
+  std::map<TokenId, int> counts;
+  for (const SampledToken& token : out) ++counts[token.token];
+  return counts;
+}
+
+std::vector<TokenId> Keys(const std::map<TokenId, int>& counts) {
+  std::vector<TokenId> keys;
+  for (const auto& [token, count] : counts) keys.push_back(token);
+  return keys;
+}
+
+void CheckGreedy(Ops& ops) {
+  SamplingParams params;
+  params.temperature = 0;
+  SamplingRow row;
+  row.params = &params;
+  std::vector<float> logits = RandomFloats(1000, 5);
+  logits[777] = 50;
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 777);
+  logits[3] = logits[900] = 50;
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 3) << "ties go to the lower id";
+  const TokenId banned[] = {3};
+  row.banned = banned;
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 777);
+  params.logit_bias = {{777, -10.0f}, {5000, 3.0f}, {-1, 3.0f}};
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 900);
+}
+
+void CheckPenalties(Ops& ops) {
+  SamplingParams params;
+  params.temperature = 0;
+  SamplingRow row;
+  row.params = &params;
+  const std::vector<float> logits = {4.0f, 3.9f, 3.0f, -1.0f};
+  const TokenId prompt[] = {0};
+  const TokenId output[] = {1, 1, 1};
+  row.prompt = prompt;
+  row.output = output;
+  params.repetition_penalty = 2.0f;  // 2.0, 1.95, 3.0
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 2);
+  params.repetition_penalty = 1.0f;
+  params.presence_penalty = 5.0f;  // of the output alone: 4.0, −1.1, 3.0
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 0);
+  const TokenId both[] = {0, 1, 1};
+  row.output = both;
+  params.presence_penalty = 0;
+  params.frequency_penalty = 0.5f;  // 3.5, 2.9, 3.0
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 0);
+  params.frequency_penalty = 1.5f;  // 2.5, 0.9, 3.0
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 2);
+  const std::vector<float> negative = {-1.0f, -1.5f};
+  params.frequency_penalty = 0;
+  params.repetition_penalty = 2.0f;  // the prompt's −1 becomes −2
+  row.output = {};
+  EXPECT_EQ(SampleOne(ops, negative, row).token, 1);
+}
+
+void CheckFrequencies(Ops& ops) {
+  // Probabilities 1/2, 1/4, 1/8, 1/8 after temperature 2.
+  const float unit = 2 * std::log(2.0f);
+  const std::vector<float> logits = {-1 * unit, -2 * unit, -3 * unit, -3 * unit};
+  SamplingParams params;
+  params.temperature = 2;
+  params.seed = 11;
+  constexpr int kDraws = 8000;
+  const auto counts = Histogram(ops, logits, params, kDraws);
+  const double want[] = {0.5, 0.25, 0.125, 0.125};
+  for (TokenId token = 0; token < 4; ++token) {
+    // Five standard deviations.
+    const double p = want[token];
+    EXPECT_NEAR(counts.at(token), kDraws * p, 5 * std::sqrt(kDraws * p * (1 - p))) << token;
+  }
+}
+
+void CheckCuts(Ops& ops) {
+  const float unit = std::log(2.0f);
+  // 1/16, 1/2, 1/4, 1/8, 1/16
+  const std::vector<float> logits = {-4 * unit, -1 * unit, -2 * unit, -3 * unit, -4 * unit};
+  SamplingParams params;
+  using Tokens = std::vector<TokenId>;
+  params.top_k = 2;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
+  params.top_k = 4;  // of equals, the lower id
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 600)), (Tokens{0, 1, 2, 3}));
+  params.top_k = 100;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 600)), (Tokens{0, 1, 2, 3, 4}));
+  params.top_k = 0;
+  params.top_p = 0.7f;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
+  params.top_p = 0.8f;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 400)), (Tokens{1, 2, 3}));
+  params.top_p = 1e-6f;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 50)), (Tokens{1}));
+  params.top_p = 0.8f;
+  params.top_k = 2;  // of 2/3 and 1/3, 0.8 needs both; 0.6 only one
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
+  params.top_p = 0.6f;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1}));
+  params.top_p = 1;
+  params.top_k = 0;
+  params.min_p = 0.24f;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 400)), (Tokens{1, 2, 3}));
+  params.min_p = 1;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 50)), (Tokens{1}));
+  params.min_p = 0.3f;
+  params.top_k = 3;
+  EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
+}
+
+void CheckSeeds(Ops& ops) {
+  const std::vector<float> logits = RandomFloats(5000, 8);
+  SamplingParams params;
+  params.seed = 99;
+  SamplingRow row;
+  row.params = &params;
+  std::vector<TokenId> first;
+  std::vector<TokenId> again;
+  std::vector<TokenId> other;
+  for (uint64_t position = 0; position < 20; ++position) {
+    row.position = position;
+    params.seed = 99;
+    first.push_back(SampleOne(ops, logits, row).token);
+    again.push_back(SampleOne(ops, logits, row).token);
+    params.seed = 100;
+    other.push_back(SampleOne(ops, logits, row).token);
+  }
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+  std::sort(first.begin(), first.end());
+  EXPECT_GT(std::unique(first.begin(), first.end()) - first.begin(), 10) << "positions differ";
+}
+
+void CheckLogprobs(Ops& ops) {
+  const std::vector<float> logits = RandomFloats(3000, 9, 2.0f);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  std::vector<TokenId> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+  const auto at = [&](TokenId token) { return logits[static_cast<size_t>(token)]; };
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return at(a) > at(b); });
+  SamplingParams params;
+  params.temperature = 0.3f;  // must not matter, nor the bias
+  params.logit_bias = {{17, 100.0f}};
+  params.top_logprobs = 5;
+  SamplingRow row;
+  row.params = &params;
+  SampledToken token = SampleOne(ops, logits, row);
+  EXPECT_EQ(token.token, 17);
+  EXPECT_NEAR(token.logprob, at(17) - std::log(sum), 1e-4);
+  ASSERT_EQ(token.top.size(), 5U);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(token.top[i].token, order[i]);
+    EXPECT_NEAR(token.top[i].logprob, at(order[i]) - std::log(sum), 1e-4);
+  }
+  params.top_logprobs = 0;
+  token = SampleOne(ops, logits, row);
+  EXPECT_TRUE(token.top.empty());
+  EXPECT_NEAR(token.logprob, at(17) - std::log(sum), 1e-4);
+  params.top_logprobs = 5000;
+  EXPECT_EQ(SampleOne(ops, logits, row).top.size(), logits.size());
+}
+
+void CheckOddLogits(Ops& ops) {
+  SamplingParams params;
+  SamplingRow row;
+  row.params = &params;
+  for (const float temperature : {0.0f, 1.0f, 1e-40f, 1e30f}) {
+    for (const int32_t top_k : {0, 2}) {
+      for (const float top_p : {1.0f, 0.5f}) {
+        params.temperature = temperature;
+        params.top_k = top_k;
+        params.top_p = top_p;
+        params.top_logprobs = 2;
+        const SampledToken one = SampleOne(ops, {kNan, -kInfinity, 3.0f, kNan}, row);
+        EXPECT_EQ(one.token, 2);
+        EXPECT_FLOAT_EQ(one.logprob, 0.0f);
+        EXPECT_EQ(SampleOne(ops, {1.0f, kInfinity, 3.0f, kNan}, row).token, 1);
+        std::vector<SampledToken> out;
+        EXPECT_FALSE(Sample(ops, {kNan, kNan, kNan, -kInfinity}, {row}, out).ok());
+        EXPECT_EQ(SampleOne(ops, {5.0f}, row).token, 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> SamplingCases() {
+  const auto plain = [](std::string name, void (*check)(Ops&)) {
+    return Case{std::move(name), [=](Ops& ops, const Tolerance&) { check(ops); }};
+  };
+  return {plain("Sample_greedy", CheckGreedy),
+          plain("Sample_penalties", CheckPenalties),
+          plain("Sample_frequencies", CheckFrequencies),
+          plain("Sample_cuts", CheckCuts),
+          plain("Sample_seeds", CheckSeeds),
+          plain("Sample_logprobs", CheckLogprobs),
+          plain("Sample_odd_logits", CheckOddLogits)};
+}
+
 }  // namespace baton::parity

@@ -1,0 +1,107 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/cpu/sampler.h"
+#include "tests/parity/host_weights.h"
+
+namespace baton {
+namespace {
+
+TEST(CpuBackendTest, RefusesBadOptions) {
+  CpuDevice device;
+  for (const int threads : {-1, 0, 257}) {
+    const auto ops = MakeCpuOps(device, {threads, CpuIsa::kBest});
+    EXPECT_EQ(ops.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(Message(ops.status()).find(std::to_string(threads)), std::string_view::npos);
+  }
+}
+
+TEST(CpuDeviceTest, AllocatesZeroedAlignedMemory) {
+  CpuDevice device;
+  for (const Sharing sharing : {Sharing::kPrivate, Sharing::kShared}) {
+    auto buffer = device.Allocate(5 << 20, sharing);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ((*buffer)->size(), size_t{5} << 20);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*buffer)->data()) % 4096, 0U);
+    const auto* bytes = (*buffer)->data();
+    EXPECT_TRUE(std::all_of(bytes, bytes + 4096, [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_EQ((*buffer)->shared_fd() >= 0, sharing == Sharing::kShared);
+  }
+}
+
+TEST(CpuDeviceTest, SharedMemoryIsSeenThroughItsDescriptor) {
+  CpuDevice device;
+  const auto buffer = *device.Allocate(8192, Sharing::kShared);
+  const std::byte value[] = {std::byte{42}};
+  ASSERT_TRUE(device.CopyIn(*buffer, 5000, value).ok());
+  void* other = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, buffer->shared_fd(), 0);
+  ASSERT_NE(other, MAP_FAILED);
+  EXPECT_EQ(static_cast<const std::byte*>(other)[5000], std::byte{42});
+  ::munmap(other, 8192);
+}
+
+TEST(CpuDeviceTest, RefusesWhatDoesNotFit) {
+  CpuDevice device;
+  EXPECT_EQ(device.Allocate(size_t{1} << 62, Sharing::kPrivate).status().code(),
+            StatusCode::kResourceExhausted);
+  const auto buffer = *device.Allocate(100, Sharing::kPrivate);
+  std::vector<std::byte> bytes(60);
+  EXPECT_TRUE(device.CopyOut(*buffer, 40, bytes).ok());
+  EXPECT_EQ(device.CopyOut(*buffer, 41, bytes).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(device.CopyIn(*buffer, SIZE_MAX, bytes).code(), StatusCode::kOutOfRange);
+  EXPECT_GT(device.free_bytes(), size_t{1} << 20);
+}
+
+TEST(HalfTest, AllPatterns) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float want = parity::HalfToFloat(half);
+    const float got = cpu::FloatFromHalf(half);
+    if (std::isnan(want)) {
+      EXPECT_TRUE(std::isnan(got)) << bits;
+      continue;
+    }
+    ASSERT_EQ(std::memcmp(&want, &got, sizeof(float)), 0) << bits;
+    ASSERT_EQ(cpu::HalfFromFloat(got), half);
+    // Between this half and the next: rounding.
+    const float between = want + std::fabs(want) * 0.0004f;
+    ASSERT_EQ(cpu::HalfFromFloat(between), parity::FloatToHalf(between)) << between;
+  }
+}
+
+TEST(UniformDrawTest, IsPhilox) {
+  // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+  EXPECT_EQ(cpu::UniformDraw(0, 0), static_cast<double>(0x6627e8d5e169c58dULL >> 11) * 0x1p-53);
+  EXPECT_NE(cpu::UniformDraw(0, 1), cpu::UniformDraw(1, 0));
+}
+
+TEST(RopeTablesTest, AgreesWithTheLibrary) {
+  class Frequencies final : public Vector {
+    int64_t size() const override { return 3; }
+  };
+  const Frequencies vector;
+  const float values[] = {1.0f, 0.1f, 1.7e-4f};
+  std::vector<int32_t> positions;
+  for (int32_t i = 0; i < 1000; ++i) positions.push_back(i * 1049);
+  cpu::RopeTables tables;
+  const auto view = tables.Get(vector, values, 1.0f, positions);
+  for (size_t row = 0; row < positions.size(); ++row) {
+    for (size_t i = 0; i < 3; ++i) {
+      const double angle = positions[row] * static_cast<double>(values[i]);
+      ASSERT_NEAR(view.cos[row * 3 + i], std::cos(angle), 1e-7) << angle;
+      ASSERT_NEAR(view.sin[row * 3 + i], std::sin(angle), 1e-7) << angle;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,180 @@
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/parity/device_tensor.h"
+#include "tests/parity/host_weights.h"
+#include "tests/parity/step_plan.h"
+
+// Every instruction set and every number of threads give the same bits.
+namespace baton {
+namespace {
+
+using parity::DeviceTensor;
+using parity::History;
+using parity::HostWeights;
+using parity::RandomFloats;
+using parity::RandomWeights;
+using parity::StepPlan;
+using Floats = std::vector<float>;
+
+struct Setting {
+  CpuIsa isa;
+  int threads;
+};
+
+class CpuBitsTest : public testing::TestWithParam<Setting> {
+ protected:
+  // Expects that `run` gives the same floats with the portable kernels on one thread and with this
+  // setting's.
+  void ExpectSame(const std::function<Floats(Ops&)>& run) {
+    const Floats want = run(**Make({CpuIsa::kPortable, 1}));
+    const Floats got = run(**Make(GetParam()));
+    ASSERT_EQ(want.size(), got.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(std::memcmp(&want[i], &got[i], sizeof(float)), 0)
+          << "element " << i << " is " << want[i] << " and " << got[i];
+    }
+  }
+
+ private:
+  StatusOr<std::unique_ptr<Ops>> Make(const Setting& setting) {
+    auto ops = MakeCpuOps(device_, {setting.threads, setting.isa});
+    EXPECT_TRUE(ops.ok()) << ops.status();
+    return ops;
+  }
+
+  CpuDevice device_;
+};
+
+TEST_P(CpuBitsTest, MatMul) {
+  for (const DType dtype : {DType::kF32,
+                            DType::kF16,
+                            DType::kBF16,
+                            DType::kQ8_0,
+                            DType::kQ4_0,
+                            DType::kQ4_1,
+                            DType::kQ5_0,
+                            DType::kQ5_1,
+                            DType::kQ4_K,
+                            DType::kQ5_K,
+                            DType::kQ6_K}) {
+    const HostWeights weights = RandomWeights(dtype, 200, 512, 1);
+    for (const int64_t m : {1, 5, 70}) {
+      SCOPED_TRACE(fmt::format("{}, {} rows", Name(dtype), m));
+      ExpectSame([&](Ops& ops) {
+        const HostMatrix host = weights.matrix();
+        const auto matrix = *ops.LoadMatrix({&host, 1});
+        auto x = RandomFloats(static_cast<size_t>(m * 512), 2);
+        x[3] = 1000.0f;  // an outlier makes a coarse block
+        const DeviceTensor in(ops, m, 512, x);
+        const DeviceTensor out(ops, m, 200);
+        ops.MatMul(in.view(), *matrix, nullptr, out.view());
+        return out.Read();
+      });
+    }
+  }
+}
+
+TEST_P(CpuBitsTest, NanAndInfinityInARowStayInIt) {
+  const HostWeights weights = RandomWeights(DType::kQ4_1, 20, 64, 1);
+  const auto run = [&](Ops& ops) {
+    const HostMatrix host = weights.matrix();
+    const auto matrix = *ops.LoadMatrix({&host, 1});
+    auto x = RandomFloats(4 * 64, 2);
+    x[5] = std::numeric_limits<float>::quiet_NaN();
+    x[64 + 7] = std::numeric_limits<float>::infinity();
+    for (size_t i = 0; i < 64; ++i) x[128 + i] = i == 9 ? 1e-38f : 0.0f;
+    const DeviceTensor in(ops, 4, 64, x);
+    const DeviceTensor out(ops, 4, 20);
+    ops.MatMul(in.view(), *matrix, nullptr, out.view());
+    Floats kinds;
+    for (const float value : out.Read()) kinds.push_back(std::isnan(value) ? -1.0f : value);
+    return kinds;
+  };
+  ExpectSame([&](Ops& ops) { return run(ops); });
+  CpuDevice device;
+  const Floats got = run(**MakeCpuOps(device, {1, GetParam().isa}));
+  EXPECT_EQ(got[0], -1.0f);
+  EXPECT_EQ(got[20], -1.0f);
+  EXPECT_EQ(got[40], 0.0f);
+  EXPECT_NE(got[60], -1.0f);
+}
+
+TEST_P(CpuBitsTest, NormRopeAttention) {
+  struct Shape {
+    HeadShape heads;
+    DType dtype;
+    int32_t window;
+  };
+  for (const Shape& shape : {Shape{{6, 2, 64}, DType::kF32, 0},
+                             Shape{{3, 1, 40}, DType::kF16, 11},
+                             Shape{{5, 1, 128}, DType::kBF16, 0}}) {
+    SCOPED_TRACE(Name(shape.dtype));
+    ExpectSame([&](Ops& ops) {
+      History history(ops, shape.heads, shape.dtype, 16, {{70, 30}, {200, 1}, {0, 5}});
+      history.Fill();
+      const StepPlan plan = history.LastStep();
+      const auto values = history.Rows(plan);
+      const auto cols = static_cast<int64_t>(values.size()) / plan.rows();
+      const DeviceTensor qkv(ops, plan.rows(), cols, values);
+      const DeviceTensor out(ops, plan.rows(), shape.heads.q_heads * shape.heads.head_dim);
+      const auto dim = static_cast<size_t>(shape.heads.head_dim);
+      const auto norm = *ops.LoadVector(RandomFloats(dim, 4));
+      const auto frequencies = *ops.LoadVector(Floats{1.0f, 0.3f, 0.01f, 0.001f});
+      RopeArgs rope{frequencies.get(), 1.1f, RopePairing::kHalves, norm.get(), norm.get(), 1e-6f};
+      EXPECT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
+      ops.RopeAndWriteKv(qkv.view(), shape.heads, rope, 1);
+      ops.Attention(qkv.view(), {shape.heads, 1, 0.1f, shape.window}, out.view());
+      EXPECT_TRUE(ops.EndStep().ok());
+      Floats result = out.Read();
+      const Floats rotated = qkv.Read();
+      result.insert(result.end(), rotated.begin(), rotated.end());
+      return result;
+    });
+  }
+}
+
+TEST_P(CpuBitsTest, GatedProductAndSampling) {
+  ExpectSame([&](Ops& ops) {
+    const HostWeights gate = RandomWeights(DType::kQ8_0, 300, 64, 1);
+    const HostWeights up = RandomWeights(DType::kF16, 300, 64, 2);
+    const auto matrix = *ops.LoadGateUp(gate.matrix(), up.matrix());
+    const DeviceTensor in(ops, 9, 64, RandomFloats(9 * 64, 3));
+    const DeviceTensor out(ops, 9, 300);
+    ops.MatMulSiluMul(in.view(), *matrix, nullptr, out.view());
+    Floats result = out.Read();
+    SamplingParams params;
+    params.top_p = 0.9f;
+    params.top_logprobs = 3;
+    std::vector<SamplingRow> rows(9);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].params = &params;
+      rows[i].position = i;
+    }
+    std::vector<SampledToken> tokens(9);
+    ops.Sample(out.view(), rows, tokens);
+    for (const SampledToken& token : tokens) {
+      result.push_back(static_cast<float>(token.token));
+      result.push_back(token.logprob);
+    }
+    return result;
+  });
+}
+
+std::vector<Setting> Settings() {
+  std::vector<Setting> settings;
+  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+    if (!Supported(isa)) continue;
+    for (const int threads : {1, 2, 3}) settings.push_back({isa, threads});
+  }
+  return settings;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CpuBitsTest, testing::ValuesIn(Settings()), [](const auto& test) {
+  return fmt::format("{}_{}", Name(test.param.isa), test.param.threads);
+});
+
+}  // namespace
+}  // namespace baton
