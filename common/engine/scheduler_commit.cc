@@ -40,8 +40,7 @@ void Scheduler::Abort(const Status& status) {
   std::vector<ActiveRequest*> failed;
   for (const PlanRow& row : plan_.rows) failed.push_back(row.sequence->request);
   std::ranges::sort(failed);
-  const auto repeated = std::ranges::unique(failed);
-  failed.erase(repeated.begin(), repeated.end());
+  failed.erase(std::unique(failed.begin(), failed.end()), failed.end());
   for (ActiveRequest* active : failed) Fail(*active, status);
   plan_.Clear();
   Reap();
