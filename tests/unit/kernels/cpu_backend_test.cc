@@ -72,6 +72,7 @@ TEST(HalfTest, AllPatterns) {
     }
     ASSERT_EQ(std::memcmp(&want, &got, sizeof(float)), 0) << bits;
     ASSERT_EQ(cpu::HalfFromFloat(got), half);
+    if (std::isinf(want)) continue;
     // Between this half and the next: rounding.
     const float between = want + std::fabs(want) * 0.0004f;
     ASSERT_EQ(cpu::HalfFromFloat(between), parity::FloatToHalf(between)) << between;
