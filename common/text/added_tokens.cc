@@ -1,5 +1,7 @@
 #include "common/text/added_tokens.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 
 #include "common/text/unicode_class.h"
@@ -8,10 +10,15 @@
 namespace baton {
 namespace {
 
+// \w of the Rust library that Hugging Face's tokenizers use (Unicode Technical Standard 18, annex
+// C).
 bool IsWordCharacter(char32_t c) {
-  constexpr CharClass kMark = kUpperLike | kLowerLike;
-  const CharClass bits = UnicodeClasses().Of(c);
-  return c == '_' || (bits & (kLetter | kNumber)) || (bits & kMark) == kMark;
+  constexpr CharClass kLetterOrMark = kLetter | kUpperLike | kLowerLike;
+  if (UnicodeClasses().Of(c) & kLetterOrMark) return true;
+  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_PC;
 }
 
 // The start of the character that ends at `end` > 0 of valid UTF-8.

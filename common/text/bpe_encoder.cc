@@ -53,7 +53,9 @@ void BpeEncoder::FindWholePieces(const TokenizerSpec& spec) {
   std::vector<TokenId> tokens;
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const Piece& piece = spec.pieces[i];
-    if (!ComesFromText(piece.kind) || piece.bytes.empty()) continue;
+    // An added token that merging does not make stands in text only where Tokenizer looks for it.
+    const bool usable = piece.kind == PieceKind::kNormal || piece.kind == PieceKind::kUnused;
+    if (!usable || piece.bytes.empty()) continue;
     const auto id = static_cast<TokenId>(i);
     if (!spec.ignore_merges) {
       tokens.clear();
@@ -94,9 +96,13 @@ void BpeEncoder::EncodeByMerging(std::string_view piece, std::vector<TokenId>& o
 
 void BpeEncoder::AppendSymbols(std::string_view piece, std::vector<TokenId>& symbols) const {
   if (alphabet_ == BpeAlphabet::kBytes) {
-    for (const char byte : piece) {
+    for (const char& byte : piece) {
       const TokenId token = byte_tokens_[static_cast<uint8_t>(byte)];
-      if (token != kNone) symbols.push_back(token);
+      if (token != kNone) {
+        symbols.push_back(token);
+      } else {
+        AppendUnknown({&byte, 1}, symbols);
+      }
     }
     return;
   }

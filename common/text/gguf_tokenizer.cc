@@ -197,7 +197,10 @@ StatusOr<std::optional<TokenId>> ReadId(std::string_view key,
 Status ReadSpecialIds(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
   const size_t count = fields.tokens.size();
   BATON_ASSIGN_OR_RETURN(spec.bos, ReadId("bos_token_id", fields.bos_token_id, count));
-  BATON_ASSIGN_OR_RETURN(spec.unknown, ReadId("unknown_token_id", fields.unknown_token_id, count));
+  BATON_ASSIGN_OR_RETURN(const auto unknown,
+                         ReadId("unknown_token_id", fields.unknown_token_id, count));
+  // Byte-level files name one, too, but bytes without a token are left out there.
+  if (spec.alphabet == BpeAlphabet::kCharacters) spec.unknown = unknown;
   BATON_ASSIGN_OR_RETURN(spec.padding, ReadId("padding_token_id", fields.padding_token_id, count));
   const std::pair<std::string_view, std::optional<int64_t>> ends[] = {
       {"eos_token_id", fields.eos_token_id},

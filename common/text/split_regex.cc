@@ -14,17 +14,22 @@ constexpr size_t kLongestPattern = 16 * 1024;
 constexpr std::string_view kSpaces =
     R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-std::string WithUnicodeSpaces(std::string_view pattern) {
+// Nor are marks and connectors word characters to it.
+constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
+
+// `pattern` with \s, \w and, outside of classes, \S and \W spelt out.
+std::string WithUnicodeClasses(std::string_view pattern) {
   std::string out;
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
-      if (escaped == 's') {
-        out.append(in_class ? "" : "[").append(kSpaces).append(in_class ? "" : "]");
-      } else if (escaped == 'S' && !in_class) {
-        out.append("[^").append(kSpaces).append("]");
+      const std::string_view members = escaped == 's' || escaped == 'S' ? kSpaces : kWord;
+      if (escaped == 's' || escaped == 'w') {
+        out.append(in_class ? "" : "[").append(members).append(in_class ? "" : "]");
+      } else if ((escaped == 'S' || escaped == 'W') && !in_class) {
+        out.append("[^").append(members).append("]");
       } else {
         out.append({c, escaped});
       }
@@ -63,7 +68,7 @@ StatusOr<SplitRegex> SplitRegex::Compile(std::string_view pattern) {
     return InvalidArgument(
         "split pattern has {} bytes; at most {} are taken", pattern.size(), kLongestPattern);
   }
-  const std::string translated = WithUnicodeSpaces(pattern);
+  const std::string translated = WithUnicodeClasses(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),

@@ -15,8 +15,9 @@ namespace baton {
 // stays one piece.
 class SplitRegex final {
  public:
-  // \s and \S mean Unicode White_Space, as in the engines the patterns were written for. Error:
-  // InvalidArgument with the pattern, the place and PCRE2's reason.
+  // \s means Unicode White_Space and \w letters, marks, digits and connectors, as in the engines
+  // the patterns were written for. Error: InvalidArgument with the pattern, the place and PCRE2's
+  // reason.
   static StatusOr<SplitRegex> Compile(std::string_view pattern);
 
   // Appends to `ends` where each match in the valid UTF-8 text[begin, end), and each stretch

@@ -72,7 +72,7 @@ struct SplitStep {
 
 // Whether a leading space is put before text that has none.
 enum class PrefixSpace : uint8_t {
-  kNever,
+  kNone,
   kFirst,
   kAlways
 };  // kFirst: at the start of the input only
@@ -83,7 +83,7 @@ struct TokenizerSpec {
   std::vector<Merge> merges;
   std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizer;
-  PrefixSpace prefix_space = PrefixSpace::kNever;
+  PrefixSpace prefix_space = PrefixSpace::kNone;
   bool metaspace = false;  // after normalising, spaces become '▁'
   std::vector<SplitStep> splits;
   bool ignore_merges = false;           // a split piece that is in the vocabulary is that token
