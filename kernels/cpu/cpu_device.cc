@@ -37,6 +37,11 @@ class CpuBuffer final : public Buffer {
   UniqueFd fd_;
 };
 
+size_t RoundToPages(size_t bytes) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
 Status CheckRange(const Buffer& buffer, size_t offset, size_t count) {
   if (offset <= buffer.size() && count <= buffer.size() - offset) return OkStatus();
   return MakeStatus(StatusCode::kOutOfRange,
@@ -66,11 +71,22 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return exhausted("ftruncate");
     flags = MAP_SHARED | MAP_NORESERVE;
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
-  if (data == MAP_FAILED) return exhausted("mmap");
-  // Only a hint: fewer TLB misses where the system grants it.
-  if (bytes >= kHugePage) ::madvise(data, bytes, MADV_HUGEPAGE);
-  return std::make_unique<CpuBuffer>(static_cast<std::byte*>(data), bytes, std::move(fd));
+  // Large private buffers begin at a huge page's border: what lies before it is given back.
+  const size_t spare = bytes >= kHugePage && !fd.valid() ? kHugePage : 0;
+  if (bytes > SIZE_MAX - spare) return exhausted("size");
+  void* mapped = ::mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  if (mapped == MAP_FAILED) return exhausted("mmap");
+  auto* data = static_cast<std::byte*>(mapped);
+  if (spare > 0) {
+    const size_t skip = (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
+    data += skip;
+    const size_t tail = RoundToPages(bytes);
+    if (skip > 0) ::munmap(mapped, skip);
+    if (tail < bytes + spare - skip) ::munmap(data + tail, bytes + spare - skip - tail);
+    // Only a hint: fewer TLB misses where the system grants it.
+    ::madvise(data, bytes, MADV_HUGEPAGE);
+  }
+  return std::make_unique<CpuBuffer>(data, bytes, std::move(fd));
 }
 
 Status CpuDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {

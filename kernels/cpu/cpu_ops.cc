@@ -76,12 +76,13 @@ CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
     : device_(device),
       kernels_(kernels),
       pool_(threads),
+      weights_(device),
       matmul_(kernels, pool_),
       attention_scratch_(static_cast<size_t>(threads)),
       samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
-  return PackedMatrix::Pack(parts, device_, pool_);
+  return PackedMatrix::Pack(parts, weights_, pool_);
 }
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadGateUp(const HostMatrix& gate, const HostMatrix& up) {
@@ -89,7 +90,7 @@ StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadGateUp(const HostMatrix& gate, con
     return InvalidArgument("gate has {} rows and up {}; they must be equal", gate.rows, up.rows);
   }
   const HostMatrix parts[] = {gate, up};
-  return PackedMatrix::Pack(parts, device_, pool_);
+  return PackedMatrix::Pack(parts, weights_, pool_);
 }
 
 StatusOr<std::unique_ptr<Vector>> CpuOps::LoadVector(std::span<const float> values) {

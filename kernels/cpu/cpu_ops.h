@@ -83,6 +83,7 @@ class CpuOps final : public Ops {
   CpuDevice& device_;
   const KernelTable& kernels_;
   ThreadPool pool_;
+  WeightMemory weights_;
   CpuMatMul matmul_;
 
   // This step.

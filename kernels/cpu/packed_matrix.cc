@@ -186,7 +186,7 @@ void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, flo
 }  // namespace
 
 StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostMatrix> parts,
-                                                           CpuDevice& device,
+                                                           WeightMemory& weights,
                                                            ThreadPool& pool) {
   if (parts.empty()) return InvalidArgument("a matrix of no parts");
   std::unique_ptr<PackedMatrix> matrix(new PackedMatrix);
@@ -202,9 +202,8 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
     const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
     const size_t scales_at = (value_bytes + 63) / 64 * 64;
     const size_t scale_bytes = static_cast<size_t>(part.panels) * part.view.panel_scale_bytes;
-    BATON_ASSIGN_OR_RETURN(part.memory,
-                           device.Allocate(scales_at + scale_bytes, Sharing::kPrivate));
-    std::byte* memory = part.memory->data();
+    BATON_ASSIGN_OR_RETURN(part.memory, weights.Allocate(scales_at + scale_bytes));
+    std::byte* memory = part.memory.get();
     part.view.values = memory;
     part.view.scales = memory + scales_at;
     const int64_t chunk = std::max<int64_t>(1, part.panels / (pool.threads() * 8));
@@ -216,7 +215,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
     });
     matrix->quantised_ = matrix->quantised_ || part.view.blocks > 0;
     matrix->rows_ += host.rows;
-    matrix->bytes_ += part.memory->size();
+    matrix->bytes_ += scales_at + scale_bytes;
     matrix->parts_.push_back(std::move(part));
   }
   return matrix;

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/weight_memory.h"
 #include "kernels/tensor.h"
 
 namespace baton::cpu {
@@ -17,7 +17,7 @@ struct PackedPart {
   int64_t first_row = 0;  // in the whole matrix
   int64_t rows = 0;
   int64_t panels = 0;  // of 16 rows; the last one is filled up with zeros
-  std::unique_ptr<Buffer> memory;
+  std::shared_ptr<std::byte> memory;
 };
 
 // Weights in panels of 16 outputs, quantised ones still quantised. Immutable after Pack.
@@ -36,7 +36,7 @@ class PackedMatrix final : public Matrix {
   // Packs `parts` one below the other. Errors: InvalidArgument naming the part and the value,
   // ResourceExhausted.
   static StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const HostMatrix> parts,
-                                                      CpuDevice& device,
+                                                      WeightMemory& weights,
                                                       ThreadPool& pool);
 
   int64_t rows() const override { return rows_; }
