@@ -13,7 +13,6 @@ namespace {
 // Block formats: ggml, src/ggml-common.h and src/ggml-quants.c. Each function expands one block.
 
 constexpr size_t kSmallBlock = 32;
-constexpr size_t kLargeBlock = 256;
 
 uint8_t Byte(const std::byte* p, size_t i) {
   return std::to_integer<uint8_t>(p[i]);

@@ -1,0 +1,118 @@
+#include "common/model/tokenizer_source.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/model/dummy_weights.h"
+#include "tests/unit/model/model_gguf.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TokenizerSource : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "baton_tokenizer_source_" +
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& name, std::string_view text) {
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
+  }
+  void WriteConfig() {
+    Write(
+        "config.json",
+        R"({"model_type":"llama","hidden_size":8,"num_attention_heads":1,"num_hidden_layers":1,)"
+        R"("intermediate_size":8,"vocab_size":8,"max_position_embeddings":64,"eos_token_id":[2,1]})");
+  }
+  std::string TemplateOf() {
+    const auto text = LoadChatTemplate(directory_);
+    return text.ok() ? *text : std::string(Message(text.status()));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(TokenizerSource, ReadsAGgufFile) {
+  ModelSpec spec;
+  spec.hidden = 32;
+  spec.heads = spec.kv_heads = 1;
+  spec.head_dim = 32;
+  spec.intermediate = 32;
+  spec.vocab = 8;
+  spec.context_length = 64;
+  spec.layers.resize(1);
+  const DummyWeights weights(1);
+  GgufWriter writer = WriteModel(spec, FloatsOf(weights, spec), VectorsOf(weights));
+  writer.SetString("tokenizer.ggml.model", "gpt2");
+  writer.SetString("tokenizer.ggml.pre", "smollm");
+  writer.SetStrings("tokenizer.ggml.tokens",
+                    std::vector<std::string>{"a", "b", "<|end|>", "ab", "<|eot|>"});
+  writer.SetInt32s("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 3, 1, 3});
+  writer.SetStrings("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  writer.SetUint32("tokenizer.ggml.eot_token_id", 4);
+  writer.SetString("tokenizer.chat_template", "{{ messages }}");
+  const auto bytes = writer.Finish();
+  Write("m.gguf", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+
+  const auto found = LoadTokenizerSpec(directory_);
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  ASSERT_EQ(found->pieces.size(), 5u);
+  EXPECT_EQ(found->pieces[3].bytes, "ab");
+  EXPECT_EQ(found->merges.size(), 1u);
+  EXPECT_THAT(found->eos, testing::Contains(2));
+  EXPECT_THAT(found->eos, testing::Contains(4));
+  EXPECT_EQ(TemplateOf(), "{{ messages }}");
+}
+
+TEST_F(TokenizerSource, ReadsAHuggingFaceDirectory) {
+  WriteConfig();
+  Write("tokenizer.json",
+        R"({"version":"1.0","added_tokens":[{"id":2,"content":"<s>","special":true,"lstrip":false,)"
+        R"("rstrip":false,"single_word":false,"normalized":false}],"normalizer":null,)"
+        R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+        R"("use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel"},)"
+        R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"<s>":2,"ab":3},"merges":["a b"]}})");
+  const auto found = LoadTokenizerSpec(directory_);
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  EXPECT_EQ(found->pieces.size(), 4u);
+  EXPECT_THAT(found->eos, ElementsAre(2, 1));
+}
+
+TEST_F(TokenizerSource, NamesTheFileThatIsWrong) {
+  WriteConfig();
+  EXPECT_THAT(Message(LoadTokenizerSpec(directory_).status()), HasSubstr("tokenizer.json"));
+  Write("tokenizer.json", "{");
+  EXPECT_THAT(Message(LoadTokenizerSpec(directory_).status()), HasSubstr("tokenizer.json: "));
+}
+
+TEST_F(TokenizerSource, PrefersTheTemplateInItsOwnFile) {
+  WriteConfig();
+  EXPECT_THAT(TemplateOf(), HasSubstr("has no chat template"));
+  EXPECT_EQ(LoadChatTemplate(directory_).status().code(), StatusCode::kNotFound);
+  Write("chat_template.json", R"({"chat_template": "third"})");
+  EXPECT_EQ(TemplateOf(), "third");
+  Write("tokenizer_config.json", R"({"chat_template": "second"})");
+  EXPECT_EQ(TemplateOf(), "second");
+  Write("tokenizer_config.json",
+        R"({"chat_template": [{"name":"rag","template":"x"},{"name":"default","template":"d"}]})");
+  EXPECT_EQ(TemplateOf(), "d");
+  Write("tokenizer_config.json", R"({"chat_template": 3})");
+  EXPECT_THAT(TemplateOf(), HasSubstr("tokenizer_config.json: chat_template must be a string"));
+  Write("chat_template.jinja", "first");
+  EXPECT_EQ(TemplateOf(), "first");
+}
+
+}  // namespace
+}  // namespace baton
