@@ -11,7 +11,9 @@ namespace {
 StatusOr<BoundTransport> Bind(const std::string& name, const KvTransferOptions& options) {
   BoundTransport bound;
   bound.name = name;
-  BATON_ASSIGN_OR_RETURN(bound.transport, MakeTransport(name, options));
+  BATON_ASSIGN_OR_RETURN(
+      bound.transport,
+      options.make_transport ? options.make_transport(name) : MakeTransport(name, options));
   for (const LocalShard& shard : options.shards) {
     BATON_ASSIGN_OR_RETURN(auto region, bound.transport->Register(*shard.arena));
     bound.regions.push_back(std::move(region));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
+#include "common/base/status.h"
 #include "common/kvcache/layout.h"
 #include "kernels/device.h"
 
@@ -43,6 +45,8 @@ struct TransportOptions {
   Duration stall_timeout = std::chrono::seconds(10);  // a peer silent in mid-frame is cut off
 };
 
+class Transport;
+
 // What KvSender and KvReceiver need to know of their worker.
 struct KvTransferOptions {
   WorkerId worker;
@@ -56,6 +60,8 @@ struct KvTransferOptions {
   uint32_t max_sessions = 4096;            // live at one time
   size_t op_bytes = size_t{1} << 20;       // sender: size of a write, at least one block
   size_t flight_bytes = size_t{32} << 20;  // sender: outstanding per channel
+  // Makes the transport of a name; empty: MakeTransport. For transports under test.
+  std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
   // Told, in one line, of every connection or session that ended for a bad reason. Called on the
   // internal thread; must not block. May be empty.
   std::function<void(std::string_view)> log;

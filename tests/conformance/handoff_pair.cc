@@ -178,6 +178,7 @@ KvTransferOptions HandoffPair::MakeOptions(
   result.checksums = options_.checksums;
   result.op_bytes = options_.op_bytes;
   result.max_sessions = options_.max_sessions;
+  result.make_transport = options_.make_transport;
   return result;
 }
 
@@ -208,12 +209,14 @@ std::vector<BlockId> HandoffPair::granted(SessionId id) const {
   return granted_.at(id);
 }
 
-std::byte* HandoffPair::HeadAddress(const std::vector<KvShard>& shards,
-                                    const std::vector<std::unique_ptr<HostBuffer>>& arenas,
-                                    BlockId block,
-                                    int32_t layer,
-                                    int part,
-                                    int32_t head) const {
+std::vector<const std::byte*> HandoffPair::HeadCopies(
+    const std::vector<KvShard>& shards,
+    const std::vector<std::unique_ptr<HostBuffer>>& arenas,
+    BlockId block,
+    int32_t layer,
+    int part,
+    int32_t head) const {
+  std::vector<const std::byte*> copies;
   for (size_t i = 0; i < shards.size(); ++i) {
     const KvShard& shard = shards[i];
     const int32_t l = layer - shard.first_layer;
@@ -221,9 +224,9 @@ std::byte* HandoffPair::HeadAddress(const std::vector<KvShard>& shards,
     if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
     const KvView view =
         MakeView(options_.layout, shard, arenas[i]->data(), static_cast<int32_t>(options_.blocks));
-    return view.Head(static_cast<int32_t>(block.value()), l, part, h);
+    copies.push_back(view.Head(static_cast<int32_t>(block.value()), l, part, h));
   }
-  return nullptr;
+  return copies;
 }
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
@@ -232,21 +235,12 @@ bool HandoffPair::SameContent(std::span<const BlockId> source,
     for (int32_t layer = 0; layer < options_.layout.layers; ++layer) {
       for (int32_t head = 0; head < options_.layout.kv_heads; ++head) {
         for (int part = 0; part < 2; ++part) {
-          const std::byte* from =
-              HeadAddress(options_.sender_shards, sender_arenas_, source[b], layer, part, head);
-          // Every receiver shard that holds this head must hold it right.
-          for (size_t s = 0; s < options_.receiver_shards.size(); ++s) {
-            const KvShard& shard = options_.receiver_shards[s];
-            const int32_t l = layer - shard.first_layer;
-            const int32_t h = head - shard.first_head;
-            if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
-            const KvView view = MakeView(options_.layout,
-                                         shard,
-                                         receiver_arenas_[s]->data(),
-                                         static_cast<int32_t>(options_.blocks));
-            const std::byte* to =
-                view.Head(static_cast<int32_t>(destination[b].value()), l, part, h);
-            if (std::memcmp(from, to, options_.layout.head_bytes()) != 0) return false;
+          const auto from =
+              HeadCopies(options_.sender_shards, sender_arenas_, source[b], layer, part, head);
+          const auto to = HeadCopies(
+              options_.receiver_shards, receiver_arenas_, destination[b], layer, part, head);
+          for (const std::byte* copy : to) {
+            if (std::memcmp(from.at(0), copy, options_.layout.head_bytes()) != 0) return false;
           }
         }
       }

@@ -65,6 +65,8 @@ class HandoffPair final {
                        .fence = std::chrono::milliseconds(300)};
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
+    // Instead of the transport's own; see KvTransferOptions.
+    std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
   };
 
   explicit HandoffPair(Options options);
@@ -104,12 +106,13 @@ class HandoffPair final {
   KvTransferOptions MakeOptions(const char* name,
                                 const std::vector<KvShard>& shards,
                                 const std::vector<std::unique_ptr<HostBuffer>>& arenas) const;
-  std::byte* HeadAddress(const std::vector<KvShard>& shards,
-                         const std::vector<std::unique_ptr<HostBuffer>>& arenas,
-                         BlockId block,
-                         int32_t layer,
-                         int part,
-                         int32_t head) const;
+  // What the arenas hold of one head, in each shard that has it.
+  std::vector<const std::byte*> HeadCopies(const std::vector<KvShard>& shards,
+                                           const std::vector<std::unique_ptr<HostBuffer>>& arenas,
+                                           BlockId block,
+                                           int32_t layer,
+                                           int part,
+                                           int32_t head) const;
 
   Options options_;
   std::vector<std::unique_ptr<HostBuffer>> sender_arenas_;

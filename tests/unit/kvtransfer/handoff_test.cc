@@ -1,10 +1,11 @@
-#include <numeric>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/conformance/handoff_pair.h"
+#include "tests/conformance/memory_transport.h"
 
 namespace baton {
 namespace {
@@ -83,10 +84,177 @@ TEST_P(HandoffTest, UnequalShards) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
 }
 
+TEST_P(HandoffTest, ManyAtOnce) {
+  HandoffPair::Options options = Options();
+  options.blocks = 640;
+  HandoffPair pair(options);
+  constexpr uint32_t kSessions = 64;
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    pair.Send(SessionId(i), Blocks(i * 10, 10), 3, std::to_string(i));
+  }
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(i)));
+    ASSERT_TRUE(pair.sent().WaitEnd(SessionId(i)));
+    EXPECT_EQ(pair.received().Get(SessionId(i)).payload, std::to_string(i));
+    EXPECT_TRUE(pair.SameContent(Blocks(i * 10, 10), pair.granted(SessionId(i))));
+  }
+  EXPECT_EQ(pair.receiver().Stats().finished, kSessions);
+}
+
+TEST_P(HandoffTest, ChecksumsOff) {
+  HandoffPair::Options options = Options();
+  options.checksums = false;
+  HandoffPair pair(options);
+  pair.Send(SessionId(1), Blocks(0, 8), 3, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  EXPECT_TRUE(pair.SameContent(Blocks(0, 8), pair.granted(SessionId(1))));
+}
+
+TEST_P(HandoffTest, ARefusedOfferCanGoToAnotherPeer) {
+  HandoffPair pair(Options());
+  pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+    pair.receiver().Refuse(id, epoch, MakeStatus(StatusCode::kResourceExhausted, "full"));
+  };
+  pair.Send(SessionId(1), Blocks(0, 4), 2, "x");
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.refusals == 1; }));
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).ends, 0);
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kResourceExhausted);
+  // No such peer: refused again, the session stays parked until it is aborted.
+  OfferRequest again;
+  again.session = SessionId(1);
+  again.epoch = Epoch(1);
+  again.peer = WorkerId("decode-9");
+  again.total_tokens = 16;
+  again.timeout = std::chrono::seconds(5);
+  pair.sender().Offer(again);
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.refusals == 2; }));
+  pair.sender().Abort(SessionId(1), Epoch(1), MakeStatus(StatusCode::kCancelled, "given up"));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_EQ(pair.received().Get(SessionId(1)).ends, 0);
+}
+
+TEST_P(HandoffTest, AbortBeforeTheGrantIsAWithdrawal) {
+  HandoffPair pair(Options());
+  pair.on_offer = [](SessionId, Epoch, const Offer&) {};
+  pair.Offer(SessionId(1), 16);
+  ASSERT_TRUE(pair.received().Wait(SessionId(1), [](const auto& log) { return log.offers == 1; }));
+  pair.sender().Abort(SessionId(1), Epoch(1), MakeStatus(StatusCode::kCancelled, "user left"));
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).withdrawn);
+  // A grant that crosses the withdrawal gets its blocks back at once.
+  pair.receiver().Grant(SessionId(1), Epoch(1), 0, Blocks(0, 4));
+  ASSERT_TRUE(pair.received().Wait(SessionId(1), [](const auto& log) { return log.ends == 2; }));
+}
+
+TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
+  HandoffPair pair(Options());
+  for (const bool by_sender : {true, false}) {
+    const SessionId id(by_sender ? 1 : 2);
+    pair.Offer(id, 16);
+    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+    pair.sender().ChunkReady(id, Epoch(1), 0, Blocks(0, 2));
+    const Status reason = MakeStatus(StatusCode::kCancelled, "user left");
+    if (by_sender) {
+      pair.sender().Abort(id, Epoch(1), reason);
+    } else {
+      pair.receiver().Abort(id, Epoch(1), reason);
+    }
+    ASSERT_TRUE(pair.sent().WaitEnd(id));
+    ASSERT_TRUE(pair.received().WaitEnd(id));
+    EXPECT_EQ(pair.sent().Get(id).status.code(), StatusCode::kCancelled);
+    EXPECT_EQ(pair.received().Get(id).status.code(), StatusCode::kCancelled);
+    EXPECT_FALSE(pair.received().Get(id).committed);
+  }
+}
+
+TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
+  HandoffPair pair(Options());
+  pair.Offer(SessionId(1), 16);
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  pair.DisconnectSender();
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kUnavailable);
+  // The receiver is not told: it finds out by its lease.
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_EQ(pair.received().Get(SessionId(1)).status.code(), StatusCode::kUnavailable);
+}
+
+TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
+  HandoffPair pair(Options());
+  std::atomic<bool> silent = false;
+  pair.filter = [&](const Envelope&, bool to_receiver) { return to_receiver || !silent; };
+  pair.Offer(SessionId(1), 16);
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  silent = true;
+  pair.sender().ChunkReady(SessionId(1), Epoch(1), 0, Blocks(0, 4));
+  pair.sender().Seal(SessionId(1), Epoch(1), "x");
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_FALSE(pair.sent().Get(SessionId(1)).status.ok());
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+}
+
+TEST_P(HandoffTest, TheTimeoutEndsBothSides) {
+  HandoffPair pair(Options());
+  pair.Offer(SessionId(1), 16, std::chrono::milliseconds(200));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_EQ(pair.received().Get(SessionId(1)).status.code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(HandoffTest, WrongGrantsAreReleased) {
+  HandoffPair pair(Options());
+  const std::vector<std::vector<BlockId>> wrong = {
+      Blocks(0, 3), Blocks(62, 4), {BlockId(1), BlockId(1), BlockId(2), BlockId(3)}};
+  for (uint32_t i = 0; i < wrong.size(); ++i) {
+    pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+      pair.receiver().Grant(id, epoch, 0, wrong[i]);
+    };
+    pair.Offer(SessionId(i), 16);
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(i)));
+    EXPECT_EQ(pair.received().Get(SessionId(i)).status.code(), StatusCode::kInvalidArgument);
+    ASSERT_TRUE(pair.sent().Wait(SessionId(i), [](const auto& log) { return log.refusals == 1; }));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports,
                          HandoffTest,
                          testing::Values("shm", "tcp"),
                          [](const auto& param) { return param.param; });
+
+// Sessions over a transport that applies writes late, out of order, twice, damaged or never: each
+// ends on both sides, and what is committed is right.
+TEST(DelayedWriteHandoffTest, EndsAndCommitsOnlyWhatIsRight) {
+  WriteFaults faults;
+  faults.late = 0.5;
+  faults.twice = 0.3;
+  faults.never = 0.01;
+  faults.corrupt = 0.05;
+  MemoryFabric fabric(faults);
+  HandoffPair::Options options;
+  options.transport = "memory";
+  options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
+  options.blocks = 480;
+  options.op_bytes = 1;
+  HandoffPair pair(options);
+  constexpr uint32_t kSessions = 48;
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    pair.Send(SessionId(i), Blocks(i * 10, 10), 3, std::to_string(i));
+  }
+  uint32_t committed = 0;
+  for (uint32_t i = 0; i < kSessions; ++i) {
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(i)));
+    ASSERT_TRUE(pair.sent().WaitEnd(SessionId(i)));
+    const SessionLog log = pair.received().Get(SessionId(i));
+    EXPECT_EQ(log.ends, 1);
+    if (!log.committed) continue;
+    ++committed;
+    EXPECT_TRUE(pair.SameContent(Blocks(i * 10, 10), pair.granted(SessionId(i)))) << i;
+  }
+  EXPECT_GT(committed, kSessions / 4);
+  EXPECT_GT(pair.receiver().Stats().checksum_errors, 0u);
+}
 
 }  // namespace
 }  // namespace baton

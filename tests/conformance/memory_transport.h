@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/base/unique_fd.h"
+#include "kvtransfer/transport.h"
+#include "kvtransfer/wire/granule_hasher.h"
+#include "kvtransfer/wire/window_table.h"
+
+namespace baton {
+
+// What the delayed-write transport does to writes; each a probability of one write.
+struct WriteFaults {
+  uint64_t seed = 1;
+  double late = 0;     // applied up to `latest` later, so that writes overtake each other
+  double twice = 0;    // applied again, up to `latest` after the first time
+  double never = 0;    // not applied until the sender aborts or fences it
+  double corrupt = 0;  // other bytes land; the checksum tells
+  Duration latest = std::chrono::milliseconds(60);
+};
+
+class MemoryTransport;
+
+// The world that MemoryTransports of one process share: endpoints by name, and one lock over
+// everything. Outlives its transports.
+class MemoryFabric final {
+ public:
+  explicit MemoryFabric(const WriteFaults& faults = {}) : faults_(faults), random_(faults.seed) {}
+
+  std::unique_ptr<Transport> MakeTransport();
+
+ private:
+  friend class MemoryTransport;
+  friend class MemoryChannel;
+
+  bool Chance(double probability) {
+    return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
+  }
+
+  const WriteFaults faults_;
+  std::recursive_mutex mutex_;
+  std::mt19937_64 random_;
+  std::map<std::string, MemoryTransport*> endpoints_;
+  uint64_t next_endpoint_ = 1;
+};
+
+class MemoryChannel;
+
+// The reference transport: writes are copied within the process, by the receiver's Poll. With
+// faults it is the delayed-write transport, which applies them late, out of order, twice or never.
+// It keeps to the contract of transport.h: what was taken back or fenced never lands.
+class MemoryTransport final : public Transport {
+ public:
+  MemoryTransport(MemoryFabric& fabric, UniqueFd event)
+      : fabric_(fabric), event_(std::move(event)) {}
+  ~MemoryTransport() override;
+
+  std::string_view name() const override { return "memory"; }
+  TransportCaps caps() const override;
+  int wait_fd() const override { return event_.get(); }
+  StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
+  StatusOr<std::string> Listen() override;
+  Status OpenWindow(WriteWindow window) override;
+  void CloseWindow(uint64_t window_key) override;
+  size_t Poll(Time now, std::span<Arrival> arrivals) override;
+  Status Reaches(std::string_view descriptor) const override;
+  StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
+                                             std::string_view descriptor,
+                                             uint32_t peer_region) override;
+
+ private:
+  friend class MemoryChannel;
+
+  // A write on its way to this endpoint.
+  struct Incoming {
+    MemoryChannel* channel = nullptr;  // null: an echo of an earlier write
+    uint64_t op = 0;
+    uint32_t region = 0;
+    uint64_t window_key = 0;
+    uint64_t tag = 0;
+    uint64_t granule = 0;
+    std::vector<WriteRun> runs;
+    std::vector<std::byte> payload;  // of an echo
+    Duration delay{};
+    Time due{};
+    bool never = false;
+  };
+
+  void Signal() const;
+  void Apply(Incoming write, Time now);
+
+  MemoryFabric& fabric_;
+  const UniqueFd event_;
+  std::string descriptor_;
+  WindowTable windows_;
+  std::deque<Incoming> incoming_;
+  std::vector<MemoryChannel*> senders_;  // channels of peers to this endpoint
+};
+
+}  // namespace baton

@@ -1,0 +1,381 @@
+#include "tests/conformance/transport_conformance.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "common/base/hash.h"
+
+namespace baton {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
+
+void TransportConformance::SetUp() {
+  from_ = std::make_unique<HostBuffer>(kArenaBytes);
+  to_ = std::make_unique<HostBuffer>(kArenaBytes);
+  FillPattern({from_->data(), from_->size()}, 7);
+  sender_ = GetParam().make();
+  receiver_ = GetParam().make();
+  source_ = *sender_->Register(*from_);
+  destination_ = *receiver_->Register(*to_);
+  const auto descriptor = receiver_->Listen();
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  descriptor_ = *descriptor;
+  ASSERT_TRUE(sender_->Reaches(descriptor_).ok()) << sender_->Reaches(descriptor_);
+  auto channel = sender_->Connect(*source_, descriptor_, destination_->id());
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  channel_ = *std::move(channel);
+}
+
+void TransportConformance::TearDown() {
+  channel_.reset();
+  if (receiver_) receiver_->CloseWindow(kKey);
+  source_.reset();
+  destination_.reset();
+}
+
+void TransportConformance::OpenWindow(uint64_t offset, uint64_t bytes, uint64_t key) {
+  const Status opened = receiver_->OpenWindow({key, destination_->id(), {{offset, bytes}}});
+  ASSERT_TRUE(opened.ok()) << opened;
+}
+
+OpId TransportConformance::Write(uint64_t source,
+                                 uint64_t destination,
+                                 uint64_t bytes,
+                                 uint64_t tag) {
+  const WriteRun run{source, destination, bytes};
+  WriteOp op;
+  op.runs = {&run, 1};
+  op.window_key = kKey;
+  op.tag = tag;
+  const auto id = channel_->PostWrite(op);
+  EXPECT_TRUE(id.ok()) << id.status();
+  return id.ok() ? *id : OpId();
+}
+
+bool TransportConformance::DriveOnce() {
+  bool moved = false;
+  const Time now = SteadyClock().Now();
+  std::array<WriteEvent, 16> events;
+  if (channel_) {
+    const size_t count = channel_->Poll(now, events);
+    for (const WriteEvent& event : std::span(events).first(count)) {
+      moved = true;
+      if (event.kind == WriteEvent::Kind::kFenced) {
+        ++fenced_;
+      } else {
+        EXPECT_TRUE(ended_.emplace(event.op, event).second)
+            << "operation " << event.op.value() << " ended twice";
+      }
+    }
+  }
+  std::array<Arrival, 16> arrivals;
+  if (receiver_) {
+    const size_t count = receiver_->Poll(now, arrivals);
+    for (Arrival& arrival : std::span(arrivals).first(count)) {
+      moved = true;
+      if (arrival.kind == Arrival::Kind::kClosed) {
+        ++closed_;
+      } else {
+        arrived_.push_back(std::move(arrival));
+      }
+    }
+  }
+  return moved;
+}
+
+void TransportConformance::DriveUntil(const std::function<bool()>& done) {
+  const Time limit = SteadyClock().Now() + std::chrono::seconds(10);
+  while (!done()) {
+    ASSERT_LT(SteadyClock().Now(), limit) << "nothing moves any more";
+    if (DriveOnce()) continue;
+    std::array<pollfd, 2> fds = {pollfd{sender_->wait_fd(), POLLIN, 0},
+                                 pollfd{receiver_ ? receiver_->wait_fd() : -1, POLLIN, 0}};
+    ::poll(fds.data(), fds.size(), 10);
+  }
+}
+
+void TransportConformance::Settle() {
+  for (int idle = 0; idle < 20;) {
+    idle = DriveOnce() ? 0 : idle + 1;
+    std::array<pollfd, 1> fds = {pollfd{receiver_ ? receiver_->wait_fd() : -1, POLLIN, 0}};
+    ::poll(fds.data(), fds.size(), 1);
+  }
+}
+
+bool TransportConformance::Same(uint64_t source, uint64_t destination, uint64_t bytes) const {
+  return std::memcmp(from_->data() + source, to_->data() + destination, bytes) == 0;
+}
+
+size_t TransportConformance::CountEnded(WriteEvent::Kind kind) const {
+  size_t count = 0;
+  for (const auto& [op, event] : ended_) count += event.kind == kind ? 1 : 0;
+  return count;
+}
+
+TEST_P(TransportConformance, AWriteArrives) {
+  OpenWindow(4096, 8192);
+  const OpId op = Write(100, 5000, 3000, 77);
+  DriveUntilEnded(1);
+  Settle();
+  EXPECT_EQ(ended_.at(op).kind, WriteEvent::Kind::kDone);
+  ASSERT_EQ(arrived_.size(), 1u);
+  EXPECT_EQ(arrived_[0].window_key, kKey);
+  EXPECT_EQ(arrived_[0].tag, 77u);
+  EXPECT_EQ(arrived_[0].bytes, 3000u);
+  EXPECT_EQ(arrived_[0].ranges, (std::vector<ByteRange>{{5000, 3000}}));
+  EXPECT_TRUE(Same(100, 5000, 3000));
+  EXPECT_EQ(to_->data()[4999], std::byte{0});
+  EXPECT_EQ(to_->data()[8000], std::byte{0});
+}
+
+TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
+  OpenWindow(0, kArenaBytes);
+  // Granules of 1,000 bytes that begin and end inside runs of 700.
+  std::vector<WriteRun> runs;
+  for (uint64_t i = 0; i < 10; ++i) runs.push_back({i * 1000, i * 2000, 700});
+  WriteOp op;
+  op.runs = runs;
+  op.window_key = kKey;
+  op.granule = 1000;
+  ASSERT_TRUE(channel_->PostWrite(op).ok());
+  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
+  std::vector<std::byte> payload;
+  for (const WriteRun& run : runs) {
+    payload.insert(payload.end(), from_->data() + run.source, from_->data() + run.source + 700);
+  }
+  ASSERT_EQ(arrived_[0].checksums.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(arrived_[0].checksums[i], Xxh3(std::span(payload).subspan(i * 1000, 1000)));
+  }
+}
+
+TEST_P(TransportConformance, AnEmptyWriteArrives) {
+  OpenWindow(0, 4096);
+  WriteOp op;
+  op.window_key = kKey;
+  op.tag = 3;
+  ASSERT_TRUE(channel_->PostWrite(op).ok());
+  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
+  EXPECT_EQ(arrived_[0].bytes, 0u);
+  EXPECT_EQ(arrived_[0].tag, 3u);
+}
+
+TEST_P(TransportConformance, ABigScatteredWriteArrives) {
+  OpenWindow(0, kArenaBytes);
+  std::vector<WriteRun> runs;
+  constexpr uint64_t kPiece = 4096;
+  for (uint64_t i = 0; i < kArenaBytes / kPiece; ++i) {
+    runs.push_back({i * kPiece, (i * 7919) % (kArenaBytes / kPiece) * kPiece, kPiece});
+  }
+  WriteOp op;
+  op.runs = runs;
+  op.window_key = kKey;
+  ASSERT_TRUE(channel_->PostWrite(op).ok());
+  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
+  for (const WriteRun& run : runs) ASSERT_TRUE(Same(run.source, run.destination, run.bytes));
+}
+
+TEST_P(TransportConformance, ManyWritesEachEndOnceAndArriveOnce) {
+  OpenWindow(0, kArenaBytes);
+  constexpr size_t kWrites = 2000;
+  for (uint64_t i = 0; i < kWrites; ++i) Write(i * 4000, i * 4000, i * 2 + 1, i);
+  DriveUntil([&] { return ended_.size() == kWrites && arrived_.size() == kWrites; });
+  Settle();
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kDone), kWrites);
+  EXPECT_EQ(arrived_.size(), kWrites);
+  std::vector<bool> seen(kWrites);
+  for (const Arrival& arrival : arrived_) seen[arrival.tag] = true;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), static_cast<ptrdiff_t>(kWrites));
+  for (uint64_t i = 0; i < kWrites; ++i) ASSERT_TRUE(Same(i * 4000, i * 4000, i * 2 + 1));
+}
+
+TEST_P(TransportConformance, BadWritesAreRefusedAtOnce) {
+  OpenWindow(0, kArenaBytes);
+  const auto post = [&](WriteRun run, uint64_t granule) {
+    WriteOp op;
+    op.runs = {&run, 1};
+    op.window_key = kKey;
+    op.granule = granule;
+    return channel_->PostWrite(op).status().code();
+  };
+  EXPECT_EQ(post({kArenaBytes - 10, 0, 11}, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(post({~uint64_t{0} - 5, 0, 11}, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(post({0, 0, ~uint64_t{0}}, 0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(post({0, 0, 100}, 33), StatusCode::kInvalidArgument);
+  EXPECT_EQ(post({0, 0, 0}, 0), StatusCode::kInvalidArgument);
+  Settle();
+  EXPECT_TRUE(ended_.empty());
+}
+
+TEST_P(TransportConformance, WritesOutsideTheWindowFailAndChangeNothing) {
+  OpenWindow(4096, 4096);
+  const std::vector<WriteRun> outside = {{0, 4095, 2},
+                                         {0, 8191, 2},
+                                         {0, 0, 100},
+                                         {0, kArenaBytes, 10},
+                                         {0, ~uint64_t{0} - 10, 20},
+                                         {0, 4096, 5000}};
+  for (const WriteRun& run : outside) Write(run.source, run.destination, run.bytes);
+  DriveUntilEnded(outside.size());
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kFailed), outside.size());
+  const OpId inside = Write(0, 4096, 4096);
+  DriveUntilEnded(outside.size() + 1);
+  EXPECT_EQ(ended_.at(inside).kind, WriteEvent::Kind::kDone);
+  Settle();
+  EXPECT_EQ(arrived_.size(), 1u);
+  EXPECT_EQ(to_->data()[4095], std::byte{0});
+  EXPECT_EQ(to_->data()[8192], std::byte{0});
+}
+
+TEST_P(TransportConformance, AnUnknownKeyFails) {
+  OpenWindow(0, 4096, kKey + 1);
+  Write(0, 0, 100);
+  DriveUntilEnded(1);
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kFailed), 1u);
+  EXPECT_EQ(to_->data()[0], std::byte{0});
+  receiver_->CloseWindow(kKey + 1);
+}
+
+TEST_P(TransportConformance, NothingLandsAfterTheWindowClosed) {
+  OpenWindow(0, kArenaBytes);
+  for (uint64_t i = 0; i < 64; ++i) Write(i << 16, i << 16, 1 << 16, i);
+  DriveUntil([&] { return !arrived_.empty(); });
+  receiver_->CloseWindow(kKey);
+  receiver_->CloseWindow(kKey);
+  DriveUntil([&] { return closed_ == 1; });
+  const size_t arrived_before = arrived_.size();
+  // The blocks are somebody else's from here on.
+  std::memset(to_->data(), 0x55, kArenaBytes);
+  DriveUntilEnded(64);
+  Settle();
+  EXPECT_EQ(arrived_.size(), arrived_before);
+  EXPECT_EQ(closed_, 1);
+  for (size_t i = 0; i < kArenaBytes; ++i) ASSERT_EQ(to_->data()[i], std::byte{0x55}) << i;
+}
+
+TEST_P(TransportConformance, TheSourceIsFreeAfterTheEnd) {
+  OpenWindow(0, kArenaBytes);
+  std::vector<std::byte> original(from_->data(), from_->data() + kArenaBytes);
+  std::vector<OpId> ops;
+  for (uint64_t i = 0; i < 64; ++i) ops.push_back(Write(i << 16, i << 16, 1 << 16, i));
+  DriveUntil([&] { return !ended_.empty(); });
+  for (const OpId op : ops) channel_->RequestAbort(op);
+  DriveUntilEnded(64);
+  // Whatever arrives from here on must not be this.
+  std::memset(from_->data(), 0x55, kArenaBytes);
+  Settle();
+  for (const Arrival& arrival : arrived_) {
+    const uint64_t at = arrival.tag << 16;
+    ASSERT_EQ(std::memcmp(original.data() + at, to_->data() + at, 1 << 16), 0) << arrival.tag;
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool done = ended_.at(ops[i]).kind == WriteEvent::Kind::kDone;
+    const bool counted =
+        std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrival& a) { return a.tag == i; });
+    EXPECT_TRUE(counted || !done) << "write " << i << " is done, but never arrived";
+  }
+}
+
+TEST_P(TransportConformance, FenceEndsEverything) {
+  OpenWindow(0, kArenaBytes);
+  std::vector<std::byte> original(from_->data(), from_->data() + kArenaBytes);
+  for (uint64_t i = 0; i < 64; ++i) Write(i << 16, i << 16, 1 << 16, i);
+  DriveUntil([&] { return !ended_.empty(); });
+  channel_->Fence();
+  DriveUntil([&] { return fenced_ == 1; });
+  EXPECT_EQ(ended_.size(), 64u);
+  std::memset(from_->data(), 0x55, kArenaBytes);
+  EXPECT_FALSE(channel_->PostWrite({}).ok());
+  EXPECT_FALSE(channel_->status().ok());
+  Settle();
+  for (const Arrival& arrival : arrived_) {
+    const uint64_t at = arrival.tag << 16;
+    ASSERT_EQ(std::memcmp(original.data() + at, to_->data() + at, 1 << 16), 0) << arrival.tag;
+  }
+  // The peer serves a new channel.
+  ended_.clear();
+  arrived_.clear();
+  channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
+  Write(0, 0, 100);
+  DriveUntilEnded(1);
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kDone), 1u);
+}
+
+TEST_P(TransportConformance, TheDeathOfThePeerFailsWhatIsOutstanding) {
+  OpenWindow(0, kArenaBytes);
+  Write(0, 0, 100);
+  DriveUntilEnded(1);
+  for (uint64_t i = 0; i < 64; ++i) Write(0, 0, 1 << 16);
+  receiver_->CloseWindow(kKey);
+  destination_.reset();
+  receiver_.reset();
+  DriveUntilEnded(65);
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kFailed), 64u);
+  EXPECT_EQ(channel_->status().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(channel_->PostWrite({}).ok());
+  auto channel = sender_->Connect(*source_, descriptor_, 0);
+  if (!channel.ok()) return;
+  channel_ = *std::move(channel);
+  ended_.clear();
+  const auto op = channel_->PostWrite({});
+  if (op.ok()) DriveUntilEnded(1);
+  EXPECT_EQ(CountEnded(WriteEvent::Kind::kDone), 0u);
+}
+
+TEST_P(TransportConformance, MemoryCanBeRegisteredAnew) {
+  OpenWindow(0, 4096);
+  Write(0, 0, 4096);
+  DriveUntilEnded(1);
+  receiver_->CloseWindow(kKey);
+  DriveUntil([&] { return closed_ == 1; });
+  channel_.reset();
+  source_.reset();
+  destination_.reset();
+  HostBuffer other_from(1 << 16);
+  HostBuffer other_to(1 << 16);
+  FillPattern({other_from.data(), other_from.size()}, 9);
+  source_ = *sender_->Register(other_from);
+  destination_ = *receiver_->Register(other_to);
+  channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
+  OpenWindow(0, 1 << 16);
+  ended_.clear();
+  Write(0, 0, 1 << 16);
+  DriveUntilEnded(1);
+  EXPECT_EQ(std::memcmp(other_from.data(), other_to.data(), 1 << 16), 0);
+  channel_.reset();
+  receiver_->CloseWindow(kKey);
+  source_.reset();
+  destination_.reset();
+}
+
+TEST_P(TransportConformance, WindowsAreCheckedWhenOpened) {
+  const uint32_t region = destination_->id();
+  EXPECT_FALSE(receiver_->OpenWindow({1, region + 99, {}}).ok());
+  EXPECT_FALSE(receiver_->OpenWindow({1, region, {{kArenaBytes, 1}}}).ok());
+  EXPECT_FALSE(receiver_->OpenWindow({1, region, {{~uint64_t{0}, 2}}}).ok());
+  EXPECT_FALSE(receiver_->OpenWindow({1, region, {{10, 10}, {15, 10}}}).ok());
+  EXPECT_FALSE(receiver_->OpenWindow({1, region, {{10, 10}, {0, 5}}}).ok());
+  EXPECT_TRUE(receiver_->OpenWindow({1, region, {{0, 5}, {10, 10}}}).ok());
+  EXPECT_EQ(receiver_->OpenWindow({1, region, {}}).code(), StatusCode::kAlreadyExists);
+  receiver_->CloseWindow(1);
+  DriveUntil([&] { return closed_ == 1; });
+}
+
+TEST_P(TransportConformance, GarbageDescriptorsAreRefused) {
+  for (const std::string& text : {std::string(),
+                                  std::string("1|"),
+                                  std::string("1||"),
+                                  std::string("1|x|y"),
+                                  std::string("\0\1\2", 3),
+                                  std::string(4000, '|'),
+                                  std::string("1|0.0.0.0:0")}) {
+    EXPECT_FALSE(sender_->Reaches(text).ok()) << text.substr(0, 20);
+    EXPECT_FALSE(sender_->Connect(*source_, text, 0).ok()) << text.substr(0, 20);
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kvtransfer/transport.h"
+#include "tests/conformance/host_buffer.h"
+
+namespace baton {
+
+// What the suite needs to know of the transport it runs against.
+struct TransportUnderTest {
+  std::string name;
+  std::function<std::unique_ptr<Transport>()> make;
+};
+
+inline void PrintTo(const TransportUnderTest& transport, std::ostream* out) {
+  *out << transport.name;
+}
+
+// A sender and a receiver on one transport kind, and what they reported. To run the suite against a
+// new transport: add it to conformance_test.cc, or compile transport_conformance.cc into a test
+// that says INSTANTIATE_TEST_SUITE_P(Mine, TransportConformance, …).
+class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
+ protected:
+  static constexpr size_t kArenaBytes = size_t{8} << 20;
+  static constexpr uint64_t kKey = 0x5eed;
+
+  void SetUp() override;
+  void TearDown() override;
+
+  // Opens `kKey` over [offset, offset + bytes) of the receiving region.
+  void OpenWindow(uint64_t offset, uint64_t bytes, uint64_t key = kKey);
+  // Posts a write of one run and expects that it is accepted.
+  OpId Write(uint64_t source, uint64_t destination, uint64_t bytes, uint64_t tag = 0);
+  // Moves both sides on until `done`; fails the test after ten seconds.
+  void DriveUntil(const std::function<bool()>& done);
+  void DriveUntilEnded(size_t ops) {
+    DriveUntil([&] { return ended_.size() >= ops; });
+  }
+  // Moves both sides on until nothing has happened for a while.
+  void Settle();
+  bool Same(uint64_t source, uint64_t destination, uint64_t bytes) const;
+  size_t CountEnded(WriteEvent::Kind kind) const;
+
+  std::unique_ptr<Transport> sender_;
+  std::unique_ptr<Transport> receiver_;
+  std::unique_ptr<HostBuffer> from_;
+  std::unique_ptr<HostBuffer> to_;
+  std::unique_ptr<Region> source_;
+  std::unique_ptr<Region> destination_;
+  std::string descriptor_;
+  std::unique_ptr<Channel> channel_;
+
+  std::map<OpId, WriteEvent> ended_;
+  int fenced_ = 0;
+  std::vector<Arrival> arrived_;
+  int closed_ = 0;
+
+ private:
+  bool DriveOnce();
+};
+
+}  // namespace baton

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/receiver_session.h"
+#include "kvtransfer/sender_session.h"
+
+namespace baton {
+
+// How often things go wrong, each a probability of one message, write or step.
+struct Faults {
+  double drop = 0;
+  double duplicate = 0;
+  double corrupt_write = 0;  // lands with other bytes
+  double repeat_write = 0;   // lands a second time, later
+  double lose_write = 0;     // never lands; the sender learns of it
+  double stall_write = 0;    // lands never, or only after the sender gave it up
+  double slow_close = 0;     // closing a window takes long
+  double never_close = 0;    // closing a window cannot be proven
+  double crash = 0;          // at each step, of either process; it starts again at once
+  double abort = 0;          // at each step, by either worker
+  double refuse = 0;         // of an offer
+  double lost_stream = 0;    // of a crash: that the other side is told
+  int max_delay_ms = 20;     // of messages and writes, so they overtake each other
+};
+
+// Sender and receiver sessions of two workers in one simulated world: virtual time, a network that
+// loses, repeats and reorders, memory that is reused the moment it is given back. Every run is a
+// function of its seed.
+class SessionSimulator final {
+ public:
+  SessionSimulator(uint64_t seed, const Faults& faults, uint32_t sessions);
+
+  // Writes of this session never end by themselves.
+  void StallWritesOf(uint32_t session) { stalled_session_ = session; }
+  // Runs until nothing more can happen.
+  void Run();
+
+  // The first broken invariant, or empty.
+  const std::string& violation() const { return violation_; }
+  uint32_t committed() const { return committed_; }
+  uint32_t sender_ok() const { return sender_ok_; }
+  bool is_committed(uint32_t session) const { return committed_sessions_.contains(session); }
+  uint32_t quarantined() const { return quarantined_; }
+
+ private:
+  static constexpr uint32_t kBlocks = 5;
+  static constexpr uint32_t kLinks = 2;
+  static constexpr uint64_t kPieceBytes = 100;
+
+  // One (block, link) piece of memory: what it holds, and for which session it may be written.
+  struct Cell {
+    uint64_t value = 0;
+    std::optional<uint32_t> owner;
+  };
+  struct Write {
+    uint32_t session = 0;
+    uint64_t key = 0;
+    uint32_t link = 0;
+    uint32_t block = 0;
+    bool in_network = false;  // its sender has crashed
+    uint64_t value = 0;
+    uint64_t source = 0;  // cell index
+    uint64_t destination = 0;
+  };
+  struct SenderSlot {
+    std::unique_ptr<SenderSession> machine;
+    uint32_t chunks_given = 0;
+    bool sealed = false;
+  };
+  struct ReceiverSlot {
+    std::unique_ptr<ReceiverSession> machine;
+    uint64_t key = 0;
+  };
+
+  bool Chance(double probability);
+  Duration Delay();
+  void At(Duration delay, std::function<void()> event);
+  void Violate(const std::string& what);
+
+  void StartSession(uint32_t session);
+  void FeedSender(uint32_t session);
+  void Step(uint32_t session);
+  void CrashSender();
+  void CrashReceiver();
+  void ToReceiver(uint32_t session, ControlMessage message);
+  void ToSender(uint32_t session, ControlMessage message);
+  void DeliverToReceiver(uint32_t session, const ControlMessage& message);
+  void DeliverToSender(uint32_t session, const ControlMessage& message);
+  void ActSender(uint32_t session);
+  void ActReceiver(uint32_t session);
+  void Act(uint32_t session, SenderAction& action);
+  void Act(uint32_t session, ReceiverAction& action);
+  void Post(uint32_t session, const PostBlocks& post);
+  void Launch(uint64_t id);
+  void Land(uint64_t id, bool repeated);
+  void EndWrite(uint64_t id, bool done);
+  void EndWritesOf(uint32_t session);
+  void Grant(uint32_t session);
+  void CloseWindow(uint32_t session);
+  void GiveBackSource(uint32_t session);
+  void GiveBackDestination(uint32_t session);
+  void CheckCommitted(uint32_t session);
+  void Tick();
+  uint64_t Expected(uint32_t session, uint32_t block, uint32_t link) const;
+
+  std::mt19937_64 random_;
+  const Faults faults_;
+  const uint32_t session_count_;
+  SessionTimes times_;
+  Time now_{std::chrono::hours(1)};
+  std::multimap<Time, std::function<void()>> events_;
+  std::vector<SenderSlot> senders_;
+  std::vector<ReceiverSlot> receivers_;
+  std::vector<Cell> source_;
+  std::vector<Cell> destination_;
+  std::map<uint64_t, Write> writes_;
+  std::set<uint64_t> windows_;  // open keys
+  uint64_t next_write_ = 1;
+  uint64_t next_key_ = 1;
+  uint64_t junk_ = 1u << 30;
+  uint32_t receiver_life_ = 0;
+  std::optional<uint32_t> stalled_session_;
+  std::string violation_;
+  std::set<uint32_t> committed_sessions_;
+  uint32_t committed_ = 0;
+  uint32_t sender_ok_ = 0;
+  uint32_t quarantined_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,126 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kvtransfer/session_simulator.h"
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kSessions = 3;
+
+struct Outcome {
+  uint32_t committed = 0;
+  uint32_t sender_ok = 0;
+  uint32_t quarantined = 0;
+};
+
+// Runs `seeds` worlds; a violation fails the test and names its seed.
+Outcome RunWorlds(const Faults& faults, uint64_t seeds) {
+  Outcome outcome;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SessionSimulator world(seed, faults, kSessions);
+    world.Run();
+    outcome.committed += world.committed();
+    outcome.sender_ok += world.sender_ok();
+    outcome.quarantined += world.quarantined();
+    if (world.violation().empty()) continue;
+    ADD_FAILURE() << "seed " << seed << ": " << world.violation();
+    return outcome;
+  }
+  return outcome;
+}
+
+TEST(SessionSimulation, EverythingCommitsInAPerfectWorld) {
+  const Outcome outcome = RunWorlds({}, 300);
+  EXPECT_EQ(outcome.committed, 300 * kSessions);
+  EXPECT_EQ(outcome.sender_ok, 300 * kSessions);
+}
+
+TEST(SessionSimulation, LostRepeatedAndReorderedMessages) {
+  Faults faults;
+  faults.drop = 0.2;
+  faults.duplicate = 0.2;
+  const Outcome outcome = RunWorlds(faults, 800);
+  EXPECT_GT(outcome.committed, 800 * kSessions * 8 / 10);
+}
+
+TEST(SessionSimulation, DamagedWritesAreRepairedOnceOrFail) {
+  Faults faults;
+  faults.corrupt_write = 0.05;
+  const Outcome outcome = RunWorlds(faults, 800);
+  EXPECT_GT(outcome.committed, 800 * kSessions * 7 / 10);
+  EXPECT_LT(outcome.committed, 800 * kSessions);
+}
+
+TEST(SessionSimulation, WritesLateTwiceOrNever) {
+  Faults faults;
+  faults.repeat_write = 0.2;
+  faults.lose_write = 0.02;
+  faults.stall_write = 0.02;
+  faults.slow_close = 0.3;
+  const Outcome outcome = RunWorlds(faults, 800);
+  EXPECT_GT(outcome.committed, 800u);
+  EXPECT_LT(outcome.committed, 800 * kSessions);
+}
+
+TEST(SessionSimulation, AbortsAndRefusalsAtEveryPoint) {
+  Faults faults;
+  faults.abort = 0.03;
+  faults.refuse = 0.1;
+  const Outcome outcome = RunWorlds(faults, 800);
+  EXPECT_GT(outcome.committed, 0u);
+  EXPECT_LT(outcome.committed, 800 * kSessions);
+}
+
+TEST(SessionSimulation, CrashesAndRestartsAtEveryPoint) {
+  for (const double told : {0.0, 0.5, 1.0}) {
+    Faults faults;
+    faults.crash = 0.02;
+    faults.lost_stream = told;
+    const Outcome outcome = RunWorlds(faults, 500);
+    EXPECT_GT(outcome.committed, 0u);
+    EXPECT_LT(outcome.committed, 500 * kSessions);
+  }
+}
+
+TEST(SessionSimulation, EverythingAtOnce) {
+  Faults faults;
+  faults.drop = 0.1;
+  faults.duplicate = 0.1;
+  faults.corrupt_write = 0.01;
+  faults.repeat_write = 0.1;
+  faults.lose_write = 0.01;
+  faults.stall_write = 0.01;
+  faults.slow_close = 0.2;
+  faults.crash = 0.003;
+  faults.lost_stream = 0.5;
+  faults.abort = 0.005;
+  faults.refuse = 0.05;
+  const Outcome outcome = RunWorlds(faults, 3000);
+  EXPECT_GT(outcome.committed, 0u);
+}
+
+TEST(SessionSimulation, BlocksThatCannotBeFencedAreQuarantined) {
+  Faults faults;
+  faults.abort = 0.05;
+  faults.never_close = 0.5;
+  const Outcome outcome = RunWorlds(faults, 300);
+  EXPECT_GT(outcome.quarantined, 0u);
+}
+
+TEST(SessionSimulation, OneStuckHandOffStallsNoOther) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SessionSimulator world(seed, {}, kSessions);
+    world.StallWritesOf(1);
+    world.Run();
+    ASSERT_EQ(world.violation(), "") << "seed " << seed;
+    EXPECT_TRUE(world.is_committed(0));
+    EXPECT_TRUE(world.is_committed(2));
+    EXPECT_FALSE(world.is_committed(1));
+  }
+}
+
+}  // namespace
+}  // namespace baton
