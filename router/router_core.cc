@@ -47,7 +47,8 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
     }
   }
   if (const WorkerSlot old = book_.Find(info.id); old != kNoWorker) {
-    if (book_.record(old).info.boot != info.boot && now - book_.record(old).last_heard < kTick) {
+    if (book_.record(old).info.boot != info.boot &&
+        now - book_.record(old).last_heard < options_.suspect_after) {
       return MakeStatus(
           StatusCode::kAlreadyExists, "a worker named {} is live in this cluster", info.id);
     }

@@ -1,6 +1,7 @@
 #include "router/worker_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace baton::router {
 namespace {
@@ -49,7 +50,7 @@ double RoomMs(const Candidate& worker, const RouteQuery& query) {
   double waiting_for = 0;  // requests that must end first
   if (needed > worker.load.blocks_free) {
     const double each = std::max(1.0, (info.blocks - worker.load.blocks_free) / requests);
-    waiting_for = (needed - worker.load.blocks_free) / each;
+    waiting_for = std::ceil((needed - worker.load.blocks_free) / each);
   }
   waiting_for = std::max<double>(
       waiting_for, worker.load.requests + query.samples - std::max(1, info.max_sequences));

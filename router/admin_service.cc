@@ -1,0 +1,121 @@
+#include "router/admin_service.h"
+
+#include <utility>
+
+#include <google/protobuf/util/json_util.h>
+
+#include "common/rpc/rpc_status.h"
+
+namespace baton::router {
+namespace {
+
+std::string RolesOf(const WorkerInfo& info) {
+  if (info.can_prefill && info.can_decode) return "prefill+decode";
+  return info.can_prefill ? "prefill" : "decode";
+}
+
+void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& out) {
+  const EngineStats& stats = worker.load.stats;
+  out.set_worker_id(worker.info.id.value());
+  out.set_roles(RolesOf(worker.info));
+  out.set_state(std::string(Name(worker.state)));
+  out.set_running(stats.running);
+  out.set_waiting(stats.waiting);
+  out.set_awaiting_kv(stats.awaiting_kv);
+  out.set_queued_tokens(stats.queued_tokens);
+  out.set_blocks_total(stats.blocks_total);
+  out.set_blocks_free(stats.blocks_free);
+  out.set_blocks_cached(stats.blocks_cached);
+  out.set_blocks_leaked(stats.blocks_leaked);
+  out.set_step_ms_base(stats.step_ms_base);
+  out.set_step_ms_per_token(stats.step_ms_per_token);
+  for (const PeerTransport& peer : worker.load.peers) {
+    admin::v1::TransportStatus& transport = *out.add_transports();
+    transport.set_peer(peer.peer);
+    transport.set_transport(peer.transport);
+    transport.set_bytes(peer.bytes);
+    transport.set_transfers(peer.transfers);
+    transport.set_gbps(peer.gbps);
+  }
+  out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
+  out.set_admin_address(worker.info.admin_address);
+  out.set_address(worker.info.address);
+  out.set_prompt_tokens_per_second(worker.prompt_tokens_per_second);
+  out.set_output_tokens_per_second(worker.output_tokens_per_second);
+  const auto prompt = static_cast<double>(stats.cached_tokens + stats.prompt_tokens);
+  out.set_cache_hit_rate(prompt > 0 ? static_cast<double>(stats.cached_tokens) / prompt : 0);
+}
+
+}  // namespace
+
+AdminService::AdminService(Identity identity,
+                           CoreLoop& core,
+                           const RouterProbe& probe,
+                           const Clock& clock)
+    : identity_(std::move(identity)),
+      core_(core),
+      probe_(probe),
+      clock_(clock),
+      started_(clock.Now()) {}
+
+void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStatus& out) const {
+  const CoreCounts counts = core.Counts();
+  out.set_router_id(identity_.router_id);
+  out.set_model(identity_.model);
+  out.set_version(BATON_VERSION);
+  out.set_uptime_seconds(ToSeconds(now - started_));
+  for (const WorkerSlot slot : core.workers().slots()) {
+    FillWorker(core.workers().record(slot), now, *out.add_workers());
+  }
+  out.set_requests_running(counts.running);
+  out.set_requests_waiting(counts.waiting);
+  out.set_index_entries(counts.index_entries);
+  out.set_requests_total(probe_.requests_total());
+  out.set_requests_failed(probe_.requests_failed());
+  out.set_retries(probe_.retries());
+  const LatencyPercentiles latency = probe_.latencies();
+  out.set_ttft_p50_ms(latency.ttft_p50_ms);
+  out.set_ttft_p99_ms(latency.ttft_p99_ms);
+  out.set_tpot_p50_ms(latency.tpot_p50_ms);
+  out.set_tpot_p99_ms(latency.tpot_p99_ms);
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
+                                                  const admin::v1::GetStatusRequest*,
+                                                  admin::v1::ClusterStatus* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  core_.Post([this, reactor, response](RouterCore& core, Time now) {
+    Fill(core, now, *response);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DrainWorker(grpc::CallbackServerContext* context,
+                                                    const admin::v1::DrainWorkerRequest* request,
+                                                    admin::v1::DrainWorkerResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  core_.Post([reactor, id = WorkerId(request->worker_id())](RouterCore& core, Time now) {
+    reactor->Finish(ToGrpc(core.Drain(id, now)));
+  });
+  return reactor;
+}
+
+StatusOr<std::string> AdminService::StatusJson() const {
+  BATON_ASSIGN_OR_RETURN(const admin::v1::ClusterStatus status,
+                         core_.Query([this](const RouterCore& core, Time now) {
+                           admin::v1::ClusterStatus out;
+                           Fill(core, now, out);
+                           return out;
+                         }));
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(status, &json, options).ok()) {
+    return Status(StatusCode::kInternal, "the status has no JSON form");
+  }
+  return json;
+}
+
+}  // namespace baton::router

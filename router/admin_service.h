@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+
+#include "common/base/clock.h"
+#include "proto/admin.grpc.pb.h"
+#include "router/core_loop.h"
+#include "router/router_probe.h"
+
+namespace baton::router {
+
+// What operators see and do (admin.proto). Thread-safe.
+class AdminService final : public admin::v1::Admin::CallbackService {
+ public:
+  struct Identity {
+    std::string router_id;
+    std::string model;
+  };
+
+  // All outlive the service and its server.
+  AdminService(Identity identity, CoreLoop& core, const RouterProbe& probe, const Clock& clock);
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const admin::v1::GetStatusRequest* request,
+                                      admin::v1::ClusterStatus* response) override;
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
+                                        const admin::v1::DrainWorkerRequest* request,
+                                        admin::v1::DrainWorkerResponse* response) override;
+
+  // GetStatus' answer as JSON, for the status page. Unavailable when the router is too busy.
+  StatusOr<std::string> StatusJson() const;
+
+ private:
+  void Fill(const RouterCore& core, Time now, admin::v1::ClusterStatus& out) const;
+
+  const Identity identity_;
+  CoreLoop& core_;
+  const RouterProbe& probe_;
+  const Clock& clock_;
+  const Time started_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,187 @@
+#include "router/core_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/thread.h"
+#include "common/log/log.h"
+
+namespace baton::router {
+namespace {
+
+constexpr size_t kDeliveryThreads = 2;
+constexpr Duration kLongestWait = std::chrono::milliseconds(100);
+constexpr Duration kGaugesEvery = std::chrono::milliseconds(250);
+
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
+
+}  // namespace
+
+CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe)
+    : clock_(clock),
+      probe_(probe),
+      core_(options, *this),
+      delivery_("deliver", kDeliveryThreads),
+      thread_(StartThread("router-core", [this](std::stop_token stop) { Run(stop); })) {}
+
+CoreLoop::~CoreLoop() {
+  thread_.request_stop();
+  ready_.notify_all();
+  thread_.join();
+}
+
+void CoreLoop::Post(std::function<void(RouterCore&, Time)> task) {
+  bool was_empty;
+  {
+    std::lock_guard lock(mutex_);
+    was_empty = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  if (was_empty) ready_.notify_one();
+}
+
+void CoreLoop::Run(std::stop_token stop) {
+  std::vector<std::function<void(RouterCore&, Time)>> batch;
+  while (!stop.stop_requested()) {
+    {
+      std::unique_lock lock(mutex_);
+      const Duration wait = std::clamp(core_.next_wake() - clock_.Now(), Duration{}, kLongestWait);
+      ready_.wait_for(lock, wait, [&] { return stop.stop_requested() || !tasks_.empty(); });
+      batch.swap(tasks_);
+    }
+    for (auto& task : batch) task(core_, clock_.Now());
+    batch.clear();
+    core_.Tick(clock_.Now());
+    Flush();
+    SetGauges();
+  }
+}
+
+void CoreLoop::Flush() {
+  for (Mail& mail : mail_) {
+    if (mail.commands.empty()) continue;
+    std::vector<WorkerCommand> commands = std::exchange(mail.commands, {});
+    if (mail.link != nullptr && !mail.link->Send(std::move(commands))) {
+      mail.link->Drop(
+          Status(StatusCode::kResourceExhausted, "the worker does not read what the router sends"));
+    }
+  }
+  for (auto& [id, events] : events_) {
+    const auto it = sinks_.find(id);
+    if (it == sinks_.end()) continue;
+    const bool last = std::holds_alternative<Outcome>(events.back());
+    delivery_.Post(id.value(), [sink = it->second, batch = std::move(events)]() mutable {
+      sink->OnEvents(std::move(batch));
+    });
+    if (last) sinks_.erase(it);
+  }
+  events_.clear();
+}
+
+void CoreLoop::SetGauges() {
+  const Time now = clock_.Now();
+  if (now < next_gauges_) return;
+  next_gauges_ = now + kGaugesEvery;
+  const CoreCounts counts = core_.Counts();
+  RouterGauges gauges;
+  gauges.running = counts.running;
+  gauges.waiting = counts.waiting;
+  gauges.index_entries = counts.index_entries;
+  int32_t* const by_state[] = {&gauges.workers_ready,
+                               &gauges.workers_suspect,
+                               &gauges.workers_lost,
+                               &gauges.workers_draining};
+  for (const WorkerSlot slot : core_.workers().slots()) {
+    ++*by_state[static_cast<size_t>(core_.workers().record(slot).state)];
+  }
+  probe_.SetGauges(gauges);
+}
+
+void CoreLoop::ToWorker(WorkerSlot slot, WorkerCommand command) {
+  mail_[slot.value()].commands.push_back(std::move(command));
+}
+
+void CoreLoop::ToClient(RequestId id, ClientEvent event) {
+  if (const auto* outcome = std::get_if<Outcome>(&event)) {
+    probe_.OnOutcome(*outcome);
+    if (!outcome->status.ok()) {
+      Log().Debug("request {}: {}", id, outcome->status.ToString());
+    }
+  }
+  events_[id].push_back(std::move(event));
+}
+
+// ---- workers
+
+void CoreLoop::Join(WorkerInfo info,
+                    std::shared_ptr<WorkerLink> link,
+                    std::function<void(const StatusOr<WorkerSlot>&)> joined) {
+  Post([this, info = std::move(info), link = std::move(link), joined = std::move(joined)](
+           RouterCore& core, Time now) {
+    const WorkerSlot old = core.workers().Find(info.id);
+    const std::shared_ptr<WorkerLink> replaced =
+        old == kNoWorker ? nullptr : mail_[old.value()].link;
+    const StatusOr<WorkerSlot> slot = core.Join(info, now);
+    joined(slot);
+    if (!slot.ok()) {
+      Log().Warning("worker {} refused: {}", info.id, Message(slot.status()));
+      return;
+    }
+    if (replaced != nullptr) {
+      slots_.erase(replaced.get());
+      replaced->Drop(Status(StatusCode::kAborted, "the worker joined again"));
+    }
+    if (old != kNoWorker && old != *slot) mail_[old.value()] = {};
+    mail_[slot->value()].link = link;
+    slots_[link.get()] = *slot;
+    Log().Info("worker {} joined from {}", info.id, info.address);
+    std::lock_guard lock(mutex_);
+    identity_ = core.identity();
+  });
+}
+
+void CoreLoop::Report(std::shared_ptr<WorkerLink> link, WorkerReport report) {
+  Post([this, link = std::move(link), report = std::move(report)](RouterCore& core, Time now) {
+    const auto it = slots_.find(link.get());
+    if (it != slots_.end()) core.OnReport(it->second, report, now);
+  });
+}
+
+void CoreLoop::Left(std::shared_ptr<WorkerLink> link) {
+  Post([this, link = std::move(link)](RouterCore& core, Time now) {
+    const auto it = slots_.find(link.get());
+    if (it == slots_.end()) return;
+    const WorkerSlot slot = it->second;
+    slots_.erase(it);
+    Log().Info("worker {} left", core.workers().record(slot).info.id);
+    core.Leave(slot, now);
+    mail_[slot.value()] = {};
+  });
+}
+
+// ---- requests
+
+void CoreLoop::Submit(std::shared_ptr<const RequestSpec> spec, std::shared_ptr<RequestSink> sink) {
+  Post([this, spec = std::move(spec), sink = std::move(sink)](RouterCore& core, Time now) {
+    sinks_.emplace(spec->id, sink);
+    core.Submit(spec, now);
+  });
+}
+
+void CoreLoop::StopSample(RequestId id, int32_t sample) {
+  Post([id, sample](RouterCore& core, Time now) { core.StopSample(id, sample, now); });
+}
+
+void CoreLoop::Cancel(RequestId id, const Status& why) {
+  Post([id, why](RouterCore& core, Time now) { core.Cancel(id, why, now); });
+}
+
+std::optional<ClusterIdentity> CoreLoop::identity() const {
+  std::lock_guard lock(mutex_);
+  return identity_;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/base/clock.h"
+#include "router/keyed_threads.h"
+#include "router/router_core.h"
+#include "router/router_probe.h"
+
+namespace baton::router {
+
+// The router's end of one worker's stream.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  // Sends the commands as one message, without blocking. False when the worker reads too slowly, or
+  // is gone.
+  virtual bool Send(std::vector<WorkerCommand> commands) = 0;
+  // Ends the stream. CoreLoop::Left follows.
+  virtual void Drop(const Status& why) = 0;
+};
+
+// Who gets the events of one request. Called on a delivery thread, one call at a time, in order;
+// the last event is an Outcome.
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+  virtual void OnEvents(std::vector<ClientEvent> events) = 0;
+};
+
+// The thread that runs RouterCore, and the way in and out of it. Methods may be called from any
+// thread and never block, but for Query.
+class CoreLoop final : private CoreOutput {
+ public:
+  // `clock` and `probe` outlive the loop.
+  CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe);
+  // Stops the thread; requests still running get no further events.
+  ~CoreLoop() override;
+
+  // A worker asks to join: `joined` is called on the loop's thread, with the slot or the refusal,
+  // before anything is sent to `link`.
+  void Join(WorkerInfo info,
+            std::shared_ptr<WorkerLink> link,
+            std::function<void(const StatusOr<WorkerSlot>&)> joined);
+  // The link's messages, in order. What comes from a link that has not joined is dropped.
+  void Report(std::shared_ptr<WorkerLink> link, WorkerReport report);
+  void Left(std::shared_ptr<WorkerLink> link);
+
+  void Submit(std::shared_ptr<const RequestSpec> spec, std::shared_ptr<RequestSink> sink);
+  void StopSample(RequestId id, int32_t sample);
+  void Cancel(RequestId id, const Status& why);
+
+  // Runs `task` on the loop's thread.
+  void Post(std::function<void(RouterCore&, Time)> task);
+  // The answer of `question` from the loop's thread; Unavailable when it takes over a second.
+  template <class F>
+  auto Query(F question) -> StatusOr<decltype(question(std::declval<RouterCore&>(), Time{}))> {
+    using Answer = decltype(question(std::declval<RouterCore&>(), Time{}));
+    auto promise = std::make_shared<std::promise<Answer>>();
+    std::future<Answer> answer = promise->get_future();
+    Post([promise, question](RouterCore& core, Time now) {
+      promise->set_value(question(core, now));
+    });
+    if (answer.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
+      return Status(StatusCode::kUnavailable, "the router is too busy to answer");
+    }
+    return answer.get();
+  }
+
+  // What the workers have in common; nothing before the first joined.
+  std::optional<ClusterIdentity> identity() const;
+
+ private:
+  struct Mail {
+    std::vector<WorkerCommand> commands;
+    std::shared_ptr<WorkerLink> link;
+  };
+
+  void Run(std::stop_token stop);
+  void Flush();
+  void SetGauges();
+  void ToWorker(WorkerSlot slot, WorkerCommand command) override;
+  void ToClient(RequestId id, ClientEvent event) override;
+
+  const Clock& clock_;
+  RouterProbe& probe_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;
+  std::vector<std::function<void(RouterCore&, Time)>> tasks_;
+  std::optional<ClusterIdentity> identity_;
+
+  // Of the loop's thread.
+  RouterCore core_;
+  std::array<Mail, kMaxWorkers> mail_;
+  absl::flat_hash_map<WorkerLink*, WorkerSlot> slots_;
+  absl::flat_hash_map<RequestId, std::shared_ptr<RequestSink>> sinks_;
+  absl::flat_hash_map<RequestId, std::vector<ClientEvent>> events_;
+  Time next_gauges_{};
+
+  KeyedThreads delivery_;
+  std::jthread thread_;
+};
+
+}  // namespace baton::router

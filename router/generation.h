@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/engine/request.h"
+#include "router/types.h"
+
+// A generation as the APIs ask for it and see it, whatever the protocol: gRPC and HTTP both speak
+// these types with RequestFrontend.
+namespace baton::router {
+
+struct ChatTurn {
+  std::string role;
+  std::string content;
+  std::string extra_json;  // further members, a JSON object, or empty
+};
+
+struct ChatInput {
+  std::vector<ChatTurn> turns;
+  std::string tools_json;      // a JSON array, or empty
+  std::string arguments_json;  // further template variables: a JSON object, or empty
+};
+
+// What was left out takes the default that generation.proto states.
+struct SamplingInput {
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+};
+
+struct GenerationRequest {
+  std::string model;
+  std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>> input;
+  SamplingInput sampling;
+  std::optional<int32_t> max_tokens;
+  int32_t min_tokens = 0;
+  int32_t samples = 0;  // 0 means 1
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  std::optional<int32_t> top_logprobs;
+  int32_t priority = 0;
+  std::string cache_salt;
+  Duration timeout{};  // zero: the default
+  bool skip_special_tokens = false;
+};
+
+struct TextLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+  std::string piece;  // raw bytes
+};
+
+struct TokenLogprobs {
+  TextLogprob chosen;
+  std::vector<TextLogprob> top;
+};
+
+// A stretch of one sample's output.
+struct GenerationDelta {
+  int32_t sample = 0;
+  std::string text;  // complete UTF-8
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprobs> logprobs;
+  FinishReason finish = FinishReason::kNone;
+};
+
+// The last word on a generation.
+struct GenerationEnd {
+  Status status;
+  bool retryable = false;
+  int32_t prompt_tokens = 0;
+  int32_t generated_tokens = 0;
+  RequestAccount account;
+};
+
+// Called on some thread, one call at a time, in order; OnEnd comes exactly once, last.
+class GenerationObserver {
+ public:
+  virtual ~GenerationObserver() = default;
+  virtual void OnDelta(GenerationDelta delta) = 0;
+  virtual void OnEnd(GenerationEnd end) = 0;
+};
+
+}  // namespace baton::router

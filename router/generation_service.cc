@@ -1,0 +1,105 @@
+#include "router/generation_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/rpc/rpc_status.h"
+#include "common/text/utf8.h"
+#include "router/generate_stream_service.h"
+
+namespace baton::router {
+namespace {
+
+constexpr int kMaxDetokenize = 1 << 20;
+
+// Answers a unary call from a tokenizer thread. gRPC keeps request and response until Finish.
+template <class Work>
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                 RequestFrontend& frontend,
+                                 Work work) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  frontend.PostTokenizing([reactor, work = std::move(work)] { reactor->Finish(ToGrpc(work())); });
+  return reactor;
+}
+
+Status TokenizeInto(const RequestFrontend& frontend,
+                    const v1::TokenizeRequest& request,
+                    v1::TokenizeResponse& response) {
+  BATON_RETURN_IF_ERROR(frontend.CheckModel(request.model()));
+  const ModelText& text = frontend.text();
+  std::vector<TokenId> ids;
+  if (request.has_chat()) {
+    BATON_ASSIGN_OR_RETURN(ids, text.EncodeChat(ChatFromProto(request.chat())));
+  } else if (request.has_text()) {
+    if (!IsValidUtf8(request.text())) return InvalidArgument("text is not valid UTF-8");
+    ids = text.tokenizer().Encode(
+        request.text(),
+        {.add_special = request.add_special(), .parse_special = request.parse_special()});
+  } else {
+    return InvalidArgument("the request has no input; set text or chat");
+  }
+  for (const TokenId id : ids) {
+    response.add_ids(id);
+    response.add_pieces(std::string(text.tokenizer().piece(id)));
+  }
+  return OkStatus();
+}
+
+Status DetokenizeInto(const RequestFrontend& frontend,
+                      const v1::DetokenizeRequest& request,
+                      v1::DetokenizeResponse& response) {
+  BATON_RETURN_IF_ERROR(frontend.CheckModel(request.model()));
+  const Tokenizer& tokenizer = frontend.text().tokenizer();
+  if (request.ids_size() > kMaxDetokenize) {
+    return InvalidArgument(
+        "ids has {} entries; at most {} are allowed", request.ids_size(), kMaxDetokenize);
+  }
+  for (int i = 0; i < request.ids_size(); ++i) {
+    if (tokenizer.Contains(request.ids(i))) continue;
+    return InvalidArgument(
+        "ids[{}] is {}; the vocabulary has {} tokens", i, request.ids(i), tokenizer.vocab_size());
+  }
+  const std::vector<TokenId> ids(request.ids().begin(), request.ids().end());
+  response.set_text(tokenizer.Decode(ids, request.skip_special_tokens()));
+  return OkStatus();
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  return GenerateStream::Begin(context, *request, frontend_);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
+                                                      const v1::TokenizeRequest* request,
+                                                      v1::TokenizeResponse* response) {
+  return Answer(context, frontend_, [this, request, response] {
+    return TokenizeInto(frontend_, *request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
+                                                        const v1::DetokenizeRequest* request,
+                                                        v1::DetokenizeResponse* response) {
+  return Answer(context, frontend_, [this, request, response] {
+    return DetokenizeInto(frontend_, *request, *response);
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context,
+                                                        const v1::ListModelsRequest*,
+                                                        v1::ListModelsResponse* response) {
+  v1::Model& model = *response->add_models();
+  model.set_name(frontend_.text().name());
+  model.set_context_length(frontend_.context_length());
+  model.set_vocabulary(frontend_.text().vocabulary());
+  if (const auto cluster = core_.identity(); cluster.has_value()) {
+    model.set_fingerprint(fmt::format("{}", cluster->fingerprint));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace baton::router

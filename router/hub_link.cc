@@ -1,0 +1,78 @@
+#include "router/hub_link.h"
+
+#include <span>
+#include <utility>
+
+#include "common/log/log.h"
+#include "router/worker_messages_link.h"
+
+namespace baton::router {
+namespace {
+
+constexpr size_t kMessageBytes = size_t{4} << 20;
+
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
+
+}  // namespace
+
+Status HubLink::OnMessage(const worker::v1::ToRouter& message) {
+  if (worker_id_.empty()) return OnJoin(message);
+  StatusOr<WorkerReport> report = ReportFromProto(message);
+  if (!report.ok()) return Annotate(report.status(), fmt::format("worker {}", worker_id_));
+  core_.Report(shared_from_this(), *std::move(report));
+  return OkStatus();
+}
+
+Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
+  StatusOr<WorkerInfo> info = WorkerInfoFromProto(message);
+  if (!info.ok()) {
+    Log().Warning("a stream from {} is no worker's: {}", address_, Message(info.status()));
+    return info.status();
+  }
+  worker_id_ = info->id.value();
+  info->address = address_;
+  core_.Join(*std::move(info),
+             shared_from_this(),
+             [self = shared_from_this()](const StatusOr<WorkerSlot>& slot) {
+               if (!slot.ok()) return self->Drop(slot.status());
+               worker::v1::ToWorker welcome;
+               welcome.mutable_welcome()->set_router_id(self->options_.router_id);
+               welcome.mutable_welcome()->set_heartbeat_ms(self->options_.heartbeat_ms);
+               welcome.mutable_welcome()->set_router_tag(self->options_.tag);
+               self->stream_->Send(std::move(welcome));
+             });
+  return OkStatus();
+}
+
+void HubLink::OnClosed(const Status& why) {
+  if (worker_id_.empty()) return;
+  if (!why.ok()) Log().Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
+  core_.Left(shared_from_this());
+}
+
+bool HubLink::Send(std::vector<WorkerCommand> commands) {
+  // Long prompts are split over several messages: a message's size is bounded on both ends.
+  std::span<const WorkerCommand> rest = commands;
+  while (!rest.empty()) {
+    size_t count = 0;
+    size_t bytes = 0;
+    while (count < rest.size() && (count == 0 || bytes < kMessageBytes)) {
+      if (const auto* dispatch = std::get_if<DispatchCommand>(&rest[count])) {
+        bytes += (dispatch->spec->prompt.size() + dispatch->resumed.size()) * sizeof(TokenId);
+      }
+      ++count;
+    }
+    if (!stream_->Send(CommandsToProto(rest.first(count)))) return false;
+    rest = rest.subspan(count);
+  }
+  return true;
+}
+
+void HubLink::Drop(const Status& why) {
+  stream_->Close(why);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/rpc/duplex_stream.h"
+#include "proto/worker.pb.h"
+#include "router/core_loop.h"
+
+namespace baton::router {
+
+struct HubOptions {
+  std::string router_id;
+  uint64_t tag = 0;
+  uint32_t heartbeat_ms = 500;
+};
+
+// One worker's stream, from its Join to its end: checks what comes, passes it to the core, and
+// sends the core's commands. Thread-safe. Lives as long as the stream or the core uses it.
+class HubLink final : public WorkerLink, public std::enable_shared_from_this<HubLink> {
+ public:
+  using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
+
+  // `core` outlives the link.
+  HubLink(const HubOptions& options, CoreLoop& core, std::string address)
+      : options_(options), core_(core), address_(std::move(address)) {}
+
+  // Before the first message.
+  void Attach(std::shared_ptr<Stream> stream) { stream_ = std::move(stream); }
+  // An error ends the stream.
+  Status OnMessage(const worker::v1::ToRouter& message);
+  void OnClosed(const Status& why);
+
+  bool Send(std::vector<WorkerCommand> commands) override;
+  void Drop(const Status& why) override;
+
+ private:
+  Status OnJoin(const worker::v1::ToRouter& message);
+
+  const HubOptions options_;
+  CoreLoop& core_;
+  const std::string address_;
+  std::shared_ptr<Stream> stream_;
+  std::string worker_id_;  // empty until Join; used by the stream's calls only
+};
+
+}  // namespace baton::router

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace baton::router {
+
+// A few threads that run functions, each function's thread chosen by its key: functions with the
+// same key run one after another, in order. Thread-safe. Functions must not block for long. The
+// destructor drops what has not begun.
+class KeyedThreads final {
+ public:
+  KeyedThreads(const std::string& name, size_t count);
+  ~KeyedThreads();
+
+  void Post(uint64_t key, std::function<void()> run);
+  size_t count() const { return lanes_.size(); }
+
+ private:
+  struct Lane {
+    std::mutex mutex;
+    std::condition_variable ready;
+    std::vector<std::function<void()>> queue;
+    bool stopped = false;
+    std::jthread thread;
+  };
+  static void Run(Lane& lane);
+
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,10 @@
+#include "common/app/run_service.h"
+#include "router/router_service.h"
+
+int main(int argc, char** argv) {
+  return baton::RunService<baton::config::RouterConfig>(
+      {"baton-router", "Takes requests, and hands them to prefill and decode workers."},
+      argc,
+      argv,
+      baton::router::StartRouter);
+}

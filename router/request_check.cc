@@ -1,0 +1,156 @@
+#include "router/request_check.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "common/text/utf8.h"
+
+namespace baton::router {
+namespace {
+
+// `closed_low`: the lower end is allowed.
+Status CheckFloat(std::string_view field,
+                  std::optional<float> value,
+                  float low,
+                  float high,
+                  bool closed_low = true) {
+  if (!value.has_value()) return OkStatus();
+  const bool inside =
+      std::isfinite(*value) && (closed_low ? *value >= low : *value > low) && *value <= high;
+  if (inside) return OkStatus();
+  return InvalidArgument(
+      "{} is {}; it must be in {}{}, {}]", field, *value, closed_low ? '[' : '(', low, high);
+}
+
+Status CheckInt(std::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument("{} is {}; it must be between {} and {}", field, value, low, high);
+}
+
+Status CheckUtf8(std::string_view field, std::string_view text) {
+  if (IsValidUtf8(text)) return OkStatus();
+  return InvalidArgument("{} is not valid UTF-8", field);
+}
+
+Status CheckSampling(const SamplingInput& sampling, const RequestLimits& limits) {
+  BATON_RETURN_IF_ERROR(CheckFloat("sampling.temperature", sampling.temperature, 0, 10));
+  BATON_RETURN_IF_ERROR(
+      CheckInt("sampling.top_k", sampling.top_k.value_or(0), 0, limits.vocabulary));
+  BATON_RETURN_IF_ERROR(CheckFloat("sampling.top_p", sampling.top_p, 0, 1, false));
+  BATON_RETURN_IF_ERROR(CheckFloat("sampling.min_p", sampling.min_p, 0, 1));
+  BATON_RETURN_IF_ERROR(
+      CheckFloat("sampling.repetition_penalty", sampling.repetition_penalty, 0, 10, false));
+  BATON_RETURN_IF_ERROR(CheckFloat("sampling.presence_penalty", sampling.presence_penalty, -2, 2));
+  BATON_RETURN_IF_ERROR(
+      CheckFloat("sampling.frequency_penalty", sampling.frequency_penalty, -2, 2));
+  if (sampling.logit_bias.size() > limits.max_logit_bias) {
+    return InvalidArgument("sampling.logit_bias has {} entries; at most {} are allowed",
+                           sampling.logit_bias.size(),
+                           limits.max_logit_bias);
+  }
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    BATON_RETURN_IF_ERROR(
+        CheckInt("a key of sampling.logit_bias", token, 0, limits.vocabulary - 1));
+    BATON_RETURN_IF_ERROR(
+        CheckFloat(fmt::format("sampling.logit_bias[{}]", token), bias, -100, 100));
+  }
+  return OkStatus();
+}
+
+Status CheckInput(const GenerationRequest& request, const RequestLimits& limits) {
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    if (text->empty()) return InvalidArgument("text is empty; a prompt needs at least one token");
+    return CheckUtf8("text", *text);
+  }
+  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
+    if (tokens->empty()) {
+      return InvalidArgument("tokens is empty; a prompt needs at least one token");
+    }
+    for (size_t i = 0; i < tokens->size(); ++i) {
+      if ((*tokens)[i] >= 0 && (*tokens)[i] < limits.vocabulary) continue;
+      return CheckInt(fmt::format("tokens.ids[{}]", i), (*tokens)[i], 0, limits.vocabulary - 1);
+    }
+    return OkStatus();
+  }
+  const auto* chat = std::get_if<ChatInput>(&request.input);
+  if (chat == nullptr) {
+    return InvalidArgument("the request has no input; set one of text, chat or tokens");
+  }
+  if (chat->turns.empty()) return InvalidArgument("chat.messages is empty");
+  BATON_RETURN_IF_ERROR(CheckInt("the number of chat.messages",
+                                 static_cast<int64_t>(chat->turns.size()),
+                                 1,
+                                 static_cast<int64_t>(limits.max_turns)));
+  for (size_t i = 0; i < chat->turns.size(); ++i) {
+    const ChatTurn& turn = chat->turns[i];
+    if (turn.role.empty()) return InvalidArgument("chat.messages[{}].role is empty", i);
+    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("chat.messages[{}].role", i), turn.role));
+    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("chat.messages[{}].content", i), turn.content));
+  }
+  return OkStatus();
+}
+
+Status CheckStops(const GenerationRequest& request, const RequestLimits& limits) {
+  if (request.stop.size() > limits.max_stops) {
+    return InvalidArgument(
+        "stop has {} strings; at most {} are allowed", request.stop.size(), limits.max_stops);
+  }
+  for (size_t i = 0; i < request.stop.size(); ++i) {
+    const std::string field = fmt::format("stop[{}]", i);
+    BATON_RETURN_IF_ERROR(CheckInt(fmt::format("the length in bytes of {}", field),
+                                   static_cast<int64_t>(request.stop[i].size()),
+                                   1,
+                                   static_cast<int64_t>(limits.max_stop_bytes)));
+    BATON_RETURN_IF_ERROR(CheckUtf8(field, request.stop[i]));
+  }
+  if (request.stop_token_ids.size() > limits.max_stop_tokens) {
+    return InvalidArgument("stop_token_ids has {} entries; at most {} are allowed",
+                           request.stop_token_ids.size(),
+                           limits.max_stop_tokens);
+  }
+  for (const TokenId token : request.stop_token_ids) {
+    BATON_RETURN_IF_ERROR(CheckInt("an entry of stop_token_ids", token, 0, limits.vocabulary - 1));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
+  BATON_RETURN_IF_ERROR(CheckInput(request, limits));
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
+  BATON_RETURN_IF_ERROR(CheckStops(request, limits));
+  if (request.max_tokens.has_value()) {
+    BATON_RETURN_IF_ERROR(CheckInt("max_tokens", *request.max_tokens, 1, INT32_MAX));
+  }
+  BATON_RETURN_IF_ERROR(
+      CheckInt("min_tokens", request.min_tokens, 0, request.max_tokens.value_or(INT32_MAX)));
+  BATON_RETURN_IF_ERROR(CheckInt("samples", request.samples, 0, limits.max_samples));
+  if (request.top_logprobs.has_value()) {
+    BATON_RETURN_IF_ERROR(
+        CheckInt("top_logprobs", *request.top_logprobs, 0, limits.max_top_logprobs));
+  }
+  return CheckInt("the length in bytes of cache_salt",
+                  static_cast<int64_t>(request.cache_salt.size()),
+                  0,
+                  static_cast<int64_t>(limits.max_stop_bytes));
+}
+
+SamplingParams ResolveSampling(const GenerationRequest& request, uint64_t seed) {
+  const SamplingInput& in = request.sampling;
+  SamplingParams out;
+  out.temperature = in.temperature.value_or(out.temperature);
+  out.top_k = in.top_k.value_or(out.top_k);
+  out.top_p = in.top_p.value_or(out.top_p);
+  out.min_p = in.min_p.value_or(out.min_p);
+  out.repetition_penalty = in.repetition_penalty.value_or(out.repetition_penalty);
+  out.presence_penalty = in.presence_penalty.value_or(out.presence_penalty);
+  out.frequency_penalty = in.frequency_penalty.value_or(out.frequency_penalty);
+  out.seed = in.seed.value_or(seed);
+  out.top_logprobs = request.top_logprobs.value_or(-1);
+  out.logit_bias = in.logit_bias;
+  return out;
+}
+
+}  // namespace baton::router

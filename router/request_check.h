@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "router/generation.h"
+
+namespace baton::router {
+
+struct RequestLimits {
+  int32_t vocabulary = 0;
+  size_t max_stops = 64;
+  size_t max_stop_bytes = 1024;
+  size_t max_stop_tokens = 64;
+  size_t max_logit_bias = 1024;
+  size_t max_turns = 10'000;
+  int32_t max_samples = 64;
+  int32_t max_top_logprobs = 20;
+};
+
+// Everything that can be said of a request before it is tokenised. InvalidArgument naming the field
+// (as generation.proto does), its value, and what would be right.
+Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
+
+// The parameters with their defaults filled in; `seed` where the request names none.
+SamplingParams ResolveSampling(const GenerationRequest& request, uint64_t seed);
+
+}  // namespace baton::router

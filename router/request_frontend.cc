@@ -1,0 +1,252 @@
+#include "router/request_frontend.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/kvcache/block_hash.h"
+#include "router/sample_text.h"
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kStopWait = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// One generation, from its tokenising to its last event.
+class RequestFrontend::Running final : public Generation,
+                                       public RequestSink,
+                                       public std::enable_shared_from_this<Running> {
+ public:
+  Running(RequestFrontend& frontend,
+          RequestId id,
+          GenerationRequest request,
+          std::shared_ptr<GenerationObserver> observer)
+      : frontend_(frontend),
+        id_(id),
+        arrival_(frontend.clock_.Now()),
+        request_(std::move(request)),
+        observer_(std::move(observer)) {}
+
+  // On a tokenizer thread.
+  void Prepare() {
+    const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
+    if (!spec.ok()) {
+      frontend_.probe_.OnRejected(spec.status());
+      EndWith(spec.status());
+      return;
+    }
+    prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
+    const SampleTextOptions options{
+        .skip_special = request_.skip_special_tokens,
+        .continues_text = !std::holds_alternative<ChatInput>(request_.input),
+        .logprobs = request_.top_logprobs.has_value(),
+    };
+    StatusOr<StopStrings> strings = StopStrings::Create(request_.stop);
+    if (!strings.ok()) return EndWith(Annotate(strings.status(), "stop"));
+    const auto stops = std::make_shared<const StopStrings>(*std::move(strings));
+    for (int32_t i = 0; i < (*spec)->samples; ++i) {
+      samples_.emplace_back(frontend_.text_.tokenizer(), stops, options);
+    }
+    bool cancelled;
+    {
+      std::lock_guard lock(mutex_);
+      cancelled = cancelled_.has_value();
+      submitted_ = !cancelled;
+      if (submitted_) frontend_.core_.Submit(*spec, shared_from_this());
+    }
+    if (cancelled) EndWith(*cancelled_);
+  }
+
+  void Cancel(const Status& why) override {
+    std::lock_guard lock(mutex_);
+    if (cancelled_.has_value()) return;
+    cancelled_ = why;
+    if (submitted_) frontend_.core_.Cancel(id_, why);
+  }
+
+  // On this request's delivery thread.
+  void OnEvents(std::vector<ClientEvent> events) override {
+    std::vector<GenerationDelta> deltas(samples_.size());
+    std::vector<bool> touched(samples_.size(), false);
+    for (ClientEvent& event : events) {
+      auto* output = std::get_if<OutputToken>(&event);
+      if (output == nullptr) continue;
+      SampleText& sample = samples_[output->sample];
+      if (sample.ended()) continue;
+      GenerationDelta& delta = deltas[output->sample];
+      touched[output->sample] = true;
+      delta.sample = output->sample;
+      sample.Append(*output, delta);
+      if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
+    }
+    for (size_t i = 0; i < deltas.size(); ++i) {
+      if (touched[i]) observer_->OnDelta(std::move(deltas[i]));
+    }
+    if (auto* outcome = std::get_if<Outcome>(&events.back())) End(std::move(*outcome));
+  }
+
+ private:
+  StatusOr<std::shared_ptr<RequestSpec>> MakeSpecUnlessCancelled() {
+    {
+      std::lock_guard lock(mutex_);
+      if (cancelled_.has_value()) return *cancelled_;
+    }
+    return frontend_.MakeSpec(request_, id_, arrival_);
+  }
+
+  void EndWith(const Status& status) {
+    GenerationEnd end;
+    end.status = status;
+    observer_->OnEnd(std::move(end));
+    frontend_.Ended();
+  }
+
+  void End(Outcome outcome) {
+    GenerationEnd end;
+    end.status = outcome.status;
+    end.retryable = outcome.retryable;
+    end.prompt_tokens = prompt_tokens_;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      end.generated_tokens += samples_[i].token_count();
+      if (samples_[i].ended()) continue;
+      // The request failed in the middle: what is held back is real text.
+      GenerationDelta rest;
+      rest.sample = static_cast<int32_t>(i);
+      samples_[i].Flush(rest);
+      if (!rest.text.empty()) observer_->OnDelta(std::move(rest));
+    }
+    end.account = std::move(outcome.account);
+    observer_->OnEnd(std::move(end));
+    frontend_.Ended();
+  }
+
+  RequestFrontend& frontend_;
+  const RequestId id_;
+  const Time arrival_;
+  const GenerationRequest request_;
+  const std::shared_ptr<GenerationObserver> observer_;
+  std::vector<SampleText> samples_;
+  int32_t prompt_tokens_ = 0;
+
+  std::mutex mutex_;
+  bool submitted_ = false;
+  std::optional<Status> cancelled_;
+};
+
+RequestFrontend::RequestFrontend(const FrontendOptions& options,
+                                 const ModelText& text,
+                                 CoreLoop& core,
+                                 const Clock& clock,
+                                 RouterProbe& probe)
+    : options_(options),
+      text_(text),
+      core_(core),
+      clock_(clock),
+      probe_(probe),
+      limits_{.vocabulary = text.vocabulary()},
+      tokenizers_(std::make_unique<KeyedThreads>("tokenize", options.tokenizer_threads)) {}
+
+int32_t RequestFrontend::context_length() const {
+  const std::optional<ClusterIdentity> cluster = core_.identity();
+  if (!cluster.has_value() || cluster->context_length <= 0) return text_.context_length();
+  return std::min(text_.context_length(), cluster->context_length);
+}
+
+Status RequestFrontend::CheckModel(const std::string& model) const {
+  if (model.empty() || model == text_.name()) return OkStatus();
+  return MakeStatus(StatusCode::kNotFound,
+                    "model \"{}\" is not served here; this cluster serves \"{}\"",
+                    model,
+                    text_.name());
+}
+
+void RequestFrontend::PostTokenizing(std::function<void()> work) {
+  tokenizers_->Post(next_lane_.fetch_add(1), std::move(work));
+}
+
+std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
+                                                   std::shared_ptr<GenerationObserver> observer) {
+  bool draining;
+  {
+    std::lock_guard lock(mutex_);
+    draining = draining_;
+    if (!draining) ++running_;
+  }
+  if (draining) {
+    GenerationEnd end;
+    end.status = Status(StatusCode::kUnavailable, "this router is shutting down");
+    end.retryable = true;
+    probe_.OnRejected(end.status);
+    observer->OnEnd(std::move(end));
+    return nullptr;
+  }
+  const RequestId id(options_.tag | requests_.fetch_add(1));
+  auto running = std::make_shared<Running>(*this, id, std::move(request), std::move(observer));
+  PostTokenizing([running] { running->Prepare(); });
+  return running;
+}
+
+void RequestFrontend::Ended() {
+  std::lock_guard lock(mutex_);
+  if (--running_ == 0) idle_.notify_all();
+}
+
+bool RequestFrontend::Drain(Duration limit) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  return idle_.wait_for(lock, limit, [&] { return running_ == 0; });
+}
+
+void RequestFrontend::Stop() {
+  Drain(Duration::zero());
+  const Status why(StatusCode::kUnavailable, "this router is shutting down");
+  core_.Post([why](RouterCore& core, Time now) { core.CancelAll(why, now); });
+  Drain(kStopWait);
+  tokenizers_.reset();
+}
+
+StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const GenerationRequest& request,
+                                                                 RequestId id,
+                                                                 Time arrival) const {
+  BATON_RETURN_IF_ERROR(CheckModel(request.model));
+  BATON_RETURN_IF_ERROR(CheckRequest(request, limits_));
+  auto spec = std::make_shared<RequestSpec>();
+  spec->id = id;
+  BATON_ASSIGN_OR_RETURN(spec->prompt, text_.Encode(request));
+  const auto length = static_cast<int64_t>(spec->prompt.size());
+  const int32_t context = context_length();
+  if (length == 0) return InvalidArgument("the prompt has no tokens; it needs at least one");
+  if (length >= context) {
+    return InvalidArgument(
+        "the prompt has {} tokens; the context length is {}, and one token at least must be left "
+        "for the answer",
+        length,
+        context);
+  }
+  const auto room = static_cast<int32_t>(context - length);
+  spec->sampling = ResolveSampling(request, RandomId());
+  spec->samples = std::max(1, request.samples);
+  spec->max_tokens = std::min(room, request.max_tokens.value_or(room));
+  spec->min_tokens = std::min(request.min_tokens, spec->max_tokens);
+  spec->stop_tokens = request.stop_token_ids;
+  if (!request.ignore_eos) {
+    const std::vector<TokenId>& ends = text_.end_tokens();
+    spec->stop_tokens.insert(spec->stop_tokens.end(), ends.begin(), ends.end());
+  }
+  spec->priority = request.priority;
+  spec->cache_salt = request.cache_salt;
+  spec->arrival = arrival;
+  const bool own_timeout = request.timeout > Duration::zero();
+  spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);
+  if (const std::optional<ClusterIdentity> cluster = core_.identity(); cluster.has_value()) {
+    spec->hashes = BlockHashes(spec->prompt,
+                               cluster->block_tokens,
+                               {options_.hash_secret, cluster->fingerprint, spec->cache_salt});
+  }
+  return spec;
+}
+
+}  // namespace baton::router

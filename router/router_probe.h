@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/metrics/metrics.h"
+#include "router/types.h"
+
+namespace baton::router {
+
+// What the gauges show.
+struct RouterGauges {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int64_t index_entries = 0;
+  int32_t workers_ready = 0;
+  int32_t workers_suspect = 0;
+  int32_t workers_lost = 0;
+  int32_t workers_draining = 0;
+};
+
+// Of the last requests that ended well.
+struct LatencyPercentiles {
+  double ttft_p50_ms = 0;
+  double ttft_p99_ms = 0;
+  double tpot_p50_ms = 0;
+  double tpot_p99_ms = 0;
+};
+
+// All metrics of the router. Thread-safe.
+class RouterProbe final {
+ public:
+  explicit RouterProbe(MetricsRegistry& registry);
+
+  void SetGauges(const RouterGauges& gauges);
+  // A request ended.
+  void OnOutcome(const Outcome& outcome);
+  // A request did not get as far as the core: bad arguments.
+  void OnRejected(const Status& status);
+
+  int64_t requests_total() const { return static_cast<int64_t>(requests_.value()); }
+  int64_t requests_failed() const { return static_cast<int64_t>(failed_.value()); }
+  int64_t retries() const { return static_cast<int64_t>(retries_.value()); }
+  LatencyPercentiles latencies() const;
+
+ private:
+  MetricsRegistry& registry_;
+  Gauge running_;
+  Gauge waiting_;
+  Gauge index_entries_;
+  Gauge ready_;
+  Gauge suspect_;
+  Gauge lost_;
+  Gauge draining_;
+  Counter requests_;
+  Counter failed_;
+  Counter retries_;
+  Counter refusals_;
+  Counter generated_tokens_;
+  Counter cached_tokens_;
+  Histogram ttft_;
+  Histogram tpot_;
+  Histogram queue_;
+  Histogram prefill_;
+  Histogram transfer_;
+
+  // The last kRecent values, as rings.
+  static constexpr size_t kRecent = 1024;
+  mutable std::mutex mutex_;
+  std::vector<double> recent_ttft_;
+  std::vector<double> recent_tpot_;
+  size_t next_ = 0;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,166 @@
+#include "router/router_service.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "common/base/hash.h"
+#include "common/log/log.h"
+#include "common/rpc/rpc_server.h"
+#include "router/admin_service.h"
+#include "router/generation_service.h"
+#include "router/model_text.h"
+#include "router/openai_api.h"
+#include "router/openai_response.h"
+#include "router/request_frontend.h"
+#include "router/status_page.h"
+#include "router/worker_hub_service.h"
+
+namespace baton::router {
+namespace {
+
+constexpr uint64_t kTagMask = ~((uint64_t{1} << 40) - 1);
+constexpr Duration kShutdownGrace = std::chrono::milliseconds(200);
+
+PolicyKind PolicyOf(const config::RouterConfig& config) {
+  switch (config.policy()) {
+    case config::RouterConfig::ROUND_ROBIN:
+      return PolicyKind::kRoundRobin;
+    case config::RouterConfig::LEAST_LOADED:
+      return PolicyKind::kLeastLoaded;
+    case config::RouterConfig::POWER_OF_TWO:
+      return PolicyKind::kPowerOfTwo;
+    case config::RouterConfig::PREFIX_AFFINITY:
+      return PolicyKind::kPrefixAffinity;
+    default:
+      return PolicyKind::kCost;
+  }
+}
+
+std::string NameOf(const config::RouterConfig& config, uint64_t tag) {
+  if (!config.router_id().empty()) return config.router_id();
+  char host[256] = "router";
+  ::gethostname(host, sizeof(host) - 1);
+  return fmt::format("router-{}-{:06x}", host, tag >> 40);
+}
+
+CoreOptions CoreOptionsOf(const config::RouterConfig& config, uint64_t tag) {
+  CoreOptions options;
+  options.tag = tag;
+  options.hash_secret = config.hash_secret();
+  options.max_requests = config.max_requests();
+  options.local_tokens = config.local_tokens();
+  options.index_capacity = static_cast<size_t>(config.index_capacity());
+  options.suspect_after = std::chrono::milliseconds(config.suspect_ms());
+  options.lost_after = std::chrono::milliseconds(config.lost_ms());
+  options.retry.max_attempts = config.max_attempts();
+  options.policy = PolicyOf(config);
+  options.seed = config.seed();
+  return options;
+}
+
+// The parts of a running router, wired: the declaration order is the order of construction.
+class RouterService final : public Service {
+ public:
+  RouterService(const config::RouterConfig& config,
+                std::unique_ptr<ModelText> text,
+                AppContext& context,
+                uint64_t tag)
+      : name_(NameOf(config, tag)),
+        text_(std::move(text)),
+        probe_(context.metrics),
+        core_(std::make_unique<CoreLoop>(CoreOptionsOf(config, tag), context.clock, probe_)),
+        frontend_(FrontendOptions{.tag = tag,
+                                  .hash_secret = config.hash_secret(),
+                                  .default_timeout = FromSeconds(config.default_timeout_seconds())},
+                  *text_,
+                  *core_,
+                  context.clock,
+                  probe_),
+        generation_(frontend_, *core_),
+        admin_({name_, text_->name()}, *core_, probe_, context.clock),
+        hub_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
+        openai_(frontend_) {
+    openai_.AddRoutes(context.http);
+    context.http.AddRoute("GET", "/", [](std::shared_ptr<HttpExchange> exchange) {
+      exchange->Reply(200, "text/html; charset=utf-8", std::string(StatusPage()));
+    });
+    context.http.AddRoute("GET", "/status.json", [this](std::shared_ptr<HttpExchange> exchange) {
+      const StatusOr<std::string> status = admin_.StatusJson();
+      exchange->Reply(status.ok() ? 200 : 503,
+                      "application/json",
+                      status.ok() ? *status : OpenAiError(status.status()));
+    });
+  }
+
+  // The core's delivery threads use the frontend, the frontend's threads the core.
+  ~RouterService() override {
+    Stop();
+    core_.reset();
+  }
+
+  Status Listen(const config::RouterConfig& config) {
+    ConnectionLimits limits;
+    limits.max_message_bytes = static_cast<size_t>(config.max_request_bytes());
+    limits.ping_every = std::chrono::seconds(30);
+    limits.ping_timeout = std::chrono::seconds(20);
+    grpc::Service* const public_services[] = {&generation_, &admin_};
+    BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
+    grpc::Service* const worker_services[] = {&hub_};
+    BATON_ASSIGN_OR_RETURN(workers_, RpcServer::Start(config.worker_listen(), worker_services));
+    return OkStatus();
+  }
+
+  Status Ready() const override {
+    const auto ready = core_->Query([](const RouterCore& core, Time) { return core.Ready(); });
+    return ready.ok() ? *ready : ready.status();
+  }
+
+  std::map<std::string, std::string> addresses() const override {
+    return {{"grpc", clients_->address()}, {"workers", workers_->address()}};
+  }
+
+  void Drain(Duration limit) override { frontend_.Drain(limit); }
+
+  void Stop() override {
+    if (stopped_) return;
+    stopped_ = true;
+    frontend_.Stop();
+    if (clients_ != nullptr) clients_->Shutdown(kShutdownGrace);
+    if (workers_ != nullptr) workers_->Shutdown(Duration::zero());
+  }
+
+ private:
+  const std::string name_;
+  const std::unique_ptr<ModelText> text_;
+  RouterProbe probe_;
+  std::unique_ptr<CoreLoop> core_;
+  RequestFrontend frontend_;
+  GenerationService generation_;
+  AdminService admin_;
+  WorkerHubService hub_;
+  OpenAiApi openai_;
+  std::unique_ptr<RpcServer> clients_;
+  std::unique_ptr<RpcServer> workers_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
+                                               AppContext& context) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));
+  const uint64_t tag = RandomId() & kTagMask;
+  auto router = std::make_unique<RouterService>(config, std::move(text), context, tag);
+  BATON_RETURN_IF_ERROR(router->Listen(config));
+  return router;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "common/app/service.h"
+#include "common/base/status.h"
+#include "common/config/config.h"
+
+namespace baton::router {
+
+// Starts a router as `config` says: reads the model's tokenizer and template, opens the ports for
+// clients and workers, adds the HTTP routes. For RunService. Errors: what is wrong with the model's
+// files or the addresses.
+StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
+                                               AppContext& context);
+
+}  // namespace baton::router

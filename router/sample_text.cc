@@ -1,0 +1,59 @@
+#include "router/sample_text.h"
+
+#include <utility>
+
+namespace baton::router {
+
+SampleText::SampleText(const Tokenizer& tokenizer,
+                       std::shared_ptr<const StopStrings> stops,
+                       const SampleTextOptions& options)
+    : tokenizer_(tokenizer),
+      options_(options),
+      detokenizer_(
+          tokenizer,
+          {.skip_special = options.skip_special, .continues_text = options.continues_text}),
+      matcher_(std::move(stops), false) {}
+
+void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
+  if (output.token.has_value()) {
+    const SampledToken& token = *output.token;
+    ++token_count_;
+    delta.tokens.push_back(token.token);
+    if (options_.logprobs) {
+      TokenLogprobs& logprobs = delta.logprobs.emplace_back();
+      logprobs.chosen = Describe(token.token, token.logprob);
+      for (const TokenLogprob& top : token.top) {
+        logprobs.top.push_back(Describe(top.token, top.logprob));
+      }
+    }
+    // The token that ends a sample is no part of its text.
+    if (output.finish != FinishReason::kStop) {
+      AppendText(detokenizer_.Append(token.token), delta);
+    }
+  }
+  if (output.finish == FinishReason::kNone || stopped_) return;
+  Flush(delta);
+  ended_ = true;
+  if (!stopped_) delta.finish = output.finish;
+}
+
+void SampleText::AppendText(const std::string& text, GenerationDelta& delta) {
+  delta.text += matcher_.Append(text);
+  if (!matcher_.stopped()) return;
+  stopped_ = true;
+  ended_ = true;
+  delta.finish = FinishReason::kStop;
+}
+
+void SampleText::Flush(GenerationDelta& delta) {
+  AppendText(detokenizer_.Flush(), delta);
+  if (!stopped_) delta.text += matcher_.Flush();
+}
+
+TextLogprob SampleText::Describe(TokenId token, float logprob) const {
+  TextLogprob out{token, logprob, {}};
+  if (tokenizer_.Contains(token)) out.piece = std::string(tokenizer_.piece(token));
+  return out;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,67 @@
+#include "router/status_page.h"
+
+namespace baton::router {
+
+std::string_view StatusPage() {
+  return R"html(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Baton</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
+h1 { font-size: 1.3rem; margin: 0; } #sub { opacity: .7; margin: 0 0 1.5rem; }
+dl { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 0 0 1.5rem; }
+dt { opacity: .7; font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid #8884; white-space: nowrap; }
+th { font-weight: 600; opacity: .7; } th:first-child, td:first-child,
+th:nth-child(2), td:nth-child(2), th:nth-child(3), td:nth-child(3) { text-align: left; }
+.bad { color: #c33; font-weight: 600; }
+</style></head><body>
+<h1>Baton</h1><p id="sub">waiting for the router…</p>
+<dl id="facts"></dl>
+<div class="scroll"><table><thead><tr><th>worker<th>roles<th>state<th>running<th>waiting<th>awaiting KV
+<th>KV used<th>cached<th>hit rate<th>prompt tok/s<th>output tok/s<th>leaked</tr></thead>
+<tbody id="workers"></tbody></table></div>
+<script>
+const $ = id => document.getElementById(id);
+const cell = (row, text, bad) => {
+  const td = row.insertCell(); td.textContent = text; if (bad) td.className = 'bad';
+};
+const fact = (name, value) => {
+  const div = document.createElement('div');
+  const dt = document.createElement('dt'), dd = document.createElement('dd');
+  dt.textContent = name; dd.textContent = value; div.append(dt, dd); $('facts').append(div);
+};
+const ms = v => v.toFixed(v < 10 ? 1 : 0) + ' ms', percent = v => (100 * v).toFixed(0) + '%';
+async function refresh() {
+  try {
+    const s = await (await fetch('/status.json')).json();
+    if (s.error) throw new Error(s.error.message);
+    $('sub').textContent = `${s.model} · ${s.router_id} · version ${s.version} · up ` +
+        `${Math.round(s.uptime_seconds)} s`;
+    $('facts').replaceChildren();
+    fact('running', s.requests_running); fact('waiting', s.requests_waiting);
+    fact('ended', s.requests_total); fact('failed', s.requests_failed); fact('retries', s.retries);
+    fact('TTFT p50 / p99', ms(s.ttft_p50_ms) + ' / ' + ms(s.ttft_p99_ms));
+    fact('TPOT p50 / p99', ms(s.tpot_p50_ms) + ' / ' + ms(s.tpot_p99_ms));
+    $('workers').replaceChildren();
+    for (const w of s.workers) {
+      const row = $('workers').insertRow();
+      const used = w.blocks_total ? 1 - w.blocks_free / w.blocks_total : 0;
+      cell(row, w.worker_id); cell(row, w.roles); cell(row, w.state, w.state !== 'ready');
+      cell(row, w.running); cell(row, w.waiting); cell(row, w.awaiting_kv);
+      cell(row, percent(used)); cell(row, w.blocks_cached); cell(row, percent(w.cache_hit_rate));
+      cell(row, w.prompt_tokens_per_second.toFixed(0)); cell(row, w.output_tokens_per_second.toFixed(0));
+      cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
+    }
+  } catch (error) { $('sub').textContent = 'no answer from the router: ' + error.message; }
+  setTimeout(refresh, 1000);
+}
+refresh();
+</script></body></html>
+)html";
+}
+
+}  // namespace baton::router

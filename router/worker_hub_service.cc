@@ -1,0 +1,27 @@
+#include "router/worker_hub_service.h"
+
+#include <memory>
+#include <utility>
+
+namespace baton::router {
+namespace {
+
+// Messages a worker may be behind before it is dropped; one goes out a batch of decisions.
+constexpr size_t kUnsentMessages = 4096;
+
+}  // namespace
+
+grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerHubService::Link(
+    grpc::CallbackServerContext* context) {
+  auto link = std::make_shared<HubLink>(options_, core_, context->peer());
+  StreamHandler<worker::v1::ToRouter> handler;
+  handler.on_message = [link](const worker::v1::ToRouter& message) {
+    return link->OnMessage(message);
+  };
+  handler.on_closed = [link](const Status& why) { link->OnClosed(why); };
+  auto stream = HubLink::Stream::Accept(context, std::move(handler), kUnsentMessages);
+  link->Attach(stream);
+  return stream.get();
+}
+
+}  // namespace baton::router

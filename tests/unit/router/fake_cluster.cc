@@ -1,0 +1,346 @@
+#include "tests/unit/router/fake_cluster.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kMs = std::chrono::milliseconds(1);
+constexpr Duration kHeartbeat = std::chrono::milliseconds(50);
+
+uint64_t Mix(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t x = a * 0x9E3779B97F4A7C15u + b * 0xC2B2AE3D27D4EB4Fu + c * 0x165667B19E3779F9u;
+  x ^= x >> 31;
+  return x * 0x94D049BB133111EBu >> 16;
+}
+
+}  // namespace
+
+TokenId TrueToken(RequestId id, int32_t sample, int32_t index) {
+  return static_cast<TokenId>(Mix(id.value(), sample, index) % 50'000);
+}
+
+int32_t TrueLength(const RequestSpec& spec, int32_t sample) {
+  return 1 + static_cast<int32_t>(Mix(spec.id.value(), sample, 1 << 20) % spec.max_tokens);
+}
+
+FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index) {
+  if (index + 1 < TrueLength(spec, sample)) return FinishReason::kNone;
+  return index + 1 == spec.max_tokens ? FinishReason::kLength : FinishReason::kStop;
+}
+
+FakeCluster::FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed)
+    : options_(options),
+      chaos_(chaos),
+      random_(seed),
+      core_(std::make_unique<RouterCore>(options_, *this)) {}
+
+bool FakeCluster::Happens(double probability) {
+  return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
+}
+
+Duration FakeCluster::Delay() {
+  return kMs * static_cast<int>(random_() % (chaos_.max_delay_ms + 1));
+}
+
+void FakeCluster::AddWorker(const std::string& name, bool prefill, bool decode) {
+  auto worker = std::make_unique<Worker>();
+  worker->name = name;
+  worker->prefill = prefill;
+  worker->decode = decode;
+  workers_.push_back(std::move(worker));
+  Join(*workers_.back());
+}
+
+void FakeCluster::Join(Worker& worker) {
+  WorkerInfo info;
+  info.id = WorkerId(worker.name);
+  info.boot = BootId(++boots_);
+  info.can_prefill = worker.prefill;
+  info.can_decode = worker.decode;
+  info.block_tokens = 16;
+  info.blocks = 10'000;
+  info.max_sequences = 64;
+  info.context_length = 8192;
+  info.vocabulary = 50'000;
+  info.max_step_tokens = 512;
+  worker.boot = boots_;
+  worker.alive = true;
+  worker.jobs.clear();
+  worker.sessions.clear();
+  worker.early_kv.clear();
+  worker.inbox.clear();
+  worker.outbox.clear();
+  worker.next_heartbeat = now_;
+  worker.slot = kNoWorker;
+  joining_ = &worker;
+  const auto slot = core_->Join(info, now_);
+  joining_ = nullptr;
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  worker.slot = *slot;
+}
+
+void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
+  Client& client = clients_[spec->id];
+  client.spec = spec;
+  client.tokens.resize(spec->samples);
+  client.finish.resize(spec->samples, FinishReason::kNone);
+  core_->Submit(std::move(spec), now_);
+}
+
+void FakeCluster::ToWorker(WorkerSlot slot, WorkerCommand command) {
+  for (auto& worker : workers_) {
+    // The core may send before Join has returned the slot.
+    if ((worker->slot != slot && worker.get() != joining_) || !worker->alive) continue;
+    worker->in_arrives = std::max(worker->in_arrives, now_ + Delay());
+    worker->inbox.emplace_back(worker->in_arrives, std::move(command));
+    return;
+  }
+}
+
+void FakeCluster::ToClient(RequestId id, ClientEvent event) {
+  Client& client = clients_.at(id);
+  ASSERT_FALSE(client.outcome.has_value()) << "an event after the outcome";
+  if (auto* outcome = std::get_if<Outcome>(&event)) {
+    client.outcome = std::move(*outcome);
+    return;
+  }
+  const auto& output = std::get<OutputToken>(event);
+  ASSERT_EQ(client.finish[output.sample], FinishReason::kNone) << "a token after the end";
+  if (output.token.has_value()) client.tokens[output.sample].push_back(output.token->token);
+  client.finish[output.sample] = output.finish;
+}
+
+void FakeCluster::Report(Worker& worker, WorkerReport report) {
+  worker.out_arrives = std::max(worker.out_arrives, now_ + Delay());
+  if (Happens(chaos_.duplicate)) worker.outbox.emplace_back(worker.out_arrives, report);
+  worker.outbox.emplace_back(worker.out_arrives, std::move(report));
+}
+
+void FakeCluster::Kill(const std::string& name) {
+  for (auto& worker : workers_) {
+    if (worker->name != name || !worker->alive) continue;
+    worker->alive = false;
+    worker->restart_at = now_ + std::chrono::milliseconds(50 + random_() % 500);
+    core_->Leave(worker->slot, now_);
+    worker->slot = kNoWorker;
+  }
+}
+
+void FakeCluster::Stall(const std::string& name, int ms) {
+  for (auto& worker : workers_) {
+    if (worker->name == name) worker->stalled_until = now_ + kMs * ms;
+  }
+}
+
+void FakeCluster::Step() {
+  now_ += kMs;
+  for (auto& worker : workers_) {
+    if (!worker->alive) {
+      if (now_ >= worker->restart_at) Join(*worker);
+      continue;
+    }
+    if (Happens(chaos_.crash)) {
+      Kill(worker->name);
+      continue;
+    }
+    if (now_ < worker->stalled_until) continue;
+    if (Happens(chaos_.stall)) Stall(worker->name, static_cast<int>(random_() % 800));
+    Work(*worker);
+  }
+  for (size_t i = 0; i < fabric_.size();) {
+    if (fabric_[i].arrives > now_) {
+      ++i;
+      continue;
+    }
+    const Kv kv = fabric_[i];
+    fabric_.erase(fabric_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (auto& worker : workers_) {
+      if (worker->alive && worker->boot == kv.boot) Arrive(*worker, kv.session, kv.next);
+    }
+  }
+  if (core_->next_wake() <= now_) core_->Tick(now_);
+}
+
+void FakeCluster::Work(Worker& worker) {
+  while (!worker.inbox.empty() && worker.inbox.front().first <= now_) {
+    const WorkerCommand command = std::move(worker.inbox.front().second);
+    worker.inbox.pop_front();
+    Obey(worker, command);
+  }
+  WorkerReport report;
+  for (auto it = worker.jobs.begin(); it != worker.jobs.end();) {
+    Job& job = it->second;
+    bool over = false;
+    if (job.running && --job.wait_ms <= 0) {
+      job.wait_ms = 1 + static_cast<int32_t>(random_() % 3);
+      Generate(worker, it->first, job, report);
+      over = !job.running && !job.parked;
+    }
+    it = over ? worker.jobs.erase(it) : std::next(it);
+  }
+  if (now_ >= worker.next_heartbeat) {
+    worker.next_heartbeat = now_ + kHeartbeat;
+    report.load.emplace();
+    report.load->stats.running = static_cast<int32_t>(worker.jobs.size());
+    report.load->stats.blocks_free = 10'000 - 10 * static_cast<int32_t>(worker.jobs.size());
+    report.load->stats.step_ms_per_token = 0.1;
+  }
+  if (report.load.has_value() || !report.tokens.empty() || !report.finished.empty()) {
+    Report(worker, std::move(report));
+  }
+  while (worker.alive && !worker.outbox.empty() && worker.outbox.front().first <= now_) {
+    const WorkerReport sent = std::move(worker.outbox.front().second);
+    worker.outbox.pop_front();
+    core_->OnReport(worker.slot, sent, now_);
+  }
+}
+
+void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
+  if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
+    const Key key{dispatch->spec->id, dispatch->epoch};
+    ++kinds_[static_cast<size_t>(dispatch->kind)];
+    if (Happens(chaos_.fail_request)) {
+      WorkerReport report;
+      report.failed.push_back(
+          {key.first, key.second, Status(StatusCode::kResourceExhausted, "full"), true});
+      return Report(worker, std::move(report));
+    }
+    Job job;
+    job.dispatch = *dispatch;
+    job.next.assign(dispatch->samples, static_cast<int32_t>(dispatch->resumed.size()));
+    job.running = dispatch->kind != RequestKind::kDecode;
+    job.wait_ms = 1 + static_cast<int32_t>(random_() % 10);
+    for (size_t i = 0; i < dispatch->resumed.size(); ++i) {
+      ASSERT_EQ(dispatch->resumed[i], TrueToken(key.first, dispatch->first_sample, i));
+    }
+    worker.jobs[key] = std::move(job);
+    if (dispatch->kind != RequestKind::kDecode) return;
+    worker.sessions[dispatch->session] = key;
+    const auto early = worker.early_kv.find(dispatch->session);
+    if (early == worker.early_kv.end()) return;
+    const std::vector<int32_t> next = early->second;
+    worker.early_kv.erase(early);
+    Arrive(worker, dispatch->session, next);
+  } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
+    worker.jobs.erase({cancel->id, cancel->epoch});
+  } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
+    const auto it = worker.jobs.find({redirect->id, redirect->epoch});
+    if (it == worker.jobs.end()) return;
+    ASSERT_TRUE(it->second.parked) << "a redirect without a refusal";
+    it->second.parked = false;
+    it->second.dispatch.session = redirect->session;
+    it->second.dispatch.peer = redirect->peer;
+    Handoff(worker, it->second);
+    if (!it->second.parked) worker.jobs.erase(it);
+  }
+}
+
+// True when the sample goes on after this token.
+bool FakeCluster::Emit(
+    const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report) {
+  const RequestSpec& spec = *job.dispatch.spec;
+  TokenOutput token;
+  token.id = spec.id;
+  token.epoch = job.dispatch.epoch;
+  token.sample = sample;
+  token.index = index;
+  token.token.token = TrueToken(spec.id, sample, index);
+  token.finish = TrueFinish(spec, sample, index);
+  const bool goes_on = token.finish == FinishReason::kNone;
+  if (first && goes_on) token.finish = FinishReason::kHandedOff;
+  report.tokens.push_back(token);
+  return goes_on;
+}
+
+void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerReport& report) {
+  const RequestSpec& spec = *job.dispatch.spec;
+  const bool prefill = job.dispatch.kind == RequestKind::kPrefill;
+  bool open = false;
+  for (int32_t i = 0; i < job.dispatch.samples; ++i) {
+    const int32_t sample = job.dispatch.first_sample + i;
+    if (job.next[i] >= TrueLength(spec, sample)) continue;
+    open |= Emit(job, sample, job.next[i]++, prefill, report);
+  }
+  if (open && !prefill) return;
+  job.running = false;
+  report.finished.push_back({key.first, key.second, 1, 2, 3});
+  if (prefill) Handoff(worker, job);
+}
+
+void FakeCluster::Handoff(Worker& worker, Job& job) {
+  HandoffReport report;
+  report.id = job.dispatch.spec->id;
+  report.epoch = job.dispatch.epoch;
+  const bool refused = Happens(chaos_.refuse);
+  if (refused || Happens(chaos_.fail_handoff)) {
+    job.parked = refused;
+    report.outcome = refused ? HandoffReport::Outcome::kRefused : HandoffReport::Outcome::kFailed;
+    WorkerReport message;
+    message.handoffs.push_back(report);
+    return Report(worker, std::move(message));
+  }
+  fabric_.push_back({now_ + Delay(),
+                     job.dispatch.peer.id.value(),
+                     job.dispatch.peer.boot.value(),
+                     job.dispatch.session,
+                     job.next});
+}
+
+void FakeCluster::Arrive(Worker& worker, SessionId session, const std::vector<int32_t>& next) {
+  const auto it = worker.sessions.find(session);
+  if (it == worker.sessions.end()) {
+    worker.early_kv[session] = next;
+    return;
+  }
+  const auto job = worker.jobs.find(it->second);
+  if (job == worker.jobs.end() || job->second.running) return;
+  job->second.next = next;
+  job->second.running = true;
+  HandoffReport report;
+  report.id = job->first.first;
+  report.epoch = job->first.second;
+  report.outcome = HandoffReport::Outcome::kCommitted;
+  report.bytes = 1 << 20;
+  report.gbps = 1;
+  report.transport = "fake";
+  WorkerReport message;
+  message.handoffs.push_back(report);
+  Report(worker, std::move(message));
+}
+
+bool FakeCluster::RunUntilDone(int limit_ms) {
+  const auto done = [&] {
+    return std::all_of(clients_.begin(), clients_.end(), [](const auto& item) {
+      return item.second.outcome.has_value();
+    });
+  };
+  for (int i = 0; i < limit_ms; ++i) {
+    if (done()) return true;
+    Step();
+  }
+  return done();
+}
+
+void FakeCluster::Settle() {
+  chaos_ = {};
+  for (int i = 0; i < 3000; ++i) Step();
+}
+
+size_t FakeCluster::WorkLeft() const {
+  size_t left = 0;
+  for (const auto& worker : workers_) left += worker->jobs.size();
+  return left;
+}
+
+int64_t FakeCluster::bookings() const {
+  int64_t sum = 0;
+  for (const WorkerSlot slot : core_->workers().slots()) {
+    sum += static_cast<int64_t>(core_->workers().bookings(slot));
+  }
+  return sum;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/router_core.h"
+
+namespace baton::router {
+
+// What the model says: a function of request, sample and index alone, so that any worker, at any
+// epoch, says the same.
+TokenId TrueToken(RequestId id, int32_t sample, int32_t index);
+int32_t TrueLength(const RequestSpec& spec, int32_t sample);
+FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index);
+
+struct Chaos {
+  double refuse = 0;        // of hand-offs
+  double fail_handoff = 0;  // of hand-offs
+  double fail_request = 0;  // of dispatches, retryable
+  double duplicate = 0;     // of workers' messages
+  double crash = 0;         // of a worker, each millisecond
+  double stall = 0;         // of a worker, each millisecond
+  int max_delay_ms = 5;     // of a message on any stream; streams keep their order
+};
+
+// A RouterCore with fake workers around it, in discrete time: one step is a millisecond. Streams
+// are ordered, but each has its own delays.
+class FakeCluster final : public CoreOutput {
+ public:
+  FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
+
+  void AddWorker(const std::string& name, bool prefill, bool decode);
+  void Submit(std::shared_ptr<const RequestSpec> spec);
+  void Step();
+  // Runs until every request has ended; false after `limit_ms`.
+  bool RunUntilDone(int limit_ms);
+  // Ends all chaos and lets messages arrive.
+  void Settle();
+  void Kill(const std::string& name);
+  void Stall(const std::string& name, int ms);
+
+  struct Client {
+    std::shared_ptr<const RequestSpec> spec;
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<FinishReason> finish;
+    std::optional<Outcome> outcome;
+  };
+
+  RouterCore& core() { return *core_; }
+  Time now() const { return now_; }
+  std::map<RequestId, Client>& clients() { return clients_; }
+  std::mt19937_64& random() { return random_; }
+  // Requests that live workers still have; empty after Settle() unless the router forgot a Cancel.
+  size_t WorkLeft() const;
+  int64_t bookings() const;
+  int count(RequestKind kind) const { return kinds_.at(static_cast<size_t>(kind)); }
+
+  void ToWorker(WorkerSlot slot, WorkerCommand command) override;
+  void ToClient(RequestId id, ClientEvent event) override;
+
+ private:
+  using Key = std::pair<RequestId, Epoch>;
+  struct Job {
+    DispatchCommand dispatch;
+    std::vector<int32_t> next;  // index of each sample's next token
+    bool running = false;       // generates
+    bool parked = false;        // prefill: refused, waits for a Redirect
+    int32_t wait_ms = 0;
+  };
+  struct Worker {
+    std::string name;
+    bool prefill = false;
+    bool decode = false;
+    uint64_t boot = 0;
+    WorkerSlot slot = kNoWorker;
+    bool alive = true;
+    Time stalled_until{};
+    Time restart_at{};
+    Time next_heartbeat{};
+    Time out_arrives{};  // of the last message on each stream
+    Time in_arrives{};
+    std::deque<std::pair<Time, WorkerCommand>> inbox;
+    std::deque<std::pair<Time, WorkerReport>> outbox;
+    std::map<Key, Job> jobs;
+    std::map<SessionId, std::vector<int32_t>> early_kv;  // came before the dispatch
+    std::map<SessionId, Key> sessions;                   // kDecode jobs that wait for KV
+  };
+  struct Kv {
+    Time arrives{};
+    std::string to;
+    uint64_t boot = 0;
+    SessionId session;
+    std::vector<int32_t> next;
+  };
+
+  bool Happens(double probability);
+  Duration Delay();
+  void Join(Worker& worker);
+  void Work(Worker& worker);
+  void Obey(Worker& worker, const WorkerCommand& command);
+  void Report(Worker& worker, WorkerReport report);
+  void Generate(Worker& worker, const Key& key, Job& job, WorkerReport& report);
+  bool Emit(const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report);
+  void Handoff(Worker& worker, Job& job);
+  void Arrive(Worker& worker, SessionId session, const std::vector<int32_t>& next);
+
+  const CoreOptions options_;
+  Chaos chaos_;
+  std::mt19937_64 random_;
+  Time now_{std::chrono::hours(1)};
+  std::unique_ptr<RouterCore> core_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  Worker* joining_ = nullptr;
+  std::map<RequestId, Client> clients_;
+  std::vector<Kv> fabric_;
+  std::array<int, 3> kinds_{};
+  uint64_t boots_ = 0;
+};
+
+}  // namespace baton::router

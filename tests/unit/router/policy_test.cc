@@ -1,0 +1,163 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "router/routing_policy.h"
+#include "router/worker_cost.h"
+
+namespace baton::router {
+namespace {
+
+// A query over workers of equal speed, which tests then change.
+class PolicyTest : public testing::Test {
+ protected:
+  PolicyTest() {
+    for (int i = 0; i < 8; ++i) {
+      auto record = std::make_unique<WorkerRecord>();
+      record->info.id = WorkerId(fmt::format("w{}", i));
+      record->info.block_tokens = 16;
+      record->info.blocks = 1000;
+      record->info.max_sequences = 32;
+      record->info.max_step_tokens = 512;
+      record->load.stats.step_ms_base = 2;
+      record->load.stats.step_ms_per_token = 0.1;
+      records_.push_back(std::move(record));
+      Candidate candidate{WorkerSlot(static_cast<uint16_t>(i)), records_.back().get(), {}, 0};
+      candidate.load.blocks_free = 1000;
+      (i < 4 ? prefill_ : decode_).push_back(candidate);
+    }
+    query_.prompt_tokens = 1000;
+    query_.max_tokens = 100;
+    query_.expected_output = 50;
+    query_.local_tokens = 64;
+  }
+
+  Route Select(PolicyKind kind, uint64_t seed = 1) {
+    query_.prefill = prefill_;
+    query_.decode = decode_;
+    return MakeRoutingPolicy(kind, seed)->Select(query_);
+  }
+
+  std::vector<std::unique_ptr<WorkerRecord>> records_;
+  std::vector<Candidate> prefill_;
+  std::vector<Candidate> decode_;
+  RouteQuery query_;
+};
+
+constexpr PolicyKind kAll[] = {PolicyKind::kCost,
+                               PolicyKind::kRoundRobin,
+                               PolicyKind::kLeastLoaded,
+                               PolicyKind::kPowerOfTwo,
+                               PolicyKind::kPrefixAffinity};
+
+TEST_F(PolicyTest, EveryPolicyServesLocallyWithoutPrefillWorkers) {
+  prefill_.clear();
+  for (const PolicyKind kind : kAll) {
+    const Route route = Select(kind);
+    EXPECT_EQ(route.prefill, nullptr) << Name(kind);
+    EXPECT_NE(route.decode, nullptr) << Name(kind);
+  }
+}
+
+TEST_F(PolicyTest, EveryPolicyServesANearlyCachedPromptLocally) {
+  for (Candidate& d : decode_) d.cached_tokens = 960;
+  for (const PolicyKind kind : kAll) EXPECT_EQ(Select(kind).prefill, nullptr) << Name(kind);
+  for (Candidate& d : decode_) d.cached_tokens = 928;
+  for (const PolicyKind kind : kAll) EXPECT_NE(Select(kind).prefill, nullptr) << Name(kind);
+}
+
+TEST_F(PolicyTest, AShortUncachedPromptIsNotLocal) {
+  query_.prompt_tokens = 40;
+  EXPECT_NE(Select(PolicyKind::kCost).prefill, nullptr);
+}
+
+TEST_F(PolicyTest, EveryPolicySpreadsOverEqualWorkers) {
+  for (const PolicyKind kind : kAll) {
+    query_.prefill = prefill_;
+    query_.decode = decode_;
+    auto policy = MakeRoutingPolicy(kind, 7);
+    std::map<WorkerSlot, int> prefill;
+    std::map<WorkerSlot, int> decode;
+    for (int i = 0; i < 400; ++i) {
+      const Route route = policy->Select(query_);
+      ++prefill[route.prefill->slot];
+      ++decode[route.decode->slot];
+    }
+    EXPECT_EQ(prefill.size(), 4u) << Name(kind);
+    EXPECT_EQ(decode.size(), 4u) << Name(kind);
+    for (const auto& [slot, count] : prefill) EXPECT_GT(count, 50) << Name(kind);
+  }
+}
+
+TEST_F(PolicyTest, TheSameSeedChoosesTheSame) {
+  for (const PolicyKind kind : kAll) {
+    query_.prefill = prefill_;
+    query_.decode = decode_;
+    auto one = MakeRoutingPolicy(kind, 9);
+    auto two = MakeRoutingPolicy(kind, 9);
+    for (int i = 0; i < 50; ++i) {
+      const Route a = one->Select(query_);
+      const Route b = two->Select(query_);
+      ASSERT_EQ(a.prefill->slot, b.prefill->slot);
+      ASSERT_EQ(a.decode->slot, b.decode->slot);
+    }
+  }
+}
+
+TEST_F(PolicyTest, LoadDrivenPoliciesAvoidTheLoadedWorkers) {
+  for (int i = 1; i < 4; ++i) prefill_[i].load.requests = decode_[i].load.requests = 10;
+  for (const PolicyKind kind : {PolicyKind::kLeastLoaded, PolicyKind::kCost}) {
+    for (int i = 1; i < 4; ++i) prefill_[i].load.queued_tokens = 5000;
+    EXPECT_EQ(Select(kind).prefill->slot, WorkerSlot(0)) << Name(kind);
+    EXPECT_EQ(Select(kind).decode->slot, WorkerSlot(4)) << Name(kind);
+  }
+}
+
+TEST_F(PolicyTest, CostWeighsTheCacheAgainstTheQueue) {
+  prefill_[2].cached_tokens = 800;  // saves 80 ms
+  EXPECT_EQ(Select(PolicyKind::kCost).prefill->slot, WorkerSlot(2));
+  prefill_[2].load.queued_tokens = 500;  // costs 52 ms
+  EXPECT_EQ(Select(PolicyKind::kCost).prefill->slot, WorkerSlot(2));
+  prefill_[2].load.queued_tokens = 900;  // costs 94 ms
+  EXPECT_NE(Select(PolicyKind::kCost).prefill->slot, WorkerSlot(2));
+}
+
+TEST_F(PolicyTest, CostWeighsTheTransferAgainstTheStepTime) {
+  query_.kv_bytes_per_token = 131072;
+  query_.transfer_gbps = 10;
+  decode_[3].cached_tokens = 512;  // saves 6.7 ms of transfer
+  EXPECT_EQ(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
+  decode_[3].load.requests = 5;  // costs 50 · 0.5 ms
+  EXPECT_NE(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
+}
+
+TEST_F(PolicyTest, CostAvoidsADecodeWorkerWithoutRoom) {
+  for (int i = 0; i < 3; ++i) {
+    decode_[i].load.blocks_free = 10;
+    decode_[i].load.requests = 1;
+  }
+  decode_[3].load.requests = 20;
+  EXPECT_EQ(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
+}
+
+TEST_F(PolicyTest, PrefixAffinityFollowsTheCacheUnlessOverloaded) {
+  prefill_[1].cached_tokens = 512;
+  prefill_[1].load.requests = 20;
+  EXPECT_EQ(Select(PolicyKind::kPrefixAffinity).prefill->slot, WorkerSlot(1));
+  prefill_[1].load.requests = 40;
+  EXPECT_NE(Select(PolicyKind::kPrefixAffinity).prefill->slot, WorkerSlot(1));
+}
+
+TEST_F(PolicyTest, PredictsTheTimeToFirstToken) {
+  for (Candidate& p : prefill_) p.load.queued_tokens = 512;
+  // Two chunks and 100 ms for the prompt, one and 51.2 ms for the queue.
+  EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms,
+              2 * (1511.0 / 512) + 100 + 2 * (1023.0 / 512) + 51.2,
+              0.01);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,313 @@
+// The router's logic against fake workers, with seeded failures: every request ends, and its client
+// gets exactly the tokens of an undisturbed run.
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/router/fake_cluster.h"
+
+namespace baton::router {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+CoreOptions Options() {
+  CoreOptions options;
+  options.tag = uint64_t{7} << 40;
+  options.suspect_after = milliseconds(150);
+  options.lost_after = milliseconds(300);
+  options.retry.max_attempts = 100;
+  options.retry.worker_wait = seconds(5);
+  options.index_capacity = 10'000;
+  return options;
+}
+
+std::shared_ptr<RequestSpec> Spec(uint64_t id, Time now, int32_t samples = 1, int32_t max = 40) {
+  auto spec = std::make_shared<RequestSpec>();
+  spec->id = RequestId(id);
+  spec->prompt.assign(50 + id % 100, 1);
+  spec->samples = samples;
+  spec->max_tokens = max;
+  spec->arrival = now;
+  spec->deadline = now + seconds(120);
+  return spec;
+}
+
+void AddPool(FakeCluster& cluster, int prefill, int decode) {
+  for (int i = 0; i < prefill; ++i) cluster.AddWorker(fmt::format("p{}", i), true, false);
+  for (int i = 0; i < decode; ++i) cluster.AddWorker(fmt::format("d{}", i), false, true);
+}
+
+void ExpectAllOf(const FakeCluster::Client& client) {
+  const RequestSpec& spec = *client.spec;
+  ASSERT_TRUE(client.outcome.has_value());
+  ASSERT_TRUE(client.outcome->status.ok()) << client.outcome->status;
+  for (int32_t s = 0; s < spec.samples; ++s) {
+    ASSERT_EQ(static_cast<int32_t>(client.tokens[s].size()), TrueLength(spec, s));
+    for (size_t i = 0; i < client.tokens[s].size(); ++i) {
+      ASSERT_EQ(client.tokens[s][i], TrueToken(spec.id, s, static_cast<int32_t>(i)));
+    }
+    ASSERT_EQ(client.finish[s], TrueFinish(spec, s, TrueLength(spec, s) - 1));
+  }
+}
+
+void ExpectPrefixOf(const FakeCluster::Client& client) {
+  for (int32_t s = 0; s < client.spec->samples; ++s) {
+    for (size_t i = 0; i < client.tokens[s].size(); ++i) {
+      ASSERT_EQ(client.tokens[s][i], TrueToken(client.spec->id, s, static_cast<int32_t>(i)));
+    }
+  }
+}
+
+void ExpectNothingLeft(FakeCluster& cluster) {
+  cluster.Settle();
+  EXPECT_EQ(cluster.WorkLeft(), 0u);
+  EXPECT_EQ(cluster.bookings(), 0);
+  EXPECT_EQ(cluster.core().Counts().running + cluster.core().Counts().waiting, 0);
+}
+
+TEST(SimulationTest, AQuietClusterServesEverythingDisaggregated) {
+  FakeCluster cluster(Options(), {}, 1);
+  AddPool(cluster, 2, 2);
+  for (uint64_t i = 0; i < 50; ++i) cluster.Submit(Spec(i, cluster.now(), 1 + i % 4));
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  for (const auto& [id, client] : cluster.clients()) {
+    ExpectAllOf(client);
+    EXPECT_EQ(client.outcome->account.attempts, 1);
+    EXPECT_GT(client.outcome->account.ttft_ms, 0);
+    EXPECT_EQ(client.outcome->account.queue_ms, 1);
+    EXPECT_EQ(client.outcome->account.prefill_ms, 2);
+  }
+  EXPECT_EQ(cluster.count(RequestKind::kPrefill), 50);
+  EXPECT_EQ(cluster.count(RequestKind::kDecode), 50);
+  EXPECT_EQ(cluster.count(RequestKind::kServe), 0);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, WithoutPrefillWorkersDecodeServesAlone) {
+  FakeCluster cluster(Options(), {}, 2);
+  AddPool(cluster, 0, 2);
+  for (uint64_t i = 0; i < 10; ++i) cluster.Submit(Spec(i, cluster.now(), 2));
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  for (const auto& [id, client] : cluster.clients()) ExpectAllOf(client);
+  EXPECT_EQ(cluster.count(RequestKind::kServe), 10);
+  ExpectNothingLeft(cluster);
+}
+
+struct Case {
+  const char* name;
+  Chaos chaos;
+};
+
+class ChaosTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ChaosTest, EveryRequestGetsItsTokens) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeCluster cluster(Options(), GetParam().chaos, seed);
+    AddPool(cluster, 2, 3);
+    for (uint64_t i = 0; i < 32; ++i) {
+      cluster.Submit(Spec(i, cluster.now(), 1 + (i % 3 == 0) * 2));
+      cluster.Step();
+    }
+    ASSERT_TRUE(cluster.RunUntilDone(120'000));
+    for (const auto& [id, client] : cluster.clients()) ExpectAllOf(client);
+    ExpectNothingLeft(cluster);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         ChaosTest,
+                         testing::Values(Case{"refusals", {.refuse = 0.7}},
+                                         Case{"hand_off_failures", {.fail_handoff = 0.4}},
+                                         Case{"request_failures", {.fail_request = 0.3}},
+                                         Case{"duplicates", {.duplicate = 0.5}},
+                                         Case{"delays", {.max_delay_ms = 60}},
+                                         Case{"crashes", {.crash = 0.003}},
+                                         Case{"stalls", {.stall = 0.003}},
+                                         Case{"everything",
+                                              {.refuse = 0.2,
+                                               .fail_handoff = 0.1,
+                                               .fail_request = 0.1,
+                                               .duplicate = 0.2,
+                                               .crash = 0.001,
+                                               .stall = 0.001,
+                                               .max_delay_ms = 20}}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(SimulationTest, CancelledRequestsEndAndLeaveNothing) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeCluster cluster(Options(), {.refuse = 0.2, .crash = 0.001, .max_delay_ms = 20}, seed);
+    AddPool(cluster, 2, 2);
+    for (uint64_t i = 0; i < 40; ++i) {
+      cluster.Submit(Spec(i, cluster.now(), 1 + i % 3));
+      cluster.Step();
+      const RequestId victim(cluster.random()() % (i + 1));
+      cluster.core().Cancel(victim, Status(StatusCode::kCancelled, "left"), cluster.now());
+    }
+    ASSERT_TRUE(cluster.RunUntilDone(60'000));
+    for (const auto& [id, client] : cluster.clients()) {
+      const Status& status = client.outcome->status;
+      ASSERT_TRUE(status.ok() || status.code() == StatusCode::kCancelled) << status;
+      ExpectPrefixOf(client);
+      if (status.ok()) ExpectAllOf(client);
+    }
+    ExpectNothingLeft(cluster);
+  }
+}
+
+TEST(SimulationTest, StoppedSamplesEndTheRequestWhenAllHaveEnded) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    FakeCluster cluster(Options(), {.refuse = 0.2, .crash = 0.001}, seed);
+    AddPool(cluster, 2, 2);
+    for (uint64_t i = 0; i < 20; ++i) cluster.Submit(Spec(i, cluster.now(), 2, 1000));
+    for (int step = 0; step < 200; ++step) {
+      cluster.Step();
+      for (auto& [id, client] : cluster.clients()) {
+        for (int32_t s = 0; s < 2; ++s) {
+          if (client.tokens[s].size() < 5 || client.finish[s] != FinishReason::kNone) continue;
+          client.finish[s] = FinishReason::kStop;
+          cluster.core().StopSample(id, s, cluster.now());
+        }
+      }
+    }
+    for (const auto& [id, client] : cluster.clients()) {
+      ASSERT_TRUE(client.outcome.has_value());
+      ASSERT_TRUE(client.outcome->status.ok());
+      ExpectPrefixOf(client);
+    }
+    ExpectNothingLeft(cluster);
+  }
+}
+
+TEST(SimulationTest, LosingAllDecodeWorkersWaitsForOneToComeBack) {
+  FakeCluster cluster(Options(), {}, 3);
+  AddPool(cluster, 1, 1);
+  for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 200));
+  for (int i = 0; i < 60; ++i) cluster.Step();
+  cluster.Kill("d0");
+  ASSERT_TRUE(cluster.RunUntilDone(10'000));
+  for (const auto& [id, client] : cluster.clients()) ExpectAllOf(client);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, AStalledDecodeWorkerLosesItsRequestsAndItsLateTokensAreStale) {
+  FakeCluster cluster(Options(), {}, 4);
+  AddPool(cluster, 1, 2);
+  for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 300));
+  for (int i = 0; i < 60; ++i) cluster.Step();
+  cluster.Stall("d0", 2'000);
+  ASSERT_TRUE(cluster.RunUntilDone(20'000));
+  int retried = 0;
+  for (const auto& [id, client] : cluster.clients()) {
+    ExpectAllOf(client);
+    retried += client.outcome->account.attempts > 1;
+  }
+  EXPECT_GT(retried, 0);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, WithoutWorkersARequestWaitsABoundedTimeForOne) {
+  FakeCluster cluster(Options(), {}, 5);
+  cluster.Submit(Spec(1, cluster.now()));
+  for (int i = 0; i < 4'000; ++i) cluster.Step();
+  EXPECT_FALSE(cluster.clients().at(RequestId(1)).outcome.has_value());
+  ASSERT_TRUE(cluster.RunUntilDone(2'000));
+  const Status& status = cluster.clients().at(RequestId(1)).outcome->status;
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Message(status), "no worker has joined this router");
+
+  cluster.Submit(Spec(2, cluster.now()));
+  cluster.Step();
+  AddPool(cluster, 0, 1);
+  ASSERT_TRUE(cluster.RunUntilDone(2'000));
+  ExpectAllOf(cluster.clients().at(RequestId(2)));
+}
+
+TEST(SimulationTest, TheDeadlineEndsARequest) {
+  FakeCluster cluster(Options(), {}, 6);
+  AddPool(cluster, 1, 1);
+  auto spec = Spec(1, cluster.now(), 1, 100'000);
+  spec->deadline = cluster.now() + milliseconds(300);
+  cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilDone(400));
+  EXPECT_EQ(cluster.clients().at(RequestId(1)).outcome->status.code(),
+            StatusCode::kDeadlineExceeded);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, AttemptsAreBounded) {
+  CoreOptions options = Options();
+  options.retry.max_attempts = 3;
+  FakeCluster cluster(options, {.fail_request = 1}, 7);
+  AddPool(cluster, 1, 1);
+  cluster.Submit(Spec(1, cluster.now()));
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  const Outcome& outcome = *cluster.clients().at(RequestId(1)).outcome;
+  EXPECT_EQ(outcome.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(outcome.retryable);
+  EXPECT_EQ(outcome.account.attempts, 3);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, RequestsOverTheLimitAreRefused) {
+  CoreOptions options = Options();
+  options.max_requests = 4;
+  FakeCluster cluster(options, {}, 8);
+  AddPool(cluster, 1, 1);
+  for (uint64_t i = 0; i < 6; ++i) cluster.Submit(Spec(i, cluster.now()));
+  EXPECT_FALSE(cluster.clients().at(RequestId(3)).outcome.has_value());
+  EXPECT_EQ(cluster.clients().at(RequestId(4)).outcome->status.code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(cluster.RunUntilDone(5'000));
+}
+
+TEST(SimulationTest, APromptThatFitsNoWorkerIsRefusedAtOnce) {
+  FakeCluster cluster(Options(), {}, 9);
+  AddPool(cluster, 1, 1);
+  auto spec = Spec(1, cluster.now());
+  spec->prompt.assign(200'000, 1);
+  cluster.Submit(spec);
+  ASSERT_TRUE(cluster.clients().at(RequestId(1)).outcome.has_value());
+  EXPECT_EQ(cluster.clients().at(RequestId(1)).outcome->status.code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST(SimulationTest, AWorkerOfAnotherModelIsRefusedWithBothSidesNamed) {
+  FakeCluster cluster(Options(), {}, 10);
+  AddPool(cluster, 1, 1);
+  WorkerInfo other;
+  other.id = WorkerId("other");
+  other.model = "another-model";
+  other.fingerprint = {1, 2};
+  other.block_tokens = 16;
+  other.kv_layout = "its layout";
+  const auto slot = cluster.core().Join(other, cluster.now());
+  EXPECT_EQ(slot.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(slot.status()).find("another-model"), std::string_view::npos);
+  EXPECT_NE(Message(slot.status()).find("its layout"), std::string_view::npos);
+}
+
+TEST(SimulationTest, ADrainingWorkerFinishesWhatItHasAndGetsNoMore) {
+  FakeCluster cluster(Options(), {}, 11);
+  AddPool(cluster, 1, 2);
+  for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
+  for (int i = 0; i < 30; ++i) cluster.Step();
+  ASSERT_TRUE(cluster.core().Drain(WorkerId("d0"), cluster.now()).ok());
+  EXPECT_EQ(cluster.core().Drain(WorkerId("nobody"), cluster.now()).code(), StatusCode::kNotFound);
+  for (uint64_t i = 8; i < 16; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  for (const auto& [id, client] : cluster.clients()) {
+    ExpectAllOf(client);
+    EXPECT_EQ(client.outcome->account.attempts, 1);
+    if (id < RequestId(8)) continue;
+    EXPECT_EQ(client.outcome->account.decode_worker, "d1");
+  }
+  ExpectNothingLeft(cluster);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,93 @@
+#include "router/worker_book.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+constexpr Time kStart{std::chrono::hours(1)};
+constexpr Epoch kEpoch{1};
+
+WorkerInfo Info(const std::string& id) {
+  WorkerInfo info;
+  info.id = WorkerId(id);
+  info.can_prefill = info.can_decode = true;
+  info.block_tokens = 16;
+  info.blocks = 1000;
+  info.max_sequences = 64;
+  return info;
+}
+
+Time After(int ms) {
+  return kStart + std::chrono::milliseconds(ms);
+}
+
+class WorkerBookTest : public testing::Test {
+ protected:
+  WorkerBook book_;
+  WorkerSlot slot_ = *book_.Add(Info("a"), kStart);
+};
+
+TEST_F(WorkerBookTest, BookingAndReleasingTwiceCountsOnce) {
+  book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
+  book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
+  EXPECT_EQ(book_.Estimate(slot_).requests, 1);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 100);
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 993);
+  book_.Release(slot_, RequestId(1), kEpoch);
+  book_.Release(slot_, RequestId(1), kEpoch);
+  EXPECT_EQ(book_.Estimate(slot_).requests, 0);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 0);
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 1000);
+}
+
+TEST_F(WorkerBookTest, TheHeartbeatReplacesTheBooks) {
+  book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
+  WorkerLoad load;
+  load.stats.running = 3;
+  load.stats.queued_tokens = 40;
+  load.stats.blocks_free = 900;
+  book_.OnHeartbeat(slot_, load, After(500));
+  EXPECT_EQ(book_.Estimate(slot_).requests, 3) << "request 1 is among the worker's own three";
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 40);
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 900);
+  book_.Book(slot_, RequestId(2), kEpoch, {50, 4}, After(600));
+  EXPECT_EQ(book_.Estimate(slot_).requests, 4);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 90);
+  book_.Release(slot_, RequestId(1), kEpoch);
+  EXPECT_EQ(book_.Estimate(slot_).requests, 3);
+}
+
+TEST_F(WorkerBookTest, ARequestSentJustBeforeAHeartbeatStaysBooked) {
+  book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, After(499));
+  WorkerLoad load;
+  load.stats.blocks_free = 1000;
+  book_.OnHeartbeat(slot_, load, After(500));
+  EXPECT_EQ(book_.Estimate(slot_).requests, 1);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 100);
+}
+
+TEST_F(WorkerBookTest, EstimatesAreNeverNegative) {
+  book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
+  WorkerLoad load;  // the worker has finished it already
+  load.stats.blocks_free = 1000;
+  book_.OnHeartbeat(slot_, load, After(500));
+  book_.PromptDone(slot_, RequestId(1), kEpoch);
+  book_.Release(slot_, RequestId(1), kEpoch);
+  EXPECT_EQ(book_.Estimate(slot_).requests, 0);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 0);
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 1000);
+}
+
+TEST_F(WorkerBookTest, RefusesMoreWorkersThanItHasSlots) {
+  for (int i = 1; i < kMaxWorkers; ++i) {
+    ASSERT_TRUE(book_.Add(Info(fmt::format("w{}", i)), kStart).ok());
+  }
+  const auto refused = book_.Add(Info("one too many"), kStart);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  book_.Remove(WorkerSlot(5));
+  EXPECT_EQ(*book_.Add(Info("again"), kStart), WorkerSlot(5));
+}
+
+}  // namespace
+}  // namespace baton::router
