@@ -131,5 +131,14 @@ TEST_F(ConfigTest, TheDumpReadsBackToTheSame) {
   EXPECT_THAT(ToYaml(router_), HasSubstr("max_attempts: 4  # [1, 100]"));
 }
 
+TEST_F(ConfigTest, TheManifestsConfigurationsLoad) {
+  const std::string folder = BATON_TEST_DATA "/../../deploy/kubernetes/";
+  config::WorkerConfig worker;
+  for (const Status& loaded : {LoadConfig({{folder + "router.config.yaml"}, {}}, router_),
+                               LoadConfig({{folder + "worker.config.yaml"}, {}}, worker)}) {
+    EXPECT_TRUE(loaded.ok()) << loaded;
+  }
+}
+
 }  // namespace
 }  // namespace baton
