@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -237,6 +238,43 @@ INSTANTIATE_TEST_SUITE_P(Families,
                          SameModelAsGguf,
                          testing::Values("llama_gqa", "llama3_rope", "qwen2", "qwen3_moe"),
                          [](const auto& test) { return test.param; });
+
+struct Change {
+  std::string family;
+  std::string what;
+  std::function<void(ModelSpec&)> apply;
+};
+
+// A decoder that overlooked one of these would still load and give plausible logits.
+TEST(Decoder, EveryPartOfTheSpecCounts) {
+  const std::vector<Change> changes = {
+      {"llama_mqa_tied", "qkv_bias", [](ModelSpec& spec) { spec.qkv_bias = false; }},
+      {"llama_mqa_tied", "o_bias", [](ModelSpec& spec) { spec.o_bias = false; }},
+      {"llama_mqa_tied", "mlp_bias", [](ModelSpec& spec) { spec.mlp_bias = false; }},
+      {"llama_gqa", "theta", [](ModelSpec& spec) { spec.rope.theta = 20000; }},
+      {"llama_gqa", "epsilon", [](ModelSpec& spec) { spec.norm_epsilon = 0.1f; }},
+      {"llama_gqa", "pairing", [](ModelSpec& spec) { spec.rope.pairing = RopePairing::kAdjacent; }},
+      {"llama3_rope", "scaling", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kNone; }},
+      {"llama3_rope", "yarn", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kYarn; }},
+      {"mistral_window", "window", [](ModelSpec& spec) { spec.layers[1].window = 0; }},
+      {"qwen3_moe", "qk_norm", [](ModelSpec& spec) { spec.qk_norm = false; }},
+      {"qwen3_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
+      {"qwen3_moe", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
+      {"qwen3_moe", "rotary", [](ModelSpec& spec) { spec.rope.rotary_dim = 8; }},
+      {"qwen3_moe", "head", [](ModelSpec& spec) { spec.tied_head = true; }},
+  };
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.family + " " + change.what);
+    const OpenedModel model = Open(change.family);
+    const auto tokens = Prompt(60, 9, model.spec.vocab);
+    ModelSpec changed = model.spec;
+    change.apply(changed);
+    const auto right = MakeRunner(model.spec, *model.weights)->RunAll(0, tokens, 60);
+    const auto other = MakeRunner(changed, *model.weights)->RunAll(0, tokens, 60);
+    EXPECT_GT(LargestDifference(right, other), 0.01);
+    EXPECT_NE(changed.ToString(), model.spec.ToString());
+  }
+}
 
 TEST(Decoder, NamesFileTensorAndShapes) {
   const OpenedModel model = Open("llama_gqa");
