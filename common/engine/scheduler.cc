@@ -114,7 +114,7 @@ void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens,
   active.activated = true;
   active.started = true;
   active.first_step = now;
-  --awaiting_kv_;
+  std::erase(awaiting_kv_, &leader);
   leader.computed = leader.length();
   Run(leader);
   StoreFullBlocks(leader);
@@ -164,7 +164,7 @@ void Scheduler::Finish(Sequence& sequence) {
 // Ends a sequence and gives back all it holds. Reap must follow.
 void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kWaiting) Dequeue(sequence);
-  if (sequence.state == SequenceState::kAwaitingKv) --awaiting_kv_;
+  if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
   sequence.table.Clear();
@@ -236,7 +236,7 @@ SchedulerCounts Scheduler::Counts() const {
   SchedulerCounts counts = totals_;
   counts.running = static_cast<int32_t>(running_.size());
   counts.waiting = static_cast<int32_t>(waiting_.size());
-  counts.awaiting_kv = awaiting_kv_;
+  counts.awaiting_kv = static_cast<int32_t>(awaiting_kv_.size());
   counts.held_leases = static_cast<int32_t>(handoffs_.size());
   counts.queued_tokens = waiting_tokens_;
   for (const Sequence* sequence : running_) {

@@ -134,9 +134,9 @@ class Scheduler final {
   absl::flat_hash_map<RequestKey, Lease> handoffs_;
   std::set<Sequence*, ByRank> waiting_;
   std::vector<Sequence*> running_;  // by rank
+  std::vector<Sequence*> awaiting_kv_;
   int32_t waiting_reservations_ = 0;
   int64_t waiting_tokens_ = 0;
-  int32_t awaiting_kv_ = 0;
   int32_t slots_ = 0;     // of slot_limit_, in use by running and awaiting sequences
   int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
   uint64_t last_serial_ = 0;

@@ -23,9 +23,8 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 
 int32_t Scheduler::LeakedBlocks() const {
   int64_t held = plan_holds_.size();
-  for (const auto& [key, active] : active_) {
-    for (const Sequence& sequence : active->sequences) held += sequence.table.size();
-  }
+  for (const Sequence* sequence : running_) held += sequence->table.size();
+  for (const Sequence* sequence : awaiting_kv_) held += sequence->table.size();
   for (const auto& [key, lease] : handoffs_) held += lease.size();
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
 }
@@ -63,7 +62,7 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
 Status Scheduler::CheckQueues() const {
   size_t waiting = 0;
   size_t running = 0;
-  int32_t awaiting = 0;
+  size_t awaiting = 0;
   int32_t reservations = 0;
   int32_t slots = 0;
   int32_t promised = 0;
@@ -86,7 +85,7 @@ Status Scheduler::CheckQueues() const {
       promised += sequence.promised;
     }
   }
-  if (waiting != waiting_.size() || running != running_.size() || awaiting != awaiting_kv_ ||
+  if (waiting != waiting_.size() || running != running_.size() || awaiting != awaiting_kv_.size() ||
       reservations != waiting_reservations_ || slots != slots_ || promised != promised_ ||
       slots_ > slot_limit_ || !std::ranges::is_sorted(running_, ByRank{})) {
     return Broken(
@@ -96,7 +95,7 @@ Status Scheduler::CheckQueues() const {
         waiting,
         running_.size(),
         running,
-        awaiting_kv_,
+        awaiting_kv_.size(),
         awaiting,
         waiting_reservations_,
         reservations,

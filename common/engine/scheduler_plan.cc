@@ -205,7 +205,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
 void Scheduler::StartReserved(Sequence& sequence, const PrefixHit& hit) {
   const RequestKey key = sequence.request->key();
   sequence.MoveTo(SequenceState::kAwaitingKv);
-  ++awaiting_kv_;
+  awaiting_kv_.push_back(&sequence);
   const auto blocks = sequence.table.blocks();
   handoffs_.insert_or_assign(key, sequence.table.Share(sequence.table.size()));
   outcomes_.reservations.push_back({.id = key.first,
