@@ -9,6 +9,10 @@ import llama_cpp
 import numpy as np
 
 
+# Kept alive here: the library calls it as long as it runs.
+SILENT = llama_cpp.llama_log_callback(lambda level, text, data: None)
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -21,7 +25,7 @@ def parse():
 
 class Peer:
     def __init__(self, args):
-        llama_cpp.llama_log_set(llama_cpp.llama_log_callback(lambda level, text, data: None), None)
+        llama_cpp.llama_log_set(SILENT, None)
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         self.model = llama_cpp.llama_model_load_from_file(args.model.encode(), params)
