@@ -25,8 +25,7 @@ StatusOr<OpenedModel> OpenGguf(const std::string& path, const OpenOptions& optio
   BATON_ASSIGN_OR_RETURN(auto gguf, GgufFile::Open(path));
   OpenedModel model;
   BATON_ASSIGN_OR_RETURN(model.spec, SpecFromGguf(*gguf));
-  const StatusOr<std::string_view> name = gguf->String("general.name");
-  model.name = name.ok() && !name->empty() ? std::string(*name) : LastPart(path);
+  model.name = LastPart(path);
   if (options.format == LoadFormat::kDummy) {
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
   } else {

@@ -33,7 +33,7 @@ struct OpenOptions {
 };
 
 struct OpenedModel {
-  std::string name;  // the file's general.name, or the last part of the path
+  std::string name;  // the last part of the path, without ".gguf"
   ModelSpec spec;
   std::unique_ptr<WeightSource> weights;
 };
