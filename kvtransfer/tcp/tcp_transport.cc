@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "common/base/mapped_file.h"
 #include "kvtransfer/tcp/tcp_address.h"
 
 namespace baton {
@@ -28,6 +30,15 @@ Status SocketError(std::string_view what, const TcpAddress& address) {
 void SetOption(int fd, int level, int name, int value) {
   // Each of these only makes things faster or finds dead peers sooner.
   (void)::setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// Asks for a large socket buffer where the machine allows it. A smaller limit would cut it below
+// what the kernel's own growth reaches, so then it is left alone.
+void EnlargeBuffer(int fd, int name, const char* limit_file) {
+  const auto limit = ReadFile(limit_file, 64);
+  if (limit.ok() && std::atoll(limit->c_str()) >= kSocketBufferBytes) {
+    SetOption(fd, SOL_SOCKET, name, kSocketBufferBytes);
+  }
 }
 
 void Tune(int fd) {
@@ -97,7 +108,7 @@ StatusOr<std::string> TcpTransport::Listen() {
   if (!socket.valid()) return SocketError("socket for", address);
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   // Before listen: accepted sockets inherit it, and offer a large window from the start.
-  SetOption(socket.get(), SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
+  EnlargeBuffer(socket.get(), SO_RCVBUF, "/proc/sys/net/core/rmem_max");
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) !=
       0) {
     return SocketError("bind", address);
@@ -144,7 +155,7 @@ StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!options.socket.valid()) return SocketError("socket for", address);
   Tune(options.socket.get());
-  SetOption(options.socket.get(), SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
+  EnlargeBuffer(options.socket.get(), SO_SNDBUF, "/proc/sys/net/core/wmem_max");
   if (::connect(options.socket.get(),
                 reinterpret_cast<const sockaddr*>(&address.storage),
                 address.length) != 0 &&

@@ -2,19 +2,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-struct XXH3_state_s;
+#include "kvtransfer/wire/xxh3_kernel.h"
 
 namespace baton {
 
 // XXH3-64 of each granule of a stream of bytes that comes in pieces. Not thread-safe.
 class GranuleHasher final {
  public:
-  GranuleHasher();
+  explicit GranuleHasher(const Xxh3Kernel& kernel = BestXxh3());
+  GranuleHasher(const GranuleHasher&) = delete;
+  GranuleHasher& operator=(const GranuleHasher&) = delete;
   ~GranuleHasher();
 
   // Forgets everything; granule 0: hashes nothing.
@@ -24,11 +25,8 @@ class GranuleHasher final {
   std::vector<uint64_t> Take() { return std::exchange(checksums_, {}); }
 
  private:
-  struct Free {
-    void operator()(XXH3_state_s* state) const;
-  };
-
-  std::unique_ptr<XXH3_state_s, Free> state_;
+  const Xxh3Kernel& kernel_;
+  void* const state_;  // owned; of the kernel's own type
   uint64_t granule_ = 0;
   uint64_t filled_ = 0;  // of the current granule
   std::vector<uint64_t> checksums_;

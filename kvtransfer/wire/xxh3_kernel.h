@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace baton {
+
+// XXH3-64 compiled for one instruction set; every kernel gives the same results. Plain functions,
+// for nothing else may be compiled for an instruction set that the machine perhaps lacks.
+struct Xxh3Kernel {
+  void* (*create)();
+  void (*destroy)(void* state);
+  void (*reset)(void* state);
+  void (*update)(void* state, const void* bytes, size_t size);
+  uint64_t (*digest)(const void* state);
+  uint64_t (*once)(const void* bytes, size_t size);
+};
+
+const Xxh3Kernel& Xxh3Portable();
+#if defined(__x86_64__)
+const Xxh3Kernel& Xxh3Avx2();
+#endif
+
+// The fastest that this machine runs.
+const Xxh3Kernel& BestXxh3();
+
+}  // namespace baton

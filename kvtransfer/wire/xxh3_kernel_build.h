@@ -1,0 +1,27 @@
+#pragma once
+
+// Included by one source file per instruction set, after choosing XXH_VECTOR. Everything of xxhash
+// is then static to that file.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kvtransfer/wire/xxh3_kernel.h"
+
+namespace baton {
+namespace {
+
+constexpr Xxh3Kernel kKernel = {
+    []() -> void* { return XXH3_createState(); },
+    [](void* state) { XXH3_freeState(static_cast<XXH3_state_t*>(state)); },
+    [](void* state) { XXH3_64bits_reset(static_cast<XXH3_state_t*>(state)); },
+    [](void* state, const void* bytes, size_t size) {
+      XXH3_64bits_update(static_cast<XXH3_state_t*>(state), bytes, size);
+    },
+    [](const void* state) -> uint64_t {
+      return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state));
+    },
+    [](const void* bytes, size_t size) -> uint64_t { return XXH3_64bits(bytes, size); },
+};
+
+}  // namespace
+}  // namespace baton
