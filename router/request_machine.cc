@@ -160,12 +160,13 @@ void RequestMachine::OnHandoff(RequestHost& host,
   const bool from_prefill = from == attempt->prefill;
   if (!from_prefill && from != attempt->decode) return;
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
-    if (from_prefill) return;
-    attempt->committed = true;
-    account_.transfer_bytes += report.bytes;
-    account_.transfer_ms = report.transfer_ms;
-    account_.transfer_gbps = report.gbps;
-    account_.transport = report.transport;
+    // Both sides tell; the sender knows the times.
+    (from_prefill ? attempt->sender_told : attempt->committed) = true;
+    account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
+    account_.transfer_ms = std::max(account_.transfer_ms, report.transfer_ms);
+    account_.transfer_gbps = std::max(account_.transfer_gbps, report.gbps);
+    if (!report.transport.empty()) account_.transport = report.transport;
+    CheckComplete(host, now);
     return;
   }
   if (attempt->committed) return;
@@ -277,6 +278,7 @@ void RequestMachine::OnFailed(RequestHost& host,
   if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
     host.Release(from, spec_->id, attempt->epoch);
     attempt->prefill_finished = true;
+    attempt->sender_told = true;
     return;
   }
   if (!report.retryable) {
@@ -291,6 +293,7 @@ void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) 
   for (Attempt& attempt : attempts_) {
     if (attempt.prefill == slot && attempt.committed && !Lacks(attempt)) {
       attempt.prefill_finished = true;
+      attempt.sender_told = true;
     } else if (attempt.prefill == slot || attempt.decode == slot) {
       failed.push_back(attempt.epoch);
     }
@@ -395,7 +398,7 @@ bool RequestMachine::AllFinished() const {
 void RequestMachine::CheckComplete(RequestHost& host, Time now) {
   if (done_ || !AllFinished()) return;
   const bool accounted = std::all_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) {
-    return a.decode_finished && (a.prefill == kNoWorker || a.prefill_finished);
+    return a.decode_finished && (a.prefill == kNoWorker || (a.prefill_finished && a.sender_told));
   });
   if (accounted || stopped_ || now >= complete_by_) return End(host, OkStatus(), false);
   if (complete_by_ == kNever) complete_by_ = now + limits_.account_wait;

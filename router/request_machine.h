@@ -49,7 +49,7 @@ struct RetryLimits {
   Duration worker_wait = std::chrono::seconds(10);  // for a worker that can take a request
   Duration first_backoff = std::chrono::milliseconds(20);
   Duration max_backoff = std::chrono::milliseconds(500);
-  Duration account_wait = std::chrono::milliseconds(250);  // for the worker's account at the end
+  Duration account_wait = std::chrono::milliseconds(50);  // for the workers' accounts at the end
 };
 
 // The life of one request on the router: planned → dispatched to prefill and decode → streaming →
@@ -96,6 +96,7 @@ class RequestMachine final {
     WorkerSlot prefill = kNoWorker;
     WorkerSlot decode = kNoWorker;
     bool committed = false;         // decode has the KV, or never needs any
+    bool sender_told = false;       // of the transfer
     bool prefill_finished = false;  // its tokens have all come
     bool decode_finished = false;
     std::vector<WorkerSlot> refused_by;

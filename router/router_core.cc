@@ -214,6 +214,11 @@ void RouterCore::Tick(Time now) {
   next_tick_ = now + kTick;
   index_.Sweep(now);
   const std::vector<WorkerSlot> slots = book_.slots();
+  // A router that was itself stopped for a while (a paused machine) could hear nobody.
+  if (last_tick_ != kNever && now - last_tick_ >= options_.suspect_after / 2) {
+    for (const WorkerSlot slot : slots) book_.Heard(slot, now);
+  }
+  last_tick_ = now;
   for (const WorkerSlot slot : slots) {
     const WorkerRecord& worker = book_.record(slot);
     const Duration silent = now - worker.last_heard;
@@ -241,7 +246,10 @@ CoreCounts RouterCore::Counts() const {
 }
 
 void RouterCore::Learn(const HandoffReport& report) {
-  if (report.outcome != HandoffReport::Outcome::kCommitted || report.bytes == 0) return;
+  // Only one of the two sides, the sender, knows the speed.
+  const bool useful =
+      report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 && report.gbps > 0;
+  if (!useful) return;
   const auto it = live_.find(report.id);
   if (it == live_.end() || !identity_.has_value()) return;
   const int64_t block_tokens = std::max(1, identity_->block_tokens);
@@ -253,7 +261,7 @@ void RouterCore::Learn(const HandoffReport& report) {
   if (tokens >= block_tokens) {
     blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
   }
-  if (report.gbps > 0) blend(transfer_gbps_, report.gbps);
+  blend(transfer_gbps_, report.gbps);
 }
 
 // ---- what machines ask for

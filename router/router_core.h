@@ -133,6 +133,7 @@ class RouterCore final : private RequestHost {
   absl::flat_hash_map<RequestId, Live> live_;
   std::set<std::pair<Time, RequestId>> wakes_;
   Time next_tick_{};
+  Time last_tick_ = kNever;
   uint64_t sessions_ = 0;
 
   // Of the request being placed.

@@ -70,7 +70,7 @@ void RouterProbe::OnOutcome(const Outcome& outcome) {
   generated_tokens_.Add(account.generated_tokens);
   cached_tokens_.Add(account.cached_tokens);
   if (!outcome.status.ok()) {
-    OnRejected(outcome.status);
+    CountError(outcome.status);
     return;
   }
   ttft_.Observe(Seconds(account.ttft_ms));
@@ -102,6 +102,11 @@ LatencyPercentiles RouterProbe::latencies() const {
 }
 
 void RouterProbe::OnRejected(const Status& status) {
+  requests_.Add();
+  CountError(status);
+}
+
+void RouterProbe::CountError(const Status& status) {
   const std::string code(absl::StatusCodeToString(status.code()));
   registry_
       .AddCounter("baton_requests_refused_total",

@@ -48,6 +48,8 @@ class RouterProbe final {
   LatencyPercentiles latencies() const;
 
  private:
+  void CountError(const Status& status);
+
   MetricsRegistry& registry_;
   Gauge running_;
   Gauge waiting_;

@@ -282,6 +282,14 @@ void FakeCluster::Handoff(Worker& worker, Job& job) {
     message.handoffs.push_back(report);
     return Report(worker, std::move(message));
   }
+  // The sender's own account; whether the receiver commits is another matter.
+  report.outcome = HandoffReport::Outcome::kCommitted;
+  report.bytes = 1 << 20;
+  report.gbps = 1;
+  report.transport = "fake";
+  WorkerReport told;
+  told.handoffs.push_back(report);
+  Report(worker, std::move(told));
   fabric_.push_back({now_ + Delay(),
                      job.dispatch.peer.id.value(),
                      job.dispatch.peer.boot.value(),
@@ -303,9 +311,6 @@ void FakeCluster::Arrive(Worker& worker, SessionId session, const std::vector<in
   report.id = job->first.first;
   report.epoch = job->first.second;
   report.outcome = HandoffReport::Outcome::kCommitted;
-  report.bytes = 1 << 20;
-  report.gbps = 1;
-  report.transport = "fake";
   WorkerReport message;
   message.handoffs.push_back(report);
   Report(worker, std::move(message));

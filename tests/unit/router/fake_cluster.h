@@ -45,6 +45,8 @@ class FakeCluster final : public CoreOutput {
   void Settle();
   void Kill(const std::string& name);
   void Stall(const std::string& name, int ms);
+  // The whole machine stands still.
+  void Pause(Duration time) { now_ += time; }
 
   struct Client {
     std::shared_ptr<const RequestSpec> spec;

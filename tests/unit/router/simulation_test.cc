@@ -79,6 +79,7 @@ TEST(SimulationTest, AQuietClusterServesEverythingDisaggregated) {
     EXPECT_GT(client.outcome->account.ttft_ms, 0);
     EXPECT_EQ(client.outcome->account.queue_ms, 1);
     EXPECT_EQ(client.outcome->account.prefill_ms, 2);
+    EXPECT_EQ(client.outcome->account.transport, "fake");
   }
   EXPECT_EQ(cluster.count(RequestKind::kPrefill), 50);
   EXPECT_EQ(cluster.count(RequestKind::kDecode), 50);
@@ -207,6 +208,20 @@ TEST(SimulationTest, AStalledDecodeWorkerLosesItsRequestsAndItsLateTokensAreStal
     retried += client.outcome->account.attempts > 1;
   }
   EXPECT_GT(retried, 0);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationTest, AfterAPauseOfTheRouterItselfNoWorkerIsTakenForLost) {
+  FakeCluster cluster(Options(), {}, 12);
+  AddPool(cluster, 1, 2);
+  for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 300));
+  for (int i = 0; i < 60; ++i) cluster.Step();
+  cluster.Pause(seconds(10));
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  for (const auto& [id, client] : cluster.clients()) {
+    ExpectAllOf(client);
+    EXPECT_EQ(client.outcome->account.attempts, 1);
+  }
   ExpectNothingLeft(cluster);
 }
 

@@ -1,0 +1,313 @@
+// Checks, texts and formats of the front end, without gRPC or threads.
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "router/openai_request.h"
+#include "router/openai_response.h"
+#include "router/request_check.h"
+#include "router/sample_text.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::json;
+
+// ---- checks
+
+class CheckTest : public testing::Test {
+ protected:
+  CheckTest() { request_.input = std::string("hello"); }
+  void ExpectError(const std::string& part) {
+    const Status status = CheckRequest(request_, limits_);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(Message(status).find(part), std::string_view::npos) << Message(status);
+  }
+
+  RequestLimits limits_{.vocabulary = 1000};
+  GenerationRequest request_;
+};
+
+TEST_F(CheckTest, AcceptsAPlainRequest) {
+  EXPECT_TRUE(CheckRequest(request_, limits_).ok());
+}
+
+TEST_F(CheckTest, NamesTheInputAtFault) {
+  request_.input = std::string();
+  ExpectError("text is empty");
+  request_.input = std::string("\xff");
+  ExpectError("text is not valid UTF-8");
+  request_.input = std::monostate();
+  ExpectError("no input");
+  request_.input = std::vector<TokenId>{1, 1000};
+  ExpectError("tokens.ids[1] is 1000; it must be between 0 and 999");
+  request_.input = std::vector<TokenId>{-1};
+  ExpectError("tokens.ids[0] is -1");
+  request_.input = ChatInput{};
+  ExpectError("chat.messages is empty");
+  request_.input = ChatInput{{{"user", "\xc3", ""}}, "", ""};
+  ExpectError("chat.messages[0].content");
+}
+
+TEST_F(CheckTest, RefusesNumbersThatAreNoNumbersOrOutOfRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  using Field = std::optional<float> SamplingInput::*;
+  const std::pair<const char*, Field> fields[] = {
+      {"temperature", &SamplingInput::temperature},
+      {"top_p", &SamplingInput::top_p},
+      {"min_p", &SamplingInput::min_p},
+      {"repetition_penalty", &SamplingInput::repetition_penalty},
+      {"presence_penalty", &SamplingInput::presence_penalty},
+      {"frequency_penalty", &SamplingInput::frequency_penalty}};
+  for (const auto& [name, field] : fields) {
+    for (const float bad : {nan, infinity, -infinity, 11.0f, -3.0f}) {
+      request_.sampling = {};
+      request_.sampling.*field = bad;
+      ExpectError(std::string("sampling.") + name);
+    }
+  }
+  request_.sampling = {};
+  request_.sampling.top_p = 0.0f;
+  ExpectError("sampling.top_p is 0; it must be in (0, 1]");
+  request_.sampling = {};
+  request_.sampling.top_k = -1;
+  ExpectError("sampling.top_k");
+  request_.sampling = {};
+  request_.sampling.logit_bias = {{5, nan}};
+  ExpectError("sampling.logit_bias[5]");
+}
+
+TEST_F(CheckTest, BoundsListsAndCounts) {
+  request_.stop.assign(10'000, "x");
+  ExpectError("stop has 10000 strings; at most 64");
+  request_.stop = {""};
+  ExpectError("stop[0]");
+  request_.stop = {std::string(2000, 'x')};
+  ExpectError("stop[0]");
+  request_.stop = {};
+  request_.samples = 65;
+  ExpectError("samples is 65; it must be between 0 and 64");
+  request_.samples = 1;
+  request_.max_tokens = 0;
+  ExpectError("max_tokens is 0");
+  request_.max_tokens = 5;
+  request_.min_tokens = 6;
+  ExpectError("min_tokens is 6");
+  request_.min_tokens = 0;
+  request_.top_logprobs = 21;
+  ExpectError("top_logprobs is 21");
+  request_.top_logprobs.reset();
+  request_.stop_token_ids = {1000};
+  ExpectError("stop_token_ids");
+}
+
+// ---- text
+
+// Single letters, a space, and the two halves of é.
+Tokenizer Letters() {
+  TokenizerSpec spec;
+  const auto add = [&](std::string bytes) {
+    Piece piece;
+    piece.bytes = std::move(bytes);
+    spec.pieces.push_back(piece);
+  };
+  for (char c = 'a'; c <= 'z'; ++c) add(std::string(1, c));
+  add(" ");
+  add("\xc3");
+  add("\xa9");
+  return *Tokenizer::Create(std::move(spec));
+}
+
+class SampleTextTest : public testing::Test {
+ protected:
+  SampleText Make(std::vector<std::string> stops) {
+    auto strings = std::make_shared<const StopStrings>(*StopStrings::Create(stops));
+    return SampleText(tokenizer_, std::move(strings), {});
+  }
+  static OutputToken Token(TokenId id, FinishReason finish = FinishReason::kNone) {
+    SampledToken token;
+    token.token = id;
+    return {0, token, finish};
+  }
+  // The deltas' texts, joined with '|'.
+  std::string Run(SampleText& text, const std::string& letters) {
+    std::string shown;
+    for (const char c : letters) {
+      if (text.ended()) break;
+      GenerationDelta delta;
+      text.Append(Token(c == ' ' ? 26 : c - 'a'), delta);
+      if (!delta.text.empty()) shown += delta.text + "|";
+      finish_ = delta.finish;
+    }
+    return shown;
+  }
+
+  Tokenizer tokenizer_ = Letters();
+  FinishReason finish_ = FinishReason::kNone;
+};
+
+TEST_F(SampleTextTest, NeverShowsAStopStringOrAPartOfOne) {
+  SampleText text = Make({"stop", "end"});
+  EXPECT_EQ(Run(text, "so it stoped"), "so| |i|t| |");
+  EXPECT_TRUE(text.stopped());
+  EXPECT_EQ(finish_, FinishReason::kStop);
+  EXPECT_EQ(text.token_count(), 10);
+}
+
+TEST_F(SampleTextTest, ShowsWhatOnlyLookedLikeAStopString) {
+  SampleText text = Make({"stop"});
+  EXPECT_EQ(Run(text, "sto "), "sto |");
+  EXPECT_EQ(Run(text, "st"), "");
+  GenerationDelta rest;
+  text.Append({0, std::nullopt, FinishReason::kLength}, rest);
+  EXPECT_EQ(rest.text, "st");
+  EXPECT_EQ(rest.finish, FinishReason::kLength);
+  EXPECT_FALSE(text.stopped());
+}
+
+TEST_F(SampleTextTest, NeverShowsHalfACharacter) {
+  SampleText text = Make({});
+  GenerationDelta delta;
+  text.Append(Token(27), delta);
+  EXPECT_EQ(delta.text, "");
+  text.Append(Token(28), delta);
+  EXPECT_EQ(delta.text, "é");
+}
+
+TEST_F(SampleTextTest, TheTokenThatEndsASampleIsNoText) {
+  SampleText text = Make({});
+  GenerationDelta delta;
+  text.Append(Token(0), delta);
+  text.Append(Token(1, FinishReason::kStop), delta);
+  EXPECT_EQ(delta.text, "a");
+  EXPECT_EQ(delta.tokens.size(), 2u);
+  EXPECT_EQ(delta.finish, FinishReason::kStop);
+}
+
+TEST_F(SampleTextTest, TheLastTokenOfAFullLengthIsText) {
+  SampleText text = Make({"bc"});
+  GenerationDelta delta;
+  text.Append(Token(0), delta);
+  text.Append(Token(1, FinishReason::kLength), delta);
+  EXPECT_EQ(delta.text, "ab");
+  EXPECT_EQ(delta.finish, FinishReason::kLength);
+}
+
+// ---- OpenAI
+
+TEST(OpenAiTest, ReadsAChatRequest) {
+  const auto request = ParseOpenAiRequest(OpenAiKind::kChat, R"({
+    "model": "m", "n": 2, "stream": true, "stream_options": {"include_usage": true},
+    "messages": [{"role": "system", "content": "be brief"},
+                 {"role": "user", "content": [{"type": "text", "text": "hi "},
+                                              {"type": "text", "text": "there"}]},
+                 {"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]}],
+    "temperature": 0.5, "seed": 7, "stop": "x", "logprobs": true, "top_logprobs": 3,
+    "max_tokens": 5, "logit_bias": {"12": -1.5}, "unknown": {"a": 1}})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const GenerationRequest& g = request->generation;
+  const auto& chat = std::get<ChatInput>(g.input);
+  ASSERT_EQ(chat.turns.size(), 3u);
+  EXPECT_EQ(chat.turns[1].content, "hi there");
+  EXPECT_EQ(chat.turns[2].extra_json, R"({"tool_calls":[{"id":"1"}]})");
+  EXPECT_EQ(g.samples, 2);
+  EXPECT_EQ(g.sampling.temperature, 0.5f);
+  EXPECT_EQ(g.sampling.seed, 7u);
+  EXPECT_EQ(g.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(g.top_logprobs, 3);
+  EXPECT_EQ(g.max_tokens, 5);
+  ASSERT_EQ(g.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(g.sampling.logit_bias[0].first, 12);
+  EXPECT_TRUE(request->stream);
+  EXPECT_TRUE(request->include_usage);
+}
+
+TEST(OpenAiTest, ReadsEveryKindOfPrompt) {
+  for (const char* body : {R"({"prompt": "abc"})", R"({"prompt": ["abc"]})"}) {
+    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(std::get<std::string>(request->generation.input), "abc");
+    EXPECT_EQ(request->generation.max_tokens, 16);
+  }
+  for (const char* body : {R"({"prompt": [1, 2]})", R"({"prompt": [[1, 2]]})"}) {
+    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(std::get<std::vector<TokenId>>(request->generation.input),
+              (std::vector<TokenId>{1, 2}));
+  }
+}
+
+TEST(OpenAiTest, RefusesWhatIsMalformed) {
+  const char* const chats[] = {
+      "",
+      "[]",
+      "{\"messages\": \"\xff\"}",
+      R"({})",
+      R"({"messages": []})",
+      R"({"messages": [1]})",
+      R"({"messages": [{"role": 1}]})",
+      R"({"messages": [{"role": "user", "content": 5}]})",
+      R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"};
+  for (const char* body : chats) {
+    EXPECT_EQ(ParseOpenAiRequest(OpenAiKind::kChat, body).status().code(),
+              StatusCode::kInvalidArgument)
+        << body;
+  }
+  const char* const completions[] = {R"({"prompt": 5})",
+                                     R"({"prompt": ["a", "b"]})",
+                                     R"({"prompt": [[[1]]]})",
+                                     R"({"prompt": [1e99]})",
+                                     R"({"prompt": "a", "n": 0})",
+                                     R"({"prompt": "a", "n": 99999999999})",
+                                     R"({"prompt": "a", "temperature": "hot"})",
+                                     R"({"prompt": "a", "max_tokens": 1.5})",
+                                     R"({"prompt": "a", "stop": [1]})",
+                                     R"({"prompt": "a", "logit_bias": {"x": 1}})",
+                                     R"({"prompt": "a", "stream": 1})",
+                                     R"({"prompt": "a", "echo": true})"};
+  for (const char* body : completions) {
+    EXPECT_EQ(ParseOpenAiRequest(OpenAiKind::kCompletion, body).status().code(),
+              StatusCode::kInvalidArgument)
+        << body;
+  }
+}
+
+TEST(OpenAiTest, ShapesAnswersAndErrors) {
+  const OpenAiAnswer answer{OpenAiKind::kChat, "id-1", "m", 5};
+  GenerationEnd end;
+  end.prompt_tokens = 3;
+  end.generated_tokens = 4;
+  std::vector<OpenAiChoice> choices(1);
+  choices[0].text = "hi";
+  choices[0].finish = FinishReason::kStop;
+  choices[0].logprobs.push_back({{1, -0.5f, "\xc3"}, {}});
+  const Json body = Json::parse(OpenAiBody(answer, choices, true, end));
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["bytes"][0], 0xc3);
+  EXPECT_EQ(body["usage"]["total_tokens"], 7);
+
+  GenerationDelta delta;
+  delta.text = "x";
+  const std::string chunk = OpenAiChunk(answer, delta, true);
+  ASSERT_EQ(chunk.substr(0, 6), "data: ");
+  ASSERT_EQ(chunk.substr(chunk.size() - 2), "\n\n");
+  const Json event = Json::parse(chunk.substr(6));
+  EXPECT_EQ(event["object"], "chat.completion.chunk");
+  EXPECT_EQ(event["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(event["choices"][0]["delta"]["content"], "x");
+  EXPECT_TRUE(event["choices"][0]["finish_reason"].is_null());
+
+  const Status full(StatusCode::kResourceExhausted, "full");
+  EXPECT_EQ(HttpStatusOf(full), 429);
+  EXPECT_EQ(Json::parse(OpenAiError(full))["error"]["message"], "full");
+}
+
+}  // namespace
+}  // namespace baton::router
