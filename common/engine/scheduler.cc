@@ -10,8 +10,7 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
     : options_(options),
       slot_limit_(std::min(options.engine.max_sequences, options.engine.max_step_tokens)),
       ordering_(options.engine.policy),
-      cache_(cache),
-      plan_holds_(cache) {}
+      cache_(cache) {}
 
 void Scheduler::Add(Request request, Time now) {
   const RequestKey key{request.id, request.epoch};

@@ -143,7 +143,6 @@ class Scheduler final {
   Time next_expiry_ = kNever;  // no request expires earlier
 
   StepPlan plan_;
-  Lease plan_holds_;                // sources of the plan's copies that would become free
   std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
   // The head of the queue did not fit: it is not matched again before so many blocks are available
   // or some plans have passed, since matching a long prompt takes time.

@@ -13,7 +13,7 @@ Status Broken(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace
 
 std::vector<const Lease*> Scheduler::AllLeases() const {
-  std::vector<const Lease*> leases = {&plan_holds_};
+  std::vector<const Lease*> leases;
   for (const auto& [key, active] : active_) {
     for (const Sequence& sequence : active->sequences) leases.push_back(&sequence.table);
   }
@@ -22,7 +22,7 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 }
 
 int32_t Scheduler::LeakedBlocks() const {
-  int64_t held = plan_holds_.size();
+  int64_t held = 0;
   for (const Sequence* sequence : running_) held += sequence->table.size();
   for (const Sequence* sequence : awaiting_kv_) held += sequence->table.size();
   for (const auto& [key, lease] : handoffs_) held += lease.size();

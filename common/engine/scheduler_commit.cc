@@ -10,7 +10,6 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
               "{} tokens for {} logit rows",
               sampled.size(),
               plan_.logit_rows);
-  plan_holds_.Clear();
   outcomes_.tokens.reserve(outcomes_.tokens.size() + sampled.size());
   size_t used = 0;
   for (const PlanRow& row : plan_.rows) {
@@ -36,7 +35,6 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
 }
 
 void Scheduler::Abort(const Status& status) {
-  plan_holds_.Clear();
   std::vector<ActiveRequest*> failed;
   for (const PlanRow& row : plan_.rows) failed.push_back(row.sequence->request);
   std::ranges::sort(failed);

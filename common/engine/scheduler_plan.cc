@@ -78,20 +78,19 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
 // needs them; what a hand-off has announced stays under the hand-off's lease.
 void Scheduler::Preempt(Sequence& sequence) {
   BATON_CHECK(running_.back() == &sequence, "only the lowest ranked sequence is preempted");
+  // The samples that share a block stand together in rank, and the last one to write it needs no
+  // copy: so it is not preempted for one, and a copy's source stays in use.
   for (const BlockCopy& copy : plan_.copies) {
     const BlockId source(static_cast<uint32_t>(copy.from));
-    if (std::ranges::count(sequence.table.blocks(), source) > 0) {
-      plan_holds_.Append(std::span(&source, 1));
-    }
+    BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.blocks(), source) == 0,
+                "block {} is to be copied, and its last user preempted",
+                source);
   }
   running_.pop_back();
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
   sequence.table.Clear();
   sequence.computed = 0;
-  sequence.stored = 0;
-  sequence.chain = kRootEntry;
-  sequence.chain_broken = false;
   sequence.MoveTo(SequenceState::kWaiting);
   Enqueue(sequence);
   ++sequence.request->times.preemptions;
