@@ -99,11 +99,13 @@ struct MatMulKernels {
     }
   }
 
+  // Bytes of weights fetched ahead: what memory delivers while it takes to answer.
+  static constexpr int64_t kAhead = 4096;
+
   template <PanelKind kKind, bool kWide, bool kMin, bool kHalves>
   static void QuantisedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
     constexpr int kScales = (kHalves ? 2 : 1) + (kMin ? 1 : 0);
     constexpr int64_t kScaleBytes = kScales * 16 * (kWide ? 4 : 2);
-    constexpr int64_t kAhead = 8192;
     constexpr int64_t kValueBytes = kKind == PanelKind::kNibble ? 256 : 512;
     const std::byte* values = w.values + static_cast<size_t>(panel) * w.panel_bytes;
     const std::byte* scales = w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes;

@@ -38,7 +38,7 @@ void CheckRows(Ops& ops,
   const auto run = [&](int64_t first, int64_t count) {
     const DeviceTensor in(ops, count, in_cols, Slice(x, in_cols, first, count));
     const DeviceTensor out(ops, count, out_cols);
-    op(in.view(), out.view());
+    InStep(ops, [&] { op(in.view(), out.view()); });
     return out.Read();
   };
   const Floats all = run(0, rows);

@@ -6,6 +6,7 @@
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
+#include "tests/parity/step_plan.h"
 
 namespace baton::parity {
 namespace {
@@ -76,7 +77,9 @@ void CheckMatMul(Ops& ops,
   const auto bias_vector = LoadFloats(ops, bias);
   const DeviceTensor in(ops, m, cols, x);
   const DeviceTensor out(ops, m, rows);
-  ops.MatMul(in.view(), *matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  InStep(ops, [&] {
+    ops.MatMul(in.view(), *matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  });
   const auto got = out.Read();
   for (int64_t r = 0; r < m; ++r) {
     int64_t col = 0;
@@ -105,7 +108,9 @@ void CheckGateUp(Ops& ops,
   const auto bias_vector = LoadFloats(ops, bias);
   const DeviceTensor in(ops, m, gate.cols, x);
   const DeviceTensor out(ops, m, gate.rows);
-  ops.MatMulSiluMul(in.view(), **matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  InStep(ops, [&] {
+    ops.MatMulSiluMul(in.view(), **matrix, with_bias ? bias_vector.get() : nullptr, out.view());
+  });
   const auto got = out.Read();
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t o = 0; o < gate.rows; ++o) {

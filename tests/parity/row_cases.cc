@@ -21,11 +21,13 @@ void CheckNorm(Ops& ops, const Tolerance& tolerance, int64_t rows, int64_t cols,
   const DeviceTensor residual(ops, rows, cols, x);
   const DeviceTensor extra(ops, rows, cols, delta);
   const DeviceTensor out(ops, rows, cols);
-  if (add) {
-    ops.AddRmsNorm(residual.view(), extra.view(), **vector, 1e-5f, out.view());
-  } else {
-    ops.RmsNorm(residual.view(), **vector, 1e-5f, out.view());
-  }
+  InStep(ops, [&] {
+    if (add) {
+      ops.AddRmsNorm(residual.view(), extra.view(), **vector, 1e-5f, out.view());
+    } else {
+      ops.RmsNorm(residual.view(), **vector, 1e-5f, out.view());
+    }
+  });
   const auto got = out.Read();
   const auto sum = residual.Read();
   for (int64_t r = 0; r < rows; ++r) {
@@ -141,7 +143,9 @@ void CheckExperts(Ops& ops, const Tolerance& tolerance, DType dtype, bool normal
   const auto x = RandomFloats(kRows * kHidden, 72);
   const DeviceTensor in(ops, kRows, kHidden, x);
   const DeviceTensor out(ops, kRows, kHidden);
-  ops.Experts(in.view(), {router_matrix.get(), gate_up, down, 2, normalize}, out.view());
+  InStep(ops, [&] {
+    ops.Experts(in.view(), {router_matrix.get(), gate_up, down, 2, normalize}, out.view());
+  });
   const auto got = out.Read();
   const auto given = in.Read();
   for (int64_t r = 0; r < kRows; ++r) {

@@ -22,6 +22,14 @@ int32_t BlocksOf(const std::vector<std::pair<int32_t, int32_t>>& sequences, int3
 
 }  // namespace
 
+void InStep(Ops& ops, const std::function<void()>& body) {
+  History history(ops, {1, 1, 8}, DType::kF32, 16, {{0, 1}});
+  const StepPlan plan = history.LastStep();
+  BATON_CHECK(ops.BeginStep(plan.input(), history.cache().view).ok(), "step");
+  body();
+  BATON_CHECK(ops.EndStep().ok(), "step");
+}
+
 History::History(Ops& ops,
                  const HeadShape& heads,
                  DType dtype,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct StepPlan {
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   StepInput input() const { return {tokens, positions, sequences, tables, logit_rows}; }
 };
+
+// Runs ops that look at nothing of the step inside a step of one row.
+void InStep(Ops& ops, const std::function<void()>& body);
 
 // Sequences with random q, k and v for every position, and a cache with their blocks scattered.
 // Layer 1 is the one under test.
