@@ -35,13 +35,17 @@ function(baton_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60]) declares a gtest binary and its ctest.
+# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA]) declares a gtest binary and its
+# ctest. DATA defines BATON_TEST_DATA, the path of tests/data; only where it is needed, since a path on
+# the command line keeps compiler caches from serving another clone.
 function(baton_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "DATA" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main baton_flags)
-  target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  if(ARG_DATA)
+    target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
