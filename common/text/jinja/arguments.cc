@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/text/jinja/objects.h"
+
 namespace baton::jinja {
 
 StatusOr<BoundArguments> BoundArguments::Bind(std::string_view function,

@@ -5,6 +5,7 @@
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/methods.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/tests.h"
 #include "common/text/jinja/text_ops.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/text/jinja/objects.h"
+
 namespace baton::jinja {
 namespace {
 

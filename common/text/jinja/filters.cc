@@ -9,6 +9,7 @@
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/methods.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/value_json.h"
 #include "common/text/jinja/value_text.h"

@@ -5,6 +5,7 @@
 
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/value_text.h"
 
 namespace baton::jinja {

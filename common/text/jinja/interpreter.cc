@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/text/jinja/functions.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/value_json.h"
 #include "common/text/jinja/value_text.h"
 

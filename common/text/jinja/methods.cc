@@ -8,6 +8,7 @@
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/string_methods.h"
 
 namespace baton::jinja {

@@ -6,6 +6,7 @@
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/tests.h"
 #include "common/text/jinja/text_ops.h"

@@ -9,6 +9,7 @@
 
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/unicode_class.h"

@@ -8,6 +8,7 @@
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/text_ops.h"
 
 namespace baton::jinja {

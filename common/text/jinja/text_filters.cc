@@ -6,6 +6,7 @@
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"

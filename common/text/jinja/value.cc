@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/text/jinja/compare.h"
+#include "common/text/jinja/objects.h"
 
 namespace baton::jinja {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/text/jinja/objects.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
 

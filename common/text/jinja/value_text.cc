@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/text/jinja/objects.h"
 #include "common/text/unicode_class.h"
 #include "common/text/utf8.h"
 
