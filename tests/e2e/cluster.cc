@@ -30,20 +30,30 @@ ClusterTest::~ClusterTest() {
   std::filesystem::remove_all(log_folder_, ignored);
 }
 
-void ClusterTest::StartCluster(LocalClusterOptions options) {
+void ClusterTest::StartCluster(int prefill,
+                               int decode,
+                               const std::vector<std::string>& worker_set) {
+  cluster_.reset();
+
   ASSERT_TRUE(std::filesystem::exists(BATON_TEST_MODEL))
       << "the model \"" << BATON_TEST_MODEL << "\" is absent: `./dev test` fetches it";
-  static int clusters = 0;
-  log_folder_ = ::testing::TempDir() + fmt::format("baton_e2e_{}_{}", ::getpid(), ++clusters);
+  if (log_folder_.empty()) {
+    static int tests = 0;
+    log_folder_ = ::testing::TempDir() + fmt::format("baton_e2e_{}_{}", ::getpid(), ++tests);
+  }
   std::filesystem::create_directories(log_folder_);
+  LocalClusterOptions options;
+  options.prefill = prefill;
+  options.decode = decode;
+  options.worker_set = worker_set;
   options.binary_folder = BATON_BINARY_FOLDER;
   options.log_folder = log_folder_;
   options.model = BATON_TEST_MODEL;
   options.threads = 1;  // several workers share the machine
   options.worker_set.push_back("engine.kv_memory_mib=128");
-  auto cluster = LocalCluster::Start(options, kStartLimit);
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  cluster_ = *std::move(cluster);
+  auto started = LocalCluster::Start(options, kStartLimit);
+  ASSERT_TRUE(started.ok()) << started.status();
+  cluster_ = *std::move(started);
 }
 
 GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {

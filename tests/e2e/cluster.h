@@ -21,8 +21,9 @@ class ClusterTest : public ::testing::Test {
  protected:
   ~ClusterTest() override;
 
-  // Starts it; the test fails at once when that does not work.
-  void StartCluster(LocalClusterOptions options = {});
+  // Starts a router and so many workers, each with `worker_set` as --set; the test fails when that
+  // does not work. A cluster started before ends.
+  void StartCluster(int prefill, int decode, const std::vector<std::string>& worker_set = {});
   LocalCluster& cluster() { return *cluster_; }
   ChildProcess& process(const std::string& member) { return *cluster_->Find(member)->process; }
   const std::string& http(const std::string& member) {

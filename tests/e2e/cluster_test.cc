@@ -21,7 +21,7 @@ constexpr int kTokens = 24;
 class EndToEndTest : public ClusterTest {};
 
 TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
-  StartCluster({.prefill = 2, .decode = 2});
+  StartCluster(2, 2);
   const GenerateAccount first = Ask(PromptOf(5), kTokens);
   EXPECT_EQ(first.generated_tokens, kTokens);
   EXPECT_EQ(first.tokens.size(), static_cast<size_t>(kTokens));
@@ -38,12 +38,10 @@ TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
 
 TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
   std::vector<std::vector<int32_t>> unified;
-  StartCluster({.prefill = 0, .decode = 1, .worker_set = {"unified=true"}});
+  StartCluster(0, 1, {"unified=true"});
   for (int i = 0; i < 4; ++i) unified.push_back(Ask(PromptOf(i), kTokens).tokens);
   for (const char* transport : {"shm", "tcp"}) {
-    StartCluster({.prefill = 1,
-                  .decode = 1,
-                  .worker_set = {fmt::format("transfer.require_transport={}", transport)}});
+    StartCluster(1, 1, {fmt::format("transfer.require_transport={}", transport)});
     for (int i = 0; i < 4; ++i) {
       const GenerateAccount answer = Ask(PromptOf(i), kTokens);
       EXPECT_EQ(answer.tokens, unified[static_cast<size_t>(i)]) << transport << " " << i;
@@ -53,7 +51,7 @@ TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
 }
 
 TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
-  StartCluster({.prefill = 1, .decode = 1});
+  StartCluster(1, 1);
   Ask(PromptOf(1), 4);
   for (const char* member : {"router", "prefill-0", "decode-0"}) {
     EXPECT_EQ(HttpGet(http(member), "/healthz").status, 200) << member;
@@ -69,7 +67,7 @@ TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
 }
 
 TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
-  StartCluster({.prefill = 1, .decode = 1});
+  StartCluster(1, 1);
   const auto json =
       RunTool({"generate", "Name a colour.", "--json", "--temperature", "0", "--max-tokens", "8"});
   ASSERT_EQ(json.status, 0);
@@ -90,7 +88,7 @@ TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
 }
 
 TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
-  StartCluster({.prefill = 1, .decode = 1});
+  StartCluster(1, 1);
   const auto undisturbed = Ask(PromptOf(3), 200).tokens;
   auto answer = std::async(std::launch::async, [&] { return Ask(PromptOf(3), 200); });
   ASSERT_TRUE(WaitMetric("decode-0", "baton_requests_running", 1));
@@ -99,14 +97,14 @@ TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
 }
 
 TEST_F(EndToEndTest, ADrainedWorkerLeavesAndTheOthersServe) {
-  StartCluster({.prefill = 2, .decode = 1});
+  StartCluster(2, 1);
   ASSERT_EQ(RunTool({"drain", "prefill-0"}).status, 0);
   EXPECT_TRUE(cluster().WaitJoined(2, kAnswerLimit).ok());
   EXPECT_EQ(Ask(PromptOf(2), 4).prefill_worker, "prefill-1");
 }
 
 TEST_F(EndToEndTest, AWorkerThatJoinsLaterServes) {
-  StartCluster({.prefill = 0, .decode = 0});
+  StartCluster(0, 0);
   EXPECT_EQ(HttpGet(http("router"), "/readyz").status, 503);
   ASSERT_TRUE(cluster().AddWorker("prefill", "prefill-9", kStartLimit).ok());
   ASSERT_TRUE(cluster().AddWorker("decode", "decode-9", kStartLimit).ok());
@@ -115,7 +113,7 @@ TEST_F(EndToEndTest, AWorkerThatJoinsLaterServes) {
 }
 
 TEST_F(EndToEndTest, GarbageOnEveryPortChangesNothing) {
-  StartCluster({.prefill = 1, .decode = 1});
+  StartCluster(1, 1);
   const auto before = Ask(PromptOf(4), 8).tokens;
   std::string garbage;
   for (int i = 0; i < 4096; ++i) garbage += static_cast<char>(i * 131 + 7);

@@ -40,7 +40,7 @@ class FaultTest : public ClusterTest {
   }
 
   void Check(Fault fault, const std::string& victim) {
-    StartCluster({.prefill = 2, .decode = 2});
+    StartCluster(2, 2);
     const auto undisturbed = RunAll(Fault::kNone, "");
     const auto disturbed = RunAll(fault, victim);
     for (size_t i = 0; i < kRequests; ++i) {
