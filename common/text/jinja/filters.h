@@ -7,6 +7,8 @@
 
 namespace baton::jinja {
 
+class Interpreter;
+
 // A filter's body: its input, then the arguments.
 using Filter = StatusOr<Value> (*)(Interpreter&, const Value& input, const Arguments&);
 

@@ -19,6 +19,8 @@
 
 namespace baton::jinja {
 
+class Interpreter;
+
 struct StringObject {
   MarkedText text;
   MemoryCharge charge;

@@ -7,6 +7,8 @@
 
 namespace baton::jinja {
 
+class Interpreter;
+
 // A method's body: its object, then the arguments.
 using Method = StatusOr<Value> (*)(Interpreter&, const Value& self, const Arguments&);
 

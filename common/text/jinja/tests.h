@@ -7,6 +7,8 @@
 
 namespace baton::jinja {
 
+class Interpreter;
+
 // `input is name(arguments)`. InvalidArgument for an unknown test or arguments it cannot take.
 StatusOr<bool> ApplyTest(Interpreter& interpreter,
                          const std::string& name,

@@ -15,7 +15,6 @@
 
 namespace baton::jinja {
 
-class Interpreter;
 class Value;
 struct Arguments;
 struct DictObject;
@@ -50,14 +49,10 @@ class Value final {
   static Value Tuple(std::vector<Value> items, Budget& budget) {
     return Make(std::move(items), true, budget);
   }
-  static Value Dict(std::shared_ptr<const DictObject> dict) { return Value(std::move(dict)); }
-  static Value Namespace(std::shared_ptr<NamespaceObject> object) {
-    return Value(std::move(object));
-  }
-  static Value Function(std::shared_ptr<const FunctionObject> object) {
-    return Value(std::move(object));
-  }
-  static Value Loop(std::shared_ptr<LoopObject> object) { return Value(std::move(object)); }
+  static Value Dict(std::shared_ptr<const DictObject> o) { return Value(std::move(o)); }
+  static Value Namespace(std::shared_ptr<NamespaceObject> o) { return Value(std::move(o)); }
+  static Value Function(std::shared_ptr<const FunctionObject> o) { return Value(std::move(o)); }
+  static Value Loop(std::shared_ptr<LoopObject> o) { return Value(std::move(o)); }
 
   bool is_undefined() const { return Is<UndefinedType>(); }
   bool is_none() const { return Is<NoneType>(); }

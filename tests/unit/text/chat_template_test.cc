@@ -148,8 +148,12 @@ TEST(ChatTemplateLimits, EndlessWorkIsStopped) {
       "{{ 'x'|center(99999999999) }}{{ 'x'.ljust(99999999999) }}",
       "{{ '%99999999999s' % 'x' }}{{ range(99999)|map('center', 99999)|list }}",
   };
+  RenderOptions options = Options();
+  options.limits = {.max_steps = 1'000'000, .max_memory = 32 << 20, .max_output = 4 << 20};
   for (const char* source : hostile) {
-    const auto text = Render(source, Messages("x"));
+    const auto parsed = ChatTemplate::Parse(source);
+    ASSERT_TRUE(parsed.ok()) << source;
+    const auto text = parsed->Render(Messages("x"), options);
     ASSERT_FALSE(text.ok()) << source;
     EXPECT_EQ(text.status().code(), StatusCode::kResourceExhausted)
         << source << Message(text.status());
