@@ -22,11 +22,8 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
 
 }  // namespace
 
-FrameServer::FrameServer(UniqueFd listener, int epoll_fd, WindowTable& windows, Options options)
-    : listener_(std::move(listener)),
-      epoll_fd_(epoll_fd),
-      windows_(windows),
-      options_(std::move(options)) {
+FrameServer::FrameServer(UniqueFd listener, int epoll_fd, Options options)
+    : listener_(std::move(listener)), epoll_fd_(epoll_fd), options_(std::move(options)) {
   Watch(listener_.get(), false, EPOLL_CTL_ADD);
 }
 

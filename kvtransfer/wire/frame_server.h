@@ -24,8 +24,8 @@ class FrameServer final {
     std::function<StatusOr<std::unique_ptr<Connection>>(UniqueFd socket, Time now)> accept;
   };
 
-  // `epoll_fd` is the transport's; `windows` too.
-  FrameServer(UniqueFd listener, int epoll_fd, WindowTable& windows, Options options);
+  // `epoll_fd` is the transport's.
+  FrameServer(UniqueFd listener, int epoll_fd, Options options);
   ~FrameServer();
 
   // Serves what epoll says is ready. True when work is left over.
@@ -50,7 +50,6 @@ class FrameServer final {
 
   const UniqueFd listener_;
   const int epoll_fd_;
-  WindowTable& windows_;
   const Options options_;
   std::unordered_map<int, Served> connections_;
   std::vector<int> unfinished_;  // had more than their quantum

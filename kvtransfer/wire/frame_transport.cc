@@ -51,8 +51,7 @@ void FrameTransport::Serve(UniqueFd listener, decltype(FrameServer::Options::acc
   options.stall_timeout = options_.stall_timeout;
   options.log = log_;
   options.accept = std::move(accept);
-  server_ = std::make_unique<FrameServer>(
-      std::move(listener), epoll_.get(), windows_, std::move(options));
+  server_ = std::make_unique<FrameServer>(std::move(listener), epoll_.get(), std::move(options));
 }
 
 StatusOr<WindowTable::Memory> FrameTransport::MemoryOf(const Region& region) const {

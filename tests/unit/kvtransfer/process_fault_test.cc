@@ -81,11 +81,11 @@ void RunSender(const std::string& transport,
                const std::function<void(Recorder&)>& meanwhile) {
   HostBuffer arena(ArenaBytes());
   Recorder recorder;
+  const WorkerId peer("decode");
   auto sender = *KvSender::Create(MakeOptions(transport, "prefill", arena), recorder);
   SocketControl control(std::move(socket));
   (void)control.Send({SessionId(), Epoch(), 0, sender->hello()});
   const Envelope hello = *control.Receive();
-  const WorkerId peer("decode");
   if (!sender->AddPeer(peer, &control, std::get<Hello>(hello.message)).ok()) ::abort();
   control.Start([&](Envelope message) { (void)sender->OnMessage(peer, std::move(message)); },
                 [&] { sender->RemovePeer(peer); });
@@ -102,12 +102,12 @@ void RunReceiver(const std::string& transport,
                  const std::function<void(Recorder&)>& meanwhile) {
   HostBuffer arena(ArenaBytes());
   Recorder recorder;
+  const WorkerId peer("prefill");
   auto receiver = *KvReceiver::Create(MakeOptions(transport, "decode", arena), recorder);
   recorder.receiver = receiver.get();
   SocketControl control(std::move(socket));
   const Envelope hello = *control.Receive();
   (void)control.Send({SessionId(), Epoch(), 0, receiver->hello()});
-  const WorkerId peer("prefill");
   if (!receiver->AddPeer(peer, &control, std::get<Hello>(hello.message)).ok()) ::abort();
   control.Start([&](Envelope message) { (void)receiver->OnMessage(peer, std::move(message)); },
                 [&] { receiver->RemovePeer(peer); });
