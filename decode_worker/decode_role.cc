@@ -143,8 +143,6 @@ void DecodeRole::Committed(const Key& key, const std::string& payload, const Tra
   report.id = key.first;
   report.epoch = key.second;
   report.bytes = stats.bytes;
-  report.transfer = stats.stream;
-  report.bytes_per_second = stats.bytes_per_second;
   report.transport = stats.transport;
   report.reused_blocks = static_cast<int32_t>(stats.cached_blocks);
   StatusOr<std::vector<SampledToken>> first = DecodeFirstTokens(payload, handoff.samples);

@@ -87,8 +87,7 @@ void DecodePeers::Dial(const KvPeer& peer) {
   std::shared_ptr<kv::v1::KvControl::Stub> stub =
       kv::v1::KvControl::NewStub(MakeChannel(peer.address, limits_));
   connections_[peer.worker] = connection;
-  // Nothing arrives before our HELLO left, and that is below.
-  connection->stream = Stream::Open(
+  connection->stream = Stream::Create(
       [stub](grpc::ClientContext* call,
              grpc::ClientBidiReactor<kv::v1::Frame, kv::v1::Frame>* end) {
         stub->async()->Control(call, end);
@@ -96,6 +95,7 @@ void DecodePeers::Dial(const KvPeer& peer) {
       std::move(handler),
       kQueuedFrames);
   connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
+  Stream::Dial(connection->stream);
   Envelope greeting;
   greeting.message = sender_.hello();
   connection->stream->Send(ToFrame(greeting));

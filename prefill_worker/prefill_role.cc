@@ -15,6 +15,17 @@ const Logger& Log() {
   return logger;
 }
 
+HandoffReport ReportOf(const std::pair<RequestId, Epoch>& key,
+                       HandoffReport::Outcome outcome,
+                       const Status& status) {
+  HandoffReport report;
+  report.id = key.first;
+  report.epoch = key.second;
+  report.outcome = outcome;
+  report.message = std::string(Message(status));
+  return report;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,
@@ -104,6 +115,7 @@ void PrefillRole::OnKvChunk(const KvChunk& chunk) {
   if (found == handoffs_.end()) return;
   Handoff& handoff = *found->second;
   handoff.leased = true;
+  handoff.last_chunk = worker_.clock().Now();
   const size_t end = static_cast<size_t>(chunk.first_index) + chunk.blocks.size();
   if (handoff.blocks.size() < end) handoff.blocks.resize(end);
   std::copy(chunk.blocks.begin(), chunk.blocks.end(), handoff.blocks.begin() + chunk.first_index);
@@ -161,7 +173,7 @@ void PrefillRole::Refused(const Key& key, Handoff& handoff, const Status& status
   handoff.parked = worker_.clock().Now();
   Log().Info(
       "request {}: decode worker {} refused: {}", key.first, handoff.peer.worker, Message(status));
-  Report(key, handoff, HandoffReport::Outcome::kRefused, status);
+  worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kRefused, status));
 }
 
 void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
@@ -222,8 +234,15 @@ void PrefillRole::Finished(SessionId session,
     traffic.bytes += stats.bytes;
     ++traffic.transfers;
     traffic.bytes_per_second = stats.bytes_per_second;
+    HandoffReport report = ReportOf(key, HandoffReport::Outcome::kCommitted, status);
+    report.bytes = stats.bytes;
+    report.transfer = worker_.clock().Now() - handoff.last_chunk;
+    report.bytes_per_second = stats.bytes_per_second;
+    report.transport = stats.transport;
+    report.reused_blocks = static_cast<int32_t>(stats.cached_blocks);
+    worker_.Report(handoff.router, report);
   } else if (!expected) {
-    Report(key, handoff, HandoffReport::Outcome::kFailed, status);
+    worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, status));
     if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
   }
   EraseIfOver(key);
@@ -268,23 +287,11 @@ void PrefillRole::OnTick(Time now) {
   for (const Key& key : late) {
     Handoff& handoff = *handoffs_.at(key);
     const Status why(StatusCode::kDeadlineExceeded, "no decode worker took the KV in time");
-    Report(key, handoff, HandoffReport::Outcome::kFailed, why);
+    worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, why));
     if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
     GiveUp(key, handoff, why);
     EraseIfOver(key);
   }
-}
-
-void PrefillRole::Report(const Key& key,
-                         const Handoff& handoff,
-                         HandoffReport::Outcome outcome,
-                         const Status& status) {
-  HandoffReport report;
-  report.id = key.first;
-  report.epoch = key.second;
-  report.outcome = outcome;
-  report.message = std::string(Message(status));
-  worker_.Report(handoff.router, report);
 }
 
 void PrefillRole::EraseIfOver(const Key& key) {

@@ -73,6 +73,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
     uint32_t total_tokens = 0;
     Time deadline{};
     Time parked{};
+    Time last_chunk{};
     int32_t first_sample = 0;
     std::vector<BlockId> blocks;
     std::vector<SampledToken> first_tokens;  // by sample
@@ -95,10 +96,6 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void Finished(SessionId session, Epoch epoch, const Status& status, const TransferStats& stats);
   void Offer(const Key& key, Handoff& handoff);
   void GiveUp(const Key& key, Handoff& handoff, const Status& reason);
-  void Report(const Key& key,
-              const Handoff& handoff,
-              HandoffReport::Outcome outcome,
-              const Status& status);
   void EraseIfOver(const Key& key);
 
   Worker& worker_;

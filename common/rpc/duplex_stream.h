@@ -212,18 +212,21 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
  public:
   using Start = std::function<void(grpc::ClientContext*, grpc::ClientBidiReactor<Out, In>*)>;
 
-  // `capacity`: messages that may wait to be written.
-  static std::shared_ptr<ClientStream> Open(Start start,
-                                            StreamHandler<In> handler,
-                                            size_t capacity) {
-    std::shared_ptr<ClientStream> stream(
+  // A stream that has not been dialled. `capacity`: messages that may wait to be written.
+  static std::shared_ptr<ClientStream> Create(Start start,
+                                              StreamHandler<In> handler,
+                                              size_t capacity) {
+    return std::shared_ptr<ClientStream>(
         new ClientStream(std::move(start), std::move(handler), capacity));
+  }
+
+  // Dials, once. The handler may be called from now on; nothing may be sent before.
+  static void Dial(const std::shared_ptr<ClientStream>& stream) {
     stream->start_(&stream->context_, stream.get());
     // Writes come from any thread, so the call must not end between two reactions.
     stream->AddHold();
     stream->Begin(stream);
     stream->StartCall();
-    return stream;
   }
 
   void Abort() override { context_.TryCancel(); }

@@ -49,12 +49,13 @@ RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkConte
   };
   std::shared_ptr<pb::WorkerHub::Stub> stub =
       pb::WorkerHub::NewStub(MakeChannel(address_, context_.limits));
-  stream_ = Stream::Open(
+  stream_ = Stream::Create(
       [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
         stub->async()->Link(call, end);
       },
       std::move(handler),
       kQueuedMessages);
+  Stream::Dial(stream_);
   pb::ToRouter join;
   *join.mutable_join() = ToProto(context_.self);
   stream_->Send(std::move(join));

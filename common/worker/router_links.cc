@@ -62,6 +62,7 @@ void RouterLinks::ResolveLoop(const std::stop_token& stop) {
 }
 
 void RouterLinks::SetAddresses(const std::vector<std::string>& addresses) {
+  if (retired_) return;
   for (auto& [address, target] : targets_) target.wanted = false;
   for (const std::string& address : addresses) {
     Target& target = targets_[address];
@@ -104,7 +105,7 @@ void RouterLinks::OnTick(Time now) {
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr && target.link->ended()) DropEnded(target, now);
     if (target.link == nullptr) {
-      if (target.wanted && now >= target.next_dial) Dial(address, target);
+      if (!retired_ && target.wanted && now >= target.next_dial) Dial(address, target);
     } else if (target.link->joined()) {
       target.failures = 0;
       ++joined;
@@ -122,12 +123,17 @@ void RouterLinks::Flush() {
   }
 }
 
-void RouterLinks::Leave(Duration limit) {
-  resolver_ = {};
-  const Time deadline = context_.clock.Now() + limit;
+void RouterLinks::Retire() {
+  retired_ = true;
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr) target.link->Leave();
   }
+}
+
+void RouterLinks::Leave(Duration limit) {
+  resolver_ = {};
+  const Time deadline = context_.clock.Now() + limit;
+  Retire();
   for (auto& [address, target] : targets_) {
     if (target.link == nullptr) continue;
     target.link->AwaitClosed(std::max(Duration::zero(), deadline - context_.clock.Now()));

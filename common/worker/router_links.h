@@ -40,8 +40,10 @@ class RouterLinks final {
   void OnTick(Time now);
   void Flush();
 
-  // No new links; those there are send what they hold and end, within `limit`. Called when the
-  // worker's thread has ended.
+  // No new links; those there are send what they hold and end.
+  void Retire();
+  // As Retire, and waits for the ends until `limit` passes. Called when the worker's thread has
+  // ended.
   void Leave(Duration limit);
 
  private:
@@ -61,6 +63,7 @@ class RouterLinks final {
   const RouterLinkContext context_;
   std::map<std::string, Target> targets_;  // by address
   uint64_t next_key_ = 1;
+  bool retired_ = false;
   std::atomic<int> joined_{0};
   std::jthread resolver_;
 };

@@ -74,6 +74,9 @@ Status Worker::Start() {
 }
 
 Status Worker::Ready() const {
+  if (!engine_->Stats().healthy) {
+    return Status(StatusCode::kInternal, "the engine gave up: steps failed one after the other");
+  }
   if (links_ != nullptr && links_->joined() > 0) return OkStatus();
   return Status(StatusCode::kUnavailable, "no router is joined");
 }
@@ -289,7 +292,9 @@ void Worker::AfterBatch() {
   if (prefill_ != nullptr && prefill_->open_handoffs() > 0) return;
   if (decode_ != nullptr && decode_->open_handoffs() > 0) return;
   std::lock_guard lock(idle_mutex_);
-  idle_ = true;
+  if (std::exchange(idle_, true)) return;
+  Log().Info("drained; leaving the routers");
+  links_->Retire();
   idle_changed_.notify_all();
 }
 

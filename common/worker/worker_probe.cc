@@ -40,9 +40,10 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
           metrics.AddHistogram("baton_queue_seconds", "Arrival to first step", LatencyBuckets())),
       prefill_(metrics.AddHistogram(
           "baton_prefill_seconds", "First step to first token", LatencyBuckets())),
-      transfer_(metrics.AddHistogram("baton_transfer_seconds",
-                                     "Streaming of a prompt's KV, as its receiver saw it",
-                                     ShortLatencyBuckets())) {}
+      transfer_(
+          metrics.AddHistogram("baton_transfer_seconds",
+                               "Last chunk of a prompt ready to KV committed, as its sender saw it",
+                               ShortLatencyBuckets())) {}
 
 WorkerProbe::~WorkerProbe() {
   Detach();
@@ -93,7 +94,7 @@ void WorkerProbe::RequestEnded(const BookEntry& entry,
 void WorkerProbe::HandoffCommitted(Duration transfer, uint64_t bytes) {
   handoffs_done_.Add();
   transferred_bytes_.Add(static_cast<double>(bytes));
-  transfer_.Observe(ToSeconds(transfer));
+  if (transfer > Duration::zero()) transfer_.Observe(ToSeconds(transfer));
 }
 
 }  // namespace baton

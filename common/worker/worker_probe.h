@@ -20,7 +20,7 @@ class WorkerProbe final {
   void Detach();
 
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
-  // `transfer`: last prompt chunk ready → KV committed.
+  // `transfer`: last prompt chunk ready → KV committed; zero on the side that cannot know it.
   void HandoffCommitted(Duration transfer, uint64_t bytes);
   void HandoffFailed() { handoffs_failed_.Add(); }
   void HandoffRefused() { handoffs_refused_.Add(); }

@@ -71,12 +71,13 @@ class DuplexStreamTest : public ::testing::Test {
   void Connect(const std::string& address) {
     std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
         worker::v1::WorkerHub::NewStub(MakeChannel(address));
-    client_ = Client::Open(
+    client_ = Client::Create(
         [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
           stub->async()->Link(context, reactor);
         },
         record_.Handler(),
         100000);
+    Client::Dial(client_);
     remote_ = hub_.streams.Pop(kLong).value_or(nullptr);
   }
 
@@ -167,13 +168,14 @@ TEST_F(DuplexStreamTest, FullQueueRefuses) {
   std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
       worker::v1::WorkerHub::NewStub(MakeChannel("127.0.0.1:1"));
   Record<ToWorker> record;
-  const std::shared_ptr<Client> stuck = Client::Open(
+  const std::shared_ptr<Client> stuck = Client::Create(
       [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
         context->set_wait_for_ready(true);
         stub->async()->Link(context, reactor);
       },
       record.Handler(),
       3);
+  Client::Dial(stuck);
   int taken = 0;
   for (int i = 0; i < 10; ++i) taken += stuck->Send(Numbered(i)) ? 1 : 0;
   EXPECT_EQ(taken, 4);  // one being written, three waiting

@@ -1,0 +1,190 @@
+#include "tests/fakes/fake_router.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+
+constexpr Duration kLong = std::chrono::seconds(60);
+
+}  // namespace
+
+std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
+  std::vector<TokenId> tokens;
+  const auto found = samples.find(sample);
+  if (found == samples.end()) return tokens;
+  for (const pb::Token& token : found->second) tokens.push_back(token.token());
+  return tokens;
+}
+
+FakeRouter::FakeRouter() {
+  grpc::Service* services[] = {this};
+  StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start("127.0.0.1:0", services);
+  EXPECT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+}
+
+FakeRouter::~FakeRouter() {
+  server_->Shutdown(Duration::zero());
+}
+
+grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
+    grpc::CallbackServerContext* context) {
+  auto name = std::make_shared<std::string>();
+  auto stream = std::make_shared<std::shared_ptr<Stream>>();
+  StreamHandler<pb::ToRouter> handler;
+  handler.on_message = [this, name, stream](pb::ToRouter message) {
+    OnMessage(name, stream, std::move(message));
+    return OkStatus();
+  };
+  handler.on_closed = [this, name, stream](const Status&) {
+    std::lock_guard lock(mutex_);
+    if (!name->empty() && members_[*name].stream == *stream) members_[*name].stream = nullptr;
+    stream->reset();
+    changed_.notify_all();
+  };
+  *stream = Stream::Accept(context, std::move(handler), 100000);
+  return stream->get();
+}
+
+void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
+                           const std::shared_ptr<std::shared_ptr<Stream>>& stream,
+                           pb::ToRouter message) {
+  std::lock_guard lock(mutex_);
+  if (message.has_join()) {
+    *name = message.join().worker_id();
+    members_[*name].join = message.join();
+    members_[*name].stream = *stream;
+    pb::ToWorker welcome;
+    welcome.mutable_welcome()->set_router_id("fake");
+    welcome.mutable_welcome()->set_heartbeat_ms(20);
+    (*stream)->Send(std::move(welcome));
+  }
+  Member& member = members_[*name];
+  if (message.has_heartbeat()) member.heartbeat = message.heartbeat();
+  if (message.has_drain()) member.draining = true;
+  for (const pb::Token& token : message.tokens()) {
+    Heard& heard = member.heard[{token.request_id(), token.epoch()}];
+    EXPECT_FALSE(heard.ended()) << "a token after the end of request " << token.request_id();
+    heard.samples[token.sample()].push_back(token);
+  }
+  for (const pb::Handoff& handoff : message.handoffs()) {
+    member.heard[{handoff.request_id(), handoff.epoch()}].handoffs.push_back(handoff);
+  }
+  for (const pb::Finished& finished : message.finished()) {
+    member.heard[{finished.request_id(), finished.epoch()}].finished = finished;
+  }
+  for (const pb::Failed& failed : message.failed()) {
+    member.heard[{failed.request_id(), failed.epoch()}].failed = failed;
+  }
+  changed_.notify_all();
+}
+
+void FakeRouter::AwaitLocked(std::unique_lock<std::mutex>& lock,
+                             const std::string& what,
+                             const std::function<bool()>& condition) {
+  if (!changed_.wait_for(lock, kLong, condition)) ADD_FAILURE() << "never came: " << what;
+}
+
+pb::Join FakeRouter::AwaitJoin(const std::string& worker) {
+  std::unique_lock lock(mutex_);
+  AwaitLocked(lock, "join of " + worker, [&] {
+    const Member& member = members_[worker];
+    return member.stream != nullptr && member.heartbeat.sequence() > 0;
+  });
+  return members_[worker].join;
+}
+
+void FakeRouter::AwaitLeft(const std::string& worker) {
+  std::unique_lock lock(mutex_);
+  AwaitLocked(lock, worker + " leaving", [&] { return members_[worker].stream == nullptr; });
+}
+
+void FakeRouter::Send(const std::string& worker, pb::ToWorker message) {
+  std::lock_guard lock(mutex_);
+  Member& member = members_[worker];
+  ASSERT_NE(member.stream, nullptr) << worker << " has not joined";
+  EXPECT_TRUE(member.stream->Send(std::move(message)));
+}
+
+void FakeRouter::Drop(const std::string& worker) {
+  std::shared_ptr<Stream> stream;
+  {
+    std::lock_guard lock(mutex_);
+    stream = std::exchange(members_[worker].stream, nullptr);
+    members_[worker].heartbeat.Clear();
+  }
+  if (stream != nullptr) stream->Close(Status(StatusCode::kUnavailable, "dropped by the test"));
+}
+
+FakeRouter::Heard FakeRouter::Await(const std::string& worker,
+                                    uint64_t request,
+                                    uint32_t epoch,
+                                    const std::function<bool(const Heard&)>& done) {
+  std::unique_lock lock(mutex_);
+  AwaitLocked(
+      lock, fmt::format("what {} should say of request {} epoch {}", worker, request, epoch), [&] {
+        return done(members_[worker].heard[{request, epoch}]);
+      });
+  return members_[worker].heard[{request, epoch}];
+}
+
+FakeRouter::Heard FakeRouter::AwaitEnd(const std::string& worker,
+                                       uint64_t request,
+                                       uint32_t epoch) {
+  return Await(worker, request, epoch, [](const Heard& heard) { return heard.ended(); });
+}
+
+FakeRouter::Heard FakeRouter::Get(const std::string& worker, uint64_t request, uint32_t epoch) {
+  return Await(worker, request, epoch, [](const Heard&) { return true; });
+}
+
+pb::Heartbeat FakeRouter::LastHeartbeat(const std::string& worker) {
+  std::lock_guard lock(mutex_);
+  return members_[worker].heartbeat;
+}
+
+void FakeRouter::AwaitHeartbeat(const std::string& worker,
+                                const std::function<bool(const pb::Heartbeat&)>& fits) {
+  std::unique_lock lock(mutex_);
+  AwaitLocked(lock, "a heartbeat of " + worker, [&] { return fits(members_[worker].heartbeat); });
+}
+
+bool FakeRouter::Draining(const std::string& worker) {
+  std::lock_guard lock(mutex_);
+  return members_[worker].draining;
+}
+
+pb::Dispatch MakeDispatch(const Request& request, pb::Dispatch::Kind kind) {
+  pb::Dispatch dispatch;
+  dispatch.set_request_id(request.id.value());
+  dispatch.set_epoch(request.epoch.value());
+  dispatch.set_kind(kind);
+  std::string tokens(request.tokens.size() * sizeof(TokenId), '\0');
+  std::memcpy(tokens.data(), request.tokens.data(), tokens.size());
+  dispatch.set_tokens(std::move(tokens));
+  dispatch.set_prompt_length(request.prompt_length);
+  dispatch.set_samples(request.samples);
+  dispatch.set_first_sample(request.first_sample);
+  pb::SamplingParams& sampling = *dispatch.mutable_sampling();
+  sampling.set_temperature(request.sampling.temperature);
+  sampling.set_top_k(request.sampling.top_k);
+  sampling.set_top_p(request.sampling.top_p);
+  sampling.set_min_p(request.sampling.min_p);
+  sampling.set_repetition_penalty(request.sampling.repetition_penalty);
+  sampling.set_presence_penalty(request.sampling.presence_penalty);
+  sampling.set_frequency_penalty(request.sampling.frequency_penalty);
+  sampling.set_seed(request.sampling.seed);
+  sampling.set_top_logprobs(request.sampling.top_logprobs);
+  dispatch.set_max_tokens(request.max_tokens);
+  dispatch.set_min_tokens(request.min_tokens);
+  for (const TokenId stop : request.stop_tokens) dispatch.add_stop_tokens(stop);
+  dispatch.set_cache_salt(request.cache_salt);
+  return dispatch;
+}
+
+}  // namespace baton

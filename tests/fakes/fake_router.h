@@ -1,0 +1,88 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/engine/request.h"
+#include "common/rpc/duplex_stream.h"
+#include "common/rpc/rpc_server.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace baton {
+
+// A router that decides nothing: takes workers in, sends them what a test says, writes down what
+// they say. Thread-safe.
+class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
+ public:
+  // What one worker said of one (request, epoch).
+  struct Heard {
+    std::map<int32_t, std::vector<worker::v1::Token>> samples;
+    std::optional<worker::v1::Finished> finished;
+    std::optional<worker::v1::Failed> failed;
+    std::vector<worker::v1::Handoff> handoffs;
+
+    bool ended() const { return finished.has_value() || failed.has_value(); }
+    std::vector<TokenId> Tokens(int32_t sample) const;
+  };
+
+  FakeRouter();
+  ~FakeRouter() override;
+
+  const std::string& address() const { return server_->address(); }
+  // The worker's Join, once it has joined and beaten. Fails the test after a long while.
+  worker::v1::Join AwaitJoin(const std::string& worker);
+  void AwaitLeft(const std::string& worker);
+  void Send(const std::string& worker, worker::v1::ToWorker message);
+  // Ends the stream of a worker; it will dial again.
+  void Drop(const std::string& worker);
+
+  // Waits until `done` holds for what `worker` said of the request; then returns it.
+  Heard Await(const std::string& worker,
+              uint64_t request,
+              uint32_t epoch,
+              const std::function<bool(const Heard&)>& done);
+  Heard AwaitEnd(const std::string& worker, uint64_t request, uint32_t epoch = 1);
+  Heard Get(const std::string& worker, uint64_t request, uint32_t epoch = 1);
+  worker::v1::Heartbeat LastHeartbeat(const std::string& worker);
+  // Waits for a heartbeat that fits.
+  void AwaitHeartbeat(const std::string& worker,
+                      const std::function<bool(const worker::v1::Heartbeat&)>& fits);
+  bool Draining(const std::string& worker);
+
+ private:
+  using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
+  struct Member {
+    std::shared_ptr<Stream> stream;  // null when it has left
+    worker::v1::Join join;
+    worker::v1::Heartbeat heartbeat;
+    bool draining = false;
+    std::map<std::pair<uint64_t, uint32_t>, Heard> heard;
+  };
+
+  grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Link(
+      grpc::CallbackServerContext* context) override;
+  void OnMessage(const std::shared_ptr<std::string>& name,
+                 const std::shared_ptr<std::shared_ptr<Stream>>& stream,
+                 worker::v1::ToRouter message);
+  void AwaitLocked(std::unique_lock<std::mutex>& lock,
+                   const std::string& what,
+                   const std::function<bool()>& condition);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Member> members_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+// A Dispatch of the request, as a router would send it.
+worker::v1::Dispatch MakeDispatch(const Request& request, worker::v1::Dispatch::Kind kind);
+
+}  // namespace baton

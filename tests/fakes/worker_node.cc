@@ -1,0 +1,91 @@
+#include "tests/fakes/worker_node.h"
+
+#include <thread>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "decode_worker/decode_role.h"
+#include "prefill_worker/prefill_role.h"
+
+namespace baton {
+namespace {
+
+constexpr Duration kLong = std::chrono::seconds(60);
+constexpr Duration kPoll = std::chrono::milliseconds(2);
+
+KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
+  KvTransferOptions transfer;
+  transfer.worker = worker.identity().id;
+  transfer.boot = worker.identity().boot;
+  transfer.model_fingerprint = worker.identity().fingerprint;
+  transfer.layout = worker.engine().kv_layout();
+  transfer.shards = {{WholeModel(transfer.layout),
+                      &worker.engine().kv_arena(),
+                      static_cast<uint32_t>(worker.engine().kv_block_count())}};
+  transfer.transport.names = {options.transport};
+  transfer.transport.require_transport = options.transport;
+  transfer.transport.listen_address = "127.0.0.1:0";
+  return transfer;
+}
+
+}  // namespace
+
+WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
+    : options_(options), model_(options.shape) {
+  WorkerOptions worker_options;
+  worker_options.id = WorkerId(options.id);
+  worker_options.model = "fake";
+  worker_options.engine = options.engine;
+  if (runner == nullptr) worker_options.engine.kv_dtype = DType::kF32;  // the fake keeps 64 bits
+  worker_options.routers.targets = {options.router};
+  StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(
+      std::move(worker_options), runner != nullptr ? *runner : model_, metrics_, clock_);
+  EXPECT_TRUE(worker.ok()) << worker.status();
+  worker_ = *std::move(worker);
+  if (options.decode) {
+    DecodeOptions decode;
+    decode.match_wait = options.match_wait;
+    auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode);
+    EXPECT_TRUE(role.ok()) << role.status();
+    const std::string address = (*role)->kv_address();
+    worker_->SetRole(RequestKind::kDecode, *std::move(role), address);
+  }
+  if (options.prefill) {
+    PrefillOptions prefill;
+    prefill.redirect_wait = options.redirect_wait;
+    auto role = PrefillRole::Create(*worker_, TransferOf(options, *worker_), prefill);
+    EXPECT_TRUE(role.ok()) << role.status();
+    worker_->SetRole(RequestKind::kPrefill, *std::move(role), "");
+  }
+  const Status started = worker_->Start();
+  EXPECT_TRUE(started.ok()) << started;
+}
+
+void WorkerNode::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  worker_->Stop();
+  const Status books = worker_->engine().CheckIntegrity();
+  EXPECT_TRUE(books.ok()) << options_.id << ": " << books;
+  EXPECT_EQ(worker_->engine().Stats().blocks_leaked, 0) << options_.id;
+  EXPECT_EQ(model_.model().faults(), 0) << options_.id << " read KV that nobody wrote";
+}
+
+void WorkerNode::ExpectNothingHeld() {
+  const Time deadline = clock_.Now() + kLong;
+  EngineStats stats = worker_->engine().Stats();
+  const auto busy = [&stats] {
+    return stats.leases > 0 || stats.running + stats.waiting + stats.awaiting_kv > 0 ||
+           stats.blocks_free != stats.blocks_total;
+  };
+  while (busy() && clock_.Now() < deadline) {
+    std::this_thread::sleep_for(kPoll);
+    stats = worker_->engine().Stats();
+  }
+  EXPECT_EQ(stats.leases, 0) << options_.id;
+  EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv, 0) << options_.id;
+  EXPECT_EQ(stats.blocks_free, stats.blocks_total) << options_.id;
+  EXPECT_EQ(stats.blocks_leaked, 0) << options_.id;
+}
+
+}  // namespace baton

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/metrics/metrics.h"
+#include "common/worker/worker.h"
+#include "kernels/cpu/cpu_device.h"
+#include "proto/config.pb.h"
+#include "tests/fakes/fake_model.h"
+
+namespace baton {
+
+// A FakeModel whose KV arena other processes, and the shm transport, can map.
+class SharedFakeModel final : public ModelRunner {
+ public:
+  explicit SharedFakeModel(const FakeModel::Shape& shape) : model_(shape) {}
+  const ModelTraits& traits() const override { return model_.traits(); }
+  Device& device() override { return device_; }
+  Status Run(const StepInput& input,
+             const KvView& kv,
+             std::span<const SamplingRow> sampling,
+             std::span<SampledToken> out) override {
+    return model_.Run(input, kv, sampling, out);
+  }
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
+    return model_.CopyBlocks(kv, copies);
+  }
+  const FakeModel& model() const { return model_; }
+
+ private:
+  FakeModel model_;
+  CpuDevice device_;
+};
+
+struct NodeOptions {
+  std::string id = "worker";
+  std::string router;  // address
+  bool prefill = false;
+  bool decode = false;
+  std::string transport = "shm";
+  EngineOptions engine;
+  FakeModel::Shape shape;
+  Duration match_wait = std::chrono::seconds(10);
+  Duration redirect_wait = std::chrono::seconds(10);
+};
+
+// One worker inside a test: real engine, real hand-offs, real gRPC; a fake model (whose tokens show
+// every fault of KV), or `runner` when given. Started by the constructor; stopped, and its books
+// checked, by Stop or the destructor.
+class WorkerNode final {
+ public:
+  explicit WorkerNode(const NodeOptions& options, ModelRunner* runner = nullptr);
+  ~WorkerNode() { Stop(); }
+
+  const std::string& id() const { return options_.id; }
+  const std::string& kv_address() const { return worker_->identity().kv_address; }
+  uint64_t boot() const { return worker_->identity().boot.value(); }
+  Worker& worker() { return *worker_; }
+  MetricsRegistry& metrics() { return metrics_; }
+  const FakeModel& model() const { return model_.model(); }
+
+  // Ends the worker without ceremony; the engine's blocks must then all be accounted for.
+  void Stop();
+  // Waits until no lease and no request is left, then checks that every block is free or cached.
+  void ExpectNothingHeld();
+
+ private:
+  const NodeOptions options_;
+  SharedFakeModel model_;
+  MetricsRegistry metrics_;
+  SteadyClock clock_;
+  std::unique_ptr<Worker> worker_;
+  bool stopped_ = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/app/service.h"
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "common/http/http_server.h"
+#include "common/metrics/metrics.h"
+
+namespace baton {
+
+// One of Baton's processes, run inside a test or a benchmark: what RunService does, without
+// signals. That it starts is taken for granted.
+class InProcess final {
+ public:
+  // `overrides`: "path.to.field=value".
+  template <class Config>
+  InProcess(StatusOr<std::unique_ptr<Service>> (*start)(const Config&, AppContext&),
+            std::vector<std::string> overrides)
+      : http_(*HttpServer::Start({})), context_{metrics_, *http_, clock_} {
+    Config config;
+    ConfigSources sources;
+    sources.overrides = std::move(overrides);
+    const Status loaded = LoadConfig(sources, config);
+    BATON_CHECK(loaded.ok(), "{}", Message(loaded));
+    StatusOr<std::unique_ptr<Service>> service = start(config, context_);
+    BATON_CHECK(service.ok(), "{}", Message(service.status()));
+    service_ = *std::move(service);
+  }
+  ~InProcess() { Stop(); }
+
+  void Stop() {
+    if (service_ == nullptr) return;
+    service_->Stop();
+    http_->Stop();
+    service_.reset();
+  }
+
+  Service& service() { return *service_; }
+  std::string address(const std::string& name) { return service_->addresses().at(name); }
+
+  // The value of an unlabelled metric, or -1.
+  double Metric(const std::string& name) {
+    const std::string text = "\n" + metrics_.Serialize();
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  }
+
+ private:
+  SteadyClock clock_;
+  MetricsRegistry metrics_;
+  std::unique_ptr<HttpServer> http_;
+  AppContext context_;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace baton

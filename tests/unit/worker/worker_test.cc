@@ -1,0 +1,201 @@
+#include "common/worker/worker.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/fakes/engine_harness.h"
+#include "tests/fakes/fake_router.h"
+#include "tests/fakes/worker_node.h"
+
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+
+// A request of epoch 1.
+Request Numbered(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens) {
+  Request request = MakeRequest(id, length, seed, max_tokens);
+  request.epoch = Epoch(1);
+  return request;
+}
+
+NodeOptions Plain(const FakeRouter& router) {
+  NodeOptions options;
+  options.router = router.address();
+  options.engine.kv_blocks = 64;
+  return options;
+}
+
+pb::ToWorker Serve(const Request& request) {
+  pb::ToWorker message;
+  *message.add_dispatches() = MakeDispatch(request, pb::Dispatch::SERVE);
+  return message;
+}
+
+TEST(Worker, JoinsSayingWhatItIs) {
+  FakeRouter router;
+  NodeOptions options = Plain(router);
+  options.decode = true;
+  WorkerNode node(options);
+  const pb::Join join = router.AwaitJoin("worker");
+  EXPECT_FALSE(join.can_prefill());
+  EXPECT_TRUE(join.can_decode());
+  EXPECT_EQ(join.model(), "fake");
+  EXPECT_EQ(join.blocks(), 64);
+  EXPECT_EQ(join.vocabulary(), 1000);
+  EXPECT_EQ(join.kv_layout(), node.worker().engine().kv_layout().ToString());
+  EXPECT_EQ(join.kv_address(), node.kv_address());
+  router.AwaitHeartbeat("worker",
+                        [](const pb::Heartbeat& beat) { return beat.blocks_free() == 64; });
+}
+
+TEST(Worker, ServesARequestAndShowsItsMetrics) {
+  FakeRouter router;
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  EXPECT_TRUE(node.worker().Ready().ok() ||
+              node.worker().Ready().code() == StatusCode::kUnavailable);
+  Request request = Numbered(1, 50, 3, 20);
+  request.samples = 2;
+  router.Send("worker", Serve(request));
+  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  ASSERT_TRUE(heard.finished.has_value()) << heard.failed->message();
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    EXPECT_EQ(heard.Tokens(sample), node.model().Expected(request, sample));
+    int32_t index = 0;
+    for (const pb::Token& token : heard.samples.at(sample)) EXPECT_EQ(token.index(), index++);
+  }
+  const std::string metrics = node.metrics().Serialize();
+  for (const char* name : {"baton_requests_running 0",
+                           "baton_requests_waiting 0",
+                           "baton_kv_cache_utilization 0",
+                           "baton_kv_block_tokens 16",
+                           "baton_kv_blocks_total 64",
+                           "baton_kv_leaked_blocks 0",
+                           "baton_ttft_seconds_count 1",
+                           "baton_tpot_seconds_count 1",
+                           "baton_queue_seconds_count 1",
+                           "baton_prefill_seconds_count 1"}) {
+    EXPECT_NE(metrics.find(name), std::string::npos) << name << " is not in\n" << metrics;
+  }
+}
+
+TEST(Worker, RefusesBadRequestsByName) {
+  FakeRouter router;
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  Request request = Numbered(1, 10, 3, 20);
+  request.tokens[4] = 1000;
+  router.Send("worker", Serve(request));
+  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  ASSERT_TRUE(heard.failed.has_value());
+  EXPECT_EQ(heard.failed->code(), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_FALSE(heard.failed->retryable());
+  pb::ToWorker prefill;
+  *prefill.add_dispatches() = MakeDispatch(Numbered(2, 10, 3, 20), pb::Dispatch::PREFILL);
+  router.Send("worker", prefill);
+  EXPECT_NE(router.AwaitEnd("worker", 2).failed->message().find("cannot prefill"),
+            std::string::npos);
+  pb::ToWorker redirect;
+  redirect.add_redirects()->set_request_id(3);
+  redirect.mutable_redirects(0)->set_epoch(1);
+  router.Send("worker", redirect);
+  EXPECT_TRUE(router.AwaitEnd("worker", 3).failed.has_value());
+}
+
+TEST(Worker, LostRouterEndsItsRequestsAndIsJoinedAgain) {
+  FakeRouter router;
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  router.Send("worker", Serve(Numbered(1, 30, 3, 400)));
+  router.Await(
+      "worker", 1, 1, [](const FakeRouter::Heard& heard) { return !heard.samples.empty(); });
+  router.Drop("worker");
+  node.ExpectNothingHeld();
+  router.AwaitJoin("worker");
+  router.Send("worker", Serve(Numbered(2, 30, 4, 5)));
+  EXPECT_TRUE(router.AwaitEnd("worker", 2).finished.has_value());
+}
+
+TEST(Worker, CancelEndsARequest) {
+  FakeRouter router;
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  router.Send("worker", Serve(Numbered(1, 30, 3, 400)));
+  pb::ToWorker cancel;
+  cancel.add_cancels()->set_request_id(1);
+  cancel.mutable_cancels(0)->set_epoch(1);
+  router.Send("worker", cancel);
+  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  ASSERT_TRUE(heard.failed.has_value());
+  EXPECT_EQ(heard.failed->code(), static_cast<int>(StatusCode::kCancelled));
+  node.ExpectNothingHeld();
+}
+
+TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
+  FakeRouter router;
+  NodeOptions options = Plain(router);
+  options.decode = true;
+  WorkerNode node(options);
+  router.AwaitJoin("worker");
+  pb::ToWorker expect;  // waits for KV until it is cancelled
+  *expect.add_dispatches() = MakeDispatch(Numbered(1, 30, 3, 200), pb::Dispatch::DECODE);
+  expect.mutable_dispatches(0)->set_session_id(1);
+  expect.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
+  router.Send("worker", expect);
+  router.AwaitHeartbeat("worker",
+                        [](const pb::Heartbeat& beat) { return beat.awaiting_kv() == 1; });
+  pb::ToWorker drain;
+  drain.mutable_drain();
+  router.Send("worker", drain);
+  router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) { return beat.draining(); });
+  EXPECT_TRUE(router.Draining("worker"));
+  router.Send("worker", Serve(Numbered(2, 30, 3, 5)));
+  const FakeRouter::Heard late = router.AwaitEnd("worker", 2);
+  ASSERT_TRUE(late.failed.has_value());
+  EXPECT_TRUE(late.failed->retryable());
+  pb::ToWorker cancel;
+  cancel.add_cancels()->set_request_id(1);
+  cancel.mutable_cancels(0)->set_epoch(1);
+  router.Send("worker", cancel);
+  EXPECT_TRUE(node.worker().Drain(std::chrono::seconds(60)));
+  EXPECT_TRUE(router.AwaitEnd("worker", 1).failed.has_value());
+  router.AwaitLeft("worker");
+}
+
+TEST(Worker, ServesTwoRoutersAtOnce) {
+  FakeRouter first;
+  FakeRouter second;
+  MetricsRegistry metrics;
+  SteadyClock clock;
+  SharedFakeModel model{FakeModel::Shape()};
+  WorkerOptions options;
+  options.id = WorkerId("worker");
+  options.engine.kv_dtype = DType::kF32;
+  options.routers.targets = {first.address(), "dns:///" + second.address()};
+  auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  ASSERT_TRUE(worker.ok());
+  ASSERT_TRUE((*worker)->Start().ok());
+  first.AwaitJoin("worker");
+  second.AwaitJoin("worker");
+  first.Send("worker", Serve(Numbered(1, 30, 3, 50)));
+  second.Send("worker", Serve(Numbered(2, 30, 4, 50)));
+  EXPECT_EQ(first.AwaitEnd("worker", 1).Tokens(0).size(), 50u);
+  EXPECT_EQ(second.AwaitEnd("worker", 2).Tokens(0).size(), 50u);
+  EXPECT_TRUE(first.Get("worker", 2).samples.empty());
+  EXPECT_TRUE(second.Get("worker", 1).samples.empty());
+}
+
+TEST(Worker, NoRouterIsAnErrorOnlyWhenItCannotBeOne) {
+  MetricsRegistry metrics;
+  SteadyClock clock;
+  SharedFakeModel model{FakeModel::Shape()};
+  WorkerOptions options;
+  options.routers.targets = {"nowhere"};
+  auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  ASSERT_TRUE(worker.ok());
+  EXPECT_EQ((*worker)->Start().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ((*worker)->Ready().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace baton
