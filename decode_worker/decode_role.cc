@@ -152,14 +152,13 @@ void DecodeRole::Committed(const Key& key, const std::string& payload, const Tra
   } else {
     report.outcome = HandoffReport::Outcome::kFailed;
     report.message = std::string(Message(first.status()));
-    worker_.engine().Cancel(key.first, key.second);
+    worker_.Drop(key.first, key.second);
   }
   worker_.engine().ReleaseKv(key.first, key.second);
   PeerTraffic& traffic = traffic_[handoff.peer];
   traffic.transport = stats.transport;
   traffic.bytes += stats.bytes;
   ++traffic.transfers;
-  traffic.bytes_per_second = stats.bytes_per_second;
   worker_.Report(handoff.router, report);
   Erase(key);
 }
@@ -175,7 +174,7 @@ void DecodeRole::Released(const Key& key, const Status& status) {
   const Handoff& handoff = *handoffs_.at(key);
   worker_.engine().ReleaseKv(key.first, key.second);
   if (handoff.ended.ok()) {
-    worker_.engine().Cancel(key.first, key.second);
+    worker_.Drop(key.first, key.second);
     HandoffReport report;
     report.id = key.first;
     report.epoch = key.second;
@@ -263,7 +262,7 @@ void DecodeRole::OnTick(Time now) {
   for (const Key& key : late) {
     const Status why(StatusCode::kUnavailable, "the prefill worker offered no KV in time");
     worker_.ReportFailure(handoffs_.at(key)->router, key.first, key.second, why);
-    worker_.engine().Cancel(key.first, key.second);
+    worker_.Drop(key.first, key.second);
     GiveUp(key, why);
   }
 }

@@ -200,7 +200,7 @@ void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
   Act(key);
 }
 
-void KvReceiver::Impl::OnArrival(const Arrival& arrival) {
+void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transport) {
   const auto found = windows_.find(arrival.window_key);
   if (found == windows_.end()) return;
   const WindowOwner owner = found->second;
@@ -227,6 +227,7 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival) {
     } else {
       counters_.bytes += arrival.bytes;
       ++counters_.ops;
+      session->stats.transport = transport;
       session->stats.bytes += arrival.bytes;
       session->stats.stream = Now() - session->granted_at;
       piece.count = static_cast<uint32_t>(
@@ -389,7 +390,9 @@ Time KvReceiver::Impl::Turn(Time now) {
   for (BoundTransport& bound : transports_) {
     std::array<Arrival, 64> arrivals;
     const size_t count = bound.transport->Poll(now, arrivals);
-    for (Arrival& arrival : std::span(arrivals).first(count)) OnArrival(arrival);
+    for (Arrival& arrival : std::span(arrivals).first(count)) {
+      OnArrival(arrival, bound.transport->name());
+    }
   }
   if (now >= next_tick_) {
     next_tick_ = now + kTick;

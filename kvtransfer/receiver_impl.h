@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -72,7 +73,7 @@ class KvReceiver::Impl final {
   void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
   Status CheckBlocks(std::span<const BlockId> blocks) const;
-  void OnArrival(const Arrival& arrival);
+  void OnArrival(const Arrival& arrival, std::string_view transport);
   // OK when the payload went exactly where its tag says.
   Status CheckPlacement(const Session& session,
                         const WindowOwner& owner,

@@ -243,7 +243,7 @@ void PrefillRole::Finished(SessionId session,
     worker_.Report(handoff.router, report);
   } else if (!expected) {
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, status));
-    if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
+    if (!handoff.computed) worker_.Drop(key.first, key.second);
   }
   EraseIfOver(key);
 }
@@ -288,7 +288,7 @@ void PrefillRole::OnTick(Time now) {
     Handoff& handoff = *handoffs_.at(key);
     const Status why(StatusCode::kDeadlineExceeded, "no decode worker took the KV in time");
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, why));
-    if (!handoff.computed) worker_.engine().Cancel(key.first, key.second);
+    if (!handoff.computed) worker_.Drop(key.first, key.second);
     GiveUp(key, handoff, why);
     EraseIfOver(key);
   }

@@ -19,6 +19,7 @@ struct BookEntry {
   Time first_token{};
   Time last_token{};
   int32_t tokens = 0;
+  bool router_told = false;  // of its end
 };
 
 // The requests in the engine, by (id, epoch). Belongs to the worker's thread.

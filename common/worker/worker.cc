@@ -120,6 +120,13 @@ void Worker::ReportFailure(RouterKey router, RequestId id, Epoch epoch, const St
   if (RouterLink* link = links_->Find(router)) link->AddFailed(id, epoch, status);
 }
 
+void Worker::Drop(RequestId id, Epoch epoch) {
+  const auto found = book_.find({id, epoch});
+  if (found == book_.end()) return;
+  found->second.router_told = true;
+  engine_->Cancel(id, epoch);
+}
+
 void Worker::OnTokens(std::span<const TokenOutput> tokens) {
   loop_.PostOwn([this, copy = std::vector<TokenOutput>(tokens.begin(), tokens.end())] {
     DeliverTokens(copy);
@@ -192,7 +199,7 @@ void Worker::DeliverEnd(RequestId id,
   }
   WorkerRole* role = RoleOf(entry.kind);
   const bool tell = role == nullptr || role->OnEnded(id, epoch, status);
-  if (!status.ok() && tell) ReportFailure(entry.router, id, epoch, status);
+  if (!status.ok() && tell && !entry.router_told) ReportFailure(entry.router, id, epoch, status);
 }
 
 void Worker::DeliverCacheEvent(const CacheEvent& event) {

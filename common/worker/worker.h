@@ -65,6 +65,8 @@ class Worker final : private EngineListener, private RouterEvents {
   // For roles, on the worker's thread.
   void Report(RouterKey router, const HandoffReport& report);
   void ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status);
+  // Cancels a request in the engine, of whose end the router has been told already.
+  void Drop(RequestId id, Epoch epoch);
 
  private:
   Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);

@@ -58,7 +58,7 @@ struct PeerTraffic {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  double bytes_per_second = 0;  // of the last one
+  double bytes_per_second = 0;  // of the last one, while bytes moved; 0 where only the sender knows
 };
 
 // What a worker says of itself when it joins a router.

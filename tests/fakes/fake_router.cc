@@ -79,6 +79,8 @@ void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
     member.heard[{finished.request_id(), finished.epoch()}].finished = finished;
   }
   for (const pb::Failed& failed : message.failed()) {
+    const Heard& heard = member.heard[{failed.request_id(), failed.epoch()}];
+    EXPECT_FALSE(heard.ended()) << "two ends of request " << failed.request_id();
     member.heard[{failed.request_id(), failed.epoch()}].failed = failed;
   }
   changed_.notify_all();

@@ -146,11 +146,12 @@ TEST_P(HandoffCluster, EveryChunkSizeManyRequestsOverAllPairs) {
     nodes_.clear();
     Start(Blocks(256, step_tokens));
     std::vector<std::pair<Request, Plan>> all;
-    for (uint64_t id = 1; id <= 16; ++id) {
-      Request request = Numbered(id, static_cast<int32_t>(1 + id * 13 % 150), id, 12);
+    for (uint64_t i = 1; i <= 16; ++i) {
+      const uint64_t id = static_cast<uint64_t>(step_tokens) * 100 + i;
+      Request request = Numbered(id, static_cast<int32_t>(1 + i * 13 % 150), id, 12);
       request.sampling.temperature = id % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.seed = id;
-      request.samples = id % 5 == 0 ? 3 : 1;
+      request.samples = i % 5 == 0 && step_tokens > 2 ? 3 : 1;
       all.emplace_back(request, Plan{&P(id % 2), &D(id / 2 % 2), 1000 + id});
     }
     for (const auto& [request, plan] : all) Dispatch(request, plan);
