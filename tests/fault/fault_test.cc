@@ -42,11 +42,13 @@ class FaultTest : public ClusterTest {
   void Check(Fault fault, const std::string& victim) {
     StartCluster(2, 2);
     const auto undisturbed = RunAll(Fault::kNone, "");
+    StartCluster(2, 2);  // with empty prefix caches: prefill workers have work again
     const auto disturbed = RunAll(fault, victim);
     for (size_t i = 0; i < kRequests; ++i) {
       EXPECT_EQ(undisturbed[i].size(), static_cast<size_t>(kTokens)) << "request " << i;
       EXPECT_EQ(disturbed[i], undisturbed[i]) << "request " << i;
     }
+    EXPECT_GT(Metric("router", "baton_router_retries_total"), 0) << "nothing was disturbed";
     std::vector<std::string> living;
     for (const char* worker : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
       if (worker != victim) living.push_back(worker);
