@@ -70,8 +70,9 @@ class KvSender final {
   // A message came from the peer. InvalidArgument or ResourceExhausted: close the stream.
   Status OnMessage(const WorkerId& peer, Envelope envelope);
 
-  // Opens a session, or offers a refused one again. Bad arguments, an unknown peer and a full
-  // sender come as OnRefused; a session that is under way is left alone.
+  // Opens a session, or offers a refused one again. An unknown peer comes as OnRefused; bad
+  // arguments and a full sender end a new session at once, in OnFinished. A session that is under
+  // way is left alone.
   void Offer(OfferRequest request);
   // Blocks [first_index, first_index + blocks.size()) of the prompt are final and may be sent, in
   // any order, before or after the grant.
