@@ -124,12 +124,13 @@ class TerminalChat final {
     seen_.erase(0, end);
     return text;
   }
-  // Types Ctrl-D until the program has ended (one typed between the prompt and the terminal's raw
-  // mode is lost); its exit status, -1 when it stays.
+  // Types Ctrl-D on an emptied line (Ctrl-U) until the program has ended: keys typed between the
+  // prompt and the terminal's raw mode are lost or stay in the line. Its exit status, -1 when it
+  // stays.
   int LeaveWithCtrlD() {
     const Time deadline = SteadyClock().Now() + kLimit;
     while (SteadyClock().Now() < deadline) {
-      Type("\x04");
+      Type("\x15\x04");
       Expect("(the end)", std::chrono::milliseconds(200));
       int status = 0;
       if (::waitpid(pid_, &status, WNOHANG) == pid_) {
