@@ -13,7 +13,7 @@ namespace baton {
 // ignored, too: a closed socket is an error of its write.
 class SignalWaiter final {
  public:
-  explicit SignalWaiter(std::initializer_list<int> signals);
+  SignalWaiter(std::initializer_list<int> signals);
 
   // The signal that came within `limit`, else 0.
   int Wait(Duration limit) const;

@@ -64,7 +64,7 @@ struct Sequence {
 // A request from Add to its end. The first sequence, the leader, computes the prompt; the other
 // samples are forked off when the first tokens are chosen.
 struct ActiveRequest {
-  explicit ActiveRequest(BlockHasher block_hasher) : hasher(std::move(block_hasher)) {}
+  explicit ActiveRequest(BlockHasher block_hasher) : hasher(block_hasher) {}
 
   Request request;  // `tokens` has moved to the leader
   uint64_t serial = 0;

@@ -25,6 +25,18 @@ NodeOptions Plain(const FakeRouter& router) {
   return options;
 }
 
+// Room for a request that cannot end by itself before what a test does to it.
+NodeOptions Roomy(const FakeRouter& router) {
+  NodeOptions options = Plain(router);
+  options.engine.kv_blocks = 4096;
+  options.shape.context_length = 65536;
+  return options;
+}
+
+Request Endless(uint64_t id) {
+  return Numbered(id, 30, 3, 60000);
+}
+
 pb::ToWorker Serve(const Request& request) {
   pb::ToWorker message;
   *message.add_dispatches() = MakeDispatch(request, pb::Dispatch::SERVE);
@@ -104,9 +116,9 @@ TEST(Worker, RefusesBadRequestsByName) {
 
 TEST(Worker, LostRouterEndsItsRequestsAndIsJoinedAgain) {
   FakeRouter router;
-  WorkerNode node(Plain(router));
+  WorkerNode node(Roomy(router));
   router.AwaitJoin("worker");
-  router.Send("worker", Serve(Numbered(1, 30, 3, 400)));
+  router.Send("worker", Serve(Endless(1)));
   router.Await(
       "worker", 1, 1, [](const FakeRouter::Heard& heard) { return !heard.samples.empty(); });
   router.Drop("worker");
@@ -118,9 +130,9 @@ TEST(Worker, LostRouterEndsItsRequestsAndIsJoinedAgain) {
 
 TEST(Worker, CancelEndsARequest) {
   FakeRouter router;
-  WorkerNode node(Plain(router));
+  WorkerNode node(Roomy(router));
   router.AwaitJoin("worker");
-  router.Send("worker", Serve(Numbered(1, 30, 3, 400)));
+  router.Send("worker", Serve(Endless(1)));
   pb::ToWorker cancel;
   cancel.add_cancels()->set_request_id(1);
   cancel.mutable_cancels(0)->set_epoch(1);
