@@ -139,19 +139,16 @@ void DecodeRole::OnCommitted(SessionId session,
 
 void DecodeRole::Committed(const Key& key, const std::string& payload, const TransferStats& stats) {
   const Handoff& handoff = *handoffs_.at(key);
-  HandoffReport report;
-  report.id = key.first;
-  report.epoch = key.second;
+  StatusOr<std::vector<SampledToken>> first = DecodeFirstTokens(payload, handoff.samples);
+  using Outcome = HandoffReport::Outcome;
+  HandoffReport report =
+      ReportOf(key, first.ok() ? Outcome::kCommitted : Outcome::kFailed, first.status());
   report.bytes = stats.bytes;
   report.transport = stats.transport;
   report.reused_blocks = static_cast<int32_t>(stats.cached_blocks);
-  StatusOr<std::vector<SampledToken>> first = DecodeFirstTokens(payload, handoff.samples);
   if (first.ok()) {
-    report.outcome = HandoffReport::Outcome::kCommitted;
     worker_.engine().Activate(key.first, key.second, *std::move(first));
   } else {
-    report.outcome = HandoffReport::Outcome::kFailed;
-    report.message = std::string(Message(first.status()));
     worker_.Drop(key.first, key.second);
   }
   worker_.engine().ReleaseKv(key.first, key.second);
@@ -175,12 +172,7 @@ void DecodeRole::Released(const Key& key, const Status& status) {
   worker_.engine().ReleaseKv(key.first, key.second);
   if (handoff.ended.ok()) {
     worker_.Drop(key.first, key.second);
-    HandoffReport report;
-    report.id = key.first;
-    report.epoch = key.second;
-    report.outcome = HandoffReport::Outcome::kFailed;
-    report.message = std::string(Message(status));
-    worker_.Report(handoff.router, report);
+    worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, status));
   }
   Erase(key);
 }

@@ -60,7 +60,6 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
 
  private:
   using Key = std::pair<RequestId, Epoch>;
-  using SessionKey = std::pair<SessionId, Epoch>;
 
   // A dispatched request until its KV is committed or the hand-off is over.
   struct Handoff {

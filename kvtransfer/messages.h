@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -126,6 +127,9 @@ struct Bye {
 
 using ControlMessage =
     std::variant<Hello, Offer, Grant, Refuse, Seal, Resend, Ack, Renew, Fail, Abort, DrainAck, Bye>;
+
+// Names a session within a worker.
+using SessionKey = std::pair<SessionId, Epoch>;
 
 // A message with the session it is about (session 0, epoch 0 for Hello and Bye). `sequence` counts
 // the messages of one direction of a stream from 1: gaps and repeats show in logs.

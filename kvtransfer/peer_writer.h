@@ -15,9 +15,6 @@
 
 namespace baton {
 
-// Names a session within a worker.
-using SessionKey = std::pair<SessionId, Epoch>;
-
 // What became of a session's pieces, (block, link) pairs. See SenderSession.
 class PieceSink {
  public:

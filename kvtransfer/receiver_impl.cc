@@ -9,8 +9,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxPosted = size_t{1} << 16;
-constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLinger = std::chrono::seconds(10);
 constexpr size_t kMaxEnded = 1024;
 
@@ -29,41 +27,37 @@ std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
 
 }  // namespace
 
-KvReceiver::Impl::Impl(KvTransferOptions given, KvReceiverListener& listener)
-    : options_(std::move(given)), listener_(listener) {}
+KvReceiver::Impl::Impl(KvTransferOptions options, KvReceiverListener& listener)
+    : end_(std::move(options)), listener_(listener) {}
 
 KvReceiver::Impl::~Impl() {
-  if (loop_) loop_->Stop();
+  end_.Stop();
   for (auto& [key, session] : sessions_) CloseAll(session);
 }
 
 Status KvReceiver::Impl::Start() {
-  BATON_ASSIGN_OR_RETURN(transports_, BindTransports(options_));
-  BATON_ASSIGN_OR_RETURN(hello_, MakeHello(options_, transports_, /*listen=*/true));
-  BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
-  for (const BoundTransport& bound : transports_) {
-    BATON_RETURN_IF_ERROR(loop_->Watch(bound.transport->wait_fd()));
-  }
-  loop_->Start("kv-receiver", [this](Time now) { return Turn(now); });
-  return OkStatus();
+  return end_.Start("kv-receiver", /*listen=*/true, [this](Time now) { return Turn(now); });
 }
 
 Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const Hello& theirs) {
-  BATON_RETURN_IF_ERROR(CheckCompatible(hello_, theirs));
-  BATON_ASSIGN_OR_RETURN(std::vector<KvLink> links, PlanLinks(ShardsOf(theirs), ShardsOf(hello_)));
+  BATON_RETURN_IF_ERROR(CheckCompatible(end_.hello(), theirs));
+  BATON_ASSIGN_OR_RETURN(std::vector<KvLink> links,
+                         PlanLinks(ShardsOf(theirs), ShardsOf(end_.hello())));
   RemovePeer(id);
-  streams_.Add(id, out);
-  loop_->PostAlways([this, id, peer = Peer{theirs, std::move(links)}] { DoAddPeer(id, peer); });
+  end_.streams().Add(id, out);
+  end_.loop().PostAlways(
+      [this, id, peer = Peer{theirs, std::move(links)}] { DoAddPeer(id, peer); });
   return OkStatus();
 }
 
 void KvReceiver::Impl::RemovePeer(const WorkerId& peer) {
-  streams_.Remove(peer);
-  loop_->PostAlways([this, peer] { DoRemovePeer(peer); });
+  end_.streams().Remove(peer);
+  end_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
 }
 
 Status KvReceiver::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
-  return loop_->Post([this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
+  return end_.loop().Post(
+      [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
 }
 
 void KvReceiver::Impl::DoAddPeer(const WorkerId& id, Peer peer) {
@@ -75,12 +69,8 @@ void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
   counters_.transports.erase(id);
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
-  std::vector<SessionKey> concerned;
-  for (auto& [key, session] : sessions_) {
-    if (session.peer == id) concerned.push_back(key);
-  }
-  for (const SessionKey& key : concerned) {
-    Find(key)->machine.OnPeerLost(lost, Now());
+  for (const SessionKey& key : sessions_.With(id)) {
+    sessions_.Find(key)->machine.OnPeerLost(lost, end_.Now());
     Act(key);
   }
 }
@@ -88,9 +78,9 @@ void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
 void KvReceiver::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope) {
   if (std::holds_alternative<Bye>(envelope.message)) return;  // what is under way goes on
   const SessionKey key(envelope.session, envelope.epoch);
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr || session->peer != peer) return AnswerUnknown(peer, envelope);
-  session->machine.OnMessage(envelope.message, Now());
+  session->machine.OnMessage(envelope.message, end_.Now());
   Act(key);
 }
 
@@ -101,9 +91,9 @@ void KvReceiver::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envel
   if (std::holds_alternative<Fail>(message) || std::holds_alternative<DrainAck>(message)) return;
   ++counters_.rejected_messages;
   if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
-    Send(peer,
-         key,
-         baton::Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")});
+    end_.Send(peer,
+              key,
+              baton::Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")});
   }
 }
 
@@ -112,12 +102,12 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
   if (known == peers_.end()) return;
   const size_t live = sessions_.size() - ended_.size();
   Status problem;
-  if (Find(key) != nullptr) {
+  if (sessions_.Find(key) != nullptr) {
     problem = MakeStatus(StatusCode::kAlreadyExists,
                          "session {}.{} belongs to another worker",
                          key.first,
                          key.second);
-  } else if (live >= options_.max_sessions) {
+  } else if (live >= end_.options().max_sessions) {
     problem = MakeStatus(StatusCode::kResourceExhausted, "{} KV hand-offs are under way", live);
   } else if (offer.timeout <= Duration{} || offer.total_tokens == 0 ||
              offer.total_tokens > kMaxPromptTokens) {
@@ -126,10 +116,10 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
   }
   if (!problem.ok()) {
     ++counters_.refused;
-    return Send(peer, key, baton::Refuse{problem});
+    return end_.Send(peer, key, baton::Refuse{problem});
   }
-  const uint32_t blocks = PromptBlocks(offer.total_tokens, options_.layout.block_tokens);
-  Session& session = sessions_.try_emplace(key, offer, blocks, options_.times, Now()).first->second;
+  const uint32_t blocks = PromptBlocks(offer.total_tokens, end_.options().layout.block_tokens);
+  Session& session = sessions_.Add(key, offer, blocks, end_.options().times, end_.Now());
   session.peer = peer;
   session.sources = ShardsOf(known->second.theirs);
   session.links = known->second.links;
@@ -137,12 +127,7 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
 }
 
 Status KvReceiver::Impl::CheckBlocks(std::span<const BlockId> blocks) const {
-  for (const LocalShard& shard : options_.shards) {
-    for (const BlockId block : blocks) {
-      if (block.value() < shard.block_count) continue;
-      return InvalidArgument("block {} of a KV arena of {}", block, shard.block_count);
-    }
-  }
+  BATON_RETURN_IF_ERROR(end_.CheckBlocks(blocks));
   std::vector<BlockId> sorted(blocks.begin(), blocks.end());
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
@@ -153,13 +138,13 @@ Status KvReceiver::Impl::CheckBlocks(std::span<const BlockId> blocks) const {
 void KvReceiver::Impl::DoGrant(const SessionKey& key,
                                uint32_t cached_blocks,
                                std::span<const BlockId> blocks) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) {
     return listener_.OnReleased(
         key.first, key.second, MakeStatus(StatusCode::kNotFound, "the offer is gone"));
   }
   if (session->granted) {
-    return Log(fmt::format("session {}.{}: granted twice", key.first, key.second));
+    return end_.Log(fmt::format("session {}.{}: granted twice", key.first, key.second));
   }
   Status status = CheckBlocks(blocks);
   if (status.ok() && cached_blocks > blocks.size()) {
@@ -169,16 +154,16 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     ReceiverSession::Reservation reservation;
     reservation.grant.window_key = RandomId();
     reservation.grant.cached_blocks = cached_blocks;
-    reservation.grant.checksums = options_.checksums;
+    reservation.grant.checksums = end_.options().checksums;
     reservation.grant.contributors = static_cast<uint32_t>(session->links.size());
     reservation.grant.blocks.assign(blocks.begin() + cached_blocks, blocks.end());
     for (const KvLink& link : session->links) {
-      reservation.link_bytes.push_back(LinkBlockBytes(options_.layout, link));
+      reservation.link_bytes.push_back(LinkBlockBytes(end_.options().layout, link));
     }
-    status = session->machine.Grant(std::move(reservation), Now());
+    status = session->machine.Grant(std::move(reservation), end_.Now());
   }
   if (!status.ok()) {
-    session->machine.Refuse(status, Now());
+    session->machine.Refuse(status, end_.Now());
     listener_.OnReleased(key.first, key.second, status);
   } else {
     session->granted = true;
@@ -187,16 +172,16 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
 }
 
 void KvReceiver::Impl::DoRefuse(const SessionKey& key, Status reason) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Refuse(std::move(reason), Now());
+  session->machine.Refuse(std::move(reason), end_.Now());
   Act(key);
 }
 
 void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Abort(std::move(reason), Now());
+  session->machine.Abort(std::move(reason), end_.Now());
   Act(key);
 }
 
@@ -204,16 +189,16 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transp
   const auto found = windows_.find(arrival.window_key);
   if (found == windows_.end()) return;
   const WindowOwner owner = found->second;
-  Session* session = Find(owner.session);
+  Session* session = sessions_.Find(owner.session);
   if (session == nullptr) return;
   if (arrival.kind == Arrival::Kind::kUnfenced) {
-    session->machine.OnWindowsClosed(arrival.status, Now());
+    session->machine.OnWindowsClosed(arrival.status, end_.Now());
   } else if (arrival.kind == Arrival::Kind::kClosed) {
     if (--session->open_windows == 0) {
-      for (uint32_t shard = 0; shard < options_.shards.size(); ++shard) {
+      for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
         windows_.erase(session->window_key + shard);
       }
-      session->machine.OnWindowsClosed(OkStatus(), Now());
+      session->machine.OnWindowsClosed(OkStatus(), end_.Now());
     }
   } else {
     PieceArrival piece;
@@ -223,16 +208,16 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transp
     piece.checksums = arrival.checksums;
     const Status placed = CheckPlacement(*session, owner, arrival, piece);
     if (!placed.ok()) {
-      session->machine.Abort(placed, Now());
+      session->machine.Abort(placed, end_.Now());
     } else {
       counters_.bytes += arrival.bytes;
       ++counters_.ops;
       session->stats.transport = transport;
       session->stats.bytes += arrival.bytes;
-      session->stats.stream = Now() - session->granted_at;
+      session->stats.stream = end_.Now() - session->granted_at;
       piece.count = static_cast<uint32_t>(
-          arrival.bytes / LinkBlockBytes(options_.layout, session->links[piece.link]));
-      session->machine.OnArrival(piece, Now());
+          arrival.bytes / LinkBlockBytes(end_.options().layout, session->links[piece.link]));
+      session->machine.OnArrival(piece, end_.Now());
     }
   }
   Act(owner.session);
@@ -247,7 +232,7 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
     return InvalidArgument("a write into shard {} names link {}", owner.shard, piece.link);
   }
   const KvLink& link = session.links[piece.link];
-  const uint64_t block_bytes = LinkBlockBytes(options_.layout, link);
+  const uint64_t block_bytes = LinkBlockBytes(end_.options().layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
   if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
       count > blocks.size() - piece.first) {
@@ -262,9 +247,9 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
     pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
   }
   std::vector<ByteRange> expected;
-  for (const WriteRun& run : PlanRuns(options_.layout,
+  for (const WriteRun& run : PlanRuns(end_.options().layout,
                                       session.sources[link.source],
-                                      options_.shards[owner.shard].shard,
+                                      end_.options().shards[owner.shard].shard,
                                       link,
                                       pairs)) {
     expected.push_back({run.destination, run.bytes});
@@ -275,7 +260,7 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
 }
 
 void KvReceiver::Impl::Act(const SessionKey& key) {
-  while (Session* session = Find(key)) {
+  while (Session* session = sessions_.Find(key)) {
     std::vector<ReceiverAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
     for (ReceiverAction& action : actions) Act(key, *session, action);
@@ -284,28 +269,28 @@ void KvReceiver::Impl::Act(const SessionKey& key) {
 
 void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverAction& action) {
   if (auto* send = std::get_if<SendControl>(&action)) {
-    Send(session.peer, key, std::move(send->message));
+    end_.Send(session.peer, key, std::move(send->message));
   } else if (auto* offer = std::get_if<ReportOffer>(&action)) {
     listener_.OnOffer(session.peer, key.first, key.second, offer->offer);
   } else if (std::holds_alternative<ReportRefused>(action)) {
     ++counters_.refused;
-    ended_.push_back({key, Now()});
+    ended_.push_back({key, end_.Now()});
   } else if (auto* withdrawn = std::get_if<ReportWithdrawn>(&action)) {
     End(key, session, withdrawn->status);
     listener_.OnWithdrawn(key.first, key.second, withdrawn->status);
   } else if (std::holds_alternative<OpenWindows>(action)) {
     const Status opened = OpenAll(key, session);
-    if (!opened.ok()) session.machine.Abort(opened, Now());
+    if (!opened.ok()) session.machine.Abort(opened, end_.Now());
   } else if (std::holds_alternative<CloseWindows>(action)) {
     CloseAll(session);
-    if (session.open_windows == 0) session.machine.OnWindowsClosed(OkStatus(), Now());
+    if (session.open_windows == 0) session.machine.OnWindowsClosed(OkStatus(), end_.Now());
   } else if (auto* committed = std::get_if<ReportCommitted>(&action)) {
     Commit(key, session, committed->payload);
   } else if (auto* released = std::get_if<ReportReleased>(&action)) {
     End(key, session, released->status);
     listener_.OnReleased(key.first, key.second, released->status);
   } else if (std::holds_alternative<ReportQuarantined>(action)) {
-    Log(
+    end_.Log(
         fmt::format("session {}.{}: late writes of worker {} cannot be ruled out; {} blocks stay "
                     "in quarantine",
                     key.first,
@@ -318,14 +303,15 @@ void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverActi
 Status KvReceiver::Impl::OpenAll(const SessionKey& key, Session& session) {
   const baton::Grant& grant = session.machine.grant();
   session.window_key = grant.window_key;
-  session.granted_at = Now();
+  session.granted_at = end_.Now();
   session.stats.wait = session.granted_at - session.offered;
   session.stats.cached_blocks = grant.cached_blocks;
   session.stats.blocks = static_cast<uint32_t>(grant.blocks.size());
-  for (uint32_t shard = 0; shard < options_.shards.size(); ++shard) {
-    const size_t block_bytes = ShardBlockBytes(options_.layout, options_.shards[shard].shard);
+  for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
+    const size_t block_bytes =
+        ShardBlockBytes(end_.options().layout, end_.options().shards[shard].shard);
     windows_[grant.window_key + shard] = {key, shard};
-    for (BoundTransport& bound : transports_) {
+    for (BoundTransport& bound : end_.transports()) {
       WriteWindow window;
       window.key = grant.window_key + shard;
       window.region = bound.regions[shard]->id();
@@ -338,8 +324,8 @@ Status KvReceiver::Impl::OpenAll(const SessionKey& key, Session& session) {
 }
 
 void KvReceiver::Impl::CloseAll(Session& session) {
-  for (uint32_t shard = 0; shard < options_.shards.size(); ++shard) {
-    for (BoundTransport& bound : transports_) {
+  for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
+    for (BoundTransport& bound : end_.transports()) {
       bound.transport->CloseWindow(session.window_key + shard);
     }
   }
@@ -348,19 +334,19 @@ void KvReceiver::Impl::CloseAll(Session& session) {
 void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const Status& status) {
   ++counters_.failed;
   counters_.checksum_errors += session.machine.damaged_blocks();
-  ended_.push_back({key, Now()});
-  Log(fmt::format("session {}.{} from worker {} failed: {}",
-                  key.first,
-                  key.second,
-                  session.peer,
-                  Message(status)));
+  ended_.push_back({key, end_.Now()});
+  end_.Log(fmt::format("session {}.{} from worker {} failed: {}",
+                       key.first,
+                       key.second,
+                       session.peer,
+                       Message(status)));
 }
 
 void KvReceiver::Impl::Commit(const SessionKey& key, Session& session, const std::string& payload) {
   ++counters_.finished;
   counters_.checksum_errors += session.machine.damaged_blocks();
-  ended_.push_back({key, Now()});
-  session.stats.total = Now() - session.offered;
+  ended_.push_back({key, end_.Now()});
+  session.stats.total = end_.Now() - session.offered;
   session.stats.resent_blocks = session.machine.damaged_blocks();
   if (session.stats.stream > Duration{}) {
     session.stats.bytes_per_second =
@@ -371,47 +357,30 @@ void KvReceiver::Impl::Commit(const SessionKey& key, Session& session, const std
 
 void KvReceiver::Impl::ForgetOld(Time now) {
   while (!ended_.empty() && (ended_.size() > kMaxEnded || now - ended_.front().ended > kLinger)) {
-    sessions_.erase(ended_.front().key);
+    sessions_.Erase(ended_.front().key);
     ended_.pop_front();
   }
 }
 
-void KvReceiver::Impl::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
-  // A lost message is repeated or timed out by its session.
-  (void)streams_.Send(peer, {key.first, key.second, 0, std::move(message)});
-}
-
-KvReceiver::Impl::Session* KvReceiver::Impl::Find(const SessionKey& key) {
-  const auto found = sessions_.find(key);
-  return found == sessions_.end() ? nullptr : &found->second;
-}
-
 Time KvReceiver::Impl::Turn(Time now) {
-  for (BoundTransport& bound : transports_) {
+  for (BoundTransport& bound : end_.transports()) {
     std::array<Arrival, 64> arrivals;
     const size_t count = bound.transport->Poll(now, arrivals);
     for (Arrival& arrival : std::span(arrivals).first(count)) {
       OnArrival(arrival, bound.transport->name());
     }
   }
-  if (now >= next_tick_) {
-    next_tick_ = now + kTick;
-    std::vector<SessionKey> due;
-    for (const auto& [key, session] : sessions_) {
-      if (session.machine.wake_time() <= now) due.push_back(key);
-    }
-    for (const SessionKey& key : due) {
-      Find(key)->machine.OnTime(now);
+  const bool tick = end_.Tick(now);
+  if (tick) {
+    for (const SessionKey& key : sessions_.Due(now)) {
+      sessions_.Find(key)->machine.OnTime(now);
       Act(key);
     }
     ForgetOld(now);
   }
   const bool idle = sessions_.size() == ended_.size();
-  if (now >= next_publish_ || idle) {
-    next_publish_ = now + kTick;
-    PublishStats();
-  }
-  return idle ? kNever : next_tick_;
+  if (tick || idle) PublishStats();
+  return idle ? kNever : end_.next_tick();
 }
 
 void KvReceiver::Impl::PublishStats() {
@@ -437,17 +406,7 @@ void KvReceiver::Impl::PublishStats() {
         break;
     }
   }
-  std::lock_guard lock(stats_mutex_);
-  published_ = std::move(stats);
-}
-
-KvTransferStats KvReceiver::Impl::Stats() const {
-  std::lock_guard lock(stats_mutex_);
-  return published_;
-}
-
-void KvReceiver::Impl::Log(const std::string& line) const {
-  if (options_.log) options_.log(line);
+  end_.Publish(std::move(stats));
 }
 
 }  // namespace baton

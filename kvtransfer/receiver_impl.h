@@ -3,36 +3,33 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "kvtransfer/bound_transport.h"
-#include "kvtransfer/event_loop.h"
-#include "kvtransfer/peer_streams.h"
 #include "kvtransfer/peer_writer.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/receiver_session.h"
+#include "kvtransfer/session_table.h"
+#include "kvtransfer/transfer_end.h"
 
 namespace baton {
 
-// KvReceiver's inside. Methods that begin with "Do" run on the loop's thread, which owns all state
-// but the streams and the published statistics.
+// KvReceiver's inside. Methods that begin with "Do" run on the end's thread, which owns all state.
 class KvReceiver::Impl final {
  public:
-  Impl(KvTransferOptions given, KvReceiverListener& listener);
+  Impl(KvTransferOptions options, KvReceiverListener& listener);
   ~Impl();
 
   Status Start();
 
-  const Hello& hello() const { return hello_; }
+  const Hello& hello() const { return end_.hello(); }
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
-  EventLoop& loop() { return *loop_; }
-  KvTransferStats Stats() const;
+  EventLoop& loop() { return end_.loop(); }
+  KvTransferStats Stats() const { return end_.Stats(); }
 
   void DoGrant(const SessionKey& key, uint32_t cached_blocks, std::span<const BlockId> blocks);
   void DoRefuse(const SessionKey& key, Status reason);
@@ -86,28 +83,15 @@ class KvReceiver::Impl final {
   void Commit(const SessionKey& key, Session& session, const std::string& payload);
   void End(const SessionKey& key, const Session& session, const Status& status);
   void ForgetOld(Time now);
-  void Send(const WorkerId& peer, const SessionKey& key, ControlMessage message);
-  Session* Find(const SessionKey& key);
   void PublishStats();
-  void Log(const std::string& line) const;
-  Time Now() const { return clock_.Now(); }
 
-  const KvTransferOptions options_;
+  TransferEnd end_;
   KvReceiverListener& listener_;
-  const SteadyClock clock_;
-  std::vector<BoundTransport> transports_;
-  Hello hello_;
-  PeerStreams streams_;
   std::map<WorkerId, Peer> peers_;
-  std::map<SessionKey, Session> sessions_;  // ended ones linger to answer late messages
+  SessionTable<Session> sessions_;  // ended ones linger to answer late messages
   std::deque<EndedSession> ended_;
   std::unordered_map<uint64_t, WindowOwner> windows_;  // by key
-  Time next_tick_{};
-  Time next_publish_{};
   KvTransferStats counters_;
-  mutable std::mutex stats_mutex_;
-  KvTransferStats published_;
-  std::unique_ptr<EventLoop> loop_;  // last: its thread uses all of the above
 };
 
 }  // namespace baton

@@ -8,9 +8,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxPosted = size_t{1} << 16;
-constexpr Duration kTick = std::chrono::milliseconds(20);
-
 Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   if (request.total_tokens == 0 || request.total_tokens > max_tokens) {
     return InvalidArgument(
@@ -25,51 +22,46 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
 
 }  // namespace
 
-KvSender::Impl::Impl(KvTransferOptions given, KvSenderListener& listener)
-    : options_(std::move(given)), listener_(listener) {}
+KvSender::Impl::Impl(KvTransferOptions options, KvSenderListener& listener)
+    : end_(std::move(options)), listener_(listener) {}
 
 KvSender::Impl::~Impl() {
-  if (loop_) loop_->Stop();
+  end_.Stop();
   peers_.clear();
   departing_.clear();
 }
 
 Status KvSender::Impl::Start() {
-  BATON_ASSIGN_OR_RETURN(transports_, BindTransports(options_));
-  BATON_ASSIGN_OR_RETURN(hello_, MakeHello(options_, transports_, /*listen=*/false));
-  BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
-  for (const BoundTransport& bound : transports_) {
-    BATON_RETURN_IF_ERROR(loop_->Watch(bound.transport->wait_fd()));
-  }
-  loop_->Start("kv-sender", [this](Time now) { return Turn(now); });
-  return OkStatus();
+  return end_.Start("kv-sender", /*listen=*/false, [this](Time now) { return Turn(now); });
 }
 
 Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs) {
-  BATON_RETURN_IF_ERROR(CheckCompatible(hello_, theirs));
-  BATON_ASSIGN_OR_RETURN(std::vector<LinkRoute> routes, PlanRoutes(options_, transports_, theirs));
+  BATON_RETURN_IF_ERROR(CheckCompatible(end_.hello(), theirs));
+  BATON_ASSIGN_OR_RETURN(std::vector<LinkRoute> routes,
+                         PlanRoutes(end_.options(), end_.transports(), theirs));
   RemovePeer(peer);
-  streams_.Add(peer, out);
+  end_.streams().Add(peer, out);
   // std::function wants copyable captures.
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(
-      std::make_unique<PeerWriter>(options_, transports_, theirs, std::move(routes)));
-  loop_->PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
+      std::make_unique<PeerWriter>(end_.options(), end_.transports(), theirs, std::move(routes)));
+  end_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
   return OkStatus();
 }
 
 void KvSender::Impl::RemovePeer(const WorkerId& peer) {
-  streams_.Remove(peer);
-  loop_->PostAlways([this, peer] { DoRemovePeer(peer); });
+  end_.streams().Remove(peer);
+  end_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
 }
 
 Status KvSender::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
-  return loop_->Post([this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
+  return end_.loop().Post(
+      [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
 }
 
 void KvSender::Impl::DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> writer) {
   // Connecting early takes it off the first hand-off's path; an error shows there again.
   const Status connected = writer->Connect();
-  if (!connected.ok()) Log(fmt::format("worker {}: {}", id, Message(connected)));
+  if (!connected.ok()) end_.Log(fmt::format("worker {}: {}", id, Message(connected)));
   counters_.transports[id] = writer->transport_name();
   peers_[id] = {std::move(writer), false};
 }
@@ -79,12 +71,8 @@ void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
   if (found == peers_.end()) return;
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
-  std::vector<SessionKey> concerned;
-  for (auto& [key, session] : sessions_) {
-    if (session.peer == id) concerned.push_back(key);
-  }
-  for (const SessionKey& key : concerned) {
-    Find(key)->machine.OnPeerLost(lost, Now());
+  for (const SessionKey& key : sessions_.With(id)) {
+    sessions_.Find(key)->machine.OnPeerLost(lost, end_.Now());
     Act(key);
   }
   ops_of_gone_peers_ += found->second.writer->ops();
@@ -101,10 +89,10 @@ void KvSender::Impl::DoBye(const WorkerId& peer) {
 
 void KvSender::Impl::DoOffer(OfferRequest request) {
   const SessionKey key(request.session, request.epoch);
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session != nullptr && session->machine.state() != SenderState::kRefused) return;
   Status valid = CheckOffer(request, kMaxPromptTokens);
-  if (valid.ok() && session == nullptr && sessions_.size() >= options_.max_sessions) {
+  if (valid.ok() && session == nullptr && sessions_.size() >= end_.options().max_sessions) {
     valid = MakeStatus(
         StatusCode::kResourceExhausted, "{} KV hand-offs are under way", sessions_.size());
   }
@@ -118,12 +106,12 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   if (session == nullptr) {
     SenderSession::Params params;
     params.total_tokens = request.total_tokens;
-    params.block_count = PromptBlocks(request.total_tokens, options_.layout.block_tokens);
+    params.block_count = PromptBlocks(request.total_tokens, end_.options().layout.block_tokens);
     params.block_hashes = std::move(request.block_hashes);
     params.timeout = request.timeout;
-    session = &sessions_.try_emplace(key, std::move(params), options_.times, Now()).first->second;
+    session = &sessions_.Add(key, std::move(params), end_.options().times, end_.Now());
   } else {
-    session->machine.OfferAgain(request.timeout, Now());
+    session->machine.OfferAgain(request.timeout, end_.Now());
   }
   session->peer = request.peer;
   const auto peer = peers_.find(request.peer);
@@ -132,7 +120,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
                                            "worker {} {}",
                                            request.peer,
                                            peer == peers_.end() ? "is not connected" : "leaves"),
-                                Now());
+                                end_.Now());
   }
   Act(key);
 }
@@ -140,22 +128,16 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
 void KvSender::Impl::DoChunk(const SessionKey& key,
                              uint32_t first,
                              const std::vector<BlockId>& blocks) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  for (const BlockId block : blocks) {
-    for (const LocalShard& shard : options_.shards) {
-      if (block.value() < shard.block_count) continue;
-      return DoAbort(key,
-                     InvalidArgument("block {} of a KV arena of {}", block, shard.block_count));
-    }
-  }
+  if (const Status known = end_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
   const Status added = session->machine.AddBlocks(first, blocks);
-  if (!added.ok()) session->machine.Abort(added, Now());
+  if (!added.ok()) session->machine.Abort(added, end_.Now());
   Act(key);
 }
 
 void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   if (payload.size() > kMaxPayloadBytes) {
     return DoAbort(key,
@@ -163,27 +145,27 @@ void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
                                    payload.size(),
                                    kMaxPayloadBytes));
   }
-  session->machine.Seal(std::move(payload), Now());
+  session->machine.Seal(std::move(payload), end_.Now());
   Act(key);
 }
 
 void KvSender::Impl::DoAbort(const SessionKey& key, Status reason) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Abort(std::move(reason), Now());
+  session->machine.Abort(std::move(reason), end_.Now());
   Act(key);
 }
 
 void KvSender::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope) {
   if (std::holds_alternative<Bye>(envelope.message)) return DoBye(peer);
   const SessionKey key(envelope.session, envelope.epoch);
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr || session->peer != peer) return AnswerUnknown(peer, envelope);
   if (std::holds_alternative<Grant>(envelope.message) &&
       session->machine.state() == SenderState::kOffered) {
     DoGrant(key, *session, envelope);
   } else {
-    session->machine.OnMessage(envelope.message, Now());
+    session->machine.OnMessage(envelope.message, end_.Now());
   }
   Act(key);
 }
@@ -195,8 +177,8 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
                                     : writer->Connect();
   if (!usable.ok()) {
     // Nothing was read yet: the session can go to another peer.
-    Send(session.peer, key, Fail{usable});
-    return session.machine.OnMessage(Refuse{usable}, Now());
+    end_.Send(session.peer, key, Fail{usable});
+    return session.machine.OnMessage(Refuse{usable}, end_.Now());
   }
   if (grant.contributors != writer->link_count()) {
     usable = InvalidArgument(
@@ -209,27 +191,27 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
       }
     }
   }
-  if (!usable.ok()) return session.machine.Abort(usable, Now());
-  session.machine.OnMessage(envelope.message, Now());
+  if (!usable.ok()) return session.machine.Abort(usable, end_.Now());
+  session.machine.OnMessage(envelope.message, end_.Now());
 }
 
 void KvSender::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envelope) {
   const SessionKey key(envelope.session, envelope.epoch);
   const ControlMessage& message = envelope.message;
   // A session is forgotten only when none of its writes is outstanding.
-  if (std::holds_alternative<baton::Abort>(message)) return Send(peer, key, DrainAck{false});
+  if (std::holds_alternative<baton::Abort>(message)) return end_.Send(peer, key, DrainAck{false});
   ++counters_.rejected_messages;
   if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
-    Send(peer, key, Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")});
+    end_.Send(peer, key, Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")});
   }
 }
 
 void KvSender::Impl::Act(const SessionKey& key) {
-  while (Session* session = Find(key)) {
+  while (Session* session = sessions_.Find(key)) {
     std::vector<SenderAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
     for (SenderAction& action : actions) {
-      session = Find(key);
+      session = sessions_.Find(key);
       if (session == nullptr) return;
       Act(key, *session, action);
     }
@@ -239,23 +221,23 @@ void KvSender::Impl::Act(const SessionKey& key) {
 void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& action) {
   PeerWriter* writer = Writer(session.peer);
   if (auto* send = std::get_if<SendControl>(&action)) {
-    Send(session.peer, key, std::move(send->message));
+    end_.Send(session.peer, key, std::move(send->message));
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (writer != nullptr) writer->Stop(key, *this);
   } else if (std::holds_alternative<FenceWrites>(action)) {
-    Log(fmt::format("session {}.{}: fencing worker {}", key.first, key.second, session.peer));
+    end_.Log(fmt::format("session {}.{}: fencing worker {}", key.first, key.second, session.peer));
     if (writer != nullptr) writer->Fence(key);
   } else if (std::holds_alternative<ReportGranted>(action)) {
-    session.stats.wait = Now() - session.offered;
+    session.stats.wait = end_.Now() - session.offered;
     session.stats.cached_blocks = session.machine.grant().cached_blocks;
     listener_.OnGranted(key.first, key.second, session.stats.cached_blocks);
   } else if (auto* refused = std::get_if<ReportRefused>(&action)) {
     ++counters_.refused;
     listener_.OnRefused(key.first, key.second, refused->status);
   } else if (std::holds_alternative<ReportQuarantined>(action)) {
-    Log(
+    end_.Log(
         fmt::format("session {}.{}: the reads of worker {} cannot be proven to have ended; {} "
                     "blocks stay in quarantine",
                     key.first,
@@ -273,14 +255,14 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
   if (writer == nullptr) {
     const auto pieces = static_cast<uint32_t>(post.blocks.size() * grant.contributors);
     return session.machine.OnWriteLost(
-        pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), Now());
+        pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), end_.Now());
   }
   std::vector<PeerWriter::Block> blocks;
   blocks.reserve(post.blocks.size());
   for (const uint32_t index : post.blocks) {
     blocks.push_back({index, {session.machine.source(index), grant.blocks[index]}});
   }
-  const Time now = Now();
+  const Time now = end_.Now();
   if (session.first_post == Time{}) session.first_post = now;
   if (session.busy_since == Time{}) session.busy_since = now;
   session.stats.blocks += static_cast<uint32_t>(blocks.size());
@@ -292,16 +274,16 @@ void KvSender::Impl::OnPosted(const SessionKey& key,
                               uint32_t first,
                               std::span<const uint64_t> checksums,
                               uint64_t bytes) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.OnPosted(link, first, checksums, bytes, Now());
+  session->machine.OnPosted(link, first, checksums, bytes, end_.Now());
   Act(key);
 }
 
 void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t bytes) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  const Time now = Now();
+  const Time now = end_.Now();
   counters_.bytes += bytes;
   session->machine.OnWritten(pieces, bytes, now);
   session->stats.stream = now - session->first_post;
@@ -313,14 +295,14 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
 }
 
 void KvSender::Impl::OnLost(const SessionKey& key, uint32_t pieces, const Status& reason) {
-  Session* session = Find(key);
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.OnWriteLost(pieces, reason, Now());
+  session->machine.OnWriteLost(pieces, reason, end_.Now());
   Act(key);
 }
 
 void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
-  const auto node = sessions_.extract(key);
+  const auto node = sessions_.Extract(key);
   const Session& session = node.mapped();
   TransferStats stats = session.stats;
   if (const PeerWriter* writer = Writer(session.peer)) {
@@ -329,29 +311,19 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   stats.bytes = session.machine.bytes();
   stats.resent_blocks = session.machine.resent_blocks();
   stats.blocks -= stats.resent_blocks;
-  stats.total = Now() - session.offered;
+  stats.total = end_.Now() - session.offered;
   if (session.busy > Duration{}) {
     stats.bytes_per_second = static_cast<double>(stats.bytes) / ToSeconds(session.busy);
   }
   ++(status.ok() ? counters_.finished : counters_.failed);
   if (!status.ok()) {
-    Log(fmt::format("session {}.{} to worker {} failed: {}",
-                    key.first,
-                    key.second,
-                    session.peer,
-                    Message(status)));
+    end_.Log(fmt::format("session {}.{} to worker {} failed: {}",
+                         key.first,
+                         key.second,
+                         session.peer,
+                         Message(status)));
   }
   listener_.OnFinished(key.first, key.second, status, stats);
-}
-
-void KvSender::Impl::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
-  // A lost message is repeated or timed out by its session.
-  (void)streams_.Send(peer, {key.first, key.second, 0, std::move(message)});
-}
-
-KvSender::Impl::Session* KvSender::Impl::Find(const SessionKey& key) {
-  const auto found = sessions_.find(key);
-  return found == sessions_.end() ? nullptr : &found->second;
 }
 
 PeerWriter* KvSender::Impl::Writer(const WorkerId& peer) {
@@ -365,24 +337,17 @@ Time KvSender::Impl::Turn(Time now) {
   for (auto& [id, peer] : peers_) more = peer.writer->Pump(now, *this) || more;
   for (auto& writer : departing_) more = writer->Pump(now, *this) || more;
   std::erase_if(departing_, [](const auto& writer) { return writer->idle(); });
-  if (now >= next_tick_) {
-    next_tick_ = now + kTick;
-    std::vector<SessionKey> due;
-    for (const auto& [key, session] : sessions_) {
-      if (session.machine.wake_time() <= now) due.push_back(key);
-    }
-    for (const SessionKey& key : due) {
-      Find(key)->machine.OnTime(now);
+  const bool tick = end_.Tick(now);
+  if (tick) {
+    for (const SessionKey& key : sessions_.Due(now)) {
+      sessions_.Find(key)->machine.OnTime(now);
       Act(key);
     }
   }
   const bool idle = sessions_.empty() && departing_.empty();
-  if (now >= next_publish_ || idle) {
-    next_publish_ = now + kTick;
-    PublishStats();
-  }
+  if (tick || idle) PublishStats();
   if (more) return now;
-  return idle ? kNever : next_tick_;
+  return idle ? kNever : end_.next_tick();
 }
 
 void KvSender::Impl::PublishStats() {
@@ -405,17 +370,7 @@ void KvSender::Impl::PublishStats() {
       ++stats.offered;
     }
   }
-  std::lock_guard lock(stats_mutex_);
-  published_ = std::move(stats);
-}
-
-KvTransferStats KvSender::Impl::Stats() const {
-  std::lock_guard lock(stats_mutex_);
-  return published_;
-}
-
-void KvSender::Impl::Log(const std::string& line) const {
-  if (options_.log) options_.log(line);
+  end_.Publish(std::move(stats));
 }
 
 }  // namespace baton

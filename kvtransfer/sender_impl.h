@@ -2,34 +2,31 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "kvtransfer/bound_transport.h"
-#include "kvtransfer/event_loop.h"
-#include "kvtransfer/peer_streams.h"
 #include "kvtransfer/peer_writer.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/sender_session.h"
+#include "kvtransfer/session_table.h"
+#include "kvtransfer/transfer_end.h"
 
 namespace baton {
 
-// KvSender's inside. Methods that begin with "Do" run on the loop's thread, which owns all state
-// but the streams and the published statistics.
+// KvSender's inside. Methods that begin with "Do" run on the end's thread, which owns all state.
 class KvSender::Impl final : public PieceSink {
  public:
-  Impl(KvTransferOptions given, KvSenderListener& listener);
+  Impl(KvTransferOptions options, KvSenderListener& listener);
   ~Impl() override;
 
   Status Start();
 
-  const Hello& hello() const { return hello_; }
+  const Hello& hello() const { return end_.hello(); }
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
-  EventLoop& loop() { return *loop_; }
-  KvTransferStats Stats() const;
+  EventLoop& loop() { return end_.loop(); }
+  KvTransferStats Stats() const { return end_.Stats(); }
 
   void DoOffer(OfferRequest request);
   void DoChunk(const SessionKey& key, uint32_t first, const std::vector<BlockId>& blocks);
@@ -73,29 +70,16 @@ class KvSender::Impl final : public PieceSink {
   void Act(const SessionKey& key, Session& session, SenderAction& action);
   void Post(const SessionKey& key, Session& session, const PostBlocks& post);
   void Finish(const SessionKey& key, const Status& status);
-  void Send(const WorkerId& peer, const SessionKey& key, ControlMessage message);
-  Session* Find(const SessionKey& key);
   PeerWriter* Writer(const WorkerId& peer);
   void PublishStats();
-  void Log(const std::string& line) const;
-  Time Now() const { return clock_.Now(); }
 
-  const KvTransferOptions options_;
+  TransferEnd end_;
   KvSenderListener& listener_;
-  const SteadyClock clock_;
-  std::vector<BoundTransport> transports_;
-  Hello hello_;
-  PeerStreams streams_;
   std::map<WorkerId, Peer> peers_;
   std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; their last events are awaited
-  std::map<SessionKey, Session> sessions_;
-  Time next_tick_{};
-  Time next_publish_{};
+  SessionTable<Session> sessions_;
   uint64_t ops_of_gone_peers_ = 0;
   KvTransferStats counters_;
-  mutable std::mutex stats_mutex_;
-  KvTransferStats published_;
-  std::unique_ptr<EventLoop> loop_;  // last: its thread uses all of the above
 };
 
 }  // namespace baton

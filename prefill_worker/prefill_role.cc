@@ -15,17 +15,6 @@ const Logger& Log() {
   return logger;
 }
 
-HandoffReport ReportOf(const std::pair<RequestId, Epoch>& key,
-                       HandoffReport::Outcome outcome,
-                       const Status& status) {
-  HandoffReport report;
-  report.id = key.first;
-  report.epoch = key.second;
-  report.outcome = outcome;
-  report.message = std::string(Message(status));
-  return report;
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,

@@ -51,7 +51,6 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
 
  private:
   using Key = std::pair<RequestId, Epoch>;
-  using SessionKey = std::pair<SessionId, Epoch>;
 
   enum class Phase {
     kConnecting,  // the peer is being dialled

@@ -15,6 +15,12 @@ RequestMachine::Attempt* RequestMachine::Find(Epoch epoch) {
   return nullptr;
 }
 
+RequestMachine::Attempt* RequestMachine::ReportedBy(WorkerSlot from, Epoch epoch) {
+  Attempt* attempt = done_ ? nullptr : Find(epoch);
+  if (attempt == nullptr || (from != attempt->prefill && from != attempt->decode)) return nullptr;
+  return attempt;
+}
+
 bool RequestMachine::Uses(WorkerSlot slot) const {
   return std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
     return a.prefill == slot || a.decode == slot;
@@ -116,9 +122,8 @@ void RequestMachine::OnToken(RequestHost& host,
                              WorkerSlot from,
                              const TokenOutput& token,
                              Time now) {
-  Attempt* attempt = Find(token.epoch);
-  if (done_ || attempt == nullptr) return;
-  if (from != attempt->prefill && from != attempt->decode) return;
+  Attempt* attempt = ReportedBy(from, token.epoch);
+  if (attempt == nullptr) return;
   const int32_t offset = token.sample - attempt->first_sample;
   if (offset < 0 || offset >= attempt->samples) return;
   Sample& sample = samples_[token.sample];
@@ -155,10 +160,9 @@ void RequestMachine::OnHandoff(RequestHost& host,
                                WorkerSlot from,
                                const HandoffReport& report,
                                Time now) {
-  Attempt* attempt = Find(report.epoch);
-  if (done_ || attempt == nullptr) return;
+  Attempt* attempt = ReportedBy(from, report.epoch);
+  if (attempt == nullptr) return;
   const bool from_prefill = from == attempt->prefill;
-  if (!from_prefill && from != attempt->decode) return;
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
     // Both sides tell; the sender knows the times.
     (from_prefill ? attempt->sender_told : attempt->committed) = true;
@@ -216,10 +220,9 @@ void RequestMachine::OnFinished(RequestHost& host,
                                 WorkerSlot from,
                                 const FinishedReport& report,
                                 Time now) {
-  Attempt* attempt = Find(report.epoch);
-  if (done_ || attempt == nullptr) return;
+  Attempt* attempt = ReportedBy(from, report.epoch);
+  if (attempt == nullptr) return;
   const bool from_prefill = from == attempt->prefill;
-  if (!from_prefill && from != attempt->decode) return;
   host.Release(from, spec_->id, attempt->epoch);
   if (from_prefill) {
     attempt->prefill_finished = true;
@@ -272,9 +275,8 @@ void RequestMachine::OnFailed(RequestHost& host,
                               WorkerSlot from,
                               const FailedReport& report,
                               Time now) {
-  Attempt* attempt = Find(report.epoch);
-  if (done_ || attempt == nullptr) return;
-  if (from != attempt->prefill && from != attempt->decode) return;
+  Attempt* attempt = ReportedBy(from, report.epoch);
+  if (attempt == nullptr) return;
   if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
     host.Release(from, spec_->id, attempt->epoch);
     attempt->prefill_finished = true;

@@ -118,6 +118,8 @@ class RequestMachine final {
   };
 
   Attempt* Find(Epoch epoch);
+  // The live attempt that `from` works for, or null: then its report is ignored.
+  Attempt* ReportedBy(WorkerSlot from, Epoch epoch);
   void PlaceAll(RequestHost& host, Time now);
   bool PlaceOne(RequestHost& host, const Unplaced& group, Time now);
   void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where, Time now);

@@ -101,41 +101,39 @@ ScaleAndMin SixBitPair(const std::byte* packed, size_t j) {
           static_cast<float>((low >> 4) | (Byte(packed, j) >> 6) << 4)};
 }
 
-// d, dmin, 12 bytes of scales, 128 bytes: 64 numbers share 32 bytes, low halves first.
-void ExpandQ4_K(const std::byte* block, float* out) {
+// What Q4_K and Q5_K share: d, dmin, 12 bytes of scales, and 128 bytes `quants` of low bits, of
+// which 64 numbers share 32 bytes, low halves first. `high(j, i)` is what bits beyond the fourth
+// add to number i of sub-block j.
+template <class High>
+void ExpandSubBlocks(const std::byte* block,
+                     const std::byte* quants,
+                     const High& high,
+                     float* out) {
   const float d = Half(block);
   const float dmin = Half(block + 2);
-  const std::byte* scales = block + 4;
-  const std::byte* quants = block + 16;
   for (size_t j = 0; j < 8; ++j) {
-    const ScaleAndMin pair = SixBitPair(scales, j);
-    const float scale = d * pair.scale;
-    const float min = dmin * pair.min;
-    for (size_t i = 0; i < 32; ++i) {
-      const uint8_t q = Byte(quants, j / 2 * 32 + i);
-      out[j * 32 + i] = scale * static_cast<float>(j % 2 == 0 ? q & 15 : q >> 4) - min;
-    }
-  }
-}
-
-// As Q4_K with 32 bytes of fifth bits before the quants: bit j of byte i for number i of
-// sub-block j.
-void ExpandQ5_K(const std::byte* block, float* out) {
-  const float d = Half(block);
-  const float dmin = Half(block + 2);
-  const std::byte* scales = block + 4;
-  const std::byte* high = block + 16;
-  const std::byte* quants = block + 48;
-  for (size_t j = 0; j < 8; ++j) {
-    const ScaleAndMin pair = SixBitPair(scales, j);
+    const ScaleAndMin pair = SixBitPair(block + 4, j);
     const float scale = d * pair.scale;
     const float min = dmin * pair.min;
     for (size_t i = 0; i < 32; ++i) {
       const uint8_t q = Byte(quants, j / 2 * 32 + i);
       const int low = j % 2 == 0 ? q & 15 : q >> 4;
-      out[j * 32 + i] = scale * static_cast<float>(low | (Byte(high, i) >> j & 1) << 4) - min;
+      out[j * 32 + i] = scale * static_cast<float>(low | high(j, i)) - min;
     }
   }
+}
+
+void ExpandQ4_K(const std::byte* block, float* out) {
+  ExpandSubBlocks(
+      block, block + 16, [](size_t, size_t) { return 0; }, out);
+}
+
+// 32 bytes of fifth bits before the quants: bit j of byte i for number i of sub-block j.
+void ExpandQ5_K(const std::byte* block, float* out) {
+  const auto fifth = [bits = block + 16](size_t j, size_t i) {
+    return (Byte(bits, i) >> j & 1) << 4;
+  };
+  ExpandSubBlocks(block, block + 48, fifth, out);
 }
 
 // 128 bytes of low 4 bits, 64 of high 2 bits, 16 int8 scales, d. In each half of 128 numbers, byte

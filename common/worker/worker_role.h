@@ -46,6 +46,18 @@ class WorkerRole {
   virtual void Stop() = 0;
 };
 
+// What every report says, success or not.
+inline HandoffReport ReportOf(const std::pair<RequestId, Epoch>& request,
+                              HandoffReport::Outcome outcome,
+                              const Status& status) {
+  HandoffReport report;
+  report.id = request.first;
+  report.epoch = request.second;
+  report.outcome = outcome;
+  report.message = std::string(Message(status));
+  return report;
+}
+
 inline Status AlreadyKnown(const std::pair<RequestId, Epoch>& request,
                            const std::pair<SessionId, Epoch>& session) {
   return MakeStatus(StatusCode::kAlreadyExists,

@@ -166,38 +166,8 @@ struct Avx2 {
   }
   // The low 16 bits of each 32-bit lane.
   static __m128i Low16(__m256i a) {
-    const __m256i order = _mm256_setr_epi8(0,
-                                           1,
-                                           4,
-                                           5,
-                                           8,
-                                           9,
-                                           12,
-                                           13,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           0,
-                                           1,
-                                           4,
-                                           5,
-                                           8,
-                                           9,
-                                           12,
-                                           13,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1,
-                                           -1);
+    const __m128i half = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i order = _mm256_broadcastsi128_si256(half);
     const __m256i packed = _mm256_shuffle_epi8(a, order);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
   }

@@ -1,0 +1,62 @@
+#include "kvtransfer/transfer_end.h"
+
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxPosted = size_t{1} << 16;
+constexpr Duration kTick = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Status TransferEnd::Start(const std::string& thread_name, bool listen, EventLoop::Turn turn) {
+  BATON_ASSIGN_OR_RETURN(transports_, BindTransports(options_));
+  BATON_ASSIGN_OR_RETURN(hello_, MakeHello(options_, transports_, listen));
+  BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
+  for (const BoundTransport& bound : transports_) {
+    BATON_RETURN_IF_ERROR(loop_->Watch(bound.transport->wait_fd()));
+  }
+  loop_->Start(thread_name, std::move(turn));
+  return OkStatus();
+}
+
+void TransferEnd::Stop() {
+  if (loop_) loop_->Stop();
+}
+
+Status TransferEnd::CheckBlocks(std::span<const BlockId> blocks) const {
+  for (const LocalShard& shard : options_.shards) {
+    for (const BlockId block : blocks) {
+      if (block.value() < shard.block_count) continue;
+      return InvalidArgument("block {} of a KV arena of {}", block, shard.block_count);
+    }
+  }
+  return OkStatus();
+}
+
+void TransferEnd::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
+  (void)streams_.Send(peer, {key.first, key.second, 0, std::move(message)});
+}
+
+void TransferEnd::Log(const std::string& line) const {
+  if (options_.log) options_.log(line);
+}
+
+bool TransferEnd::Tick(Time now) {
+  if (now < next_tick_) return false;
+  next_tick_ = now + kTick;
+  return true;
+}
+
+void TransferEnd::Publish(KvTransferStats stats) {
+  std::lock_guard lock(stats_mutex_);
+  published_ = std::move(stats);
+}
+
+KvTransferStats TransferEnd::Stats() const {
+  std::lock_guard lock(stats_mutex_);
+  return published_;
+}
+
+}  // namespace baton
