@@ -84,7 +84,7 @@ class Chat final {
       std::fflush(stdout);
     };
     std::stop_source cancel;
-    const std::jthread watch = StartThread("interrupt", [&](std::stop_token stop) {
+    const std::jthread watch = StartThread("interrupt", [&](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
         if (interrupts_.Wait(kInterruptPoll) == SIGINT) cancel.request_stop();
       }

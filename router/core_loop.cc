@@ -25,7 +25,7 @@ CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& 
       probe_(probe),
       core_(options, *this),
       delivery_("deliver", kDeliveryThreads),
-      thread_(StartThread("router-core", [this](std::stop_token stop) { Run(stop); })) {}
+      thread_(StartThread("router-core", [this](const std::stop_token& stop) { Run(stop); })) {}
 
 CoreLoop::~CoreLoop() {
   thread_.request_stop();
@@ -43,7 +43,7 @@ void CoreLoop::Post(std::function<void(RouterCore&, Time)> task) {
   if (was_empty) ready_.notify_one();
 }
 
-void CoreLoop::Run(std::stop_token stop) {
+void CoreLoop::Run(const std::stop_token& stop) {
   std::vector<std::function<void(RouterCore&, Time)>> batch;
   while (!stop.stop_requested()) {
     {

@@ -85,7 +85,7 @@ class CoreLoop final : private CoreOutput {
     std::shared_ptr<WorkerLink> link;
   };
 
-  void Run(std::stop_token stop);
+  void Run(const std::stop_token& stop);
   void Flush();
   void SetGauges();
   void ToWorker(WorkerSlot slot, WorkerCommand command) override;

@@ -13,7 +13,7 @@ KeyedThreads::KeyedThreads(const std::string& name, size_t count) {
     lanes_.push_back(std::make_unique<Lane>());
     Lane* lane = lanes_.back().get();
     lane->thread =
-        StartThread(fmt::format("{}-{}", name, i), [lane](std::stop_token) { Run(*lane); });
+        StartThread(fmt::format("{}-{}", name, i), [lane](const std::stop_token&) { Run(*lane); });
   }
 }
 

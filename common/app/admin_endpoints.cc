@@ -8,14 +8,14 @@ namespace baton {
 void AddAdminEndpoints(HttpServer& server,
                        MetricsRegistry& metrics,
                        std::function<Status()> ready) {
-  server.AddRoute("GET", "/metrics", [&metrics](std::shared_ptr<HttpExchange> exchange) {
+  server.AddRoute("GET", "/metrics", [&metrics](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->Reply(200, "text/plain; version=0.0.4; charset=utf-8", metrics.Serialize());
   });
-  server.AddRoute("GET", "/healthz", [](std::shared_ptr<HttpExchange> exchange) {
+  server.AddRoute("GET", "/healthz", [](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->Reply(200, "text/plain", "ok\n");
   });
   server.AddRoute(
-      "GET", "/readyz", [ready = std::move(ready)](std::shared_ptr<HttpExchange> exchange) {
+      "GET", "/readyz", [ready = std::move(ready)](const std::shared_ptr<HttpExchange>& exchange) {
         const Status status = ready();
         if (status.ok()) {
           exchange->Reply(200, "text/plain", "ready\n");

@@ -72,6 +72,7 @@ StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOptions& 
   UniqueFd write_end(ends[1]);
   std::vector<std::string> words = options.command;
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const pid_t parent = ::getpid();

@@ -80,7 +80,7 @@ Status SetUpLog(const config::LogConfig& log) {
 // While a service starts (loading weights may take minutes) there is nothing to drain: a signal
 // ends the process at once.
 std::jthread ExitOnSignal(const SignalWaiter& signals) {
-  return StartThread("startup", [&signals](std::stop_token stop) {
+  return StartThread("startup", [&signals](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       if (const int signal = signals.Wait(kSignalPoll); signal > 0) {
         kLog.Info("stopped while starting");
@@ -118,7 +118,7 @@ void AnnounceReady(const HttpServer& http, const Service& service) {
 
 void DrainAndStop(Service& service, const SignalWaiter& signals, Duration limit) {
   std::atomic<bool> drained{false};
-  const std::jthread drain = StartThread("drain", [&](std::stop_token) {
+  const std::jthread drain = StartThread("drain", [&](const std::stop_token&) {
     service.Drain(limit);
     drained = true;
   });

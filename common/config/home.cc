@@ -13,7 +13,7 @@ std::string Environment(const char* name) {
 }  // namespace
 
 std::string HomeFolder() {
-  if (const auto home = Environment("BATON_HOME"); !home.empty()) return home;
+  if (auto home = Environment("BATON_HOME"); !home.empty()) return home;
   if (const auto cache = Environment("XDG_CACHE_HOME"); !cache.empty()) return cache + "/baton";
   return Environment("HOME") + "/.cache/baton";
 }

@@ -11,7 +11,7 @@ constexpr Duration kIdleWait = std::chrono::milliseconds(20);
 }  // namespace
 
 EngineLoop::EngineLoop(Engine& engine, const std::string& thread_name)
-    : thread_(StartThread(thread_name, [&engine](std::stop_token stop) {
+    : thread_(StartThread(thread_name, [&engine](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
           if (!engine.Step()) engine.WaitForWork(kIdleWait);
         }

@@ -69,7 +69,7 @@ class HttpServer::Impl final {
 
   void Run() {
     Accept();
-    thread_ = StartThread("http", [this](std::stop_token) { shared_->io.run(); });
+    thread_ = StartThread("http", [this](const std::stop_token&) { shared_->io.run(); });
   }
 
   void Stop() {

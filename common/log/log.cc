@@ -42,8 +42,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 class Loggers final {
  public:
   static Loggers& Get() {
-    static auto* const kLoggers = new Loggers;
-    return *kLoggers;
+    static auto* const loggers = new Loggers;
+    return *loggers;
   }
 
   spdlog::logger* Find(std::string_view module) {

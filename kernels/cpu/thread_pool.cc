@@ -44,8 +44,8 @@ bool SpinUntil(const Ready& ready, Limit limit) {
 ThreadPool::ThreadPool(int threads) {
   BATON_CHECK(threads >= 1 && threads <= kMaxThreads, "{} threads", threads);
   for (int i = 1; i < threads; ++i) {
-    workers_.push_back(StartThread(fmt::format("cpu-{}", i),
-                                   [this, i](std::stop_token stop) { WorkerLoop(stop, i); }));
+    workers_.push_back(StartThread(
+        fmt::format("cpu-{}", i), [this, i](const std::stop_token& stop) { WorkerLoop(stop, i); }));
   }
 }
 
@@ -95,7 +95,7 @@ void ThreadPool::Work(int thread) {
   }
 }
 
-void ThreadPool::WorkerLoop(std::stop_token stop, int thread) {
+void ThreadPool::WorkerLoop(const std::stop_token& stop, int thread) {
   uint64_t seen = 0;
   while (!stop.stop_requested()) {
     const auto news = [&] { return Generation(ticket_.load()) != seen; };

@@ -57,7 +57,7 @@ class ThreadPool final {
   void Share(int64_t items, Function function, const void* context);
   // Does items of the current job until none is left unclaimed.
   void Work(int thread);
-  void WorkerLoop(std::stop_token stop, int thread);
+  void WorkerLoop(const std::stop_token& stop, int thread);
 
   // generation (32 bits) | items (16 bits) | next item to claim (16 bits)
   alignas(64) std::atomic<uint64_t> ticket_{0};

@@ -38,7 +38,7 @@ TEST(StatusTest, AnnotateKeepsTheCodeAndPutsTheContextFirst) {
 }
 
 TEST(StatusTest, AssignOrReturnPassesTheErrorOn) {
-  const auto twice = [](StatusOr<int> in) -> StatusOr<int> {
+  const auto twice = [](const StatusOr<int>& in) -> StatusOr<int> {
     BATON_ASSIGN_OR_RETURN(const int value, in);
     return value * 2;
   };
@@ -84,7 +84,8 @@ TEST(BoundedQueueTest, RefusesWhenFullAndAfterClose) {
 
 TEST(BoundedQueueTest, WakesAWaitingConsumer) {
   BoundedQueue<int> queue(1);
-  std::jthread producer = StartThread("producer", [&](std::stop_token) { queue.TryPush(5); });
+  std::jthread producer =
+      StartThread("producer", [&](const std::stop_token&) { queue.TryPush(5); });
   EXPECT_EQ(queue.Pop(std::chrono::seconds(30)), 5);
 }
 
