@@ -1,5 +1,6 @@
 #include "tests/fakes/fake_router.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -21,6 +22,12 @@ std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
   return tokens;
 }
 
+bool FakeRouter::Heard::over() const {
+  return ended() || std::any_of(handoffs.begin(), handoffs.end(), [](const pb::Handoff& handoff) {
+           return handoff.outcome() == pb::Handoff::FAILED;
+         });
+}
+
 FakeRouter::FakeRouter() {
   grpc::Service* services[] = {this};
   StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start("127.0.0.1:0", services);
@@ -37,8 +44,8 @@ grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
   auto name = std::make_shared<std::string>();
   auto stream = std::make_shared<std::shared_ptr<Stream>>();
   StreamHandler<pb::ToRouter> handler;
-  handler.on_message = [this, name, stream](pb::ToRouter message) {
-    OnMessage(name, stream, std::move(message));
+  handler.on_message = [this, name, stream](const pb::ToRouter& message) {
+    OnMessage(name, stream, message);
     return OkStatus();
   };
   handler.on_closed = [this, name, stream](const Status&) {
@@ -53,7 +60,7 @@ grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
 
 void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
                            const std::shared_ptr<std::shared_ptr<Stream>>& stream,
-                           pb::ToRouter message) {
+                           const pb::ToRouter& message) {
   std::lock_guard lock(mutex_);
   if (message.has_join()) {
     *name = message.join().worker_id();

@@ -30,6 +30,8 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
     std::vector<worker::v1::Handoff> handoffs;
 
     bool ended() const { return finished.has_value() || failed.has_value(); }
+    // Ended, or lost with its hand-off: nothing more comes.
+    bool over() const;
     std::vector<TokenId> Tokens(int32_t sample) const;
   };
 
@@ -71,7 +73,7 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
       grpc::CallbackServerContext* context) override;
   void OnMessage(const std::shared_ptr<std::string>& name,
                  const std::shared_ptr<std::shared_ptr<Stream>>& stream,
-                 worker::v1::ToRouter message);
+                 const worker::v1::ToRouter& message);
   void AwaitLocked(std::unique_lock<std::mutex>& lock,
                    const std::string& what,
                    const std::function<bool()>& condition);
