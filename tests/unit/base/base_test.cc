@@ -16,19 +16,12 @@
 #include "common/base/status.h"
 #include "common/base/thread.h"
 #include "common/base/unique_fd.h"
+#include "tests/support/temporary_folder.h"
 
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string WriteTemporary(const std::string& content) {
-  std::string path = ::testing::TempDir() + "/baton_base_XXXXXX";
-  UniqueFd fd(::mkstemp(path.data()));
-  EXPECT_EQ(::write(fd.get(), content.data(), content.size()),
-            static_cast<ssize_t>(content.size()));
-  return path;
-}
 
 TEST(StatusTest, AnnotateKeepsTheCodeAndPutsTheContextFirst) {
   const Status error = Annotate(InvalidArgument("top_p is {}", 2), "request 7");
@@ -54,7 +47,8 @@ TEST(IdsTest, HashAndFormatAsTheirValue) {
 }
 
 TEST(MappedFileTest, MapsTheWholeFile) {
-  const std::string path = WriteTemporary("baton");
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("file", "baton");
   StatusOr<MappedFile> file = MappedFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->bytes().size(), 5u);

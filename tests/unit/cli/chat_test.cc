@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <future>
 #include <thread>
 
@@ -15,6 +14,7 @@
 
 #include "common/app/child_process.h"
 #include "proto/generation.grpc.pb.h"
+#include "tests/support/temporary_folder.h"
 
 namespace baton {
 namespace {
@@ -78,7 +78,7 @@ class FakeRouter final : public v1::Generation::Service {
 class TerminalChat final {
  public:
   explicit TerminalChat(const std::string& server) {
-    const std::string home_setting = "BATON_HOME=" + home_;
+    const std::string home_setting = "BATON_HOME=" + home_.path();
     const std::string tool = BATON_BINARY_FOLDER "/baton";
     int terminal = -1;
     pid_ = ::forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -97,7 +97,6 @@ class TerminalChat final {
     terminal_.Reset(terminal);
   }
   ~TerminalChat() {
-    std::filesystem::remove_all(home_);
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
@@ -142,7 +141,7 @@ class TerminalChat final {
   }
 
  private:
-  const std::string home_ = ::testing::TempDir() + fmt::format("chat_home_{}", ::getpid());
+  const TemporaryFolder home_;
   pid_t pid_ = -1;
   UniqueFd terminal_;
   std::string seen_;

@@ -1,11 +1,9 @@
 #include "common/config/config.h"
 
-#include <unistd.h>
-
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.h"
 
 namespace baton {
 namespace {
@@ -17,10 +15,7 @@ using ::testing::HasSubstr;
 class ConfigTest : public ::testing::Test {
  protected:
   std::string WriteYaml(const std::string& text) {
-    const std::string path =
-        ::testing::TempDir() + fmt::format("config_test_{}_{}.yaml", ::getpid(), files_++);
-    std::ofstream(path) << text;
-    return path;
+    return folder_.Write(fmt::format("config_test_{}.yaml", files_++), text);
   }
   Status Load(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
     const auto file = WriteYaml(yaml);
@@ -32,6 +27,7 @@ class ConfigTest : public ::testing::Test {
     return std::string(Message(status));
   }
 
+  const TemporaryFolder folder_;
   config::RouterConfig router_;
   int files_ = 0;
 };
@@ -129,15 +125,6 @@ TEST_F(ConfigTest, TheDumpReadsBackToTheSame) {
   ASSERT_TRUE(loaded.ok()) << loaded;
   EXPECT_EQ(again.DebugString(), router_.DebugString());
   EXPECT_THAT(ToYaml(router_), HasSubstr("max_attempts: 4  # [1, 100]"));
-}
-
-TEST_F(ConfigTest, TheManifestsConfigurationsLoad) {
-  const std::string folder = BATON_TEST_DATA "/../../deploy/kubernetes/";
-  config::WorkerConfig worker;
-  for (const Status& loaded : {LoadConfig({{folder + "router.config.yaml"}, {}}, router_),
-                               LoadConfig({{folder + "worker.config.yaml"}, {}}, worker)}) {
-    EXPECT_TRUE(loaded.ok()) << loaded;
-  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "common/model/model_spec.h"
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -12,6 +11,7 @@
 #include "common/model/dummy_weights.h"
 #include "common/model/hf_config.h"
 #include "common/model/open_model.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/model/model_gguf.h"
 
 namespace baton {
@@ -36,20 +36,10 @@ Json BaseConfig(const std::string& architecture) {
 
 class HfConfig : public testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = testing::TempDir() + "baton_hf_config_" +
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  void Write(const std::string& name, const std::string& text) {
-    std::ofstream(directory_ + "/" + name) << text;
-  }
+  void Write(const std::string& name, const std::string& text) { folder_.Write(name, text); }
   StatusOr<ModelSpec> Read(const Json& config) {
     Write("config.json", config.dump());
-    return SpecFromHfDirectory(directory_);
+    return SpecFromHfDirectory(folder_.path());
   }
   ModelSpec Good(const Json& config) {
     const auto spec = Read(config);
@@ -61,7 +51,7 @@ class HfConfig : public testing::Test {
     return spec.ok() ? "no error" : std::string(Message(spec.status()));
   }
 
-  std::string directory_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(HfConfig, ReadsOlderKeysLikeNewOnes) {
@@ -228,7 +218,7 @@ TEST_F(HfConfig, NamesFileAndKeyOfABadValue) {
     EXPECT_THAT(Error(config), HasSubstr(bad.error)) << bad.key;
   }
   Write("config.json", "{not json");
-  EXPECT_THAT(Message(SpecFromHfDirectory(directory_).status()),
+  EXPECT_THAT(Message(SpecFromHfDirectory(folder_.path()).status()),
               HasSubstr("config.json: not a JSON object"));
 }
 
@@ -327,14 +317,12 @@ TEST(OpenModel, SaysWhatItExpects) {
 }
 
 TEST(OpenModel, NeedsNoWeightFileForDummyWeights) {
-  const std::string directory = testing::TempDir() + "baton_dummy_model";
-  std::filesystem::create_directories(directory);
-  std::ofstream(directory + "/config.json") << BaseConfig("LlamaForCausalLM").dump();
-  EXPECT_EQ(OpenModel(directory).status().code(), StatusCode::kNotFound);
-  const auto model = OpenModel(directory, {LoadFormat::kDummy, 3});
+  const TemporaryFolder folder;
+  folder.Write("config.json", BaseConfig("LlamaForCausalLM").dump());
+  EXPECT_EQ(OpenModel(folder.path()).status().code(), StatusCode::kNotFound);
+  const auto model = OpenModel(folder.path(), {LoadFormat::kDummy, 3});
   ASSERT_TRUE(model.ok()) << Message(model.status());
-  EXPECT_EQ(model->name, "baton_dummy_model");
-  std::filesystem::remove_all(directory);
+  EXPECT_EQ(model->name, std::filesystem::path(folder.path()).filename());
 }
 
 TEST(DescribeModel, TellsShapeTypesAndKvBytes) {

@@ -1,13 +1,12 @@
 #include "common/model/safetensors_file.h"
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/model/gguf_writer.h"
 
 namespace baton {
@@ -116,25 +115,18 @@ TEST(SafetensorsFile, RefusesHeadersThatAreCutOrTooLong) {
 class SafetensorsDirectory : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = testing::TempDir() + "baton_safetensors_" +
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
     const Bytes file = File(Padded(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})"), 4);
     Write("one.safetensors", {reinterpret_cast<const char*>(file.data()), file.size()});
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  void Write(const std::string& name, std::string_view content) {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
-  }
+  void Write(const std::string& name, std::string_view content) { folder_.Write(name, content); }
   std::string IndexError(std::string_view index) {
     Write("model.safetensors.index.json", index);
-    const auto files = OpenSafetensorsDirectory(directory_);
+    const auto files = OpenSafetensorsDirectory(folder_.path());
     return files.ok() ? "no error" : std::string(Message(files.status()));
   }
 
-  std::string directory_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(SafetensorsDirectory, OpensTheFilesOfAnIndex) {
@@ -163,7 +155,7 @@ TEST_F(SafetensorsDirectory, NamesWhatIsWrongWithAnIndex) {
 }
 
 TEST_F(SafetensorsDirectory, NeedsAWeightFile) {
-  const auto files = OpenSafetensorsDirectory(directory_);
+  const auto files = OpenSafetensorsDirectory(folder_.path());
   EXPECT_EQ(files.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(Message(files.status()), HasSubstr("model.safetensors"));
 }

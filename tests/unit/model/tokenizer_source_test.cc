@@ -1,7 +1,5 @@
 #include "common/model/tokenizer_source.h"
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/model/dummy_weights.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/model/model_gguf.h"
 
 namespace baton {
@@ -19,17 +18,7 @@ using testing::HasSubstr;
 
 class TokenizerSource : public testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = testing::TempDir() + "baton_tokenizer_source_" +
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  void Write(const std::string& name, std::string_view text) {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << text;
-  }
+  void Write(const std::string& name, std::string_view text) { folder_.Write(name, text); }
   void WriteConfig() {
     Write(
         "config.json",
@@ -37,11 +26,11 @@ class TokenizerSource : public testing::Test {
         R"("intermediate_size":8,"vocab_size":8,"max_position_embeddings":64,"eos_token_id":[2,1]})");
   }
   std::string TemplateOf() {
-    const auto text = LoadChatTemplate(directory_);
+    const auto text = LoadChatTemplate(folder_.path());
     return text.ok() ? *text : std::string(Message(text.status()));
   }
 
-  std::string directory_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(TokenizerSource, ReadsAGgufFile) {
@@ -66,7 +55,7 @@ TEST_F(TokenizerSource, ReadsAGgufFile) {
   const auto bytes = writer.Finish();
   Write("m.gguf", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 
-  const auto found = LoadTokenizerSpec(directory_);
+  const auto found = LoadTokenizerSpec(folder_.path());
   ASSERT_TRUE(found.ok()) << Message(found.status());
   ASSERT_EQ(found->pieces.size(), 5u);
   EXPECT_EQ(found->pieces[3].bytes, "ab");
@@ -84,7 +73,7 @@ TEST_F(TokenizerSource, ReadsAHuggingFaceDirectory) {
         R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
         R"("use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel"},)"
         R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"<s>":2,"ab":3},"merges":["a b"]}})");
-  const auto found = LoadTokenizerSpec(directory_);
+  const auto found = LoadTokenizerSpec(folder_.path());
   ASSERT_TRUE(found.ok()) << Message(found.status());
   EXPECT_EQ(found->pieces.size(), 4u);
   EXPECT_THAT(found->eos, ElementsAre(2, 1));
@@ -92,15 +81,15 @@ TEST_F(TokenizerSource, ReadsAHuggingFaceDirectory) {
 
 TEST_F(TokenizerSource, NamesTheFileThatIsWrong) {
   WriteConfig();
-  EXPECT_THAT(Message(LoadTokenizerSpec(directory_).status()), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json"));
   Write("tokenizer.json", "{");
-  EXPECT_THAT(Message(LoadTokenizerSpec(directory_).status()), HasSubstr("tokenizer.json: "));
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json: "));
 }
 
 TEST_F(TokenizerSource, PrefersTheTemplateInItsOwnFile) {
   WriteConfig();
   EXPECT_THAT(TemplateOf(), HasSubstr("has no chat template"));
-  EXPECT_EQ(LoadChatTemplate(directory_).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(LoadChatTemplate(folder_.path()).status().code(), StatusCode::kNotFound);
   Write("chat_template.json", R"({"chat_template": "third"})");
   EXPECT_EQ(TemplateOf(), "third");
   Write("tokenizer_config.json", R"({"chat_template": "second"})");
