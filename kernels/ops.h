@@ -5,43 +5,13 @@
 #include <span>
 
 #include "common/base/status.h"
+#include "kernels/device.h"
 #include "kernels/kv_view.h"
 #include "kernels/sampling.h"
+#include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
 namespace baton {
-
-// Rows of one sequence in a step. Its rows lie together; row i has position context + i, and may
-// look at positions 0 … context + i.
-struct SequenceRows {
-  int32_t first_row = 0;
-  int32_t row_count = 0;
-  int32_t context = 0;      // tokens whose KV is in the cache before this step
-  int32_t first_block = 0;  // where its block table begins in StepInput::block_tables
-};
-
-// What one step computes, in kernel terms. Block tables list arena blocks in sequence order and
-// cover context + row_count tokens. The spans stay valid until EndStep returns.
-struct StepInput {
-  std::span<const TokenId> tokens;          // [rows]
-  std::span<const int32_t> positions;       // [rows]
-  std::span<const SequenceRows> sequences;  // cover all rows, in order
-  std::span<const int32_t> block_tables;
-  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
-};
-
-// Attention heads of one rank: a fused projection is [q heads | k heads | v heads] × head_dim.
-struct HeadShape {
-  int32_t q_heads = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;
-};
-
-enum class RopePairing {
-  kHalves,    // (i, i + d/2): Hugging Face checkpoints
-  kAdjacent,  // (2i, 2i + 1): llama.cpp's GGUF files of Llama models, whose q and k rows are
-              // permuted
-};
 
 struct RopeArgs {
   const Vector* inverse_frequencies = nullptr;  // [rotary_dim / 2], scaling already applied
@@ -67,11 +37,6 @@ struct ExpertArgs {
   std::span<const std::unique_ptr<Matrix>> down;     // per expert [hidden][intermediate]
   int32_t experts_per_token = 0;
   bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
-};
-
-struct BlockCopy {
-  int32_t from = 0;
-  int32_t to = 0;
 };
 
 // The mathematics of a step on one device. A step is BeginStep, ops in order, EndStep; ops may run

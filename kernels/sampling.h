@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/ids.h"
+#include "common/base/token_id.h"
 
 namespace baton {
 

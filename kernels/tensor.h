@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 
-#include "kernels/device.h"
 #include "kernels/dtype.h"
 
 namespace baton {
@@ -26,6 +25,8 @@ struct Tensor {
     part.rows = count;
     return part;
   }
+
+  bool operator==(const Tensor&) const = default;
 };
 
 // A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x.

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/token_id.h"
+
 namespace baton {
 
 // A number that only compares with its own kind. `Tag` makes the kind.
@@ -40,8 +42,6 @@ using BlockId = StrongId<struct BlockIdTag, uint32_t>;
 using BootId = StrongId<struct BootIdTag, uint64_t>;
 // Configured or derived name of a worker, stable over restarts.
 using WorkerId = StrongId<struct WorkerIdTag, std::string>;
-
-using TokenId = int32_t;
 
 }  // namespace baton
 
