@@ -4,8 +4,8 @@
 #include <span>
 
 #include "common/base/hash.h"
-#include "common/model/dequantize.h"
 #include "common/model/weight_names.h"
+#include "kernels/dequantize.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
-#include "common/model/dequantize.h"
+#include "kernels/dequantize.h"
 
 namespace baton {
 namespace {

@@ -3,9 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "common/model/dequantize.h"
 #include "common/model/gguf_config.h"
 #include "common/model/gguf_file.h"
+#include "kernels/dequantize.h"
 
 // Any bytes, read as a GGUF file: all metadata, the model's spec, and every number of every tensor.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

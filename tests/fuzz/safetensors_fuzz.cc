@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "common/model/dequantize.h"
 #include "common/model/safetensors_file.h"
+#include "kernels/dequantize.h"
 
 // Any bytes, read as a safetensors file: the header and every number of every tensor.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "common/model/dequantize.h"
 #include "common/model/file_weights.h"
 #include "common/model/gguf_config.h"
 #include "common/model/weight_names.h"
+#include "kernels/dequantize.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/dequantize.h"
+#include "kernels/dequantize.h"
 
 #include <bit>
 #include <cmath>
