@@ -1,0 +1,315 @@
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+#include <span>
+
+#include "kernels/cuda/cuda_status.h"
+
+namespace baton::cuda {
+namespace {
+
+// Packed rows of a sequence that still go through 16-row tiles: its context is then split well.
+constexpr int32_t kFewPackedRows = 64;
+constexpr int32_t kDecodeTile = 16;
+// Where contexts are split when rows must not depend on the batch.
+constexpr int32_t kFixedPart = 1024;
+// Above this, chunks read their blocks where they lie instead of a gathered copy.
+constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
+constexpr size_t kMinScratch = size_t{8} << 20;
+
+template <class T>
+const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
+  return fixed.Write(std::span<const T>(values));
+}
+
+int32_t RoundUp(int32_t value, int32_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+Status CheckShape(const AttentionShape& shape, const KvView& kv) {
+  if (shape.kv_heads < 1 || shape.q_heads < 1 || shape.q_heads % shape.kv_heads != 0) {
+    return InvalidArgument("attention: {} query heads over {} KV heads; it must be a multiple",
+                           shape.q_heads,
+                           shape.kv_heads);
+  }
+  if (shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
+    return InvalidArgument(
+        "attention: heads of {} dimensions; it must be a multiple of 8 up to 256", shape.head_dim);
+  }
+  if (kv.kv_heads != shape.kv_heads || kv.head_dim != shape.head_dim) {
+    return InvalidArgument("attention: {} KV heads of {} over a cache of {} of {}",
+                           shape.kv_heads,
+                           shape.head_dim,
+                           kv.kv_heads,
+                           kv.head_dim);
+  }
+  for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.part_stride, kv.head_stride}) {
+    if (stride % 16 != 0) {
+      return InvalidArgument("attention: a KV stride of {} bytes; it must be a multiple of 16",
+                             stride);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Attention::Scratch::~Scratch() {
+  for (std::byte* buffer : buffers_) cudaFree(buffer);
+}
+
+StatusOr<std::byte*> Attention::Scratch::Get(size_t bytes) {
+  if (buffers_.empty() || bytes > size_) {
+    const size_t wanted = std::max({bytes, 2 * size_, kMinScratch});
+    std::byte* buffer = nullptr;
+    if (const cudaError_t error = cudaMalloc(reinterpret_cast<void**>(&buffer), wanted);
+        error != cudaSuccess) {
+      cudaGetLastError();  // a failed allocation is no failed kernel
+      return ToStatus(error, "attention: allocating scratch memory");
+    }
+    buffers_.push_back(buffer);
+    size_ = wanted;
+  }
+  return buffers_.back();
+}
+
+StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
+  std::unique_ptr<Attention> attention(new Attention());
+  attention->options_ = options;
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&attention->processors_, cudaDevAttrMultiProcessorCount, device));
+  attention->architecture_ = 10 * major + minor;
+  if (attention->architecture_ < 80) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "attention: the GPU is of architecture sm_{}; it must be sm_80 or newer",
+                      attention->architecture_);
+  }
+  BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  return attention;
+}
+
+Attention::~Attention() = default;
+
+bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const {
+  return kv.dtype == DType::kBF16 && kv.block_stride / 2 <= int64_t{UINT32_MAX} &&
+         (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);
+}
+
+// Of many_, in a shape that TakesPaged.
+bool Attention::TakesRagged(const AttentionShape& shape) const {
+  if (architecture_ != 90) return false;
+  int64_t tiles = 0;
+  int64_t tokens = 0;
+  int32_t longest = 0;
+  for (const AttendingSequence& sequence : many_) {
+    tiles += (sequence.rows + HopperTile(shape.head_dim) - 1) / HopperTile(shape.head_dim);
+    tokens += RoundUp(sequence.length, kGatherAlignment);
+    longest = std::max(longest, sequence.length);
+  }
+  if (shape.window > 0 && shape.window < longest) return false;
+  if (tokens * 4 * shape.kv_heads * shape.head_dim > kMaxGatheredBytes) return false;
+  // With less, most of the device would wait for a few long tiles, which FlashAttention 2 splits.
+  return options_.deterministic || 2 * tiles * shape.q_heads >= processors_;
+}
+
+StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
+                                        const StepLayout& step,
+                                        const KvView& kv,
+                                        StepBuffer& fixed) {
+  BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
+  const bool paged = TakesPaged(shape, kv);
+  const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  few_.clear();
+  many_.clear();
+  for (size_t i = 0; i < step.input->sequences.size(); ++i) {
+    const SequenceRows& rows = step.input->sequences[i];
+    const AttendingSequence sequence = {static_cast<int32_t>(i),
+                                        rows.first_row,
+                                        rows.row_count,
+                                        rows.context + rows.row_count,
+                                        step.table_starts[i]};
+    (paged && rows.row_count > few_rows ? many_ : few_).push_back(sequence);
+  }
+  AttentionPlan plan;
+  plan.shape = shape;
+  if (!paged) {
+    BATON_ASSIGN_OR_RETURN(plan.portable, PlanPortable(shape, step, fixed));
+    return plan;
+  }
+  std::vector<int32_t> row_starts(step.sequences + 1,
+                                  static_cast<int32_t>(step.input->tokens.size()));
+  std::vector<int32_t> last_tokens(step.sequences, 0);
+  for (size_t i = 0; i < step.input->sequences.size(); ++i) {
+    const SequenceRows& rows = step.input->sequences[i];
+    row_starts[i] = rows.first_row;
+    last_tokens[i] = (rows.context + rows.row_count - 1) % kv.block_tokens + 1;
+  }
+  SequenceTables tables;
+  tables.sequences = step.sequences;
+  tables.tables = step.d_tables;
+  tables.table_starts = step.d_table_starts;
+  tables.row_starts = Write(fixed, row_starts);
+  tables.last_tokens = Write(fixed, last_tokens);
+  if (!many_.empty() && TakesRagged(shape)) {
+    BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv.block_tokens, fixed));
+  } else if (!many_.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.chunks,
+                           PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
+  }
+  if (!few_.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
+  }
+  return plan;
+}
+
+StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
+                                         const StepLayout& step,
+                                         int32_t tile,
+                                         const SequenceTables& tables,
+                                         StepBuffer& fixed) {
+  const bool decode = tile == kDecodeTile;
+  PagedLimits limits;
+  limits.tile = tile;
+  limits.group = shape.group();
+  limits.window = shape.window;
+  limits.slots = std::max(1, 2 * processors_ / shape.kv_heads);
+  if (options_.deterministic) limits.fixed_part = decode ? kFixedPart : INT32_MAX / 2;
+  limits.padded_rows = step.recorded ? step.rows : 0;
+  limits.sequences = step.sequences;
+  PagedPieces& pieces = paged_pieces_;
+  CutPaged(decode ? few_ : many_, limits, pieces);
+  PagedWork work;
+  work.tile = tile;
+  work.pieces = static_cast<int32_t>(pieces.sequence.size());
+  work.row_count = step.rows;
+  work.sequence = Write(fixed, pieces.sequence);
+  work.query_tile = Write(fixed, pieces.query_tile);
+  work.part = Write(fixed, pieces.part);
+  if (!pieces.valid.empty()) {
+    work.valid = reinterpret_cast<const bool*>(Write(fixed, pieces.valid));
+  }
+  work.out_starts = Write(fixed, pieces.out_starts);
+  work.part_tokens = fixed.Write(std::span<const int32_t>(&pieces.part_tokens, 1));
+  work.sequences = tables;
+  BATON_ASSIGN_OR_RETURN(work.merge, PlanMerge(shape, pieces.merged, pieces.partials, fixed));
+  return work;
+}
+
+StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
+                                           const StepLayout& step,
+                                           int32_t block_tokens,
+                                           StepBuffer& fixed) {
+  RaggedWork work;
+  const bool cached = std::any_of(
+      many_.begin(), many_.end(), [](const AttendingSequence& s) { return s.length > s.rows; });
+  std::vector<int32_t> key_starts;
+  std::vector<GatheredSequence> gathered;
+  for (const AttendingSequence& sequence : many_) {
+    key_starts.push_back(cached ? work.gather.tokens : sequence.row);
+    work.row_count = std::max(work.row_count, sequence.row + sequence.rows);
+    if (!cached) continue;
+    gathered.push_back({sequence.table_start, sequence.length, work.gather.tokens});
+    const int32_t tokens = RoundUp(sequence.length, kGatherAlignment);
+    work.gather.tokens += tokens;
+    work.gather.max_blocks =
+        std::max(work.gather.max_blocks, (tokens + block_tokens - 1) / block_tokens);
+  }
+  if (cached) {
+    work.gather.sequences = static_cast<int32_t>(gathered.size());
+    work.gather.list = Write(fixed, gathered);
+    work.gather.tables = step.d_tables;
+    BATON_ASSIGN_OR_RETURN(
+        work.gather.to,
+        gathered_.Get(size_t{4} * work.gather.tokens * shape.kv_heads * shape.head_dim));
+  }
+  RaggedPieces& pieces = ragged_pieces_;
+  CutRagged(many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, processors_, pieces);
+  work.pieces = static_cast<int32_t>(pieces.head.size());
+  work.starts = Write(fixed, pieces.starts);
+  work.head = Write(fixed, pieces.head);
+  work.query_tile = Write(fixed, pieces.query_tile);
+  work.query_start = Write(fixed, pieces.query_start);
+  work.query_rows = Write(fixed, pieces.query_rows);
+  work.key_start = Write(fixed, pieces.key_start);
+  work.keys = Write(fixed, pieces.keys);
+  work.sequence = Write(fixed, pieces.sequence);
+  return work;
+}
+
+StatusOr<PortableWork> Attention::PlanPortable(const AttentionShape& shape,
+                                               const StepLayout& step,
+                                               StepBuffer& fixed) {
+  PortablePieces& pieces = portable_pieces_;
+  CutPortable(few_, shape.window, step.recorded ? step.rows : 0, pieces);
+  PortableWork work;
+  work.pieces = static_cast<int32_t>(pieces.list.size());
+  work.list = Write(fixed, pieces.list);
+  work.tables = step.d_tables;
+  BATON_ASSIGN_OR_RETURN(work.merge, PlanMerge(shape, pieces.merged, pieces.partials, fixed));
+  return work;
+}
+
+StatusOr<MergeWork> Attention::PlanMerge(const AttentionShape& shape,
+                                         const std::vector<MergedRow>& merged,
+                                         int32_t partials,
+                                         StepBuffer& fixed) {
+  MergeWork work;
+  if (merged.empty()) return work;
+  work.rows = static_cast<int32_t>(merged.size());
+  work.list = Write(fixed, merged);
+  const size_t weights = static_cast<size_t>(partials) * shape.q_heads;
+  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
+                         partial_.Get(weights * (shape.head_dim + 1) * sizeof(float)));
+  work.partial.values = reinterpret_cast<float*>(memory);
+  work.partial.weights = work.partial.values + weights * shape.head_dim;
+  return work;
+}
+
+cudaError_t Attention::Launch(const AttentionPlan& plan,
+                              const KvView& kv,
+                              int32_t layer,
+                              const Tensor& qkv,
+                              const Tensor& out,
+                              cudaStream_t stream) {
+  const AttentionShape& shape = plan.shape;
+  if (qkv.dtype != DType::kBF16 || out.dtype != DType::kBF16 ||
+      out.stride != int64_t{shape.q_heads} * shape.head_dim) {
+    return cudaErrorInvalidValue;
+  }
+  const AttentionCall call = {shape, kv, layer, qkv, out, architecture_ >= 90, stream};
+  cudaError_t error = cudaSuccess;
+  const auto then = [&](auto&& launch, const auto& work) {
+    if (error == cudaSuccess) error = launch(work, call);
+  };
+  if (plan.portable.pieces > 0) {
+    then(LaunchPortableAttention, plan.portable);
+    if (plan.portable.merge.rows > 0) then(LaunchMerge, plan.portable.merge);
+    return error;
+  }
+  if (plan.ragged.pieces > 0) {
+    if (plan.ragged.gather.sequences > 0) then(LaunchGather, plan.ragged.gather);
+    if (shape.head_dim == 64) then(LaunchHopperAttention64, plan.ragged);
+    if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
+    if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
+  }
+  if (plan.chunks.pieces > 0) {
+    then(LaunchChunkAttention, plan.chunks);
+    if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
+  }
+  if (plan.rows.pieces > 0) {
+    then(LaunchDecodeAttention, plan.rows);
+    if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);
+  }
+  return error;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/kv_view.h"
+#include "kernels/tensor.h"
+
+// The kernels of attention and what they are told. Device addresses throughout; equal values launch
+// the same work (see AttentionPlan).
+namespace baton::cuda {
+
+// What decides how attention is cut into pieces of work: a step makes one plan for each shape.
+struct AttentionShape {
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t window = 0;  // AttentionArgs::window
+  float scale = 0;
+
+  int32_t group() const { return q_heads / kv_heads; }
+  bool operator==(const AttentionShape&) const = default;
+};
+
+// Rows whose context was split: the results of its parts are added up.
+struct MergedRow {
+  int32_t row = -1;   // -1: padding
+  int32_t first = 0;  // of its partial results, which lie together
+  int32_t count = 0;
+};
+
+// Partial results: `values` [partial][q head][dim], normalised, and `weights` [partial][q head],
+// the base-2 logarithm of the sum of exponentials they were divided by.
+struct PartialResults {
+  float* values = nullptr;
+  float* weights = nullptr;
+  bool operator==(const PartialResults&) const = default;
+};
+
+struct MergeWork {
+  int32_t rows = 0;  // padded
+  const MergedRow* list = nullptr;
+  PartialResults partial;
+  bool operator==(const MergeWork&) const = default;
+};
+
+// Where the rows of each sequence and its blocks are: arrays of StepLayout and of the plan.
+struct SequenceTables {
+  int32_t sequences = 0;
+  const int32_t* tables = nullptr;        // packed block tables
+  const int32_t* table_starts = nullptr;  // [sequences + 1]
+  const int32_t* row_starts = nullptr;    // [sequences + 1]
+  const int32_t* last_tokens = nullptr;   // [sequences]; tokens in the last block
+  bool operator==(const SequenceTables&) const = default;
+};
+
+// Pieces for the paged kernel: (tile of query rows, part of the context) of one sequence, for all
+// heads. Rows times heads of a group are packed into tiles.
+struct PagedWork {
+  int32_t tile = 0;                      // packed rows: 16, 64 or 128
+  int32_t pieces = 0;                    // padded
+  int32_t row_count = 0;                 // of the step
+  const int32_t* sequence = nullptr;     // [pieces]
+  const int32_t* query_tile = nullptr;   // [pieces]
+  const int32_t* part = nullptr;         // [pieces]
+  const bool* valid = nullptr;           // [pieces], or null: all are
+  const int32_t* out_starts = nullptr;   // [sequences + 1]; first row, or first partial result
+  const int32_t* part_tokens = nullptr;  // [1]; positions in a part
+  MergeWork merge;                       // no rows: the context is not split
+  SequenceTables sequences;
+  bool operator==(const PagedWork&) const = default;
+};
+
+// Copies the K and V of sequences out of their blocks: [part][head][token][dim], each sequence
+// followed by zeros up to a multiple of kGatherAlignment tokens.
+inline constexpr int32_t kGatherAlignment = 128;
+struct GatheredSequence {
+  int32_t table_start = 0;
+  int32_t tokens = 0;
+  int32_t to = 0;  // first token of the copy
+};
+struct GatherWork {
+  int32_t sequences = 0;   // 0: nothing to copy
+  int32_t max_blocks = 0;  // of one sequence, with its zeros
+  int32_t tokens = 0;      // of the copy
+  const GatheredSequence* list = nullptr;
+  const int32_t* tables = nullptr;
+  std::byte* to = nullptr;  // bf16
+  bool operator==(const GatherWork&) const = default;
+};
+
+// Pieces for the Hopper kernel: tiles of rows of one sequence and one query head, a list for each
+// of `processors` thread blocks.
+struct RaggedWork {
+  int32_t pieces = 0;
+  int32_t row_count = 0;            // of the step, those up to the last chunk's end
+  const int32_t* starts = nullptr;  // [processors + 1]
+  const int32_t* head = nullptr;    // [pieces] …
+  const int32_t* query_tile = nullptr;
+  const int32_t* query_start = nullptr;
+  const int32_t* query_rows = nullptr;
+  const int32_t* key_start = nullptr;  // row of qkv, or token of the gathered copy
+  const int32_t* keys = nullptr;
+  const int32_t* sequence = nullptr;
+  GatherWork gather;
+  bool operator==(const RaggedWork&) const = default;
+};
+
+// Pieces for the portable kernel: positions [begin, end) of one row.
+struct RowPiece {
+  int32_t row = -1;  // -1: padding
+  int32_t table_start = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t partial = -1;  // where its result goes; -1: it is the whole row
+};
+// The portable kernel adds up at multiples of this many positions, in one piece or in several: the
+// bits are the same.
+inline constexpr int32_t kPortablePart = 1024;
+struct PortableWork {
+  int32_t pieces = 0;  // padded
+  const RowPiece* list = nullptr;
+  const int32_t* tables = nullptr;
+  MergeWork merge;
+  bool operator==(const PortableWork&) const = default;
+};
+
+// One call of attention, as Attention::Launch.
+struct AttentionCall {
+  AttentionShape shape;
+  KvView kv;
+  int32_t layer = 0;
+  Tensor qkv;
+  Tensor out;
+  bool overlapped = false;  // programmatic dependent launch
+  cudaStream_t stream = nullptr;
+};
+
+// FlashAttention-2 style over the paged arena; head sizes 64, 128 and 256, KV in bf16. Prepare is
+// called once, before any capture.
+cudaError_t PrepareDecodeAttention();
+cudaError_t LaunchDecodeAttention(const PagedWork& work, const AttentionCall& call);  // tile 16
+cudaError_t PrepareChunkAttention();
+cudaError_t LaunchChunkAttention(const PagedWork& work, const AttentionCall& call);  // tile 64, 128
+// Query rows packed into a tile of LaunchChunkAttention.
+int32_t ChunkTile(int32_t head_dim);
+
+// FlashAttention-3 style for sm_90, by head size, over contiguous K and V: those of `qkv`, or the
+// gathered copy. No window.
+cudaError_t LaunchHopperAttention64(const RaggedWork& work, const AttentionCall& call);
+cudaError_t LaunchHopperAttention128(const RaggedWork& work, const AttentionCall& call);
+cudaError_t LaunchHopperAttention256(const RaggedWork& work, const AttentionCall& call);
+// Rows in a tile.
+inline constexpr int32_t HopperTile(int32_t head_dim) {
+  return head_dim == 64 ? 192 : 128;
+}
+cudaError_t LaunchGather(const GatherWork& work, const AttentionCall& call);
+
+// Any head size ≤ 256 that is a multiple of 8, any type of KV.
+cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionCall& call);
+cudaError_t LaunchMerge(const MergeWork& work, const AttentionCall& call);
+
+}  // namespace baton::cuda

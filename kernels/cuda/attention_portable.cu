@@ -1,0 +1,255 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention_merge.cuh"
+#include "kernels/cuda/launch.cuh"
+
+// Attention for any shape: a warp computes one query head of one row, 32 positions at a time; the
+// lanes are positions for the scores, and dimensions for the values. Nothing depends on other rows.
+namespace baton::cuda {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ __forceinline__ float ToFloat(float x) {
+  return x;
+}
+__device__ __forceinline__ float ToFloat(__half x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+// 16 bytes of numbers.
+template <class Kv>
+struct alignas(16) Packed {
+  static constexpr int kCount = 16 / sizeof(Kv);
+  Kv numbers[kCount];
+};
+template <class Kv>
+struct alignas(2 * sizeof(Kv)) Pair {
+  Kv x, y;
+};
+
+struct Arguments {
+  const RowPiece* list;
+  const int32_t* tables;
+  const std::byte* keys;  // of the layer
+  int64_t part_stride;    // from a key to its value; these in bytes
+  int64_t block_stride;
+  int64_t head_stride;
+  int block_tokens;
+  int head_dim;
+  int q_heads;
+  int group;
+  float scale;  // with the base-2 logarithm of e
+  const __nv_bfloat16* q;
+  int64_t q_stride;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+  PartialResults partial;
+};
+
+// Positions [begin, end) ≤ kPortablePart of one row and head.
+template <class Kv, int kPairs>
+class Part {
+ public:
+  __device__ __forceinline__ Part(const Arguments& a, const float* q, const int32_t* table)
+      : a_(a), q_(q), table_(table), lane_(static_cast<int>(threadIdx.x)) {}
+
+  // Gives the weight (base-2 logarithm) and leaves normalised values in `values`.
+  __device__ __forceinline__ float Run(int begin,
+                                       int end,
+                                       const std::byte* head_keys,
+                                       float2 (&values)[kPairs]) {
+    float largest = -INFINITY;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) values[i] = make_float2(0, 0);
+    for (int first = begin; first < end; first += 32) {
+      const int position = first + lane_;
+      const bool seen = position < end;
+      const std::byte* key = nullptr;
+      float score = -INFINITY;
+      if (seen) {
+        const int block = table_[position / a_.block_tokens];
+        key = head_keys + block * a_.block_stride +
+              static_cast<int64_t>(position % a_.block_tokens) * a_.head_dim * sizeof(Kv);
+        score = Score(reinterpret_cast<const Kv*>(key));
+      }
+      const float next = fmaxf(largest, WarpMax(score));
+      const float keep = exp2f(largest - next);
+      const float weight = exp2f(score - next);
+      largest = next;
+      sum = __fmaf_rn(sum, keep, WarpSum(weight));
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        values[i].x = __fmul_rn(values[i].x, keep);
+        values[i].y = __fmul_rn(values[i].y, keep);
+      }
+      AddValues(key, weight, min(32, end - first), values);
+    }
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      values[i].x = __fdiv_rn(values[i].x, sum);
+      values[i].y = __fdiv_rn(values[i].y, sum);
+    }
+    return largest + log2f(sum);
+  }
+
+ private:
+  static __device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+    return x;
+  }
+  static __device__ __forceinline__ float WarpSum(float x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x = __fadd_rn(x, __shfl_xor_sync(~0u, x, step));
+    return x;
+  }
+
+  __device__ __forceinline__ float Score(const Kv* key) const {
+    constexpr int kCount = Packed<Kv>::kCount;
+    float score = 0;
+    for (int d = 0; d < a_.head_dim; d += kCount) {
+      const auto packed = *reinterpret_cast<const Packed<Kv>*>(key + d);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        score = __fmaf_rn(q_[d + i], ToFloat(packed.numbers[i]), score);
+      }
+    }
+    return score;
+  }
+
+  __device__ __forceinline__ void AddValues(const std::byte* key,
+                                            float weight,
+                                            int count,
+                                            float2 (&values)[kPairs]) const {
+    const auto address = reinterpret_cast<uint64_t>(key + a_.part_stride);
+#pragma unroll 4
+    for (int t = 0; t < count; ++t) {
+      const float w = __shfl_sync(~0u, weight, t);
+      const auto* value = reinterpret_cast<const Kv*>(__shfl_sync(~0u, address, t));
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const int d = 64 * i + 2 * lane_;
+        if (d < a_.head_dim) {
+          const auto pair = *reinterpret_cast<const Pair<Kv>*>(value + d);
+          values[i].x = __fmaf_rn(w, ToFloat(pair.x), values[i].x);
+          values[i].y = __fmaf_rn(w, ToFloat(pair.y), values[i].y);
+        }
+      }
+    }
+  }
+
+  const Arguments& a_;
+  const float* q_;
+  const int32_t* table_;
+  const int lane_;
+};
+
+// Grid [piece][kv head][part of the group]; a warp per query head.
+template <class Kv, int kPairs>
+__global__ void AttendRows(const __grid_constant__ Arguments a) {
+  extern __shared__ float queries[];  // [warp][dim]
+  const RowPiece piece = a.list[blockIdx.x];
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const int lane = static_cast<int>(threadIdx.x);
+  const int in_group = static_cast<int>(blockIdx.z * blockDim.y + threadIdx.y);
+  if (piece.row < 0 || in_group >= a.group) return;
+  const int head = static_cast<int>(blockIdx.y) * a.group + in_group;
+  float* q = queries + threadIdx.y * a.head_dim;
+  const __nv_bfloat16* query = a.q + piece.row * a.q_stride + int64_t{head} * a.head_dim;
+  for (int d = lane; d < a.head_dim; d += 32) q[d] = __bfloat162float(query[d]) * a.scale;
+  __syncwarp();
+
+  const std::byte* head_keys = a.keys + blockIdx.y * a.head_stride;
+  Part<Kv, kPairs> part(a, q, a.tables + piece.table_start);
+  MergedSum<kPairs> sum;
+  for (int begin = piece.begin; begin < piece.end;) {
+    const int end = min((begin / kPortablePart + 1) * kPortablePart, piece.end);
+    float2 values[kPairs];
+    const float weight = part.Run(begin, end, head_keys, values);
+    if (piece.partial >= 0) {
+      const int64_t at = int64_t{piece.partial} * a.q_heads + head;
+      if (lane == 0) a.partial.weights[at] = weight;
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const int d = 64 * i + 2 * lane;
+        if (d < a.head_dim) {
+          *reinterpret_cast<float2*>(a.partial.values + at * a.head_dim + d) = values[i];
+        }
+      }
+    }
+    sum.Add(values, weight);
+    begin = end;
+  }
+  if (piece.partial < 0) {
+    sum.Write(a.out + piece.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
+  }
+}
+
+template <class Kv, int kPairs>
+cudaError_t Launch(const PortableWork& work, const AttentionCall& call) {
+  const AttentionShape& shape = call.shape;
+  const KvView& kv = call.kv;
+  Arguments a = {};
+  a.list = work.list;
+  a.tables = work.tables;
+  a.keys = kv.base + call.layer * kv.layer_stride;
+  a.part_stride = kv.part_stride;
+  a.block_stride = kv.block_stride;
+  a.head_stride = kv.head_stride;
+  a.block_tokens = kv.block_tokens;
+  a.head_dim = shape.head_dim;
+  a.q_heads = shape.q_heads;
+  a.group = shape.group();
+  a.scale = shape.scale * kLog2E;
+  a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
+  a.q_stride = call.qkv.stride;
+  a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
+  a.out_stride = call.out.stride;
+  a.partial = work.merge.partial;
+  const int warps = std::min(shape.group(), 4);
+  const dim3 grid(work.pieces, shape.kv_heads, (shape.group() + warps - 1) / warps);
+  const dim3 block(32, warps);
+  const size_t shared = static_cast<size_t>(warps) * shape.head_dim * sizeof(float);
+  AttendRows<Kv, kPairs><<<grid, block, shared, call.stream>>>(a);
+  return cudaGetLastError();
+}
+
+template <class Kv>
+cudaError_t LaunchFor(const PortableWork& work, const AttentionCall& call) {
+  switch (PairsOf(call.shape.head_dim)) {
+    case 1:
+      return Launch<Kv, 1>(work, call);
+    case 2:
+      return Launch<Kv, 2>(work, call);
+    default:
+      return Launch<Kv, 4>(work, call);
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionCall& call) {
+  switch (call.kv.dtype) {
+    case DType::kF32:
+      return LaunchFor<float>(work, call);
+    case DType::kF16:
+      return LaunchFor<__half>(work, call);
+    case DType::kBF16:
+      return LaunchFor<__nv_bfloat16>(work, call);
+    default:
+      return cudaErrorNotSupported;
+  }
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,181 @@
+// Attention of the Llama-3.1-8B shape (32 query heads over 8 KV heads of 128, bf16, blocks of 16)
+// as a CUDA graph of 32 layers. Prints a JSON object a line. An argument keeps only the cases whose
+// names contain it.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/gpu/attention_harness.h"
+
+namespace baton::cuda::testing {
+namespace {
+
+constexpr int32_t kLayers = 32;
+constexpr int kReplays = 21;
+
+struct Case {
+  std::string name;
+  Lengths lengths;
+};
+
+Lengths Repeat(size_t count, int32_t context, int32_t rows) {
+  return Lengths(count, {context, rows});
+}
+
+Lengths Join(Lengths a, const Lengths& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<Case> Cases() {
+  Lengths ragged;
+  for (int32_t i = 0; i < 64; ++i) ragged.emplace_back(128 + (i * 37 % 64) * 3840 / 63 - 1, 1);
+  return {
+      {"decode 1 x 1024", Repeat(1, 1023, 1)},
+      {"decode 1 x 2048", Repeat(1, 2047, 1)},
+      {"decode 1 x 8192", Repeat(1, 8191, 1)},
+      {"decode 1 x 32768", Repeat(1, 32767, 1)},
+      {"decode 1 x 131072", Repeat(1, 131071, 1)},
+      {"decode 4 x 2000", Repeat(4, 1999, 1)},
+      {"decode 8 x 2048", Repeat(8, 2047, 1)},
+      {"decode 16 x 2048", Repeat(16, 2047, 1)},
+      {"decode 24 x 2048", Repeat(24, 2047, 1)},
+      {"decode 32 x 2048", Repeat(32, 2047, 1)},
+      {"decode 40 x 2048", Repeat(40, 2047, 1)},
+      {"decode 64 x 2048", Repeat(64, 2047, 1)},
+      {"decode 64 ragged 128..3968", ragged},
+      {"decode 256 x 512", Repeat(256, 511, 1)},
+      {"prefill 8192", {{0, 8192}}},
+      {"prefill 2048", {{0, 2048}}},
+      {"prefill 512", {{0, 512}}},
+      {"prefill 2048 after 6144", {{6144, 2048}}},
+      {"prefill 4 x 2048", Repeat(4, 0, 2048)},
+      {"prefill 512 after 7680", {{7680, 512}}},
+      {"prefill 2048 after 30000", {{30000, 2048}}},
+      {"prefill 100 after 30000", {{30000, 100}}},
+      {"prefill 16 after 100000", {{100000, 16}}},
+      {"mixed 32 x 2048 and 480 after 7680", Join(Repeat(32, 2047, 1), {{7680, 480}})},
+  };
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Microseconds of one replay.
+double TimeGraph(cudaStream_t stream, const std::function<void()>& launch) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  launch();
+  Check(cudaStreamEndCapture(stream, &graph), "capture");
+  Check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  Check(cudaEventCreate(&begin), "event");
+  Check(cudaEventCreate(&end), "event");
+  std::vector<double> times;
+  for (int i = 0; i < kReplays + 2; ++i) {
+    Check(cudaEventRecord(begin, stream), "event");
+    Check(cudaGraphLaunch(executable, stream), "graph");
+    Check(cudaEventRecord(end, stream), "event");
+    Check(cudaEventSynchronize(end), "graph");
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
+    if (i >= 2) times.push_back(1e3 * static_cast<double>(milliseconds));
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return Median(times);
+}
+
+double PlanMicroseconds(World& world, const AttentionShape& shape) {
+  auto fixed = *StepBuffer::Create(size_t{4} << 20);
+  std::vector<double> times;
+  for (int i = 0; i < 50; ++i) {
+    fixed->Clear();
+    const auto begin = std::chrono::steady_clock::now();
+    Check(world.attention().Plan(shape, world.step(), world.kv(), *fixed).status(), "Plan");
+    times.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
+  }
+  return Median(times);
+}
+
+void Measure(World& world, const WorldShape& shape, const Case& which, bool deterministic) {
+  const bool decode = which.name.starts_with("decode");
+  const auto count = static_cast<int32_t>(which.lengths.size());
+  world.Begin(which.lengths, decode ? count : 0);
+  const AttentionPlan plan = world.Plan();
+  world.Launch(plan, kLayers - 1);
+  const double error = world.Error(kLayers - 1);
+  const double micros = TimeGraph(world.stream(),
+                                  [&] {
+                                    for (int32_t layer = 0; layer < kLayers; ++layer)
+                                      world.Launch(plan, layer);
+                                  }) /
+                        kLayers;
+  double tokens = 0;
+  double pairs = 0;
+  for (const auto& [context, rows] : which.lengths) {
+    tokens += context + rows;
+    pairs += static_cast<double>(rows) * context + 0.5 * rows * (rows + 1);
+  }
+  const double bytes = tokens * 4 * shape.shape.kv_heads * shape.shape.head_dim;
+  const double flops = 4 * pairs * shape.shape.q_heads * shape.shape.head_dim;
+  std::printf(
+      "{\"bench\": \"attention\", \"case\": \"%s\", \"deterministic\": %s, \"us_per_layer\": %.2f, "
+      "\"gb_per_s\": %.0f, \"tflop_per_s\": %.0f, \"plan_us\": %.1f, \"pieces\": [%d, %d, %d], "
+      "\"merged_rows\": %d, \"error\": %.4f}\n",
+      which.name.c_str(),
+      deterministic ? "true" : "false",
+      micros,
+      bytes / micros / 1e3,
+      flops / micros / 1e6,
+      PlanMicroseconds(world, shape.shape),
+      plan.rows.pieces,
+      plan.chunks.pieces,
+      plan.ragged.pieces,
+      plan.rows.merge.rows + plan.chunks.merge.rows,
+      error);
+  std::fflush(stdout);
+}
+
+int Run(std::string_view filter) {
+  if (!HaveGpu()) {
+    std::fprintf(stderr, "no GPU of sm_80 or newer\n");
+    return 1;
+  }
+  WorldShape shape;
+  shape.shape.q_heads = 32;
+  shape.shape.kv_heads = 8;
+  shape.shape.head_dim = 128;
+  shape.shape.scale = 0.08838835f;
+  shape.layers = kLayers;
+  shape.tokens = (1 << 17) + 4096;
+  for (const bool deterministic : {false, true}) {
+    World world(shape, {deterministic});
+    for (const Case& which : Cases()) {
+      if (which.name.find(filter) == std::string::npos) continue;
+      Measure(world, shape, which, deterministic);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::cuda::testing
+
+int main(int argc, char** argv) {
+  return baton::cuda::testing::Run(argc > 1 ? argv[1] : "");
+}

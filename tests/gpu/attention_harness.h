@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+
+// What the test and the benchmark of attention share: an arena with known keys and values, steps
+// over it, and a plain reference.
+namespace baton::cuda::testing {
+
+// Whether there is a GPU that the kernels run on.
+bool HaveGpu();
+
+// Stops the program with a message when `error` is one.
+void Check(cudaError_t error, const char* what);
+// … when `status` is not OK.
+void Check(const Status& status, const char* what);
+
+// Device memory, freed on destruction.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+struct WorldShape {
+  AttentionShape shape;
+  DType kv_dtype = DType::kBF16;
+  int32_t block_tokens = 16;
+  int32_t layers = 2;
+  int32_t tokens = 0;  // that the arena has room for, in blocks of one sequence each
+};
+
+// (context, rows) of each sequence of a step.
+using Lengths = std::vector<std::pair<int32_t, int32_t>>;
+
+// An arena whose blocks are handed out in shuffled order. Key and value of (sequence, position) are
+// a hash of them; all other memory is NaN.
+class World {
+ public:
+  World(const WorldShape& shape, const AttentionOptions& options);
+
+  // Hands out blocks for a step and writes keys and values of all its positions to all layers, and
+  // the rows' to qkv. The step is recorded when `padded_rows` is not 0. Sequence i has the keys of
+  // number `numbers[i]` (its index when empty).
+  void Begin(const Lengths& lengths, int32_t padded_rows, const std::vector<int32_t>& numbers = {});
+  // Plans the step and brings the plan to the device.
+  AttentionPlan Plan();
+  // Launches attention of one layer.
+  void Launch(const AttentionPlan& plan, int32_t layer);
+  // `out` gets a pattern that Untouched finds again.
+  void ClearOut();
+
+  // Largest relative error (L2, of one head of one row) against the reference; 1e9 when a result is
+  // no number.
+  double Error(int32_t layer);
+  // Whether the rows of padding are as ClearOut left them.
+  bool PaddingUntouched();
+  // Results of `count` rows, as bits.
+  std::vector<uint16_t> Rows(int32_t first, int32_t count);
+
+  const StepLayout& step() const { return step_; }
+  const KvView& kv() const { return kv_; }
+  Attention& attention() { return *attention_; }
+  cudaStream_t stream() const { return stream_; }
+  int32_t rows() const { return static_cast<int32_t>(tokens_.size()); }
+
+ private:
+  WorldShape shape_;
+  std::unique_ptr<Attention> attention_;
+  std::unique_ptr<Memory> arena_;
+  std::unique_ptr<Memory> qkv_;
+  std::unique_ptr<Memory> out_;
+  std::unique_ptr<StepBuffer> fixed_;
+  std::unique_ptr<StepBuffer> lists_;
+  cudaStream_t stream_ = nullptr;
+  KvView kv_;
+  Tensor qkv_view_;
+  Tensor out_view_;
+  std::vector<int32_t> shuffled_;
+  // The step.
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<SequenceRows> sequences_;
+  std::vector<int32_t> tables_;
+  std::vector<int32_t> logit_rows_;
+  StepInput input_;
+  StepLayout step_;
+};
+
+}  // namespace baton::cuda::testing

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attention_kernels.h"
+
+// Known keys, values and queries, and a plain attention in float32 to compare with. All addresses
+// are the device's.
+namespace baton::cuda::testing {
+
+// Writes the key and value of positions [0, length) of sequence `number` to all layers of the
+// arena, through its block table.
+void WriteKv(
+    const KvView& kv, const int32_t* table, int32_t number, int32_t length, cudaStream_t stream);
+
+// Writes query, key and value of `rows` positions from `first_position` on of sequence `number` to
+// `qkv`, those of `layer`.
+void WriteQkv(const AttentionShape& shape,
+              std::byte* qkv,
+              int64_t stride,
+              int32_t number,
+              int32_t first_position,
+              int32_t rows,
+              int32_t layer,
+              cudaStream_t stream);
+
+// Fills memory with NaN, of whatever type.
+void FillNan(std::byte* memory, size_t bytes, cudaStream_t stream);
+
+// Rows of one sequence that were computed.
+struct Computed {
+  const int32_t* table = nullptr;
+  int32_t first_position = 0;
+  int32_t rows = 0;
+  const std::byte* q = nullptr;
+  int64_t q_stride = 0;
+  const std::byte* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+// errors [rows][q heads]: the relative error (L2) of each head of each row. `scores` is room for
+// [rows][q heads][first_position + rows] numbers.
+void Compare(const AttentionShape& shape,
+             const KvView& kv,
+             int32_t layer,
+             const Computed& computed,
+             float* scores,
+             float* errors,
+             cudaStream_t stream);
+
+}  // namespace baton::cuda::testing

@@ -1,0 +1,307 @@
+#include "kernels/cuda/attention.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/attention_harness.h"
+
+namespace baton::cuda::testing {
+namespace {
+
+// Of bf16 results: rounding of the probabilities and of the result.
+constexpr double kTolerance = 0.02;
+
+WorldShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t tokens) {
+  WorldShape world;
+  world.shape.q_heads = q_heads;
+  world.shape.kv_heads = kv_heads;
+  world.shape.head_dim = head_dim;
+  world.shape.scale = 1.5f / std::sqrt(static_cast<float>(head_dim));
+  world.tokens = tokens;
+  return world;
+}
+
+int32_t TokensOf(const Lengths& lengths) {
+  int32_t tokens = 64;
+  for (const auto& [context, rows] : lengths) tokens += (context + rows + 63) / 64 * 64;
+  return tokens;
+}
+
+class AttentionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HaveGpu()) GTEST_SKIP() << "no GPU of sm_80 or newer: attention was not run";
+  }
+
+  // Runs a step and compares every row.
+  AttentionPlan Run(WorldShape shape, const Lengths& lengths, bool deterministic = false) {
+    shape.tokens = TokensOf(lengths);
+    World world(shape, {deterministic});
+    world.Begin(lengths, 0);
+    const AttentionPlan plan = world.Plan();
+    world.Launch(plan, shape.layers - 1);
+    EXPECT_LT(world.Error(shape.layers - 1), kTolerance);
+    return plan;
+  }
+};
+
+bool IsHopper() {
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  return major == 9;
+}
+
+const Lengths kOddLengths = {{0, 1},
+                             {1, 1},
+                             {14, 1},
+                             {15, 1},
+                             {16, 1},
+                             {126, 1},
+                             {127, 1},
+                             {128, 1},
+                             {254, 1},
+                             {999, 1},
+                             {1023, 1},
+                             {1024, 1},
+                             {2046, 1},
+                             {2047, 1},
+                             {2048, 1},
+                             {4999, 1}};
+const Lengths kMixed = {{0, 1},
+                        {0, 17},
+                        {700, 1},
+                        {0, 300},
+                        {130, 200},
+                        {5, 1},
+                        {1000, 2},
+                        {0, 129},
+                        {333, 5},
+                        {64, 1},
+                        {2000, 130}};
+
+struct Heads {
+  int32_t q, kv, dim;
+};
+
+TEST_F(AttentionTest, DecodesOddLengths) {
+  for (const Heads& h : {Heads{8, 8, 64},
+                         {32, 8, 64},
+                         {9, 3, 64},
+                         {32, 8, 128},
+                         {24, 8, 128},
+                         {8, 1, 128},
+                         {32, 1, 128},
+                         {40, 2, 128},
+                         {8, 4, 256},
+                         {16, 2, 256}}) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
+    const AttentionPlan plan = Run(Shape(h.q, h.kv, h.dim, 0), kOddLengths);
+    EXPECT_GT(plan.rows.pieces, 0);
+  }
+}
+
+TEST_F(AttentionTest, DecodesOneSequence) {
+  for (const int32_t context : {0, 1, 100, 300, 2047, 8192, 32768, 131071}) {
+    SCOPED_TRACE(context);
+    Run(Shape(32, 8, 128, 0), {{context, 1}});
+    Run(Shape(16, 8, 64, 0), {{context, 1}});
+  }
+  Run(Shape(8, 4, 256, 0), {{131071, 1}});
+}
+
+TEST_F(AttentionTest, DecodesManySequences) {
+  Lengths lengths;
+  for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).rows.merge.rows, 0);
+  lengths.assign(256, {500, 1});
+  Run(Shape(32, 8, 128, 0), lengths);
+  lengths.assign(40, {10, 1});
+  lengths[7] = {60000, 1};
+  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths).rows.merge.rows, 0);
+}
+
+TEST_F(AttentionTest, ComputesChunks) {
+  for (const Heads& h : {Heads{32, 8, 64}, {32, 8, 128}, {24, 8, 128}, {8, 8, 128}, {16, 4, 256}}) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
+    const WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+    for (const Lengths& lengths : {Lengths{{0, 2048}},
+                                   {{6144, 2048}},
+                                   {{7680, 512}},
+                                   {{0, 2048}, {0, 2048}},
+                                   {{0, 193}, {0, 700}, {0, 1031}},
+                                   {{1, 1000}, {0, 500}, {777, 333}}}) {
+      const AttentionPlan plan = Run(shape, lengths);
+      EXPECT_EQ(plan.ragged.pieces > 0, IsHopper());
+      EXPECT_EQ(plan.chunks.pieces > 0, !IsHopper());
+    }
+  }
+}
+
+TEST_F(AttentionTest, ComputesShortChunksOfLongContexts) {
+  for (const int32_t dim : {64, 128, 256}) {
+    SCOPED_TRACE(dim);
+    Run(Shape(32, 8, dim, 0), {{30000, 5}});
+    Run(Shape(32, 8, dim, 0), {{30000, 100}});
+    Run(Shape(32, 8, dim, 0), {{131000, 72}});
+    Run(Shape(9, 1, dim, 0), {{15, 2}, {16, 1}, {31, 9}, {0, 60}});
+  }
+}
+
+TEST_F(AttentionTest, ComputesMixedSteps) {
+  for (const Heads& h : {Heads{32, 8, 64}, {32, 8, 128}, {8, 4, 256}, {6, 2, 128}}) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
+    Run(Shape(h.q, h.kv, h.dim, 0), kMixed);
+    Run(Shape(h.q, h.kv, h.dim, 0), kMixed, /*deterministic=*/true);
+  }
+}
+
+TEST_F(AttentionTest, ComputesWindows) {
+  for (const int32_t window : {1, 7, 48, 300, 1024, 5000}) {
+    SCOPED_TRACE(window);
+    for (const Heads& h : {Heads{32, 8, 64}, {32, 8, 128}, {8, 4, 256}, {4, 2, 96}}) {
+      WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+      shape.shape.window = window;
+      Run(shape, kOddLengths);
+      Run(shape, kMixed);
+      Run(shape, {{3000, 1}});
+      Run(shape, {{9000, 400}});
+    }
+  }
+}
+
+TEST_F(AttentionTest, TakesOddShapes) {
+  for (const int32_t dim : {8, 16, 24, 72, 80, 96, 120, 192, 248}) {
+    SCOPED_TRACE(dim);
+    const AttentionPlan plan = Run(Shape(6, 2, dim, 0), kMixed);
+    EXPECT_GT(plan.portable.pieces, 0);
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    WorldShape shape = Shape(9, 3, 64, 0);
+    shape.kv_dtype = dtype;
+    Run(shape, kMixed);
+    shape.shape.head_dim = 256;
+    shape.shape.window = 100;
+    Run(shape, kMixed);
+  }
+  for (const int32_t block_tokens : {8, 32, 48, 64, 256}) {
+    SCOPED_TRACE(block_tokens);
+    for (const int32_t dim : {64, 96}) {
+      WorldShape shape = Shape(8, 2, dim, 0);
+      shape.block_tokens = block_tokens;
+      Lengths lengths = kMixed;
+      shape.tokens = 0;
+      for (auto& [context, rows] : lengths) context /= block_tokens > 64 ? 4 : 1;
+      Run(shape, lengths);
+    }
+  }
+}
+
+TEST_F(AttentionTest, PortableTakesLongContexts) {
+  Run(Shape(32, 8, 96, 0), {{131071, 1}});
+  Run(Shape(4, 2, 80, 0), {{20000, 40}, {0, 100}});
+}
+
+// A recorded plan serves steps of other lengths.
+TEST_F(AttentionTest, RepeatsRecordedSteps) {
+  for (const int32_t dim : {64, 128, 256, 96}) {
+    for (const bool deterministic : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << dim << (deterministic ? " deterministic" : ""));
+      WorldShape shape = Shape(32, 8, dim, 200000);
+      World world(shape, {deterministic});
+      const int32_t layer = shape.layers - 1;
+      world.Begin({{3000, 1}, {2500, 1}, {4000, 1}}, 4);
+      const AttentionPlan first = world.Plan();
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t executable = nullptr;
+      Check(cudaStreamBeginCapture(world.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+      world.Launch(first, layer);
+      Check(cudaStreamEndCapture(world.stream(), &graph), "capture");
+      Check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+      for (const Lengths& lengths : {Lengths{{3000, 1}, {2500, 1}, {4000, 1}},
+                                     {{4001, 1}, {2999, 1}, {2777, 1}},
+                                     {{3500, 1}, {3600, 1}, {2600, 1}, {2560, 1}}}) {
+        world.Begin(lengths, 4);
+        const AttentionPlan plan = world.Plan();
+        EXPECT_TRUE(plan == first) << "a plan for the same class of lengths";
+        world.ClearOut();
+        Check(cudaGraphLaunch(executable, world.stream()), "graph");
+        EXPECT_LT(world.Error(layer), kTolerance);
+        EXPECT_TRUE(world.PaddingUntouched());
+      }
+      cudaGraphExecDestroy(executable);
+      cudaGraphDestroy(graph);
+    }
+  }
+}
+
+TEST_F(AttentionTest, RecordsFewPlans) {
+  WorldShape shape = Shape(32, 8, 128, 1 << 19);
+  World world(shape, {false});
+  for (const int32_t rows : {1, 4, 16, 32, 64}) {
+    std::vector<AttentionPlan> plans;
+    for (const int32_t context : {1, 50, 200, 700, 1500, 3000, 6000, 8000}) {
+      world.Begin(Lengths(static_cast<size_t>(rows), {context, 1}), rows);
+      const AttentionPlan plan = world.Plan();
+      if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
+      world.Launch(plan, 0);
+      Check(cudaStreamSynchronize(world.stream()), "attention");
+    }
+    EXPECT_LE(plans.size(), 3) << rows << " rows";
+  }
+}
+
+// In deterministic mode a row has the same bits alone, in a batch, and in chunks.
+TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
+  for (const int32_t dim : {64, 128, 256, 80}) {
+    SCOPED_TRACE(dim);
+    WorldShape shape = Shape(16, 4, dim, 60000);
+    World world(shape, {true});
+    const int32_t layer = shape.layers - 1;
+    const auto run = [&](const Lengths& lengths, const std::vector<int32_t>& numbers) {
+      world.Begin(lengths, 0, numbers);
+      world.Launch(world.Plan(), layer);
+      return world.Rows(0, lengths[0].second);
+    };
+    for (const int32_t context : {0, 100, 1023, 1024, 5000, 20000}) {
+      const auto alone = run({{context, 1}}, {9});
+      EXPECT_EQ(alone, run({{context, 1}, {3000, 1}, {17, 1}}, {9, 1, 2})) << context;
+      Lengths many(50, {400, 1});
+      many[0] = {context, 1};
+      std::vector<int32_t> numbers(50, 3);
+      numbers[0] = 9;
+      EXPECT_EQ(alone, run(many, numbers)) << context;
+      EXPECT_EQ(alone, run({{context, 1}, {0, 900}}, {9, 4})) << context;
+    }
+    const auto whole = run({{0, 1500}}, {9});
+    std::vector<uint16_t> parts;
+    for (const auto& [first, count] : Lengths{{0, 700}, {700, 2}, {702, 798}}) {
+      const auto part = run({{first, count}, {50, 1}, {10, 300}}, {9, 1, 2});
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(whole, parts);
+  }
+}
+
+TEST_F(AttentionTest, RefusesShapes) {
+  World world(Shape(4, 2, 64, 1000), {false});
+  world.Begin({{0, 1}}, 0);
+  auto fixed = *StepBuffer::Create(1 << 16);
+  const auto code = [&](int32_t q_heads, int32_t kv_heads, int32_t head_dim) {
+    const AttentionShape shape = {q_heads, kv_heads, head_dim, 0, 1.0f};
+    return world.attention().Plan(shape, world.step(), world.kv(), *fixed).status().code();
+  };
+  EXPECT_EQ(code(4, 2, 64), StatusCode::kOk);
+  EXPECT_EQ(code(5, 2, 64), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(4, 2, 63), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(4, 2, 264), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(4, 1, 64), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton::cuda::testing
