@@ -48,4 +48,8 @@ struct SampledToken {
   std::vector<TokenLogprob> top;  // highest first
 };
 
+// The draw: a number in [0, 1) with 53 random bits, Philox4x32-10 (Salmon et al., SC 2011) with key
+// `seed` and counter `position`.
+double UniformDraw(uint64_t seed, uint64_t position);
+
 }  // namespace baton

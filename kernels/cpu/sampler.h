@@ -9,10 +9,6 @@
 
 namespace baton::cpu {
 
-// A number in [0, 1) with 53 random bits: Philox4x32-10 (Salmon et al., SC 2011) with key `seed`
-// and counter `position`.
-double UniformDraw(uint64_t seed, uint64_t position);
-
 // Chooses tokens, one row at a time, as kernels/sampling.h says. Holds scratch; one thread.
 // NaN logits count as −∞. With top-k or top-p the draw walks the candidates from the most probable
 // down (ties by id), otherwise in order of ids.

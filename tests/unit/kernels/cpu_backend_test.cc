@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/rope_table.h"
-#include "kernels/cpu/sampler.h"
+#include "kernels/sampling.h"
 #include "tests/parity/host_weights.h"
 
 namespace baton {
@@ -81,8 +81,8 @@ TEST(HalfTest, AllPatterns) {
 
 TEST(UniformDrawTest, IsPhilox) {
   // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
-  EXPECT_EQ(cpu::UniformDraw(0, 0), static_cast<double>(0x6627e8d5e169c58dULL >> 11) * 0x1p-53);
-  EXPECT_NE(cpu::UniformDraw(0, 1), cpu::UniformDraw(1, 0));
+  EXPECT_EQ(UniformDraw(0, 0), static_cast<double>(0x6627e8d5e169c58dULL >> 11) * 0x1p-53);
+  EXPECT_NE(UniformDraw(0, 1), UniformDraw(1, 0));
 }
 
 TEST(RopeTablesTest, AgreesWithTheLibrary) {

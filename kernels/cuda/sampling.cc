@@ -1,0 +1,271 @@
+#include "kernels/cuda/sampling.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_memory.h"
+
+namespace baton::cuda {
+namespace {
+
+// Enough thread blocks for the device's memory rate when there are few rows.
+constexpr int32_t kWantedBlocks = 528;
+// Bytes of results of each row beside its list: token, failed, logprob.
+constexpr size_t kRowResultBytes = 3 * sizeof(int32_t);
+constexpr int32_t kShortTop = 32;  // lists of logprobs up to this length share a graph
+
+// Memory of the host that the device can copy to.
+class PinnedMemory final {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory() { cudaFreeHost(data_); }
+
+  Status Reserve(size_t bytes) {
+    if (bytes <= size_) return OkStatus();
+    BATON_CUDA_RETURN_IF_ERROR(cudaFreeHost(std::exchange(data_, nullptr)));
+    size_ = 0;
+    BATON_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data_, bytes));
+    size_ = bytes;
+    return OkStatus();
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+SamplingKind KindOf(const SamplingParams& params) {
+  if (params.temperature == 0) return SamplingKind::kGreedy;
+  return params.top_k > 0 || params.top_p < 1.0f ? SamplingKind::kFromBest : SamplingKind::kInOrder;
+}
+
+// The tokens a row's range has, so that all ranges begin at a multiple of 4.
+int32_t RangeOf(int32_t rows, int32_t vocabulary) {
+  const int32_t least = (vocabulary + kMostRange - 1) / kMostRange;
+  const int32_t useful = std::max(1, vocabulary / 1024);
+  const int32_t wanted =
+      std::clamp((kWantedBlocks + rows - 1) / rows, 1, std::min(useful, kMostSplits));
+  const int32_t splits = std::max(least, wanted);
+  return ((vocabulary + splits - 1) / splits + 3) / 4 * 4;
+}
+
+}  // namespace
+
+class Sampling::Impl {
+ public:
+  StatusOr<SamplingPlan> Plan(std::span<const SamplingRow> rows,
+                              int32_t padded_rows,
+                              int32_t vocabulary,
+                              StepBuffer& fixed,
+                              StepBuffer& lists);
+  cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
+  const int32_t* tokens() const { return plan_.tokens; }
+  Status Collect(std::span<const SamplingRow> rows, std::span<SampledToken> out) const;
+
+ private:
+  SamplingRowArgs Describe(const SamplingRow& row, StepBuffer& lists);
+  uint64_t WriteBias(const SamplingRow& row, StepBuffer& lists, int32_t& count);
+  Status Place(int64_t undo_entries);
+
+  DeviceMemory scratch_;
+  DeviceMemory undo_;
+  DeviceMemory results_;
+  PinnedMemory host_results_;
+  size_t row_room_ = 0;  // rows that scratch_ has room for
+  SamplingPlan plan_;    // the last
+  std::vector<SamplingRowArgs> args_;
+  std::vector<LogitBias> bias_;
+};
+
+StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
+                                            int32_t padded_rows,
+                                            int32_t vocabulary,
+                                            StepBuffer& fixed,
+                                            StepBuffer& lists) {
+  BATON_CHECK(padded_rows > 0 && rows.size() <= static_cast<size_t>(padded_rows),
+              "{} rows padded to {}",
+              rows.size(),
+              padded_rows);
+  if (vocabulary < 1 || vocabulary > kMostVocabulary) {
+    return InvalidArgument(
+        "logits of {} tokens; sampling takes 1 to {}", vocabulary, kMostVocabulary);
+  }
+  plan_ = {};
+  plan_.rows = padded_rows;
+  plan_.vocabulary = vocabulary;
+  plan_.range = RangeOf(padded_rows, vocabulary);
+  plan_.splits = (vocabulary + plan_.range - 1) / plan_.range;
+  args_.assign(static_cast<size_t>(padded_rows), {});
+  int64_t undo_entries = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SamplingRowArgs& args = args_[i] = Describe(rows[i], lists);
+    args.undo_at = undo_entries;
+    undo_entries +=
+        int64_t{args.bias_count} + args.banned_count + args.output_count + args.prompt_count;
+    const int32_t top = std::min(args.top, vocabulary);
+    if (top > kMostCandidates) {
+      return InvalidArgument("top_logprobs is {}; the device lists up to {}", top, kMostCandidates);
+    }
+    if (top > 0) {
+      plan_.top = std::max(
+          {plan_.top, kShortTop, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(top)))});
+    }
+    if (args.edited()) plan_.work |= kEditWork;
+    if (args.kind == SamplingKind::kInOrder) plan_.work |= kInOrderWork;
+    if (args.kind == SamplingKind::kFromBest) plan_.work |= kFromBestWork;
+    if (args.top >= 0) plan_.work |= kLogprobWork;
+  }
+  const bool undo = (plan_.work & kEditWork) != 0 && (plan_.work & kLogprobWork) != 0;
+  BATON_RETURN_IF_ERROR(Place(undo ? undo_entries : 0));
+  plan_.args = fixed.Write(std::span<const SamplingRowArgs>(args_));
+  plan_.lists = lists.base();
+  return plan_;
+}
+
+SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lists) {
+  const SamplingParams& params = *row.params;
+  SamplingRowArgs args;
+  args.kind = KindOf(params);
+  args.top = std::max(params.top_logprobs, -1);
+  args.scale = std::min(1.0f / params.temperature, 1e30f);
+  args.top_k = std::max(params.top_k, 0);
+  args.top_p = static_cast<double>(params.top_p);
+  args.draw = UniformDraw(params.seed, row.position);
+  args.min_p = params.min_p;
+  args.repetition = params.repetition_penalty;
+  args.presence = params.presence_penalty;
+  args.frequency = params.frequency_penalty;
+  if (!params.logit_bias.empty()) args.bias_at = WriteBias(row, lists, args.bias_count);
+  const auto write = [&](std::span<const TokenId> tokens, uint64_t& at, int32_t& count) {
+    if (tokens.empty()) return;
+    at = lists.WriteAt(tokens);
+    count = static_cast<int32_t>(tokens.size());
+  };
+  write(row.banned, args.banned_at, args.banned_count);
+  const bool repetition = params.repetition_penalty != 1.0f;
+  if (repetition || params.presence_penalty != 0 || params.frequency_penalty != 0) {
+    write(row.output, args.output_at, args.output_count);
+  }
+  if (repetition) write(row.prompt, args.prompt_at, args.prompt_count);
+  return args;
+}
+
+uint64_t Sampling::Impl::WriteBias(const SamplingRow& row, StepBuffer& lists, int32_t& count) {
+  bias_.clear();
+  for (const auto& [token, bias] : row.params->logit_bias) bias_.push_back({token, bias});
+  const auto before = [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; };
+  if (!std::is_sorted(bias_.begin(), bias_.end(), before)) {
+    std::stable_sort(bias_.begin(), bias_.end(), before);
+  }
+  count = static_cast<int32_t>(bias_.size());
+  return lists.WriteAt(std::span<const LogitBias>(bias_));
+}
+
+// Fills the addresses in plan_. They change only when something grows.
+Status Sampling::Impl::Place(int64_t undo_entries) {
+  const auto rows = static_cast<size_t>(plan_.rows);
+  row_room_ = std::max({row_room_, std::bit_ceil(rows), size_t{64}});
+  Layout scratch;
+  const size_t partials = scratch.Take(row_room_ * kMostSplits * sizeof(uint64_t));
+  const size_t finished = scratch.Take(row_room_ * sizeof(uint32_t));
+  const size_t best = scratch.Take(row_room_ * sizeof(uint64_t));
+  const size_t unedited = scratch.Take(row_room_ * sizeof(uint64_t));
+  const size_t log_sums = scratch.Take(row_room_ * sizeof(double));
+  BATON_RETURN_IF_ERROR(scratch_.Reserve(scratch.size()));
+  plan_.partials = scratch_.at<uint64_t>(partials);
+  plan_.finished = scratch_.at<uint32_t>(finished);
+  plan_.best = scratch_.at<uint64_t>(best);
+  plan_.unedited = scratch_.at<uint64_t>(unedited);
+  plan_.log_sums = scratch_.at<double>(log_sums);
+  if (undo_entries > 0) {
+    const auto entries = std::bit_ceil(static_cast<uint64_t>(undo_entries));
+    BATON_RETURN_IF_ERROR(undo_.Reserve(entries * sizeof(float)));
+  }
+  plan_.undo = undo_.at<float>();
+  const size_t row_bytes = kRowResultBytes + static_cast<size_t>(plan_.top) * sizeof(TokenLogprob);
+  BATON_RETURN_IF_ERROR(results_.Reserve(row_room_ * row_bytes));
+  BATON_RETURN_IF_ERROR(host_results_.Reserve(row_room_ * row_bytes));
+  plan_.tokens = results_.at<int32_t>();
+  plan_.failed = plan_.tokens + rows;
+  plan_.logprobs = reinterpret_cast<float*>(plan_.failed + rows);
+  plan_.top_list = reinterpret_cast<TokenLogprob*>(plan_.logprobs + rows);
+  return OkStatus();
+}
+
+cudaError_t Sampling::Impl::Launch(const SamplingPlan& plan,
+                                   const Tensor& logits,
+                                   cudaStream_t stream) {
+  if (const cudaError_t error = LaunchSampling(plan, logits, stream); error != cudaSuccess) {
+    return error;
+  }
+  const size_t bytes = static_cast<size_t>(plan.rows) *
+                       (kRowResultBytes + static_cast<size_t>(plan.top) * sizeof(TokenLogprob));
+  return cudaMemcpyAsync(host_results_.data(), plan.tokens, bytes, cudaMemcpyDeviceToHost, stream);
+}
+
+Status Sampling::Impl::Collect(std::span<const SamplingRow> rows,
+                               std::span<SampledToken> out) const {
+  const auto padded = static_cast<size_t>(plan_.rows);
+  BATON_CHECK(rows.size() == out.size() && rows.size() <= padded,
+              "{} rows, {} results, {} planned",
+              rows.size(),
+              out.size(),
+              padded);
+  const auto* tokens = reinterpret_cast<const int32_t*>(host_results_.data());
+  const int32_t* failed = tokens + padded;
+  const auto* logprobs = reinterpret_cast<const float*>(failed + padded);
+  const auto* top_list = reinterpret_cast<const TokenLogprob*>(logprobs + padded);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (failed[i] != 0) {
+      return MakeStatus(StatusCode::kInternal,
+                        "no token can be chosen: all {} logits are NaN or -inf",
+                        plan_.vocabulary);
+    }
+    out[i] = {};
+    out[i].token = tokens[i];
+    const int32_t top = rows[i].params->top_logprobs;
+    if (top < 0) continue;
+    out[i].logprob = logprobs[i];
+    const TokenLogprob* list = top_list + i * static_cast<size_t>(plan_.top);
+    const int32_t listed = std::min(top, plan_.vocabulary);
+    for (int32_t k = 0; k < listed && list[k].token >= 0; ++k) out[i].top.push_back(list[k]);
+  }
+  return OkStatus();
+}
+
+Sampling::Sampling(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Sampling::~Sampling() = default;
+
+StatusOr<std::unique_ptr<Sampling>> Sampling::Create() {
+  return std::unique_ptr<Sampling>(new Sampling(std::make_unique<Impl>()));
+}
+
+StatusOr<SamplingPlan> Sampling::Plan(std::span<const SamplingRow> rows,
+                                      int32_t padded_rows,
+                                      int32_t vocabulary,
+                                      StepBuffer& fixed,
+                                      StepBuffer& lists) {
+  return impl_->Plan(rows, padded_rows, vocabulary, fixed, lists);
+}
+
+cudaError_t Sampling::Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream) {
+  return impl_->Launch(plan, logits, stream);
+}
+
+const int32_t* Sampling::tokens() const {
+  return impl_->tokens();
+}
+
+Status Sampling::Collect(std::span<const SamplingRow> rows, std::span<SampledToken> out) const {
+  return impl_->Collect(rows, out);
+}
+
+}  // namespace baton::cuda
