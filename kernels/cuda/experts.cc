@@ -10,6 +10,7 @@
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/experts_kernels.h"
 #include "kernels/cuda/matrix.h"
+#include "kernels/cuda/scratch_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -102,11 +103,9 @@ class Experts::Impl {
   };
 
   Status Describe(const ExpertArgs& args, Layer& layer);
-  StatusOr<std::byte*> Scratch(size_t bytes);
 
   std::map<Identity, Layer> layers_;
-  // The last is in use; calls that were prepared before it grew still work in the others.
-  std::vector<std::unique_ptr<DeviceMemory>> scratch_;
+  ScratchMemory scratch_;
 };
 
 StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int64_t rows) {
@@ -126,7 +125,7 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int64_t
   const auto part = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
   ExpertScratch unused;
   const size_t bytes = Place(experts, std::min(part, kMostRows), nullptr, unused);
-  BATON_ASSIGN_OR_RETURN(experts.scratch, Scratch(bytes));
+  BATON_ASSIGN_OR_RETURN(experts.scratch, scratch_.Get(bytes));
   return experts;
 }
 
@@ -148,15 +147,6 @@ Status Experts::Impl::Describe(const ExpertArgs& args, Layer& layer) {
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
   return OkStatus();
-}
-
-StatusOr<std::byte*> Experts::Impl::Scratch(size_t bytes) {
-  if (scratch_.empty() || scratch_.back()->size() < bytes) {
-    auto memory = std::make_unique<DeviceMemory>();
-    BATON_RETURN_IF_ERROR(memory->Reserve(bytes));
-    scratch_.push_back(std::move(memory));
-  }
-  return scratch_.back()->at();
 }
 
 Experts::Experts(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
