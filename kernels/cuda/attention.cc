@@ -15,6 +15,8 @@ constexpr int32_t kDecodeTile = 16;
 constexpr int32_t kFixedPart = 1024;
 // Above this, chunks read their blocks where they lie instead of a gathered copy.
 constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
+// Positions that a thread block of the cluster kernel takes at most.
+constexpr int32_t kMaxClusterPositions = 1024;
 constexpr size_t kMinScratch = size_t{8} << 20;
 
 template <class T>
@@ -94,6 +96,7 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  if (attention->architecture_ >= 90) BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
   return attention;
 }
 
@@ -165,10 +168,59 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
   }
-  if (!few_.empty()) {
+  if (few_.empty()) return plan;
+  if (const int32_t parts = PartsInCluster(shape, step, kv); parts > 0) {
+    plan.cluster = PlanCluster(shape, step, parts, fixed);
+  } else {
     BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
   }
   return plan;
+}
+
+// Into how many parts the cluster kernel should cut each of few_; 0: it is not the one to take
+// them.
+int32_t Attention::PartsInCluster(const AttentionShape& shape,
+                                  const StepLayout& step,
+                                  const KvView& kv) const {
+  if (architecture_ < 90 || options_.deterministic || !TakesCluster(shape, kv) ||
+      options_.decode == DecodeKernel::kTiles) {
+    return 0;
+  }
+  int32_t longest = 0;
+  int64_t total = 0;
+  for (const AttendingSequence& sequence : few_) {
+    if (sequence.rows > 1) return 0;
+    const int32_t visible =
+        shape.window > 0 ? std::min(shape.window, sequence.length) : sequence.length;
+    longest = std::max(longest, visible);
+    total += visible;
+  }
+  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
+  const int32_t most = processors_ / (rows * shape.kv_heads);
+  const int32_t parts = ClusterParts(longest, most);
+  if (options_.decode == DecodeKernel::kCluster) return parts;
+  const int32_t positions = longest / parts;
+  const int64_t fair = total * shape.kv_heads / processors_;
+  const bool even = positions <= 256 || positions <= 2 * fair;
+  return most >= 1 && even && positions <= kMaxClusterPositions ? parts : 0;
+}
+
+ClusterWork Attention::PlanCluster(const AttentionShape& shape,
+                                   const StepLayout& step,
+                                   int32_t parts,
+                                   StepBuffer& fixed) {
+  std::vector<DecodeRow> list;
+  for (const AttendingSequence& s : few_) {
+    const int32_t begin = shape.window > 0 ? std::max(0, s.length - shape.window) : 0;
+    list.push_back({s.row, s.table_start, begin, s.length});
+  }
+  if (step.recorded) list.resize(step.rows);
+  ClusterWork work;
+  work.rows = static_cast<int32_t>(list.size());
+  work.parts = parts;
+  work.list = Write(fixed, list);
+  work.tables = step.d_tables;
+  return work;
 }
 
 StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
@@ -305,6 +357,7 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     then(LaunchChunkAttention, plan.chunks);
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
+  if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
   if (plan.rows.pieces > 0) {
     then(LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);

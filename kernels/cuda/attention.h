@@ -20,6 +20,7 @@ namespace baton::cuda {
 // arrays hold may differ), so a recorded launch may be repeated.
 struct AttentionPlan {
   AttentionShape shape;
+  ClusterWork cluster;    // few sequences of one row
   PagedWork rows;         // sequences of one row or few
   PagedWork chunks;       // prompt chunks, in their blocks
   RaggedWork ragged;      // prompt chunks, contiguous
@@ -28,9 +29,17 @@ struct AttentionPlan {
   bool operator==(const AttentionPlan&) const = default;
 };
 
+// Which kernel decodes, where both can.
+enum class DecodeKernel {
+  kChosen,   // by the number of rows and their contexts
+  kTiles,    // FlashAttention 2
+  kCluster,  // whatever the cost; to measure
+};
+
 struct AttentionOptions {
   // Rows give the same bits whatever else is in the step: the context is split at fixed places.
   bool deterministic = false;
+  DecodeKernel decode = DecodeKernel::kChosen;
 };
 
 // Paged attention over the KV arena, for decode rows and prompt chunks of one step. Which kernel
@@ -81,6 +90,13 @@ class Attention final {
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
   bool TakesRagged(const AttentionShape& shape) const;
+  int32_t PartsInCluster(const AttentionShape& shape,
+                         const StepLayout& step,
+                         const KvView& kv) const;
+  ClusterWork PlanCluster(const AttentionShape& shape,
+                          const StepLayout& step,
+                          int32_t parts,
+                          StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,

@@ -72,6 +72,22 @@ struct PagedWork {
   bool operator==(const PagedWork&) const = default;
 };
 
+// A single row that sees positions [begin, end).
+struct DecodeRow {
+  int32_t row = -1;  // -1: padding
+  int32_t table_start = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+// Single rows for the cluster kernel, each cut into `parts` of its positions.
+struct ClusterWork {
+  int32_t rows = 0;  // padded
+  int32_t parts = 1;
+  const DecodeRow* list = nullptr;
+  const int32_t* tables = nullptr;
+  bool operator==(const ClusterWork&) const = default;
+};
+
 // Copies the K and V of sequences out of their blocks: [part][head][token][dim], each sequence
 // followed by zeros up to a multiple of kGatherAlignment tokens.
 inline constexpr int32_t kGatherAlignment = 128;
@@ -145,6 +161,13 @@ cudaError_t PrepareChunkAttention();
 cudaError_t LaunchChunkAttention(const PagedWork& work, const AttentionCall& call);  // tile 64, 128
 // Query rows packed into a tile of LaunchChunkAttention.
 int32_t ChunkTile(int32_t head_dim);
+
+// One kernel for few single rows, on sm_90: head sizes 64 and 128, groups of up to 8, KV in bf16.
+bool TakesCluster(const AttentionShape& shape, const KvView& kv);
+// Into how many parts to cut a row that sees `positions`: a power of two up to `most` and 16.
+int32_t ClusterParts(int32_t positions, int32_t most);
+cudaError_t PrepareClusterAttention();
+cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call);
 
 // FlashAttention-3 style for sm_90, by head size, over contiguous K and V: those of `qkv`, or the
 // gathered copy. No window.

@@ -112,7 +112,7 @@ double PlanMicroseconds(World& world, const AttentionShape& shape) {
   return Median(times);
 }
 
-void Measure(World& world, const WorldShape& shape, const Case& which, bool deterministic) {
+void Measure(World& world, const WorldShape& shape, const Case& which, const char* mode) {
   const bool decode = which.name.starts_with("decode");
   const auto count = static_cast<int32_t>(which.lengths.size());
   world.Begin(which.lengths, decode ? count : 0);
@@ -134,11 +134,12 @@ void Measure(World& world, const WorldShape& shape, const Case& which, bool dete
   const double bytes = tokens * 4 * shape.shape.kv_heads * shape.shape.head_dim;
   const double flops = 4 * pairs * shape.shape.q_heads * shape.shape.head_dim;
   std::printf(
-      "{\"bench\": \"attention\", \"case\": \"%s\", \"deterministic\": %s, \"us_per_layer\": %.2f, "
+      "{\"bench\": \"attention\", \"case\": \"%s\", \"mode\": \"%s\", \"us_per_layer\": %.2f, "
       "\"gb_per_s\": %.0f, \"tflop_per_s\": %.0f, \"plan_us\": %.1f, \"pieces\": [%d, %d, %d], "
+      "\"cluster\": [%d, %d], "
       "\"merged_rows\": %d, \"error\": %.4f}\n",
       which.name.c_str(),
-      deterministic ? "true" : "false",
+      mode,
       micros,
       bytes / micros / 1e3,
       flops / micros / 1e6,
@@ -146,6 +147,8 @@ void Measure(World& world, const WorldShape& shape, const Case& which, bool dete
       plan.rows.pieces,
       plan.chunks.pieces,
       plan.ragged.pieces,
+      plan.cluster.rows,
+      plan.cluster.rows > 0 ? plan.cluster.parts : 0,
       plan.rows.merge.rows + plan.chunks.merge.rows,
       error);
   std::fflush(stdout);
@@ -163,11 +166,19 @@ int Run(std::string_view filter) {
   shape.shape.scale = 0.08838835f;
   shape.layers = kLayers;
   shape.tokens = (1 << 17) + 4096;
-  for (const bool deterministic : {false, true}) {
-    World world(shape, {deterministic});
+  const std::pair<const char*, AttentionOptions> modes[] = {
+      {"chosen", {}},
+      {"tiles", {false, DecodeKernel::kTiles}},
+      {"cluster", {false, DecodeKernel::kCluster}},
+      {"deterministic", {true, DecodeKernel::kChosen}},
+  };
+  for (const auto& [mode, options] : modes) {
+    World world(shape, options);
     for (const Case& which : Cases()) {
       if (which.name.find(filter) == std::string::npos) continue;
-      Measure(world, shape, which, deterministic);
+      const bool decode = which.name.starts_with("decode");
+      if (!decode && options.decode != DecodeKernel::kChosen) continue;
+      Measure(world, shape, which, mode);
     }
   }
   return 0;
