@@ -15,7 +15,10 @@ constexpr int32_t kDecodeTile = 16;
 constexpr int32_t kFixedPart = 1024;
 // Above this, chunks read their blocks where they lie instead of a gathered copy.
 constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
-// Positions that a thread block of the cluster kernel takes at most.
+// The same for the cluster kernel.
+constexpr int32_t kFixedClusterPart = 512;
+// Positions that keep a thread block of the cluster kernel busy once, and that it takes at most.
+constexpr int32_t kShortPart = 128;
 constexpr int32_t kMaxClusterPositions = 1024;
 constexpr size_t kMinScratch = size_t{8} << 20;
 
@@ -26,6 +29,11 @@ const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
 
 int32_t RoundUp(int32_t value, int32_t unit) {
   return (value + unit - 1) / unit * unit;
+}
+
+// Positions that the last of `length` sees.
+int32_t Visible(int32_t length, int32_t window) {
+  return window > 0 ? std::min(window, length) : length;
 }
 
 Status CheckShape(const AttentionShape& shape, const KvView& kv) {
@@ -169,55 +177,65 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
   }
   if (few_.empty()) return plan;
-  if (const int32_t parts = PartsInCluster(shape, step, kv); parts > 0) {
-    plan.cluster = PlanCluster(shape, step, parts, fixed);
+  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
+  if (ChoosesCluster(shape, rows, kv)) {
+    plan.cluster = PlanCluster(shape, step, fixed);
   } else {
     BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
   }
   return plan;
 }
 
-// Into how many parts the cluster kernel should cut each of few_; 0: it is not the one to take
-// them.
-int32_t Attention::PartsInCluster(const AttentionShape& shape,
-                                  const StepLayout& step,
-                                  const KvView& kv) const {
-  if (architecture_ < 90 || options_.deterministic || !TakesCluster(shape, kv) ||
-      options_.decode == DecodeKernel::kTiles) {
-    return 0;
-  }
+// Whether few_, in a step of `rows`, is for the cluster kernel.
+bool Attention::ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const {
+  if (architecture_ < 90 || !TakesCluster(shape, kv)) return false;
   int32_t longest = 0;
   int64_t total = 0;
   for (const AttendingSequence& sequence : few_) {
-    if (sequence.rows > 1) return 0;
-    const int32_t visible =
-        shape.window > 0 ? std::min(shape.window, sequence.length) : sequence.length;
-    longest = std::max(longest, visible);
-    total += visible;
+    if (sequence.rows > 1) return false;
+    longest = std::max(longest, Visible(sequence.length, shape.window));
+    total += Visible(sequence.length, shape.window);
   }
-  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
+  if (options_.decode != DecodeKernel::kChosen) return options_.decode == DecodeKernel::kCluster;
+  if (options_.deterministic) return true;
   const int32_t most = processors_ / (rows * shape.kv_heads);
-  const int32_t parts = ClusterParts(longest, most);
-  if (options_.decode == DecodeKernel::kCluster) return parts;
-  const int32_t positions = longest / parts;
+  if (most < 1) return false;
+  const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
   const int64_t fair = total * shape.kv_heads / processors_;
   const bool even = positions <= 256 || positions <= 2 * fair;
-  return most >= 1 && even && positions <= kMaxClusterPositions ? parts : 0;
+  return even && positions <= kMaxClusterPositions;
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
-                                   int32_t parts,
                                    StepBuffer& fixed) {
+  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
+  const int32_t most = std::max(1, processors_ / (rows * shape.kv_heads));
+  int32_t longest = 0;
+  for (const AttendingSequence& sequence : few_) {
+    longest = std::max(longest, Visible(sequence.length, shape.window));
+  }
+  ClusterWork work;
+  work.rows = rows;
+  // With fixed parts, of each row; else of all.
+  const auto parts_of = [&](int32_t positions) {
+    return options_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
+                                  : ClusterParts(longest, kShortPart, most);
+  };
   std::vector<DecodeRow> list;
   for (const AttendingSequence& s : few_) {
-    const int32_t begin = shape.window > 0 ? std::max(0, s.length - shape.window) : 0;
-    list.push_back({s.row, s.table_start, begin, s.length});
+    const int32_t visible = Visible(s.length, shape.window);
+    list.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
+    work.parts = std::max(work.parts, list.back().parts);
   }
-  if (step.recorded) list.resize(step.rows);
-  ClusterWork work;
-  work.rows = static_cast<int32_t>(list.size());
-  work.parts = parts;
+  const bool crowded = rows * shape.kv_heads * work.parts > processors_;
+  work.warps = crowded || options_.deterministic ? 4 : 8;
+  if (crowded) {  // the longest begin first
+    std::stable_sort(list.begin(), list.end(), [](const DecodeRow& a, const DecodeRow& b) {
+      return a.end - a.begin > b.end - b.begin;
+    });
+  }
+  list.resize(rows);
   work.list = Write(fixed, list);
   work.tables = step.d_tables;
   return work;

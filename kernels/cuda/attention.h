@@ -90,13 +90,8 @@ class Attention final {
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
   bool TakesRagged(const AttentionShape& shape) const;
-  int32_t PartsInCluster(const AttentionShape& shape,
-                         const StepLayout& step,
-                         const KvView& kv) const;
-  ClusterWork PlanCluster(const AttentionShape& shape,
-                          const StepLayout& step,
-                          int32_t parts,
-                          StepBuffer& fixed);
+  bool ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
+  ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,

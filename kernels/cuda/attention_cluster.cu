@@ -23,7 +23,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int kWarps = 8;
 constexpr int kUnit = 16;       // positions
 constexpr int kMaxQueries = 8;  // columns of an mma
 constexpr int kMaxClusterSize = 16;
@@ -37,7 +36,6 @@ struct Arguments {
   int64_t block_stride;
   int64_t head_stride;
   int block_units;  // units in a block
-  int q_heads;
   int group;
   float scale;  // with the base-2 logarithm of e
   const __nv_bfloat16* q;
@@ -89,11 +87,6 @@ __device__ __forceinline__ float SumOfColumn(float x) {
 #pragma unroll
   for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
   return x;
-}
-
-// exp2(weight - largest), 0 for what has seen nothing.
-__device__ __forceinline__ float Share(float weight, float largest) {
-  return weight == -INFINITY ? 0.0f : exp2f(weight - largest);
 }
 
 // The positions that one warp attends to, for the queries of a group.
@@ -242,62 +235,137 @@ class Warp {
 
 // Where the units of one warp are: every kWarps-th of its thread block's. Block numbers are read 32
 // at a time, one a lane.
+template <int kWarps>
 class Units {
  public:
-  __device__ __forceinline__ Units(const Arguments& a, const int32_t* table, int first, int end)
-      : a_(a), table_(table), first_(first), count_(max(0, (end - first + kWarps - 1) / kWarps)) {}
+  __device__ __forceinline__ Units(const int32_t* table, int block_units, int first, int end)
+      : table_(table),
+        block_units_(block_units),
+        first_(first),
+        count_(max(0, (end - first + kWarps - 1) / kWarps)) {}
 
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ int at(int i) const { return first_ + i * kWarps; }
 
   // Offset in the arena; i counts up from 0.
-  __device__ __forceinline__ int64_t Offset(int i, int unit_bytes) {
+  __device__ __forceinline__ int64_t Offset(int i, int64_t block_stride, int unit_bytes) {
     if (i % 32 == 0) {
       const int mine = i + static_cast<int>(threadIdx.x);
-      blocks_ = mine < count_ ? table_[at(mine) / a_.block_units] : 0;
+      blocks_ = mine < count_ ? table_[at(mine) / block_units_] : 0;
     }
     const int block = __shfl_sync(~0u, blocks_, i % 32);
-    return block * a_.block_stride + int64_t{at(i) % a_.block_units} * unit_bytes;
+    return block * block_stride + int64_t{at(i) % block_units_} * unit_bytes;
   }
 
  private:
-  const Arguments& a_;
   const int32_t* table_;
+  const int block_units_;
   const int first_;
   const int count_;
   int blocks_ = 0;
 };
 
-// Grid [part of the context][kv head][row]; a cluster is all parts. Shared memory: values
-// [warp][query][dim], the thread block's own sum of them [query][dim], and the weights of both.
-template <int kHeadDim>
-__global__ void __launch_bounds__(kWarps * 32, 1)
+// Sums over `count` parts, of which part i has its values at values(i) and its weights (largest
+// score, sum of exponentials over it) at weights(i); parts that saw nothing are allowed. Gives the
+// value and the weight of the whole.
+struct Added {
+  float value = 0;
+  float2 weight = make_float2(-INFINITY, 0);
+};
+template <class Values, class Weights>
+__device__ __forceinline__ Added AddUp(int count, const Values& values, const Weights& weights) {
+  Added added;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) added.weight.x = fmaxf(added.weight.x, weights(i).x);
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const float2 weight = weights(i);
+    const float share = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - added.weight.x);
+    added.value += share * values(i);
+    added.weight.y += share * weight.y;
+  }
+  return added;
+}
+
+// Shared memory of a thread block: what its warps found, and the sum of it.
+struct Found {
+  int size;              // group · dim
+  float* values;         // [warp][query][dim]
+  float2* weights;       // [warp][kMaxQueries]
+  float* part_values;    // [query][dim]
+  float2* part_weights;  // [kMaxQueries]
+
+  __device__ __forceinline__ Found(float* shared, int warps, int queries_by_dim)
+      : size(queries_by_dim),
+        values(shared),
+        weights(reinterpret_cast<float2*>(values + warps * size)),
+        part_values(reinterpret_cast<float*>(weights + warps * kMaxQueries)),
+        part_weights(reinterpret_cast<float2*>(part_values + size)) {}
+};
+
+// Adds up the warps' results; writes them to `out` when they are all there is.
+template <int kHeadDim, int kWarps>
+__device__ __forceinline__ void AddUpBlock(const Found& found, int thread, __nv_bfloat16* out) {
+  for (int i = thread; i < found.size; i += kWarps * 32) {
+    const int query = i / kHeadDim;
+    const Added added = AddUp(
+        kWarps,
+        [&](int w) { return found.values[w * found.size + i]; },
+        [&](int w) { return found.weights[w * kMaxQueries + query]; });
+    if (out != nullptr) {
+      out[i] = __float2bfloat16(added.value / added.weight.y);
+    } else {
+      found.part_values[i] = added.value;
+      if (i % kHeadDim == 0) found.part_weights[query] = added.weight;
+    }
+  }
+}
+
+#if __CUDA_ARCH__ >= 900
+// Adds up the parts of a cluster; each of `parts` thread blocks writes its share of the dimensions.
+template <int kHeadDim, int kWarps>
+__device__ __forceinline__ void AddUpCluster(
+    const Found& found, int parts, int part, int thread, __nv_bfloat16* out) {
+  const auto cluster = cooperative_groups::this_cluster();
+  cluster.sync();
+  const int slice = (found.size + parts - 1) / parts;
+  const int end = min(found.size, (part + 1) * slice);
+  for (int i = part * slice + thread; part < parts && i < end; i += kWarps * 32) {
+    const Added added = AddUp(
+        parts,
+        [&](int p) { return cluster.map_shared_rank(found.part_values, p)[i]; },
+        [&](int p) { return cluster.map_shared_rank(found.part_weights, p)[i / kHeadDim]; });
+    out[i] = __float2bfloat16(added.value / added.weight.y);
+  }
+  cluster.sync();  // others may still read this block's shared memory
+}
+#endif
+
+// Grid [part of the context][kv head][row]; a cluster is all parts.
+template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
     AttendInCluster(const __grid_constant__ Arguments a) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ float shared[];
-  const int size = a.group * kHeadDim;
-  float* values = shared;
-  float* part_values = values + kWarps * size;
-  auto* weights = reinterpret_cast<float2*>(part_values + size);
-  float2* part_weights = weights + kWarps * kMaxQueries;
-
+  const Found found(shared, kWarps, a.group * kHeadDim);
   const DecodeRow row = a.list[blockIdx.z];
   const int warp = static_cast<int>(threadIdx.y);
   const int kv_head = static_cast<int>(blockIdx.y);
-  const int parts = static_cast<int>(gridDim.x);
   const int part = static_cast<int>(blockIdx.x);
-  if (row.row < 0) return;  // all of the cluster
+  // True for all of a cluster, or for those whose part is not waited for.
+  if (row.row < 0 || (row.parts == 1 && part > 0)) return;
   const int last = (row.end - 1) / kUnit;
-  const int first = row.begin / kUnit;
-  const int per_part = (last - first + parts) / parts;
-  const int part_first = first + part * per_part;
-  const int part_end = min(part_first + per_part, last + 1);
-  Units units(a, a.tables + row.table_start, part_first + warp, part_end);
+  const int per_part = (last - row.begin / kUnit + row.parts) / row.parts;
+  const int first = row.begin / kUnit + part * per_part;
+  Units<kWarps> units(a.tables + row.table_start,
+                      a.block_units,
+                      first + warp,
+                      part < row.parts ? min(first + per_part, last + 1) : 0);
   const std::byte* keys = a.keys + kv_head * a.head_stride;
 
   constexpr int kUnitBytes = kUnit * kHeadDim * 2;
   Warp<kHeadDim> work;
-  int64_t offset = units.count() > 0 ? units.Offset(0, kUnitBytes) : 0;
+  int64_t offset = units.count() > 0 ? units.Offset(0, a.block_stride, kUnitBytes) : 0;
   const bool early = units.count() > 0 && units.at(0) != last;
   if (early) {
     work.LoadKeys(keys + offset);
@@ -305,7 +373,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   }
   ReleaseSuccessor();
   WaitForPredecessor();
-  work.LoadQueries(a.q + row.row * a.q_stride + int64_t{kv_head} * size, a.group);
+  work.LoadQueries(a.q + row.row * a.q_stride + int64_t{kv_head} * found.size, a.group);
   if (units.count() > 0 && !early) {
     work.LoadKeys(keys + offset);
     work.LoadValues(keys + a.part_stride + offset);
@@ -313,83 +381,56 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   for (int i = 0; i < units.count(); ++i) {
     const int position = units.at(i) * kUnit;
     const bool more = i + 1 < units.count();
-    if (more) offset = units.Offset(i + 1, kUnitBytes);
+    if (more) offset = units.Offset(i + 1, a.block_stride, kUnitBytes);
     work.Score(position, row.begin, row.end, a.scale);
     if (more) work.LoadKeys(keys + offset);
     work.Soften();
     work.AddValues(position, row.end);
     if (more) work.LoadValues(keys + a.part_stride + offset);
   }
-  work.Write(values + warp * size, weights + warp * kMaxQueries, a.group);
+  work.Write(found.values + warp * found.size, found.weights + warp * kMaxQueries, a.group);
   __syncthreads();
 
-  __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{kv_head} * size;
+  __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{kv_head} * found.size;
   const int thread = warp * 32 + static_cast<int>(threadIdx.x);
-  for (int i = thread; i < size; i += kWarps * 32) {
-    const int query = i / kHeadDim;
-    float largest = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      largest = fmaxf(largest, weights[w * kMaxQueries + query].x);
-    }
-    float value = 0;
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const float2 weight = weights[w * kMaxQueries + query];
-      const float share = Share(weight.x, largest);
-      value += share * values[w * size + i];
-      sum += share * weight.y;
-    }
-    if (parts == 1) {
-      out[i] = __float2bfloat16(value / sum);
-    } else {
-      part_values[i] = value;
-      if (i % kHeadDim == 0) part_weights[query] = make_float2(largest, sum);
-    }
-  }
-  if (parts == 1) return;
-
-  const auto cluster = cooperative_groups::this_cluster();
-  cluster.sync();
-  const int slice = (size + parts - 1) / parts;
-  const int i = part * slice + thread;
-  if (thread < slice && i < size) {
-    const int query = i / kHeadDim;
-    float largest = -INFINITY;
-    for (int p = 0; p < parts; ++p) {
-      largest = fmaxf(largest, cluster.map_shared_rank(part_weights, p)[query].x);
-    }
-    float value = 0;
-    float sum = 0;
-#pragma unroll 4
-    for (int p = 0; p < parts; ++p) {
-      const float2 weight = cluster.map_shared_rank(part_weights, p)[query];
-      const float share = Share(weight.x, largest);
-      value += share * cluster.map_shared_rank(part_values, p)[i];
-      sum += share * weight.y;
-    }
-    out[i] = __float2bfloat16(value / sum);
-  }
-  cluster.sync();  // others may still read this block's shared memory
+  AddUpBlock<kHeadDim, kWarps>(found, thread, row.parts == 1 ? out : nullptr);
+  if (row.parts > 1) AddUpCluster<kHeadDim, kWarps>(found, row.parts, part, thread, out);
 #endif
 }
 
-template <int kHeadDim>
-size_t SharedBytes(int group) {
-  return sizeof(float) * (kWarps + 1) * group * kHeadDim +
-         sizeof(float2) * (kWarps + 1) * kMaxQueries;
-}
+// Eight warps where thread blocks are few; else four, and as many blocks as the registers allow.
+template <int kHeadDim, int kWarps>
+struct Kernel {
+  static constexpr int kBlocksPerProcessor = kWarps == 8 ? 1 : kHeadDim == 64 ? 4 : 3;
+  static constexpr auto kFunction = AttendInCluster<kHeadDim, kWarps, kBlocksPerProcessor>;
 
-template <int kHeadDim>
-cudaError_t Prepare() {
-  const cudaError_t error = cudaFuncSetAttribute(
-      AttendInCluster<kHeadDim>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  return error;
-}
+  static cudaError_t Prepare() {
+    return cudaFuncSetAttribute(kFunction, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
 
-template <int kHeadDim>
-cudaError_t Launch(const ClusterWork& work, const AttentionCall& call) {
+  static cudaError_t Launch(const Arguments& a,
+                            const ClusterWork& work,
+                            const AttentionCall& call) {
+    cudaLaunchAttribute attributes[2];
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = work.parts;
+    attributes[0].val.clusterDim.y = 1;
+    attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(work.parts, call.shape.kv_heads, work.rows);
+    config.blockDim = dim3(32, kWarps);
+    config.dynamicSmemBytes = sizeof(float) * (kWarps + 1) * a.group * kHeadDim +
+                              sizeof(float2) * (kWarps + 1) * kMaxQueries;
+    config.stream = call.stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    return cudaLaunchKernelEx(&config, kFunction, a);
+  }
+};
+
+Arguments Describe(const ClusterWork& work, const AttentionCall& call) {
   const AttentionShape& shape = call.shape;
   const KvView& kv = call.kv;
   Arguments a = {};
@@ -400,28 +441,13 @@ cudaError_t Launch(const ClusterWork& work, const AttentionCall& call) {
   a.block_stride = kv.block_stride;
   a.head_stride = kv.head_stride;
   a.block_units = kv.block_tokens / kUnit;
-  a.q_heads = shape.q_heads;
   a.group = shape.group();
   a.scale = shape.scale * kLog2E;
   a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
   a.q_stride = call.qkv.stride;
   a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
   a.out_stride = call.out.stride;
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = work.parts;
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(work.parts, shape.kv_heads, work.rows);
-  config.blockDim = dim3(32, kWarps);
-  config.dynamicSmemBytes = SharedBytes<kHeadDim>(shape.group());
-  config.stream = call.stream;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  return cudaLaunchKernelEx(&config, AttendInCluster<kHeadDim>, a);
+  return a;
 }
 
 }  // namespace
@@ -431,21 +457,32 @@ bool TakesCluster(const AttentionShape& shape, const KvView& kv) {
          kv.dtype == DType::kBF16 && kv.block_tokens % kUnit == 0;
 }
 
-int32_t ClusterParts(int32_t positions, int32_t most) {
+int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most) {
   int32_t parts = 1;
-  while (2 * parts <= std::min(most, kMaxClusterSize) && parts * kWarps * kUnit < positions) {
+  while (2 * parts <= std::min(most, kMaxClusterSize) && parts * positions_per_part < positions) {
     parts *= 2;
   }
   return parts;
 }
 
 cudaError_t PrepareClusterAttention() {
-  const cudaError_t error = Prepare<64>();
-  return error != cudaSuccess ? error : Prepare<128>();
+  for (const cudaError_t error : {Kernel<64, 4>::Prepare(),
+                                  Kernel<64, 8>::Prepare(),
+                                  Kernel<128, 4>::Prepare(),
+                                  Kernel<128, 8>::Prepare()}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call) {
-  return call.shape.head_dim == 64 ? Launch<64>(work, call) : Launch<128>(work, call);
+  const Arguments a = Describe(work, call);
+  if (call.shape.head_dim == 64) {
+    return work.warps == 8 ? Kernel<64, 8>::Launch(a, work, call)
+                           : Kernel<64, 4>::Launch(a, work, call);
+  }
+  return work.warps == 8 ? Kernel<128, 8>::Launch(a, work, call)
+                         : Kernel<128, 4>::Launch(a, work, call);
 }
 
 }  // namespace baton::cuda

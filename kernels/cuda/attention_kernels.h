@@ -78,11 +78,14 @@ struct DecodeRow {
   int32_t table_start = 0;
   int32_t begin = 0;
   int32_t end = 0;
+  int32_t parts = 1;  // into which its positions are cut
 };
-// Single rows for the cluster kernel, each cut into `parts` of its positions.
+// Single rows for the cluster kernel: `parts` thread blocks, the most that a row is cut into, of
+// `warps` each for every row and KV head.
 struct ClusterWork {
   int32_t rows = 0;  // padded
   int32_t parts = 1;
+  int32_t warps = 8;  // or 4
   const DecodeRow* list = nullptr;
   const int32_t* tables = nullptr;
   bool operator==(const ClusterWork&) const = default;
@@ -164,8 +167,9 @@ int32_t ChunkTile(int32_t head_dim);
 
 // One kernel for few single rows, on sm_90: head sizes 64 and 128, groups of up to 8, KV in bf16.
 bool TakesCluster(const AttentionShape& shape, const KvView& kv);
-// Into how many parts to cut a row that sees `positions`: a power of two up to `most` and 16.
-int32_t ClusterParts(int32_t positions, int32_t most);
+// Into how many parts to cut a row that sees `positions`, so that a part has about
+// `positions_per_part`: a power of two up to `most` and 16.
+int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most);
 cudaError_t PrepareClusterAttention();
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call);
 

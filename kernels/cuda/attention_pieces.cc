@@ -27,7 +27,7 @@ int32_t QueryTiles(const AttendingSequence& sequence, const PagedLimits& limits)
 }
 
 // Positions that a tile may see: the kernel's own formula, since it finds its results by it.
-int32_t Visible(const AttendingSequence& sequence, const PagedLimits& limits) {
+int32_t VisibleToTile(const AttendingSequence& sequence, const PagedLimits& limits) {
   if (limits.window == 0) return sequence.length;
   return std::min(sequence.length, limits.window - 1 + limits.tile);
 }
@@ -37,8 +37,8 @@ int32_t CountPieces(std::span<const AttendingSequence> sequences,
                     int32_t part_tokens) {
   int64_t pieces = 0;
   for (const AttendingSequence& sequence : sequences) {
-    pieces +=
-        int64_t{QueryTiles(sequence, limits)} * CeilDiv(Visible(sequence, limits), part_tokens);
+    pieces += int64_t{QueryTiles(sequence, limits)} *
+              CeilDiv(VisibleToTile(sequence, limits), part_tokens);
   }
   return static_cast<int32_t>(std::min<int64_t>(pieces, INT32_MAX));
 }
@@ -72,7 +72,7 @@ Split ChooseSplit(std::span<const AttendingSequence> sequences, const PagedLimit
   int32_t whole = 0;
   for (const AttendingSequence& sequence : sequences) {
     const int32_t tiles = QueryTiles(sequence, limits);
-    const int32_t visible = Visible(sequence, limits);
+    const int32_t visible = VisibleToTile(sequence, limits);
     total += int64_t{tiles} * visible;
     longest = std::max(longest, visible);
     whole += tiles;
@@ -117,7 +117,7 @@ void CutPaged(std::span<const AttendingSequence> sequences,
   out.part_tokens = whole ? INT32_MAX / 2 : split.part_tokens;
   out.partials = 0;
   for (const AttendingSequence& sequence : sequences) {
-    const int32_t parts = whole ? 1 : CeilDiv(Visible(sequence, limits), split.part_tokens);
+    const int32_t parts = whole ? 1 : CeilDiv(VisibleToTile(sequence, limits), split.part_tokens);
     out.out_starts[sequence.index] = whole ? sequence.row : out.partials;
     // Late tiles see most: they begin first.
     for (int32_t tile = QueryTiles(sequence, limits) - 1; tile >= 0; --tile) {
