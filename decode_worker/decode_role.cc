@@ -69,6 +69,7 @@ void DecodeRole::Offered(const SessionKey& session, uint32_t total_tokens) {
   }
   const auto known = sessions_.find(session);
   if (known == sessions_.end()) {
+    if (leaving_) return RefuseUnmatched(session);
     if (unmatched_.size() >= options_.max_unmatched_offers) {
       return Refuse(session,
                     MakeStatus(StatusCode::kResourceExhausted,
@@ -235,16 +236,25 @@ void DecodeRole::OnRouterLost(RouterKey router) {
   for (const Key& key : lost) OnCancel(router, key.first, key.second);
 }
 
+void DecodeRole::RefuseUnmatched(const SessionKey& session) {
+  unmatched_.erase(session);
+  Refuse(session,
+         Status(StatusCode::kUnavailable, "no router dispatched this request to the worker"));
+}
+
+void DecodeRole::OnLeaving(const std::string& reason) {
+  leaving_ = true;
+  receiver_->Leave(reason);
+  // Their dispatches will not come any more.
+  while (!unmatched_.empty()) RefuseUnmatched(SessionKey(unmatched_.begin()->first));
+}
+
 void DecodeRole::OnTick(Time now) {
   std::vector<SessionKey> orphans;
   for (const auto& [session, offer] : unmatched_) {
     if (now - offer.since > options_.match_wait) orphans.push_back(session);
   }
-  for (const SessionKey& session : orphans) {
-    unmatched_.erase(session);
-    Refuse(session,
-           Status(StatusCode::kUnavailable, "no router dispatched this request to the worker"));
-  }
+  for (const SessionKey& session : orphans) RefuseUnmatched(session);
   std::vector<Key> late;
   for (const auto& [key, handoff] : handoffs_) {
     if (!handoff->offered && !handoff->granted && now - handoff->since > options_.match_wait) {

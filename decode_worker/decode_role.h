@@ -49,6 +49,8 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void OnRedirect(RouterKey, const RedirectOrder&) override {}
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
+  void OnLeaving(const std::string& reason) override;
+  void OnKvLayers(const KvChunk&, int32_t) override {}
   void OnKvChunk(const KvChunk&) override {}
   void OnKvReserved(const KvReservation& reservation) override;
   void OnToken(const TokenOutput&) override {}
@@ -96,6 +98,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void OnReleased(SessionId session, Epoch epoch, const Status& status) override;
 
   void Offered(const SessionKey& session, uint32_t total_tokens);
+  void RefuseUnmatched(const SessionKey& session);
   void Committed(const Key& key, const std::string& payload, const TransferStats& stats);
   void Released(const Key& key, const Status& status);
   void GrantIfReady(Handoff& handoff);
@@ -112,6 +115,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   // Sessions given up before their offer came: it is refused at once, with the reason.
   absl::flat_hash_map<SessionKey, Status> refusals_;
   std::deque<SessionKey> refusal_order_;
+  bool leaving_ = false;
   std::map<WorkerId, PeerTraffic> traffic_;
   std::unique_ptr<KvReceiver> receiver_;
   std::unique_ptr<KvControlService> service_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -66,6 +67,9 @@ class Ops {
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
   // Finishes the step: results of Sample and all writes are there when it returns.
   virtual Status EndStep() = 0;
+  // Calls `done` when all ops issued so far are done, from any thread, but before EndStep returns:
+  // what they wrote may then be read by others. A device that cannot tell never calls it.
+  virtual void NotifyWhenDone(std::function<void()>) {}
 
   // out[row] = table[token of row].
   virtual void Embed(const Matrix& table, const Tensor& out) = 0;

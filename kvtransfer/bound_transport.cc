@@ -142,7 +142,10 @@ StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
   std::vector<LinkRoute> routes;
   for (const KvLink& link : links) {
     BATON_ASSIGN_OR_RETURN(LinkRoute route, PlanRoute(transports, theirs, link));
-    routes.push_back(std::move(route));
+    for (const KvLink& part : SplitByLayers(options.layout, {&link, 1})) {
+      route.link = part;
+      routes.push_back(route);
+    }
   }
   return routes;
 }

@@ -37,9 +37,9 @@ struct LinkRoute {
   KvEndpoint endpoint;
 };
 
-// The links to a peer and, for each, the first transport that reaches it. May be called from any
-// thread. FailedPrecondition or InvalidArgument when a shard cannot be filled or reached; then the
-// message says why each transport does not.
+// The links to a peer, one for each layer group, and for each the first transport that reaches it.
+// May be called from any thread. FailedPrecondition or InvalidArgument when a shard cannot be
+// filled or reached; then the message says why each transport does not.
 StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
                                             const std::vector<BoundTransport>& transports,
                                             const Hello& theirs);

@@ -264,7 +264,7 @@ void Fields(Io& io, Ack& m) {
 template <class Io>
 void Fields(Io& io, Renew& m) {
   Flag(io, "granted", m.granted);
-  io.Integer("blocks", m.blocks);
+  io.Integer("pieces", m.pieces);
 }
 
 template <class Io>

@@ -17,7 +17,7 @@
 // is in codec.h; who sends what when is in README.md.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 1;
+constexpr uint32_t kKvProtocolVersion = 2;
 
 // Where a shard can be written through one transport. The descriptor is the transport's own.
 struct KvEndpoint {
@@ -58,8 +58,9 @@ struct Offer {
 struct Grant {
   uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
-  bool checksums = true;      // SEAL must carry checksums
-  uint32_t contributors = 1;  // links (sender shard × receiver shard) that must all arrive
+  bool checksums = true;  // SEAL must carry checksums
+  uint32_t contributors =
+      1;  // links (sender shard × receiver shard × layer group) that must arrive
   std::vector<BlockId> blocks;
   bool operator==(const Grant&) const = default;
 };
@@ -96,7 +97,7 @@ struct Ack {
 // Both ways, while a session lives: still here. The receiver sends it only as an answer.
 struct Renew {
   bool granted = false;  // the grant is known to the one who sends this
-  uint32_t blocks = 0;   // sent, or arrived
+  uint32_t pieces = 0;   // (block, link) pairs sent, or arrived
   bool operator==(const Renew&) const = default;
 };
 
@@ -119,7 +120,7 @@ struct DrainAck {
   bool operator==(const DrainAck&) const = default;
 };
 
-// Both ways: this worker leaves; sessions under way go on, new ones must go elsewhere.
+// Receiver → sender: this worker leaves; sessions under way go on, new ones must go elsewhere.
 struct Bye {
   std::string reason;
   bool operator==(const Bye&) const = default;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "kvtransfer/control_stream.h"
 
@@ -25,8 +26,12 @@ class PeerStreams final {
     if (found == streams_.end()) {
       return MakeStatus(StatusCode::kUnavailable, "peer {} is not connected", peer);
     }
-    envelope.sequence = ++found->second.sequence;
-    return found->second.out->Send(envelope);
+    return SendOn(found->second, std::move(envelope));
+  }
+  // To every peer that can be reached.
+  void SendToAll(const ControlMessage& message) {
+    std::lock_guard lock(mutex_);
+    for (auto& [peer, stream] : streams_) (void)SendOn(stream, {{}, {}, 0, message});
   }
 
  private:
@@ -34,6 +39,11 @@ class PeerStreams final {
     ControlStream* out = nullptr;
     uint64_t sequence = 0;
   };
+
+  static Status SendOn(Stream& stream, Envelope envelope) {
+    envelope.sequence = ++stream.sequence;
+    return stream.out->Send(envelope);
+  }
 
   std::mutex mutex_;
   std::map<WorkerId, Stream> streams_;

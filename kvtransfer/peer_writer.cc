@@ -16,33 +16,49 @@ PeerWriter::PeerWriter(const KvTransferOptions& options,
                        Hello theirs,
                        std::vector<LinkRoute> routes)
     : options_(options), transports_(transports), theirs_(std::move(theirs)) {
-  for (LinkRoute& route : routes) {
-    const std::string& name = transports_[route.transport].name;
-    if (transport_name_.find(name) == std::string::npos) {
-      transport_name_ += (transport_name_.empty() ? "" : "+") + name;
-    }
+  for (const LinkRoute& route : routes) {
     Link link;
+    link.link = route.link;
     link.source = options_.shards[route.link.source].shard;
     link.destination = theirs_.shards[route.link.destination].shard;
     link.block_bytes = LinkBlockBytes(options_.layout, route.link);
     link.blocks_per_op = std::max<size_t>(1, options_.op_bytes / link.block_bytes);
-    link.route = std::move(route);
-    links_.push_back(std::move(link));
+    link.lane = LaneOf(route);
+    links_.push_back(link);
   }
 }
 
+size_t PeerWriter::LaneOf(const LinkRoute& route) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const KvLink& link = lanes_[i].route.link;
+    if (link.source == route.link.source && link.destination == route.link.destination) return i;
+  }
+  const std::string& name = transports_[route.transport].name;
+  if (transport_name_.find(name) == std::string::npos) {
+    transport_name_ += (transport_name_.empty() ? "" : "+") + name;
+  }
+  lanes_.emplace_back().route = route;
+  return lanes_.size() - 1;
+}
+
+std::vector<uint32_t> PeerWriter::link_groups() const {
+  std::vector<uint32_t> groups;
+  for (const Link& link : links_) groups.push_back(link.link.group);
+  return groups;
+}
+
 Status PeerWriter::Connect() {
-  for (Link& link : links_) {
+  for (Lane& lane : lanes_) {
     // A dead channel goes once its last events are taken.
-    if (link.channel && (link.channel->status().ok() || !link.flying.empty())) {
-      BATON_RETURN_IF_ERROR(link.channel->status());
+    if (lane.channel && (lane.channel->status().ok() || !lane.flying.empty())) {
+      BATON_RETURN_IF_ERROR(lane.channel->status());
       continue;
     }
-    BoundTransport& bound = transports_[link.route.transport];
-    BATON_ASSIGN_OR_RETURN(link.channel,
-                           bound.transport->Connect(*bound.regions[link.route.link.source],
-                                                    link.route.endpoint.descriptor,
-                                                    link.route.endpoint.region));
+    BoundTransport& bound = transports_[lane.route.transport];
+    BATON_ASSIGN_OR_RETURN(lane.channel,
+                           bound.transport->Connect(*bound.regions[lane.route.link.source],
+                                                    lane.route.endpoint.descriptor,
+                                                    lane.route.endpoint.region));
   }
   return OkStatus();
 }
@@ -50,86 +66,96 @@ Status PeerWriter::Connect() {
 void PeerWriter::Enqueue(const SessionKey& session,
                          const Terms& terms,
                          std::span<const Block> blocks) {
-  for (Link& link : links_) {
-    // Each receiver shard has a window of its own (Grant::window_key).
-    Terms own = terms;
-    own.window_key += link.route.link.destination;
-    bool open = false;  // the last job waiting is ours, and may grow
-    for (const Block& block : blocks) {
-      if (open) {
-        Job& last = link.waiting.back();
-        if (block.index == last.first + last.pairs.size() &&
-            last.pairs.size() < link.blocks_per_op) {
-          last.pairs.push_back(block.pair);
-          continue;
-        }
-      }
-      link.waiting.push_back({session, own, block.index, {block.pair}});
-      open = true;
+  for (uint32_t i = 0; i < links_.size(); ++i) {
+    const uint32_t group = links_[i].link.group;
+    if (group >= terms.first_group && group < terms.end_group) {
+      EnqueueOn(i, session, terms, blocks);
     }
   }
 }
 
+void PeerWriter::EnqueueOn(uint32_t link_index,
+                           const SessionKey& session,
+                           Terms terms,
+                           std::span<const Block> blocks) {
+  const Link& link = links_[link_index];
+  std::deque<Job>& waiting = lanes_[link.lane].waiting;
+  // Each receiver shard has a window of its own (Grant::window_key).
+  terms.window_key += link.link.destination;
+  bool open = false;  // the last job waiting is ours, and may grow
+  for (const Block& block : blocks) {
+    if (open) {
+      Job& last = waiting.back();
+      if (block.index == last.first + last.pairs.size() && last.pairs.size() < link.blocks_per_op) {
+        last.pairs.push_back(block.pair);
+        continue;
+      }
+    }
+    waiting.push_back({session, terms, link_index, block.index, {block.pair}});
+    open = true;
+  }
+}
+
 std::vector<uint64_t> PeerWriter::Checksums(const Link& link, std::span<const WriteRun> runs) {
-  const std::byte* base = options_.shards[link.route.link.source].arena->data();
+  const std::byte* base = options_.shards[link.link.source].arena->data();
   hasher_.Start(link.block_bytes);
   for (const WriteRun& run : runs) hasher_.Update({base + run.source, run.bytes});
   return hasher_.Take();
 }
 
-Status PeerWriter::PostJob(Link& link, uint32_t link_index, const Job& job, PieceSink& sink) {
-  if (!link.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
+Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
+  if (!lane.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
+  const Link& link = links_[job.link];
   const std::vector<WriteRun> runs =
-      PlanRuns(options_.layout, link.source, link.destination, link.route.link, job.pairs);
+      PlanRuns(options_.layout, link.source, link.destination, link.link, job.pairs);
   WriteOp op;
   op.runs = runs;
   op.window_key = job.terms.window_key;
-  op.tag = PieceTag(link_index, job.first);
+  op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
   const uint64_t bytes = link.block_bytes * job.pairs.size();
-  BATON_ASSIGN_OR_RETURN(const OpId id, link.channel->PostWrite(op));
+  BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;
-  link.flying[id.value()] = {job.session, static_cast<uint32_t>(job.pairs.size()), bytes};
-  link.flying_bytes += bytes;
+  lane.flying[id.value()] = {job.session, static_cast<uint32_t>(job.pairs.size()), bytes};
+  lane.flying_bytes += bytes;
   const std::vector<uint64_t> checksums =
       job.terms.checksums ? Checksums(link, runs) : std::vector<uint64_t>(job.pairs.size());
-  sink.OnPosted(job.session, link_index, job.first, checksums, bytes);
+  sink.OnPosted(job.session, job.link, job.first, checksums, bytes);
   return OkStatus();
 }
 
-bool PeerWriter::Post(Link& link, PieceSink& sink) {
-  const auto link_index = static_cast<uint32_t>(&link - links_.data());
+bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
   uint64_t posted = 0;
-  while (!link.waiting.empty() && link.flying_bytes < options_.flight_bytes) {
+  while (!lane.waiting.empty() && lane.flying_bytes < options_.flight_bytes) {
     if (posted >= kPostQuantum) return true;
-    const Job job = std::move(link.waiting.front());
-    link.waiting.pop_front();
-    const Status status = PostJob(link, link_index, job, sink);
+    const Job job = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
+    const Status status = PostJob(lane, job, sink);
     if (status.code() == StatusCode::kResourceExhausted) {
-      link.waiting.push_front(job);
+      lane.waiting.push_front(job);
       return false;
     }
     if (!status.ok()) {
       sink.OnLost(job.session, static_cast<uint32_t>(job.pairs.size()), status);
       continue;
     }
-    posted += link.block_bytes * job.pairs.size();
+    posted += links_[job.link].block_bytes * job.pairs.size();
   }
   return false;
 }
 
-size_t PeerWriter::TakeEvents(Link& link, Time now, PieceSink& sink) {
+size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
   std::array<WriteEvent, 64> events;
   size_t count = 0;
   size_t ended = 0;
   do {
-    count = link.channel->Poll(now, events);
+    count = lane.channel->Poll(now, events);
     for (const WriteEvent& event : std::span(events).first(count)) {
-      const auto found = link.flying.find(event.op.value());
-      if (found == link.flying.end()) continue;  // kFenced
+      const auto found = lane.flying.find(event.op.value());
+      if (found == lane.flying.end()) continue;  // kFenced
       const Flight flight = found->second;
-      link.flying.erase(found);
-      link.flying_bytes -= flight.bytes;
+      lane.flying.erase(found);
+      lane.flying_bytes -= flight.bytes;
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
         sink.OnWritten(flight.session, flight.pieces, flight.bytes);
@@ -143,54 +169,54 @@ size_t PeerWriter::TakeEvents(Link& link, Time now, PieceSink& sink) {
 
 bool PeerWriter::Pump(Time now, PieceSink& sink) {
   bool more = false;
-  for (Link& link : links_) {
-    more = Post(link, sink) || more;
-    const size_t ended = link.channel ? TakeEvents(link, now, sink) : 0;
-    more = more || (ended > 0 && !link.waiting.empty());
+  for (Lane& lane : lanes_) {
+    more = Post(lane, sink) || more;
+    const size_t ended = lane.channel ? TakeEvents(lane, now, sink) : 0;
+    more = more || (ended > 0 && !lane.waiting.empty());
   }
   return more;
 }
 
 void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
-  for (Link& link : links_) {
+  for (Lane& lane : lanes_) {
     std::deque<Job> keep;
     uint32_t dropped = 0;
-    for (Job& job : link.waiting) {
+    for (Job& job : lane.waiting) {
       if (job.session == session) {
         dropped += static_cast<uint32_t>(job.pairs.size());
       } else {
         keep.push_back(std::move(job));
       }
     }
-    link.waiting = std::move(keep);
+    lane.waiting = std::move(keep);
     if (dropped > 0) {
       sink.OnLost(session, dropped, MakeStatus(StatusCode::kAborted, "not sent any more"));
     }
-    for (const auto& [op, flight] : link.flying) {
-      if (flight.session == session) link.channel->RequestAbort(OpId(op));
+    for (const auto& [op, flight] : lane.flying) {
+      if (flight.session == session) lane.channel->RequestAbort(OpId(op));
     }
   }
 }
 
 void PeerWriter::Fence(const SessionKey& session) {
-  for (Link& link : links_) {
+  for (Lane& lane : lanes_) {
     const bool concerned =
-        std::any_of(link.flying.begin(), link.flying.end(), [&](const auto& entry) {
+        std::any_of(lane.flying.begin(), lane.flying.end(), [&](const auto& entry) {
           return entry.second.session == session;
         });
-    if (concerned) link.channel->Fence();
+    if (concerned) lane.channel->Fence();
   }
 }
 
 void PeerWriter::FenceAll() {
-  for (Link& link : links_) {
-    if (link.channel) link.channel->Fence();
+  for (Lane& lane : lanes_) {
+    if (lane.channel) lane.channel->Fence();
   }
 }
 
 bool PeerWriter::idle() const {
-  return std::all_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.waiting.empty() && link.flying.empty();
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+    return lane.waiting.empty() && lane.flying.empty();
   });
 }
 

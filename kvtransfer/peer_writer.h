@@ -28,9 +28,9 @@ class PieceSink {
   virtual void OnLost(const SessionKey& session, uint32_t pieces, const Status& reason) = 0;
 };
 
-// Writes blocks of the local arenas to one peer: one channel per link, a bounded number of bytes in
-// flight, checksums computed just before the bytes are sent. What exceeds the bound waits, in
-// order. Not thread-safe: the sender's thread only.
+// Writes blocks of the local arenas to one peer: one channel from each sender shard to each
+// receiver shard, a bounded number of bytes in flight, checksums computed just before the bytes are
+// sent. What exceeds the bound waits, in order. Not thread-safe: the sender's thread only.
 class PeerWriter final {
  public:
   // Options and transports outlive the writer.
@@ -42,10 +42,12 @@ class PeerWriter final {
   // Connects the channels that are not connected. An error: a link cannot be served now.
   Status Connect();
 
-  // What the grant says of every write.
+  // What the grant says of every write, and the layer groups whose links are to be written.
   struct Terms {
     uint64_t window_key = 0;
     bool checksums = true;
+    uint32_t first_group = 0;
+    uint32_t end_group = 0;
   };
   // (index into Grant::blocks, from, to).
   struct Block {
@@ -65,6 +67,8 @@ class PeerWriter final {
 
   bool idle() const;
   size_t link_count() const { return links_.size(); }
+  // The layer group of each link.
+  std::vector<uint32_t> link_groups() const;
   const Hello& theirs() const { return theirs_; }
   // "shm", or "shm+tcp" when links differ.
   const std::string& transport_name() const { return transport_name_; }
@@ -75,6 +79,7 @@ class PeerWriter final {
   struct Job {
     SessionKey session;
     Terms terms;
+    uint32_t link = 0;
     uint32_t first = 0;
     std::vector<BlockPair> pairs;
   };
@@ -84,28 +89,40 @@ class PeerWriter final {
     uint64_t bytes = 0;
   };
   struct Link {
-    LinkRoute route;
+    KvLink link;
     KvShard source;
     KvShard destination;
     uint64_t block_bytes = 0;
     size_t blocks_per_op = 1;
+    size_t lane = 0;
+  };
+  // All links between two shards: one channel.
+  struct Lane {
+    LinkRoute route;  // of its first link
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, Flight> flying;  // by operation
     uint64_t flying_bytes = 0;
   };
 
+  // The index of its lane, made when there is none yet.
+  size_t LaneOf(const LinkRoute& route);
+  void EnqueueOn(uint32_t link_index,
+                 const SessionKey& session,
+                 Terms terms,
+                 std::span<const Block> blocks);
   // True when there was more than its quantum.
-  bool Post(Link& link, PieceSink& sink);
-  Status PostJob(Link& link, uint32_t link_index, const Job& job, PieceSink& sink);
+  bool Post(Lane& lane, PieceSink& sink);
+  Status PostJob(Lane& lane, const Job& job, PieceSink& sink);
   // How many operations ended.
-  size_t TakeEvents(Link& link, Time now, PieceSink& sink);
+  size_t TakeEvents(Lane& lane, Time now, PieceSink& sink);
   std::vector<uint64_t> Checksums(const Link& link, std::span<const WriteRun> runs);
 
   const KvTransferOptions& options_;
   std::vector<BoundTransport>& transports_;
   const Hello theirs_;
   std::vector<Link> links_;
+  std::vector<Lane> lanes_;
   std::string transport_name_;
   GranuleHasher hasher_;
   uint64_t ops_ = 0;

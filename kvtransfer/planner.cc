@@ -76,7 +76,7 @@ StatusOr<std::vector<KvLink>> PlanLinks(std::span<const KvShard> sources,
       if (IsEmpty(part)) continue;
       BATON_ASSIGN_OR_RETURN(const bool is_new, IsNew(part, links, d));
       if (!is_new) continue;
-      links.push_back({s, d, part});
+      links.push_back({s, d, part, 0});
       filled += Area(part);
     }
     if (filled != Area(destinations[d])) {
@@ -93,6 +93,22 @@ StatusOr<std::vector<KvLink>> PlanLinks(std::span<const KvShard> sources,
   return links;
 }
 
+std::vector<KvLink> SplitByLayers(const KvLayout& layout, std::span<const KvLink> links) {
+  std::vector<KvLink> split;
+  for (const KvLink& link : links) {
+    int32_t first = 0;
+    for (int32_t group = 0; group < LayerGroups(layout); ++group) {
+      const int32_t end = LayerGroupEnd(layout, group);
+      KvLink part = link;
+      part.part = Intersect(link.part, {first, end - first, 0, layout.kv_heads});
+      part.group = static_cast<uint32_t>(group);
+      if (!IsEmpty(part.part)) split.push_back(part);
+      first = end;
+    }
+  }
+  return split;
+}
+
 std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvShard& source,
                                const KvShard& destination,
@@ -102,7 +118,7 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   const uint64_t source_block = ShardBlockBytes(layout, source);
   const uint64_t destination_block = ShardBlockBytes(layout, destination);
   const KvShard& part = link.part;
-  // When both sides hold just these heads, all layers lie together on both.
+  // When both sides hold just these heads, all layers of the part lie together on both.
   const bool whole_rows =
       part.head_count == source.head_count && part.head_count == destination.head_count;
   const int32_t layer_step = whole_rows ? part.layer_count : 1;

@@ -18,6 +18,7 @@ struct KvLink {
   uint32_t source = 0;       // index of the sender's shard
   uint32_t destination = 0;  // index of the receiver's shard
   KvShard part;              // in terms of the whole model
+  uint32_t group = 0;        // the layer group that `part` lies in (SplitByLayers)
   bool operator==(const KvLink&) const = default;
 };
 
@@ -32,6 +33,10 @@ struct BlockPair {
 // shards overlap in part.
 StatusOr<std::vector<KvLink>> PlanLinks(std::span<const KvShard> sources,
                                         std::span<const KvShard> destinations);
+
+// `links` cut at the borders of layer groups (LayerGroups), in the same order: what one layer group
+// contributes is a link of its own. Both sides do this, too.
+std::vector<KvLink> SplitByLayers(const KvLayout& layout, std::span<const KvLink> links);
 
 // Bytes of one block that cross `link`.
 inline size_t LinkBlockBytes(const KvLayout& layout, const KvLink& link) {

@@ -58,6 +58,10 @@ void KvReceiver::Abort(SessionId session, Epoch epoch, Status reason) {
                             reason = std::move(reason)] { impl->DoAbort(key, reason); });
 }
 
+void KvReceiver::Leave(const std::string& reason) {
+  impl_->Leave(reason);
+}
+
 KvTransferStats KvReceiver::Stats() const {
   return impl_->Stats();
 }

@@ -75,6 +75,9 @@ class KvReceiver final {
   // Gives the hand-off up (the request was cancelled): before the grant as Refuse, after it
   // OnReleased follows; after OnCommitted it does nothing.
   void Abort(SessionId session, Epoch epoch, Status reason);
+  // Tells every peer that this worker leaves: they offer nothing new. Offers on their way still
+  // come.
+  void Leave(const std::string& reason);
 
   KvTransferStats Stats() const;
 

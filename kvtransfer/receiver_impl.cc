@@ -41,8 +41,9 @@ Status KvReceiver::Impl::Start() {
 
 Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const Hello& theirs) {
   BATON_RETURN_IF_ERROR(CheckCompatible(end_.hello(), theirs));
-  BATON_ASSIGN_OR_RETURN(std::vector<KvLink> links,
+  BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> whole,
                          PlanLinks(ShardsOf(theirs), ShardsOf(end_.hello())));
+  std::vector<KvLink> links = SplitByLayers(end_.options().layout, whole);
   RemovePeer(id);
   end_.streams().Add(id, out);
   end_.loop().PostAlways(
@@ -76,7 +77,6 @@ void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
 }
 
 void KvReceiver::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope) {
-  if (std::holds_alternative<Bye>(envelope.message)) return;  // what is under way goes on
   const SessionKey key(envelope.session, envelope.epoch);
   Session* session = sessions_.Find(key);
   if (session == nullptr || session->peer != peer) return AnswerUnknown(peer, envelope);

@@ -28,6 +28,7 @@ class KvReceiver::Impl final {
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
+  void Leave(const std::string& reason) { end_.streams().SendToAll(Bye{reason}); }
   EventLoop& loop() { return end_.loop(); }
   KvTransferStats Stats() const { return end_.Stats(); }
 

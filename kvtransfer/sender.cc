@@ -43,12 +43,19 @@ void KvSender::ChunkReady(SessionId session,
                           Epoch epoch,
                           uint32_t first_index,
                           std::span<const BlockId> blocks) {
+  LayersReady(session, epoch, first_index, blocks, impl_->layers());
+}
+
+void KvSender::LayersReady(SessionId session,
+                           Epoch epoch,
+                           uint32_t first_index,
+                           std::span<const BlockId> blocks,
+                           int32_t layers) {
   impl_->loop().PostAlways([impl = impl_.get(),
                             key = SessionKey(session, epoch),
                             first_index,
-                            copy = std::vector<BlockId>(blocks.begin(), blocks.end())] {
-    impl->DoChunk(key, first_index, copy);
-  });
+                            copy = std::vector<BlockId>(blocks.begin(), blocks.end()),
+                            layers] { impl->DoChunk(key, first_index, copy, layers); });
 }
 
 void KvSender::Seal(SessionId session, Epoch epoch, std::string payload) {

@@ -80,6 +80,13 @@ class KvSender final {
                   Epoch epoch,
                   uint32_t first_index,
                   std::span<const BlockId> blocks);
+  // As ChunkReady, of layers [0, layers) alone: ChunkReady follows for the same blocks. So the
+  // first layers of a long chunk travel while its last ones are computed.
+  void LayersReady(SessionId session,
+                   Epoch epoch,
+                   uint32_t first_index,
+                   std::span<const BlockId> blocks,
+                   int32_t layers);
   // Nothing but what ChunkReady named follows; `payload` goes to the receiver's OnCommitted.
   void Seal(SessionId session, Epoch epoch, std::string payload);
   // Ends the session at whatever point it is; OnFinished follows unless it already came.

@@ -109,6 +109,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
     params.block_count = PromptBlocks(request.total_tokens, end_.options().layout.block_tokens);
     params.block_hashes = std::move(request.block_hashes);
     params.timeout = request.timeout;
+    params.layer_groups = static_cast<uint32_t>(LayerGroups(end_.options().layout));
     session = &sessions_.Add(key, std::move(params), end_.options().times, end_.Now());
   } else {
     session->machine.OfferAgain(request.timeout, end_.Now());
@@ -127,11 +128,15 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
 
 void KvSender::Impl::DoChunk(const SessionKey& key,
                              uint32_t first,
-                             const std::vector<BlockId>& blocks) {
+                             const std::vector<BlockId>& blocks,
+                             int32_t layers) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   if (const Status known = end_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
-  const Status added = session->machine.AddBlocks(first, blocks);
+  const KvLayout& layout = end_.options().layout;
+  int32_t groups = 0;
+  while (groups < LayerGroups(layout) && LayerGroupEnd(layout, groups) <= layers) ++groups;
+  const Status added = session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups));
   if (!added.ok()) session->machine.Abort(added, end_.Now());
   Act(key);
 }
@@ -192,6 +197,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
     }
   }
   if (!usable.ok()) return session.machine.Abort(usable, end_.Now());
+  session.machine.SetLinks(writer->link_groups());
   session.machine.OnMessage(envelope.message, end_.Now());
 }
 
@@ -253,9 +259,8 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
   PeerWriter* writer = Writer(session.peer);
   const Grant& grant = session.machine.grant();
   if (writer == nullptr) {
-    const auto pieces = static_cast<uint32_t>(post.blocks.size() * grant.contributors);
     return session.machine.OnWriteLost(
-        pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), end_.Now());
+        post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), end_.Now());
   }
   std::vector<PeerWriter::Block> blocks;
   blocks.reserve(post.blocks.size());
@@ -265,8 +270,9 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
   const Time now = end_.Now();
   if (session.first_post == Time{}) session.first_post = now;
   if (session.busy_since == Time{}) session.busy_since = now;
-  session.stats.blocks += static_cast<uint32_t>(blocks.size());
-  writer->Enqueue(key, {grant.window_key, grant.checksums}, blocks);
+  if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(blocks.size());
+  writer->Enqueue(
+      key, {grant.window_key, grant.checksums, post.first_group, post.end_group}, blocks);
 }
 
 void KvSender::Impl::OnPosted(const SessionKey& key,

@@ -26,10 +26,15 @@ class KvSender::Impl final : public PieceSink {
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
   EventLoop& loop() { return end_.loop(); }
+  int32_t layers() const { return end_.options().layout.layers; }
   KvTransferStats Stats() const { return end_.Stats(); }
 
   void DoOffer(OfferRequest request);
-  void DoChunk(const SessionKey& key, uint32_t first, const std::vector<BlockId>& blocks);
+  // The first `layers` layers of the blocks are final.
+  void DoChunk(const SessionKey& key,
+               uint32_t first,
+               const std::vector<BlockId>& blocks,
+               int32_t layers);
   void DoSeal(const SessionKey& key, std::string payload);
   void DoAbort(const SessionKey& key, Status reason);
 

@@ -1,6 +1,8 @@
 #include "kvtransfer/sender_session.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "common/base/check.h"
 
@@ -49,7 +51,9 @@ void SenderSession::OfferAgain(Duration timeout, Time now) {
   SendOffer(now);
 }
 
-Status SenderSession::AddBlocks(uint32_t first_index, std::span<const BlockId> blocks) {
+Status SenderSession::AddBlocks(uint32_t first_index,
+                                std::span<const BlockId> blocks,
+                                uint32_t groups) {
   if (first_index > params_.block_count || blocks.size() > params_.block_count - first_index) {
     return InvalidArgument("blocks {}+{} are outside a prompt of {} blocks",
                            first_index,
@@ -58,12 +62,15 @@ Status SenderSession::AddBlocks(uint32_t first_index, std::span<const BlockId> b
   }
   if (seal_wanted_)
     return InvalidArgument("blocks {}+{} come after Seal", first_index, blocks.size());
+  groups = std::min(groups, params_.layer_groups);
   for (uint32_t i = 0; i < blocks.size(); ++i) {
+    uint32_t& ready = ready_[first_index + i];
+    if (groups <= ready) continue;
     sources_[first_index + i] = blocks[i];
-    if (!ready_[first_index + i]) ++ready_count_;
-    ready_[first_index + i] = true;
+    ready = groups;
+    if (ready == params_.layer_groups) ++ready_count_;
   }
-  if (live()) PostReady();
+  if (live()) PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
   return OkStatus();
 }
 
@@ -120,29 +127,46 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   }
   grant_ = grant;
   state_ = SenderState::kStreaming;
+  // Links of which nothing is known carry every layer.
+  if (link_groups_.size() != grant_.contributors) {
+    link_groups_.assign(grant_.contributors, params_.layer_groups - 1);
+  }
   const size_t needed = grant_.blocks.size();
-  posted_.assign(needed, false);
-  to_post_ = needed;
+  posted_.assign(needed, 0);
+  to_post_ = needed * grant_.contributors;
   seal_.blocks = static_cast<uint32_t>(needed);
   if (grant_.checksums) seal_.checksums.assign(needed * grant_.contributors, 0);
   actions_.emplace_back(ReportGranted{});
-  PostReady();
+  PostReady(0, params_.block_count);
   SendSealWhenPosted(now);
 }
 
-void SenderSession::PostReady() {
-  PostBlocks post;
-  for (uint32_t i = 0; i < posted_.size(); ++i) {
-    if (posted_[i] || !ready_[grant_.cached_blocks + i]) continue;
-    posted_[i] = true;
-    post.blocks.push_back(i);
+uint32_t SenderSession::LinksOf(uint32_t first_group, uint32_t end_group) const {
+  return static_cast<uint32_t>(
+      std::count_if(link_groups_.begin(), link_groups_.end(), [&](uint32_t group) {
+        return group >= first_group && group < end_group;
+      }));
+}
+
+void SenderSession::PostReady(uint32_t first, uint32_t end) {
+  // By the groups that they lack: (posted, ready).
+  std::map<std::pair<uint32_t, uint32_t>, PostBlocks> posts;
+  for (uint32_t block = std::max(first, grant_.cached_blocks); block < end; ++block) {
+    const uint32_t index = block - grant_.cached_blocks;
+    if (ready_[block] <= posted_[index]) continue;
+    posts[{posted_[index], ready_[block]}].blocks.push_back(index);
+    posted_[index] = ready_[block];
   }
-  if (post.blocks.empty()) return;
-  to_post_ -= post.blocks.size();
-  const auto pieces = static_cast<uint32_t>(post.blocks.size() * grant_.contributors);
-  unposted_ += pieces;
-  outstanding_ += pieces;
-  actions_.emplace_back(std::move(post));
+  for (auto& [groups, post] : posts) {
+    std::tie(post.first_group, post.end_group) = groups;
+    post.pieces =
+        static_cast<uint32_t>(post.blocks.size()) * LinksOf(post.first_group, post.end_group);
+    if (post.pieces == 0) continue;
+    to_post_ -= post.pieces;
+    unposted_ += post.pieces;
+    outstanding_ += post.pieces;
+    actions_.emplace_back(std::move(post));
+  }
 }
 
 void SenderSession::OnPosted(
@@ -174,12 +198,12 @@ void SenderSession::OnResend(const Resend& resend, Time now) {
     if (block >= posted_.size()) {
       return Abort(InvalidArgument("RESEND asks for block {} of {}", block, posted_.size()), now);
     }
-    if (!posted_[block]) continue;
-    posted_[block] = false;
-    ++to_post_;
+    if (posted_[block] == 0) continue;
+    posted_[block] = 0;
+    to_post_ += grant_.contributors;
     ++resent_;
   }
-  PostReady();
+  PostReady(0, params_.block_count);
 }
 
 void SenderSession::OnWritten(uint32_t pieces, uint64_t bytes, Time now) {
@@ -266,7 +290,8 @@ void SenderSession::OnTime(Time now) {
 void SenderSession::SendStateAgain(Time now) {
   if (state_ == SenderState::kOffered && !peer_answered_) return SendOffer(now);
   if (state_ == SenderState::kSealed) return Send(seal_, now);
-  Send(Renew{live(), static_cast<uint32_t>(posted_.size() - to_post_)}, now);
+  const uint64_t pieces = uint64_t{posted_.size()} * grant_.contributors;
+  Send(Renew{live(), static_cast<uint32_t>(pieces - to_post_)}, now);
 }
 
 Time SenderSession::wake_time() const {

@@ -17,10 +17,14 @@ namespace baton {
 struct SendControl {
   ControlMessage message;
 };
-// Write these blocks (indices into Grant::blocks) on every link. Each (block, link) pair is one
-// *piece*, and is accounted for by OnPosted and one of OnWritten, OnWriteLost.
+// Write these blocks (indices into Grant::blocks) on every link of the layer groups
+// [first_group, end_group). Each (block, link) pair is one *piece*, and is accounted for by
+// OnPosted and one of OnWritten, OnWriteLost.
 struct PostBlocks {
   std::vector<uint32_t> blocks;
+  uint32_t first_group = 0;
+  uint32_t end_group = 1;
+  uint32_t pieces = 0;
 };
 struct StopWrites {};   // end the outstanding pieces early where that is possible
 struct FenceWrites {};  // they did not end in time: kill their channels, which ends them
@@ -63,16 +67,21 @@ class SenderSession final {
     uint32_t block_count = 0;
     std::vector<Hash128> block_hashes;
     Duration timeout{};
+    uint32_t layer_groups = 1;
   };
 
   SenderSession(Params params, const SessionTimes& times, Time now);
 
   // From the worker. After a refusal: offers again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);
+  // The first `groups` layer groups of these blocks are final; said again as there are more.
   // InvalidArgument when the blocks lie outside the prompt or come after Seal.
-  Status AddBlocks(uint32_t first_index, std::span<const BlockId> blocks);
+  Status AddBlocks(uint32_t first_index, std::span<const BlockId> blocks, uint32_t groups);
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
+
+  // The layer group of each link to the peer, before a GRANT of as many contributors is handed in.
+  void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
 
   // From the peer.
   void OnMessage(const ControlMessage& message, Time now);
@@ -105,7 +114,9 @@ class SenderSession final {
   void OnGrant(const Grant& grant, Time now);
   void OnAck(const Ack& ack, Time now);
   void OnResend(const Resend& resend, Time now);
-  void PostReady();
+  // Hands out what is ready of blocks [first, end) of the prompt.
+  void PostReady(uint32_t first, uint32_t end);
+  uint32_t LinksOf(uint32_t first_group, uint32_t end_group) const;
   void SendSealWhenPosted(Time now);
   void SendStateAgain(Time now);
   void Park(Status reason);
@@ -118,17 +129,18 @@ class SenderSession final {
   SenderState state_ = SenderState::kOffered;
   std::vector<SenderAction> actions_;
   std::vector<BlockId> sources_;  // by block of the prompt
-  std::vector<bool> ready_;       // by block of the prompt
-  std::vector<bool> posted_;      // by index into Grant::blocks
+  std::vector<uint32_t> ready_;   // layer groups, by block of the prompt
+  std::vector<uint32_t> posted_;  // layer groups, by index into Grant::blocks
+  std::vector<uint32_t> link_groups_;
   Grant grant_;
   baton::Seal seal_;
   bool seal_wanted_ = false;
   bool peer_answered_ = false;  // OFFER arrived: RENEW is enough from now on
   bool drain_asked_ = false;    // by the peer's ABORT
-  uint32_t ready_count_ = 0;
-  uint64_t unposted_ = 0;     // pieces handed out in PostBlocks, without OnPosted yet
-  uint64_t to_post_ = 0;      // blocks granted, not in a PostBlocks yet
-  uint32_t outstanding_ = 0;  // pieces in a PostBlocks that have not ended
+  uint32_t ready_count_ = 0;    // blocks of which every layer is ready
+  uint64_t unposted_ = 0;       // pieces handed out in PostBlocks, without OnPosted yet
+  uint64_t to_post_ = 0;        // pieces granted, not in a PostBlocks yet
+  uint32_t outstanding_ = 0;    // pieces in a PostBlocks that have not ended
   uint32_t resend_attempt_ = 0;
   uint32_t resent_ = 0;
   uint64_t bytes_ = 0;

@@ -99,6 +99,17 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
   }
 }
 
+// A hand-off that is not in the sender now learns of these blocks by OnKvChunk.
+void PrefillRole::OnKvLayers(const KvChunk& chunk, int32_t layers) {
+  const auto found = handoffs_.find({chunk.id, chunk.epoch});
+  if (found == handoffs_.end()) return;
+  Handoff& handoff = *found->second;
+  handoff.leased = true;
+  if (!handoff.in_sender || handoff.phase == Phase::kEnding) return;
+  sender_->LayersReady(
+      handoff.session, chunk.epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks, layers);
+}
+
 void PrefillRole::OnKvChunk(const KvChunk& chunk) {
   const auto found = handoffs_.find({chunk.id, chunk.epoch});
   if (found == handoffs_.end()) return;

@@ -24,8 +24,8 @@ struct PrefillOptions {
 };
 
 // Computes prompts and hands their KV to decode workers. A request is offered to its decode worker
-// as soon as it comes; every chunk the engine finishes is sent while the next is computed; the
-// first tokens go to the router at once, and to the decode worker with SEAL.
+// as soon as it comes; the layers of a chunk are sent as the engine finishes them; the first tokens
+// go to the router at once, and to the decode worker with SEAL.
 //
 // The lease of a prompt's KV ends (Engine::ReleaseKv) when the engine is done with the request and
 // the sender said that nobody reads its blocks any more. Belongs to the worker's thread.
@@ -40,6 +40,8 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void OnRedirect(RouterKey router, const RedirectOrder& order) override;
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
+  void OnLeaving(const std::string&) override {}
+  void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation&) override {}
   void OnToken(const TokenOutput& token) override;

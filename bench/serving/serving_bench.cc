@@ -27,12 +27,14 @@ struct Sample {
 
 class Cluster final {
  public:
-  Cluster(const std::string& model, const std::string& threads, bool disaggregated)
+  // `transport` empty: one worker that serves alone.
+  Cluster(const std::string& model, const std::string& threads, const std::string& transport)
       : router_(&router::StartRouter, {"model.path=" + model}) {
-    const std::vector<std::string> overrides = {"model.path=" + model,
-                                                "engine.threads=" + threads,
-                                                "routers=[" + router_.address("workers") + "]"};
-    if (disaggregated) {
+    std::vector<std::string> overrides = {"model.path=" + model,
+                                          "engine.threads=" + threads,
+                                          "routers=[" + router_.address("workers") + "]"};
+    if (!transport.empty()) {
+      overrides.push_back("transfer.require_transport=" + transport);
       workers_.push_back(std::make_unique<InProcess>(&StartPrefillWorker, overrides));
     }
     workers_.push_back(std::make_unique<InProcess>(&StartDecodeWorker, overrides));
@@ -84,9 +86,13 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int Run(const std::string& model, int rounds, int tokens, const std::string& threads) {
-  Cluster unified(model, threads, false);
-  Cluster split(model, threads, true);
+int Run(const std::string& model,
+        int rounds,
+        int tokens,
+        const std::string& threads,
+        const std::string& wanted_transport) {
+  Cluster unified(model, threads, "");
+  Cluster split(model, threads, wanted_transport);
   unified.Ask(1000001, 32);
   split.Ask(1000001, 32);
   std::vector<double> first[2];
@@ -132,11 +138,15 @@ int Run(const std::string& model, int rounds, int tokens, const std::string& thr
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fputs("usage: serving_bench MODEL [ROUNDS] [PROMPT_TOKENS] [THREADS]\n", stderr);
+    std::fputs("usage: serving_bench MODEL [ROUNDS] [PROMPT_TOKENS] [THREADS] [shm|tcp]\n", stderr);
     return 2;
   }
   const auto number = [&](int i, int otherwise) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
-  return baton::Run(argv[1], std::max(1, number(2, 3)), number(3, 1000), argc > 4 ? argv[4] : "2");
+  return baton::Run(argv[1],
+                    std::max(1, number(2, 3)),
+                    number(3, 1000),
+                    argc > 4 ? argv[4] : "2",
+                    argc > 5 ? argv[5] : "shm");
 }

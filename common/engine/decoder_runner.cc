@@ -1,5 +1,7 @@
 #include "common/engine/decoder_runner.h"
 
+#include <algorithm>
+
 namespace baton {
 namespace {
 
@@ -23,10 +25,19 @@ DecoderRunner::DecoderRunner(Decoder& decoder) : decoder_(decoder), traits_(Trai
 Status DecoderRunner::Run(const StepInput& input,
                           const KvView& kv,
                           std::span<const SamplingRow> sampling,
-                          std::span<SampledToken> out) {
+                          std::span<SampledToken> out,
+                          const LayerWatch& watch) {
   Ops& ops = decoder_.ops();
   BATON_RETURN_IF_ERROR(ops.BeginStep(input, kv));
-  const Tensor logits = decoder_.Forward(input);
+  LayerHook hook;
+  if (!watch.marks.empty()) {
+    hook = [&](int32_t layer) {
+      const int32_t layers = layer + 1;
+      if (!std::ranges::binary_search(watch.marks, layers)) return;
+      ops.NotifyWhenDone([&watch, layers] { watch.reached(layers); });
+    };
+  }
+  const Tensor logits = decoder_.Forward(input, hook);
   if (!sampling.empty()) ops.Sample(logits, sampling, out);
   return ops.EndStep();
 }

@@ -17,7 +17,8 @@ class DecoderRunner final : public ModelRunner {
   Status Run(const StepInput& input,
              const KvView& kv,
              std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out) override;
+             std::span<SampledToken> out,
+             const LayerWatch& watch) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
  private:

@@ -47,6 +47,10 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
           .model_fingerprint = traits.fingerprint};
 }
 
+KvChunk ViewOf(const Outcomes::Chunk& chunk) {
+  return {chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last};
+}
+
 template <class... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;
@@ -73,6 +77,9 @@ class Engine::Impl {
         clock_(clock),
         cache_(blocks, options.block_tokens, options.prefix_cache),
         scheduler_(SchedulerOptions(options, runner.traits()), cache_) {
+    for (int32_t group = 0; group < LayerGroups(layout); ++group) {
+      layer_marks_.push_back(LayerGroupEnd(layout, group));
+    }
     UpdateStats();
   }
 
@@ -141,7 +148,7 @@ class Engine::Impl {
     }
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
-    scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()));
+    scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()), layers_told_);
     if (++failed_in_a_row_ < kFailedStepsToGiveUp) return;
     healthy_ = false;
     scheduler_.FailAll(GivenUp());
@@ -149,11 +156,23 @@ class Engine::Impl {
 
   Status Run(const StepPlan& plan) {
     batch_.Build(plan);
+    layers_told_ = false;
     sampled_.assign(plan.logit_rows, {});
     if (!plan.copies.empty()) {
       BATON_RETURN_IF_ERROR(runner_.CopyBlocks(view_, plan.copies));
     }
-    return runner_.Run(batch_.input(), view_, batch_.sampling(), sampled_);
+    return runner_.Run(batch_.input(), view_, batch_.sampling(), sampled_, Watch(plan));
+  }
+
+  // Tells of the plan's chunks, layer group by layer group.
+  LayerWatch Watch(const StepPlan& plan) {
+    if (plan.chunks.empty()) return {};
+    return {layer_marks_, [this, &plan](int32_t layers) {
+              layers_told_ = true;
+              for (const Outcomes::Chunk& chunk : plan.chunks) {
+                listener_.OnKvLayers(ViewOf(chunk), layers);
+              }
+            }};
   }
 
   Status GivenUp() const {
@@ -168,7 +187,7 @@ class Engine::Impl {
     const Outcomes outcomes = scheduler_.TakeOutcomes();
     for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const Outcomes::Chunk& chunk : outcomes.chunks) {
-      listener_.OnKvChunk({chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last});
+      listener_.OnKvChunk(ViewOf(chunk));
     }
     for (const KvReservation& reservation : outcomes.reservations) {
       listener_.OnKvReserved(reservation);
@@ -217,6 +236,8 @@ class Engine::Impl {
   const Clock& clock_;
   KvCache cache_;
   Scheduler scheduler_;
+  std::vector<int32_t> layer_marks_;  // how many layers there are up to the end of each group
+  bool layers_told_ = false;          // of the plan that runs
   StepTimeModel step_time_;
   Inbox inbox_;
   std::vector<Inbox::Message> messages_;

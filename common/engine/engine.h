@@ -49,11 +49,11 @@ struct EngineStats {
 // are queued and take effect in the next Step(). All else happens in Step(), called by one thread
 // (EngineLoop, or a test).
 //
-// KV ownership in a hand-off: the blocks of a kPrefill request after its last token, and those of a
-// kDecode request from reservation on, are held by a lease that ends only with ReleaseKv(id,
-// epoch), the worker's word that no peer can read or write them any more. Cancelling a request does
-// not end its lease. ReleaseKv is called exactly once for every kPrefill and kDecode request that
-// got an OnKvChunk or OnKvReserved.
+// KV ownership in a hand-off: the blocks of a kPrefill request that the listener was told of, and
+// those of a kDecode request from reservation on, are held by a lease that ends only with
+// ReleaseKv(id, epoch), the worker's word that no peer can read or write them any more. Neither
+// cancelling a request nor a failed step ends its lease. ReleaseKv is called exactly once for every
+// request that got an OnKvLayers, OnKvChunk or OnKvReserved.
 class Engine final {
  public:
   static constexpr int kFailedStepsToGiveUp = 3;

@@ -39,6 +39,10 @@ class EngineListener {
   // Comes once for each request that has produced all its tokens, after the last OnTokens.
   virtual void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) = 0;
   virtual void OnFailed(const RequestFailure& failure) = 0;
+  // kPrefill: of `chunk`, which is still being computed, the KV of layers [0, layers) is final. The
+  // blocks belong to the hand-off from here on. OnKvChunk with the same blocks follows, or
+  // OnFailed. May be called on a thread of the device, but always before the step ends.
+  virtual void OnKvLayers(const KvChunk&, int32_t /*layers*/) {}
   virtual void OnKvChunk(const KvChunk& chunk) = 0;                 // kPrefill
   virtual void OnKvReserved(const KvReservation& reservation) = 0;  // kDecode
   virtual void OnCacheEvent(const CacheEvent& event) = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "common/base/hash.h"
@@ -24,6 +25,15 @@ struct ModelTraits {
   Hash128 fingerprint;
 };
 
+// Who wants to know how far a step has come. `reached(n)` says that the KV of layers 0 … n − 1 of
+// all rows is in memory, where others may read it. It comes for each n of `marks` (ascending) or
+// for some of them, in order, on the thread that runs the step or on one of the device's, and never
+// after the step has returned.
+struct LayerWatch {
+  std::span<const int32_t> marks;
+  std::function<void(int32_t layers)> reached;  // set when there are marks
+};
+
 // Runs steps of one model. The engine's only way to the mathematics, so that the tests can put in a
 // model whose tokens show every fault of KV bookkeeping. One thread at a time.
 class ModelRunner {
@@ -33,11 +43,12 @@ class ModelRunner {
   virtual Device& device() = 0;
   // Computes the rows of `input`, writes their KV into `kv`, and chooses a token for each of
   // `input.logit_rows` (ascending; a row occurs once for each token wanted from it), as `sampling`
-  // says, into `out`. An error leaves the KV of these rows undefined.
+  // says, into `out`. Tells `watch` meanwhile. An error leaves the KV of these rows undefined.
   virtual Status Run(const StepInput& input,
                      const KvView& kv,
                      std::span<const SamplingRow> sampling,
-                     std::span<SampledToken> out) = 0;
+                     std::span<SampledToken> out,
+                     const LayerWatch& watch) = 0;
   // Copies whole blocks, in order.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
 };

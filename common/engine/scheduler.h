@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -48,8 +49,9 @@ class Scheduler final {
   const StepPlan& Plan(Time now);
   // The plan ran: `sampled` are its plan.logit_rows tokens, in the order of its rows.
   void Commit(std::span<SampledToken> sampled, Time now);
-  // The plan failed: its requests end with `status`, all others go on.
-  void Abort(const Status& status);
+  // The plan failed: its requests end with `status`, all others go on. The hand-offs keep the
+  // plan's chunks only if they were told of any (`chunks_told`).
+  void Abort(const Status& status, bool chunks_told);
 
   // What happened since the last call.
   Outcomes TakeOutcomes() { return std::exchange(outcomes_, {}); }
@@ -103,10 +105,11 @@ class Scheduler final {
   PrefixHit FindPrefix(const Sequence& sequence) const;
   void StartReserved(Sequence& sequence, const PrefixHit& hit);
   void RefuseExcessReservations();
+  void LeaseChunks();
 
   // scheduler_commit.cc: what a step brought.
   void StoreFullBlocks(Sequence& sequence);
-  void Announce(Sequence& sequence, bool last);
+  std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);
   FinishReason Judge(const ActiveRequest& active, TokenId token, int32_t length) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
@@ -10,6 +11,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
               "{} tokens for {} logit rows",
               sampled.size(),
               plan_.logit_rows);
+  std::ranges::move(plan_.chunks, std::back_inserter(outcomes_.chunks));
   outcomes_.tokens.reserve(outcomes_.tokens.size() + sampled.size());
   size_t used = 0;
   for (const PlanRow& row : plan_.rows) {
@@ -19,7 +21,6 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     StoreFullBlocks(sequence);
-    if (active.request.kind == RequestKind::kPrefill) Announce(sequence, row.samples > 0);
     if (row.samples == 0) continue;
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
@@ -34,7 +35,16 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   Reap();
 }
 
-void Scheduler::Abort(const Status& status) {
+void Scheduler::Abort(const Status& status, bool chunks_told) {
+  for (const Outcomes::Chunk& chunk : plan_.chunks) {
+    if (chunks_told) break;
+    const auto handoff = handoffs_.find({chunk.id, chunk.epoch});
+    if (chunk.first_index == 0) {
+      handoffs_.erase(handoff);
+    } else {
+      handoff->second = handoff->second.Share(chunk.first_index);
+    }
+  }
   std::vector<ActiveRequest*> failed;
   for (const PlanRow& row : plan_.rows) failed.push_back(row.sequence->request);
   std::ranges::sort(failed);
@@ -67,21 +77,24 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
   }
 }
 
-// Tells of the blocks of a kPrefill request that became final, and leases them to the hand-off.
-void Scheduler::Announce(Sequence& sequence, bool last) {
+// The blocks of a kPrefill request that are final once `computed` of its tokens are, less those
+// that its hand-off has. They are leased to it.
+std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
+                                                     int32_t computed,
+                                                     bool last) {
   const ActiveRequest& active = *sequence.request;
-  if (active.request.kind != RequestKind::kPrefill || active.kv_released) return;
+  if (active.request.kind != RequestKind::kPrefill || active.kv_released) return std::nullopt;
   const auto found = handoffs_.find(active.key());
   const int32_t from = found == handoffs_.end() ? 0 : found->second.size();
-  const int32_t to = last ? sequence.table.size() : sequence.computed / cache_.block_tokens();
-  if (to <= from && !last) return;
+  const int32_t to = last ? sequence.table.size() : computed / cache_.block_tokens();
+  if (to <= from && !last) return std::nullopt;
   const auto blocks = sequence.table.blocks().subspan(from, to - from);
   handoffs_.try_emplace(active.key(), Lease(cache_)).first->second.Append(blocks);
-  outcomes_.chunks.push_back({active.request.id,
-                              active.request.epoch,
-                              from,
-                              std::vector<BlockId>(blocks.begin(), blocks.end()),
-                              last});
+  return Outcomes::Chunk{active.request.id,
+                         active.request.epoch,
+                         from,
+                         std::vector<BlockId>(blocks.begin(), blocks.end()),
+                         last};
 }
 
 void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit) {

@@ -16,7 +16,16 @@ const StepPlan& Scheduler::Plan(Time now) {
   PlanDecodes();
   PlanPrompts();
   AdmitWaiting(now);
+  LeaseChunks();
   return plan_;
+}
+
+// Before the step runs: peers may read a chunk's first layers while the last ones are computed.
+void Scheduler::LeaseChunks() {
+  for (const PlanRow& row : plan_.rows) {
+    auto chunk = LeaseChunk(*row.sequence, row.first + row.count, row.samples > 0);
+    if (chunk) plan_.chunks.push_back(*std::move(chunk));
+  }
 }
 
 // Running sequences go in rank order and victims are taken from the back: what is preempted has no
@@ -193,7 +202,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   active.started = true;
   sequence.computed = hits * cache_.block_tokens();
   Run(sequence);
-  Announce(sequence, /*last=*/false);
+  auto cached = LeaseChunk(sequence, sequence.computed, /*last=*/false);
+  if (cached) outcomes_.chunks.push_back(*std::move(cached));
   const size_t next = hit.blocks.size();
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
   const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;

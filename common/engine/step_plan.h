@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/engine/outcomes.h"
 #include "common/engine/sequence.h"
 #include "kernels/ops.h"
 
@@ -22,14 +23,16 @@ struct PlanRow {
 struct StepPlan {
   std::vector<PlanRow> rows;
   std::vector<BlockCopy> copies;
-  int32_t tokens = 0;         // of all rows
-  int32_t logit_rows = 0;     // samples of all rows
-  int32_t preempted = 0;      // sequences sent back to the queue to make room
+  std::vector<Outcomes::Chunk> chunks;  // final when the step has run; leased to their hand-offs
+  int32_t tokens = 0;                   // of all rows
+  int32_t logit_rows = 0;               // samples of all rows
+  int32_t preempted = 0;                // sequences sent back to the queue to make room
   int64_t token_context = 0;  // Σ over the tokens of the positions they see: attention's work
 
   void Clear() {
     rows.clear();
     copies.clear();
+    chunks.clear();
     tokens = logit_rows = preempted = 0;
     token_context = 0;
   }

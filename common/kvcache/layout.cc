@@ -1,9 +1,14 @@
 #include "common/kvcache/layout.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace baton {
 namespace {
+
+constexpr int32_t kMaxLayerGroups = 8;
+constexpr size_t kGroupBytes = size_t{64} << 10;
 
 Status CheckRange(std::string_view field, int32_t value, int32_t highest) {
   if (value >= 1 && value <= highest) return OkStatus();
@@ -31,6 +36,16 @@ Status KvLayout::Validate() const {
     return InvalidArgument("KV layout: dtype is {}; it must be f32, f16 or bf16", Name(dtype));
   }
   return OkStatus();
+}
+
+int32_t LayerGroups(const KvLayout& layout) {
+  const size_t pieces = ShardBlockBytes(layout, WholeModel(layout)) / kGroupBytes;
+  const auto most = static_cast<size_t>(std::min(layout.layers, kMaxLayerGroups));
+  return static_cast<int32_t>(std::clamp<size_t>(pieces, 1, most));
+}
+
+int32_t LayerGroupEnd(const KvLayout& layout, int32_t group) {
+  return static_cast<int32_t>(int64_t{layout.layers} * (group + 1) / LayerGroups(layout));
 }
 
 Status ValidateShard(const KvLayout& layout, const KvShard& shard) {

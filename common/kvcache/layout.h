@@ -50,6 +50,13 @@ inline size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
   return static_cast<size_t>(shard.layer_count) * 2 * shard.head_count * layout.head_bytes();
 }
 
+// Layers in order, cut into groups: a prompt's KV goes to another worker group by group, so that
+// the first layers travel while later ones are computed. As many groups (at most 8) as leave each
+// at least 64 KiB of a block, since small pieces move slowly; at least one.
+int32_t LayerGroups(const KvLayout& layout);
+// The first layer behind group `group`, counted from 0.
+int32_t LayerGroupEnd(const KvLayout& layout, int32_t group);
+
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);
 

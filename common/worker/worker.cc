@@ -141,6 +141,17 @@ void Worker::OnFailed(const RequestFailure& failure) {
   loop_.PostOwn([this, failure] { DeliverEnd(failure.id, failure.epoch, failure.status, {}); });
 }
 
+void Worker::OnKvLayers(const KvChunk& chunk, int32_t layers) {
+  loop_.PostOwn([this,
+                 chunk,
+                 layers,
+                 blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
+    KvChunk view = chunk;
+    view.blocks = blocks;
+    if (prefill_ != nullptr) prefill_->OnKvLayers(view, layers);
+  });
+}
+
 void Worker::OnKvChunk(const KvChunk& chunk) {
   loop_.PostOwn(
       [this, chunk, blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
@@ -291,6 +302,8 @@ void Worker::BeginDrain(const std::string& reason) {
   if (std::exchange(draining_, true)) return;
   Log().Info("draining: {}; {} requests are running", reason, book_.size());
   links_->ForEachJoined([&](RouterLink& link) { link.AddDrain(reason); });
+  if (prefill_ != nullptr) prefill_->OnLeaving(reason);
+  if (decode_ != nullptr) decode_->OnLeaving(reason);
 }
 
 void Worker::AfterBatch() {

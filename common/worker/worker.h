@@ -71,10 +71,12 @@ class Worker final : private EngineListener, private RouterEvents {
  private:
   Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);
 
-  // EngineListener, on the engine's thread: hands everything to the worker's thread.
+  // EngineListener, on the engine's thread or its device's: hands everything to the worker's
+  // thread.
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
   void OnFailed(const RequestFailure& failure) override;
+  void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;
   void OnCacheEvent(const CacheEvent& event) override;

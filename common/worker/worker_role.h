@@ -29,8 +29,12 @@ class WorkerRole {
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
   virtual void OnRouterLost(RouterKey router) = 0;
 
+  // The worker takes no new requests any more; those it has go on.
+  virtual void OnLeaving(const std::string& reason) = 0;
+
   // From the engine, in order. OnEnded is the last of a request: OK when all its tokens came. Of a
   // failure it answers whether the router must be told (false: it hears of it another way).
+  virtual void OnKvLayers(const KvChunk& chunk, int32_t layers) = 0;
   virtual void OnKvChunk(const KvChunk& chunk) = 0;
   virtual void OnKvReserved(const KvReservation& reservation) = 0;
   virtual void OnToken(const TokenOutput& token) = 0;

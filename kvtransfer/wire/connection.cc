@@ -230,7 +230,9 @@ StatusOr<size_t> Connection::Receive(std::span<const iovec> to) {
     }
   }
   if (got > 0) return static_cast<size_t>(got);
-  const bool between_frames = state_ == State::kHeader && filled_ == 0;
+  // A peer that only tries whether it can connect says nothing at all.
+  const bool between_frames =
+      filled_ == 0 && (state_ == State::kHeader || state_ == State::kPreface);
   if (between_frames) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
   return MakeStatus(StatusCode::kUnavailable, "closed by the peer in the middle of a frame");
 }

@@ -1,6 +1,8 @@
 #include "tests/fakes/engine_harness.h"
 
+#include <algorithm>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -52,8 +54,22 @@ void RecordingListener::OnFailed(const RequestFailure& failure) {
   log.failure = failure.status;
 }
 
+void RecordingListener::OnKvLayers(const KvChunk& chunk, int32_t layers) {
+  RequestLog& log = logs_[{chunk.id, chunk.epoch}];
+  if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {
+    Complain({chunk.id, chunk.epoch}, "layers of blocks that do not come next");
+  }
+  if (layers < 1 || log.ended()) Complain({chunk.id, chunk.epoch}, "layers of nothing");
+  ++log.layers_told;
+  log.under_way.assign(chunk.blocks.begin(), chunk.blocks.end());
+}
+
 void RecordingListener::OnKvChunk(const KvChunk& chunk) {
   RequestLog& log = logs_[{chunk.id, chunk.epoch}];
+  const std::vector<BlockId> told = std::exchange(log.under_way, {});
+  if (!told.empty() && !std::ranges::equal(told, chunk.blocks)) {
+    Complain({chunk.id, chunk.epoch}, "the chunk is not the one whose layers were told");
+  }
   if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {
     Complain({chunk.id, chunk.epoch}, "chunks do not follow each other");
   }

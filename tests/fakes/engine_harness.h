@@ -18,6 +18,8 @@ namespace baton {
 struct RequestLog {
   std::map<int32_t, std::vector<TokenOutput>> samples;
   std::vector<BlockId> announced;  // kPrefill: the block table, as chunks told it
+  std::vector<BlockId> under_way;  // kPrefill: the chunk of which layers were told, until it comes
+  int32_t layers_told = 0;         // kPrefill: calls of OnKvLayers
   bool all_announced = false;
   std::optional<KvReservation> reservation;
   std::optional<RequestTimes> times;  // set when it finished
@@ -35,6 +37,7 @@ class RecordingListener final : public EngineListener {
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
   void OnFailed(const RequestFailure& failure) override;
+  void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;
   void OnCacheEvent(const CacheEvent& event) override;

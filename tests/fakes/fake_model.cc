@@ -89,9 +89,11 @@ FakeModel::FakeModel(const Shape& shape)
 Status FakeModel::Run(const StepInput& input,
                       const KvView& kv,
                       std::span<const SamplingRow> sampling,
-                      std::span<SampledToken> out) {
-  if (failing_runs_ > 0) {
-    --failing_runs_;
+                      std::span<SampledToken> out,
+                      const LayerWatch& watch) {
+  const bool fails = failing_runs_ > 0;
+  if (fails) --failing_runs_;
+  if (fails && !fails_late_) {
     return MakeStatus(StatusCode::kUnavailable, "the fake device is away");
   }
   rows_run_ += static_cast<int64_t>(input.tokens.size());
@@ -126,6 +128,8 @@ Status FakeModel::Run(const StepInput& input,
           Choose(visible[rows.context + row], sampling[next_logits], traits_.vocabulary);
     }
   }
+  for (const int32_t layers : watch.marks) watch.reached(layers);
+  if (fails) return MakeStatus(StatusCode::kUnavailable, "the fake device went away");
   return OkStatus();
 }
 

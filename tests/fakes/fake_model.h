@@ -41,11 +41,15 @@ class FakeModel final : public ModelRunner {
   Status Run(const StepInput& input,
              const KvView& kv,
              std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out) override;
+             std::span<SampledToken> out,
+             const LayerWatch& watch) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
-  // The next `count` runs fail.
-  void FailRuns(int count) { failing_runs_ = count; }
+  // The next `count` runs fail; with `late`, after they told of every layer.
+  void FailRuns(int count, bool late = false) {
+    failing_runs_ = count;
+    fails_late_ = late;
+  }
   // Reads of KV that no row has written.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
@@ -60,6 +64,7 @@ class FakeModel final : public ModelRunner {
   ModelTraits traits_;
   FakeDevice device_;
   int failing_runs_ = 0;
+  bool fails_late_ = false;
   int64_t faults_ = 0;
   int64_t rows_run_ = 0;
   int32_t most_rows_ = 0;

@@ -21,8 +21,9 @@ class SharedFakeModel final : public ModelRunner {
   Status Run(const StepInput& input,
              const KvView& kv,
              std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out) override {
-    return model_.Run(input, kv, sampling, out);
+             std::span<SampledToken> out,
+             const LayerWatch& watch) override {
+    return model_.Run(input, kv, sampling, out, watch);
   }
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
     return model_.CopyBlocks(kv, copies);

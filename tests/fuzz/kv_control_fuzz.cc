@@ -34,8 +34,7 @@ void Answer(SenderSession& sender, Time now) {
   for (const SenderAction& action : sender.TakeActions()) {
     const auto* post = std::get_if<PostBlocks>(&action);
     if (post == nullptr) continue;
-    const auto pieces = static_cast<uint32_t>(post->blocks.size() * sender.grant().contributors);
-    sender.OnWriteLost(pieces, MakeStatus(StatusCode::kUnavailable, "lost"), now);
+    sender.OnWriteLost(post->pieces, MakeStatus(StatusCode::kUnavailable, "lost"), now);
   }
 }
 
@@ -50,7 +49,7 @@ void Run(std::string_view input) {
   SenderSession sender(params, times, now);
   ReceiverSession receiver(Offer{kBlocks, {}, std::chrono::seconds(10)}, kBlocks, times, now);
   const BlockId ready[] = {BlockId(0), BlockId(1)};
-  (void)sender.AddBlocks(0, ready);
+  (void)sender.AddBlocks(0, ready, 1);
   while (input.size() >= 2) {
     const size_t size = static_cast<unsigned char>(input[0]) |
                         static_cast<size_t>(static_cast<unsigned char>(input[1])) << 8;

@@ -170,6 +170,55 @@ TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
   }
 }
 
+// Runs another runner's steps and sees to it that layers told of do not change afterwards.
+class LayerChecker final : public ModelRunner {
+ public:
+  explicit LayerChecker(ModelRunner& runner) : runner_(runner) {
+    for (int32_t i = 1; i <= runner.traits().layers; ++i) marks_.push_back(i);
+  }
+  const ModelTraits& traits() const override { return runner_.traits(); }
+  Device& device() override { return runner_.device(); }
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
+    return runner_.CopyBlocks(kv, copies);
+  }
+  Status Run(const StepInput& input,
+             const KvView& kv,
+             std::span<const SamplingRow> sampling,
+             std::span<SampledToken> out,
+             const LayerWatch&) override {
+    std::map<int32_t, std::string> told;
+    const Status status = runner_.Run(
+        input, kv, sampling, out, {marks_, [&](int32_t n) { told[n] = Layers(kv, n); }});
+    EXPECT_EQ(told.size(), marks_.size());
+    for (const auto& [layers, bytes] : told) EXPECT_EQ(bytes, Layers(kv, layers)) << layers;
+    return status;
+  }
+
+ private:
+  static std::string Layers(const KvView& kv, int32_t layers) {
+    std::string bytes;
+    for (int32_t block = 0; block < kv.blocks; ++block) {
+      const auto* first = reinterpret_cast<const char*>(kv.Head(block, 0, 0, 0));
+      bytes.append(first, static_cast<size_t>(layers * kv.layer_stride));
+    }
+    return bytes;
+  }
+
+  ModelRunner& runner_;
+  std::vector<int32_t> marks_;
+};
+
+TEST_P(DecoderEngineTest, LayersAreToldWhenTheyAreFinal) {
+  LayerChecker checker(*runner_);
+  EngineOptions options = Options();
+  options.kv_blocks = 40;
+  options.max_step_tokens = 40;
+  EngineHarness harness(options, checker);
+  harness.Submit(requests_[2]);
+  harness.Submit(requests_[3]);
+  ASSERT_TRUE(harness.RunUntilIdle());
+}
+
 TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
   EngineHarness harness(Options(), *runner_);
   std::vector<std::pair<Request, size_t>> resumed;

@@ -34,6 +34,28 @@ TEST(EngineFailureTest, FailedStepEndsOnlyTheRequestsInIt) {
   EXPECT_EQ(harness.engine().Stats().failed_steps, 1);
 }
 
+// A peer may be reading what it was told of, whatever becomes of the step.
+TEST(EngineFailureTest, FailedStepLeavesToldBlocksToTheHandOff) {
+  for (const bool told : {false, true}) {
+    for (const int steps_before : {0, 1}) {
+      EngineHarness harness(Options());
+      Request request = MakeRequest(1, 32, 3, 5);
+      request.kind = RequestKind::kPrefill;
+      harness.Submit(request);
+      for (int i = 0; i < steps_before; ++i) harness.Step();
+      harness.model().FailRuns(1, /*late=*/told);
+      harness.Step();
+      ASSERT_TRUE(harness.log(request).failure.has_value());
+      const int held = 4 * (steps_before + (told ? 1 : 0));
+      EXPECT_EQ(harness.engine().Stats().blocks_free, 32 - held);
+      EXPECT_EQ(harness.engine().Stats().leases, held > 0 ? 1 : 0);
+      harness.engine().ReleaseKv(request.id, request.epoch);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+    }
+  }
+}
+
 TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
   EngineOptions options = Options();
   options.max_sequences = 1;

@@ -95,6 +95,7 @@ TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
   while (prefill.Step()) announced.push_back(prefill.log(request).announced.size());
   EXPECT_EQ(announced, (std::vector<size_t>{1, 3, 4}));
   EXPECT_TRUE(prefill.log(request).all_announced);
+  EXPECT_EQ(prefill.log(request).layers_told, 3);
 
   Request again = request;
   again.id = RequestId(2);

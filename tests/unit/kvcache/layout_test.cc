@@ -47,6 +47,26 @@ TEST(KvLayoutTest, ErrorsNameTheField) {
   EXPECT_FALSE(ValidateShard(Layout(), {-1, 1, 0, 1}).ok());
 }
 
+TEST(KvLayoutTest, LayerGroupsTileTheLayers) {
+  const auto ends = [](const KvLayout& layout) {
+    std::vector<int32_t> all;
+    for (int32_t group = 0; group < LayerGroups(layout); ++group) {
+      all.push_back(LayerGroupEnd(layout, group));
+    }
+    return all;
+  };
+  // 360 KiB a block: groups of at least 64 KiB.
+  EXPECT_EQ(ends({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16}),
+            (std::vector<int32_t>{6, 12, 18, 24, 30}));
+  // 2 MiB a block, and a layer more than the groups divide.
+  EXPECT_EQ(ends({.layers = 33, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16}),
+            (std::vector<int32_t>{4, 8, 12, 16, 20, 24, 28, 33}));
+  // Never a group without a layer.
+  EXPECT_EQ(ends({.layers = 2, .kv_heads = 64, .head_dim = 256, .dtype = DType::kF32}),
+            (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(ends(Layout()), (std::vector<int32_t>{3}));
+}
+
 TEST(KvLayoutTest, PrintsItself) {
   EXPECT_EQ(Layout().ToString(), "3 layers × 4 kv heads × 8, f16, 16 tokens a block");
 }

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -82,6 +83,66 @@ TEST_P(HandoffTest, UnequalShards) {
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed)
       << pair.received().Get(SessionId(1)).status;
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+}
+
+// Three layer groups of two layers each.
+TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
+  HandoffPair::Options options = Options();
+  options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
+  options.sender_shards = {{0, 6, 0, 4}, {0, 6, 4, 4}};
+  options.receiver_shards = {{0, 3, 0, 8}, {3, 3, 0, 8}};
+  options.blocks = 8;
+  HandoffPair pair(options);
+  const SessionId id(1);
+  const std::vector<BlockId> source = Blocks(2, 4);
+  pair.Offer(id, 4 * 16);
+  ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+  const uint64_t group_bytes = ShardBlockBytes(options.layout, {0, 2, 0, 8});
+  // What is not told to be final yet changes all the time.
+  for (int32_t layers = 0; layers < 6; ++layers) {
+    for (size_t shard = 0; shard < 2; ++shard) {
+      const size_t layer_bytes = ShardBlockBytes(options.layout, {0, 1, 0, 4});
+      for (const BlockId block : source) {
+        std::byte* from = pair.sender_arena(shard).data() + block.value() * 6 * layer_bytes;
+        FillPattern({from + layers * layer_bytes, (6 - layers) * layer_bytes},
+                    block.value() * 100 + layers * 10 + shard);
+      }
+    }
+    pair.sender().LayersReady(id, Epoch(1), 0, std::span(source).first(3), layers);
+    const uint64_t expected = 3 * group_bytes * (layers / 2);
+    const SteadyClock clock;
+    const Time until = clock.Now() + std::chrono::seconds(10);
+    while (pair.receiver().Stats().bytes < expected && clock.Now() < until) {
+      std::this_thread::yield();
+    }
+    ASSERT_EQ(pair.receiver().Stats().bytes, expected);
+  }
+  pair.sender().ChunkReady(id, Epoch(1), 0, source);
+  pair.sender().Seal(id, Epoch(1), "x");
+  ASSERT_TRUE(pair.received().WaitEnd(id));
+  ASSERT_TRUE(pair.sent().WaitEnd(id));
+  EXPECT_TRUE(pair.received().Get(id).committed) << pair.received().Get(id).status;
+  EXPECT_TRUE(pair.SameContent(source, pair.granted(id)));
+  EXPECT_EQ(pair.sent().Get(id).stats.blocks, 4u);
+  EXPECT_EQ(pair.sent().Get(id).stats.bytes, 12 * group_bytes);
+}
+
+TEST_P(HandoffTest, ALeavingReceiverIsOfferedNothingNew) {
+  HandoffPair pair(Options());
+  pair.Offer(SessionId(1), 16);
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  pair.receiver().Leave("drained");
+  pair.Offer(SessionId(2), 16);
+  ASSERT_TRUE(pair.sent().Wait(SessionId(2), [](const auto& log) { return log.refusals == 1; }));
+  EXPECT_EQ(pair.sent().Get(SessionId(2)).status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(pair.received().Get(SessionId(2)).offers, 0);
+  // What is under way goes on.
+  pair.sender().ChunkReady(SessionId(1), Epoch(1), 0, Blocks(0, 4));
+  pair.sender().Seal(SessionId(1), Epoch(1), "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  pair.sender().Abort(SessionId(2), Epoch(1), MakeStatus(StatusCode::kCancelled, "given up"));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(2)));
 }
 
 TEST_P(HandoffTest, ManyAtOnce) {

@@ -156,6 +156,17 @@ TEST_F(HostilePeerTest, SilentAndHalfSentPeersAreCutOff) {
   EXPECT_NE(log_.find("in the middle of a frame"), std::string::npos) << log_;
 }
 
+// As a transport does that only asks whether it reaches the other side.
+TEST_F(HostilePeerTest, APeerThatOnlyTriesToConnectIsNoFault) {
+  UniqueFd probe = Connect();
+  Serve();
+  EXPECT_EQ(connections(), 1u);
+  probe.Reset();
+  Serve();
+  EXPECT_EQ(connections(), 0u);
+  EXPECT_EQ(log_, "");
+}
+
 TEST_F(HostilePeerTest, TooManyConnectionsAreTurnedAway) {
   std::vector<UniqueFd> sockets;
   for (int i = 0; i < 200; ++i) {

@@ -114,6 +114,40 @@ TEST(PlannerTest, TilesEveryDestinationByteOnce) {
   }
 }
 
+TEST(PlannerTest, LayerGroupsCutLinksWithoutGapOrOverlap) {
+  const KvLayout layout{.layers = 7, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
+  ASSERT_EQ(LayerGroups(layout), 3);
+  for (const int32_t p_pp : {1, 2, 3}) {
+    for (const int32_t d_pp : {1, 2, 7}) {
+      const auto links = PlanLinks(Ranks(7, 8, p_pp, 2), Ranks(7, 8, d_pp, 4));
+      ASSERT_TRUE(links.ok()) << links.status();
+      const std::vector<KvLink> split = SplitByLayers(layout, *links);
+      auto next = split.begin();
+      for (const KvLink& link : *links) {
+        int32_t layer = link.part.first_layer;
+        while (layer < link.part.first_layer + link.part.layer_count) {
+          ASSERT_NE(next, split.end());
+          EXPECT_EQ(next->source, link.source);
+          EXPECT_EQ(next->destination, link.destination);
+          EXPECT_EQ(next->part.first_head, link.part.first_head);
+          EXPECT_EQ(next->part.head_count, link.part.head_count);
+          EXPECT_EQ(next->part.first_layer, layer);
+          ASSERT_GT(next->part.layer_count, 0);
+          layer += next->part.layer_count;
+          const auto group = static_cast<int32_t>(next->group);
+          EXPECT_LE(layer, LayerGroupEnd(layout, group));
+          if (group > 0) {
+            EXPECT_GE(next->part.first_layer, LayerGroupEnd(layout, group - 1));
+          }
+          ++next;
+        }
+        EXPECT_EQ(layer, link.part.first_layer + link.part.layer_count);
+      }
+      EXPECT_EQ(next, split.end());
+    }
+  }
+}
+
 TEST(PlannerTest, NeighbouringBlocksAreOneRun) {
   const KvLayout layout{.layers = 2, .kv_heads = 2, .head_dim = 4, .block_tokens = 2};
   const std::vector<KvShard> whole = {WholeModel(layout)};

@@ -103,25 +103,33 @@ void SessionSimulator::Step(uint32_t session) {
 
 void SessionSimulator::StartSession(uint32_t session) {
   for (uint32_t i = 0; i < kBlocks * kLinks; ++i) {
-    Cell& cell = source_[session * kBlocks * kLinks + i];
-    cell = {Expected(session, i / kLinks, i % kLinks), session};
+    source_[session * kBlocks * kLinks + i] = {junk_++, session};
   }
   SenderSession::Params params;
   params.total_tokens = kBlocks;
   params.block_count = kBlocks;
   params.timeout = kTimeout;
-  senders_[session] = {std::make_unique<SenderSession>(params, times_, now_), 0, false};
+  params.layer_groups = kLinks;
+  senders_[session] = {std::make_unique<SenderSession>(params, times_, now_), 0, false, false};
   ActSender(session);
   At(Delay(), [this, session] { FeedSender(session); });
 }
 
-// The prefill worker computes one block after the other.
+// The prefill worker computes one block after the other, and sometimes tells of the first layers
+// before the last ones are there.
 void SessionSimulator::FeedSender(uint32_t session) {
   SenderSlot& slot = senders_[session];
   if (!slot.machine) return;
   if (slot.chunks_given < kBlocks) {
-    const BlockId block(session * kBlocks + slot.chunks_given);
-    if (!slot.machine->AddBlocks(slot.chunks_given++, {&block, 1}).ok()) Violate("AddBlocks");
+    const uint32_t index = slot.chunks_given;
+    const BlockId block(session * kBlocks + index);
+    slot.half_given = !slot.half_given && Chance(0.5);
+    const uint32_t groups = slot.half_given ? 1 : kLinks;
+    for (uint32_t link = 0; link < groups; ++link) {
+      source_[block.value() * kLinks + link].value = Expected(session, index, link);
+    }
+    if (!slot.machine->AddBlocks(index, {&block, 1}, groups).ok()) Violate("AddBlocks");
+    if (!slot.half_given) ++slot.chunks_given;
     At(Delay(), [this, session] { FeedSender(session); });
   } else if (!slot.sealed) {
     slot.sealed = true;
@@ -192,6 +200,7 @@ void SessionSimulator::DeliverToReceiver(uint32_t session, const ControlMessage&
 void SessionSimulator::DeliverToSender(uint32_t session, const ControlMessage& message) {
   SenderSlot& slot = senders_[session];
   if (slot.machine) {
+    if (std::holds_alternative<baton::Grant>(message)) slot.machine->SetLinks({0, 1});
     slot.machine->OnMessage(message, now_);
     return ActSender(session);
   }
@@ -243,7 +252,7 @@ void SessionSimulator::GiveBackSource(uint32_t session) {
 void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
   SenderSession& machine = *senders_[session].machine;
   for (const uint32_t block : post.blocks) {
-    for (uint32_t link = 0; link < kLinks; ++link) {
+    for (uint32_t link = post.first_group; link < post.end_group; ++link) {
       Write write;
       write.session = session;
       write.key = machine.grant().window_key;

@@ -53,7 +53,7 @@ class SessionSimulator final {
 
  private:
   static constexpr uint32_t kBlocks = 5;
-  static constexpr uint32_t kLinks = 2;
+  static constexpr uint32_t kLinks = 2;  // one for each layer group
   static constexpr uint64_t kPieceBytes = 100;
 
   // One (block, link) piece of memory: what it holds, and for which session it may be written.
@@ -74,6 +74,7 @@ class SessionSimulator final {
   struct SenderSlot {
     std::unique_ptr<SenderSession> machine;
     uint32_t chunks_given = 0;
+    bool half_given = false;  // the next block's first layer group
     bool sealed = false;
   };
   struct ReceiverSlot {
