@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/text/utf8.h"
@@ -67,6 +68,32 @@ bool IsAscii(std::string_view text) {
       text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
+std::string Join(std::span<const std::string> parts) {
+  std::string whole;
+  for (const std::string& part : parts) whole += part;
+  return whole;
+}
+
+// `begins`: the text is the beginning of a whole one.
+std::string ApplyStep(const NormalizerStep& step, std::string text, bool begins) {
+  using Kind = NormalizerStep::Kind;
+  switch (step.kind) {
+    case Kind::kNfc:
+    case Kind::kNfd:
+    case Kind::kNfkc:
+    case Kind::kNfkd:
+      if (IsAscii(text)) return text;
+      return NormalForm(text,
+                        step.kind == Kind::kNfkc || step.kind == Kind::kNfkd,
+                        step.kind == Kind::kNfc || step.kind == Kind::kNfkc);
+    case Kind::kReplace:
+      return ReplaceAll(text, step.from, step.to);
+    case Kind::kPrepend:
+      return begins ? step.to + text : text;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to) {
@@ -86,24 +113,24 @@ std::string Normalizer::Apply(std::string_view text) const {
   std::string out(text);
   for (const NormalizerStep& step : steps_) {
     if (out.empty()) return out;
-    using Kind = NormalizerStep::Kind;
-    switch (step.kind) {
-      case Kind::kNfc:
-      case Kind::kNfd:
-      case Kind::kNfkc:
-      case Kind::kNfkd:
-        if (IsAscii(out)) break;
-        out = NormalForm(out,
-                         step.kind == Kind::kNfkc || step.kind == Kind::kNfkd,
-                         step.kind == Kind::kNfc || step.kind == Kind::kNfkc);
-        break;
-      case Kind::kReplace:
-        out = ReplaceAll(out, step.from, step.to);
-        break;
-      case Kind::kPrepend:
-        out.insert(0, step.to);
-        break;
+    out = ApplyStep(step, std::move(out), /*begins=*/true);
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> Normalizer::ApplyToParts(
+    std::span<const std::string_view> parts) const {
+  std::vector<std::string> out(parts.begin(), parts.end());
+  for (const NormalizerStep& step : steps_) {
+    std::string whole = Join(out);
+    if (whole.empty()) return out;
+    whole = ApplyStep(step, std::move(whole), /*begins=*/true);
+    bool begins = true;
+    for (std::string& part : out) {
+      if (part.empty()) continue;
+      part = ApplyStep(step, std::move(part), std::exchange(begins, false));
     }
+    if (Join(out) != whole) return std::nullopt;
   }
   return out;
 }

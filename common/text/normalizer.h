@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,10 @@ class Normalizer final {
   bool empty() const { return steps_.empty(); }
   // Takes and gives valid UTF-8. Empty text stays empty, also where a step prepends.
   std::string Apply(std::string_view text) const;
+  // The same of a text in parts: each part as it stands in the normalised text. Nothing where a
+  // step acts across the border of two parts (an accent composes with a letter before it).
+  std::optional<std::vector<std::string>> ApplyToParts(
+      std::span<const std::string_view> parts) const;
 
  private:
   std::vector<NormalizerStep> steps_;

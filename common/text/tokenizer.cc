@@ -1,5 +1,6 @@
 #include "common/text/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <absl/container/flat_hash_map.h>
@@ -40,6 +41,20 @@ bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
   return true;
 }
 
+// The ranges, ascending and disjoint, as far as they lie in `section`, counted from its start.
+std::vector<TextRange> Clip(std::span<const TextRange> ranges, TextRange section) {
+  std::vector<TextRange> clipped;
+  auto it = std::upper_bound(
+      ranges.begin(), ranges.end(), section.begin, [](size_t pos, const TextRange& range) {
+        return pos < range.end;
+      });
+  for (; it != ranges.end() && it->begin < section.end; ++it) {
+    clipped.push_back({std::max(it->begin, section.begin) - section.begin,
+                       std::min(it->end, section.end) - section.begin});
+  }
+  return clipped;
+}
+
 }  // namespace
 
 struct Tokenizer::State {
@@ -47,6 +62,8 @@ struct Tokenizer::State {
       : spec(std::move(checked_spec)),
         raw_added(SelectAdded(spec, false)),
         normalized_added(SelectAdded(spec, true)),
+        special_normalized(std::ranges::any_of(
+            spec.added, [](const AddedToken& t) { return t.special && t.normalized; })),
         normalizer(spec.normalizer),
         pre_tokenizer(std::move(splitter)),
         encoder(spec),
@@ -71,13 +88,15 @@ struct Tokenizer::State {
   };
 
   void EncodeText(std::string_view text, Job& job) const;
-  void EncodeSection(std::string_view text, bool first, Job& job) const;
+  void EncodeSection(std::string_view text, TextRange section, Job& job) const;
+  std::vector<TextRange> MoveTrust(std::string_view text, std::span<const TextRange> trusted) const;
   void EncodePlain(std::string_view text, bool first, std::vector<TokenId>& tokens) const;
   void EncodePiece(std::string_view piece, std::vector<TokenId>& tokens) const;
 
   TokenizerSpec spec;
   AddedTokenFinder raw_added;
   AddedTokenFinder normalized_added;
+  bool special_normalized;  // one of normalized_added is a special token
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   BpeEncoder encoder;
@@ -89,27 +108,59 @@ struct Tokenizer::State {
 void Tokenizer::State::EncodeText(std::string_view text, Job& job) const {
   size_t done = 0;
   for (const AddedTokenFinder::Match& match : raw_added.Find(text, job.trust)) {
-    EncodeSection(text.substr(done, match.range.begin - done), done == 0, job);
+    EncodeSection(text, {done, match.range.begin}, job);
     job.tokens.push_back(match.id);
     done = match.range.end;
   }
-  EncodeSection(text.substr(done), done == 0, job);
+  EncodeSection(text, {done, text.size()}, job);
 }
 
-void Tokenizer::State::EncodeSection(std::string_view text, bool first, Job& job) const {
+// `section`: what lies between two added tokens that are looked for before normalising.
+void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, Job& job) const {
+  const bool first = section.begin == 0;
+  const std::vector<TextRange> trusted = Clip(job.trust.ranges, section);
+  text = text.substr(section.begin, section.end - section.begin);
   if (text.empty()) return;
+  AddedTokenFinder::Trust trust{.all = job.trust.all, .ranges = trusted};
+  std::vector<TextRange> moved;
   std::string normalized;
-  if (!normalizer.empty()) text = normalized = normalizer.Apply(text);
+  if (!normalizer.empty()) {
+    // Normalising moves text; trust follows it.
+    if (!trusted.empty() && special_normalized) moved = MoveTrust(text, trusted);
+    text = normalized = normalizer.Apply(text);
+    trust.ranges = moved;
+  }
   size_t done = 0;
-  // Normalising moves text, so trust cannot be followed into it: special tokens count all or not at
-  // all.
-  const AddedTokenFinder::Trust trust{.all = job.trust.all, .ranges = {}};
   for (const AddedTokenFinder::Match& match : normalized_added.Find(text, trust)) {
     EncodePlain(text.substr(done, match.range.begin - done), first && done == 0, job.tokens);
     job.tokens.push_back(match.id);
     done = match.range.end;
   }
   EncodePlain(text.substr(done), first && done == 0, job.tokens);
+}
+
+// Where the `trusted` ranges of `text` are when that is normalised. None where that cannot be said:
+// then no special token counts there.
+std::vector<TextRange> Tokenizer::State::MoveTrust(std::string_view text,
+                                                   std::span<const TextRange> trusted) const {
+  std::vector<std::string_view> parts;  // by turns not trusted, trusted
+  size_t done = 0;
+  for (const TextRange& range : trusted) {
+    parts.push_back(text.substr(done, range.begin - done));
+    parts.push_back(text.substr(range.begin, range.end - range.begin));
+    done = range.end;
+  }
+  parts.push_back(text.substr(done));
+  const auto normalized = normalizer.ApplyToParts(parts);
+  std::vector<TextRange> moved;
+  if (!normalized.has_value()) return moved;
+  size_t at = 0;
+  for (size_t i = 0; i < normalized->size(); ++i) {
+    const size_t end = at + (*normalized)[i].size();
+    if (i % 2 == 1) moved.push_back({at, end});
+    at = end;
+  }
+  return moved;
 }
 
 void Tokenizer::State::EncodePlain(std::string_view text,

@@ -211,7 +211,9 @@ Arguments Rest(const Arguments& arguments, size_t skipped) {
   return {.positional = Values(first, given.end()), .named = arguments.named};
 }
 
+// As in jinja2, map, select and their kin give nothing for whatever is false, none and numbers too.
 StatusOr<Value> Map(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  if (!input.Truthy()) return Value::List({}, interpreter.budget());
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   Values out;
   const bool by_filter = !arguments.positional.empty();
@@ -238,6 +240,7 @@ StatusOr<Value> Map(Interpreter& interpreter, const Value& input, const Argument
 // select, reject, selectattr and rejectattr: keeps the items for which the test gives `kWanted`.
 template <bool kWanted, bool kByAttribute>
 StatusOr<Value> Select(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  if (!input.Truthy()) return Value::List({}, interpreter.budget());
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   const size_t first = kByAttribute ? 1 : 0;
   const auto& given = arguments.positional;

@@ -176,6 +176,7 @@ SNIPPETS = r"""
 {% set l.x = 1 %}
 {% macro m2(a) %}{{ a }}{% endmacro %}{{ m2(1, 2) }}
 {% macro m3(a) %}{{ a }}{% endmacro %}{{ m3(zz=2) }}
+{{ none|map('upper')|list }} {{ n|selectattr('x', 'equalto', 1)|list }} {{ 0|reject|list }} {{ f|rejectattr('x')|list|length }} {{ ''|map('nofilter')|list }} {{ none|map|list }}
 """.strip("\n").split("\n")
 
 # White-space control, and what spans lines.

@@ -32,7 +32,7 @@ ALPHABET = ("abcdefghijklmnopqrstuvwxyzABCDEFGSTZ 0123456789'\"<>|[]_-+*/\\.,;:!
 FIXED = [
     "", " ", "  ", "\n", "Hello", " Hello", "Hello, world!", "  two  spaces  ", "a\n\nb\r\n  c\t d", "it's IT'S don't 'S 'ſ 'LL 'Ve x'd",
     "1 22 333 4444 55555 1,234.56", "a  1  b", "<s>", "<s>hi</s>", "a <|tool|> b<|tool|>c", "x<mask> y <mask>z", " <pad>  <pad> ", "word wordy xword word",
-    "<s><s> a </s>b", "Ωmega é e\u0301 ñ", "日本語のテキスト", "👨‍👩‍👧 family 😀😀", "\u0000\u0001\x7f", "▁x ▁▁ y▁", "\u2581", "HelloWORLD HeLLo ÀéÎ ǅx", "/path/to//x\n/", "a" * 300,
+    "<Ωnd>", "a<Ωnd>b <\u2126nd> <Ωnd\u0301> <Ωnd>\u0338", "<s><s> a </s>b", "Ωmega é e\u0301 ñ", "日本語のテキスト", "👨‍👩‍👧 family 😀😀", "\u0000\u0001\x7f", "▁x ▁▁ y▁", "\u2581", "HelloWORLD HeLLo ÀéÎ ǅx", "/path/to//x\n/", "a" * 300,
     " " * 70 + "x", "\n" * 50, "ab" * 200, "!?" * 60 + "\n\n/", "<unk> <0x0A> <|", "é" * 100, "e" + "\u0301\u0323" * 20,
 ]
 
@@ -41,7 +41,8 @@ def added(tokenizer, bos=True):
     if bos:
         tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<s>", "</s>")])
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False),
-                                  AddedToken("<pad>", rstrip=True, special=True, normalized=False)])
+                                  AddedToken("<pad>", rstrip=True, special=True, normalized=False),
+                                  AddedToken("<Ωnd>", special=True, normalized=True)])
     tokenizer.add_tokens([AddedToken("<|tool|>", normalized=False), AddedToken("word", single_word=True, normalized=False),
                           AddedToken("Ωmega", normalized=True)])
 
@@ -117,6 +118,10 @@ def strings(seed):
         yield "".join(rng.choice(pieces) if rng.random() < 0.08 else rng.choice(ALPHABET) for _ in range(rng.randint(1, 40)))
 
 
+def changed(tokenizer, token):
+    return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(token) != token
+
+
 def main():
     (HERE / "hf").mkdir(exist_ok=True)
     for seed, (name, tokenizer) in enumerate(kinds()):
@@ -127,6 +132,8 @@ def main():
                 tokenizer.encode_special_tokens = encode_special
                 case[key] = tokenizer.encode(text, add_special_tokens=special).ids
             case["decoded"] = tokenizer.decode(case["ids"], skip_special_tokens=True)
+            if changed(tokenizer, "<Ωnd>") and tokenizer.token_to_id("<Ωnd>") in case["ids"]:
+                case["decoded"] = None  # see README.md
             case["decoded_all"] = tokenizer.decode(case["plain"], skip_special_tokens=False)
             cases.append(case)
         tokenizer.encode_special_tokens = False
