@@ -46,6 +46,7 @@ int32_t CountPieces(std::span<const AttendingSequence> sequences,
 struct Split {
   int32_t part_tokens = 0;  // 0: whole contexts
   int32_t capacity = 0;     // pieces of any such step
+  bool uneven = false;      // some contexts are much longer than others
 };
 
 // The fewest positions a part may have so that all pieces fit `capacity`.
@@ -84,12 +85,28 @@ Split ChooseSplit(std::span<const AttendingSequence> sequences, const PagedLimit
     return {limits.fixed_part, limits.padded_rows > 0 ? PowerOfTwo(pieces) : pieces};
   }
   const int64_t fair = total / limits.slots;  // positions of a slot
-  if (longest <= kShortContext || longest <= fair + fair / 4) return {0, whole};
+  if (longest <= kShortContext || longest <= fair + fair / 4) {
+    return {0, whole, longest > kShortContext && 3 * total < 2 * int64_t{longest} * whole};
+  }
   // What fills the slots once; beside many whole contexts, as much again for what is longer.
   const int32_t capacity = 3 * whole < 2 * limits.slots ? limits.slots : whole + limits.slots;
   const int32_t part = SmallestPart(sequences, limits, longest, capacity);
   if (part >= longest) return {0, whole};
   return {part, limits.padded_rows > 0 ? capacity : CountPieces(sequences, limits, part)};
+}
+
+// The order in which sequences are given to the device: where it matters, the longest first, so
+// that the last pieces to run are short.
+void Order(std::span<const AttendingSequence> sequences,
+           const PagedLimits& limits,
+           bool uneven,
+           std::vector<uint64_t>& order) {
+  order.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto visible = static_cast<uint64_t>(VisibleToTile(sequences[i], limits));
+    order.push_back((INT32_MAX - visible) << 32 | i);
+  }
+  if (uneven) std::sort(order.begin(), order.end());
 }
 
 void Pad(PagedPieces& out, int32_t capacity, int32_t padded_rows) {
@@ -116,7 +133,9 @@ void CutPaged(std::span<const AttendingSequence> sequences,
   out.out_starts.assign(limits.sequences + 1, 0);
   out.part_tokens = whole ? INT32_MAX / 2 : split.part_tokens;
   out.partials = 0;
-  for (const AttendingSequence& sequence : sequences) {
+  Order(sequences, limits, split.uneven, out.order);
+  for (const uint64_t key : out.order) {
+    const AttendingSequence& sequence = sequences[key & UINT32_MAX];
     const int32_t parts = whole ? 1 : CeilDiv(VisibleToTile(sequence, limits), split.part_tokens);
     out.out_starts[sequence.index] = whole ? sequence.row : out.partials;
     // Late tiles see most: they begin first.

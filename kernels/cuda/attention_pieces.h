@@ -38,7 +38,8 @@ struct PagedPieces {
   std::vector<int32_t> out_starts;
   std::vector<MergedRow> merged;  // empty: contexts are whole
   int32_t part_tokens = 0;
-  int32_t partials = 0;  // at most, for any step of the same class
+  int32_t partials = 0;         // at most, for any step of the same class
+  std::vector<uint64_t> order;  // of sequences, while cutting
 };
 
 // Contexts are split when the longest would keep the device waiting. In a recorded step all sizes

@@ -1,0 +1,216 @@
+#include "kernels/cuda/attention_pieces.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+namespace baton::cuda {
+namespace {
+
+using Sequences = std::vector<AttendingSequence>;
+
+// (context, rows) of each.
+Sequences Make(const std::vector<std::pair<int32_t, int32_t>>& lengths) {
+  Sequences sequences;
+  int32_t row = 0;
+  int32_t blocks = 0;
+  for (const auto& [context, rows] : lengths) {
+    const auto index = static_cast<int32_t>(sequences.size());
+    sequences.push_back({index, row, rows, context + rows, blocks});
+    row += rows;
+    blocks += (context + rows + 15) / 16;
+  }
+  return sequences;
+}
+
+int32_t CeilDiv(int32_t a, int32_t b) {
+  return (a + b - 1) / b;
+}
+
+// Every (sequence, tile, part) once; partial results in order and without gaps.
+void CheckPaged(const Sequences& sequences, const PagedLimits& limits, const PagedPieces& pieces) {
+  std::map<int32_t, const AttendingSequence*> by_index;
+  for (const AttendingSequence& s : sequences) by_index[s.index] = &s;
+  std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+  size_t valid = 0;
+  for (size_t i = 0; i < pieces.sequence.size(); ++i) {
+    if (!pieces.valid.empty() && pieces.valid[i] == 0) continue;
+    ++valid;
+    ASSERT_TRUE(seen.emplace(pieces.sequence[i], pieces.query_tile[i], pieces.part[i]).second);
+  }
+  size_t expected = 0;
+  int32_t next = 0;
+  size_t merged = 0;
+  for (const AttendingSequence& s : sequences) {
+    const int32_t visible =
+        limits.window > 0 ? std::min(s.length, limits.window - 1 + limits.tile) : s.length;
+    const int32_t parts = pieces.merged.empty() ? 1 : CeilDiv(visible, pieces.part_tokens);
+    for (int32_t tile = 0; tile < CeilDiv(s.rows * limits.group, limits.tile); ++tile) {
+      for (int32_t part = 0; part < parts; ++part) {
+        ASSERT_EQ(seen.count({s.index, tile, part}), 1u);
+        ++expected;
+      }
+    }
+    if (pieces.merged.empty()) {
+      EXPECT_EQ(pieces.out_starts[s.index], s.row);
+      continue;
+    }
+    EXPECT_EQ(pieces.out_starts[s.index], next);
+    for (int32_t row = 0; row < s.rows; ++row, ++merged, next += parts) {
+      EXPECT_EQ(pieces.merged[merged].row, s.row + row);
+      EXPECT_EQ(pieces.merged[merged].first, next);
+      EXPECT_EQ(pieces.merged[merged].count, parts);
+    }
+  }
+  EXPECT_EQ(valid, expected);
+  EXPECT_LE(next, pieces.partials);
+  for (; merged < pieces.merged.size(); ++merged) EXPECT_EQ(pieces.merged[merged].row, -1);
+}
+
+TEST(AttentionPiecesTest, CoverEveryTileAndPart) {
+  std::mt19937 random(1);
+  PagedPieces pieces;
+  for (int i = 0; i < 300; ++i) {
+    PagedLimits limits;
+    limits.tile = std::vector{16, 64, 128}[random() % 3];
+    limits.group = 1 + static_cast<int32_t>(random() % 24);
+    limits.window = random() % 3 == 0 ? 1 + static_cast<int32_t>(random() % 3000) : 0;
+    limits.slots = 1 + static_cast<int32_t>(random() % 70);
+    limits.fixed_part = random() % 4 == 0 ? 1024 : 0;
+    std::vector<std::pair<int32_t, int32_t>> lengths;
+    const bool decode = random() % 2 == 0;
+    const auto count = 1 + random() % 40;
+    for (size_t s = 0; s < count; ++s) {
+      lengths.emplace_back(random() % (random() % 5 == 0 ? 60000 : 3000),
+                           decode ? 1 : 1 + random() % 300);
+    }
+    const Sequences sequences = Make(lengths);
+    limits.padded_rows = decode && random() % 2 == 0 ? static_cast<int32_t>(count) + 5 : 0;
+    limits.sequences = std::max(limits.padded_rows, static_cast<int32_t>(count));
+    CutPaged(sequences, limits, pieces);
+    CheckPaged(sequences, limits, pieces);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AttentionPiecesTest, RecordedSizesDependOnRowsAlone) {
+  PagedPieces pieces;
+  PagedLimits limits;
+  limits.group = 4;
+  limits.slots = 33;
+  limits.padded_rows = 16;
+  limits.sequences = 16;
+  std::set<size_t> whole;
+  std::set<size_t> split;
+  std::mt19937 random(2);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::pair<int32_t, int32_t>> lengths;
+    const auto most = 1 + random() % 20000;
+    for (size_t s = 0; s < 9 + random() % 8; ++s) lengths.emplace_back(random() % most, 1);
+    CutPaged(Make(lengths), limits, pieces);
+    (pieces.merged.empty() ? whole : split).insert(pieces.sequence.size());
+    EXPECT_EQ(pieces.out_starts.size(), 17u);
+    EXPECT_TRUE(pieces.merged.empty() || pieces.merged.size() == 16u);
+  }
+  EXPECT_EQ(whole.size(), 1u);
+  EXPECT_EQ(split.size(), 1u);
+}
+
+TEST(AttentionPiecesTest, FixedPartsDoNotDependOnOthers) {
+  PagedPieces pieces;
+  PagedLimits limits;
+  limits.slots = 33;
+  limits.fixed_part = 1024;
+  limits.sequences = 40;
+  for (const int32_t others : {0, 1, 39}) {
+    std::vector<std::pair<int32_t, int32_t>> lengths(1 + others, {700, 1});
+    lengths[0] = {5000, 1};
+    CutPaged(Make(lengths), limits, pieces);
+    EXPECT_EQ(pieces.part_tokens, 1024);
+    EXPECT_EQ(pieces.merged[0].count, 5);
+  }
+}
+
+TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
+  std::mt19937 random(3);
+  RaggedPieces pieces;
+  for (int i = 0; i < 50; ++i) {
+    std::vector<std::pair<int32_t, int32_t>> lengths;
+    for (size_t s = 0; s < 1 + random() % 5; ++s) {
+      lengths.emplace_back(random() % 9000, 2 + random() % 3000);
+    }
+    const Sequences sequences = Make(lengths);
+    std::vector<int32_t> key_starts;
+    for (const AttendingSequence& s : sequences) key_starts.push_back(1000 * s.index);
+    const int32_t heads = 1 + static_cast<int32_t>(random() % 32);
+    CutRagged(sequences, key_starts, 128, heads, 132, pieces);
+    std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+    ASSERT_EQ(pieces.starts.size(), 133u);
+    int64_t heaviest = 0;
+    int64_t total = 0;
+    int64_t largest = 0;
+    for (int32_t block = 0; block < 132; ++block) {
+      int64_t load = 0;
+      for (int32_t at = pieces.starts[block]; at < pieces.starts[block + 1]; ++at) {
+        const AttendingSequence& s = sequences[pieces.sequence[at]];
+        ASSERT_TRUE(seen.emplace(pieces.head[at], s.index, pieces.query_tile[at]).second);
+        EXPECT_EQ(pieces.query_start[at], s.row);
+        EXPECT_EQ(pieces.query_rows[at], s.rows);
+        EXPECT_EQ(pieces.keys[at], s.length);
+        EXPECT_EQ(pieces.key_start[at], 1000 * s.index);
+        const int64_t cost =
+            s.length - s.rows + std::min(s.rows, 128 * pieces.query_tile[at] + 128) + 256;
+        load += cost;
+        largest = std::max(largest, cost);
+      }
+      heaviest = std::max(heaviest, load);
+      total += load;
+    }
+    size_t expected = 0;
+    for (const AttendingSequence& s : sequences) expected += heads * CeilDiv(s.rows, 128);
+    EXPECT_EQ(seen.size(), expected);
+    EXPECT_LE(heaviest, total / 132 + largest);
+  }
+}
+
+TEST(AttentionPiecesTest, PortablePiecesCoverPositions) {
+  PortablePieces pieces;
+  for (const int32_t window : {0, 1, 100, 1500, 5000}) {
+    const Sequences sequences =
+        Make({{0, 1}, {1023, 1}, {1024, 1}, {5000, 1}, {100, 20}, {4000, 3}, {3000, 100}});
+    CutPortable(sequences, window, 0, pieces);
+    std::map<int32_t, std::vector<RowPiece>> rows;
+    for (const RowPiece& piece : pieces.list) rows[piece.row].push_back(piece);
+    std::map<int32_t, MergedRow> merged;
+    for (const MergedRow& row : pieces.merged) merged[row.row] = row;
+    for (const AttendingSequence& s : sequences) {
+      for (int32_t i = 0; i < s.rows; ++i) {
+        const auto& list = rows[s.row + i];
+        const int32_t end = s.length - s.rows + i + 1;
+        ASSERT_FALSE(list.empty());
+        EXPECT_EQ(list.front().begin, window > 0 ? std::max(0, end - window) : 0);
+        EXPECT_EQ(list.back().end, end);
+        for (size_t p = 0; p < list.size(); ++p) {
+          EXPECT_EQ(list[p].table_start, s.table_start);
+          if (p > 0) {
+            EXPECT_EQ(list[p].begin, list[p - 1].end);
+            EXPECT_EQ(list[p].begin % kPortablePart, 0);
+          }
+          const bool whole = merged.count(s.row + i) == 0;
+          EXPECT_EQ(list[p].partial,
+                    whole ? -1 : merged[s.row + i].first + static_cast<int32_t>(p));
+        }
+        if (list.size() > 1) {
+          EXPECT_EQ(merged[s.row + i].count, static_cast<int32_t>(list.size()));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::cuda
