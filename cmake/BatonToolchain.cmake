@@ -19,11 +19,13 @@ endif()
 
 # Flags of our own targets only; generated and third-party code is compiled as it comes.
 add_library(baton_flags INTERFACE)
-target_compile_options(baton_flags INTERFACE -Wall -Wextra -Wshadow -Werror)
+target_compile_options(baton_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 target_include_directories(baton_flags INTERFACE ${CMAKE_SOURCE_DIR})
 
 # Line tables are enough to read a stack, and keep the objects a third of their size.
-add_compile_options($<$<CONFIG:RelWithDebInfo>:-g1>)
+add_compile_options($<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-g1>)
 
 if(BATON_SANITIZE)
   add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer

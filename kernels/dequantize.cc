@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "kernels/uniform_weight.h"
 
 namespace baton {
 namespace {
@@ -232,6 +233,14 @@ void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> o
   for (size_t i = 0; i < out.size() / block.elements; ++i) {
     expand(from.data() + i * block.bytes, out.data() + i * block.elements);
   }
+}
+
+std::vector<uint16_t> DrawMatrix(const HostMatrix& matrix) {
+  std::vector<uint16_t> values(static_cast<size_t>(matrix.rows * matrix.cols));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = FloatToBrain(matrix.scale * UniformWeight(matrix.stream, i));
+  }
+  return values;
 }
 
 }  // namespace baton

@@ -1,15 +1,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/dtype.h"
+#include "kernels/tensor.h"
 
 namespace baton {
 
 // Turns stored numbers of any DType into float32, exactly as ggml's reference does. `from` must
 // hold RowBytes(dtype, out.size()) bytes and out.size() be whole blocks. No alignment is needed.
 void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> out);
+
+// The numbers of a matrix that comes without data, in bf16.
+std::vector<uint16_t> DrawMatrix(const HostMatrix& matrix);
 
 float HalfToFloat(uint16_t half);    // IEEE binary16
 float BrainToFloat(uint16_t brain);  // bfloat16

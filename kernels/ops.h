@@ -41,7 +41,9 @@ struct ExpertArgs {
 };
 
 // The mathematics of a step on one device. A step is BeginStep, ops in order, EndStep; ops may run
-// asynchronously in between, and errors they meet come out of EndStep. One thread at a time.
+// at any time in between, and errors they meet come out of EndStep. What an op writes for a later op
+// of the step to read need not be there when the step is over: a backend may join the two. One
+// thread at a time.
 //
 // A row's result never depends on which other rows are in the step (always on the CPU; on a GPU
 // under its `deterministic` option).
@@ -54,6 +56,9 @@ class Ops {
   virtual DType activation_dtype() const = 0;
   // Whether this backend wants K stored [dim][token] inside a block (KvView::k_dim_major).
   virtual bool k_dim_major() const = 0;
+  // How many rows activations must have room for when at most `rows` are computed in a step: a
+  // backend may write rows of padding behind the step's.
+  virtual int32_t PaddedRows(int32_t rows) const { return rows; }
 
   // Loading. Several parts are stacked along their rows (q, k and v become one matrix). Parts may
   // have different types, but the same cols. Errors: InvalidArgument for a type or shape it cannot
@@ -103,7 +108,8 @@ class Ops {
   virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
   // out[i] = x[logit_rows[i]].
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
-  // Chooses a token for each row of `logits` (which it may overwrite).
+  // Chooses a token for each row of `logits` (which it may overwrite). `rows` and `out` stay valid
+  // until EndStep returns.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;

@@ -29,12 +29,15 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x.
+// A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x. Without data it
+// is to be drawn at random, where it is needed: number i is bf16(scale · UniformWeight(stream, i)).
 struct HostMatrix {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   const std::byte* data = nullptr;
+  uint64_t stream = 0;
+  float scale = 0;
 };
 
 // A weight matrix in its backend's own form (packed, maybe still quantised). Made by

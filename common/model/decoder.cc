@@ -90,8 +90,8 @@ class Decoder::Impl {
 
  private:
   Status AllocateActivations() {
-    const int64_t rows = limits_.max_rows;
-    const int64_t logit_rows = limits_.max_logit_rows;
+    const int64_t rows = ops_.PaddedRows(limits_.max_rows);
+    const int64_t logit_rows = ops_.PaddedRows(limits_.max_logit_rows);
     const int64_t q_cols = int64_t{spec_.heads} * spec_.head_dim;
     const int64_t kv_cols = int64_t{spec_.kv_heads} * spec_.head_dim;
     // The last layer's gathered rows use the same buffers.

@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
-
-#include <absl/container/flat_hash_map.h>
 
 #include "common/model/weight_source.h"
 
@@ -14,19 +11,19 @@ namespace baton {
 // a function of (seed, its Hugging Face name, its shape). With u uniform in [-1, 1):
 //   matrices √(3 / cols) · u in bf16 (a product keeps its input's scale), norms 1 + u/10,
 //   biases u/10. Rope factors are 1.
+// Matrices come without data: the backend draws them (HostMatrix).
 class DummyWeights final : public WeightSource {
  public:
   explicit DummyWeights(uint64_t seed) : seed_(seed) {}
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override;
   StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override;
-  void Release(const WeightId& id) const override;
+  void Release(const WeightId&) const override {}
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override { return {}; }
 
  private:
   uint64_t seed_;
-  mutable absl::flat_hash_map<std::string, std::vector<uint16_t>> made_;
 };
 
 }  // namespace baton

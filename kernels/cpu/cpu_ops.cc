@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_matmul.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/sampler.h"
+#include "kernels/dequantize.h"
 
 namespace baton::cpu {
 namespace {
@@ -82,7 +83,15 @@ CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
       samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
-  return PackedMatrix::Pack(parts, weights_, pool_);
+  // Parts without data are drawn first.
+  std::vector<std::vector<uint16_t>> drawn;
+  std::vector<HostMatrix> whole(parts.begin(), parts.end());
+  for (HostMatrix& part : whole) {
+    if (part.data != nullptr) continue;
+    drawn.push_back(DrawMatrix(part));
+    part.data = reinterpret_cast<const std::byte*>(drawn.back().data());
+  }
+  return PackedMatrix::Pack(whole, weights_, pool_);
 }
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadGateUp(const HostMatrix& gate, const HostMatrix& up) {
@@ -90,7 +99,7 @@ StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadGateUp(const HostMatrix& gate, con
     return InvalidArgument("gate has {} rows and up {}; they must be equal", gate.rows, up.rows);
   }
   const HostMatrix parts[] = {gate, up};
-  return PackedMatrix::Pack(parts, weights_, pool_);
+  return LoadMatrix(parts);
 }
 
 StatusOr<std::unique_ptr<Vector>> CpuOps::LoadVector(std::span<const float> values) {

@@ -1,0 +1,37 @@
+# The CUDA toolkit and the header libraries of the CUDA backend.
+set(BATON_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures to compile for")
+if(DEFINED ENV{BATON_HOME})
+  set(baton_home "$ENV{BATON_HOME}")
+else()
+  set(baton_home "$ENV{HOME}/.cache/baton")
+endif()
+set(BATON_FLASHINFER "${baton_home}/flashinfer" CACHE PATH
+    "FlashInfer's headers, with CUTLASS and CCCL; `./dev setup cuda` fetches them")
+if(NOT EXISTS ${BATON_FLASHINFER}/include/flashinfer)
+  message(FATAL_ERROR "BATON_FLASHINFER is '${BATON_FLASHINFER}': there is no include/flashinfer. "
+                      "Run `./dev setup cuda`, or set it to the folder flashinfer/data of the "
+                      "package flashinfer-python.")
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(nvcc nvcc PATHS /usr/local/cuda/bin)
+  if(nvcc)
+    set(CMAKE_CUDA_COMPILER ${nvcc})
+  endif()
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${BATON_CUDA_ARCHITECTURES})
+if(BATON_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${BATON_CCACHE})
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit 12.8 REQUIRED)
+set(CMAKE_CUDA_STANDARD 20)
+# CMake 3.25 does not know the dialect.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+
+# FlashInfer's own order: its CCCL comes before the toolkit's.
+set(BATON_FLASHINFER_INCLUDES
+    ${BATON_FLASHINFER}/cccl/libcudacxx/include ${BATON_FLASHINFER}/cccl/cub
+    ${BATON_FLASHINFER}/cccl/thrust ${BATON_FLASHINFER}/include ${BATON_FLASHINFER}/cutlass/include
+    ${BATON_FLASHINFER}/cutlass/tools/util/include)

@@ -1,0 +1,91 @@
+#include "kernels/backend.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kCudaLibrary = "libbaton_cuda.so";
+constexpr std::string_view kCudaPrefix = "cuda:";
+
+class CpuBackend final : public Backend {
+ public:
+  static StatusOr<std::unique_ptr<Backend>> Open(const CpuOptions& options) {
+    auto backend = std::make_unique<CpuBackend>();
+    BATON_ASSIGN_OR_RETURN(backend->ops_, MakeCpuOps(backend->device_, options));
+    return std::unique_ptr<Backend>(std::move(backend));
+  }
+  Device& device() override { return device_; }
+  Ops& ops() override { return *ops_; }
+
+ private:
+  CpuDevice device_;
+  std::unique_ptr<Ops> ops_;
+};
+
+std::vector<std::filesystem::path> PlacesOf(const BackendOptions& options) {
+  if (!options.cuda_library.empty()) return {options.cuda_library};
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path folder = program.parent_path();
+  return {folder / kCudaLibrary,
+          folder.parent_path() / "lib" / kCudaLibrary,
+          folder.parent_path() / "bin" / kCudaLibrary};
+}
+
+StatusOr<void*> OpenLibrary(const BackendOptions& options) {
+  std::string tried;
+  for (const std::filesystem::path& place : PlacesOf(options)) {
+    std::error_code error;
+    if (!std::filesystem::exists(place, error)) {
+      tried += fmt::format("{}{}", tried.empty() ? "" : ", ", place.string());
+      continue;
+    }
+    // Never closed: CUDA keeps state of the process.
+    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) return library;
+    return MakeStatus(StatusCode::kNotFound, "the CUDA backend does not load: {}", dlerror());
+  }
+  return MakeStatus(StatusCode::kNotFound,
+                    "the CUDA backend is not there: looked for {}; build it with the preset cuda",
+                    tried);
+}
+
+StatusOr<std::unique_ptr<Backend>> OpenCuda(int index, const BackendOptions& options) {
+  BATON_ASSIGN_OR_RETURN(void* const library, OpenLibrary(options));
+  const auto open = reinterpret_cast<OpenCudaFunction>(dlsym(library, kOpenCudaSymbol));
+  if (open == nullptr) {
+    return MakeStatus(
+        StatusCode::kFailedPrecondition, "the CUDA backend has no {}", kOpenCudaSymbol);
+  }
+  std::unique_ptr<Backend> backend;
+  BATON_RETURN_IF_ERROR(open(kBackendVersion, index, options, backend));
+  return backend;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
+  const std::string_view device = options.device;
+  if (device == "cpu") return CpuBackend::Open({.threads = options.threads});
+  int index = -1;
+  if (device.starts_with(kCudaPrefix)) {
+    const std::string_view number = device.substr(kCudaPrefix.size());
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+    if (error != std::errc() || end != number.data() + number.size()) index = -1;
+  }
+  if (index < 0) {
+    return InvalidArgument("device is '{}'; it must be 'cpu' or 'cuda:N' with the GPU's number",
+                           device);
+  }
+  return OpenCuda(index, options);
+}
+
+}  // namespace baton

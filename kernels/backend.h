@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+struct BackendOptions {
+  std::string device = "cpu";  // "cpu" or "cuda:N"
+  int threads = 1;             // of the CPU backend
+  // GPU: a row's bits do not depend on which other rows are in the step. Always so on the CPU.
+  bool deterministic = false;
+  // The shared object of the CUDA backend; empty: libbaton_cuda.so beside this program, or in
+  // ../lib.
+  std::string cuda_library;
+};
+
+// A device and its Ops, which go together.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device& device() = 0;
+  virtual Ops& ops() = 0;
+};
+
+// Opens the backend of a device. Errors: InvalidArgument for a name that is no device's, NotFound
+// when the GPU or the backend's shared object is missing, FailedPrecondition when the GPU, the
+// driver or the shared object is of another age than this program.
+StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options);
+
+// What the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must be
+// kBackendVersion: the two are built together. The backend comes in `out`.
+using OpenCudaFunction = Status (*)(std::string_view version,
+                                    int index,
+                                    const BackendOptions& options,
+                                    std::unique_ptr<Backend>& out);
+inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
+inline constexpr std::string_view kBackendVersion = "1 " __VERSION__;
+
+}  // namespace baton

@@ -1,0 +1,148 @@
+#include "kernels/cuda/calls.h"
+
+#include <utility>
+
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/row_kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+bool SamePlace(const void* pointer, const Tensor& tensor) {
+  return pointer == static_cast<const void*>(tensor.data);
+}
+
+// A product whose result is only added to the residual adds it itself. The norm then stands alone.
+bool AddsToResidual(MatMulCall& multiply, NormCall& norm) {
+  Product& product = multiply.product;
+  const bool fits = norm.delta.data != nullptr && SamePlace(product.out, norm.delta) &&
+                    !product.accumulate && product.out_dtype == norm.residual.dtype &&
+                    product.rows == norm.residual.rows && product.n == norm.residual.cols;
+  if (!fits) return false;
+  product.out = norm.residual.data;
+  product.out_stride = norm.residual.stride;
+  product.accumulate = true;
+  norm.delta = {};
+  return true;
+}
+
+// A product of one row can normalise its input.
+bool TakesNorm(const NormCall& norm, MatMulCall& multiply) {
+  Product product = multiply.product;
+  if (norm.delta.data != nullptr || product.norm_weight != nullptr ||
+      !SamePlace(product.x, norm.out) || product.k != norm.residual.cols) {
+    return false;
+  }
+  product.x = reinterpret_cast<const __nv_bfloat16*>(norm.residual.data);
+  product.x_stride = norm.residual.stride;
+  product.norm_weight = norm.weight;
+  product.norm_epsilon = norm.epsilon;
+  if (!GemvTakes(product)) return false;
+  multiply.product = product;
+  return true;
+}
+
+// A product of one row with [gate | up] can keep silu(gate) · up alone.
+bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu) {
+  Product product = multiply.product;
+  if (!SamePlace(product.out, silu.gate_up) || product.out_dtype != silu.out.dtype ||
+      product.accumulate) {
+    return false;
+  }
+  product.silu_mul = true;
+  product.out = silu.out.data;
+  product.out_stride = silu.out.stride;
+  if (!GemvTakes(product)) return false;
+  multiply.product = product;
+  return true;
+}
+
+RopeLaunch LaunchOf(const RopeCall& call, const StepLayout& step) {
+  return {.qkv = call.qkv,
+          .heads = call.heads,
+          .pairing = call.pairing,
+          .pairs = call.pairs,
+          .q_norm = call.q_norm,
+          .k_norm = call.k_norm,
+          .norm_epsilon = call.norm_epsilon,
+          .layer = call.layer,
+          .angles = call.angles,
+          .positions = step.d_positions,
+          .row_blocks = step.d_row_blocks};
+}
+
+}  // namespace
+
+void Join(std::vector<Call>& calls, bool deterministic) {
+  std::vector<Call> joined;
+  joined.reserve(calls.size());
+  for (Call& call : calls) {
+    auto* last_product = joined.empty() ? nullptr : std::get_if<MatMulCall>(&joined.back());
+    auto* last_norm = joined.empty() ? nullptr : std::get_if<NormCall>(&joined.back());
+    if (auto* norm = std::get_if<NormCall>(&call); norm != nullptr && last_product != nullptr) {
+      AddsToResidual(*last_product, *norm);
+    }
+    if (auto* product = std::get_if<MatMulCall>(&call);
+        product != nullptr && last_norm != nullptr && !deterministic) {
+      if (TakesNorm(*last_norm, *product)) joined.pop_back();
+    }
+    if (auto* silu = std::get_if<SiluMulCall>(&call);
+        silu != nullptr && last_product != nullptr && !deterministic) {
+      if (TakesSiluMul(*last_product, *silu)) continue;
+    }
+    joined.push_back(std::move(call));
+  }
+  calls = std::move(joined);
+}
+
+Status Prepare(const Call& call, const CallContext& context) {
+  if (const auto* multiply = std::get_if<MatMulCall>(&call)) {
+    return context.gemm.Prepare(multiply->product, context.stream);
+  }
+  return OkStatus();
+}
+
+cudaError_t Run(const Call& call, const CallContext& context) {
+  const StepLayout& step = context.step;
+  const cudaStream_t stream = context.stream;
+  return std::visit(
+      Overloaded{
+          [&](const EmbedCall& c) {
+            return LaunchEmbed(c.table->data(), c.table->rows(), step.d_tokens, c.out, stream);
+          },
+          [&](const NormCall& c) {
+            return LaunchNorm(c.residual, c.delta, c.weight, c.epsilon, c.out, stream);
+          },
+          [&](const MatMulCall& c) { return context.gemm.Launch(c.product, stream); },
+          [&](const SiluMulCall& c) { return LaunchSiluMul(c.gate_up, c.out, stream); },
+          [&](const ExpertsCall& c) {
+            return context.experts.Launch(c.x, c.experts, c.out, stream);
+          },
+          [&](const AnglesCall& c) {
+            return LaunchAngles(c.inverse_frequencies,
+                                c.pairs,
+                                step.d_positions,
+                                step.rows,
+                                c.magnitude,
+                                c.angles,
+                                stream);
+          },
+          [&](const RopeCall& c) { return LaunchRope(LaunchOf(c, step), context.kv, stream); },
+          [&](const AttendCall& c) {
+            return context.attention.Launch(c.plan, context.kv, c.layer, c.qkv, c.out, stream);
+          },
+          [&](const GatherCall& c) { return LaunchGather(c.x, step.d_logit_rows, c.out, stream); },
+          [&](const SampleCall& c) { return context.sampling.Launch(c.plan, c.logits, stream); },
+      },
+      call);
+}
+
+}  // namespace baton::cuda

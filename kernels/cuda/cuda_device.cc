@@ -1,0 +1,202 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "common/base/check.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kOldestArchitecture = 80;
+
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(std::byte* data, size_t size) : data_(data), size_(size) {}
+  ~CudaBuffer() override { cudaFree(data_); }
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
+
+  MemoryKind kind() const override { return MemoryKind::kCuda; }
+  std::byte* data() const override { return data_; }
+  size_t size() const override { return size_; }
+  int shared_fd() const override { return -1; }
+
+ private:
+  std::byte* data_;
+  size_t size_;
+};
+
+double Gibibytes(size_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+}  // namespace
+
+// Pieces of pinned memory through which copies go, and the stream they go on.
+class CudaDevice::Staging {
+ public:
+  static constexpr size_t kPieceBytes = size_t{16} << 20;
+  static constexpr size_t kPieces = 3;
+
+  struct Piece {
+    std::byte* data = nullptr;
+    cudaEvent_t copied = nullptr;
+  };
+
+  Status Open() {
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (Piece& piece : pieces_) {
+      BATON_CUDA_RETURN_IF_ERROR(
+          cudaMallocHost(reinterpret_cast<void**>(&piece.data), kPieceBytes));
+      BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&piece.copied, cudaEventDisableTiming));
+    }
+    return OkStatus();
+  }
+
+  ~Staging() {
+    for (const Piece& piece : pieces_) {
+      if (piece.copied != nullptr) cudaEventDestroy(piece.copied);
+      cudaFreeHost(piece.data);
+    }
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  // The next piece in turn, once its last copy is over.
+  StatusOr<Piece> Next() {
+    Piece& piece = pieces_[turn_++ % kPieces];
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(piece.copied));
+    return piece;
+  }
+
+  cudaStream_t stream() const { return stream_; }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+  std::array<Piece, kPieces> pieces_;
+  size_t turn_ = 0;
+};
+
+StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || index < 0 || index >= count) {
+    return MakeStatus(StatusCode::kNotFound,
+                      "there is no device cuda:{}: this machine has {} NVIDIA GPUs{}",
+                      index,
+                      error == cudaSuccess ? count : 0,
+                      error == cudaSuccess
+                          ? std::string()
+                          : fmt::format(" that can be used ({})", cudaGetErrorString(error)));
+  }
+  std::unique_ptr<CudaDevice> device(new CudaDevice());
+  device->index_ = index;
+  BATON_CUDA_RETURN_IF_ERROR(device->MakeCurrent());
+  cudaDeviceProp properties;
+  BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index));
+  device->processors_ = properties.multiProcessorCount;
+  device->architecture_ = properties.major * 10 + properties.minor;
+  if (device->architecture_ < kOldestArchitecture) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "cuda:{} is a {} of compute capability {}.{}; Baton needs 8.0 or newer",
+                      index,
+                      properties.name,
+                      properties.major,
+                      properties.minor);
+  }
+  device->staging_ = std::make_unique<Staging>();
+  BATON_RETURN_IF_ERROR(device->staging_->Open());
+  return device;
+}
+
+CudaDevice::~CudaDevice() = default;
+
+std::string CudaDevice::name() const {
+  return fmt::format("cuda:{}", index_);
+}
+
+StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing) {
+  BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
+  void* data = nullptr;
+  const size_t size = std::max<size_t>(bytes, 1);
+  const cudaError_t error = cudaMalloc(&data, size);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears it
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "{} has no {:.2f} GiB of memory: {:.2f} GiB are free",
+                      name(),
+                      Gibibytes(size),
+                      Gibibytes(free_bytes()));
+  }
+  BATON_CUDA_RETURN_IF_ERROR(error);
+  auto buffer = std::make_unique<CudaBuffer>(static_cast<std::byte*>(data), bytes);
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemset(data, 0, size));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return buffer;
+}
+
+Status CudaDevice::Stream(const Buffer& to,
+                          size_t offset,
+                          size_t bytes,
+                          size_t unit,
+                          const std::function<void(size_t start, std::span<std::byte> out)>& fill) {
+  BATON_CHECK(
+      offset + bytes <= to.size(), "copy of {} bytes to {} of {}", bytes, offset, to.size());
+  BATON_CHECK(unit > 0 && unit <= Staging::kPieceBytes, "a unit of {} bytes", unit);
+  std::lock_guard lock(staging_->mutex());
+  BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
+  const size_t most = Staging::kPieceBytes / unit * unit;
+  for (size_t start = 0; start < bytes; start += most) {
+    const size_t count = std::min(most, bytes - start);
+    BATON_ASSIGN_OR_RETURN(const Staging::Piece piece, staging_->Next());
+    fill(start, {piece.data, count});
+    BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+        to.data() + offset + start, piece.data, count, cudaMemcpyHostToDevice, staging_->stream()));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(piece.copied, staging_->stream()));
+  }
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(staging_->stream()));
+  return OkStatus();
+}
+
+Status CudaDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
+  return Stream(to, offset, from.size(), 1, [&](size_t start, std::span<std::byte> out) {
+    std::memcpy(out.data(), from.data() + start, out.size());
+  });
+}
+
+Status CudaDevice::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) {
+  BATON_CHECK(offset + to.size() <= from.size(),
+              "copy of {} bytes from {} of {}",
+              to.size(),
+              offset,
+              from.size());
+  std::lock_guard lock(staging_->mutex());
+  BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
+  for (size_t start = 0; start < to.size(); start += Staging::kPieceBytes) {
+    const size_t count = std::min(Staging::kPieceBytes, to.size() - start);
+    BATON_ASSIGN_OR_RETURN(const Staging::Piece piece, staging_->Next());
+    BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(piece.data,
+                                               from.data() + offset + start,
+                                               count,
+                                               cudaMemcpyDeviceToHost,
+                                               staging_->stream()));
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(staging_->stream()));
+    std::memcpy(to.data() + start, piece.data, count);
+  }
+  return OkStatus();
+}
+
+size_t CudaDevice::free_bytes() const {
+  size_t free = 0;
+  size_t total = 0;
+  if (MakeCurrent() != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return free;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,348 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/base/check.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr size_t kStepBytes = size_t{8} << 20;
+// Steps that decode more rows run without a graph: they are long enough to be issued on the way.
+constexpr int32_t kMostRecordedRows = 512;
+
+// Sizes for which graphs are captured: powers of two and the like for few rows, then each 16.
+int32_t PaddedDecodeRows(int32_t rows) {
+  for (const int32_t size : {1, 2, 4, 8}) {
+    if (rows <= size) return size;
+  }
+  const int32_t step = rows <= 256 ? 16 : 64;
+  return (rows + step - 1) / step * step;
+}
+
+// Whether every row is the next token of a sequence of its own, and its logits are wanted.
+bool OnlyDecodes(const StepInput& input) {
+  const size_t rows = input.tokens.size();
+  if (input.sequences.size() != rows || input.logit_rows.size() != rows) return false;
+  for (size_t i = 0; i < rows; ++i) {
+    if (!std::cmp_equal(input.logit_rows[i], i)) return false;
+  }
+  return true;
+}
+
+const CudaMatrix& Cast(const Matrix& matrix) {
+  return static_cast<const CudaMatrix&>(matrix);
+}
+
+const float* DataOf(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
+}  // namespace
+
+CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
+    : device_(device), options_(options), loader_(device) {}
+
+CudaOps::~CudaOps() {
+  if (stream_ == nullptr) return;
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const CudaOptions& options) {
+  std::unique_ptr<CudaOps> ops(new CudaOps(device, options));
+  BATON_RETURN_IF_ERROR(ops->Create());
+  return ops;
+}
+
+Status CudaOps::Create() {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  BATON_ASSIGN_OR_RETURN(gemm_,
+                         Gemm::Create({.deterministic = options_.deterministic,
+                                       .architecture = device_.architecture(),
+                                       .processors = device_.processors()}));
+  BATON_ASSIGN_OR_RETURN(attention_,
+                         cuda::Attention::Create({.deterministic = options_.deterministic}));
+  BATON_ASSIGN_OR_RETURN(experts_, cuda::Experts::Create());
+  BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
+  BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
+  BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));
+  return OkStatus();
+}
+
+int32_t CudaOps::PaddedRows(int32_t rows) const {
+  return rows <= kMostRecordedRows ? PaddedDecodeRows(rows) : rows;
+}
+
+StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadMatrix(std::span<const HostMatrix> parts) {
+  return loader_.Load(parts);
+}
+
+StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadGateUp(const HostMatrix& gate,
+                                                      const HostMatrix& up) {
+  const std::array<HostMatrix, 2> parts = {gate, up};
+  return loader_.Load(parts);
+}
+
+StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> values) {
+  return loader_.Load(values);
+}
+
+// ---- a step
+
+Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  input_ = input;
+  kv_ = kv;
+  calls_.clear();
+  sampling_rows_ = {};
+  sampled_ = {};
+  error_ = OkStatus();
+  fixed_->Clear();
+  lists_->Clear();
+  const auto rows = static_cast<int32_t>(input.tokens.size());
+  const bool recorded = options_.graphs && rows <= kMostRecordedRows && OnlyDecodes(input);
+  return layout_.Build(input_, kv_, recorded ? PaddedDecodeRows(rows) : 0, *fixed_, *lists_);
+}
+
+Status CudaOps::EndStep() {
+  Status status = error_;
+  if (status.ok()) status = PlanStep();
+  if (status.ok()) status = RunStep();
+  // Whatever became of it, nothing of this step may run when the next one writes its buffers.
+  const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
+  BATON_RETURN_IF_ERROR(status);
+  BATON_RETURN_IF_ERROR(synchronized);
+  return sampled_.empty() ? OkStatus() : sampling_->Collect(sampling_rows_, sampled_);
+}
+
+Status CudaOps::PlanCalls() {
+  const AttentionPlan* last = nullptr;
+  for (Call& call : calls_) {
+    if (auto* attention = std::get_if<AttendCall>(&call)) {
+      if (last == nullptr || !(last->shape == attention->plan.shape)) {
+        BATON_ASSIGN_OR_RETURN(attention->plan,
+                               attention_->Plan(attention->plan.shape, layout_, kv_, *fixed_));
+      } else {
+        attention->plan = *last;
+      }
+      last = &attention->plan;
+    } else if (auto* sample = std::get_if<SampleCall>(&call)) {
+      BATON_ASSIGN_OR_RETURN(sample->plan,
+                             sampling_->Plan(sampling_rows_,
+                                             static_cast<int32_t>(sample->logits.rows),
+                                             static_cast<int32_t>(sample->logits.cols),
+                                             *fixed_,
+                                             *lists_));
+    }
+  }
+  return OkStatus();
+}
+
+Status CudaOps::PlanStep() {
+  Join(calls_, options_.deterministic);
+  BATON_RETURN_IF_ERROR(PlanCalls());
+  for (;;) {
+    BATON_ASSIGN_OR_RETURN(const bool fixed_fits, fixed_->Fits());
+    BATON_ASSIGN_OR_RETURN(const bool lists_fit, lists_->Fits());
+    if (fixed_fits && lists_fit) break;
+    fixed_->Clear();
+    lists_->Clear();
+    BATON_RETURN_IF_ERROR(
+        layout_.Build(input_, kv_, layout_.recorded ? layout_.rows : 0, *fixed_, *lists_));
+    BATON_RETURN_IF_ERROR(PlanCalls());
+  }
+  BATON_CUDA_RETURN_IF_ERROR(fixed_->Upload(stream_));
+  BATON_CUDA_RETURN_IF_ERROR(lists_->Upload(stream_));
+  return OkStatus();
+}
+
+Status CudaOps::RunStep() {
+  const CallContext with = context();
+  if (layout_.recorded) return graphs_.Launch(calls_, with);
+  for (const Call& call : calls_) {
+    BATON_RETURN_IF_ERROR(Prepare(call, with));
+    BATON_CUDA_RETURN_IF_ERROR(Run(call, with));
+  }
+  return OkStatus();
+}
+
+CallContext CudaOps::context() {
+  return {.step = layout_,
+          .kv = kv_,
+          .gemm = *gemm_,
+          .attention = *attention_,
+          .experts = *experts_,
+          .sampling = *sampling_,
+          .stream = stream_};
+}
+
+// ---- ops
+
+Tensor CudaOps::Padded(const Tensor& tensor) const {
+  Tensor padded = tensor;
+  if (layout_.recorded && std::cmp_equal(tensor.rows, input_.tokens.size())) {
+    padded.rows = layout_.rows;
+  }
+  return padded;
+}
+
+void CudaOps::Embed(const Matrix& table, const Tensor& out) {
+  calls_.emplace_back(EmbedCall{&Cast(table), Padded(out)});
+}
+
+void CudaOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
+  calls_.emplace_back(NormCall{Padded(x), {}, DataOf(&weight), epsilon, Padded(out)});
+}
+
+void CudaOps::AddRmsNorm(const Tensor& residual,
+                         const Tensor& delta,
+                         const Vector& weight,
+                         float epsilon,
+                         const Tensor& out) {
+  calls_.emplace_back(
+      NormCall{Padded(residual), Padded(delta), DataOf(&weight), epsilon, Padded(out)});
+}
+
+void CudaOps::Multiply(const Tensor& x,
+                       const Matrix& weight,
+                       const Vector* bias,
+                       const Tensor& out) {
+  BATON_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && x.rows == out.rows,
+              "{}×{} by a weight of {}×{} into {}×{}",
+              x.rows,
+              x.cols,
+              weight.rows(),
+              weight.cols(),
+              out.rows,
+              out.cols);
+  calls_.emplace_back(
+      MatMulCall{{.x = reinterpret_cast<const __nv_bfloat16*>(x.data),
+                  .weight = Cast(weight).data(),
+                  .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->brain(),
+                  .out = out.data,
+                  .out_dtype = out.dtype,
+                  .rows = static_cast<int32_t>(Padded(x).rows),
+                  .n = static_cast<int32_t>(weight.rows()),
+                  .k = static_cast<int32_t>(weight.cols()),
+                  .x_stride = x.stride,
+                  .out_stride = out.stride}});
+}
+
+void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
+  Multiply(x, weight, bias, out);
+}
+
+void CudaOps::MatMulSiluMul(const Tensor& x,
+                            const Matrix& gate_up,
+                            const Vector* bias,
+                            const Tensor& out) {
+  const auto room = gate_up_.Get(static_cast<size_t>(Padded(x).rows * gate_up.rows()) * 2);
+  if (!room.ok()) {
+    error_ = Annotate(room.status(), "room for gate and up");
+    return;
+  }
+  const Tensor both = {.data = *room,
+                       .dtype = DType::kBF16,
+                       .rows = x.rows,
+                       .cols = gate_up.rows(),
+                       .stride = gate_up.rows()};
+  Multiply(x, gate_up, bias, both);
+  calls_.emplace_back(SiluMulCall{Padded(both), Padded(out)});
+}
+
+void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) {
+  auto prepared = experts_->Prepare(args, Padded(x).rows);
+  if (!prepared.ok()) {
+    error_ = prepared.status();
+    return;
+  }
+  calls_.emplace_back(ExpertsCall{Padded(x), *prepared, Padded(out)});
+}
+
+void CudaOps::RopeAndWriteKv(const Tensor& qkv,
+                             const HeadShape& heads,
+                             const RopeArgs& args,
+                             int32_t layer) {
+  const auto pairs = args.inverse_frequencies == nullptr
+                         ? 0
+                         : static_cast<int32_t>(args.inverse_frequencies->size());
+  const Tensor padded = Padded(qkv);
+  // One buffer: the calls behind an AnglesCall use what it wrote.
+  const auto room = angles_.Get(static_cast<size_t>(padded.rows * pairs) * sizeof(float2));
+  if (!room.ok()) {
+    error_ = Annotate(room.status(), "room for the angles of rope");
+    return;
+  }
+  const AnglesCall angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
+                             .pairs = pairs,
+                             .magnitude = args.magnitude,
+                             .angles = reinterpret_cast<float2*>(*room)};
+  const auto same = [](const Call& call) { return std::holds_alternative<AnglesCall>(call); };
+  const auto last = std::find_if(calls_.rbegin(), calls_.rend(), same);
+  if (pairs > 0 && (last == calls_.rend() || !(std::get<AnglesCall>(*last) == angles))) {
+    calls_.emplace_back(angles);
+  }
+  calls_.emplace_back(RopeCall{.qkv = padded,
+                               .heads = heads,
+                               .pairing = args.pairing,
+                               .pairs = pairs,
+                               .angles = angles.angles,
+                               .q_norm = DataOf(args.q_norm),
+                               .k_norm = DataOf(args.k_norm),
+                               .norm_epsilon = args.norm_epsilon,
+                               .layer = layer});
+}
+
+void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {
+  AttendCall call;
+  call.qkv = Padded(qkv);
+  call.layer = args.layer;
+  call.out = Padded(out);
+  call.plan.shape = {.q_heads = args.heads.q_heads,
+                     .kv_heads = args.heads.kv_heads,
+                     .head_dim = args.heads.head_dim,
+                     .window = args.window,
+                     .scale = args.scale};
+  calls_.emplace_back(std::move(call));
+}
+
+void CudaOps::GatherLogitRows(const Tensor& x, const Tensor& out) {
+  calls_.emplace_back(GatherCall{Padded(x), Padded(out)});
+}
+
+void CudaOps::Sample(const Tensor& logits,
+                     std::span<const SamplingRow> rows,
+                     std::span<SampledToken> out) {
+  sampling_rows_ = rows;
+  sampled_ = out;
+  calls_.emplace_back(SampleCall{Padded(logits), {}});
+}
+
+// Blocks are whole ranges of memory: the copy engines do it, in order.
+Status CudaOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    for (const int32_t block : {copy.from, copy.to}) {
+      if (block < 0 || block >= kv.blocks) {
+        return InvalidArgument(
+            "copy of block {} to {}; the arena has {}", copy.from, copy.to, kv.blocks);
+      }
+    }
+  }
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  for (const BlockCopy& copy : copies) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(kv.base + copy.to * kv.block_stride,
+                                               kv.base + copy.from * kv.block_stride,
+                                               static_cast<size_t>(kv.block_stride),
+                                               cudaMemcpyDeviceToDevice,
+                                               stream_));
+  }
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
+  return OkStatus();
+}
+
+}  // namespace baton::cuda

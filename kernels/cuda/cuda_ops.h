@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/scratch_memory.h"
+#include "kernels/cuda/step_buffer.h"
+#include "kernels/cuda/step_layout.h"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+// Ops on one GPU. Ops are written down (calls.h) and run when the step ends: as they are, or, in a
+// step that only decodes, as a CUDA graph for a padded number of rows. Bad arguments of BeginStep
+// are errors, bad arguments of an op are bugs of the caller and checked; CUDA errors come out of
+// EndStep. One thread at a time.
+class CudaOps final : public Ops {
+ public:
+  static StatusOr<std::unique_ptr<CudaOps>> Create(CudaDevice& device, const CudaOptions& options);
+  ~CudaOps() override;
+
+  Device& device() override { return device_; }
+  DType activation_dtype() const override { return DType::kBF16; }
+  bool k_dim_major() const override { return false; }
+  int32_t PaddedRows(int32_t rows) const override;
+
+  StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
+  StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
+                                               const HostMatrix& up) override;
+  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
+
+  Status BeginStep(const StepInput& input, const KvView& kv) override;
+  Status EndStep() override;
+
+  void Embed(const Matrix& table, const Tensor& out) override;
+  void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
+  void AddRmsNorm(const Tensor& residual,
+                  const Tensor& delta,
+                  const Vector& weight,
+                  float epsilon,
+                  const Tensor& out) override;
+  void MatMul(const Tensor& x,
+              const Matrix& weight,
+              const Vector* bias,
+              const Tensor& out) override;
+  void MatMulSiluMul(const Tensor& x,
+                     const Matrix& gate_up,
+                     const Vector* bias,
+                     const Tensor& out) override;
+  void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) override;
+  void RopeAndWriteKv(const Tensor& qkv,
+                      const HeadShape& heads,
+                      const RopeArgs& args,
+                      int32_t layer) override;
+  void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) override;
+  void GatherLogitRows(const Tensor& x, const Tensor& out) override;
+  void Sample(const Tensor& logits,
+              std::span<const SamplingRow> rows,
+              std::span<SampledToken> out) override;
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
+
+ private:
+  CudaOps(CudaDevice& device, const CudaOptions& options);
+  Status Create();
+  // `tensor` with the step's padding, when it has the step's rows.
+  Tensor Padded(const Tensor& tensor) const;
+  void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
+  // Plans what depends on the step's sequences, and brings the step's data to the device.
+  Status PlanStep();
+  Status PlanCalls();
+  Status RunStep();
+  CallContext context();
+
+  CudaDevice& device_;
+  const CudaOptions options_;
+  WeightLoader loader_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<cuda::Attention> attention_;
+  std::unique_ptr<cuda::Experts> experts_;
+  std::unique_ptr<Sampling> sampling_;
+  std::unique_ptr<StepBuffer> fixed_;
+  std::unique_ptr<StepBuffer> lists_;
+  GraphCache graphs_;
+
+  // This step.
+  StepInput input_;
+  KvView kv_;
+  StepLayout layout_;
+  std::vector<Call> calls_;
+  std::span<const SamplingRow> sampling_rows_;
+  std::span<SampledToken> sampled_;
+  Status error_;
+
+  // Scratch, kept from step to step; grows.
+  ScratchMemory gate_up_;
+  ScratchMemory angles_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,27 @@
+#include <algorithm>
+
+#include "kernels/cuda/draw.h"
+#include "kernels/uniform_weight.h"
+
+namespace baton::cuda {
+namespace {
+
+__global__ void DrawKernel(uint64_t stream, float scale, __nv_bfloat16* out, int64_t count) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    out[i] = __float2bfloat16(scale * UniformWeight(stream, static_cast<uint64_t>(i)));
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchDraw(
+    uint64_t stream, float scale, __nv_bfloat16* out, int64_t count, cudaStream_t on) {
+  constexpr int64_t kThreads = 256;
+  constexpr int64_t kMostBlocks = 4096;
+  const int64_t blocks = std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMostBlocks);
+  DrawKernel<<<static_cast<unsigned>(blocks), kThreads, 0, on>>>(stream, scale, out, count);
+  return cudaGetLastError();
+}
+
+}  // namespace baton::cuda

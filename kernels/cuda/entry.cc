@@ -1,0 +1,44 @@
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
+
+// What a program finds in the shared object; see kernels/backend.h.
+namespace baton {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<cuda::CudaDevice> device, std::unique_ptr<Ops> ops)
+      : device_(std::move(device)), ops_(std::move(ops)) {}
+  Device& device() override { return *device_; }
+  Ops& ops() override { return *ops_; }
+
+ private:
+  std::unique_ptr<cuda::CudaDevice> device_;
+  std::unique_ptr<Ops> ops_;
+};
+
+}  // namespace
+}  // namespace baton
+
+extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
+    std::string_view version,
+    int index,
+    const baton::BackendOptions& options,
+    std::unique_ptr<baton::Backend>& out) {
+  if (version != baton::kBackendVersion) {
+    return baton::MakeStatus(baton::StatusCode::kFailedPrecondition,
+                             "the CUDA backend is of version '{}', the program of '{}'",
+                             baton::kBackendVersion,
+                             version);
+  }
+  BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index));
+  BATON_ASSIGN_OR_RETURN(auto ops,
+                         baton::MakeCudaOps(*device, {.deterministic = options.deterministic}));
+  out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(ops));
+  return baton::OkStatus();
+}

@@ -1,0 +1,306 @@
+#include "kernels/cuda/gemm.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/gemv.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+// Larger than the second-level cache: written between two timings, so that weights come from memory
+// as they do in a model.
+constexpr size_t kFlushBytes = size_t{96} << 20;
+constexpr int kCandidates = 16;
+constexpr int kTimings = 5;
+constexpr int32_t kDeterministicRows = 64;
+
+Status ToStatus(cublasStatus_t error, std::string_view what) {
+  if (error == CUBLAS_STATUS_SUCCESS) return OkStatus();
+  return MakeStatus(
+      StatusCode::kInternal, "cuBLASLt: {} failed: {}", what, cublasLtGetStatusString(error));
+}
+
+#define BATON_CUBLAS_RETURN_IF_ERROR(expression) \
+  BATON_RETURN_IF_ERROR(ToStatus(expression, #expression))
+
+// The largest power of two, up to 256, that divides the address.
+uint32_t AlignmentOf(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return static_cast<uint32_t>(address & -address);
+}
+
+// Numbers of rows that share an algorithm: each small multiple of 16 has its own, then the steps
+// grow.
+int32_t RowClass(int32_t rows) {
+  if (rows <= 8) return rows;
+  int32_t step = 16;
+  while (rows > 16 * step) step *= 2;
+  return (rows + step - 1) / step * step;
+}
+
+// What decides the choice of an algorithm.
+struct Key {
+  int32_t rows = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+  int64_t x_stride = 0;
+  int64_t out_stride = 0;
+  DType out_dtype = DType::kBF16;
+  bool bias = false;
+  bool accumulate = false;
+  std::array<uint32_t, 3> alignment = {};
+
+  bool operator==(const Key&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Key& key) {
+    return H::combine(std::move(h),
+                      key.rows,
+                      key.n,
+                      key.k,
+                      key.x_stride,
+                      key.out_stride,
+                      key.out_dtype,
+                      key.bias,
+                      key.accumulate,
+                      key.alignment);
+  }
+};
+
+// The descriptions of one product. In cuBLAS's column-major terms outᵀ = weight · xᵀ, with the
+// weight transposed.
+class Descriptors final {
+ public:
+  explicit Descriptors(const Product& product, int32_t rows) {
+    const cudaDataType_t out = product.out_dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+    cublasLtMatmulDescInit(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (product.bias != nullptr) {
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      const cudaDataType_t bias = CUDA_R_16BF;
+      Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+      Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias);
+    }
+    const auto n = static_cast<uint64_t>(product.n);
+    const auto k = static_cast<uint64_t>(product.k);
+    const auto m = static_cast<uint64_t>(rows);
+    cublasLtMatrixLayoutInit(&weight_, CUDA_R_16BF, k, n, product.k);
+    cublasLtMatrixLayoutInit(&x_, CUDA_R_16BF, k, m, product.x_stride);
+    cublasLtMatrixLayoutInit(&out_, out, n, m, product.out_stride);
+  }
+
+  cublasLtMatmulDesc_t product() { return &product_; }
+  cublasLtMatrixLayout_t weight() { return &weight_; }
+  cublasLtMatrixLayout_t x() { return &x_; }
+  cublasLtMatrixLayout_t out() { return &out_; }
+
+ private:
+  template <class T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    cublasLtMatmulDescSetAttribute(&product_, attribute, &value, sizeof(value));
+  }
+
+  cublasLtMatmulDescOpaque_t product_;
+  cublasLtMatrixLayoutOpaque_t weight_;
+  cublasLtMatrixLayoutOpaque_t x_;
+  cublasLtMatrixLayoutOpaque_t out_;
+};
+
+}  // namespace
+
+class Gemm::Impl {
+ public:
+  explicit Impl(const GemmOptions& options) : options_(options) {}
+  ~Impl() {
+    if (handle_ != nullptr) cublasLtDestroy(handle_);
+    for (const cudaEvent_t event : {start_, end_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+    cudaFree(workspace_);
+    cudaFree(flush_);
+  }
+
+  Status Create() {
+    BATON_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&handle_));
+    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&workspace_, kWorkspaceBytes));
+    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&flush_, kFlushBytes));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&start_));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end_));
+    return OkStatus();
+  }
+
+  Status Prepare(const Product& product, cudaStream_t stream) {
+    if (product.rows == 0 || UsesGemv(product)) return OkStatus();
+    const Key key = KeyOf(product);
+    if (algorithms_.contains(key)) return OkStatus();
+    BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best, Choose(product, key, stream));
+    algorithms_.emplace(key, best);
+    return OkStatus();
+  }
+
+  cudaError_t Launch(const Product& product, cudaStream_t stream) {
+    if (product.rows == 0) return cudaSuccess;
+    if (UsesGemv(product)) return LaunchGemv(product, options_.processors, stream);
+    const auto found = algorithms_.find(KeyOf(product));
+    if (found == algorithms_.end()) return cudaErrorInvalidValue;
+    return Multiply(product, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
+                                                                             : cudaErrorUnknown;
+  }
+
+ private:
+  bool UsesGemv(const Product& product) const {
+    return !options_.deterministic && options_.architecture >= 90 && GemvTakes(product);
+  }
+
+  Key KeyOf(const Product& product) const {
+    return {.rows = options_.deterministic ? kDeterministicRows : RowClass(product.rows),
+            .n = product.n,
+            .k = product.k,
+            .x_stride = product.x_stride,
+            .out_stride = product.out_stride,
+            .out_dtype = product.out_dtype,
+            .bias = product.bias != nullptr,
+            .accumulate = product.accumulate,
+            .alignment = {
+                AlignmentOf(product.weight), AlignmentOf(product.x), AlignmentOf(product.out)}};
+  }
+
+  cublasStatus_t Multiply(const Product& product,
+                          const cublasLtMatmulAlgo_t& algorithm,
+                          cudaStream_t stream) {
+    Descriptors descriptors(product, product.rows);
+    const float one = 1;
+    const float keep = product.accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(handle_,
+                          descriptors.product(),
+                          &one,
+                          product.weight,
+                          descriptors.weight(),
+                          product.x,
+                          descriptors.x(),
+                          &keep,
+                          product.out,
+                          descriptors.out(),
+                          product.out,
+                          descriptors.out(),
+                          &algorithm,
+                          workspace_,
+                          kWorkspaceBytes,
+                          stream);
+  }
+
+  // What cuBLASLt proposes for the class, best guess first.
+  StatusOr<std::vector<cublasLtMatmulAlgo_t>> Candidates(const Product& product, const Key& key) {
+    Descriptors descriptors(product, key.rows);
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulPreferenceInit(&preference);
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
+    if (options_.deterministic) {
+      // Sums that are cut into parts differ with the number of parts.
+      const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, none);
+    }
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_,
+                                                                 descriptors.product(),
+                                                                 descriptors.weight(),
+                                                                 descriptors.x(),
+                                                                 descriptors.out(),
+                                                                 descriptors.out(),
+                                                                 &preference,
+                                                                 kCandidates,
+                                                                 found.data(),
+                                                                 &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+      return InvalidArgument("cuBLASLt has no algorithm for {} rows by a weight of {}×{}",
+                             key.rows,
+                             product.n,
+                             product.k);
+    }
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < count; ++i) algorithms.push_back(found[static_cast<size_t>(i)].algo);
+    return algorithms;
+  }
+
+  StatusOr<cublasLtMatmulAlgo_t> Choose(const Product& product,
+                                        const Key& key,
+                                        cudaStream_t stream) {
+    BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(product, key));
+    if (options_.deterministic || candidates.size() == 1) return candidates.front();
+    std::optional<cublasLtMatmulAlgo_t> best;
+    float best_time = std::numeric_limits<float>::max();
+    for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+      std::array<float, kTimings> times;
+      for (float& time : times) {
+        BATON_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(flush_, 0, kFlushBytes, stream));
+        BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
+        const cublasStatus_t status = Multiply(product, candidate, stream);
+        BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_, stream));
+        BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_));
+        time = std::numeric_limits<float>::max();
+        if (status != CUBLAS_STATUS_SUCCESS) break;
+        BATON_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&time, start_, end_));
+      }
+      std::ranges::nth_element(times, times.begin() + kTimings / 2);
+      if (times[kTimings / 2] < best_time) {
+        best_time = times[kTimings / 2];
+        best = candidate;
+      }
+    }
+    if (!best) {
+      return InvalidArgument("no algorithm of cuBLASLt runs {} rows by a weight of {}×{}",
+                             key.rows,
+                             product.n,
+                             product.k);
+    }
+    return *best;
+  }
+
+  const GemmOptions options_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  void* flush_ = nullptr;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+  absl::flat_hash_map<Key, cublasLtMatmulAlgo_t> algorithms_;
+};
+
+Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Gemm::~Gemm() = default;
+
+StatusOr<std::unique_ptr<Gemm>> Gemm::Create(const GemmOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  BATON_RETURN_IF_ERROR(impl->Create());
+  return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
+}
+
+Status Gemm::Prepare(const Product& product, cudaStream_t stream) {
+  return impl_->Prepare(product, stream);
+}
+
+cudaError_t Gemm::Launch(const Product& product, cudaStream_t stream) {
+  return impl_->Launch(product, stream);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "common/base/status.h"
+#include "kernels/cuda/product.h"
+
+namespace baton::cuda {
+
+struct GemmOptions {
+  // A row gets the same bits for every number of rows: one algorithm per weight shape.
+  bool deterministic = false;
+  int architecture = 90;  // 90 for sm_90
+  int processors = 132;
+};
+
+// Matrix products through cuBLASLt, whose algorithms are timed once for each shape and size class
+// of rows, and through our own kernel for one row. Owns the handle and its workspace; one thread,
+// one stream.
+class Gemm final {
+ public:
+  static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);
+  ~Gemm();
+
+  // Chooses the algorithm for products like this one; times the candidates on `stream` when the
+  // shape is new, which overwrites product.out. Not while a graph is captured. Errors:
+  // InvalidArgument for a product that cuBLASLt cannot do; CUDA errors.
+  Status Prepare(const Product& product, cudaStream_t stream);
+  // Issues a prepared product.
+  cudaError_t Launch(const Product& product, cudaStream_t stream);
+
+ private:
+  class Impl;
+  explicit Gemm(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::cuda

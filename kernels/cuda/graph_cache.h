@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/cuda/calls.h"
+
+namespace baton::cuda {
+
+// CUDA graphs of lists of calls, found by comparing the lists. Keeps the ones used last. One
+// thread.
+class GraphCache final {
+ public:
+  static constexpr size_t kMostGraphs = 96;
+
+  GraphCache() = default;
+  ~GraphCache();
+  GraphCache(const GraphCache&) = delete;
+  GraphCache& operator=(const GraphCache&) = delete;
+
+  // Launches `calls` as a graph on the context's stream; captures it first when it is new, which
+  // takes milliseconds. Errors: those of CUDA.
+  Status Launch(const std::vector<Call>& calls, const CallContext& context);
+
+ private:
+  struct Entry {
+    std::vector<Call> calls;
+    cudaGraphExec_t graph = nullptr;
+  };
+
+  Status Capture(const std::vector<Call>& calls, const CallContext& context);
+
+  std::list<Entry> entries_;  // used last first
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/tensor.h"
+
+namespace baton::cuda {
+
+// A weight matrix in bf16, row-major [rows][cols] without gaps. A matrix made by LoadGateUp is
+// [gate rows | up rows].
+class CudaMatrix final : public Matrix {
+ public:
+  CudaMatrix(std::unique_ptr<Buffer> buffer, int64_t rows, int64_t cols)
+      : buffer_(std::move(buffer)), rows_(rows), cols_(cols) {}
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  size_t bytes() const override { return buffer_->size(); }
+  const __nv_bfloat16* data() const {
+    return reinterpret_cast<const __nv_bfloat16*>(buffer_->data());
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  int64_t rows_;
+  int64_t cols_;
+};
+
+// A vector in float32, and in bf16 for the kernels that add it to bf16 products.
+class CudaVector final : public Vector {
+ public:
+  CudaVector(std::unique_ptr<Buffer> buffer, int64_t size)
+      : buffer_(std::move(buffer)), size_(size) {}
+  int64_t size() const override { return size_; }
+  const float* data() const { return reinterpret_cast<const float*>(buffer_->data()); }
+  const __nv_bfloat16* brain() const {
+    return reinterpret_cast<const __nv_bfloat16*>(buffer_->data() + BrainOffset(size_));
+  }
+  static size_t BrainOffset(int64_t size) {
+    return (static_cast<size_t>(size) * sizeof(float) + 255) / 256 * 256;
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  int64_t size_;
+};
+
+// Brings matrices and vectors to the device through pinned memory: bf16 as it is, other types
+// converted on the way. One thread.
+class WeightLoader final {
+ public:
+  explicit WeightLoader(CudaDevice& device) : device_(device) {}
+  // As Ops::LoadMatrix.
+  StatusOr<std::unique_ptr<Matrix>> Load(std::span<const HostMatrix> parts);
+  StatusOr<std::unique_ptr<Vector>> Load(std::span<const float> values);
+
+ private:
+  CudaDevice& device_;
+};
+
+}  // namespace baton::cuda

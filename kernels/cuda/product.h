@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace baton::cuda {
+
+// out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]), all row-major with bf16 operands
+// and float32 sums; `out` is bf16 or f32. Strides in elements.
+struct Product {
+  const __nv_bfloat16* x = nullptr;
+  const __nv_bfloat16* weight = nullptr;
+  const __nv_bfloat16* bias = nullptr;
+  void* out = nullptr;
+  DType out_dtype = DType::kBF16;
+  int32_t rows = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+  int64_t x_stride = 0;
+  int64_t out_stride = 0;
+  bool accumulate = false;
+
+  // Joined by Fuse, for products that GemvTakes: x is normalised on the way in (RMS, times
+  // norm_weight), and of n = [gate | up] outputs silu(gate) · up is kept.
+  const float* norm_weight = nullptr;
+  float norm_epsilon = 0;
+  bool silu_mul = false;
+
+  bool operator==(const Product&) const = default;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,285 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/vector8.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+
+// The kernels' arguments; strides in elements of their own type.
+struct Arguments {
+  __nv_bfloat16* qkv;
+  int64_t stride;
+  int q_heads;
+  int kv_heads;
+  int dim;
+  int pairs;
+  bool adjacent;
+  const float* q_norm;
+  const float* k_norm;
+  float epsilon;
+  const float2* angles;
+  const int32_t* positions;
+  const int32_t* row_blocks;
+  std::byte* layer;  // of block 0
+  int64_t block_stride;
+  int64_t part_stride;
+  int64_t head_stride;
+  int block_tokens;
+};
+
+__global__ void AnglesKernel(const float* frequencies,
+                             int pairs,
+                             const int32_t* positions,
+                             float magnitude,
+                             float2* angles) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const float position = static_cast<float>(positions[blockIdx.x]);
+  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += static_cast<int>(blockDim.x)) {
+    float sine;
+    float cosine;
+    sincosf(position * frequencies[i], &sine, &cosine);
+    angles[blockIdx.x * static_cast<int64_t>(pairs) + i] = {cosine * magnitude, sine * magnitude};
+  }
+}
+
+// Where element 0 of the head lies in the arena, for this row's token: K (part 0) or V (part 1).
+template <class Kv>
+__device__ __forceinline__ Kv* KvRow(const Arguments& a, int row, int part, int head) {
+  std::byte* at =
+      a.layer + a.row_blocks[row] * a.block_stride + part * a.part_stride + head * a.head_stride;
+  return reinterpret_cast<Kv*>(at) +
+         static_cast<int64_t>(a.positions[row] % a.block_tokens) * a.dim;
+}
+
+template <class Kv>
+__device__ __forceinline__ void StoreKv(Kv* to, __nv_bfloat16 value) {
+  *to = static_cast<Kv>(__bfloat162float(value));
+}
+
+// One warp a head, any size, any KV type.
+template <class Kv>
+__global__ void AnyRopeKernel(const Arguments a) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const int row = static_cast<int>(blockIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const bool kept = a.row_blocks[row] >= 0;
+  for (int head = static_cast<int>(threadIdx.x) / kWarp; head < a.q_heads + 2 * a.kv_heads;
+       head += warps) {
+    __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * a.dim;
+    const int kv_head = (head - a.q_heads) % a.kv_heads;
+    if (head >= a.q_heads + a.kv_heads) {
+      if (!kept) continue;
+      Kv* v = KvRow<Kv>(a, row, 1, kv_head);
+      for (int i = lane; i < a.dim; i += kWarp) StoreKv(v + i, x[i]);
+      continue;
+    }
+    const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
+    float scale = 1.0f;
+    if (norm != nullptr) {
+      float squares = 0;
+      for (int i = lane; i < a.dim; i += kWarp) {
+        const float value = __bfloat162float(x[i]);
+        squares = fmaf(value, value, squares);
+      }
+#pragma unroll
+      for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+        squares += __shfl_xor_sync(~0u, squares, offset);
+      }
+      scale = rsqrtf(squares / static_cast<float>(a.dim) + a.epsilon);
+    }
+    const auto normed = [&](int i) {
+      const float value = __bfloat162float(x[i]);
+      return norm == nullptr ? value : value * scale * norm[i];
+    };
+    Kv* k = head >= a.q_heads && kept ? KvRow<Kv>(a, row, 0, kv_head) : nullptr;
+    const auto put = [&](int i, float value) {
+      x[i] = __float2bfloat16(value);
+      if (k != nullptr) StoreKv(k + i, x[i]);
+    };
+    for (int i = lane; i < a.pairs; i += kWarp) {
+      const float2 angle = a.angles[static_cast<int64_t>(row) * a.pairs + i];
+      const int first = a.adjacent ? 2 * i : i;
+      const int second = a.adjacent ? 2 * i + 1 : i + a.pairs;
+      const float low = normed(first);
+      const float high = normed(second);
+      put(first, low * angle.x - high * angle.y);
+      put(second, low * angle.y + high * angle.x);
+    }
+    for (int i = 2 * a.pairs + lane; i < a.dim; i += kWarp) put(i, normed(i));
+  }
+}
+
+// For heads of kDim that turn whole, in a bf16 cache: a thread has 16 numbers of one head.
+template <int kDim, bool kAdjacent, bool kNorm>
+__global__ void RopeKernel(const Arguments a) {
+  constexpr int kThreads = kDim / 16;  // a head
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const int row = static_cast<int>(blockIdx.x);
+  const int block = a.row_blocks[row];
+  const int heads = a.q_heads + 2 * a.kv_heads;
+  const int share = static_cast<int>(threadIdx.x) % kThreads;
+  const int first = kAdjacent ? share * 16 : share * 8;
+  const int second = kAdjacent ? first + 8 : first + kDim / 2;
+  for (int head = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) / kThreads; head < heads;
+       head += static_cast<int>(gridDim.y * blockDim.x) / kThreads) {
+    __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * kDim;
+    Packed8 low = Load8(x + first);
+    Packed8 high = Load8(x + second);
+    const bool is_v = head >= a.q_heads + a.kv_heads;
+    if (!is_v) {
+      float lows[8];
+      float highs[8];
+      Unpack(low, lows);
+      Unpack(high, highs);
+      if (kNorm) {
+        const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
+        float squares = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) squares += lows[i] * lows[i] + highs[i] * highs[i];
+#pragma unroll
+        for (int offset = kThreads / 2; offset > 0; offset /= 2) {
+          squares += __shfl_xor_sync(__activemask(), squares, offset, kThreads);
+        }
+        const float scale = rsqrtf(squares / kDim + a.epsilon);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          lows[i] *= scale * norm[first + i];
+          highs[i] *= scale * norm[second + i];
+        }
+      }
+      const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
+      if (kAdjacent) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 one = angles[i];
+          const float2 two = angles[i + 4];
+          const float a0 = lows[2 * i];
+          const float b0 = highs[2 * i];
+          lows[2 * i] = a0 * one.x - lows[2 * i + 1] * one.y;
+          lows[2 * i + 1] = a0 * one.y + lows[2 * i + 1] * one.x;
+          highs[2 * i] = b0 * two.x - highs[2 * i + 1] * two.y;
+          highs[2 * i + 1] = b0 * two.y + highs[2 * i + 1] * two.x;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float2 angle = angles[i];
+          const float a0 = lows[i];
+          lows[i] = a0 * angle.x - highs[i] * angle.y;
+          highs[i] = a0 * angle.y + highs[i] * angle.x;
+        }
+      }
+      low = Pack(lows);
+      high = Pack(highs);
+      Store8(x + first, low);
+      Store8(x + second, high);
+    }
+    if (head < a.q_heads || block < 0) continue;
+    const int kv_head = (head - a.q_heads) % a.kv_heads;
+    __nv_bfloat16* to = KvRow<__nv_bfloat16>(a, row, is_v ? 1 : 0, kv_head);
+    Store8(to + first, low);
+    Store8(to + second, high);
+  }
+}
+
+using Kernel = void (*)(Arguments);
+
+template <int kDim>
+Kernel WholeKernel(bool adjacent, bool norm) {
+  if (adjacent) return norm ? RopeKernel<kDim, true, true> : RopeKernel<kDim, true, false>;
+  return norm ? RopeKernel<kDim, false, true> : RopeKernel<kDim, false, false>;
+}
+
+// The kernel for whole heads of these sizes, or null.
+Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
+  const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
+  if (kv.dtype != DType::kBF16 || !both || launch.pairs * 2 != launch.heads.head_dim ||
+      launch.qkv.stride % 8 != 0) {
+    return nullptr;
+  }
+  const bool adjacent = launch.pairing == RopePairing::kAdjacent;
+  const bool norm = launch.q_norm != nullptr;
+  switch (launch.heads.head_dim) {
+    case 64:
+      return WholeKernel<64>(adjacent, norm);
+    case 128:
+      return WholeKernel<128>(adjacent, norm);
+    case 256:
+      return WholeKernel<256>(adjacent, norm);
+    default:
+      return nullptr;
+  }
+}
+
+Kernel AnyKernelFor(DType dtype) {
+  if (dtype == DType::kF32) return AnyRopeKernel<float>;
+  return dtype == DType::kF16 ? AnyRopeKernel<__half> : AnyRopeKernel<__nv_bfloat16>;
+}
+
+}  // namespace
+
+cudaError_t LaunchAngles(const float* inverse_frequencies,
+                         int32_t pairs,
+                         const int32_t* positions,
+                         int32_t rows,
+                         float magnitude,
+                         float2* angles,
+                         cudaStream_t stream) {
+  if (pairs == 0) return cudaSuccess;
+  return LaunchOverlapped(AnglesKernel,
+                          dim3(static_cast<unsigned>(rows)),
+                          dim3(64),
+                          0,
+                          stream,
+                          inverse_frequencies,
+                          pairs,
+                          positions,
+                          magnitude,
+                          angles);
+}
+
+cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t stream) {
+  const HeadShape& shape = launch.heads;
+  const Arguments arguments = {
+      .qkv = reinterpret_cast<__nv_bfloat16*>(launch.qkv.data),
+      .stride = launch.qkv.stride,
+      .q_heads = shape.q_heads,
+      .kv_heads = shape.kv_heads,
+      .dim = shape.head_dim,
+      .pairs = launch.pairs,
+      .adjacent = launch.pairing == RopePairing::kAdjacent,
+      .q_norm = launch.q_norm,
+      .k_norm = launch.k_norm,
+      .epsilon = launch.norm_epsilon,
+      .angles = launch.angles,
+      .positions = launch.positions,
+      .row_blocks = launch.row_blocks,
+      .layer = kv.base + launch.layer * kv.layer_stride,
+      .block_stride = kv.block_stride,
+      .part_stride = kv.part_stride,
+      .head_stride = kv.head_stride,
+      .block_tokens = kv.block_tokens,
+  };
+  const auto rows = static_cast<unsigned>(launch.qkv.rows);
+  const int heads = shape.q_heads + 2 * shape.kv_heads;
+  if (const Kernel whole = WholeKernelFor(launch, kv)) {
+    // Few rows are spread over more blocks.
+    constexpr int kThreads = 128;
+    const int wanted = heads * (shape.head_dim / 16);
+    const int parts = (wanted + kThreads - 1) / kThreads;
+    return LaunchOverlapped(
+        whole, dim3(rows, static_cast<unsigned>(parts)), dim3(kThreads), 0, stream, arguments);
+  }
+  return LaunchOverlapped(AnyKernelFor(kv.dtype), dim3(rows), dim3(256), 0, stream, arguments);
+}
+
+}  // namespace baton::cuda

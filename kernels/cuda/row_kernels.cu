@@ -1,0 +1,303 @@
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/row_kernels.h"
+#include "kernels/cuda/vector8.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+
+__device__ __forceinline__ float SumOverWarp(float value) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(~0u, value, offset);
+  }
+  return value;
+}
+
+// The sum over the block; every thread gets it. The order of additions is fixed.
+__device__ __forceinline__ float SumOverBlock(float value) {
+  __shared__ float partial[kWarp];
+  value = SumOverWarp(value);
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  return SumOverWarp(static_cast<int>(threadIdx.x % kWarp) < warps ? partial[threadIdx.x % kWarp]
+                                                                   : 0.0f);
+}
+
+__global__ void EmbedKernel(const __nv_bfloat16* table,
+                            int64_t vocabulary,
+                            const int32_t* tokens,
+                            __nv_bfloat16* out,
+                            int64_t stride,
+                            int cols) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const int32_t token = tokens[blockIdx.x];
+  const bool known = token >= 0 && token < vocabulary;
+  const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
+  __nv_bfloat16* to = out + blockIdx.x * stride;
+  if (cols % 8 == 0) {
+    for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
+         i += static_cast<int>(blockDim.x) * 8) {
+      Store8(to + i, known ? Load8(from + i) : Packed8{});
+    }
+    return;
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    to[i] = known ? from[i] : __float2bfloat16(0.0f);
+  }
+}
+
+// One block a row; a thread keeps its share of the row in registers: kPieces groups of 8, so that
+// the row is read once.
+template <int kPieces, bool kDelta>
+__global__ void NormKernel(__nv_bfloat16* residual,
+                           int64_t residual_stride,
+                           const __nv_bfloat16* delta,
+                           int64_t delta_stride,
+                           const float* weight,
+                           float epsilon,
+                           __nv_bfloat16* out,
+                           int64_t out_stride,
+                           int cols) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  __nv_bfloat16* x = residual + blockIdx.x * residual_stride;
+  float values[kPieces][8];
+  float squares = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at >= cols) continue;
+    Unpack(Load8(x + at), values[piece]);
+    if (kDelta) {
+      float more[8];
+      Unpack(Load8(delta + blockIdx.x * delta_stride + at), more);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[piece][i] += more[i];
+      const Packed8 sum = Pack(values[piece]);
+      Store8(x + at, sum);
+      Unpack(sum, values[piece]);  // as the next layer will read it
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares = fmaf(values[piece][i], values[piece][i], squares);
+  }
+  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(cols) + epsilon);
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at >= cols) continue;
+    const float4 low = *reinterpret_cast<const float4*>(weight + at);
+    const float4 high = *reinterpret_cast<const float4*>(weight + at + 4);
+    const float weights[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[i];
+    Store8(out + blockIdx.x * out_stride + at, Pack(values[piece]));
+  }
+}
+
+// For rows of any length.
+__global__ void AnyNormKernel(__nv_bfloat16* residual,
+                              int64_t residual_stride,
+                              const __nv_bfloat16* delta,
+                              int64_t delta_stride,
+                              const float* weight,
+                              float epsilon,
+                              __nv_bfloat16* out,
+                              int64_t out_stride,
+                              int cols) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  __nv_bfloat16* x = residual + blockIdx.x * residual_stride;
+  float squares = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    if (delta != nullptr) {
+      x[i] = __float2bfloat16(__bfloat162float(x[i]) +
+                              __bfloat162float(delta[blockIdx.x * delta_stride + i]));
+    }
+    const float value = __bfloat162float(x[i]);
+    squares = fmaf(value, value, squares);
+  }
+  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(cols) + epsilon);
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    out[blockIdx.x * out_stride + i] = __float2bfloat16(__bfloat162float(x[i]) * scale * weight[i]);
+  }
+}
+
+__device__ __forceinline__ float SiluMul(float gate, float up) {
+  return gate / (1.0f + __expf(-gate)) * up;
+}
+
+__global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
+                              int64_t stride,
+                              __nv_bfloat16* out,
+                              int64_t out_stride,
+                              int cols) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const int64_t row = blockIdx.y;
+  const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  const __nv_bfloat16* gates = gate_up + row * stride;
+  if (at >= cols) return;
+  if (cols % 8 == 0) {
+    float gate[8];
+    float up[8];
+    Unpack(Load8(gates + at), gate);
+    Unpack(Load8(gates + cols + at), up);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) gate[i] = SiluMul(gate[i], up[i]);
+    Store8(out + row * out_stride + at, Pack(gate));
+    return;
+  }
+  for (int i = at; i < min(at + 8, cols); ++i) {
+    out[row * out_stride + i] =
+        __float2bfloat16(SiluMul(__bfloat162float(gates[i]), __bfloat162float(gates[cols + i])));
+  }
+}
+
+__global__ void GatherKernel(const __nv_bfloat16* x,
+                             int64_t stride,
+                             const int32_t* rows,
+                             __nv_bfloat16* out,
+                             int64_t out_stride,
+                             int cols) {
+  WaitForPredecessor();
+  ReleaseSuccessor();
+  const __nv_bfloat16* from = x + rows[blockIdx.x] * stride;
+  __nv_bfloat16* to = out + blockIdx.x * out_stride;
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    to[i] = from[i];
+  }
+}
+
+const __nv_bfloat16* In(const Tensor& tensor) {
+  return reinterpret_cast<const __nv_bfloat16*>(tensor.data);
+}
+__nv_bfloat16* Out(const Tensor& tensor) {
+  return reinterpret_cast<__nv_bfloat16*>(tensor.data);
+}
+
+unsigned Rows(const Tensor& tensor) {
+  return static_cast<unsigned>(tensor.rows);
+}
+
+// Whole warps for `cols` numbers, 8 to a thread.
+unsigned ThreadsFor(int64_t cols, int64_t most) {
+  const int64_t threads = (cols + 7) / 8;
+  return static_cast<unsigned>(min((threads + kWarp - 1) / kWarp * kWarp, most));
+}
+
+template <int kPieces>
+cudaError_t LaunchNormPieces(const Tensor& residual,
+                             const Tensor& delta,
+                             const float* weight,
+                             float epsilon,
+                             const Tensor& out,
+                             cudaStream_t stream) {
+  const int64_t share = (residual.cols + kPieces - 1) / kPieces;
+  return LaunchOverlapped(
+      delta.data != nullptr ? NormKernel<kPieces, true> : NormKernel<kPieces, false>,
+      dim3(Rows(out)),
+      dim3(ThreadsFor(share, 1024)),
+      0,
+      stream,
+      Out(residual),
+      residual.stride,
+      In(delta),
+      delta.stride,
+      weight,
+      epsilon,
+      Out(out),
+      out.stride,
+      static_cast<int>(residual.cols));
+}
+
+}  // namespace
+
+cudaError_t LaunchEmbed(const __nv_bfloat16* table,
+                        int64_t vocabulary,
+                        const int32_t* tokens,
+                        const Tensor& out,
+                        cudaStream_t stream) {
+  return LaunchOverlapped(EmbedKernel,
+                          dim3(Rows(out)),
+                          dim3(ThreadsFor(out.cols, 256)),
+                          0,
+                          stream,
+                          table,
+                          vocabulary,
+                          tokens,
+                          Out(out),
+                          out.stride,
+                          static_cast<int>(out.cols));
+}
+
+cudaError_t LaunchNorm(const Tensor& residual,
+                       const Tensor& delta,
+                       const float* weight,
+                       float epsilon,
+                       const Tensor& out,
+                       cudaStream_t stream) {
+  if (out.rows == 0) return cudaSuccess;
+  const bool whole = residual.cols % 8 == 0 && residual.stride % 8 == 0 && out.stride % 8 == 0 &&
+                     (delta.data == nullptr || delta.stride % 8 == 0);
+  if (whole && residual.cols <= 8 * 1024) {
+    return LaunchNormPieces<1>(residual, delta, weight, epsilon, out, stream);
+  }
+  if (whole && residual.cols <= 2 * 8 * 1024) {
+    return LaunchNormPieces<2>(residual, delta, weight, epsilon, out, stream);
+  }
+  return LaunchOverlapped(AnyNormKernel,
+                          dim3(Rows(out)),
+                          dim3(256),
+                          0,
+                          stream,
+                          Out(residual),
+                          residual.stride,
+                          In(delta),
+                          delta.stride,
+                          weight,
+                          epsilon,
+                          Out(out),
+                          out.stride,
+                          static_cast<int>(residual.cols));
+}
+
+cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream) {
+  constexpr unsigned kThreads = 256;
+  const auto pieces = static_cast<unsigned>((out.cols + 7) / 8);
+  return LaunchOverlapped(SiluMulKernel,
+                          dim3((pieces + kThreads - 1) / kThreads, Rows(out)),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          In(gate_up),
+                          gate_up.stride,
+                          Out(out),
+                          out.stride,
+                          static_cast<int>(out.cols));
+}
+
+cudaError_t LaunchGather(const Tensor& x,
+                         const int32_t* rows,
+                         const Tensor& out,
+                         cudaStream_t stream) {
+  if (out.rows == 0) return cudaSuccess;
+  return LaunchOverlapped(GatherKernel,
+                          dim3(Rows(out)),
+                          dim3(256),
+                          0,
+                          stream,
+                          In(x),
+                          x.stride,
+                          rows,
+                          Out(out),
+                          out.stride,
+                          static_cast<int>(out.cols));
+}
+
+}  // namespace baton::cuda

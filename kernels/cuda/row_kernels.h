@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+// Kernels that work on each row of activations by itself. Tensors are bf16, with strides that are
+// multiples of 8.
+namespace baton::cuda {
+
+// out[i] = table[tokens[i]]; a token outside the table gives zeros.
+cudaError_t LaunchEmbed(const __nv_bfloat16* table,
+                        int64_t vocabulary,
+                        const int32_t* tokens,
+                        const Tensor& out,
+                        cudaStream_t stream);
+
+// residual += delta when `delta` has data; out = residual / √(mean(residual²) + epsilon) · weight.
+cudaError_t LaunchNorm(const Tensor& residual,
+                       const Tensor& delta,
+                       const float* weight,
+                       float epsilon,
+                       const Tensor& out,
+                       cudaStream_t stream);
+
+// out = silu(gate) · up, with gate_up = [gate | up].
+cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);
+
+// out[i] = x[rows[i]].
+cudaError_t LaunchGather(const Tensor& x,
+                         const int32_t* rows,
+                         const Tensor& out,
+                         cudaStream_t stream);
+
+}  // namespace baton::cuda

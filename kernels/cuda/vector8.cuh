@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+namespace baton::cuda {
+
+// Eight bf16 numbers, moved with one 16-byte access.
+struct alignas(16) Packed8 {
+  __nv_bfloat162 pairs[4];
+};
+
+__device__ __forceinline__ Packed8 Load8(const __nv_bfloat16* from) {
+  return *reinterpret_cast<const Packed8*>(from);
+}
+
+__device__ __forceinline__ void Store8(__nv_bfloat16* to, const Packed8& value) {
+  *reinterpret_cast<Packed8*>(to) = value;
+}
+
+__device__ __forceinline__ void Unpack(const Packed8& from, float (&to)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(from.pairs[i]);
+    to[2 * i] = pair.x;
+    to[2 * i + 1] = pair.y;
+  }
+}
+
+__device__ __forceinline__ Packed8 Pack(const float (&from)[8]) {
+  Packed8 to;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to.pairs[i] = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
+  return to;
+}
+
+}  // namespace baton::cuda
