@@ -1,53 +1,94 @@
-// Runs a model in this process: `streams` prompts of `prompt` tokens at once, `output` tokens each,
-// and prints one JSON object.
-//   engine_bench --model PATH [--threads 2] [--streams 1] [--prompt 16] [--output 128] [--warm 1]
-//                [--dummy 1: random weights of the model's shape]
+// Runs a model in this process and prints a JSON object for each case.
+//   engine_bench --model PATH [--device cpu] [--dummy 1: random weights of the model's shape]
+//                [--threads 2] [--budget 512] [--repeat 1] [--deterministic 1]
+//                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
+// A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens of each. With
+// an INTRUDER, a prompt of that length arrives in the middle of the generation.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
 #include "common/model/open_model.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/backend.h"
 
 namespace baton {
 namespace {
 
+struct Case {
+  int32_t streams = 1;
+  int32_t prompt = 16;
+  int32_t output = 128;
+  int32_t intruder = 0;  // tokens; 0: none
+};
+
 struct Arguments {
   std::string model;
+  std::string device = "cpu";
+  std::vector<Case> cases;
   std::map<std::string, int32_t> numbers = {
-      {"threads", 2}, {"streams", 1}, {"prompt", 16}, {"output", 128}, {"warm", 1}, {"dummy", 0}};
+      {"threads", 2}, {"budget", 512}, {"dummy", 0}, {"repeat", 1}, {"deterministic", 0}};
 };
+
+StatusOr<std::vector<Case>> ParseCases(const std::string& text) {
+  std::vector<Case> cases;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    Case one;
+    const int found = std::sscanf(
+        part.c_str(), "%dx%dx%d+%d", &one.streams, &one.prompt, &one.output, &one.intruder);
+    if (found < 3) return InvalidArgument("'{}' is not STREAMSxPROMPTxOUTPUT[+INTRUDER]", part);
+    cases.push_back(one);
+  }
+  return cases;
+}
 
 StatusOr<Arguments> Parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
+    const std::string value = argv[i + 1];
     if (name == "--model") {
-      arguments.model = argv[i + 1];
+      arguments.model = value;
+    } else if (name == "--device") {
+      arguments.device = value;
+    } else if (name == "--cases") {
+      BATON_ASSIGN_OR_RETURN(arguments.cases, ParseCases(value));
     } else if (name.starts_with("--") && arguments.numbers.contains(name.substr(2))) {
-      arguments.numbers[name.substr(2)] = std::atoi(argv[i + 1]);
+      arguments.numbers[name.substr(2)] = std::atoi(value.c_str());
     } else {
       return InvalidArgument("{} is not an option of engine_bench", name);
     }
   }
   if (arguments.model.empty()) return InvalidArgument("--model PATH is missing");
+  if (arguments.cases.empty()) arguments.cases.emplace_back();
   return arguments;
 }
 
-// Notes when each stream gets its first token, and how many tokens there are.
+// Notes when tokens come. The intruder's request has the id 0.
 class Meter final : public EngineListener {
  public:
   explicit Meter(const Clock& clock) : clock_(clock) {}
   void OnTokens(std::span<const TokenOutput> tokens) override {
+    const Time now = clock_.Now();
     for (const TokenOutput& output : tokens) {
-      if (output.index == 0) last_first_token_ = clock_.Now();
+      ++count_;
+      if (output.id.value() == 0) {
+        if (output.index == 0) intruder_first_token_ = now;
+        continue;
+      }
+      if (output.index == 0) last_first_token_ = now;
+      Time& last = last_token_[output.id.value()];
+      if (output.index > 0) worst_gap_ = std::max(worst_gap_, now - last);
+      last = now;
     }
-    count_ += static_cast<int64_t>(tokens.size());
   }
   void OnFinished(RequestId, Epoch, const RequestTimes&) override {}
   void OnFailed(const RequestFailure& failure) override { failure_ = failure.status; }
@@ -56,92 +97,177 @@ class Meter final : public EngineListener {
   void OnCacheEvent(const CacheEvent&) override {}
 
   Time last_first_token() const { return last_first_token_; }
+  Time intruder_first_token() const { return intruder_first_token_; }
+  Duration worst_gap() const { return worst_gap_; }
+  void ForgetGap() { worst_gap_ = {}; }
   int64_t count() const { return count_; }
   const Status& failure() const { return failure_; }
 
  private:
   const Clock& clock_;
   Time last_first_token_{};
+  Time intruder_first_token_{};
+  std::map<uint64_t, Time> last_token_;
+  Duration worst_gap_{};
   int64_t count_ = 0;
   Status failure_;
 };
 
-Request MakeRequest(const Arguments& arguments, int32_t stream, int32_t vocabulary) {
+Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabulary) {
   Request request;
-  request.id = RequestId(stream + 1);
-  request.prompt_length = arguments.numbers.at("prompt");
-  for (int32_t i = 0; i < request.prompt_length; ++i) {
-    request.tokens.push_back((100 + stream * 7919 + i * 613) % vocabulary);
+  request.id = RequestId(id);
+  request.prompt_length = prompt;
+  const auto stream = static_cast<int64_t>(id);
+  for (int64_t i = 0; i < prompt; ++i) {
+    request.tokens.push_back(static_cast<TokenId>((100 + stream * 7919 + i * 613) % vocabulary));
   }
-  request.max_tokens = arguments.numbers.at("output");
+  request.max_tokens = output;
   request.sampling.temperature = 0;
   return request;
 }
 
-StatusOr<nlohmann::json> RunOnce(const Arguments& arguments, DecoderRunner& runner) {
-  const int32_t streams = arguments.numbers.at("streams");
-  const int32_t prompt = arguments.numbers.at("prompt");
-  const int32_t output = arguments.numbers.at("output");
-  const SteadyClock clock;
-  Meter meter(clock);
-  EngineOptions options;
-  options.max_step_tokens = runner.traits().max_rows;
-  options.max_sequences = streams;
-  options.kv_blocks = streams * ((prompt + output) / options.block_tokens + 2);
-  options.prefix_cache = false;
-  BATON_ASSIGN_OR_RETURN(auto engine, Engine::Create(options, runner, meter, clock));
-  for (int32_t i = 0; i < streams; ++i) {
-    engine->Submit(MakeRequest(arguments, i, runner.traits().vocabulary));
-  }
-  const Time start = clock.Now();
-  while (engine->Step()) {
-  }
-  const Time end = clock.Now();
-  BATON_RETURN_IF_ERROR(meter.failure());
-  const double prefill = ToSeconds(meter.last_first_token() - start);
-  const double decode = ToSeconds(end - meter.last_first_token());
-  const EngineStats stats = engine->Stats();
-  nlohmann::json result = {{"threads", arguments.numbers.at("threads")},
-                           {"streams", streams},
-                           {"prompt", prompt},
-                           {"output", output},
-                           {"tokens", meter.count()},
-                           {"prefill_s", prefill},
-                           {"prefill_tok_s", streams * prompt / prefill},
-                           {"steps", stats.steps},
-                           {"fit_ms", stats.step_ms_base},
-                           {"fit_ms_per_token", stats.step_ms_per_token}};
-  if (output > 1) {
-    result["decode_s"] = decode;
-    result["decode_tok_s"] = streams * (output - 1) / decode;
-    result["decode_step_ms"] = decode * 1e3 / (output - 1);
-  }
-  return result;
+double Milliseconds(Duration duration) {
+  return ToSeconds(duration) * 1e3;
 }
+
+double Quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+// One case on an engine of its own. Step times are of steps that only decode all streams.
+class CaseRun final {
+ public:
+  CaseRun(const Case& which, int32_t budget, DecoderRunner& runner)
+      : case_(which), budget_(budget), runner_(runner) {}
+
+  StatusOr<nlohmann::json> Run() {
+    EngineOptions options;
+    options.max_step_tokens = budget_;
+    options.max_sequences = case_.streams + (case_.intruder > 0 ? 1 : 0);
+    const int32_t tokens = case_.streams * (case_.prompt + case_.output + options.block_tokens) +
+                           case_.intruder + 2 * options.block_tokens;
+    options.kv_blocks = tokens / options.block_tokens + case_.streams;
+    if (runner_.device().name() != "cpu") options.kv_dtype = DType::kBF16;
+    options.prefix_cache = false;
+    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, runner_, meter_, clock_));
+    const int32_t vocabulary = runner_.traits().vocabulary;
+    for (int32_t i = 0; i < case_.streams; ++i) {
+      engine_->Submit(MakeRequest(i + 1, case_.prompt, case_.output, vocabulary));
+    }
+    const Time start = clock_.Now();
+    while (Step()) {
+    }
+    BATON_RETURN_IF_ERROR(meter_.failure());
+    return Result(start, clock_.Now());
+  }
+
+ private:
+  bool Step() {
+    const EngineStats before = engine_->Stats();
+    const Time start = clock_.Now();
+    if (!engine_->Step()) return false;
+    const Time end = clock_.Now();
+    const EngineStats after = engine_->Stats();
+    const int64_t decoded = after.output_tokens - before.output_tokens;
+    if (after.prompt_tokens == before.prompt_tokens && decoded == case_.streams) {
+      step_ms_.push_back(Milliseconds(end - start));
+    }
+    const bool middle = std::cmp_equal(step_ms_.size(), case_.output / 3);
+    if (case_.intruder > 0 && !intruded_ && middle) {
+      undisturbed_ms_ = Milliseconds(meter_.worst_gap());
+      meter_.ForgetGap();
+      intruded_ = true;
+      intrusion_ = clock_.Now();
+      engine_->Submit(MakeRequest(0, case_.intruder, 1, runner_.traits().vocabulary));
+    }
+    return true;
+  }
+
+  nlohmann::json Result(Time start, Time end) const {
+    const double prefill = ToSeconds(meter_.last_first_token() - start);
+    const double decode = ToSeconds(end - meter_.last_first_token());
+    const EngineStats stats = engine_->Stats();
+    nlohmann::json result = {{"streams", case_.streams},
+                             {"prompt", case_.prompt},
+                             {"output", case_.output},
+                             {"tokens", meter_.count()},
+                             {"total_s", ToSeconds(end - start)},
+                             {"output_tok_s", meter_.count() / ToSeconds(end - start)},
+                             {"prefill_s", prefill},
+                             {"prefill_tok_s", case_.streams * case_.prompt / prefill},
+                             {"steps", stats.steps},
+                             {"fit_ms", stats.step_ms_base},
+                             {"fit_ms_per_token", stats.step_ms_per_token}};
+    if (case_.output > 1) {
+      result["decode_s"] = decode;
+      result["decode_tok_s"] = case_.streams * (case_.output - 1) / decode;
+      result["decode_step_ms"] = Quantile(step_ms_, 0.5);
+      result["decode_step_ms_p10"] = Quantile(step_ms_, 0.1);
+      result["decode_step_ms_p99"] = Quantile(step_ms_, 0.99);
+    }
+    if (case_.intruder > 0) {
+      result["intruder"] = case_.intruder;
+      result["intruder_ttft_ms"] = Milliseconds(meter_.intruder_first_token() - intrusion_);
+      result["worst_gap_ms"] = Milliseconds(meter_.worst_gap());
+      result["worst_gap_undisturbed_ms"] = undisturbed_ms_;
+    }
+    return result;
+  }
+
+  const Case case_;
+  const int32_t budget_;
+  DecoderRunner& runner_;
+  const SteadyClock clock_;
+  Meter meter_{clock_};
+  std::unique_ptr<Engine> engine_;
+  std::vector<double> step_ms_;
+  bool intruded_ = false;
+  Time intrusion_{};
+  double undisturbed_ms_ = 0;
+};
 
 Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
-  const bool dummy = arguments.numbers.at("dummy") != 0;
+  const auto number = [&](const char* name) { return arguments.numbers.at(name); };
+  const SteadyClock clock;
+  const Time start = clock.Now();
   BATON_ASSIGN_OR_RETURN(
       OpenedModel model,
-      OpenModel(arguments.model, {.format = dummy ? LoadFormat::kDummy : LoadFormat::kAuto}));
-  CpuDevice device;
-  BATON_ASSIGN_OR_RETURN(const auto ops,
-                         MakeCpuOps(device, {.threads = arguments.numbers.at("threads")}));
-  const DecoderLimits limits = {.max_rows = 512, .max_logit_rows = arguments.numbers.at("streams")};
+      OpenModel(arguments.model,
+                {.format = number("dummy") != 0 ? LoadFormat::kDummy : LoadFormat::kAuto}));
+  BATON_ASSIGN_OR_RETURN(const auto backend,
+                         OpenBackend({.device = arguments.device,
+                                      .threads = number("threads"),
+                                      .deterministic = number("deterministic") != 0,
+                                      .cuda_library = {}}));
+  int32_t most = 1;
+  for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
+  const DecoderLimits limits = {.max_rows = number("budget"), .max_logit_rows = most};
   BATON_ASSIGN_OR_RETURN(const auto decoder,
-                         Decoder::Load(model.spec, *model.weights, *ops, limits));
+                         Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
   DecoderRunner runner(*decoder);
-  // The first run pays for touching the arena and the weights.
-  Arguments warm = arguments;
-  warm.numbers["output"] = 4;
-  if (arguments.numbers.at("warm") != 0) {
-    BATON_RETURN_IF_ERROR(RunOnce(warm, runner).status());
+  const double load = ToSeconds(clock.Now() - start);
+  for (const Case& one : arguments.cases) {
+    // The first run pays for touching memory and, on a GPU, for choosing and recording.
+    Case warm = one;
+    warm.output = std::min(one.output, 4);
+    warm.intruder = 0;
+    BATON_RETURN_IF_ERROR(CaseRun(warm, number("budget"), runner).Run().status());
+    for (int32_t i = 0; i < number("repeat"); ++i) {
+      BATON_ASSIGN_OR_RETURN(nlohmann::json result, CaseRun(one, number("budget"), runner).Run());
+      result["model"] = model.name;
+      result["device"] = arguments.device;
+      result["budget"] = number("budget");
+      result["deterministic"] = number("deterministic") != 0;
+      result["load_s"] = load;
+      result["weight_bytes"] = decoder->weight_bytes();
+      if (arguments.device == "cpu") result["threads"] = number("threads");
+      std::printf("%s\n", result.dump().c_str());
+      std::fflush(stdout);
+    }
   }
-  BATON_ASSIGN_OR_RETURN(nlohmann::json result, RunOnce(arguments, runner));
-  result["model"] = model.name;
-  result["weight_bytes"] = decoder->weight_bytes();
-  std::printf("%s\n", result.dump().c_str());
   return OkStatus();
 }
 

@@ -59,12 +59,13 @@ def main():
     peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "llama_peer.py")
     results = []
     for name, streams, prompt, output, figure, wanted in CASES:
-        options = ["--model", args.model, "--threads", str(args.threads), "--streams", str(streams),
-                   "--prompt", str(prompt), "--output", str(output)]
+        options = ["--model", args.model, "--threads", str(args.threads)]
+        our_case = ["--cases", f"{streams}x{prompt}x{output}"]
+        their_case = ["--streams", str(streams), "--prompt", str(prompt), "--output", str(output)]
         ours, theirs = [], []
         for _ in range(args.rounds):
-            ours.append(measure([args.bench] + options, args.wrap)[figure])
-            theirs.append(measure([args.python, peer] + options, args.wrap)[figure])
+            ours.append(measure([args.bench] + options + our_case, args.wrap)[figure])
+            theirs.append(measure([args.python, peer] + options + their_case, args.wrap)[figure])
         results.append({
             "case": name,
             "figure": figure,

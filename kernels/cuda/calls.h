@@ -2,7 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <variant>
 #include <vector>
 
@@ -103,6 +106,12 @@ struct SampleCall {
   bool operator==(const SampleCall&) const = default;
 };
 
+// Runs notices[index] on a thread of CUDA's.
+struct NotifyCall {
+  size_t index = 0;
+  bool operator==(const NotifyCall&) const = default;
+};
+
 using Call = std::variant<EmbedCall,
                           NormCall,
                           MatMulCall,
@@ -112,7 +121,8 @@ using Call = std::variant<EmbedCall,
                           RopeCall,
                           AttendCall,
                           GatherCall,
-                          SampleCall>;
+                          SampleCall,
+                          NotifyCall>;
 
 // Joins neighbours where one kernel does the work of both: a product and the addition of its result
 // to the residual; and, before and behind a product of one row, the norm and silu · up. Rows keep
@@ -127,6 +137,8 @@ struct CallContext {
   Attention& attention;
   Experts& experts;
   Sampling& sampling;
+  // At fixed addresses, for as long as recorded calls may run.
+  std::deque<std::function<void()>>& notices;
   cudaStream_t stream = nullptr;
 };
 

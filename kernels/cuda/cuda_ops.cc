@@ -102,6 +102,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   sampling_rows_ = {};
   sampled_ = {};
   error_ = OkStatus();
+  notice_count_ = 0;
   fixed_->Clear();
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
@@ -178,6 +179,7 @@ CallContext CudaOps::context() {
           .attention = *attention_,
           .experts = *experts_,
           .sampling = *sampling_,
+          .notices = notices_,
           .stream = stream_};
 }
 
@@ -321,6 +323,12 @@ void CudaOps::Sample(const Tensor& logits,
   sampling_rows_ = rows;
   sampled_ = out;
   calls_.emplace_back(SampleCall{Padded(logits), {}});
+}
+
+void CudaOps::NotifyWhenDone(std::function<void()> notify) {
+  if (notice_count_ == notices_.size()) notices_.emplace_back();
+  notices_[notice_count_] = std::move(notify);
+  calls_.emplace_back(NotifyCall{notice_count_++});
 }
 
 // Blocks are whole ranges of memory: the copy engines do it, in order.

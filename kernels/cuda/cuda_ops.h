@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -64,6 +67,7 @@ class CudaOps final : public Ops {
   void Sample(const Tensor& logits,
               std::span<const SamplingRow> rows,
               std::span<SampledToken> out) override;
+  void NotifyWhenDone(std::function<void()> notify) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
  private:
@@ -98,6 +102,8 @@ class CudaOps final : public Ops {
   std::span<const SamplingRow> sampling_rows_;
   std::span<SampledToken> sampled_;
   Status error_;
+  std::deque<std::function<void()>> notices_;  // only ever grows: graphs hold addresses
+  size_t notice_count_ = 0;
 
   // Scratch, kept from step to step; grows.
   ScratchMemory gate_up_;
