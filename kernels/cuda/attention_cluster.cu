@@ -345,7 +345,6 @@ __device__ __forceinline__ void AddUpCluster(
 template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
     AttendInCluster(const __grid_constant__ Arguments a) {
-#if __CUDA_ARCH__ >= 900
   extern __shared__ float shared[];
   const Found found(shared, kWarps, a.group * kHeadDim);
   const DecodeRow row = a.list[blockIdx.z];
@@ -394,6 +393,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
   __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{kv_head} * found.size;
   const int thread = warp * 32 + static_cast<int>(threadIdx.x);
   AddUpBlock<kHeadDim, kWarps>(found, thread, row.parts == 1 ? out : nullptr);
+#if __CUDA_ARCH__ >= 900
   if (row.parts > 1) AddUpCluster<kHeadDim, kWarps>(found, row.parts, part, thread, out);
 #endif
 }
