@@ -86,6 +86,13 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Of rounds, so that a machine that slows down for a while does not count for one side only.
+double MedianDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
+  return Median(std::move(differences));
+}
+
 int Run(const std::string& model,
         int rounds,
         int tokens,
@@ -121,10 +128,10 @@ int Run(const std::string& model,
       {"threads", threads},
       {"unified_ttft_ms", Median(first[0])},
       {"disaggregated_ttft_ms", Median(first[1])},
-      {"ttft_overhead_ms", Median(first[1]) - Median(first[0])},
+      {"ttft_overhead_ms", MedianDifference(first[1], first[0])},
       {"unified_second_token_ms", Median(second[0])},
       {"disaggregated_second_token_ms", Median(second[1])},
-      {"second_token_overhead_ms", Median(second[1]) - Median(second[0])},
+      {"second_token_overhead_ms", MedianDifference(second[1], second[0])},
       {"exposed_transfer_ms", Median(transfer)},
       {"transfer_gbps", Median(rate)},
       {"transfer_bytes", bytes},
