@@ -104,7 +104,13 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
-  if (attention->architecture_ >= 90) BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
+  if (attention->architecture_ < 90) return attention;
+  BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
+  for (int32_t i = 0; i < 4; ++i) {
+    auto& active = attention->active_clusters_;
+    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));
+    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(128, 2 << i, &active[1][i]));
+  }
   return attention;
 }
 
@@ -186,6 +192,17 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   return plan;
 }
 
+// The largest cluster of which one for every row and KV head runs at a time; 0 when not even single
+// thread blocks do.
+int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows) const {
+  const int32_t clusters = rows * shape.kv_heads;
+  const int32_t* active = active_clusters_[shape.head_dim == 64 ? 0 : 1];
+  for (int32_t i = 3; i >= 0; --i) {
+    if (active[i] >= clusters) return 2 << i;
+  }
+  return clusters <= processors_ ? 1 : 0;
+}
+
 // Whether few_, in a step of `rows`, is for the cluster kernel.
 bool Attention::ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const {
   if (architecture_ < 90 || !TakesCluster(shape, kv)) return false;
@@ -198,8 +215,8 @@ bool Attention::ChoosesCluster(const AttentionShape& shape, int32_t rows, const 
   }
   if (options_.decode != DecodeKernel::kChosen) return options_.decode == DecodeKernel::kCluster;
   if (options_.deterministic) return true;
-  const int32_t most = processors_ / (rows * shape.kv_heads);
-  if (most < 1) return false;
+  const int32_t most = MostParts(shape, rows);
+  if (most == 0) return false;
   const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
   const int64_t fair = total * shape.kv_heads / processors_;
   const bool even = positions <= 256 || positions <= 2 * fair;
@@ -210,7 +227,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
                                    StepBuffer& fixed) {
   const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
-  const int32_t most = std::max(1, processors_ / (rows * shape.kv_heads));
+  const int32_t most = MostParts(shape, rows);
   int32_t longest = 0;
   for (const AttendingSequence& sequence : few_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
@@ -228,7 +245,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
     list.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
     work.parts = std::max(work.parts, list.back().parts);
   }
-  const bool crowded = rows * shape.kv_heads * work.parts > processors_;
+  const bool crowded = MostParts(shape, rows) < work.parts;
   work.warps = crowded || options_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
     std::stable_sort(list.begin(), list.end(), [](const DecodeRow& a, const DecodeRow& b) {

@@ -91,6 +91,7 @@ class Attention final {
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
   bool TakesRagged(const AttentionShape& shape) const;
   bool ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
+  int32_t MostParts(const AttentionShape& shape, int32_t rows) const;
   ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
@@ -112,6 +113,8 @@ class Attention final {
   AttentionOptions options_;
   int32_t processors_ = 0;
   int32_t architecture_ = 0;  // 90 for sm_90
+  // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
+  int32_t active_clusters_[2][4] = {};
   Scratch partial_;
   Scratch gathered_;
   // Of the step being planned.

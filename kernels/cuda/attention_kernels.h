@@ -171,6 +171,8 @@ bool TakesCluster(const AttentionShape& shape, const KvView& kv);
 // `positions_per_part`: a power of two up to `most` and 16.
 int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most);
 cudaError_t PrepareClusterAttention();
+// How many clusters of `parts` thread blocks of eight warps run at a time (after Prepare).
+cudaError_t CountActiveClusters(int32_t head_dim, int32_t parts, int32_t* clusters);
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call);
 
 // FlashAttention-3 style for sm_90, by head size, over contiguous K and V: those of `qkv`, or the

@@ -1,0 +1,209 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+// A warp takes 16 positions at a time straight from memory into the registers of mma.m16n8k16, with
+// the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care in
+// which order its inner dimension is numbered, nor the outer: they are numbered so that a thread's
+// registers are 16 bytes in a row of memory. With g = lane / 4 and c = lane % 4:
+//   K: positions g and g + 8, dimensions 32 i + 8 c + (0 … 7);
+//   V: positions 2 c, 2 c + 1, 2 c + 8, 2 c + 9, dimensions 64 h + 8 g + (0 … 7);
+//   O': dimensions 64 h + 8 g + (0 … 7) of queries 2 c and 2 c + 1.
+namespace baton::cuda {
+
+constexpr int kUnit = 16;       // positions
+constexpr int kMaxQueries = 8;  // columns of an mma
+
+__device__ __forceinline__ uint4 Load16(const std::byte* from) {
+  uint4 x;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from));
+  return x;
+}
+
+__device__ __forceinline__ void Multiply(
+    float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Of an 8 × 8 matrix of bf16 in a warp, row g and columns 2 c, 2 c + 1 in each thread.
+__device__ __forceinline__ uint32_t Transpose(uint32_t x) {
+  uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+__device__ __forceinline__ uint32_t Word(const uint4& x, int i) {
+  return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
+}
+
+__device__ __forceinline__ uint32_t PackPair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// The largest of the eight lanes with the same lane % 4, in each of them; and their sum.
+__device__ __forceinline__ float LargestOfColumn(float x) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+__device__ __forceinline__ float SumOfColumn(float x) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+// The positions that one warp attends to, for the queries of a group.
+template <int kHeadDim>
+class Warp {
+ public:
+  static constexpr int kKeyLoads = kHeadDim / 32;
+  static constexpr int kValueLoads = kHeadDim / 64;
+  static constexpr int kRowBytes = kHeadDim * 2;
+
+  __device__ __forceinline__ Warp() : g_(threadIdx.x / 4), c_(threadIdx.x % 4) {}
+
+  __device__ __forceinline__ void LoadKeys(const std::byte* unit) {
+#pragma unroll
+    for (int i = 0; i < kKeyLoads; ++i) {
+      keys_[0][i] = Load16(unit + g_ * kRowBytes + 64 * i + 16 * c_);
+      keys_[1][i] = Load16(unit + (g_ + 8) * kRowBytes + 64 * i + 16 * c_);
+    }
+  }
+
+  __device__ __forceinline__ void LoadValues(const std::byte* unit) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const int position = 2 * c_ + t % 2 + t / 2 * 8;
+#pragma unroll
+      for (int h = 0; h < kValueLoads; ++h) {
+        values_[t][h] = Load16(unit + position * kRowBytes + 128 * h + 16 * g_);
+      }
+    }
+  }
+
+  // `q` is the first query of the group; the columns behind it stay 0.
+  __device__ __forceinline__ void LoadQueries(const __nv_bfloat16* q, int group) {
+#pragma unroll
+    for (int i = 0; i < kKeyLoads; ++i) {
+      queries_[i] = make_uint4(0, 0, 0, 0);
+      if (g_ < group) {
+        queries_[i] =
+            Load16(reinterpret_cast<const std::byte*>(q) + g_ * kRowBytes + 64 * i + 16 * c_);
+      }
+    }
+  }
+
+  // scores_ of positions from `first` on; those outside [begin, end) get none.
+  __device__ __forceinline__ void Score(int first, int begin, int end, float scale) {
+    float even[4] = {};
+    float odd[4] = {};
+#pragma unroll
+    for (int i = 0; i < kKeyLoads; ++i) {
+      const uint4& low = keys_[0][i];
+      const uint4& high = keys_[1][i];
+      Multiply(even, low.x, high.x, low.y, high.y, queries_[i].x, queries_[i].y);
+      Multiply(odd, low.z, high.z, low.w, high.w, queries_[i].z, queries_[i].w);
+    }
+    const bool whole = first >= begin && first + kUnit <= end;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int position = first + g_ + i / 2 * 8;
+      const bool seen = whole || (position >= begin && position < end);
+      scores_[i] = seen ? (even[i] + odd[i]) * scale : -INFINITY;
+    }
+  }
+
+  // Turns scores_ into probabilities over a new largest_, and scales what was summed.
+  __device__ __forceinline__ void Soften() {
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      const float next =
+          fmaxf(largest_[query], LargestOfColumn(fmaxf(scores_[query], scores_[query + 2])));
+      const float keep = exp2f(largest_[query] - next);
+      largest_[query] = next;
+      scores_[query] = exp2f(scores_[query] - next);
+      scores_[query + 2] = exp2f(scores_[query + 2] - next);
+      sum_[query] = sum_[query] * keep + scores_[query] + scores_[query + 2];
+#pragma unroll
+      for (int h = 0; h < kValueLoads; ++h) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          out_[h][j][query] *= keep;
+          out_[h][j][query + 2] *= keep;
+        }
+      }
+    }
+  }
+
+  // Adds probabilities times values. Memory behind `end` may hold anything.
+  __device__ __forceinline__ void AddValues(int first, int end) {
+    if (first + kUnit > end) {
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        if (first + 2 * c_ + t % 2 + t / 2 * 8 < end) continue;
+#pragma unroll
+        for (int h = 0; h < kValueLoads; ++h) values_[t][h] = make_uint4(0, 0, 0, 0);
+      }
+    }
+    const uint32_t low = Transpose(PackPair(scores_[0], scores_[1]));
+    const uint32_t high = Transpose(PackPair(scores_[2], scores_[3]));
+#pragma unroll
+    for (int h = 0; h < kValueLoads; ++h) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t v0 = Word(values_[0][h], j);
+        const uint32_t v1 = Word(values_[1][h], j);
+        const uint32_t v2 = Word(values_[2][h], j);
+        const uint32_t v3 = Word(values_[3][h], j);
+        Multiply(out_[h][j],
+                 __byte_perm(v0, v1, 0x5410),
+                 __byte_perm(v0, v1, 0x7632),
+                 __byte_perm(v2, v3, 0x5410),
+                 __byte_perm(v2, v3, 0x7632),
+                 low,
+                 high);
+      }
+    }
+  }
+
+  // Writes values [query][dim], not normalised, and per query the largest score and the sum.
+  __device__ __forceinline__ void Write(float* values, float2* weights, int group) {
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      const float sum = SumOfColumn(sum_[query]);
+      const int column = 2 * c_ + query;
+      if (column >= group) continue;
+      if (g_ == 0) weights[column] = make_float2(largest_[query], sum);
+#pragma unroll
+      for (int h = 0; h < kValueLoads; ++h) {
+        auto* to = reinterpret_cast<float4*>(values + column * kHeadDim + 64 * h + 8 * g_);
+        const auto& o = out_[h];
+        to[0] = make_float4(o[0][query], o[0][query + 2], o[1][query], o[1][query + 2]);
+        to[1] = make_float4(o[2][query], o[2][query + 2], o[3][query], o[3][query + 2]);
+      }
+    }
+  }
+
+ private:
+  const int g_;
+  const int c_;
+  uint4 queries_[kKeyLoads];
+  uint4 keys_[2][kKeyLoads];
+  uint4 values_[4][kValueLoads];
+  float scores_[4];  // position g, queries 2 c and 2 c + 1; position g + 8
+  float out_[kValueLoads][4][4] = {};
+  float largest_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {};  // of this thread's positions
+};
+
+}  // namespace baton::cuda
