@@ -28,8 +28,8 @@ WorldShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t to
 }
 
 int32_t TokensOf(const Lengths& lengths) {
-  int32_t tokens = 64;
-  for (const auto& [context, rows] : lengths) tokens += (context + rows + 63) / 64 * 64;
+  int32_t tokens = 256;  // in blocks of up to 256
+  for (const auto& [context, rows] : lengths) tokens += (context + rows + 255) / 256 * 256;
   return tokens;
 }
 
