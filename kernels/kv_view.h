@@ -30,6 +30,8 @@ struct KvView {
     return base + block * block_stride + layer * layer_stride + part * part_stride +
            head * head_stride;
   }
+
+  bool operator==(const KvView&) const = default;
 };
 
 }  // namespace baton

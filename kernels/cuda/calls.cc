@@ -79,6 +79,23 @@ RopeLaunch LaunchOf(const RopeCall& call, const StepLayout& step) {
           .row_blocks = step.d_row_blocks};
 }
 
+cudaError_t Attend(const AttendCall& call, const CallContext& context) {
+  const bool gaps = call.packed.data != nullptr;
+  const Tensor& to = gaps ? call.packed : call.out;
+  const cudaError_t error =
+      context.attention.Launch(call.plan, context.kv, call.layer, call.qkv, to, context.stream);
+  if (error != cudaSuccess || !gaps) return error;
+  const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
+  return cudaMemcpy2DAsync(call.out.data,
+                           bytes(call.out.stride),
+                           to.data,
+                           bytes(to.stride),
+                           bytes(to.cols),
+                           static_cast<size_t>(to.rows),
+                           cudaMemcpyDeviceToDevice,
+                           context.stream);
+}
+
 }  // namespace
 
 void Join(std::vector<Call>& calls, bool deterministic) {
@@ -136,9 +153,7 @@ cudaError_t Run(const Call& call, const CallContext& context) {
                                 stream);
           },
           [&](const RopeCall& c) { return LaunchRope(LaunchOf(c, step), context.kv, stream); },
-          [&](const AttendCall& c) {
-            return context.attention.Launch(c.plan, context.kv, c.layer, c.qkv, c.out, stream);
-          },
+          [&](const AttendCall& c) { return Attend(c, context); },
           [&](const GatherCall& c) { return LaunchGather(c.x, step.d_logit_rows, c.out, stream); },
           [&](const SampleCall& c) { return context.sampling.Launch(c.plan, c.logits, stream); },
           [&](const NotifyCall& c) {

@@ -90,6 +90,7 @@ struct AttendCall {
   AttentionPlan plan;  // until the end of the step only its shape
   int32_t layer = 0;
   Tensor out;
+  Tensor packed;  // where the kernels write when `out` has gaps between its rows
   bool operator==(const AttendCall&) const = default;
 };
 

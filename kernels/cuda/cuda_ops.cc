@@ -84,6 +84,9 @@ StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadMatrix(std::span<const HostMatrix
 
 StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadGateUp(const HostMatrix& gate,
                                                       const HostMatrix& up) {
+  if (gate.rows != up.rows) {
+    return InvalidArgument("gate has {} rows and up {}; they must be equal", gate.rows, up.rows);
+  }
   const std::array<HostMatrix, 2> parts = {gate, up};
   return loader_.Load(parts);
 }
@@ -310,6 +313,16 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
                      .head_dim = args.heads.head_dim,
                      .window = args.window,
                      .scale = args.scale};
+  if (call.out.stride != call.out.cols) {
+    const auto room = packed_.Get(static_cast<size_t>(call.out.rows * call.out.cols) * 2);
+    if (!room.ok()) {
+      error_ = Annotate(room.status(), "room for the result of attention");
+      return;
+    }
+    call.packed = call.out;
+    call.packed.data = *room;
+    call.packed.stride = call.out.cols;
+  }
   calls_.emplace_back(std::move(call));
 }
 

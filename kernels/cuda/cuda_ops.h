@@ -108,6 +108,7 @@ class CudaOps final : public Ops {
   // Scratch, kept from step to step; grows.
   ScratchMemory gate_up_;
   ScratchMemory angles_;
+  ScratchMemory packed_;
 };
 
 }  // namespace baton::cuda

@@ -53,7 +53,7 @@ __device__ __forceinline__ float SumOverWarp(float value) {
 
 // Brings x to shared memory, normalised when kNorm: x · weight / √(mean(x²) + epsilon).
 template <bool kNorm>
-__device__ void LoadInput(const Arguments& a, Packed8* to) {
+__device__ void LoadInput(const Arguments& a, __nv_bfloat16* to) {
   __shared__ float partial[kWarps];
   const int thread = static_cast<int>(threadIdx.x);
   float scale = 1.0f;
@@ -79,7 +79,7 @@ __device__ void LoadInput(const Arguments& a, Packed8* to) {
       for (int j = 0; j < 8; ++j) values[j] *= scale * a.norm_weight[i * 8 + j];
       piece = Pack(values);
     }
-    to[i] = piece;
+    Store8(to + i * 8, piece);
   }
   __syncthreads();
 }
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   auto* ring = reinterpret_cast<__nv_bfloat16*>(memory) + warp * kSlots * kPiece;
   const uint32_t barriers = Shared(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8);
-  auto* x = reinterpret_cast<Packed8*>(memory + kRingBytes + kBarrierBytes);
+  auto* x = reinterpret_cast<__nv_bfloat16*>(memory + kRingBytes + kBarrierBytes);
 
   const int pieces = a.k / kPiece;  // a row
   const int stride = static_cast<int>(gridDim.x) * kWarps;
@@ -163,15 +163,15 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
           : "memory");
     }
     Packed8 weights[kPiece / 256];
-    const auto* from = reinterpret_cast<const Packed8*>(ring + slot * kPiece);
+    const __nv_bfloat16* from = ring + slot * kPiece + lane * 8;
 #pragma unroll
-    for (int i = 0; i < kPiece / 256; ++i) weights[i] = from[i * kWarp + lane];
+    for (int i = 0; i < kPiece / 256; ++i) weights[i] = Load8(from + i * kWarp * 8);
     __syncwarp();
     if (lane == 0 && piece + kSlots < total) fetch(piece + kSlots, slot);
-    const Packed8* inputs = x + column * (kPiece / 8);
+    const __nv_bfloat16* inputs = x + column * kPiece + lane * 8;
 #pragma unroll
     for (int i = 0; i < kPiece / 256; ++i) {
-      sum = Dot8(weights[i], inputs[i * kWarp + lane], sum);
+      sum = Dot8(weights[i], Load8(inputs + i * kWarp * 8), sum);
     }
     if (++slot == kSlots) {
       slot = 0;

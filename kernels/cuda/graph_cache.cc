@@ -11,8 +11,8 @@ GraphCache::~GraphCache() {
 }
 
 Status GraphCache::Launch(const std::vector<Call>& calls, const CallContext& context) {
-  const auto found =
-      std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.calls == calls; });
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.calls == calls && entry.kv == context.kv; });
   if (found == entries_.end()) {
     BATON_RETURN_IF_ERROR(Capture(calls, context));
   } else if (found != entries_.begin()) {
@@ -40,7 +40,7 @@ Status GraphCache::Capture(const std::vector<Call>& calls, const CallContext& co
     cudaGetLastError();  // a failed capture is not an error of what follows
     return ToStatus(error, "capturing a step");
   }
-  Entry entry{.calls = calls};
+  Entry entry{.calls = calls, .kv = context.kv};
   error = cudaGraphInstantiate(&entry.graph, graph, 0);
   cudaGraphDestroy(graph);
   BATON_CUDA_RETURN_IF_ERROR(error);

@@ -12,7 +12,7 @@
 
 namespace baton::cuda {
 
-// CUDA graphs of lists of calls, found by comparing the lists. Keeps the ones used last. One
+// CUDA graphs of lists of calls over one arena, found by comparing both. Keeps the ones used last. One
 // thread.
 class GraphCache final {
  public:
@@ -30,6 +30,7 @@ class GraphCache final {
  private:
   struct Entry {
     std::vector<Call> calls;
+    KvView kv;
     cudaGraphExec_t graph = nullptr;
   };
 

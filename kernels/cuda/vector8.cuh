@@ -9,12 +9,14 @@ struct alignas(16) Packed8 {
   __nv_bfloat162 pairs[4];
 };
 
+// As a uint4: the compiler moves a struct of four pairs one pair at a time.
 __device__ __forceinline__ Packed8 Load8(const __nv_bfloat16* from) {
-  return *reinterpret_cast<const Packed8*>(from);
+  const uint4 bits = *reinterpret_cast<const uint4*>(from);
+  return *reinterpret_cast<const Packed8*>(&bits);
 }
 
 __device__ __forceinline__ void Store8(__nv_bfloat16* to, const Packed8& value) {
-  *reinterpret_cast<Packed8*>(to) = value;
+  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(&value);
 }
 
 __device__ __forceinline__ void Unpack(const Packed8& from, float (&to)[8]) {
