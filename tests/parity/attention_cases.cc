@@ -20,16 +20,16 @@ struct Shape {
   std::vector<std::pair<int32_t, int32_t>> sequences;
 };
 
-// Attention of every row of the last step, in double, over the k and v that were written.
-void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
+// Writes k and v of the rows of `plan`, and attends: every row, in double, over the k and v that
+// were written.
+void CheckStep(Ops& ops,
+               const Tolerance& tolerance,
+               const Shape& shape,
+               History& history,
+               const StepPlan& plan) {
   const int32_t q_size = shape.heads.q_heads * shape.heads.head_dim;
   const int32_t kv_size = shape.heads.kv_heads * shape.heads.head_dim;
-  const int32_t width = q_size + 2 * kv_size;
-  History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
-  history.Fill();
-  const StepPlan plan = history.LastStep();
-  const auto qkv = history.Rows(plan);
-  DeviceTensor in(ops, plan.rows(), width, qkv);
+  DeviceTensor in(ops, plan.rows(), q_size + 2 * kv_size, history.Rows(plan));
   const DeviceTensor out(ops, plan.rows(), q_size);
   ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
   ops.RopeAndWriteKv(in.view(), shape.heads, RopeArgs{}, 1);
@@ -39,25 +39,46 @@ void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   args.scale = 1.0f / std::sqrt(static_cast<float>(shape.heads.head_dim));
   args.window = shape.window;
   ops.Attention(in.view(), args, out.view());
-  ASSERT_TRUE(ops.EndStep().ok());
+  const Status status = ops.EndStep();
+  ASSERT_TRUE(status.ok()) << status;
   const auto got = out.Read();
   const int32_t group = shape.heads.q_heads / shape.heads.kv_heads;
   size_t at = 0;
-  for (size_t s = 0; s < shape.sequences.size(); ++s) {
-    const auto [context, rows] = shape.sequences[s];
-    for (int32_t row = 0; row < rows; ++row) {
-      const int32_t position = context + row;
-      const int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
-      for (int32_t head = 0; head < shape.heads.q_heads; ++head) {
-        const std::vector<double> want =
-            history.Attend(s, position, begin, head, head / group, args.scale);
-        for (const double value : want) {
-          ASSERT_NEAR(got[at], value, tolerance.attention * (1 + std::fabs(value)))
-              << "sequence " << s << ", position " << position << ", head " << head;
-          ++at;
-        }
+  for (size_t row = 0; row < plan.tokens.size(); ++row) {
+    const int32_t position = plan.positions[row];
+    const int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+    for (int32_t head = 0; head < shape.heads.q_heads; ++head) {
+      const auto sequence = static_cast<size_t>(plan.tokens[row]);
+      const std::vector<double> want =
+          history.Attend(sequence, position, begin, head, head / group, args.scale);
+      for (const double value : want) {
+        ASSERT_NEAR(got[at], value, tolerance.attention * (1 + std::fabs(value)))
+            << "sequence " << sequence << ", position " << position << ", head " << head;
+        ++at;
       }
     }
+  }
+}
+
+void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
+  History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
+  history.Fill();
+  CheckStep(ops, tolerance, shape, history, history.LastStep());
+}
+
+// One token of each sequence after the other, so that steps of one kind follow each other.
+void CheckDecode(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
+  History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
+  history.Fill();
+  for (int32_t i = 0;; ++i) {
+    std::vector<std::pair<int32_t, int32_t>> rows;
+    for (const auto& [context, count] : shape.sequences) {
+      rows.emplace_back(context + i, i < count ? 1 : 0);
+    }
+    const StepPlan plan = history.Step(rows);
+    if (plan.rows() == 0) return;
+    CheckStep(ops, tolerance, shape, history, plan);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -123,9 +144,9 @@ void CheckRope(Ops& ops,
         for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * weight[i];
       }
       for (size_t i = 0; i < x.size(); ++i) {
-        ASSERT_NEAR(got[base + i],
-                    RotatedAt(x, frequencies, args, context + row, i),
-                    tolerance.elementwise * 10)
+        const double want = RotatedAt(x, frequencies, args, context + row, i);
+        ASSERT_NEAR(
+            got[base + i], want, tolerance.elementwise * 10 + tolerance.stored * std::fabs(want))
             << "row " << row << ", head " << head << ", dimension " << i;
       }
     }
@@ -164,13 +185,14 @@ void CheckCopyBlocks(Ops& ops) {
   Cache cache(ops, DType::kF32, 2, heads, 16, 4);
   std::vector<std::byte> bytes(static_cast<size_t>(cache.view.block_stride), std::byte{7});
   ASSERT_TRUE(ops.device().CopyIn(*cache.buffer, 0, bytes).ok());
-  const BlockCopy copies[] = {{0, 2}};
+  // In order: block 1 gets what block 2 has got.
+  const BlockCopy copies[] = {{0, 2}, {2, 1}, {3, 3}};
   ASSERT_TRUE(ops.CopyBlocks(cache.view, copies).ok());
   std::vector<std::byte> all(cache.buffer->size());
   ASSERT_TRUE(ops.device().CopyOut(*cache.buffer, 0, all).ok());
   for (size_t i = 0; i < all.size(); ++i) {
     const size_t block = i / bytes.size();
-    ASSERT_EQ(all[i], block == 0 || block == 2 ? std::byte{7} : std::byte{0}) << i;
+    ASSERT_EQ(all[i], block < 3 ? std::byte{7} : std::byte{0}) << i;
   }
   const BlockCopy outside[] = {{0, 4}};
   EXPECT_EQ(ops.CopyBlocks(cache.view, outside).code(), StatusCode::kInvalidArgument);
@@ -199,6 +221,19 @@ std::vector<Case> AttentionCases() {
   add("window_of_1", {{2, 1, 16}, DType::kF16, 16, 1, {{0, 5}, {30, 3}}});
   add("window_of_48", {{3, 1, 64}, DType::kF32, 16, 48, {{0, 130}, {200, 1}}});
   add("long", {{3, 1, 64}, DType::kF32, 16, 0, {{3000, 2}}});
+  for (const int32_t dim : {64, 96, 128, 256}) {
+    add(fmt::format("bf16_dim{}", dim),
+        {{8, 2, dim}, DType::kBF16, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}});
+    cases.push_back(
+        {fmt::format("Attention_decode_dim{}", dim), [=](Ops& ops, const Tolerance& tolerance) {
+           const Shape shape{{8, 2, dim}, DType::kBF16, 16, 0, {{0, 5}, {13, 8}, {300, 3}}};
+           CheckDecode(ops, tolerance, shape);
+         }});
+  }
+  cases.push_back({"Attention_decode_window", [](Ops& ops, const Tolerance& tolerance) {
+                     const Shape shape{{4, 2, 64}, DType::kBF16, 16, 33, {{20, 20}, {150, 4}}};
+                     CheckDecode(ops, tolerance, shape);
+                   }});
   struct Rope {
     HeadShape heads;
     RopePairing pairing;
@@ -219,6 +254,20 @@ std::vector<Case> AttentionCases() {
   cases.push_back(
       {"Step_refuses_bad_input", [](Ops& ops, const Tolerance&) { CheckBadSteps(ops); }});
   cases.push_back({"CopyBlocks", [](Ops& ops, const Tolerance&) { CheckCopyBlocks(ops); }});
+  return cases;
+}
+
+std::vector<Case> LongCases() {
+  constexpr int32_t kContext = 131072;
+  std::vector<Case> cases;
+  for (const int32_t rows : {1, 5}) {
+    cases.push_back(
+        {fmt::format("Attention_{}_rows_after_{}", rows, kContext - rows),
+         [=](Ops& ops, const Tolerance& tolerance) {
+           const Shape shape{{2, 1, 128}, DType::kBF16, 16, 0, {{kContext - rows, rows}}};
+           CheckAttention(ops, tolerance, shape);
+         }});
+  }
   return cases;
 }
 

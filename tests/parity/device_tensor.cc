@@ -1,26 +1,15 @@
 #include "tests/parity/device_tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/base/check.h"
+#include "tests/parity/host_weights.h"
 
 namespace baton::parity {
 namespace {
 
-constexpr int64_t kGap = 8;  // unused elements between rows
-
-uint16_t ToBf16(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float FromBf16(uint16_t half) {
-  const uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float x;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-}
+constexpr int64_t kGap = 8;  // unused elements between rows, at least
 
 }  // namespace
 
@@ -32,16 +21,25 @@ std::vector<float> RandomFloats(size_t count, uint64_t seed, float scale) {
   return values;
 }
 
-DeviceTensor::DeviceTensor(Ops& ops, int64_t rows, int64_t cols) : ops_(ops) {
-  view_.dtype = ops.activation_dtype();
-  BATON_CHECK(view_.dtype == DType::kF32 || view_.dtype == DType::kBF16,
-              "activations of {}",
-              Name(view_.dtype));
+std::vector<float> RandomActivations(const Ops& ops, size_t count, uint64_t seed, float scale) {
+  std::vector<float> values = RandomFloats(count, seed, scale);
+  for (float& value : values) value = Rounded(ops.activation_dtype(), value);
+  return values;
+}
+
+DeviceTensor::DeviceTensor(Ops& ops, int64_t rows, int64_t cols)
+    : DeviceTensor(ops, ops.activation_dtype(), rows, cols) {}
+
+DeviceTensor::DeviceTensor(Ops& ops, DType dtype, int64_t rows, int64_t cols) : ops_(ops) {
+  BATON_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "activations of {}", Name(dtype));
+  view_.dtype = dtype;
   view_.rows = rows;
   view_.cols = cols;
-  view_.stride = cols + kGap;
+  // Rows begin at multiples of 16 bytes.
+  view_.stride = (cols + 7) / 8 * 8 + kGap;
+  const int64_t room = std::max<int64_t>(rows, ops.PaddedRows(static_cast<int32_t>(rows)));
   auto buffer = ops.device().Allocate(
-      static_cast<size_t>(rows * view_.stride) * ShapeOf(view_.dtype).bytes, Sharing::kPrivate);
+      static_cast<size_t>(room * view_.stride) * ShapeOf(view_.dtype).bytes, Sharing::kPrivate);
   BATON_CHECK(buffer.ok(), "{}", Message(buffer.status()));
   buffer_ = *std::move(buffer);
   view_.data = buffer_->data();
@@ -61,8 +59,9 @@ void DeviceTensor::Write(const std::vector<float>& values) {
       if (view_.dtype == DType::kF32) {
         std::memcpy(bytes.data() + at * 4, &value, 4);
       } else {
-        const uint16_t half = ToBf16(value);
-        std::memcpy(bytes.data() + at * 2, &half, 2);
+        // The upper half of the bits of a float32.
+        const float rounded = Rounded(DType::kBF16, value);
+        std::memcpy(bytes.data() + at * 2, reinterpret_cast<const std::byte*>(&rounded) + 2, 2);
       }
     }
   }
@@ -79,12 +78,10 @@ std::vector<float> DeviceTensor::Read() const {
     for (int64_t col = 0; col < view_.cols; ++col) {
       const auto at = static_cast<size_t>(row * view_.stride + col);
       float value = 0;
-      uint16_t half = 0;
       if (view_.dtype == DType::kF32) {
         std::memcpy(&value, bytes.data() + at * 4, 4);
       } else {
-        std::memcpy(&half, bytes.data() + at * 2, 2);
-        value = FromBf16(half);
+        std::memcpy(reinterpret_cast<std::byte*>(&value) + 2, bytes.data() + at * 2, 2);
       }
       values.push_back(value);
     }

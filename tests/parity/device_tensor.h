@@ -11,11 +11,19 @@ namespace baton::parity {
 // Seeded normal numbers.
 std::vector<float> RandomFloats(size_t count, uint64_t seed, float scale = 1.0f);
 
-// A matrix of activations in a backend's memory, with some room between rows.
+// As RandomFloats, of numbers that activations of `ops` can hold.
+std::vector<float> RandomActivations(const Ops& ops,
+                                     size_t count,
+                                     uint64_t seed,
+                                     float scale = 1.0f);
+
+// A matrix of activations in a backend's memory, with some room between rows, and behind them for
+// the backend's padding.
 class DeviceTensor final {
  public:
   DeviceTensor(Ops& ops, int64_t rows, int64_t cols);
   DeviceTensor(Ops& ops, int64_t rows, int64_t cols, const std::vector<float>& values);
+  DeviceTensor(Ops& ops, DType dtype, int64_t rows, int64_t cols);  // kF32 or kBF16
 
   const Tensor& view() const { return view_; }
   void Write(const std::vector<float>& values);

@@ -165,6 +165,25 @@ uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | bits);
 }
 
+float Rounded(DType dtype, float value) {
+  if (dtype == DType::kF32) return value;
+  if (dtype == DType::kF16) return HalfToFloat(FloatToHalf(value));
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+  std::memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+HostWeights HeldBy(const Ops& ops, HostWeights weights) {
+  for (float& value : weights.values) value = Rounded(ops.activation_dtype(), value);
+  return weights;
+}
+
+int64_t WholeCols(const Ops& ops, int64_t cols) {
+  return ops.activation_dtype() == DType::kF32 ? cols : (cols + 7) / 8 * 8;
+}
+
 HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0.0f, 0.1f);

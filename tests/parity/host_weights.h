@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/ops.h"
 
 namespace baton::parity {
 
@@ -20,6 +20,13 @@ struct HostWeights {
 };
 
 HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
+// `weights` as `ops` holds them: backends with bf16 activations round their weights to bf16.
+HostWeights HeldBy(const Ops& ops, HostWeights weights);
+// `cols` as a backend with 16-bit numbers takes them: a multiple of 16 bytes.
+int64_t WholeCols(const Ops& ops, int64_t cols);
+
+// `value` after it was stored in `dtype` (kF32, kF16 or kBF16); to nearest, ties to even.
+float Rounded(DType dtype, float value);
 
 float HalfToFloat(uint16_t half);
 // Rounds to nearest, ties to even.

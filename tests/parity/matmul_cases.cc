@@ -62,9 +62,11 @@ double Silu(double x) {
 // W x + bias for stacked parts.
 void CheckMatMul(Ops& ops,
                  const Tolerance& tolerance,
-                 const std::vector<HostWeights>& parts,
+                 std::vector<HostWeights> parts,
                  int64_t m,
-                 bool with_bias) {
+                 bool with_bias,
+                 DType out_dtype) {
+  for (HostWeights& part : parts) part = HeldBy(ops, std::move(part));
   const int64_t cols = parts[0].cols;
   int64_t rows = 0;
   for (const HostWeights& part : parts) rows += part.rows;
@@ -72,11 +74,12 @@ void CheckMatMul(Ops& ops,
   ASSERT_NE(matrix, nullptr);
   EXPECT_EQ(matrix->rows(), rows);
   EXPECT_EQ(matrix->cols(), cols);
-  const auto x = RandomFloats(static_cast<size_t>(m * cols), 11, 2.0f);
-  const auto bias = RandomFloats(static_cast<size_t>(rows), 12);
+  const auto x = RandomActivations(ops, static_cast<size_t>(m * cols), 11, 2.0f);
+  const auto bias = RandomActivations(ops, static_cast<size_t>(rows), 12);
   const auto bias_vector = LoadFloats(ops, bias);
   const DeviceTensor in(ops, m, cols, x);
-  const DeviceTensor out(ops, m, rows);
+  const DeviceTensor out(ops, out_dtype, m, rows);
+  const double stored = out_dtype == DType::kF32 ? 0 : tolerance.stored;
   InStep(ops, [&] {
     ops.MatMul(in.view(), *matrix, with_bias ? bias_vector.get() : nullptr, out.view());
   });
@@ -87,8 +90,9 @@ void CheckMatMul(Ops& ops,
       for (int64_t o = 0; o < part.rows; ++o, ++col) {
         const Dot dot = Product(part, o, x.data() + r * cols);
         const double want = dot.value + (with_bias ? bias[static_cast<size_t>(col)] : 0.0f);
-        ASSERT_NEAR(
-            got[static_cast<size_t>(r * rows + col)], want, tolerance.product * dot.bound + 1e-6)
+        ASSERT_NEAR(got[static_cast<size_t>(r * rows + col)],
+                    want,
+                    tolerance.product * dot.bound + stored * std::fabs(want) + 1e-6)
             << "row " << r << ", output " << col;
       }
     }
@@ -97,14 +101,16 @@ void CheckMatMul(Ops& ops,
 
 void CheckGateUp(Ops& ops,
                  const Tolerance& tolerance,
-                 const HostWeights& gate,
-                 const HostWeights& up,
+                 HostWeights gate,
+                 HostWeights up,
                  int64_t m,
                  bool with_bias) {
+  gate = HeldBy(ops, std::move(gate));
+  up = HeldBy(ops, std::move(up));
   auto matrix = ops.LoadGateUp(gate.matrix(), up.matrix());
   ASSERT_TRUE(matrix.ok()) << matrix.status();
-  const auto x = RandomFloats(static_cast<size_t>(m * gate.cols), 21, 2.0f);
-  const auto bias = RandomFloats(static_cast<size_t>(2 * gate.rows), 22);
+  const auto x = RandomActivations(ops, static_cast<size_t>(m * gate.cols), 21, 2.0f);
+  const auto bias = RandomActivations(ops, static_cast<size_t>(2 * gate.rows), 22);
   const auto bias_vector = LoadFloats(ops, bias);
   const DeviceTensor in(ops, m, gate.cols, x);
   const DeviceTensor out(ops, m, gate.rows);
@@ -122,7 +128,7 @@ void CheckGateUp(Ops& ops,
       const double b = u.value + up_bias;
       const double bound =
           tolerance.product * (g.bound * (std::fabs(b) + 1) + u.bound * (std::fabs(a) + 1)) + 1e-6 +
-          tolerance.elementwise * std::fabs(a * b);
+          (tolerance.elementwise + 4 * tolerance.stored) * std::fabs(a * b);
       ASSERT_NEAR(got[static_cast<size_t>(r * gate.rows + o)], Silu(a) * b, bound)
           << "row " << r << ", output " << o;
     }
@@ -164,9 +170,10 @@ std::vector<Case> MatMulCases() {
            [=](Ops& ops, const Tolerance& tolerance) {
              CheckMatMul(ops,
                          tolerance,
-                         {RandomWeights(dtype, shape.rows, shape.cols, 5)},
+                         {RandomWeights(dtype, shape.rows, WholeCols(ops, shape.cols), 5)},
                          shape.m,
-                         shape.rows % 2 == 0);
+                         shape.rows % 2 == 0,
+                         ops.activation_dtype());
            }});
     }
     for (const int64_t m : {1, 9}) {
@@ -190,11 +197,19 @@ std::vector<Case> MatMulCases() {
                         RandomWeights(DType::kBF16, 24, 256, 2),
                         RandomWeights(DType::kQ6_K, 24, 256, 3)},
                        m,
-                       true);
+                       true,
+                       ops.activation_dtype());
+         }});
+    // Logits are float32 on every backend.
+    cases.push_back(
+        {fmt::format("MatMul_logits_m{}", m), [=](Ops& ops, const Tolerance& tolerance) {
+           const auto head = RandomWeights(DType::kBF16, 1003, 192, 4);
+           CheckMatMul(ops, tolerance, {head}, m, false, DType::kF32);
          }});
   }
   cases.push_back({"MatMul_odd_float_columns", [](Ops& ops, const Tolerance& tolerance) {
-                     CheckMatMul(ops, tolerance, {RandomWeights(DType::kF32, 33, 37, 1)}, 3, true);
+                     const auto odd = RandomWeights(DType::kF32, 33, WholeCols(ops, 37), 1);
+                     CheckMatMul(ops, tolerance, {odd}, 3, true, ops.activation_dtype());
                    }});
   cases.push_back({"GateUp_of_two_types", [](Ops& ops, const Tolerance& tolerance) {
                      CheckGateUp(ops,

@@ -14,7 +14,12 @@ struct Tolerance {
   double product = 2e-5;
   double elementwise = 1e-5;
   double attention = 2e-5;
+  double stored = 0;  // what a result loses when it is stored as an activation, of its size
 };
+
+// The tolerance for a backend with activations of `dtype`. A backend with 16-bit activations holds
+// its weights in that type, too: the reference then computes with rounded weights and inputs.
+Tolerance ToleranceFor(DType dtype);
 
 // One check of a backend, through the Ops interface alone. Fails as gtest expectations.
 struct Case {
@@ -22,14 +27,20 @@ struct Case {
   std::function<void(Ops&, const Tolerance&)> run;
 };
 
-// Every case of the suite: results against plain loops in double precision, and bit-equality of a
-// row computed alone, in a batch, in chunks.
+// Every case of the suite: ResultCases() and IndependenceCases().
 std::vector<Case> AllCases();
+
+// Results against plain loops in double precision.
+std::vector<Case> ResultCases();
+// Bit-equality of a row computed alone, in a batch, in chunks.
+std::vector<Case> IndependenceCases();
+// As ResultCases(), with contexts of 131,072 tokens: seconds and a GB of memory each.
+std::vector<Case> LongCases();
 
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
-std::vector<Case> IndependenceCases();
+std::vector<Case> WideSamplingCases();
 
 }  // namespace baton::parity

@@ -23,7 +23,9 @@ Status Sample(Ops& ops,
   History history(ops, {1, 1, 8}, DType::kF32, 16, {{0, 1}});
   const StepPlan plan = history.LastStep();
   const auto count = static_cast<int64_t>(rows.size());
-  const DeviceTensor view(ops, count, static_cast<int64_t>(logits.size()) / count, logits);
+  const auto vocabulary = static_cast<int64_t>(logits.size()) / count;
+  DeviceTensor view(ops, DType::kF32, count, vocabulary);
+  view.Write(logits);
   out.resize(rows.size());
   BATON_RETURN_IF_ERROR(ops.BeginStep(plan.input(), history.cache().view));
   ops.Sample(view.view(), rows, out);

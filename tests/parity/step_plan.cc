@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "common/base/check.h"
 #include "tests/parity/host_weights.h"
@@ -48,7 +47,7 @@ History::History(Ops& ops,
     const int32_t count = BlocksOf(tokens, block_tokens);
     tables_.emplace_back(blocks.end() - count, blocks.end());
     blocks.resize(blocks.size() - static_cast<size_t>(count));
-    values_.push_back(RandomFloats(static_cast<size_t>(tokens * width()), 100 + s));
+    values_.push_back(RandomActivations(ops, static_cast<size_t>(tokens * width()), 100 + s));
   }
 }
 
@@ -88,6 +87,7 @@ StepPlan History::Step(const std::vector<std::pair<int32_t, int32_t>>& rows) con
       plan.tokens.push_back(static_cast<TokenId>(s));
       plan.positions.push_back(context + i);
     }
+    plan.logit_rows.push_back(static_cast<int32_t>(plan.tokens.size()) - 1);
   }
   return plan;
 }
@@ -102,13 +102,7 @@ std::vector<float> History::Rows(const StepPlan& plan) const {
 }
 
 float History::Stored(float value) const {
-  if (cache_.view.dtype == DType::kF16) return HalfToFloat(FloatToHalf(value));
-  if (cache_.view.dtype == DType::kF32) return value;
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
-  std::memcpy(&value, &bits, sizeof(bits));
-  return value;
+  return Rounded(cache_.view.dtype, value);
 }
 
 std::vector<double> History::Attend(size_t sequence,

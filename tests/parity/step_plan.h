@@ -36,7 +36,7 @@ class History final {
   Cache& cache() { return cache_; }
   // Writes the KV of every sequence's context, and NaN to all slots not written yet.
   void Fill();
-  // A step that computes rows [first, first + count) of each sequence.
+  // A step that computes rows [first, first + count) of each sequence, and the last one's logits.
   StepPlan Step(const std::vector<std::pair<int32_t, int32_t>>& rows) const;
   // The rows behind each context.
   StepPlan LastStep() const { return Step(sequences_); }

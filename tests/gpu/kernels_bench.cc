@@ -1,0 +1,267 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/block_checksum.h"
+#include "kernels/cuda/block_copy.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/sampling.h"
+
+// Prints one JSON line for each measurement of sampling, experts, block copies and checksums.
+namespace baton::cuda {
+namespace {
+
+constexpr int kWarmups = 2;
+constexpr int kRepeats = 11;
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(Message(status)).c_str());
+  std::exit(1);
+}
+
+void Check(cudaError_t error) {
+  Check(ToStatus(error, "benchmark"));
+}
+
+template <class T>
+T Take(StatusOr<T> value) {
+  Check(value.status());
+  return *std::move(value);
+}
+
+void Print(const std::string& name, double microseconds, double gigabytes) {
+  fmt::print("{{\"name\": \"{}\", \"us\": {:.2f}, \"gb_per_s\": {:.0f}}}\n",
+             name,
+             microseconds,
+             gigabytes / microseconds * 1e6);
+  std::fflush(stdout);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Median microseconds of `body`, which issues work on the stream.
+double Time(cudaStream_t stream, const std::function<void()>& body) {
+  cudaEvent_t begin;
+  cudaEvent_t end;
+  Check(cudaEventCreate(&begin));
+  Check(cudaEventCreate(&end));
+  std::vector<double> times;
+  for (int i = 0; i < kWarmups + kRepeats; ++i) {
+    Check(cudaEventRecord(begin, stream));
+    body();
+    Check(cudaEventRecord(end, stream));
+    Check(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= kWarmups) times.push_back(static_cast<double>(milliseconds) * 1e3);
+  }
+  Check(cudaEventDestroy(begin));
+  Check(cudaEventDestroy(end));
+  return Median(times);
+}
+
+// Median microseconds of one `body` of `count` in a CUDA graph.
+double TimeGraph(cudaStream_t stream, int count, const std::function<void(int)>& body) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < count; ++i) body(i);
+  Check(cudaStreamEndCapture(stream, &graph));
+  Check(cudaGraphInstantiate(&executable, graph, 0));
+  const double time = Time(stream, [&] { Check(cudaGraphLaunch(executable, stream)); });
+  Check(cudaGraphExecDestroy(executable));
+  Check(cudaGraphDestroy(graph));
+  return time / count;
+}
+
+// Roughly normal logits.
+std::vector<float> MakeLogits(size_t count) {
+  std::vector<float> logits(count);
+  uint64_t state = 1;
+  for (float& logit : logits) {
+    logit = -6;
+    for (int i = 0; i < 4; ++i) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      logit += static_cast<float>(state >> 40) * (3.0f / (1 << 24));
+    }
+  }
+  return logits;
+}
+
+void BenchSampling(cudaStream_t stream) {
+  constexpr int32_t kVocabulary = 128256;
+  constexpr size_t kMostRows = 256;
+  DeviceMemory memory;
+  const std::vector<float> logits = MakeLogits(kMostRows * kVocabulary);
+  Check(memory.Reserve(logits.size() * sizeof(float)));
+  Check(cudaMemcpy(
+      memory.at(), logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice));
+  const auto fixed = Take(StepBuffer::Create(size_t{1} << 20));
+  const auto lists = Take(StepBuffer::Create(size_t{16} << 20));
+  const auto sampling = Take(Sampling::Create());
+  struct Choice {
+    const char* name;
+    float temperature = 1;
+    int32_t top_k = 0;
+    float top_p = 1;
+    int32_t top_logprobs = -1;
+    float repetition = 1;
+  };
+  const std::vector<TokenId> prompt(2000, 7);
+  for (const Choice& choice :
+       {Choice{.name = "greedy", .temperature = 0},
+        Choice{.name = "temperature"},
+        Choice{.name = "top_k_50", .top_k = 50},
+        Choice{.name = "top_p_0.95", .top_p = 0.95f},
+        Choice{.name = "top_p_0.95_cold", .temperature = 0.2f, .top_p = 0.95f},
+        Choice{.name = "greedy_logprobs_20", .temperature = 0, .top_logprobs = 20},
+        Choice{.name = "greedy_penalties", .temperature = 0, .repetition = 1.1f}}) {
+    for (const int32_t count : {1, 8, 64, 256}) {
+      SamplingParams params;
+      params.temperature = choice.temperature;
+      params.top_k = choice.top_k;
+      params.top_p = choice.top_p;
+      params.top_logprobs = choice.top_logprobs;
+      params.repetition_penalty = choice.repetition;
+      std::vector<SamplingRow> rows;
+      for (int32_t i = 0; i < count; ++i) {
+        rows.push_back({&params, static_cast<uint64_t>(i), prompt, {}, {}});
+      }
+      fixed->Clear();
+      lists->Clear();
+      const auto plan = Take(sampling->Plan(rows, count, kVocabulary, *fixed, *lists));
+      Check(fixed->Upload(stream));
+      Check(lists->Upload(stream));
+      Tensor tensor;
+      tensor.data = memory.at();
+      tensor.rows = count;
+      tensor.cols = tensor.stride = kVocabulary;
+      const double time =
+          TimeGraph(stream, 20, [&](int) { Check(sampling->Launch(plan, tensor, stream)); });
+      Print(fmt::format("sampling/{}/{}", choice.name, count),
+            time,
+            static_cast<double>(count) * kVocabulary * 4 / 1e9);
+    }
+  }
+}
+
+// A layer of Qwen3-30B-A3B's shape.
+void BenchExperts(CudaDevice& device, cudaStream_t stream) {
+  constexpr int64_t kExperts = 128;
+  constexpr int32_t kPerToken = 8;
+  constexpr int64_t kHidden = 2048;
+  constexpr int64_t kWidth = 768;
+  constexpr int64_t kMostRows = 4096;
+  std::vector<std::byte> numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2);
+  const std::vector<float> random = MakeLogits(numbers.size() / 2);
+  for (size_t i = 0; i < random.size(); ++i) {
+    const __nv_bfloat16 number = __float2bfloat16(random[i] * 0.05f);
+    std::memcpy(numbers.data() + 2 * i, &number, 2);
+  }
+  const auto load = [&](int64_t rows, int64_t cols) -> std::unique_ptr<Matrix> {
+    const auto bytes = static_cast<size_t>(rows * cols) * 2;
+    auto buffer = Take(device.Allocate(bytes, Sharing::kPrivate));
+    Check(device.CopyIn(*buffer, 0, std::span<const std::byte>(numbers).first(bytes)));
+    return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+  };
+  const auto router = load(kExperts, kHidden);
+  std::vector<std::unique_ptr<Matrix>> gate_up;
+  std::vector<std::unique_ptr<Matrix>> down;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    gate_up.push_back(load(2 * kWidth, kHidden));
+    down.push_back(load(kHidden, kWidth));
+  }
+  DeviceMemory x;
+  DeviceMemory out;
+  const size_t bytes = static_cast<size_t>(kMostRows * kHidden) * 2;
+  Check(x.Reserve(bytes));
+  Check(out.Reserve(bytes));
+  // Every row another part of the numbers, so that rows choose differently.
+  for (int64_t row = 0; row < kMostRows; ++row) {
+    Check(cudaMemcpy(x.at(static_cast<size_t>(row * kHidden) * 2),
+                     numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,
+                     static_cast<size_t>(kHidden) * 2,
+                     cudaMemcpyHostToDevice));
+  }
+  const auto experts = Take(Experts::Create());
+  const ExpertArgs args{router.get(), gate_up, down, kPerToken, true};
+  for (const int64_t rows : {1, 4, 16, 64, 256, 1024, 4096}) {
+    const PreparedExperts prepared = Take(experts->Prepare(args, rows));
+    Tensor in;
+    in.data = x.at();
+    in.dtype = DType::kBF16;
+    in.rows = rows;
+    in.cols = in.stride = kHidden;
+    Tensor to = in;
+    to.data = out.at();
+    const double time =
+        TimeGraph(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
+    const int64_t used = std::min<int64_t>(kExperts, rows * kPerToken);
+    const double flops = 6.0 * static_cast<double>(rows * kPerToken * kHidden * kWidth);
+    Print(fmt::format("experts/{}/{:.0f}_tflops", rows, flops / time / 1e6),
+          time,
+          static_cast<double>(used * 3 * kHidden * kWidth * 2) / 1e9);
+  }
+}
+
+void BenchBlocks(cudaStream_t stream) {
+  constexpr int32_t kBlocks = 1024;
+  constexpr int64_t kBytes = int64_t{2} << 20;
+  DeviceMemory arena;
+  Check(arena.Reserve(static_cast<size_t>(kBlocks * kBytes)));
+  KvView kv;
+  kv.base = arena.at();
+  kv.blocks = kBlocks;
+  kv.block_stride = kBytes;
+  const auto copier = Take(BlockCopier::Create());
+  const auto checksums = Take(BlockChecksums::Create());
+  for (const int32_t count : {1, 8, 64, 512}) {
+    std::vector<BlockCopy> copies;
+    std::vector<uint64_t> offsets;
+    for (int32_t i = 0; i < count; ++i) {
+      copies.push_back({i, kBlocks - 1 - i});
+      offsets.push_back(static_cast<uint64_t>(i * 37 % kBlocks) * kBytes);
+    }
+    const double gigabytes = static_cast<double>(count) * kBytes / 1e9;
+    const double copy = Time(stream, [&] { Check(copier->Copy(kv, copies, stream)); });
+    Print(fmt::format("block_copy_read_and_write/{}", count), copy, 2 * gigabytes);
+    std::vector<uint64_t> out(offsets.size());
+    const double checksum =
+        Time(stream, [&] { Check(checksums->Compute(arena.at(), offsets, kBytes, out, stream)); });
+    Print(fmt::format("block_checksum/{}", count), checksum, gigabytes);
+  }
+}
+
+int Main() {
+  auto device = CudaDevice::Open(0);
+  Check(device.status());
+  cudaStream_t stream;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  BenchSampling(stream);
+  BenchExperts(**device, stream);
+  BenchBlocks(stream);
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::cuda
+
+int main() {
+  return baton::cuda::Main();
+}

@@ -1,0 +1,58 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tests/parity/parity.h"
+
+// The suite that the CPU backend passes, on the GPU: with decode steps as graphs and as launches,
+// and with independent rows.
+namespace baton {
+namespace {
+
+struct Param {
+  std::string name;
+  CudaOptions options;
+  parity::Case check;
+};
+
+void Append(const std::string& prefix,
+            const CudaOptions& options,
+            const std::vector<parity::Case>& cases,
+            std::vector<Param>& params) {
+  for (const parity::Case& check : cases) {
+    params.push_back({prefix + "_" + check.name, options, check});
+  }
+}
+
+std::vector<Param> Params() {
+  std::vector<Param> params;
+  Append("graphs", {.graphs = true}, parity::ResultCases(), params);
+  Append("graphs", {.graphs = true}, parity::LongCases(), params);
+  Append("launches", {.graphs = false}, parity::ResultCases(), params);
+  Append("deterministic", {.deterministic = true}, parity::AllCases(), params);
+  Append("deterministic", {.deterministic = true}, parity::LongCases(), params);
+  return params;
+}
+
+class OpsParityTest : public testing::TestWithParam<Param> {};
+
+TEST_P(OpsParityTest, AgreesWithTheReference) {
+  auto device = cuda::CudaDevice::Open(0);
+  if (!device.ok() && device.status().code() == StatusCode::kNotFound) {
+    GTEST_SKIP() << "the CUDA backend was NOT tested: " << device.status();
+  }
+  ASSERT_TRUE(device.ok()) << device.status();
+  auto ops = MakeCudaOps(**device, GetParam().options);
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  GetParam().check.run(**ops, parity::ToleranceFor((*ops)->activation_dtype()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, OpsParityTest, testing::ValuesIn(Params()), [](const auto& test) {
+  return test.param.name;
+});
+
+}  // namespace
+}  // namespace baton
