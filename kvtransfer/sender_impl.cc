@@ -117,6 +117,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   session->peer = request.peer;
   const auto peer = peers_.find(request.peer);
   if (peer == peers_.end() || peer->second.leaving) {
+    (void)session->machine.TakeActions();  // the OFFER: it is not to be sent
     session->machine.OnPeerLost(MakeStatus(StatusCode::kUnavailable,
                                            "worker {} {}",
                                            request.peer,
