@@ -8,8 +8,8 @@
 namespace baton {
 
 // Host memory. Private buffers are anonymous pages; shared ones are memfds that other processes can
-// map. Stateless, so thread-safe. A private buffer's pages are taken from the system on first touch,
-// a shared one's ahead of that, by a thread of the buffer's own.
+// map. Stateless, so thread-safe. A private buffer's pages are taken from the system on first
+// touch, a shared one's ahead of that, by a thread of the buffer's own.
 class CpuDevice final : public Device {
  public:
   std::string name() const override { return "cpu"; }
