@@ -35,8 +35,16 @@ function(baton_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
+# Adds `target` to what the umbrella target `umbrella` builds.
+function(baton_gather umbrella target)
+  if(NOT TARGET ${umbrella})
+    add_custom_target(${umbrella})
+  endif()
+  add_dependencies(${umbrella} ${target})
+endfunction()
+
 # baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA]) declares a gtest binary and its
-# ctest. DATA defines BATON_TEST_DATA, the path of tests/data; only where it is needed, since a path on
+# ctest; the target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the path of tests/data; only where it is needed, since a path on
 # the command line keeps compiler caches from serving another clone.
 function(baton_test name)
   cmake_parse_arguments(ARG "DATA" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
@@ -58,6 +66,9 @@ function(baton_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  foreach(label IN LISTS ARG_LABELS)
+    baton_gather(baton_tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # baton_benchmark(NAME SOURCES … DEPS …) declares a Google Benchmark binary in build/<preset>/bench.
@@ -69,7 +80,8 @@ function(baton_benchmark name)
 endfunction()
 
 # baton_fuzzer(NAME SOURCES … DEPS …) declares a libFuzzer target in build/<preset>/fuzz; its corpus is
-# tests/fuzz/corpus/NAME. Nothing is declared unless BATON_BUILD_FUZZERS is on.
+# tests/fuzz/corpus/NAME. The target baton_fuzzers builds them all. Nothing is declared unless
+# BATON_BUILD_FUZZERS is on.
 function(baton_fuzzer name)
   if(NOT BATON_BUILD_FUZZERS)
     return()
@@ -79,4 +91,5 @@ function(baton_fuzzer name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_flags)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  baton_gather(baton_fuzzers ${name})
 endfunction()
