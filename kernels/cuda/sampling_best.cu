@@ -52,9 +52,32 @@ __device__ __forceinline__ Goal TopP(double share, uint64_t sum) {
   return {true, max(Ceil(share * static_cast<double>(sum)), uint64_t{1}) - 1};
 }
 
+// A key below which no candidate is kept. Top-p drops a tail of 1 − p or more of the sum, which is
+// at least 1: what weighs less than half of that together is in it.
+__device__ uint64_t LeastKept(SearchMemory& m,
+                              const SamplingRowArgs& args,
+                              const WeightCandidates& all) {
+  if (args.top_k > 0 && args.top_k < all.vocabulary) {
+    return LowerBound(m, all, static_cast<uint32_t>(args.top_k));
+  }
+  if (args.top_p >= 1) return 0;
+  const double least = 0.5 * (1 - args.top_p) / all.vocabulary;
+  return KeyOf(WeightBits(static_cast<float>(least)), kMostVocabulary - 1);
+}
+
 // Lists the candidates that can matter, when there are few enough of them to be listed. Gives the
 // mass of all.
 __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightCandidates& all) {
+  const uint64_t guess = LeastKept(m, args, all);
+  if (guess != 0) {
+    const Met met = List<true>(m, all, guess);
+    if (met.count <= kMostCandidates) {
+      all.listed = met.count;
+      all.list = m.list;
+      return met.mass;
+    }
+  }
+  // Flat distributions: by the digit in which the walk must end.
   CountDigits<true>(m, all, kTopShift, 0);
   const bool by_count = args.top_k > 0 && args.top_k < all.vocabulary;
   const uint64_t most = by_count ? static_cast<uint64_t>(args.top_k) - 1 : kMostVocabulary;
@@ -65,7 +88,7 @@ __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightC
       crossing.count == 0 ? crossing.total.count : crossing.before.count + crossing.count;
   if (kept > kMostCandidates) return mass;
   const uint64_t least = crossing.count == 0 ? 0 : uint64_t{crossing.digit} << kTopShift;
-  all.listed = List(m, all, least);
+  all.listed = List<false>(m, all, least).count;
   all.list = m.list;
   return mass;
 }
@@ -104,25 +127,6 @@ __global__ void __launch_bounds__(kSearchThreads)
   if (threadIdx.x == 0) plan.tokens[row] = TokenOf(cut.key);
 }
 
-// A key that `wanted` candidates or more are not below, found among the highest of each thread;
-// 0 when there are too few threads.
-__device__ uint64_t LowerBound(SearchMemory& m, const LogitCandidates& all, uint32_t wanted) {
-  uint64_t mine = 0;
-  all([&](uint64_t key) { mine = max(mine, key); });
-  if (threadIdx.x == 0) m.key = 0;
-  m.list[threadIdx.x] = mine;
-  __syncthreads();
-  if (wanted <= kSearchThreads && mine != 0) {
-    uint32_t higher = 0;
-    for (int i = 0; i < kSearchThreads; ++i) higher += m.list[i] > mine ? 1 : 0;
-    if (higher == wanted - 1) m.key = mine;
-  }
-  __syncthreads();
-  const uint64_t bound = m.key;
-  __syncthreads();
-  return bound;
-}
-
 __global__ void __launch_bounds__(kSearchThreads)
     ListTopLogprobs(const SamplingPlan plan, const float* logits, int64_t stride) {
   extern __shared__ uint64_t memory[];
@@ -133,9 +137,9 @@ __global__ void __launch_bounds__(kSearchThreads)
   if (args.kind == SamplingKind::kNone || args.top <= 0) return;
   const LogitCandidates all{logits + row * stride, plan.vocabulary};
   const auto wanted = static_cast<uint32_t>(min(args.top, plan.vocabulary));
-  uint32_t listed = List(m, all, LowerBound(m, all, wanted));
+  uint32_t listed = List<false>(m, all, LowerBound(m, all, wanted)).count;
   if (listed > kMostCandidates) {
-    listed = List(m, all, FindCut<false>(m, all, {false, wanted - 1}).key);
+    listed = List<false>(m, all, FindCut<false>(m, all, {false, wanted - 1}).key).count;
   }
   const double highest = LogitOf(plan.unedited[row]);
   const double log_sum = plan.log_sums[row];

@@ -45,7 +45,8 @@ struct Crossing {
 
 struct SearchMemory {
   uint32_t counts[kDigits];
-  uint64_t masses[kDigits];
+  uint32_t low_masses[kDigits];  // masses, as two halves
+  uint32_t high_masses[kDigits];
   uint32_t warp_counts[32];
   uint64_t warp_masses[32];
   Crossing crossing;
@@ -63,6 +64,16 @@ __device__ __forceinline__ float WeightOf(uint64_t key) {
   return __uint_as_float(ValueOf(key) >> 2);
 }
 
+// Adds to a mass with 32-bit atomics, which are native in shared memory: whoever makes the low half
+// overflow carries.
+__device__ __forceinline__ void AddMass(SearchMemory& m, uint32_t digit, uint64_t mass) {
+  const auto low = static_cast<uint32_t>(mass);
+  const uint32_t before = atomicAdd(&m.low_masses[digit], low);
+  const uint32_t carry = before > 0xffffffffu - low ? 1 : 0;
+  const uint32_t high = static_cast<uint32_t>(mass >> 32) + carry;
+  if (high > 0) atomicAdd(&m.high_masses[digit], high);
+}
+
 // Counts the digits above `shift` of all candidates whose higher digits are `prefix`. `candidates`
 // calls a function with every key.
 template <bool kWithMass, class Candidates>
@@ -71,16 +82,14 @@ __device__ void CountDigits(SearchMemory& m,
                             int shift,
                             uint64_t prefix) {
   m.counts[threadIdx.x] = 0;
-  m.masses[threadIdx.x] = 0;
+  m.low_masses[threadIdx.x] = 0;
+  m.high_masses[threadIdx.x] = 0;
   __syncthreads();
   candidates([&](uint64_t key) {
     if (key >> (shift + kDigitBits) != prefix) return;
     const auto digit = static_cast<uint32_t>(key >> shift) & (kDigits - 1);
     atomicAdd(&m.counts[digit], 1u);
-    if constexpr (kWithMass) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&m.masses[digit]),
-                static_cast<unsigned long long>(Fixed(WeightOf(key))));
-    }
+    if constexpr (kWithMass) AddMass(m, digit, Fixed(WeightOf(key)));
   });
   __syncthreads();
 }
@@ -91,7 +100,7 @@ __device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) 
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t count = m.counts[digit];
-  const uint64_t mass = m.masses[digit];
+  const uint64_t mass = uint64_t{m.high_masses[digit]} << 32 | m.low_masses[digit];
   Met met{count, mass};  // up to this thread's digit
   for (int offset = 1; offset < 32; offset *= 2) {
     const uint32_t other_count = __shfl_up_sync(0xffffffffu, met.count, offset);
@@ -151,21 +160,46 @@ __device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal)
   return {key, {before.count + 1, before.mass + (kWithMass ? Fixed(WeightOf(key)) : 0)}};
 }
 
-// Puts the candidates from `least` up into the list, in no order; gives their number, of which the
-// list holds up to kMostCandidates.
-template <class Candidates>
-__device__ uint32_t List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
+// Puts the candidates from `least` up into the list, in no order. Gives their number, of which the
+// list holds up to kMostCandidates, and the mass of all candidates, also of those below `least`.
+template <bool kWithMass, class Candidates>
+__device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
   if (threadIdx.x == 0) m.listed = 0;
   __syncthreads();
+  uint64_t mass = 0;
   candidates([&](uint64_t key) {
+    if constexpr (kWithMass) mass += Fixed(WeightOf(key));
     if (key < least) return;
     const uint32_t at = atomicAdd(&m.listed, 1u);
     if (at < kMostCandidates) m.list[at] = key;
   });
+  mass = BlockReduce(mass, Add());
+  if (threadIdx.x == 0) m.key = mass;
   __syncthreads();
-  const uint32_t listed = m.listed;
+  const Met met{m.listed, m.key};
   __syncthreads();
-  return listed;
+  return met;
+}
+
+// A key that at least `wanted` candidates reach, found among the highest of each thread; 0 when
+// there are too few of either.
+template <class Candidates>
+__device__ uint64_t LowerBound(SearchMemory& m, const Candidates& candidates, uint32_t wanted) {
+  if (wanted > kSearchThreads) return 0;
+  uint64_t mine = 0;
+  candidates([&](uint64_t key) { mine = max(mine, key); });
+  if (threadIdx.x == 0) m.key = 0;
+  m.list[threadIdx.x] = mine;
+  __syncthreads();
+  if (mine != 0) {
+    uint32_t higher = 0;
+    for (int i = 0; i < kSearchThreads; ++i) higher += m.list[i] > mine ? 1 : 0;
+    if (higher == wanted - 1) m.key = mine;
+  }
+  __syncthreads();
+  const uint64_t bound = m.key;
+  __syncthreads();
+  return bound;
 }
 
 }  // namespace baton::cuda
