@@ -43,10 +43,10 @@ struct Tiling {
   static constexpr int kWeightAtoms = kWarpWeightRows / 8;
   static constexpr int kStageBytes = (kRows + kWeightRows) * kStageRowBytes;
   static constexpr int kBytes = kStageBytes * kStages;
-  static_assert(kWeightAtoms % 2 == 0 && kRowAtoms > 0);
+  static_assert(kWeightAtoms > 0 && kRowAtoms > 0);
 };
 
-using FewRows = Tiling<16, 64, 1, 6>;
+using FewRows = Tiling<16, 32, 1, 8>;
 using ManyRows = Tiling<64, 128, 2, 4>;
 
 __device__ __forceinline__ void CopyPiece(uint32_t to, const void* from, bool present) {
@@ -99,12 +99,11 @@ struct Source {
     }
     const __nv_bfloat16* matrix =
         kProduct == Product::kScores ? args.weight : args.weights[tile.expert];
-    // Groups of eight gate rows and their eight up rows take turns, so that a thread's sums hold
-    // both of an output.
+    // Gate rows and their up rows take turns, so that a thread's sums hold both of an output.
     const bool gate_up = kProduct == Product::kGateUp;
-    const int32_t first = first_output + (gate_up ? row % 8 : row);
+    const int32_t first = first_output + (gate_up ? row / 2 : row);
     const int32_t step = gate_up ? kRowStep / 2 : kRowStep;
-    const int32_t part = gate_up && row >= 8 ? args.outputs : 0;
+    const int32_t part = gate_up && row % 2 == 1 ? args.outputs : 0;
     weight_rows = first < args.outputs ? (args.outputs - first + step - 1) / step : 0;
     weight = matrix + int64_t{part + (weight_rows > 0 ? first : 0)} * args.inputs + input;
     weight_step = int64_t{step} * args.inputs;
@@ -135,21 +134,23 @@ __device__ __forceinline__ void MultiplyStage(uint32_t stage,
                                               float (&sums)[T::kRowAtoms][T::kWeightAtoms][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int k = 0; k < kDepth / 16; ++k) {
-    uint32_t x[T::kRowAtoms][4];
+  for (int k = 0; k < kDepth / 32; ++k) {
+    uint32_t x[2][T::kRowAtoms][4];
 #pragma unroll
     for (int i = 0; i < T::kRowAtoms; ++i) {
-      LoadMatrices(x[i], PieceAt(stage, first_row + 16 * i + lane % 16, 2 * k + lane / 16));
+      const int row = first_row + 16 * i + lane % 16;
+      LoadMatrices(x[0][i], PieceAt(stage, row, 4 * k + lane / 16));
+      LoadMatrices(x[1][i], PieceAt(stage, row, 4 * k + 2 + lane / 16));
     }
 #pragma unroll
-    for (int j = 0; j < T::kWeightAtoms; j += 2) {
-      uint32_t w[4];
-      const int row = T::kRows + first_weight_row + 8 * j + lane % 8 + lane / 16 * 8;
-      LoadMatrices(w, PieceAt(stage, row, 2 * k + lane / 8 % 2));
+    for (int j = 0; j < T::kWeightAtoms; ++j) {
+      uint32_t w[4];  // 32 inputs of eight weight rows
+      const int row = T::kRows + first_weight_row + 8 * j + lane % 8;
+      LoadMatrices(w, PieceAt(stage, row, 4 * k + lane / 8));
 #pragma unroll
       for (int i = 0; i < T::kRowAtoms; ++i) {
-        MultiplyAdd(sums[i][j], x[i], w[0], w[1]);
-        MultiplyAdd(sums[i][j + 1], x[i], w[2], w[3]);
+        MultiplyAdd(sums[i][j], x[0][i], w[0], w[1]);
+        MultiplyAdd(sums[i][j], x[1][i], w[2], w[3]);
       }
     }
   }
@@ -159,16 +160,20 @@ __device__ __forceinline__ float SiluMul(float gate, float up) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
+// Two sums that lie side by side in a row: of two outputs, or of gate and up of one.
 template <Product kProduct>
 __device__ __forceinline__ void StorePair(
     const ProductArgs& args, int64_t row, int32_t output, float first, float second) {
+  if (output >= args.outputs) return;
+  const int64_t to = row * args.outputs + output;
   if constexpr (kProduct == Product::kScores) {
-    auto* out = static_cast<float*>(args.out) + row * args.outputs + output;
-    if (output < args.outputs) out[0] = first;
-    if (output + 1 < args.outputs) out[1] = second;
-  } else if (output < args.outputs) {
-    auto* out = static_cast<__nv_bfloat16*>(args.out) + row * args.outputs + output;
-    *reinterpret_cast<__nv_bfloat162*>(out) = __floats2bfloat162_rn(first, second);
+    static_cast<float*>(args.out)[to] = first;
+    if (output + 1 < args.outputs) static_cast<float*>(args.out)[to + 1] = second;
+  } else if constexpr (kProduct == Product::kGateUp) {
+    static_cast<__nv_bfloat16*>(args.out)[to] = __float2bfloat16(SiluMul(first, second));
+  } else {
+    auto* pair = reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(args.out) + to);
+    *pair = __floats2bfloat162_rn(first, second);
   }
 }
 
@@ -187,17 +192,11 @@ __device__ __forceinline__ void Store(const ProductArgs& args,
       const int row = first_row + 16 * i + 8 * half + lane / 4;
       if (row >= tile.rows) continue;
       const int64_t to = tile.first_slot + row;
-      constexpr int kStep = kProduct == Product::kGateUp ? 2 : 1;
+      constexpr int kPerPair = kProduct == Product::kGateUp ? 1 : 2;
 #pragma unroll
-      for (int j = 0; j < T::kWeightAtoms; j += kStep) {
-        const int32_t output = first_output + j / kStep * 8 + lane % 4 * 2;
-        float first = sums[i][j][2 * half];
-        float second = sums[i][j][2 * half + 1];
-        if constexpr (kProduct == Product::kGateUp) {
-          first = SiluMul(first, sums[i][j + 1][2 * half]);
-          second = SiluMul(second, sums[i][j + 1][2 * half + 1]);
-        }
-        StorePair<kProduct>(args, to, output, first, second);
+      for (int j = 0; j < T::kWeightAtoms; ++j) {
+        const int32_t output = first_output + (4 * j + lane % 4) * kPerPair;
+        StorePair<kProduct>(args, to, output, sums[i][j][2 * half], sums[i][j][2 * half + 1]);
       }
     }
   }
