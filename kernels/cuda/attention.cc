@@ -19,8 +19,13 @@ constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 constexpr int32_t kFixedClusterPart = 512;
 // Positions that keep a thread block of the cluster kernel busy once, and that it takes at most.
 constexpr int32_t kShortPart = 128;
-constexpr int32_t kMaxClusterPositions = 1024;
-constexpr size_t kMinScratch = size_t{8} << 20;
+constexpr int32_t kMaxClusterPositions = 2048;
+// Up to this many positions a row on average, it also takes more rows than run at a time.
+constexpr int32_t kShortContext = 1024;
+// Of the balanced kernel: units that are worth a thread block, and the largest group.
+constexpr int32_t kFewestUnits = 12;
+constexpr size_t kMaxGroup = 8;
+constexpr size_t kMinScratch = size_t{1} << 20;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -79,6 +84,9 @@ StatusOr<std::byte*> Attention::Scratch::Get(size_t bytes) {
     }
     buffers_.push_back(buffer);
     size_ = wanted;
+    BATON_CUDA_RETURN_IF_ERROR(cudaMemset(buffer, 0, wanted));
+    // The fill runs on the default stream, which other streams need not wait for.
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
   }
   return buffers_.back();
 }
@@ -104,6 +112,7 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareBalancedAttention());
   if (attention->architecture_ < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
   for (int32_t i = 0; i < 4; ++i) {
@@ -145,6 +154,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
   const bool paged = TakesPaged(shape, kv);
   const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  singles_.clear();
   few_.clear();
   many_.clear();
   for (size_t i = 0; i < step.input->sequences.size(); ++i) {
@@ -154,7 +164,11 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         rows.row_count,
                                         rows.context + rows.row_count,
                                         step.table_starts[i]};
-    (paged && rows.row_count > few_rows ? many_ : few_).push_back(sequence);
+    auto& list = !paged                       ? few_
+                 : rows.row_count == 1        ? singles_
+                 : rows.row_count <= few_rows ? few_
+                                              : many_;
+    list.push_back(sequence);
   }
   AttentionPlan plan;
   plan.shape = shape;
@@ -182,11 +196,17 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
   }
-  if (few_.empty()) return plan;
-  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
-  if (ChoosesCluster(shape, rows, kv)) {
+  const auto singles = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
+  const DecodeKernel decode =
+      singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(shape, singles, kv);
+  if (decode == DecodeKernel::kCluster) {
     plan.cluster = PlanCluster(shape, step, fixed);
+  } else if (decode == DecodeKernel::kBalanced) {
+    BATON_ASSIGN_OR_RETURN(plan.balanced, PlanBalanced(shape, step, fixed));
   } else {
+    few_.insert(few_.end(), singles_.begin(), singles_.end());
+  }
+  if (!few_.empty()) {
     BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
   }
   return plan;
@@ -203,33 +223,37 @@ int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows) const {
   return clusters <= processors_ ? 1 : 0;
 }
 
-// Whether few_, in a step of `rows`, is for the cluster kernel.
-bool Attention::ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const {
-  if (architecture_ < 90 || !TakesCluster(shape, kv)) return false;
+DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
+                                     int32_t rows,
+                                     const KvView& kv) const {
+  if (!TakesSingleRows(shape, kv)) return DecodeKernel::kTiles;
+  if (options_.decode != DecodeKernel::kChosen) return options_.decode;
+  if (architecture_ < 90) return DecodeKernel::kTiles;
+  if (options_.deterministic) return DecodeKernel::kCluster;
   int32_t longest = 0;
   int64_t total = 0;
-  for (const AttendingSequence& sequence : few_) {
-    if (sequence.rows > 1) return false;
+  for (const AttendingSequence& sequence : singles_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
     total += Visible(sequence.length, shape.window);
   }
-  if (options_.decode != DecodeKernel::kChosen) return options_.decode == DecodeKernel::kCluster;
-  if (options_.deterministic) return true;
   const int32_t most = MostParts(shape, rows);
-  if (most == 0) return false;
+  if (most == 0) {
+    const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
+    return are_short ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+  }
   const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
   const int64_t fair = total * shape.kv_heads / processors_;
   const bool even = positions <= 256 || positions <= 2 * fair;
-  return even && positions <= kMaxClusterPositions;
+  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : DecodeKernel::kTiles;
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
                                    StepBuffer& fixed) {
-  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(few_.size());
+  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
   const int32_t most = MostParts(shape, rows);
   int32_t longest = 0;
-  for (const AttendingSequence& sequence : few_) {
+  for (const AttendingSequence& sequence : singles_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
   }
   ClusterWork work;
@@ -239,22 +263,49 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
     return options_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
                                   : ClusterParts(longest, kShortPart, most);
   };
-  std::vector<DecodeRow> list;
-  for (const AttendingSequence& s : few_) {
+  decode_rows_.clear();
+  for (const AttendingSequence& s : singles_) {
     const int32_t visible = Visible(s.length, shape.window);
-    list.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
-    work.parts = std::max(work.parts, list.back().parts);
+    decode_rows_.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
+    work.parts = std::max(work.parts, decode_rows_.back().parts);
   }
   const bool crowded = MostParts(shape, rows) < work.parts;
   work.warps = crowded || options_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
-    std::stable_sort(list.begin(), list.end(), [](const DecodeRow& a, const DecodeRow& b) {
-      return a.end - a.begin > b.end - b.begin;
-    });
+    std::stable_sort(
+        decode_rows_.begin(), decode_rows_.end(), [](const DecodeRow& a, const DecodeRow& b) {
+          return a.end - a.begin > b.end - b.begin;
+        });
   }
-  list.resize(rows);
-  work.list = Write(fixed, list);
+  decode_rows_.resize(rows);
+  work.list = Write(fixed, decode_rows_);
   work.tables = step.d_tables;
+  return work;
+}
+
+StatusOr<BalancedWork> Attention::PlanBalanced(const AttentionShape& shape,
+                                               const StepLayout& step,
+                                               StepBuffer& fixed) {
+  decode_rows_.clear();
+  for (const AttendingSequence& s : singles_) {
+    const int32_t begin = s.length - Visible(s.length, shape.window);
+    decode_rows_.push_back({s.row, s.table_start, begin, s.length, 1});
+  }
+  CutBalanced(decode_rows_, shape.kv_heads, processors_, kFewestUnits, starts_);
+  if (step.recorded) decode_rows_.resize(step.rows);
+  BalancedWork work;
+  work.blocks = processors_;
+  work.list = Write(fixed, decode_rows_);
+  work.starts = Write(fixed, starts_);
+  work.tables = step.d_tables;
+  const size_t partials = size_t{2} * processors_;
+  const size_t values = partials * shape.group() * shape.head_dim;
+  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
+                         partial_.Get((values + partials * 2 * kMaxGroup) * sizeof(float)));
+  work.partial.values = reinterpret_cast<float*>(memory);
+  work.partial.weights = work.partial.values + values;
+  BATON_ASSIGN_OR_RETURN(std::byte* const tickets, tickets_.Get(processors_ * sizeof(uint32_t)));
+  work.tickets = reinterpret_cast<uint32_t*>(tickets);
   return work;
 }
 
@@ -393,6 +444,7 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
+  if (plan.balanced.blocks > 0) then(LaunchBalancedAttention, plan.balanced);
   if (plan.rows.pieces > 0) {
     then(LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);

@@ -20,7 +20,8 @@ namespace baton::cuda {
 // arrays hold may differ), so a recorded launch may be repeated.
 struct AttentionPlan {
   AttentionShape shape;
-  ClusterWork cluster;    // few sequences of one row
+  ClusterWork cluster;    // sequences of one row: short ones, or cut at fixed places
+  BalancedWork balanced;  // sequences of one row
   PagedWork rows;         // sequences of one row or few
   PagedWork chunks;       // prompt chunks, in their blocks
   RaggedWork ragged;      // prompt chunks, contiguous
@@ -31,9 +32,10 @@ struct AttentionPlan {
 
 // Which kernel decodes, where both can.
 enum class DecodeKernel {
-  kChosen,   // by the number of rows and their contexts
-  kTiles,    // FlashAttention 2
-  kCluster,  // whatever the cost; to measure
+  kChosen,  // by the number of rows and their contexts
+  kTiles,   // FlashAttention 2
+  kCluster,
+  kBalanced,
 };
 
 struct AttentionOptions {
@@ -79,7 +81,8 @@ class Attention final {
   class Scratch {
    public:
     ~Scratch();
-    // Memory of `bytes` or more. What was given before stays valid: recorded launches may use it.
+    // Memory of `bytes` or more, zeroed when it is new. What was given before stays valid: recorded
+    // launches may use it.
     StatusOr<std::byte*> Get(size_t bytes);
 
    private:
@@ -90,9 +93,13 @@ class Attention final {
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
   bool TakesRagged(const AttentionShape& shape) const;
-  bool ChoosesCluster(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
+  // The kernel for singles_.
+  DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
   int32_t MostParts(const AttentionShape& shape, int32_t rows) const;
   ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
+  StatusOr<BalancedWork> PlanBalanced(const AttentionShape& shape,
+                                      const StepLayout& step,
+                                      StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,
@@ -117,11 +124,15 @@ class Attention final {
   int32_t active_clusters_[2][4] = {};
   Scratch partial_;
   Scratch gathered_;
+  Scratch tickets_;
   // Of the step being planned.
+  std::vector<AttendingSequence> singles_;
   std::vector<AttendingSequence> few_;
   std::vector<AttendingSequence> many_;
   PagedPieces paged_pieces_;
   RaggedPieces ragged_pieces_;
+  std::vector<DecodeRow> decode_rows_;
+  std::vector<BalancedStart> starts_;
   PortablePieces portable_pieces_;
 };
 

@@ -17,77 +17,11 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kMaxClusterSize = 16;
-constexpr float kLog2E = 1.4426950408889634f;
 
 struct Arguments {
   const DecodeRow* list;
-  const int32_t* tables;
-  const std::byte* keys;  // of the layer
-  int64_t part_stride;    // in bytes, as the other strides
-  int64_t block_stride;
-  int64_t head_stride;
-  int block_units;  // units in a block
-  int group;
-  float scale;  // with the base-2 logarithm of e
-  const __nv_bfloat16* q;
-  int64_t q_stride;
-  __nv_bfloat16* out;
-  int64_t out_stride;
+  RowsCall call;
 };
-
-// Where the units of one warp are: every kWarps-th of its thread block's. Block numbers are read 32
-// at a time, one a lane.
-template <int kWarps>
-class Units {
- public:
-  __device__ __forceinline__ Units(const int32_t* table, int block_units, int first, int end)
-      : table_(table),
-        block_units_(block_units),
-        first_(first),
-        count_(max(0, (end - first + kWarps - 1) / kWarps)) {}
-
-  __device__ __forceinline__ int count() const { return count_; }
-  __device__ __forceinline__ int at(int i) const { return first_ + i * kWarps; }
-
-  // Offset in the arena; i counts up from 0.
-  __device__ __forceinline__ int64_t Offset(int i, int64_t block_stride, int unit_bytes) {
-    if (i % 32 == 0) {
-      const int mine = i + static_cast<int>(threadIdx.x);
-      blocks_ = mine < count_ ? table_[at(mine) / block_units_] : 0;
-    }
-    const int block = __shfl_sync(~0u, blocks_, i % 32);
-    return block * block_stride + int64_t{at(i) % block_units_} * unit_bytes;
-  }
-
- private:
-  const int32_t* table_;
-  const int block_units_;
-  const int first_;
-  const int count_;
-  int blocks_ = 0;
-};
-
-// Sums over `count` parts, of which part i has its values at values(i) and its weights (largest
-// score, sum of exponentials over it) at weights(i); parts that saw nothing are allowed. Gives the
-// value and the weight of the whole.
-struct Added {
-  float value = 0;
-  float2 weight = make_float2(-INFINITY, 0);
-};
-template <class Values, class Weights>
-__device__ __forceinline__ Added AddUp(int count, const Values& values, const Weights& weights) {
-  Added added;
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) added.weight.x = fmaxf(added.weight.x, weights(i).x);
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) {
-    const float2 weight = weights(i);
-    const float share = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - added.weight.x);
-    added.value += share * values(i);
-    added.weight.y += share * weight.y;
-  }
-  return added;
-}
 
 // Shared memory of a thread block: what its warps found, and the sum of it.
 struct Found {
@@ -146,10 +80,11 @@ __device__ __forceinline__ void AddUpCluster(
 // Grid [part of the context][kv head][row]; a cluster is all parts.
 template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
-    AttendInCluster(const __grid_constant__ Arguments a) {
+    AttendInCluster(const __grid_constant__ Arguments arguments) {
   extern __shared__ float shared[];
+  const RowsCall& a = arguments.call;
   const Found found(shared, kWarps, a.group * kHeadDim);
-  const DecodeRow row = a.list[blockIdx.z];
+  const DecodeRow row = arguments.list[blockIdx.z];
   const int warp = static_cast<int>(threadIdx.y);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int part = static_cast<int>(blockIdx.x);
@@ -200,10 +135,11 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
 #endif
 }
 
-// Eight warps where thread blocks are few; else four, and as many blocks as the registers allow.
+// Eight warps where thread blocks are few, with room for two of them in a processor so that large
+// clusters fit; else four, and as many blocks as the registers allow.
 template <int kHeadDim, int kWarps>
 struct Kernel {
-  static constexpr int kBlocksPerProcessor = kWarps == 8 ? 1 : kHeadDim == 64 ? 4 : 3;
+  static constexpr int kBlocksPerProcessor = kWarps == 8 ? 2 : kHeadDim == 64 ? 4 : 3;
   static constexpr auto kFunction = AttendInCluster<kHeadDim, kWarps, kBlocksPerProcessor>;
 
   static cudaError_t Prepare() {
@@ -243,7 +179,7 @@ struct Kernel {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(work.parts, call.shape.kv_heads, work.rows);
     config.blockDim = dim3(32, kWarps);
-    config.dynamicSmemBytes = SharedBytes(a.group);
+    config.dynamicSmemBytes = SharedBytes(call.shape.group());
     config.stream = call.stream;
     config.attrs = attributes;
     config.numAttrs = 2;
@@ -251,29 +187,9 @@ struct Kernel {
   }
 };
 
-Arguments Describe(const ClusterWork& work, const AttentionCall& call) {
-  const AttentionShape& shape = call.shape;
-  const KvView& kv = call.kv;
-  Arguments a = {};
-  a.list = work.list;
-  a.tables = work.tables;
-  a.keys = kv.base + call.layer * kv.layer_stride;
-  a.part_stride = kv.part_stride;
-  a.block_stride = kv.block_stride;
-  a.head_stride = kv.head_stride;
-  a.block_units = kv.block_tokens / kUnit;
-  a.group = shape.group();
-  a.scale = shape.scale * kLog2E;
-  a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
-  a.q_stride = call.qkv.stride;
-  a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
-  a.out_stride = call.out.stride;
-  return a;
-}
-
 }  // namespace
 
-bool TakesCluster(const AttentionShape& shape, const KvView& kv) {
+bool TakesSingleRows(const AttentionShape& shape, const KvView& kv) {
   return (shape.head_dim == 64 || shape.head_dim == 128) && shape.group() <= kMaxQueries &&
          kv.dtype == DType::kBF16 && kv.block_tokens % kUnit == 0;
 }
@@ -302,7 +218,7 @@ cudaError_t PrepareClusterAttention() {
 }
 
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call) {
-  const Arguments a = Describe(work, call);
+  const Arguments a = {work.list, RowsCallOf(call, work.tables)};
   if (call.shape.head_dim == 64) {
     return work.warps == 8 ? Kernel<64, 8>::Launch(a, work, call)
                            : Kernel<64, 4>::Launch(a, work, call);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention_kernels.h"
+
 // A warp takes 16 positions at a time straight from memory into the registers of mma.m16n8k16, with
 // the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care in
 // which order its inner dimension is numbered, nor the outer: they are numbered so that a thread's
@@ -14,7 +16,43 @@
 //   O': dimensions 64 h + 8 g + (0 … 7) of queries 2 c and 2 c + 1.
 namespace baton::cuda {
 
-constexpr int kUnit = 16;       // positions
+constexpr int kUnit = 16;  // positions
+
+// What the kernels of single rows are told of a call.
+struct RowsCall {
+  const int32_t* tables;
+  const std::byte* keys;  // of the layer
+  int64_t part_stride;    // in bytes, as the other strides
+  int64_t block_stride;
+  int64_t head_stride;
+  int block_units;  // units in a block
+  int group;
+  float scale;  // with the base-2 logarithm of e
+  const __nv_bfloat16* q;
+  int64_t q_stride;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+};
+
+inline RowsCall RowsCallOf(const AttentionCall& call, const int32_t* tables) {
+  const AttentionShape& shape = call.shape;
+  const KvView& kv = call.kv;
+  RowsCall a = {};
+  a.tables = tables;
+  a.keys = kv.base + call.layer * kv.layer_stride;
+  a.part_stride = kv.part_stride;
+  a.block_stride = kv.block_stride;
+  a.head_stride = kv.head_stride;
+  a.block_units = kv.block_tokens / kUnit;
+  a.group = shape.group();
+  a.scale = shape.scale * 1.4426950408889634f;
+  a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
+  a.q_stride = call.qkv.stride;
+  a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
+  a.out_stride = call.out.stride;
+  return a;
+}
+
 constexpr int kMaxQueries = 8;  // columns of an mma
 
 __device__ __forceinline__ uint4 Load16(const std::byte* from) {
@@ -176,6 +214,23 @@ class Warp {
     }
   }
 
+  // Begins another sum.
+  __device__ __forceinline__ void Reset() {
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      largest_[query] = -INFINITY;
+      sum_[query] = 0;
+    }
+#pragma unroll
+    for (int h = 0; h < kValueLoads; ++h) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out_[h][j][i] = 0;
+      }
+    }
+  }
+
   // Writes values [query][dim], not normalised, and per query the largest score and the sum.
   __device__ __forceinline__ void Write(float* values, float2* weights, int group) {
 #pragma unroll
@@ -205,5 +260,59 @@ class Warp {
   float largest_[2] = {-INFINITY, -INFINITY};
   float sum_[2] = {};  // of this thread's positions
 };
+
+// Where the units of one warp are: every kWarps-th of its thread block's. Block numbers are read 32
+// at a time, one a lane.
+template <int kWarps>
+class Units {
+ public:
+  __device__ __forceinline__ Units(const int32_t* table, int block_units, int first, int end)
+      : table_(table),
+        block_units_(block_units),
+        first_(first),
+        count_(max(0, (end - first + kWarps - 1) / kWarps)) {}
+
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ int at(int i) const { return first_ + i * kWarps; }
+
+  // Offset in the arena; i counts up from 0.
+  __device__ __forceinline__ int64_t Offset(int i, int64_t block_stride, int unit_bytes) {
+    if (i % 32 == 0) {
+      const int mine = i + static_cast<int>(threadIdx.x);
+      blocks_ = mine < count_ ? table_[at(mine) / block_units_] : 0;
+    }
+    const int block = __shfl_sync(~0u, blocks_, i % 32);
+    return block * block_stride + int64_t{at(i) % block_units_} * unit_bytes;
+  }
+
+ private:
+  const int32_t* table_;
+  int block_units_;
+  int first_;
+  int count_;
+  int blocks_ = 0;
+};
+
+// Sums over `count` parts, of which part i has its values at values(i) and its weights (largest
+// score, sum of exponentials over it) at weights(i); parts that saw nothing are allowed. Gives the
+// value and the weight of the whole.
+struct Added {
+  float value = 0;
+  float2 weight = make_float2(-INFINITY, 0);
+};
+template <class Values, class Weights>
+__device__ __forceinline__ Added AddUp(int count, const Values& values, const Weights& weights) {
+  Added added;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) added.weight.x = fmaxf(added.weight.x, weights(i).x);
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const float2 weight = weights(i);
+    const float share = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - added.weight.x);
+    added.value += share * values(i);
+    added.weight.y += share * weight.y;
+  }
+  return added;
+}
 
 }  // namespace baton::cuda
