@@ -6,6 +6,8 @@
 namespace baton::cuda {
 namespace {
 
+constexpr int kHeads = 8;  // that a thread loads before it stores
+
 struct Arguments {
   const GatheredSequence* list;
   const int32_t* tables;
@@ -32,15 +34,25 @@ __global__ void GatherBlocks(const __grid_constant__ Arguments a) {
   const bool cached = first < sequence.tokens;
   const int block = cached ? a.tables[sequence.table_start + blockIdx.x] : 0;
   const std::byte* from = a.keys + block * a.block_stride + blockIdx.z * a.part_stride;
-  for (int head = 0; head < a.kv_heads; ++head) {
-    const auto* source = reinterpret_cast<const uint4*>(from + head * a.head_stride);
-    const int64_t token =
-        (int64_t{blockIdx.z} * a.kv_heads + head) * a.tokens + sequence.to + first;
-    auto* target = reinterpret_cast<uint4*>(a.to + token * a.row_bytes);
-    for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += blockDim.x) {
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first + i / chunks < sequence.tokens) value = source[i];
-      target[i] = value;
+  const int64_t token =
+      int64_t{blockIdx.z} * a.kv_heads * a.tokens + sequence.to + first;  // of the first head
+  for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += blockDim.x) {
+    const bool known = first + i / chunks < sequence.tokens;
+    for (int head = 0; head < a.kv_heads; head += kHeads) {
+      uint4 values[kHeads];
+#pragma unroll
+      for (int k = 0; k < kHeads; ++k) {
+        values[k] = make_uint4(0, 0, 0, 0);
+        if (known && head + k < a.kv_heads) {
+          values[k] = reinterpret_cast<const uint4*>(from + (head + k) * a.head_stride)[i];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kHeads; ++k) {
+        if (head + k >= a.kv_heads) break;
+        const int64_t to = token + int64_t{head + k} * a.tokens;
+        reinterpret_cast<uint4*>(a.to + to * a.row_bytes)[i] = values[k];
+      }
     }
   }
 }
