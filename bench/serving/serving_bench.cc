@@ -81,16 +81,21 @@ class Cluster final {
   std::unique_ptr<v1::Generation::Stub> stub_;
 };
 
-double Median(std::vector<double> values) {
+// The value below which `share` of them lie.
+double Quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-// Of rounds, so that a machine that slows down for a while does not count for one side only.
-double MedianDifference(const std::vector<double>& a, const std::vector<double>& b) {
+double Median(const std::vector<double>& values) {
+  return Quantile(values, 0.5);
+}
+
+// By round, so that a machine that slows down for a while does not count for one side only.
+std::vector<double> Differences(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> differences;
   for (size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
-  return Median(std::move(differences));
+  return differences;
 }
 
 int Run(const std::string& model,
@@ -121,6 +126,7 @@ int Run(const std::string& model,
       }
     }
   }
+  const std::vector<double> overhead = Differences(first[1], first[0]);
   const nlohmann::json result = {
       {"benchmark", "serving"},
       {"prompt_tokens", tokens},
@@ -128,10 +134,11 @@ int Run(const std::string& model,
       {"threads", threads},
       {"unified_ttft_ms", Median(first[0])},
       {"disaggregated_ttft_ms", Median(first[1])},
-      {"ttft_overhead_ms", MedianDifference(first[1], first[0])},
+      {"ttft_overhead_ms", Median(overhead)},
+      {"ttft_overhead_quartiles_ms", {Quantile(overhead, 0.25), Quantile(overhead, 0.75)}},
       {"unified_second_token_ms", Median(second[0])},
       {"disaggregated_second_token_ms", Median(second[1])},
-      {"second_token_overhead_ms", MedianDifference(second[1], second[0])},
+      {"second_token_overhead_ms", Median(Differences(second[1], second[0]))},
       {"exposed_transfer_ms", Median(transfer)},
       {"transfer_gbps", Median(rate)},
       {"transfer_bytes", bytes},
