@@ -25,7 +25,6 @@ constexpr int32_t kShortContext = 1024;
 // Of the balanced kernel: units that are worth a thread block, and the largest group.
 constexpr int32_t kFewestUnits = 12;
 constexpr size_t kMaxGroup = 8;
-constexpr size_t kMinScratch = size_t{1} << 20;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -69,28 +68,6 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
 
 }  // namespace
 
-Attention::Scratch::~Scratch() {
-  for (std::byte* buffer : buffers_) cudaFree(buffer);
-}
-
-StatusOr<std::byte*> Attention::Scratch::Get(size_t bytes) {
-  if (buffers_.empty() || bytes > size_) {
-    const size_t wanted = std::max({bytes, 2 * size_, kMinScratch});
-    std::byte* buffer = nullptr;
-    if (const cudaError_t error = cudaMalloc(reinterpret_cast<void**>(&buffer), wanted);
-        error != cudaSuccess) {
-      cudaGetLastError();  // a failed allocation is no failed kernel
-      return ToStatus(error, "attention: allocating scratch memory");
-    }
-    buffers_.push_back(buffer);
-    size_ = wanted;
-    BATON_CUDA_RETURN_IF_ERROR(cudaMemset(buffer, 0, wanted));
-    // The fill runs on the default stream, which other streams need not wait for.
-    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
-  }
-  return buffers_.back();
-}
-
 StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
   std::unique_ptr<Attention> attention(new Attention());
   attention->options_ = options;
@@ -122,8 +99,6 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   return attention;
 }
-
-Attention::~Attention() = default;
 
 bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const {
   return kv.dtype == DType::kBF16 && kv.block_stride / 2 <= int64_t{UINT32_MAX} &&

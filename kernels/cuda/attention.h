@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_pieces.h"
+#include "kernels/cuda/kept_memory.h"
 #include "kernels/cuda/step_buffer.h"
 #include "kernels/cuda/step_layout.h"
 #include "kernels/kv_view.h"
@@ -54,7 +55,7 @@ class Attention final {
  public:
   // On the current device. Errors: FailedPrecondition when it is older than sm_80, Internal.
   static StatusOr<std::unique_ptr<Attention>> Create(const AttentionOptions& options);
-  ~Attention();
+  ~Attention() = default;
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
@@ -77,19 +78,6 @@ class Attention final {
                      cudaStream_t stream);
 
  private:
-  // Device memory that is asked for again and again.
-  class Scratch {
-   public:
-    ~Scratch();
-    // Memory of `bytes` or more, zeroed when it is new. What was given before stays valid: recorded
-    // launches may use it.
-    StatusOr<std::byte*> Get(size_t bytes);
-
-   private:
-    std::vector<std::byte*> buffers_;
-    size_t size_ = 0;  // of the last
-  };
-
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
   bool TakesRagged(const AttentionShape& shape) const;
@@ -122,9 +110,9 @@ class Attention final {
   int32_t architecture_ = 0;  // 90 for sm_90
   // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
   int32_t active_clusters_[2][4] = {};
-  Scratch partial_;
-  Scratch gathered_;
-  Scratch tickets_;
+  KeptMemory partial_;
+  KeptMemory gathered_;
+  KeptMemory tickets_;
   // Of the step being planned.
   std::vector<AttendingSequence> singles_;
   std::vector<AttendingSequence> few_;
