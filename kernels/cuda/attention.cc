@@ -13,7 +13,8 @@ constexpr int32_t kFewPackedRows = 64;
 constexpr int32_t kDecodeTile = 16;
 // Where contexts are split when rows must not depend on the batch.
 constexpr int32_t kFixedPart = 1024;
-// Above this, chunks read their blocks where they lie instead of a gathered copy.
+// Above this, or when memory is short, chunks read their blocks where they lie instead of a
+// gathered copy.
 constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 // The same for the cluster kernel.
 constexpr int32_t kFixedClusterPart = 512;
@@ -106,20 +107,23 @@ bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const 
 }
 
 // Of many_, in a shape that TakesPaged.
-bool Attention::TakesRagged(const AttentionShape& shape) const {
+bool Attention::TakesRagged(const AttentionShape& shape) {
   if (architecture_ != 90) return false;
   int64_t tiles = 0;
   int64_t tokens = 0;
   int32_t longest = 0;
+  bool cached = false;
   for (const AttendingSequence& sequence : many_) {
+    cached = cached || sequence.length > sequence.rows;
     tiles += (sequence.rows + HopperTile(shape.head_dim) - 1) / HopperTile(shape.head_dim);
     tokens += RoundUp(sequence.length, kGatherAlignment);
     longest = std::max(longest, sequence.length);
   }
   if (shape.window > 0 && shape.window < longest) return false;
-  if (tokens * 4 * shape.kv_heads * shape.head_dim > kMaxGatheredBytes) return false;
   // With less, most of the device would wait for a few long tiles, which FlashAttention 2 splits.
-  return options_.deterministic || 2 * tiles * shape.q_heads >= processors_;
+  if (!options_.deterministic && 2 * tiles * shape.q_heads < processors_) return false;
+  const int64_t bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
+  return !cached || (bytes <= kMaxGatheredBytes && gathered_.Get(bytes).ok());
 }
 
 StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,

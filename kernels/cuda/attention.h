@@ -80,7 +80,7 @@ class Attention final {
  private:
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
-  bool TakesRagged(const AttentionShape& shape) const;
+  bool TakesRagged(const AttentionShape& shape);
   // The kernel for singles_.
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
   int32_t MostParts(const AttentionShape& shape, int32_t rows) const;
