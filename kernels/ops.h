@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "kernels/device.h"
 #include "kernels/kv_view.h"
@@ -40,9 +42,15 @@ struct ExpertArgs {
   bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
 };
 
+// Steps that cost something the first time: choosing algorithms, recording launches.
+struct WarmUpSizes {
+  std::vector<int32_t> prompt_rows;  // prompts of so many tokens
+  std::vector<int32_t> decode_rows;  // so many sequences that decode
+};
+
 // The mathematics of a step on one device. A step is BeginStep, ops in order, EndStep; ops may run
-// at any time in between, and errors they meet come out of EndStep. What an op writes for a later op
-// of the step to read need not be there when the step is over: a backend may join the two. One
+// at any time in between, and errors they meet come out of EndStep. What an op writes for a later
+// op of the step to read need not be there when the step is over: a backend may join the two. One
 // thread at a time.
 //
 // A row's result never depends on which other rows are in the step (always on the CPU; on a GPU
@@ -60,6 +68,10 @@ class Ops {
   // backend may write rows of padding behind the step's.
   virtual int32_t PaddedRows(int32_t rows) const { return rows; }
 
+  // The sizes of steps worth running once before they count, for steps of at most `rows` rows and
+  // `decode_rows` decoding sequences. None on a CPU.
+  virtual WarmUpSizes SizesToWarmUp(int32_t /*rows*/, int32_t /*decode_rows*/) const { return {}; }
+
   // Loading. Several parts are stacked along their rows (q, k and v become one matrix). Parts may
   // have different types, but the same cols. Errors: InvalidArgument for a type or shape it cannot
   // hold, ResourceExhausted when memory runs out. The sources are not needed after the call.
@@ -72,6 +84,9 @@ class Ops {
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
   // Finishes the step: results of Sample and all writes are there when it returns.
   virtual Status EndStep() = 0;
+  // How long the device worked on the last step, and the host waited for nothing else; zero when
+  // that is not known (a CPU: always).
+  virtual Duration DeviceTime() const { return {}; }
   // Calls `done` when all ops issued so far are done, from any thread, but before EndStep returns:
   // what they wrote may then be read by others. A device that cannot tell never calls it.
   virtual void NotifyWhenDone(std::function<void()>) {}

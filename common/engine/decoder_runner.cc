@@ -1,6 +1,8 @@
 #include "common/engine/decoder_runner.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 namespace baton {
 namespace {
@@ -40,6 +42,50 @@ Status DecoderRunner::Run(const StepInput& input,
   const Tensor logits = decoder_.Forward(input, hook);
   if (!sampling.empty()) ops.Sample(logits, sampling, out);
   return ops.EndStep();
+}
+
+Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows) {
+  const int32_t blocks = (context + rows + kv.block_tokens - 1) / kv.block_tokens;
+  const std::vector<TokenId> tokens(static_cast<size_t>(sequences) * rows, 0);
+  const std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks, 0);
+  std::vector<int32_t> positions;
+  std::vector<SequenceRows> parts;
+  std::vector<int32_t> logit_rows;
+  const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+  const std::vector<SamplingRow> sampling(sequences, SamplingRow{&greedy, 0, {}, {}, {}});
+  for (int32_t i = 0; i < sequences; ++i) {
+    parts.push_back({i * rows, rows, context, i * blocks});
+    for (int32_t row = 0; row < rows; ++row) positions.push_back(context + row);
+    logit_rows.push_back((i + 1) * rows - 1);
+  }
+  std::vector<SampledToken> sampled(sequences);
+  return Run({.tokens = tokens,
+              .positions = positions,
+              .sequences = parts,
+              .block_tables = tables,
+              .logit_rows = logit_rows},
+             kv,
+             sampling,
+             sampled,
+             {});
+}
+
+Status DecoderRunner::WarmUp(const KvView& kv) {
+  // Attention is cut differently for short, middling and long contexts.
+  constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
+  const WarmUpSizes sizes = decoder_.ops().SizesToWarmUp(
+      traits_.max_rows, std::min(traits_.max_rows, traits_.max_logit_rows));
+  for (const int32_t rows : sizes.prompt_rows) {
+    if (rows > traits_.context_length) break;
+    BATON_RETURN_IF_ERROR(RunAlike(kv, 1, 0, rows));
+  }
+  for (const int32_t rows : sizes.decode_rows) {
+    for (const int32_t context : kContexts) {
+      if (context >= traits_.context_length) break;
+      BATON_RETURN_IF_ERROR(RunAlike(kv, rows, context, 1));
+    }
+  }
+  return OkStatus();
 }
 
 Status DecoderRunner::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {

@@ -49,6 +49,8 @@ class ModelRunner {
                      std::span<const SamplingRow> sampling,
                      std::span<SampledToken> out,
                      const LayerWatch& watch) = 0;
+  // Does once what the first steps of each size would pay for. Overwrites `kv`.
+  virtual Status WarmUp(const KvView& /*kv*/) { return OkStatus(); }
   // Copies whole blocks, in order.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
 };

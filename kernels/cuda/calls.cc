@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kernels/cuda/gemv.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/row_kernels.h"
 
@@ -20,10 +19,15 @@ bool SamePlace(const void* pointer, const Tensor& tensor) {
   return pointer == static_cast<const void*>(tensor.data);
 }
 
+// From so many rows on, adding to the residual in a product saves more traffic than it costs in
+// choice: cuBLASLt's best algorithms for few rows cannot add.
+constexpr int32_t kRowsToAdd = 1024;
+
 // A product whose result is only added to the residual adds it itself. The norm then stands alone.
-bool AddsToResidual(MatMulCall& multiply, NormCall& norm) {
+bool AddsToResidual(MatMulCall& multiply, NormCall& norm, const Gemm& gemm) {
   Product& product = multiply.product;
-  const bool fits = norm.delta.data != nullptr && SamePlace(product.out, norm.delta) &&
+  const bool pays = gemm.TakesJoined(product) || product.rows >= kRowsToAdd;
+  const bool fits = pays && norm.delta.data != nullptr && SamePlace(product.out, norm.delta) &&
                     !product.accumulate && product.out_dtype == norm.residual.dtype &&
                     product.rows == norm.residual.rows && product.n == norm.residual.cols;
   if (!fits) return false;
@@ -35,7 +39,7 @@ bool AddsToResidual(MatMulCall& multiply, NormCall& norm) {
 }
 
 // A product of one row can normalise its input.
-bool TakesNorm(const NormCall& norm, MatMulCall& multiply) {
+bool TakesNorm(const NormCall& norm, MatMulCall& multiply, const Gemm& gemm) {
   Product product = multiply.product;
   if (norm.delta.data != nullptr || product.norm_weight != nullptr ||
       !SamePlace(product.x, norm.out) || product.k != norm.residual.cols) {
@@ -45,13 +49,13 @@ bool TakesNorm(const NormCall& norm, MatMulCall& multiply) {
   product.x_stride = norm.residual.stride;
   product.norm_weight = norm.weight;
   product.norm_epsilon = norm.epsilon;
-  if (!GemvTakes(product)) return false;
+  if (!gemm.TakesJoined(product)) return false;
   multiply.product = product;
   return true;
 }
 
 // A product of one row with [gate | up] can keep silu(gate) · up alone.
-bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu) {
+bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu, const Gemm& gemm) {
   Product product = multiply.product;
   if (!SamePlace(product.out, silu.gate_up) || product.out_dtype != silu.out.dtype ||
       product.accumulate) {
@@ -60,7 +64,7 @@ bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu) {
   product.silu_mul = true;
   product.out = silu.out.data;
   product.out_stride = silu.out.stride;
-  if (!GemvTakes(product)) return false;
+  if (!gemm.TakesJoined(product)) return false;
   multiply.product = product;
   return true;
 }
@@ -98,22 +102,22 @@ cudaError_t Attend(const AttendCall& call, const CallContext& context) {
 
 }  // namespace
 
-void Join(std::vector<Call>& calls, bool deterministic) {
+void Join(std::vector<Call>& calls, const Gemm& gemm) {
+  if (gemm.deterministic()) return;
   std::vector<Call> joined;
   joined.reserve(calls.size());
   for (Call& call : calls) {
     auto* last_product = joined.empty() ? nullptr : std::get_if<MatMulCall>(&joined.back());
     auto* last_norm = joined.empty() ? nullptr : std::get_if<NormCall>(&joined.back());
     if (auto* norm = std::get_if<NormCall>(&call); norm != nullptr && last_product != nullptr) {
-      AddsToResidual(*last_product, *norm);
+      AddsToResidual(*last_product, *norm, gemm);
     }
     if (auto* product = std::get_if<MatMulCall>(&call);
-        product != nullptr && last_norm != nullptr && !deterministic) {
-      if (TakesNorm(*last_norm, *product)) joined.pop_back();
+        product != nullptr && last_norm != nullptr) {
+      if (TakesNorm(*last_norm, *product, gemm)) joined.pop_back();
     }
-    if (auto* silu = std::get_if<SiluMulCall>(&call);
-        silu != nullptr && last_product != nullptr && !deterministic) {
-      if (TakesSiluMul(*last_product, *silu)) continue;
+    if (auto* silu = std::get_if<SiluMulCall>(&call); silu != nullptr && last_product != nullptr) {
+      if (TakesSiluMul(*last_product, *silu, gemm)) continue;
     }
     joined.push_back(std::move(call));
   }

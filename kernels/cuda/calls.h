@@ -126,9 +126,9 @@ using Call = std::variant<EmbedCall,
                           NotifyCall>;
 
 // Joins neighbours where one kernel does the work of both: a product and the addition of its result
-// to the residual; and, before and behind a product of one row, the norm and silu · up. Rows keep
-// their bits in every batch when `deterministic`: then what only one row can have is left apart.
-void Join(std::vector<Call>& calls, bool deterministic);
+// to the residual; and, before and behind a product that `gemm` takes joined, the norm and silu ·
+// up. When `gemm` is deterministic nothing is joined: what is rounded would depend on the rows.
+void Join(std::vector<Call>& calls, const Gemm& gemm);
 
 // What running a call needs beside the call.
 struct CallContext {

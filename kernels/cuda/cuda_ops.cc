@@ -49,6 +49,9 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
   cudaStreamSynchronize(stream_);
+  for (const cudaEvent_t event : {began_, ended_}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
   cudaStreamDestroy(stream_);
 }
 
@@ -61,6 +64,8 @@ StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const Cud
 Status CudaOps::Create() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&began_));
+  BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&ended_));
   BATON_ASSIGN_OR_RETURN(gemm_,
                          Gemm::Create({.deterministic = options_.deterministic,
                                        .architecture = device_.architecture(),
@@ -76,6 +81,18 @@ Status CudaOps::Create() {
 
 int32_t CudaOps::PaddedRows(int32_t rows) const {
   return rows <= kMostRecordedRows ? PaddedDecodeRows(rows) : rows;
+}
+
+WarmUpSizes CudaOps::SizesToWarmUp(int32_t rows, int32_t decode_rows) const {
+  WarmUpSizes sizes;
+  for (const int32_t size : Gemm::RowClasses(rows)) {
+    if (size <= rows) sizes.prompt_rows.push_back(size);
+  }
+  const int32_t most = std::min(decode_rows, kMostRecordedRows);
+  for (int32_t size = 1; size <= most; size = PaddedDecodeRows(size + 1)) {
+    sizes.decode_rows.push_back(size);
+  }
+  return sizes;
 }
 
 StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadMatrix(std::span<const HostMatrix> parts) {
@@ -117,11 +134,18 @@ Status CudaOps::EndStep() {
   Status status = error_;
   if (status.ok()) status = PlanStep();
   if (status.ok()) status = RunStep();
+  if (status.ok()) status = ToStatus(cudaEventRecord(ended_, stream_), "ending a step");
   // Whatever became of it, nothing of this step may run when the next one writes its buffers.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
   BATON_RETURN_IF_ERROR(status);
   BATON_RETURN_IF_ERROR(synchronized);
   return sampled_.empty() ? OkStatus() : sampling_->Collect(sampling_rows_, sampled_);
+}
+
+Duration CudaOps::DeviceTime() const {
+  float milliseconds = 0;
+  if (cudaEventElapsedTime(&milliseconds, began_, ended_) != cudaSuccess) return {};
+  return FromSeconds(milliseconds / 1e3);
 }
 
 Status CudaOps::PlanCalls() {
@@ -148,7 +172,7 @@ Status CudaOps::PlanCalls() {
 }
 
 Status CudaOps::PlanStep() {
-  Join(calls_, options_.deterministic);
+  Join(calls_, *gemm_);
   BATON_RETURN_IF_ERROR(PlanCalls());
   for (;;) {
     BATON_ASSIGN_OR_RETURN(const bool fixed_fits, fixed_->Fits());
@@ -160,6 +184,7 @@ Status CudaOps::PlanStep() {
         layout_.Build(input_, kv_, layout_.recorded ? layout_.rows : 0, *fixed_, *lists_));
     BATON_RETURN_IF_ERROR(PlanCalls());
   }
+  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(began_, stream_));
   BATON_CUDA_RETURN_IF_ERROR(fixed_->Upload(stream_));
   BATON_CUDA_RETURN_IF_ERROR(lists_->Upload(stream_));
   return OkStatus();

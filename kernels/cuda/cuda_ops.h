@@ -33,6 +33,7 @@ class CudaOps final : public Ops {
   DType activation_dtype() const override { return DType::kBF16; }
   bool k_dim_major() const override { return false; }
   int32_t PaddedRows(int32_t rows) const override;
+  WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override;
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -41,6 +42,7 @@ class CudaOps final : public Ops {
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   Status EndStep() override;
+  Duration DeviceTime() const override;
 
   void Embed(const Matrix& table, const Tensor& out) override;
   void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
@@ -86,6 +88,8 @@ class CudaOps final : public Ops {
   const CudaOptions options_;
   WeightLoader loader_;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t began_ = nullptr;  // of the last step
+  cudaEvent_t ended_ = nullptr;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<cuda::Attention> attention_;
   std::unique_ptr<cuda::Experts> experts_;

@@ -19,11 +19,12 @@ namespace baton::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Larger than the second-level cache: written between two timings, so that weights come from memory
-// as they do in a model.
-constexpr size_t kFlushBytes = size_t{96} << 20;
+// Room for copies of a small weight, well larger than the second-level cache.
+constexpr size_t kWeightsBytes = size_t{160} << 20;
 constexpr int kCandidates = 16;
-constexpr int kTimings = 5;
+constexpr int kTimings = 3;
+constexpr size_t kRuns = 8;
+constexpr float kFarOff = 1.3f;
 constexpr int32_t kDeterministicRows = 64;
 
 Status ToStatus(cublasStatus_t error, std::string_view what) {
@@ -35,18 +36,22 @@ Status ToStatus(cublasStatus_t error, std::string_view what) {
 #define BATON_CUBLAS_RETURN_IF_ERROR(expression) \
   BATON_RETURN_IF_ERROR(ToStatus(expression, #expression))
 
+size_t WeightBytes(const Product& product) {
+  return static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
+}
+
 // The largest power of two, up to 256, that divides the address.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
   return static_cast<uint32_t>(address & -address);
 }
 
-// Numbers of rows that share an algorithm: each small multiple of 16 has its own, then the steps
-// grow.
+// Numbers of rows that share an algorithm: up to 256 each multiple of 16 has its own, then there
+// are four to each doubling.
 int32_t RowClass(int32_t rows) {
   if (rows <= 8) return rows;
   int32_t step = 16;
-  while (rows > 16 * step) step *= 2;
+  while (rows > 256 && rows > 8 * step) step *= 2;
   return (rows + step - 1) / step * step;
 }
 
@@ -130,17 +135,23 @@ class Gemm::Impl {
       if (event != nullptr) cudaEventDestroy(event);
     }
     cudaFree(workspace_);
-    cudaFree(flush_);
+    cudaFree(weights_);
   }
 
   Status Create() {
     BATON_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&handle_));
     BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&workspace_, kWorkspaceBytes));
-    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&flush_, kFlushBytes));
+    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&weights_), kWeightsBytes));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&start_));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end_));
     return OkStatus();
   }
+
+  bool UsesGemv(const Product& product) const {
+    return !options_.deterministic && options_.architecture >= 90 && GemvTakes(product);
+  }
+
+  bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const Product& product, cudaStream_t stream) {
     if (product.rows == 0 || UsesGemv(product)) return OkStatus();
@@ -161,10 +172,6 @@ class Gemm::Impl {
   }
 
  private:
-  bool UsesGemv(const Product& product) const {
-    return !options_.deterministic && options_.architecture >= 90 && GemvTakes(product);
-  }
-
   Key KeyOf(const Product& product) const {
     return {.rows = options_.deterministic ? kDeterministicRows : RowClass(product.rows),
             .n = product.n,
@@ -215,11 +222,10 @@ class Gemm::Impl {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
-    if (options_.deterministic) {
-      // Sums that are cut into parts differ with the number of parts.
-      const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, none);
-    }
+    // Parts of sums are added in float32 only; deterministic sums have no parts.
+    const uint32_t scheme = options_.deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                   : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, scheme);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_,
@@ -243,29 +249,53 @@ class Gemm::Impl {
     return algorithms;
   }
 
+  // Milliseconds of a run in a row of runs, whose weights come from memory and not from a cache: a
+  // small weight is read from several places in turn. The largest float when the algorithm does not
+  // run.
+  StatusOr<float> Time(const Product& product,
+                       const cublasLtMatmulAlgo_t& algorithm,
+                       cudaStream_t stream) {
+    const size_t bytes = WeightBytes(product);
+    const size_t places = kWeightsBytes / bytes;
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t run = 0; run < kRuns && status == CUBLAS_STATUS_SUCCESS; ++run) {
+      Product elsewhere = product;
+      if (places > 0) elsewhere.weight = weights_ + run % places * (bytes / 2);
+      status = Multiply(elsewhere, algorithm, stream);
+    }
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_, stream));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_));
+    float time = std::numeric_limits<float>::max();
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      BATON_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&time, start_, end_));
+    }
+    return time;
+  }
+
+  // The fastest of what cuBLASLt proposes: the least of several times, since nothing but noise
+  // makes a run longer.
   StatusOr<cublasLtMatmulAlgo_t> Choose(const Product& product,
                                         const Key& key,
                                         cudaStream_t stream) {
     BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(product, key));
     if (options_.deterministic || candidates.size() == 1) return candidates.front();
+    const size_t bytes = WeightBytes(product);
+    for (size_t at = 0; at + bytes <= kWeightsBytes; at += bytes) {
+      BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+          weights_ + at / 2, product.weight, bytes, cudaMemcpyDeviceToDevice, stream));
+    }
     std::optional<cublasLtMatmulAlgo_t> best;
     float best_time = std::numeric_limits<float>::max();
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      std::array<float, kTimings> times;
-      for (float& time : times) {
-        BATON_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(flush_, 0, kFlushBytes, stream));
-        BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
-        const cublasStatus_t status = Multiply(product, candidate, stream);
-        BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_, stream));
-        BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_));
-        time = std::numeric_limits<float>::max();
-        if (status != CUBLAS_STATUS_SUCCESS) break;
-        BATON_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&time, start_, end_));
-      }
-      std::ranges::nth_element(times, times.begin() + kTimings / 2);
-      if (times[kTimings / 2] < best_time) {
-        best_time = times[kTimings / 2];
-        best = candidate;
+      for (int i = 0; i < kTimings; ++i) {
+        BATON_ASSIGN_OR_RETURN(const float time, Time(product, candidate, stream));
+        if (time < best_time) {
+          best_time = time;
+          best = candidate;
+        }
+        // What is far off once is not looked at again.
+        if (time > kFarOff * best_time) break;
       }
     }
     if (!best) {
@@ -280,7 +310,7 @@ class Gemm::Impl {
   const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
-  void* flush_ = nullptr;
+  __nv_bfloat16* weights_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
   absl::flat_hash_map<Key, cublasLtMatmulAlgo_t> algorithms_;
@@ -295,8 +325,22 @@ StatusOr<std::unique_ptr<Gemm>> Gemm::Create(const GemmOptions& options) {
   return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
 }
 
+std::vector<int32_t> Gemm::RowClasses(int32_t most) {
+  std::vector<int32_t> classes;
+  for (int32_t rows = 1; rows <= most; rows = classes.back() + 1) classes.push_back(RowClass(rows));
+  return classes;
+}
+
 Status Gemm::Prepare(const Product& product, cudaStream_t stream) {
   return impl_->Prepare(product, stream);
+}
+
+bool Gemm::TakesJoined(const Product& product) const {
+  return impl_->UsesGemv(product);
+}
+
+bool Gemm::deterministic() const {
+  return impl_->deterministic();
 }
 
 cudaError_t Gemm::Launch(const Product& product, cudaStream_t stream) {

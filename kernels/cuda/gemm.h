@@ -2,7 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/cuda/product.h"
@@ -24,10 +26,18 @@ class Gemm final {
   static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);
   ~Gemm();
 
+  // The numbers of rows, up to `most`, that get an algorithm each.
+  static std::vector<int32_t> RowClasses(int32_t most);
+
   // Chooses the algorithm for products like this one; times the candidates on `stream` when the
   // shape is new, which overwrites product.out. Not while a graph is captured. Errors:
   // InvalidArgument for a product that cuBLASLt cannot do; CUDA errors.
   Status Prepare(const Product& product, cudaStream_t stream);
+  // Whether our own kernel takes `product`, which can also do what the fields joined to a Product
+  // say.
+  bool TakesJoined(const Product& product) const;
+  // Whether sums are the same for every number of rows.
+  bool deterministic() const;
   // Issues a prepared product.
   cudaError_t Launch(const Product& product, cudaStream_t stream);
 

@@ -169,6 +169,13 @@ __global__ void GatherKernel(const __nv_bfloat16* x,
   ReleaseSuccessor();
   const __nv_bfloat16* from = x + rows[blockIdx.x] * stride;
   __nv_bfloat16* to = out + blockIdx.x * out_stride;
+  if (cols % 8 == 0 && stride % 8 == 0 && out_stride % 8 == 0) {
+    for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
+         i += static_cast<int>(blockDim.x) * 8) {
+      Store8(to + i, Load8(from + i));
+    }
+    return;
+  }
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
     to[i] = from[i];
   }
@@ -289,7 +296,7 @@ cudaError_t LaunchGather(const Tensor& x,
   if (out.rows == 0) return cudaSuccess;
   return LaunchOverlapped(GatherKernel,
                           dim3(Rows(out)),
-                          dim3(256),
+                          dim3(ThreadsFor(out.cols, 512)),
                           0,
                           stream,
                           In(x),

@@ -62,8 +62,8 @@ Status StepLayout::Build(const StepInput& in,
 
   tables.clear();
   table_starts.clear();
-  std::vector<int32_t> lengths;
-  std::vector<int32_t> row_blocks;
+  lengths_.clear();
+  row_blocks_.clear();
   for (const SequenceRows& sequence : in.sequences) {
     const int32_t length = sequence.context + sequence.row_count;
     const int32_t blocks = (length + kv.block_tokens - 1) / kv.block_tokens;
@@ -82,28 +82,28 @@ Status StepLayout::Build(const StepInput& in,
     }
     table_starts.push_back(static_cast<int32_t>(tables.size()));
     tables.insert(tables.end(), table.begin(), table.end());
-    lengths.push_back(length);
+    lengths_.push_back(length);
     for (int32_t i = sequence.context; i < length; ++i) {
-      row_blocks.push_back(table[i / kv.block_tokens]);
+      row_blocks_.push_back(table[i / kv.block_tokens]);
     }
   }
   table_starts.resize(sequences + 1, static_cast<int32_t>(tables.size()));
-  lengths.resize(sequences, 0);
-  row_blocks.resize(rows, -1);
-  std::vector<int32_t> padded(in.tokens.begin(), in.tokens.end());
-  padded.resize(rows, 0);
-  d_tokens = fixed.Write(std::span<const int32_t>(padded));
-  padded.assign(in.positions.begin(), in.positions.end());
-  padded.resize(rows, 0);
-  d_positions = fixed.Write(std::span<const int32_t>(padded));
-  d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks));
-  padded.assign(in.logit_rows.begin(), in.logit_rows.end());
-  for (int32_t row = static_cast<int32_t>(padded.size()); row < logit_rows; ++row) {
-    padded.push_back(row);
+  lengths_.resize(sequences, 0);
+  row_blocks_.resize(rows, -1);
+  padded_.assign(in.tokens.begin(), in.tokens.end());
+  padded_.resize(rows, 0);
+  d_tokens = fixed.Write(std::span<const int32_t>(padded_));
+  padded_.assign(in.positions.begin(), in.positions.end());
+  padded_.resize(rows, 0);
+  d_positions = fixed.Write(std::span<const int32_t>(padded_));
+  d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks_));
+  padded_.assign(in.logit_rows.begin(), in.logit_rows.end());
+  for (int32_t row = static_cast<int32_t>(padded_.size()); row < logit_rows; ++row) {
+    padded_.push_back(row);
   }
-  d_logit_rows = fixed.Write(std::span<const int32_t>(padded));
+  d_logit_rows = fixed.Write(std::span<const int32_t>(padded_));
   d_table_starts = fixed.Write(std::span<const int32_t>(table_starts));
-  d_lengths = fixed.Write(std::span<const int32_t>(lengths));
+  d_lengths = fixed.Write(std::span<const int32_t>(lengths_));
   d_tables = lists.Write(std::span<const int32_t>(tables));
   return OkStatus();
 }

@@ -45,6 +45,12 @@ struct StepLayout {
                int32_t padded_rows,  // 0: not recorded
                StepBuffer& fixed,
                StepBuffer& lists);
+
+ private:
+  // Kept from step to step.
+  std::vector<int32_t> lengths_;
+  std::vector<int32_t> row_blocks_;
+  std::vector<int32_t> padded_;
 };
 
 }  // namespace baton::cuda
