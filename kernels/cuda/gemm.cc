@@ -36,8 +36,10 @@ Status ToStatus(cublasStatus_t error, std::string_view what) {
 #define BATON_CUBLAS_RETURN_IF_ERROR(expression) \
   BATON_RETURN_IF_ERROR(ToStatus(expression, #expression))
 
+// Of a weight, with what keeps copies of it aligned.
 size_t WeightBytes(const Product& product) {
-  return static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
+  const size_t bytes = static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
+  return (bytes + 255) / 256 * 256;
 }
 
 // The largest power of two, up to 256, that divides the address.
@@ -280,10 +282,11 @@ class Gemm::Impl {
                                         cudaStream_t stream) {
     BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(product, key));
     if (options_.deterministic || candidates.size() == 1) return candidates.front();
+    const size_t size = static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
     const size_t bytes = WeightBytes(product);
     for (size_t at = 0; at + bytes <= kWeightsBytes; at += bytes) {
       BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-          weights_ + at / 2, product.weight, bytes, cudaMemcpyDeviceToDevice, stream));
+          weights_ + at / 2, product.weight, size, cudaMemcpyDeviceToDevice, stream));
     }
     std::optional<cublasLtMatmulAlgo_t> best;
     float best_time = std::numeric_limits<float>::max();
