@@ -54,7 +54,9 @@ struct SamplingRowArgs {
   int32_t prompt_count = 0;
   int64_t undo_at = 0;  // index of its first entry in SamplingPlan::undo
 
-  constexpr bool edited() const { return bias_count + banned_count + output_count + prompt_count > 0; }
+  constexpr bool edited() const {
+    return bias_count + banned_count + output_count + prompt_count > 0;
+  }
 };
 
 // What some row of a step needs.
