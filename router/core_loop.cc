@@ -56,8 +56,17 @@ void CoreLoop::Run(const std::stop_token& stop) {
     batch.clear();
     core_.Tick(clock_.Now());
     Flush();
+    TellReady();
     SetGauges();
   }
+}
+
+void CoreLoop::TellReady() {
+  if (tell_ready_ == nullptr) return;
+  const Status ready = core_.Ready();
+  if (told_ready_ == ready.ok()) return;
+  told_ready_ = ready.ok();
+  tell_ready_(ready);
 }
 
 void CoreLoop::Flush() {
@@ -177,6 +186,10 @@ void CoreLoop::StopSample(RequestId id, int32_t sample) {
 
 void CoreLoop::Cancel(RequestId id, const Status& why) {
   Post([id, why](RouterCore& core, Time now) { core.Cancel(id, why, now); });
+}
+
+void CoreLoop::WatchReady(std::function<void(const Status&)> tell) {
+  Post([this, tell = std::move(tell)](RouterCore&, Time) { tell_ready_ = tell; });
 }
 
 std::optional<ClusterIdentity> CoreLoop::identity() const {

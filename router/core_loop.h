@@ -76,6 +76,10 @@ class CoreLoop final : private CoreOutput {
     return answer.get();
   }
 
+  // Calls `tell` on the loop's thread with what RouterCore::Ready() says, soon, and whenever that
+  // turns from ready to not ready or back. Once.
+  void WatchReady(std::function<void(const Status&)> tell);
+
   // What the workers have in common; nothing before the first joined.
   std::optional<ClusterIdentity> identity() const;
 
@@ -88,6 +92,7 @@ class CoreLoop final : private CoreOutput {
   void Run(const std::stop_token& stop);
   void Flush();
   void SetGauges();
+  void TellReady();
   void ToWorker(WorkerSlot slot, WorkerCommand command) override;
   void ToClient(RequestId id, ClientEvent event) override;
 
@@ -106,6 +111,8 @@ class CoreLoop final : private CoreOutput {
   absl::flat_hash_map<RequestId, std::shared_ptr<RequestSink>> sinks_;
   absl::flat_hash_map<RequestId, std::vector<ClientEvent>> events_;
   Time next_gauges_{};
+  std::function<void(const Status&)> tell_ready_;
+  std::optional<bool> told_ready_;
 
   KeyedThreads delivery_;
   std::jthread thread_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/rpc_status.h"
 
 namespace baton::router {
@@ -113,10 +114,17 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
 }
 
 GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
-                                      const v1::GenerateRequest& request,
+                                      const grpc::ByteBuffer& bytes,
                                       RequestFrontend& frontend) {
+  v1::GenerateRequest request;
+  const Status parsed = ParseMessage(bytes, request);
   const std::shared_ptr<GenerateStream> stream(new GenerateStream(request.echo_tokens()));
   stream->self_ = stream;
+  if (!parsed.ok()) {
+    stream->end_ = parsed;
+    stream->Advance();
+    return stream.get();
+  }
   GenerationRequest generation = RequestFromProto(request);
   const auto deadline = context->deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
@@ -179,11 +187,17 @@ void GenerateStream::Enqueue(v1::GenerateResponse response) {
     std::lock_guard lock(mutex_);
     began_ = true;
     if (broken_ || too_slow_.has_value()) return;
-    queued_bytes_ += response.ByteSizeLong();
-    if (queue_.empty() || !Merge(queue_.back(), response)) queue_.push_back(std::move(response));
+    const size_t bytes = response.ByteSizeLong();
+    queued_bytes_ += bytes;
+    if (!queue_.empty() && Merge(queue_.back().response, response)) {
+      queue_.back().bytes += bytes;
+    } else {
+      queue_.push_back({std::move(response), bytes});
+    }
     overflow = queued_bytes_ > kMaxUnsentBytes;
     if (overflow) {
       queue_.clear();
+      queued_bytes_ = 0;
       too_slow_ = MakeStatus(StatusCode::kResourceExhausted,
                              "the client left more than {} bytes of its answer unread",
                              kMaxUnsentBytes);
@@ -199,9 +213,9 @@ void GenerateStream::Advance() {
     std::lock_guard lock(mutex_);
     if (busy_ || finished_) return;
     if (!queue_.empty() && !broken_) {
-      writing_ = std::move(queue_.front());
+      writing_ = ToBytes(queue_.front().response);
+      queued_bytes_ -= queue_.front().bytes;
       queue_.pop_front();
-      if (queue_.empty()) queued_bytes_ = 0;
       busy_ = true;
     } else if (end_.has_value()) {
       finished_ = true;

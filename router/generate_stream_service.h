@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "proto/generation.pb.h"
@@ -17,13 +18,13 @@ namespace baton::router {
 // One Generate call: the observer of a generation that writes it to its client. While a write is
 // under way, what comes is gathered into the next ones; a client that leaves more than a bounded
 // number of bytes unread is cut off with ResourceExhausted. Lives until gRPC is done with it.
-class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
+class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                              public GenerationObserver,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  // Begins the generation that `request` asks for. gRPC gets the raw pointer.
+  // Begins the generation that `request`, a GenerateRequest, asks for. gRPC gets the raw pointer.
   static GenerateStream* Begin(grpc::CallbackServerContext* context,
-                               const v1::GenerateRequest& request,
+                               const grpc::ByteBuffer& request,
                                RequestFrontend& frontend);
 
   void OnDelta(GenerationDelta delta) override;
@@ -46,9 +47,13 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   std::shared_ptr<Generation> generation_;
 
   std::mutex mutex_;
-  std::deque<v1::GenerateResponse> queue_;
-  size_t queued_bytes_ = 0;
-  v1::GenerateResponse writing_;
+  struct Queued {
+    v1::GenerateResponse response;
+    size_t bytes = 0;
+  };
+  std::deque<Queued> queue_;
+  size_t queued_bytes_ = 0;  // of all in queue_
+  grpc::ByteBuffer writing_;
   bool busy_ = false;      // a write is under way
   bool began_ = false;     // something was queued: an error is then a message, not a status
   bool finished_ = false;  // Finish was called

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -42,7 +43,17 @@ struct SamplingInput {
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
+// What an API calls the fields, for its errors.
+struct FieldNames {
+  std::string_view text = "text";
+  std::string_view tokens = "tokens.ids";
+  std::string_view messages = "chat.messages";
+  std::string_view samples = "samples";
+  std::string_view sampling = "sampling.";  // before each of SamplingInput
+};
+
 struct GenerationRequest {
+  FieldNames names;
   std::string model;
   std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>> input;
   SamplingInput sampling;

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/rpc_status.h"
 #include "common/text/utf8.h"
 #include "router/generate_stream_service.h"
@@ -12,13 +13,25 @@ namespace {
 
 constexpr int kMaxDetokenize = 1 << 20;
 
-// Answers a unary call from a tokenizer thread. gRPC keeps request and response until Finish.
-template <class Work>
+// Answers a unary call from a tokenizer thread, with what `fill` puts into its response. gRPC keeps
+// request and response until Finish.
+template <class Request, class Response>
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                  RequestFrontend& frontend,
-                                 Work work) {
+                                 const grpc::ByteBuffer& bytes,
+                                 grpc::ByteBuffer& answer,
+                                 Status (*fill)(const RequestFrontend&,
+                                                const Request&,
+                                                Response&)) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  frontend.PostTokenizing([reactor, work = std::move(work)] { reactor->Finish(ToGrpc(work())); });
+  frontend.PostTokenizing([reactor, &frontend, &bytes, &answer, fill] {
+    Request request;
+    Response response;
+    Status status = ParseMessage(bytes, request);
+    if (status.ok()) status = fill(frontend, request, response);
+    if (status.ok()) answer = ToBytes(response);
+    reactor->Finish(ToGrpc(status));
+  });
   return reactor;
 }
 
@@ -66,25 +79,21 @@ Status DetokenizeInto(const RequestFrontend& frontend,
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return GenerateStream::Begin(context, *request, frontend_);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
-                                                      const v1::TokenizeRequest* request,
-                                                      v1::TokenizeResponse* response) {
-  return Answer(context, frontend_, [this, request, response] {
-    return TokenizeInto(frontend_, *request, *response);
-  });
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* response) {
+  return Answer(context, frontend_, *request, *response, &TokenizeInto);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
-                                                        const v1::DetokenizeRequest* request,
-                                                        v1::DetokenizeResponse* response) {
-  return Answer(context, frontend_, [this, request, response] {
-    return DetokenizeInto(frontend_, *request, *response);
-  });
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return Answer(context, frontend_, *request, *response, &DetokenizeInto);
 }
 
 grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context,

@@ -8,20 +8,25 @@
 
 namespace baton::router {
 
+// What holds text comes raw, so that a request that is not UTF-8 gets a clear error.
+using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<
+    v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
+        v1::Generation::WithCallbackMethod_ListModels<v1::Generation::Service>>>>;
+
 // The public gRPC API (generation.proto). Thread-safe.
-class GenerationService final : public v1::Generation::CallbackService {
+class GenerationService final : public RawGeneration {
  public:
   // Both outlive the service and its server.
   GenerationService(RequestFrontend& frontend, CoreLoop& core) : frontend_(frontend), core_(core) {}
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const v1::DetokenizeRequest* request,
-                                       v1::DetokenizeResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override;

@@ -159,7 +159,9 @@ Status ReadMessages(const Json& body, GenerationRequest& out) {
   }
   if (const Json* tools = Member(body, "tools"); tools != nullptr) {
     if (!tools->is_array()) return Wrong("tools", "an array");
-    if (!tools->empty()) chat.tools_json = tools->dump();
+    const Json* choice = Member(body, "tool_choice");
+    const bool offered = choice == nullptr || *choice != "none";
+    if (!tools->empty() && offered) chat.tools_json = tools->dump();
   }
   if (const Json* arguments = Member(body, "chat_template_kwargs"); arguments != nullptr) {
     if (!arguments->is_object()) return Wrong("chat_template_kwargs", "an object");
@@ -205,6 +207,13 @@ Status RefuseUnsupported(const Json& body) {
       return InvalidArgument("response_format: only {{\"type\": \"text\"}} is supported");
     }
   }
+  if (const Json* choice = Member(body, "tool_choice");
+      choice != nullptr && *choice != "auto" && *choice != "none") {
+    return InvalidArgument("tool_choice: only \"auto\" and \"none\" are supported");
+  }
+  if (const Json* best = Member(body, "best_of"); best != nullptr && *best != 1) {
+    return InvalidArgument("best_of is not supported");
+  }
   bool echo = false;
   BATON_RETURN_IF_ERROR(ReadBool(body, "echo", echo));
   if (echo) return InvalidArgument("echo is not supported");
@@ -239,6 +248,8 @@ StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view tex
   OpenAiRequest out;
   out.kind = kind;
   GenerationRequest& generation = out.generation;
+  generation.names = {
+      .text = "prompt", .tokens = "prompt", .messages = "messages", .samples = "n", .sampling = ""};
   BATON_RETURN_IF_ERROR(RefuseUnsupported(body));
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   BATON_RETURN_IF_ERROR(kind == OpenAiKind::kChat ? ReadMessages(body, generation)

@@ -33,43 +33,49 @@ Status CheckUtf8(std::string_view field, std::string_view text) {
   return InvalidArgument("{} is not valid UTF-8", field);
 }
 
-Status CheckSampling(const SamplingInput& sampling, const RequestLimits& limits) {
-  BATON_RETURN_IF_ERROR(CheckFloat("sampling.temperature", sampling.temperature, 0, 10));
+Status CheckSampling(const GenerationRequest& request, const RequestLimits& limits) {
+  const SamplingInput& sampling = request.sampling;
+  const auto name = [&](std::string_view field) {
+    return fmt::format("{}{}", request.names.sampling, field);
+  };
+  BATON_RETURN_IF_ERROR(CheckFloat(name("temperature"), sampling.temperature, 0, 10));
+  BATON_RETURN_IF_ERROR(CheckInt(name("top_k"), sampling.top_k.value_or(0), 0, limits.vocabulary));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("top_p"), sampling.top_p, 0, 1, false));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("min_p"), sampling.min_p, 0, 1));
   BATON_RETURN_IF_ERROR(
-      CheckInt("sampling.top_k", sampling.top_k.value_or(0), 0, limits.vocabulary));
-  BATON_RETURN_IF_ERROR(CheckFloat("sampling.top_p", sampling.top_p, 0, 1, false));
-  BATON_RETURN_IF_ERROR(CheckFloat("sampling.min_p", sampling.min_p, 0, 1));
-  BATON_RETURN_IF_ERROR(
-      CheckFloat("sampling.repetition_penalty", sampling.repetition_penalty, 0, 10, false));
-  BATON_RETURN_IF_ERROR(CheckFloat("sampling.presence_penalty", sampling.presence_penalty, -2, 2));
-  BATON_RETURN_IF_ERROR(
-      CheckFloat("sampling.frequency_penalty", sampling.frequency_penalty, -2, 2));
+      CheckFloat(name("repetition_penalty"), sampling.repetition_penalty, 0, 10, false));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("presence_penalty"), sampling.presence_penalty, -2, 2));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("frequency_penalty"), sampling.frequency_penalty, -2, 2));
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
-    return InvalidArgument("sampling.logit_bias has {} entries; at most {} are allowed",
+    return InvalidArgument("{} has {} entries; at most {} are allowed",
+                           name("logit_bias"),
                            sampling.logit_bias.size(),
                            limits.max_logit_bias);
   }
   for (const auto& [token, bias] : sampling.logit_bias) {
     BATON_RETURN_IF_ERROR(
-        CheckInt("a key of sampling.logit_bias", token, 0, limits.vocabulary - 1));
+        CheckInt("a key of " + name("logit_bias"), token, 0, limits.vocabulary - 1));
     BATON_RETURN_IF_ERROR(
-        CheckFloat(fmt::format("sampling.logit_bias[{}]", token), bias, -100, 100));
+        CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, -100, 100));
   }
   return OkStatus();
 }
 
 Status CheckInput(const GenerationRequest& request, const RequestLimits& limits) {
+  const FieldNames& names = request.names;
   if (const auto* text = std::get_if<std::string>(&request.input)) {
-    if (text->empty()) return InvalidArgument("text is empty; a prompt needs at least one token");
-    return CheckUtf8("text", *text);
+    if (text->empty())
+      return InvalidArgument("{} is empty; a prompt needs at least one token", names.text);
+    return CheckUtf8(names.text, *text);
   }
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
     if (tokens->empty()) {
-      return InvalidArgument("tokens is empty; a prompt needs at least one token");
+      return InvalidArgument("{} is empty; a prompt needs at least one token", names.tokens);
     }
     for (size_t i = 0; i < tokens->size(); ++i) {
       if ((*tokens)[i] >= 0 && (*tokens)[i] < limits.vocabulary) continue;
-      return CheckInt(fmt::format("tokens.ids[{}]", i), (*tokens)[i], 0, limits.vocabulary - 1);
+      return CheckInt(
+          fmt::format("{}[{}]", names.tokens, i), (*tokens)[i], 0, limits.vocabulary - 1);
     }
     return OkStatus();
   }
@@ -77,16 +83,19 @@ Status CheckInput(const GenerationRequest& request, const RequestLimits& limits)
   if (chat == nullptr) {
     return InvalidArgument("the request has no input; set one of text, chat or tokens");
   }
-  if (chat->turns.empty()) return InvalidArgument("chat.messages is empty");
-  BATON_RETURN_IF_ERROR(CheckInt("the number of chat.messages",
+  if (chat->turns.empty()) return InvalidArgument("{} is empty", names.messages);
+  BATON_RETURN_IF_ERROR(CheckInt(fmt::format("the number of {}", names.messages),
                                  static_cast<int64_t>(chat->turns.size()),
                                  1,
                                  static_cast<int64_t>(limits.max_turns)));
   for (size_t i = 0; i < chat->turns.size(); ++i) {
     const ChatTurn& turn = chat->turns[i];
-    if (turn.role.empty()) return InvalidArgument("chat.messages[{}].role is empty", i);
-    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("chat.messages[{}].role", i), turn.role));
-    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("chat.messages[{}].content", i), turn.content));
+    if (turn.role.empty()) {
+      return InvalidArgument("{}[{}].role is empty", names.messages, i);
+    }
+    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("{}[{}].role", names.messages, i), turn.role));
+    BATON_RETURN_IF_ERROR(
+        CheckUtf8(fmt::format("{}[{}].content", names.messages, i), turn.content));
   }
   return OkStatus();
 }
@@ -119,14 +128,14 @@ Status CheckStops(const GenerationRequest& request, const RequestLimits& limits)
 
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
   BATON_RETURN_IF_ERROR(CheckInput(request, limits));
-  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
+  BATON_RETURN_IF_ERROR(CheckSampling(request, limits));
   BATON_RETURN_IF_ERROR(CheckStops(request, limits));
   if (request.max_tokens.has_value()) {
     BATON_RETURN_IF_ERROR(CheckInt("max_tokens", *request.max_tokens, 1, INT32_MAX));
   }
   BATON_RETURN_IF_ERROR(
       CheckInt("min_tokens", request.min_tokens, 0, request.max_tokens.value_or(INT32_MAX)));
-  BATON_RETURN_IF_ERROR(CheckInt("samples", request.samples, 0, limits.max_samples));
+  BATON_RETURN_IF_ERROR(CheckInt(request.names.samples, request.samples, 0, limits.max_samples));
   if (request.top_logprobs.has_value()) {
     BATON_RETURN_IF_ERROR(
         CheckInt("top_logprobs", *request.top_logprobs, 0, limits.max_top_logprobs));

@@ -212,6 +212,10 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
   command.peer = host.PeerOf(attempt.prefill);
   host.Send(decode, std::move(command));
+  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
+    if (samples_[s].finish == FinishReason::kNone) continue;
+    host.Send(decode, StopSampleCommand{spec_->id, attempt.epoch, s});
+  }
   host.Send(attempt.prefill,
             RedirectCommand{spec_->id, attempt.epoch, session, host.PeerOf(decode)});
 }
@@ -382,6 +386,11 @@ void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
   std::erase_if(unplaced_,
                 [&](const Unplaced& u) { return u.samples == 1 && u.first_sample == sample; });
   CheckComplete(host, now);
+  if (done_) return;
+  // A hand-off that is refused and waits for another decode worker tells that one: Redirect.
+  const Attempt* attempt = Find(samples_[sample].epoch);
+  if (attempt == nullptr || attempt->decode == kNoWorker || attempt->decode_finished) return;
+  host.Send(attempt->decode, StopSampleCommand{spec_->id, attempt->epoch, sample});
 }
 
 void RequestMachine::Cancel(RequestHost& host, const Status& why, Time) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -64,6 +65,36 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, uint64_t tag) {
   return options;
 }
 
+// What grpc.health.v1 says: serving while workers are ready and the router does not drain.
+// Thread-safe.
+class Health final {
+ public:
+  explicit Health(RpcServer& server) : server_(server) { Publish(); }
+
+  void SetReady(bool ready) {
+    std::lock_guard lock(mutex_);
+    ready_ = ready;
+    Publish();
+  }
+  void SetDraining() {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+    Publish();
+  }
+  bool draining() const {
+    std::lock_guard lock(mutex_);
+    return draining_;
+  }
+
+ private:
+  void Publish() { server_.SetServing(v1::Generation::service_full_name(), ready_ && !draining_); }
+
+  RpcServer& server_;
+  mutable std::mutex mutex_;
+  bool ready_ = false;
+  bool draining_ = false;
+};
+
 // The parts of a running router, wired: the declaration order is the order of construction.
 class RouterService final : public Service {
  public:
@@ -98,7 +129,7 @@ class RouterService final : public Service {
     });
   }
 
-  // The core's delivery threads use the frontend, the frontend's threads the core.
+  // The core's threads use the frontend and the servers, the frontend's threads the core.
   ~RouterService() override {
     Stop();
     core_.reset();
@@ -111,12 +142,17 @@ class RouterService final : public Service {
     limits.ping_timeout = std::chrono::seconds(20);
     grpc::Service* const public_services[] = {&generation_, &admin_};
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
+    health_ = std::make_unique<Health>(*clients_);
+    core_->WatchReady([this](const Status& ready) { health_->SetReady(ready.ok()); });
     grpc::Service* const worker_services[] = {&hub_};
     BATON_ASSIGN_OR_RETURN(workers_, RpcServer::Start(config.worker_listen(), worker_services));
     return OkStatus();
   }
 
   Status Ready() const override {
+    if (health_->draining()) {
+      return Status(StatusCode::kUnavailable, "this router is shutting down");
+    }
     const auto ready = core_->Query([](const RouterCore& core, Time) { return core.Ready(); });
     return ready.ok() ? *ready : ready.status();
   }
@@ -125,7 +161,10 @@ class RouterService final : public Service {
     return {{"grpc", clients_->address()}, {"workers", workers_->address()}};
   }
 
-  void Drain(Duration limit) override { frontend_.Drain(limit); }
+  void Drain(Duration limit) override {
+    health_->SetDraining();
+    frontend_.Drain(limit);
+  }
 
   void Stop() override {
     if (stopped_) return;
@@ -146,6 +185,7 @@ class RouterService final : public Service {
   WorkerHubService hub_;
   OpenAiApi openai_;
   std::unique_ptr<RpcServer> clients_;
+  std::unique_ptr<Health> health_;
   std::unique_ptr<RpcServer> workers_;
   bool stopped_ = false;
 };

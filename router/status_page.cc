@@ -5,24 +5,27 @@ namespace baton::router {
 std::string_view StatusPage() {
   return R"html(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Baton</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
+body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
 h1 { font-size: 1.3rem; margin: 0; } #sub { opacity: .7; margin: 0 0 1.5rem; }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 0 0 1.5rem; }
 dt { opacity: .7; font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid #8884; white-space: nowrap; }
-th { font-weight: 600; opacity: .7; } th:first-child, td:first-child,
+th, td { text-align: right; padding: .3rem .5rem; border-bottom: 1px solid #8884; }
+td { white-space: nowrap; }
+th { font-weight: 600; font-size: .85rem; line-height: 1.2; opacity: .7; vertical-align: bottom; }
+th:first-child, td:first-child,
 th:nth-child(2), td:nth-child(2), th:nth-child(3), td:nth-child(3) { text-align: left; }
 .bad { color: #c33; font-weight: 600; }
 </style></head><body>
 <h1>Baton</h1><p id="sub">waiting for the router…</p>
 <dl id="facts"></dl>
 <div class="scroll"><table><thead><tr><th>worker<th>roles<th>state<th>running<th>waiting<th>awaiting KV
-<th>KV used<th>cached<th>hit rate<th>prompt tok/s<th>output tok/s<th>leaked</tr></thead>
+<th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
+<th>leaked blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
 <script>
 const $ = id => document.getElementById(id);
@@ -34,13 +37,20 @@ const fact = (name, value) => {
   const dt = document.createElement('dt'), dd = document.createElement('dd');
   dt.textContent = name; dd.textContent = value; div.append(dt, dd); $('facts').append(div);
 };
-const ms = v => v.toFixed(v < 10 ? 1 : 0) + ' ms', percent = v => (100 * v).toFixed(0) + '%';
+const ms = v => v < 10 ? v.toFixed(1) + ' ms' : v < 9999.5 ? v.toFixed(0) + ' ms' :
+    (v / 1e3).toFixed(1) + ' s';
+const percent = v => (100 * v).toFixed(0) + '%';
+const bytes = v => v < 1e6 ? (v / 1e3).toFixed(0) + ' kB' : v < 1e9 ?
+    (v / 1e6).toFixed(0) + ' MB' : (v / 1e9).toFixed(1) + ' GB';
+const whole = (v, unit) => Math.floor(v) + ' ' + unit;
+const time = s => s < 60 ? whole(s, 's') : s < 3600 ? whole(s / 60, 'min ') + whole(s % 60, 's') :
+    whole(s / 3600, 'h ') + whole(s / 60 % 60, 'min');
 async function refresh() {
   try {
     const s = await (await fetch('/status.json')).json();
     if (s.error) throw new Error(s.error.message);
     $('sub').textContent = `${s.model} · ${s.router_id} · version ${s.version} · up ` +
-        `${Math.round(s.uptime_seconds)} s`;
+        time(s.uptime_seconds);
     $('facts').replaceChildren();
     fact('running', s.requests_running); fact('waiting', s.requests_waiting);
     fact('ended', s.requests_total); fact('failed', s.requests_failed); fact('retries', s.retries);
@@ -53,6 +63,7 @@ async function refresh() {
       cell(row, w.worker_id); cell(row, w.roles); cell(row, w.state, w.state !== 'ready');
       cell(row, w.running); cell(row, w.waiting); cell(row, w.awaiting_kv);
       cell(row, percent(used)); cell(row, w.blocks_cached); cell(row, percent(w.cache_hit_rate));
+      cell(row, bytes(w.transports.reduce((sum, t) => sum + Number(t.bytes), 0)));
       cell(row, w.prompt_tokens_per_second.toFixed(0)); cell(row, w.output_tokens_per_second.toFixed(0));
       cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
     }

@@ -142,6 +142,12 @@ struct CancelCommand {
   RequestId id;
   Epoch epoch;
 };
+// One sample's client has all it wants; the others go on.
+struct StopSampleCommand {
+  RequestId id;
+  Epoch epoch;
+  int32_t sample = 0;
+};
 struct RedirectCommand {
   RequestId id;
   Epoch epoch;
@@ -150,8 +156,12 @@ struct RedirectCommand {
 };
 struct SnapshotCommand {};
 struct DrainWorkerCommand {};
-using WorkerCommand = std::
-    variant<DispatchCommand, CancelCommand, RedirectCommand, SnapshotCommand, DrainWorkerCommand>;
+using WorkerCommand = std::variant<DispatchCommand,
+                                   CancelCommand,
+                                   StopSampleCommand,
+                                   RedirectCommand,
+                                   SnapshotCommand,
+                                   DrainWorkerCommand>;
 
 // ---- router → client
 

@@ -271,8 +271,14 @@ wire::ToWorker CommandsToProto(std::span<const WorkerCommand> commands) {
     if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
       SetDispatch(*dispatch, *out.add_dispatches());
     } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
-      out.add_cancels()->set_request_id(cancel->id.value());
-      out.mutable_cancels(out.cancels_size() - 1)->set_epoch(cancel->epoch.value());
+      wire::Cancel& to = *out.add_cancels();
+      to.set_request_id(cancel->id.value());
+      to.set_epoch(cancel->epoch.value());
+    } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
+      wire::Cancel& to = *out.add_cancels();
+      to.set_request_id(stop->id.value());
+      to.set_epoch(stop->epoch.value());
+      to.set_sample(stop->sample);
     } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
       wire::Redirect& to = *out.add_redirects();
       to.set_request_id(redirect->id.value());

@@ -116,6 +116,7 @@ class Engine::Impl {
       std::visit(Overloaded{
                      [&](Request& request) { Admit(std::move(request)); },
                      [&](Inbox::Cancel& cancel) { scheduler_.Cancel(cancel.key); },
+                     [&](Inbox::StopSample& stop) { scheduler_.StopSample(stop.key, stop.sample); },
                      [&](Inbox::Activate& activate) {
                        scheduler_.Activate(
                            activate.key, std::move(activate.first_tokens), clock_.Now());
@@ -284,6 +285,10 @@ void Engine::Submit(Request request) {
 
 void Engine::Cancel(RequestId id, Epoch epoch) {
   impl_->inbox().Push(Inbox::Cancel{{id, epoch}});
+}
+
+void Engine::StopSample(RequestId id, Epoch epoch, int32_t sample) {
+  impl_->inbox().Push(Inbox::StopSample{{id, epoch}, sample});
 }
 
 void Engine::Activate(RequestId id, Epoch epoch, std::vector<SampledToken> first_tokens) {

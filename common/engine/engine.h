@@ -44,10 +44,10 @@ struct EngineStats {
 };
 
 // The generation engine: continuous batching over one model and one paged KV arena. It knows
-// requests and tokens; nothing of text, networks or roles. Submit, Cancel, Activate, ReleaseKv,
-// RequestCacheSnapshot, WaitForWork, WaitUntilIdle and Stats may be called from any thread: changes
-// are queued and take effect in the next Step(). All else happens in Step(), called by one thread
-// (EngineLoop, or a test).
+// requests and tokens; nothing of text, networks or roles. Submit, Cancel, StopSample, Activate,
+// ReleaseKv, RequestCacheSnapshot, WaitForWork, WaitUntilIdle and Stats may be called from any
+// thread: changes are queued and take effect in the next Step(). All else happens in Step(), called
+// by one thread (EngineLoop, or a test).
 //
 // KV ownership in a hand-off: the blocks of a kPrefill request that the listener was told of, and
 // those of a kDecode request from reservation on, are held by a lease that ends only with
@@ -71,6 +71,9 @@ class Engine final {
   void Submit(Request request);
   // Ends a request at whatever point it is; OnFailed(Cancelled) follows unless it ended before.
   void Cancel(RequestId id, Epoch epoch);
+  // Ends one sample as if it had finished: no more of its tokens come, the others go on. A sample
+  // that is not there, or has ended, is ignored.
+  void StopSample(RequestId id, Epoch epoch, int32_t sample);
   // The prompt KV of a kDecode request is complete in its reserved blocks, and its samples' first
   // tokens are chosen: generation goes on from there. The first tokens are not emitted again.
   // Ignored when the request has ended.

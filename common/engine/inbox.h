@@ -18,6 +18,10 @@ class Inbox final {
   struct Cancel {
     RequestKey key;
   };
+  struct StopSample {
+    RequestKey key;
+    int32_t sample;
+  };
   struct Activate {
     RequestKey key;
     std::vector<SampledToken> first_tokens;
@@ -26,7 +30,7 @@ class Inbox final {
     RequestKey key;
   };
   struct Snapshot {};
-  using Message = std::variant<Request, Cancel, Activate, Release, Snapshot>;
+  using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot>;
 
   void Push(Message message) {
     {

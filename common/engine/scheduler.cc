@@ -128,6 +128,22 @@ void Scheduler::Cancel(RequestKey key) {
   Reap();
 }
 
+void Scheduler::StopSample(RequestKey key, int32_t sample) {
+  const auto found = active_.find(key);
+  if (found == active_.end()) return;
+  ActiveRequest& active = *found->second;
+  const int32_t index = sample - active.request.first_sample;
+  if (index < 0 || index >= active.request.samples) return;
+  if (!active.forked) {
+    active.stopped.insert(index);
+    return;
+  }
+  Sequence& sequence = active.sequences[index];
+  if (sequence.state == SequenceState::kFinished) return;
+  Finish(sequence);
+  Reap();
+}
+
 void Scheduler::ReleaseKv(RequestKey key) {
   handoffs_.erase(key);
   if (const auto found = active_.find(key); found != active_.end()) {

@@ -40,6 +40,7 @@ class Scheduler final {
   void Add(Request request, Time now);
   void Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now);
   void Cancel(RequestKey key);
+  void StopSample(RequestKey key, int32_t sample);
   void ReleaseKv(RequestKey key);
   // Ends every request with `status`.
   void FailAll(const Status& status);

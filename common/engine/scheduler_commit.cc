@@ -109,7 +109,11 @@ void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> t
   }
   Fork(active);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    TakeToken(active.sequences[i], std::move(tokens[i]), emit);
+    if (active.stopped.contains(static_cast<int32_t>(i))) {
+      Finish(active.sequences[i]);
+    } else {
+      TakeToken(active.sequences[i], std::move(tokens[i]), emit);
+    }
   }
 }
 

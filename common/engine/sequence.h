@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -74,8 +75,9 @@ struct ActiveRequest {
   int32_t live = 0;                      // sequences that are not finished
   int32_t longest = 0;                   // most tokens a sequence may have
   bool forked = false;
-  bool activated = false;    // kDecode: the prompt's KV has come
-  bool kv_released = false;  // kPrefill: the worker wants no more of its KV
+  std::set<int32_t> stopped;  // by StopSample before the fork: they end with it
+  bool activated = false;     // kDecode: the prompt's KV has come
+  bool kv_released = false;   // kPrefill: the worker wants no more of its KV
   bool started = false;
   Time reserve_by = kNever;  // kDecode: when waiting for blocks ends
   Time first_step{};

@@ -1,5 +1,6 @@
 #include "common/rpc/rpc_server.h"
 
+#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
@@ -29,6 +30,13 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address
 
 RpcServer::~RpcServer() {
   Shutdown(Duration::zero());
+}
+
+void RpcServer::SetServing(const std::string& service, bool serving) {
+  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+  if (health == nullptr) return;
+  health->SetServingStatus(service, serving);
+  health->SetServingStatus("", serving);
 }
 
 void RpcServer::Shutdown(Duration grace) {

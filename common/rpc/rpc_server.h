@@ -28,6 +28,10 @@ class RpcServer final {
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
+  // What grpc.health.v1 answers for `service` and for the server as a whole (""), where the default
+  // health service is on; until the first call the whole is serving and `service` unknown.
+  void SetServing(const std::string& service, bool serving);
+
   // Takes no new calls, gives running ones `grace` to end, then cancels them. Returns when every
   // call has ended. Further calls do nothing.
   void Shutdown(Duration grace);

@@ -161,7 +161,13 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     }
   }
   for (const pb::Cancel& cancel : message.cancels()) {
-    context_.events.OnCancel(key_, RequestId(cancel.request_id()), Epoch(cancel.epoch()));
+    const RequestId id(cancel.request_id());
+    const Epoch epoch(cancel.epoch());
+    if (cancel.has_sample()) {
+      context_.events.OnStopSample(key_, id, epoch, cancel.sample());
+    } else {
+      context_.events.OnCancel(key_, id, epoch);
+    }
   }
   if (message.send_snapshot()) context_.events.OnSnapshotWanted();
   if (message.has_drain()) context_.events.OnDrainWanted();

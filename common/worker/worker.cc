@@ -270,6 +270,12 @@ void Worker::OnCancel(RouterKey router, RequestId id, Epoch epoch) {
   if (decode_ != nullptr) decode_->OnCancel(router, id, epoch);
 }
 
+void Worker::OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) {
+  const auto found = book_.find({id, epoch});
+  if (found == book_.end() || found->second.router != router) return;
+  engine_->StopSample(id, epoch, sample);
+}
+
 void Worker::OnSnapshotWanted() {
   engine_->RequestCacheSnapshot();
 }

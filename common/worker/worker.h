@@ -85,6 +85,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnDispatch(DispatchOrder order) override;
   void OnRedirect(RouterKey router, const RedirectOrder& order) override;
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
+  void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) override;
   void OnSnapshotWanted() override;
   void OnDrainWanted() override;
   void OnRouterLost(RouterKey router) override;

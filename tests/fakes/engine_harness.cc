@@ -43,7 +43,10 @@ void RecordingListener::OnFinished(RequestId id, Epoch epoch, const RequestTimes
   RequestLog& log = logs_[{id, epoch}];
   if (log.ended()) Complain({id, epoch}, "finished after its end");
   for (const auto& [sample, outputs] : log.samples) {
-    if (outputs.back().finish == FinishReason::kNone) Complain({id, epoch}, "finished too early");
+    const bool stopped = stopped_.contains({{id, epoch}, sample});
+    if (outputs.back().finish == FinishReason::kNone && !stopped) {
+      Complain({id, epoch}, "finished too early");
+    }
   }
   log.times = times;
 }
@@ -112,6 +115,11 @@ void EngineHarness::Create(const EngineOptions& options, ModelRunner& model) {
   auto engine = Engine::Create(options, model, listener_, clock_);
   BATON_CHECK(engine.ok(), "{}", Message(engine.status()));
   engine_ = *std::move(engine);
+}
+
+void EngineHarness::StopSample(const Request& request, int32_t sample) {
+  listener_.ExpectStopped({request.id, request.epoch}, sample);
+  engine_->StopSample(request.id, request.epoch, sample);
 }
 
 void EngineHarness::Submit(const Request& request) {

@@ -47,12 +47,15 @@ class RecordingListener final : public EngineListener {
   const std::vector<std::string>& violations() const { return violations_; }
   // The index a request's first output token must have.
   void ExpectFirstIndex(const RequestKey& key, int32_t index) { first_index_[key] = index; }
+  // The sample was stopped: it may end without a reason.
+  void ExpectStopped(const RequestKey& key, int32_t sample) { stopped_.insert({key, sample}); }
 
  private:
   void Complain(const RequestKey& key, const std::string& what);
 
   std::map<RequestKey, RequestLog> logs_;
   std::map<RequestKey, int32_t> first_index_;
+  std::set<std::pair<RequestKey, int32_t>> stopped_;
   std::set<Hash128> mirror_;
   uint64_t last_event_ = 0;
   std::vector<std::string> violations_;
@@ -73,6 +76,7 @@ class EngineHarness {
   RequestLog& log(const Request& request) { return listener_.log({request.id, request.epoch}); }
 
   void Submit(const Request& request);
+  void StopSample(const Request& request, int32_t sample);
   // One step, a millisecond later, with all checks (gtest failures name `where`).
   bool Step(const std::string& where = "");
   // Steps until nothing is left to do; false after `most` steps.

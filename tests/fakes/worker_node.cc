@@ -46,6 +46,7 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
   if (options.decode) {
     DecodeOptions decode;
     decode.match_wait = options.match_wait;
+    decode.max_unmatched_offers = options.max_unmatched_offers;
     auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode);
     EXPECT_TRUE(role.ok()) << role.status();
     const std::string address = (*role)->kv_address();

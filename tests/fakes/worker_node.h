@@ -45,6 +45,7 @@ struct NodeOptions {
   FakeModel::Shape shape;
   Duration match_wait = std::chrono::seconds(10);
   Duration redirect_wait = std::chrono::seconds(10);
+  size_t max_unmatched_offers = 4096;
 };
 
 // One worker inside a test: real engine, real hand-offs, real gRPC; a fake model (whose tokens show

@@ -226,6 +226,9 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
     Arrive(worker, dispatch->session, next);
   } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
     worker.jobs.erase({cancel->id, cancel->epoch});
+  } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
+    const auto it = worker.jobs.find({stop->id, stop->epoch});
+    if (it != worker.jobs.end()) it->second.stopped.insert(stop->sample);
   } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
     const auto it = worker.jobs.find({redirect->id, redirect->epoch});
     if (it == worker.jobs.end()) return;
@@ -261,7 +264,8 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   bool open = false;
   for (int32_t i = 0; i < job.dispatch.samples; ++i) {
     const int32_t sample = job.dispatch.first_sample + i;
-    if (job.next[i] >= TrueLength(spec, sample)) continue;
+    if (job.next[i] >= TrueLength(spec, sample) || job.stopped.contains(sample)) continue;
+    ++made_[{spec.id, sample}];
     open |= Emit(job, sample, job.next[i]++, prefill, report);
   }
   if (open && !prefill) return;
@@ -338,6 +342,11 @@ size_t FakeCluster::WorkLeft() const {
   size_t left = 0;
   for (const auto& worker : workers_) left += worker->jobs.size();
   return left;
+}
+
+int FakeCluster::tokens_made(RequestId id, int32_t sample) const {
+  const auto it = made_.find({id, sample});
+  return it == made_.end() ? 0 : it->second;
 }
 
 int64_t FakeCluster::bookings() const {

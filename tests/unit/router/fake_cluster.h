@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,8 @@ class FakeCluster final : public CoreOutput {
   // Requests that live workers still have; empty after Settle() unless the router forgot a Cancel.
   size_t WorkLeft() const;
   int64_t bookings() const;
+  // Tokens that workers made of one sample, whether anybody wanted them or not.
+  int tokens_made(RequestId id, int32_t sample) const;
   int count(RequestKind kind) const { return kinds_.at(static_cast<size_t>(kind)); }
 
   void ToWorker(WorkerSlot slot, WorkerCommand command) override;
@@ -72,6 +75,7 @@ class FakeCluster final : public CoreOutput {
   struct Job {
     DispatchCommand dispatch;
     std::vector<int32_t> next;  // index of each sample's next token
+    std::set<int32_t> stopped;  // by StopSampleCommand
     bool running = false;       // generates
     bool parked = false;        // prefill: refused, waits for a Redirect
     int32_t wait_ms = 0;
@@ -123,6 +127,7 @@ class FakeCluster final : public CoreOutput {
   std::map<RequestId, Client> clients_;
   std::vector<Kv> fabric_;
   std::array<int, 3> kinds_{};
+  std::map<std::pair<RequestId, int32_t>, int> made_;
   uint64_t boots_ = 0;
 };
 

@@ -184,6 +184,41 @@ TEST(SimulationTest, StoppedSamplesEndTheRequestWhenAllHaveEnded) {
   }
 }
 
+TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
+  constexpr int32_t kWanted = 3;     // tokens of sample 0
+  constexpr int32_t kOnTheWay = 20;  // made before the worker hears of the stop
+  for (const double refuse : {0.0, 0.6}) {
+    FakeCluster cluster(Options(), {.refuse = refuse}, 13);
+    AddPool(cluster, 1, 3);
+    std::vector<RequestId> asked;
+    for (uint64_t i = 0; asked.size() < 10; ++i) {
+      const auto spec = Spec(i, cluster.now(), 2, 1000);
+      if (TrueLength(*spec, 0) < 200 || TrueLength(*spec, 1) < 200) continue;
+      cluster.Submit(spec);
+      asked.push_back(spec->id);
+    }
+    // With hand-offs refused, the stop comes before any decode worker has the request.
+    const size_t stop_at = refuse > 0 ? 1 : kWanted;
+    for (int step = 0; step < 20'000; ++step) {
+      cluster.Step();
+      for (auto& [id, client] : cluster.clients()) {
+        if (client.tokens[0].size() < stop_at || client.finish[0] != FinishReason::kNone) continue;
+        client.finish[0] = FinishReason::kStop;
+        cluster.core().StopSample(id, 0, cluster.now());
+      }
+    }
+    for (const RequestId id : asked) {
+      const FakeCluster::Client& client = cluster.clients().at(id);
+      ASSERT_TRUE(client.outcome.has_value())
+          << client.tokens[0].size() << " and " << client.tokens[1].size() << " tokens";
+      ASSERT_TRUE(client.outcome->status.ok()) << client.outcome->status;
+      EXPECT_EQ(static_cast<int32_t>(client.tokens[1].size()), TrueLength(*client.spec, 1));
+      EXPECT_LT(cluster.tokens_made(id, 0), kWanted + kOnTheWay);
+    }
+    ExpectNothingLeft(cluster);
+  }
+}
+
 TEST(SimulationTest, LosingAllDecodeWorkersWaitsForOneToComeBack) {
   FakeCluster cluster(Options(), {}, 3);
   AddPool(cluster, 1, 1);

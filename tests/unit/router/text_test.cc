@@ -253,7 +253,9 @@ TEST(OpenAiTest, RefusesWhatIsMalformed) {
       R"({"messages": [1]})",
       R"({"messages": [{"role": 1}]})",
       R"({"messages": [{"role": "user", "content": 5}]})",
-      R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"};
+      R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+      R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"})",
+      R"({"messages": [{"role": "user", "content": "x"}], "best_of": 2})"};
   for (const char* body : chats) {
     EXPECT_EQ(ParseOpenAiRequest(OpenAiKind::kChat, body).status().code(),
               StatusCode::kInvalidArgument)
@@ -276,6 +278,33 @@ TEST(OpenAiTest, RefusesWhatIsMalformed) {
               StatusCode::kInvalidArgument)
         << body;
   }
+}
+
+TEST(OpenAiTest, ErrorsUseItsOwnNames) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"prompt": ""})", "prompt is empty"},
+      {R"({"prompt": [1, 1000]})", "prompt[1] is 1000"},
+      {R"({"prompt": "a", "n": 65})", "n is 65"},
+      {R"({"prompt": "a", "top_p": 0})", "top_p is 0"},
+      {R"({"prompt": "a", "logit_bias": {"1000": 1}})", "a key of logit_bias is 1000"}};
+  for (const auto& [body, part] : cases) {
+    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
+    ASSERT_TRUE(request.ok()) << request.status();
+    const Status status = CheckRequest(request->generation, {.vocabulary = 1000});
+    EXPECT_EQ(Message(status).substr(0, std::string_view(part).size()), part);
+  }
+}
+
+TEST(OpenAiTest, ToolsAreNotOfferedWhenNoneMayBeCalled) {
+  const auto tools_of = [](const char* choice) {
+    const auto request = ParseOpenAiRequest(
+        OpenAiKind::kChat,
+        fmt::format(R"({{"messages": [{{"role": "user"}}], "tools": [{{}}], "tool_choice": "{}"}})",
+                    choice));
+    return std::get<ChatInput>(request->generation.input).tools_json;
+  };
+  EXPECT_EQ(tools_of("auto"), "[{}]");
+  EXPECT_EQ(tools_of("none"), "");
 }
 
 TEST(OpenAiTest, ShapesAnswersAndErrors) {

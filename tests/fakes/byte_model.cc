@@ -1,0 +1,84 @@
+#include "tests/fakes/byte_model.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/text/byte_alphabet.h"
+#include "common/text/utf8.h"
+
+namespace baton {
+namespace {
+
+nlohmann::json ByteTokenizer() {
+  const nlohmann::json byte_level = {{"type", "ByteLevel"},
+                                     {"add_prefix_space", false},
+                                     {"trim_offsets", true},
+                                     {"use_regex", true}};
+  nlohmann::json tokenizer = {{"version", "1.0"},
+                              {"added_tokens", nlohmann::json::array()},
+                              {"normalizer", nullptr},
+                              {"pre_tokenizer", byte_level},
+                              {"post_processor", nullptr},
+                              {"decoder", byte_level},
+                              {"model", {{"type", "BPE"}, {"vocab", nlohmann::json::object()}}}};
+  tokenizer["model"]["merges"] = nlohmann::json::array();
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string piece;
+    AppendUtf8(piece, PrintableOfByte(static_cast<uint8_t>(byte)));
+    tokenizer["model"]["vocab"][piece] = byte;
+  }
+  return tokenizer;
+}
+
+}  // namespace
+
+ByteModel::ByteModel(const std::string& name) {
+  static std::atomic<int> made{0};
+  path_ = std::filesystem::temp_directory_path() /
+          ("baton_" + name + "_" + std::to_string(::getpid()) + "_" + std::to_string(made++));
+  std::filesystem::create_directories(path_);
+  std::ofstream(path_ / "tokenizer.json") << ByteTokenizer().dump();
+}
+
+ByteModel::ByteModel(ByteModel&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+ByteModel::~ByteModel() {
+  if (!path_.empty()) std::filesystem::remove_all(path_);
+}
+
+ByteModel ByteModel::From(const std::string& source) {
+  ByteModel model(std::filesystem::path(source).filename());
+  for (const auto& file : std::filesystem::directory_iterator(source)) {
+    std::filesystem::copy_file(file.path(), model.path_ / file.path().filename());
+  }
+  return model;
+}
+
+ByteModel ByteModel::WithoutWeights(int32_t context_length) {
+  ByteModel model("router_only");
+  const nlohmann::json config = {{"model_type", "llama"},
+                                 {"architectures", {"LlamaForCausalLM"}},
+                                 {"hidden_act", "silu"},
+                                 {"hidden_size", 32},
+                                 {"intermediate_size", 64},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"num_hidden_layers", 1},
+                                 {"rms_norm_eps", 1e-5},
+                                 {"rope_theta", 10000.0},
+                                 {"max_position_embeddings", context_length},
+                                 {"tie_word_embeddings", true},
+                                 {"vocab_size", 256}};
+  std::ofstream(model.path_ / "config.json") << config.dump();
+  const nlohmann::json text = {
+      {"chat_template", "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}"}};
+  std::ofstream(model.path_ / "tokenizer_config.json") << text.dump();
+  return model;
+}
+
+}  // namespace baton

@@ -1,0 +1,135 @@
+#include "tests/fakes/fake_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "common/base/hash.h"
+#include "common/rpc/channel.h"
+
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+
+constexpr auto kLong = std::chrono::seconds(60);
+
+}  // namespace
+
+FakeWorker::FakeWorker(const Options& options) {
+  std::shared_ptr<pb::WorkerHub::Stub> stub = pb::WorkerHub::NewStub(MakeChannel(options.router));
+  StreamHandler<pb::ToWorker> handler;
+  handler.on_message = [this](const pb::ToWorker& message) {
+    OnMessage(message);
+    return OkStatus();
+  };
+  handler.on_closed = [](const Status&) {};
+  stream_ = Stream::Create(
+      [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
+        stub->async()->Link(call, end);
+      },
+      std::move(handler),
+      100'000);
+  Stream::Dial(stream_);
+  pb::ToRouter hello;
+  pb::Join& join = *hello.mutable_join();
+  join.set_version(1);
+  join.set_worker_id(options.id);
+  join.set_boot_id(RandomId());
+  join.set_can_prefill(options.prefill);
+  join.set_can_decode(options.decode);
+  join.set_model("fake");
+  join.set_kv_layout("fake");
+  if (options.decode) join.set_kv_address("127.0.0.1:1");
+  join.set_block_tokens(16);
+  join.set_blocks(1 << 20);
+  join.set_max_sequences(256);
+  join.set_context_length(options.context_length);
+  join.set_vocabulary(options.vocabulary);
+  join.set_max_step_tokens(2048);
+  Send(std::move(hello));
+  Await("welcome", [this] { return welcome_; });
+}
+
+void FakeWorker::Leave() {
+  stream_->Close(OkStatus());
+  EXPECT_TRUE(stream_->AwaitClosed(kLong));
+}
+
+void FakeWorker::OnMessage(const pb::ToWorker& message) {
+  std::lock_guard lock(mutex_);
+  welcome_ = welcome_ || message.has_welcome();
+  drain_ = drain_ || message.has_drain();
+  dispatches_.insert(dispatches_.end(), message.dispatches().begin(), message.dispatches().end());
+  cancels_.insert(cancels_.end(), message.cancels().begin(), message.cancels().end());
+  changed_.notify_all();
+}
+
+void FakeWorker::Await(const std::string& what, const std::function<bool()>& condition) {
+  std::unique_lock lock(mutex_);
+  EXPECT_TRUE(changed_.wait_for(lock, kLong, condition)) << "never came: " << what;
+}
+
+pb::Dispatch FakeWorker::AwaitDispatch(size_t number) {
+  Await("a dispatch", [&] { return dispatches_.size() > number; });
+  std::lock_guard lock(mutex_);
+  return number < dispatches_.size() ? dispatches_[number] : pb::Dispatch();
+}
+
+bool FakeWorker::CancelledLocked(const pb::Dispatch& dispatch, int32_t sample) const {
+  return std::any_of(cancels_.begin(), cancels_.end(), [&](const pb::Cancel& cancel) {
+    return cancel.request_id() == dispatch.request_id() && cancel.epoch() == dispatch.epoch() &&
+           (cancel.has_sample() ? cancel.sample() : kAll) == sample;
+  });
+}
+
+void FakeWorker::AwaitCancel(const pb::Dispatch& dispatch, int32_t sample) {
+  Await("a cancel", [&] { return CancelledLocked(dispatch, sample); });
+}
+
+bool FakeWorker::Cancelled(const pb::Dispatch& dispatch, int32_t sample) {
+  std::lock_guard lock(mutex_);
+  return CancelledLocked(dispatch, sample);
+}
+
+void FakeWorker::AwaitDrain() {
+  Await("a drain", [this] { return drain_; });
+}
+
+void FakeWorker::Say(const pb::Dispatch& dispatch,
+                     int32_t sample,
+                     int32_t first,
+                     const std::string& text,
+                     FinishReason finish,
+                     int32_t top) {
+  pb::ToRouter message;
+  for (size_t i = 0; i < text.size(); ++i) {
+    pb::Token& token = *message.add_tokens();
+    token.set_request_id(dispatch.request_id());
+    token.set_epoch(dispatch.epoch());
+    token.set_sample(sample);
+    token.set_index(first + static_cast<int32_t>(i));
+    token.set_token(static_cast<uint8_t>(text[i]));
+    token.set_logprob(-0.5f);
+    for (int32_t k = 0; k < top; ++k) {
+      token.add_top()->set_token(k);
+      token.mutable_top(k)->set_logprob(-1.0f);
+    }
+    if (i + 1 == text.size()) token.set_finish(static_cast<int>(finish));
+  }
+  Send(std::move(message));
+}
+
+void FakeWorker::Finish(const pb::Dispatch& dispatch) {
+  pb::ToRouter message;
+  pb::Finished& finished = *message.add_finished();
+  finished.set_request_id(dispatch.request_id());
+  finished.set_epoch(dispatch.epoch());
+  finished.set_queue_ms(1);
+  finished.set_prefill_ms(2);
+  finished.set_cached_tokens(3);
+  Send(std::move(message));
+}
+
+}  // namespace baton

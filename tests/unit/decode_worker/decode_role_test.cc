@@ -1,0 +1,125 @@
+#include "decode_worker/decode_role.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/fakes/worker_pair.h"
+
+// What a decode worker does when dispatches and offers do not match. That hand-offs give the right
+// tokens: tests/integration/handoff_cluster_test.
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+using ::testing::HasSubstr;
+
+class DecodeRoleTest : public WorkerPair {};
+
+TEST_F(DecodeRoleTest, ASessionBelongsToOneRequest) {
+  Start();
+  const Request first = Prompt(1);
+  SendDecode(first, 7);
+  AwaitExpecting(1);
+  const Request second = Prompt(2);
+  SendDecode(second, 7);
+  const pb::Failed failed = AwaitFailed("d", second);
+  EXPECT_EQ(failed.code(), static_cast<int>(StatusCode::kAlreadyExists));
+  EXPECT_THAT(failed.message(), HasSubstr("session 7"));
+  SendPrefill(first, 7);  // and the first is as good as before
+  ExpectServed(first);
+}
+
+TEST_F(DecodeRoleTest, AnOfferOfACancelledRequestIsRefusedAtOnce) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendDecode(request, 1);
+  AwaitExpecting(1);
+  Cancel("d", request);
+  AwaitFailed("d", request);
+  SendPrefill(request, 1);  // its OFFER comes after all that
+  const auto handoffs = AwaitHandoffs("p", request);
+  ASSERT_EQ(handoffs.size(), 1u);
+  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs[0].message(), HasSubstr("cancelled"));
+  Cancel("p", request);
+}
+
+TEST_F(DecodeRoleTest, OffersWithoutADispatchAreBounded) {
+  NodeOptions decode = Waits(kLongWait);
+  decode.max_unmatched_offers = 1;
+  Start(Waits(kLongWait), decode);
+  const Request early = Prompt(1);
+  SendPrefill(early, 1);
+  router_.AwaitEnd("p", 1);  // offered: one stream keeps the order of both offers
+  const Request excess = Prompt(2);
+  SendPrefill(excess, 2);
+  const auto handoffs = AwaitHandoffs("p", excess);
+  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs[0].message(), HasSubstr("1 offers wait"));
+  Cancel("p", excess);
+  SendDecode(early, 1);  // the first waits as ever
+  ExpectServed(early);
+}
+
+TEST_F(DecodeRoleTest, AnOfferThatNobodyDispatchesIsRefusedAfterAWhile) {
+  Start(Waits(kLongWait), Waits(kSoon));
+  const Request orphan = Prompt(1);
+  SendPrefill(orphan, 1);
+  const auto handoffs = AwaitHandoffs("p", orphan);
+  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs[0].message(), HasSubstr("no router dispatched"));
+  Cancel("p", orphan);
+}
+
+TEST_F(DecodeRoleTest, ADispatchWithoutAnOfferFailsAfterAWhile) {
+  Start(Waits(kLongWait), Waits(kSoon));
+  const Request lonely = Prompt(1);
+  SendDecode(lonely, 1);
+  const pb::Failed failed = AwaitFailed("d", lonely);
+  EXPECT_THAT(failed.message(), HasSubstr("offered no KV in time"));
+  EXPECT_TRUE(failed.retryable());
+}
+
+TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
+  NodeOptions decode = Waits(kSoon);
+  decode.engine.kv_blocks = 8;  // of 16 tokens
+  Start(Waits(kLongWait), decode);
+  const Request request = Prompt(1, 100, 4);
+  SendDecode(request, 1);
+  SendPrefill(request, 1);
+  Cancel("p", request);
+  router_.Await("d", 1, 1, [](const FakeRouter::Heard& heard) { return heard.over(); });
+  pb::ToWorker serve;
+  *serve.add_dispatches() = MakeDispatch(Prompt(2, 100, 28), pb::Dispatch::SERVE);  // needs all
+  router_.Send("d", serve);
+  EXPECT_TRUE(router_.AwaitEnd("d", 2).finished.has_value()) << "blocks stayed reserved";
+}
+
+TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {
+  Start();
+  Request two = Prompt(1);
+  two.samples = 2;
+  SendDecode(two, 1);
+  SendPrefill(Prompt(1), 1);  // of one sample: its SEAL brings one first token
+  const auto handoffs = AwaitHandoffs("d", two);
+  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::FAILED);
+  EXPECT_THAT(handoffs[0].message(), HasSubstr("first token"));
+  EXPECT_FALSE(router_.Get("d", 1).finished.has_value());
+}
+
+TEST_F(DecodeRoleTest, ALostRouterLeavesNothingBehind) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request waiting = Prompt(1);
+  SendDecode(waiting, 1);
+  AwaitExpecting(1);
+  router_.Drop("d");
+  d_->ExpectNothingHeld();
+  router_.AwaitJoin("d");
+  const Request next = Prompt(2);
+  SendDecode(next, 2);
+  SendPrefill(next, 2);
+  ExpectServed(next);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,109 @@
+#include "prefill_worker/prefill_role.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/fakes/worker_pair.h"
+
+// What a prefill worker does with orders that do not fit, refusals and decode workers that are not
+// there. That hand-offs give the right tokens: tests/integration/handoff_cluster_test.
+namespace baton {
+namespace {
+
+namespace pb = worker::v1;
+using ::testing::HasSubstr;
+
+class PrefillRoleTest : public WorkerPair {
+ protected:
+  // A prefill order whose decode worker cannot be reached.
+  void SendToNowhere(const Request& request, uint64_t session, uint32_t timeout_ms = 0) {
+    pb::Dispatch order = Order(request, pb::Dispatch::PREFILL, session);
+    order.mutable_peer()->set_worker_id("ghost");
+    order.mutable_peer()->set_kv_address("127.0.0.1:1");
+    order.set_timeout_ms(timeout_ms);
+    Send("p", order);
+  }
+};
+
+TEST_F(PrefillRoleTest, ASessionBelongsToOneRequest) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request first = Prompt(1);
+  SendPrefill(first, 7);
+  router_.AwaitEnd("p", 1);
+  const Request second = Prompt(2);
+  SendPrefill(second, 7);
+  const pb::Failed failed = AwaitFailed("p", second);
+  EXPECT_EQ(failed.code(), static_cast<int>(StatusCode::kAlreadyExists));
+  EXPECT_THAT(failed.message(), HasSubstr("session 7"));
+  SendDecode(first, 7);
+  ExpectServed(first);
+}
+
+TEST_F(PrefillRoleTest, ARefusedHandoffIsKeptForARedirect) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendToNowhere(request, 1);
+  EXPECT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);
+  SendDecode(request, 2);
+  Redirect(request, 2);
+  ExpectServed(request);
+  const auto handoffs = AwaitHandoffs("p", request, 2);
+  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::COMMITTED);
+  EXPECT_GT(handoffs[1].bytes(), 0u);
+}
+
+TEST_F(PrefillRoleTest, ARedirectOfNothingFails) {
+  Start();
+  const Request unknown = Prompt(8);
+  Redirect(unknown, 3);
+  const pb::Failed failed = AwaitFailed("p", unknown);
+  EXPECT_EQ(failed.code(), static_cast<int>(StatusCode::kNotFound));
+  EXPECT_THAT(failed.message(), HasSubstr("no refused hand-off"));
+}
+
+TEST_F(PrefillRoleTest, ARefusalThatNobodyAnswersFails) {
+  Start(Waits(kSoon), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendToNowhere(request, 1);
+  const auto handoffs = AwaitHandoffs("p", request, 2);
+  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::FAILED);
+  EXPECT_THAT(handoffs[1].message(), HasSubstr("in time"));
+}
+
+TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendToNowhere(request, 1, 200);
+  const auto handoffs = AwaitHandoffs("p", request, 2);
+  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::FAILED);
+}
+
+TEST_F(PrefillRoleTest, CancelWhileTheDecodeWorkerIsDialledLeavesNothing) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendToNowhere(request, 1);
+  Cancel("p", request);
+  router_.Await("p", 1, 1, [](const FakeRouter::Heard& heard) { return heard.ended(); });
+  p_->ExpectNothingHeld();
+}
+
+TEST_F(PrefillRoleTest, ALostRouterLeavesNothingBehind) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request offered = Prompt(1);
+  SendPrefill(offered, 1);
+  router_.AwaitEnd("p", 1);
+  const Request refused = Prompt(2);
+  SendToNowhere(refused, 2);
+  AwaitHandoffs("p", refused);
+  router_.Drop("p");
+  p_->ExpectNothingHeld();
+  router_.AwaitJoin("p");
+  const Request next = Prompt(3);
+  SendDecode(next, 3);
+  SendPrefill(next, 3);
+  ExpectServed(next);
+}
+
+}  // namespace
+}  // namespace baton
