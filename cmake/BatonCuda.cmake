@@ -6,10 +6,10 @@ else()
   set(baton_home "$ENV{HOME}/.cache/baton")
 endif()
 set(BATON_FLASHINFER "${baton_home}/flashinfer" CACHE PATH
-    "FlashInfer's headers, with CUTLASS and CCCL; `./dev setup cuda` fetches them")
+    "FlashInfer's headers, with CUTLASS and CCCL; `./dev build cuda` fetches them")
 if(NOT EXISTS ${BATON_FLASHINFER}/include/flashinfer)
   message(FATAL_ERROR "BATON_FLASHINFER is '${BATON_FLASHINFER}': there is no include/flashinfer. "
-                      "Run `./dev setup cuda`, or set it to the folder flashinfer/data of the "
+                      "Run `./dev build cuda`, or set it to the folder flashinfer/data of the "
                       "package flashinfer-python.")
 endif()
 
