@@ -106,6 +106,7 @@ class Engine::Impl {
   Inbox& inbox() { return inbox_; }
   const KvLayout& layout() const { return layout_; }
   const Buffer& arena() const { return *arena_; }
+  const KvView& view() const { return view_; }
   const KvCache& cache() const { return cache_; }
   Status CheckIntegrity() const { return scheduler_.CheckIntegrity(); }
 
@@ -272,8 +273,10 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
   }
   auto arena = runner.device().Allocate(block_bytes * blocks, Sharing::kShared);
   if (!arena.ok()) return Annotate(arena.status(), fmt::format("KV arena of {} blocks", blocks));
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(options, layout, blocks, *std::move(arena), runner, listener, clock)));
+  auto impl =
+      std::make_unique<Impl>(options, layout, blocks, *std::move(arena), runner, listener, clock);
+  BATON_RETURN_IF_ERROR(runner.WarmUp(impl->view()));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
