@@ -59,17 +59,18 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
   const int32_t block_tokens = cache_.block_tokens();
   const int32_t full = sequence.computed / block_tokens;
   if (!cache_.prefix_caching() || sequence.stored >= full) return;
-  sequence.request->hasher.Extend(std::span(sequence.tokens).first(full * block_tokens),
-                                  sequence.hashes);
+  sequence.request->hasher.Extend(
+      std::span(sequence.tokens).first(static_cast<size_t>(full) * block_tokens), sequence.hashes);
   while (sequence.stored < full && !sequence.chain_broken) {
     const int32_t index = sequence.stored;
-    const auto entry = cache_.Store(
-        sequence.table,
-        index,
-        sequence.hashes[index],
-        sequence.chain,
-        std::span<const TokenId>(sequence.tokens).subspan(index * block_tokens, block_tokens),
-        /*adopt=*/true);
+    const auto entry =
+        cache_.Store(sequence.table,
+                     index,
+                     sequence.hashes[index],
+                     sequence.chain,
+                     std::span<const TokenId>(sequence.tokens)
+                         .subspan(static_cast<size_t>(index) * block_tokens, block_tokens),
+                     /*adopt=*/true);
     sequence.chain_broken = !entry.has_value();
     if (!entry) return;
     sequence.chain = *entry;
