@@ -19,13 +19,22 @@ std::string TinyModel(const std::string& family) {
   return std::string(BATON_TEST_DATA) + "/tiny/" + family;
 }
 
-class TinyGolden : public testing::TestWithParam<std::string> {
+struct TinyCase {
+  std::string name;     // of the folder with the configuration and what transformers said
+  std::string weights;  // of the folder with the weights
+
+  friend void PrintTo(const TinyCase& tested, std::ostream* out) { *out << tested.name; }
+};
+
+class TinyGolden : public testing::TestWithParam<TinyCase> {
  protected:
   void SetUp() override {
-    const std::string path = TinyModel(GetParam());
-    auto model = OpenModel(path);
+    const std::string path = TinyModel(GetParam().name);
+    auto model = OpenModel(TinyModel(GetParam().weights));
     ASSERT_TRUE(model.ok()) << Message(model.status());
-    auto runner = StepRunner::Create(model->spec, *model->weights);
+    const auto spec = LoadModelSpec(path);
+    ASSERT_TRUE(spec.ok()) << Message(spec.status());
+    auto runner = StepRunner::Create(*spec, *model->weights);
     ASSERT_TRUE(runner.ok()) << Message(runner.status());
     runner_ = *std::move(runner);
     auto prompts = ReadGoldenPrompts(path + "/golden.json");
@@ -77,13 +86,15 @@ TEST_P(TinyGolden, PromptLikelihoodEqualsTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          TinyGolden,
-                         testing::Values("llama_gqa",
-                                         "llama_mqa_tied",
-                                         "llama3_rope",
-                                         "mistral_window",
-                                         "qwen2",
-                                         "qwen3_moe"),
-                         [](const auto& test) { return test.param; });
+                         testing::Values(TinyCase{"llama_gqa", "llama_gqa"},
+                                         TinyCase{"llama_mqa_tied", "llama_mqa_tied"},
+                                         TinyCase{"llama3_rope", "llama3_rope"},
+                                         TinyCase{"llama_linear", "llama3_rope"},
+                                         TinyCase{"llama_yarn", "llama3_rope"},
+                                         TinyCase{"mistral_window", "mistral_window"},
+                                         TinyCase{"qwen2", "qwen2"},
+                                         TinyCase{"qwen3_moe", "qwen3_moe"}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace baton
