@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 
 #include <gmock/gmock.h>
@@ -64,6 +66,38 @@ TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
   }
   const std::string router = HttpGet(http("router"), "/metrics").body;
   for (const char* name : {"ttft", "tpot", "queue"}) EXPECT_THAT(router, HasSubstr(name));
+}
+
+// Of /proc/<pid>/status, in bytes.
+int64_t MemoryOf(const ChildProcess& process, const std::string& field) {
+  std::ifstream status(fmt::format("/proc/{}/status", process.pid()));
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  ADD_FAILURE() << field << " is not in the status of process " << process.pid();
+  return 0;
+}
+
+// Weights are read once, packed, and kept once.
+TEST_F(EndToEndTest, AnIdleWorkerHoldsItsWeightsItsArenaAndLittleMore) {
+  constexpr int64_t kLittle = 100'000'000;
+  const auto weights = static_cast<int64_t>(std::filesystem::file_size(BATON_TEST_MODEL));
+  StartCluster(1, 1);
+  const auto expect_little = [&](const char* when) {
+    for (const char* worker : {"prefill-0", "decode-0"}) {
+      // The arenas, its own and its peers', are shared memory.
+      const int64_t own =
+          MemoryOf(process(worker), "VmRSS") - MemoryOf(process(worker), "RssShmem");
+      EXPECT_GT(own, 0);
+      EXPECT_LE(own, weights + kLittle) << worker << " " << when;
+    }
+  };
+  EXPECT_LE(MemoryOf(process("decode-0"), "RssShmem"), 128 << 20);
+  expect_little("before it had work");
+  Ask(PromptOf(7), kTokens);
+  ExpectNoLeaks({"prefill-0", "decode-0"});
+  expect_little("after it had work");
 }
 
 TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
