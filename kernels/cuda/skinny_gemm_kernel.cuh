@@ -1,0 +1,243 @@
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/skinny_gemm_finish.cuh"
+#include "kernels/cuda/skinny_gemm_work.cuh"
+
+// out[m][n] = Σ x[m][k] · weight[n][k] for few m is bound by reading the weight. One block a
+// multiprocessor; its last warp streams the weight through a ring of stages, the others multiply:
+// rows of the weight are the rows of the sums, rows of x their columns. The ring is filled with
+// weights before the kernel waits for its predecessor, x follows. skinny_gemm_plan.h says who does
+// what; lines of 128 bytes lie in shared memory with their 16-byte pieces permuted by the number of
+// the line (piece ^ line % 8, the copy engine's 128-byte swizzle).
+namespace baton::cuda {
+
+#if __CUDA_ARCH__ >= 900
+// The last warp. Its lanes share out the boxes of a stage.
+template <int kGroups, bool kNorm>
+__device__ __forceinline__ void FetchAll(const SkinnyGemmArguments& a,
+                                         const SkinnyWork& work,
+                                         const SkinnyMemory& memory) {
+  constexpr int32_t kInputBytes = kGroups * kSkinnyGroupBytes;
+  const SkinnyGemmPlan& plan = a.plan;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t total = work.passes * work.rounds;
+  const int32_t tile_bytes = plan.pass_units * plan.unit_tiles * kSkinnyTileBytes;
+  const auto stage_at = [&](int32_t slot) {
+    return memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
+  };
+  const auto spans_of = [&](int32_t round) {
+    return min(plan.spans, work.spans - round * plan.spans);
+  };
+
+  const auto fetch_weight = [&](int32_t index, int32_t slot) {
+    const int32_t pass = index / work.rounds;
+    const int32_t round = index - pass * work.rounds;
+    const int32_t spans = spans_of(round);
+    const int32_t unit = pass * plan.pass_units;
+    const int32_t tiles = min(plan.pass_units, work.units - unit) * plan.unit_tiles;
+    const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
+    if (lane == 0) {
+      const int32_t bytes =
+          spans * (tiles * kSkinnyTileBytes + kInputBytes + (kNorm ? kSkinnySpan * 4 : 0));
+      ArriveExpecting(full, static_cast<uint32_t>(bytes));
+    }
+    __syncwarp();
+    for (int32_t i = lane; i < spans * tiles; i += 32) {
+      const int32_t tile = i / spans;
+      const int32_t span = i - tile * spans;
+      const int32_t line = work.first_unit + unit + tile / plan.unit_tiles;
+      FetchBox(
+          stage_at(slot) + static_cast<uint32_t>(span * plan.span_bytes + tile * kSkinnyTileBytes),
+          &a.weight,
+          (work.first_span + round * plan.spans + span) * kSkinnySpan,
+          tile % plan.unit_tiles * a.outputs + line * kSkinnyTileRows,
+          full);
+    }
+  };
+  const auto fetch_input = [&](int32_t index, int32_t slot) {
+    const int32_t round = index % work.rounds;
+    const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
+    if (lane < spans_of(round)) {
+      const int32_t column = (work.first_span + round * plan.spans + lane) * kSkinnySpan;
+      const uint32_t to =
+          stage_at(slot) + static_cast<uint32_t>(lane * plan.span_bytes + tile_bytes);
+      FetchBox(to, &a.x, column, 0, full);
+      if (kNorm) FetchBytes(to + kInputBytes, a.norm_weight + column, kSkinnySpan * 4, full);
+    }
+  };
+
+  const int32_t early = min(plan.stages, total);
+  for (int32_t i = 0; i < early; ++i) fetch_weight(i, i);
+  WaitForPredecessor();
+  for (int32_t i = 0; i < early; ++i) fetch_input(i, i);
+  int32_t slot = 0;
+  uint32_t parity = 0;
+  for (int32_t i = early; i < total; ++i) {
+    AwaitPhase(memory.empty + static_cast<uint32_t>(slot * 8), parity);
+    fetch_weight(i, slot);
+    fetch_input(i, slot);
+    if (++slot == plan.stages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+}
+
+// Adds the squares of two numbers to `squares`, and multiplies them.
+__device__ __forceinline__ uint32_t ScalePair(uint32_t pair, float2 by, float& squares) {
+  const float low = __uint_as_float(pair << 16);
+  const float high = __uint_as_float(pair & 0xffff0000u);
+  squares = fmaf(low, low, squares);
+  squares = fmaf(high, high, squares);
+  const __nv_bfloat162 scaled = __floats2bfloat162_rn(low * by.x, high * by.y);
+  return *reinterpret_cast<const uint32_t*>(&scaled);
+}
+
+// Multiplies 16 of the 64 numbers of a span: `step` of 4.
+template <int kGroups, bool kNorm>
+__device__ __forceinline__ void MultiplyStep(uint32_t span_at,
+                                             uint32_t input_at,
+                                             int32_t step,
+                                             const SkinnyWarp& place,
+                                             int32_t count,
+                                             SkinnySums<kGroups>& sums) {
+  const int32_t lane = place.lane;
+  const auto piece = [&](int32_t half) {
+    return static_cast<uint32_t>(((step * 2 + half) ^ (lane % 8)) * 16);
+  };
+  uint32_t inputs[kGroups][2];
+  if constexpr (kGroups == 1) {
+    LoadMatrices(input_at + static_cast<uint32_t>(lane % 8 * 128) + piece(lane / 8 % 2), inputs[0]);
+  } else {
+    const uint32_t at =
+        input_at + static_cast<uint32_t>((lane / 16 * 8 + lane % 8) * 128) + piece(lane / 8 % 2);
+#pragma unroll
+    for (int pair = 0; pair < kGroups / 2; ++pair) {
+      uint32_t four[4];
+      LoadMatrices(at + static_cast<uint32_t>(pair * 2 * kSkinnyGroupBytes), four);
+      inputs[2 * pair][0] = four[0];
+      inputs[2 * pair][1] = four[1];
+      inputs[2 * pair + 1][0] = four[2];
+      inputs[2 * pair + 1][1] = four[3];
+    }
+  }
+  if constexpr (kNorm) {
+    const uint32_t at = input_at + static_cast<uint32_t>(kGroups * kSkinnyGroupBytes) +
+                        static_cast<uint32_t>((step * 16 + lane % 4 * 2) * 4);
+    const float2 left = LoadShared2(at);
+    const float2 right = LoadShared2(at + 32);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      inputs[group][0] = ScalePair(inputs[group][0], left, sums.squares[group]);
+      inputs[group][1] = ScalePair(inputs[group][1], right, sums.squares[group]);
+    }
+  }
+  const uint32_t weights_at = span_at + static_cast<uint32_t>(lane % 16 * 128) + piece(lane / 16);
+#pragma unroll
+  for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
+    if (i < count) {
+      uint32_t weights[4];
+      LoadMatrices(weights_at + static_cast<uint32_t>(place.Tile(i) * kSkinnyTileBytes), weights);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        MultiplyAdd(sums.tiles[i][group], weights, inputs[group]);
+      }
+    }
+  }
+}
+
+// The other warps. Leaves the sums of the only pass in `sums`, of `count` tiles, unless they are
+// finished here.
+template <int kGroups, bool kNorm>
+__device__ __forceinline__ int32_t MultiplyAll(const SkinnyGemmArguments& a,
+                                               const SkinnyWork& work,
+                                               const SkinnyMemory& memory,
+                                               const SkinnyWarp& place,
+                                               SkinnySums<kGroups>& sums) {
+  const SkinnyGemmPlan& plan = a.plan;
+  const auto tile_bytes =
+      static_cast<uint32_t>(plan.pass_units * plan.unit_tiles * kSkinnyTileBytes);
+  const int32_t k_groups = plan.k_groups;
+  int32_t slot = 0;
+  uint32_t parity = 0;
+  int32_t count = 0;
+  WaitForPredecessor();
+  for (int32_t pass = 0; pass < work.passes; ++pass) {
+    const int32_t units = min(plan.pass_units, work.units - pass * plan.pass_units);
+    count = 0;
+#pragma unroll
+    for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
+      if (place.Unit(i) < units) count = i + 1;
+    }
+    sums.Clear();
+    for (int32_t round = 0; round < work.rounds; ++round) {
+      AwaitPhase(memory.full + static_cast<uint32_t>(slot * 8), parity);
+      const uint32_t stage =
+          memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
+      const int32_t steps = count == 0 ? 0 : 4 * min(plan.spans, work.spans - round * plan.spans);
+#pragma unroll 2
+      for (int32_t step = place.k_group; step < steps; step += k_groups) {
+        const uint32_t span_at = stage + static_cast<uint32_t>(step / 4 * plan.span_bytes);
+        MultiplyStep<kGroups, kNorm>(span_at, span_at + tile_bytes, step % 4, place, count, sums);
+      }
+      __syncwarp();
+      if (place.lane == 0) Arrive(memory.empty + static_cast<uint32_t>(slot * 8));
+      if (++slot == plan.stages) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+    if (plan.direct()) {
+      const int32_t first_unit = work.first_unit + pass * plan.pass_units;
+      PutDirect<kGroups, kNorm>(a, place, first_unit, count, sums);
+    }
+  }
+  return count;
+}
+
+#endif
+
+// kGroups groups of 8 rows of x; with kNorm x is normalised on the way: its numbers times the
+// norm's weight before, the sums times the row's scale after.
+template <int kGroups, bool kNorm>
+__global__ void __launch_bounds__((kSkinnyWarps + 1) * 32, 1)
+    SkinnyGemmKernel(const __grid_constant__ SkinnyGemmArguments a) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(1024) unsigned char shared[];
+  ReleaseSuccessor();
+  const SkinnyMemory memory(shared);
+  const SkinnyWork work(a);
+  const SkinnyWarp place(a.plan);
+  const bool multiplies = place.warp < kSkinnyWarps;
+  if (threadIdx.x == 0) {
+    for (int32_t i = 0; i < a.plan.stages; ++i) {
+      InitBarrier(memory.full + static_cast<uint32_t>(i * 8), 1);
+      InitBarrier(memory.empty + static_cast<uint32_t>(i * 8), kSkinnyWarps);
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  SkinnySums<kGroups> sums;
+  int32_t count = 0;
+  if (multiplies) {
+    count = MultiplyAll<kGroups, kNorm>(a, work, memory, place, sums);
+  } else {
+    FetchAll<kGroups, kNorm>(a, work, memory);
+  }
+  if (a.plan.direct()) return;
+  __syncthreads();  // the ring has been read: from here on it holds sums
+  ArriveAtCluster();
+  const uint32_t partial = memory.ring + static_cast<uint32_t>(a.plan.partial_at);
+  PassOnInBlock<kGroups>(a.plan, partial, place, multiplies, count, sums);
+  AwaitCluster();
+  if (multiplies) {
+    PassOnInCluster<kGroups, kNorm>(a.plan, work, memory.ring, place, count, sums);
+  }
+  ArriveAtCluster();
+  AwaitCluster();
+  if (multiplies) PutReceived<kGroups, kNorm>(a, work, memory.ring, place);
+#endif
+}
+
+}  // namespace baton::cuda
