@@ -1,6 +1,6 @@
 // Runs a model in this process and prints a JSON object for each case.
 //   engine_bench --model PATH [--device cpu] [--dummy 1: random weights of the model's shape]
-//                [--threads 2] [--budget 512] [--repeat 1] [--deterministic 1]
+//                [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1] [--deterministic 1]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens of each. With
 // an INTRUDER, a prompt of that length arrives in the middle of the generation.
@@ -33,8 +33,12 @@ struct Arguments {
   std::string model;
   std::string device = "cpu";
   std::vector<Case> cases;
-  std::map<std::string, int32_t> numbers = {
-      {"threads", 2}, {"budget", 512}, {"dummy", 0}, {"repeat", 1}, {"deterministic", 0}};
+  std::map<std::string, int32_t> numbers = {{"threads", 2},
+                                            {"budget", 512},
+                                            {"itl_target_ms", 0},
+                                            {"dummy", 0},
+                                            {"repeat", 1},
+                                            {"deterministic", 0}};
 };
 
 StatusOr<std::vector<Case>> ParseCases(const std::string& text) {
@@ -139,12 +143,16 @@ double Quantile(std::vector<double> values, double share) {
 // One case on an engine of its own. Step times are of steps that only decode all streams.
 class CaseRun final {
  public:
-  CaseRun(const Case& which, int32_t budget, DecoderRunner& runner, const Ops& ops)
-      : case_(which), budget_(budget), runner_(runner), ops_(ops) {}
+  CaseRun(const Case& which,
+          const std::map<std::string, int32_t>& numbers,
+          DecoderRunner& runner,
+          const Ops& ops)
+      : case_(which), numbers_(numbers), runner_(runner), ops_(ops) {}
 
   StatusOr<nlohmann::json> Run() {
     EngineOptions options;
-    options.max_step_tokens = budget_;
+    options.max_step_tokens = numbers_.at("budget");
+    options.itl_target = std::chrono::milliseconds(numbers_.at("itl_target_ms"));
     options.max_sequences = case_.streams + (case_.intruder > 0 ? 1 : 0);
     const int32_t tokens = case_.streams * (case_.prompt + case_.output + options.block_tokens) +
                            case_.intruder + 2 * options.block_tokens;
@@ -219,7 +227,7 @@ class CaseRun final {
   }
 
   const Case case_;
-  const int32_t budget_;
+  const std::map<std::string, int32_t>& numbers_;
   DecoderRunner& runner_;
   const Ops& ops_;
   const SteadyClock clock_;
@@ -258,13 +266,14 @@ Status Main(int argc, char** argv) {
     Case warm = one;
     warm.output = std::min(one.output, 4);
     warm.intruder = 0;
-    BATON_RETURN_IF_ERROR(CaseRun(warm, number("budget"), runner, backend->ops()).Run().status());
+    BATON_RETURN_IF_ERROR(CaseRun(warm, arguments.numbers, runner, backend->ops()).Run().status());
     for (int32_t i = 0; i < number("repeat"); ++i) {
       BATON_ASSIGN_OR_RETURN(nlohmann::json result,
-                             CaseRun(one, number("budget"), runner, backend->ops()).Run());
+                             CaseRun(one, arguments.numbers, runner, backend->ops()).Run());
       result["model"] = model.name;
       result["device"] = arguments.device;
       result["budget"] = number("budget");
+      result["itl_target_ms"] = number("itl_target_ms");
       result["deterministic"] = number("deterministic") != 0;
       result["load_s"] = load;
       result["weight_bytes"] = decoder->weight_bytes();

@@ -143,8 +143,7 @@ class Engine::Impl {
     if (status.ok()) {
       failed_in_a_row_ = 0;
       step_time_.Observe(plan.tokens, plan.token_context, end - start);
-      const double token_ms = step_time_.fit().token_ms + step_time_.fit().base_ms;
-      scheduler_.set_token_time(FromSeconds(token_ms / 1e3));
+      scheduler_.set_step_time(step_time_);
       scheduler_.Commit(sampled_, end);
       return;
     }

@@ -17,7 +17,11 @@ enum class AdmissionPolicy {
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // token budget of one step
   int32_t max_sequences = 256;    // in one step
-  int32_t max_waiting = 4096;     // sequences; more requests are refused with ResourceExhausted
+  // The time between two tokens that prompts should leave to those who generate (ITL): beside them
+  // a step takes no more prompt tokens than fit into it, by the step times measured so far, though
+  // always some. Zero: the token budget alone counts.
+  Duration itl_target{};
+  int32_t max_waiting = 4096;  // sequences; more requests are refused with ResourceExhausted
   // kDecode requests that may wait for blocks; more are refused at once with ResourceExhausted, so
   // that the router can ask another worker.
   int32_t max_waiting_reservations = 64;

@@ -12,6 +12,11 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
       ordering_(options.engine.policy),
       cache_(cache) {}
 
+void Scheduler::set_step_time(const StepTimeModel& step_time) {
+  step_time_ = step_time;
+  token_time_ = FromSeconds((step_time.fit().token_ms + step_time.fit().base_ms) / 1e3);
+}
+
 void Scheduler::Add(Request request, Time now) {
   const RequestKey key{request.id, request.epoch};
   if (active_.contains(key)) return;

@@ -18,6 +18,7 @@
 #include "common/engine/request_check.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step_plan.h"
+#include "common/engine/step_time.h"
 #include "common/kvcache/kv_cache.h"
 
 namespace baton {
@@ -63,8 +64,8 @@ class Scheduler final {
   SchedulerCounts Counts() const;
   // Blocks in use that no sequence and no hand-off accounts for.
   int32_t LeakedBlocks() const;
-  // Predicted time of one computed token, for the deadline policy.
-  void set_token_time(Duration token_time) { token_time_ = token_time; }
+  // How long steps take, for EngineOptions::itl_target and the deadline policy.
+  void set_step_time(const StepTimeModel& step_time);
   // As Engine::CheckIntegrity.
   Status CheckIntegrity() const;
 
@@ -94,6 +95,7 @@ class Scheduler final {
   // scheduler_plan.cc: what the next step computes.
   void PlanDecodes();
   void PlanPrompts();
+  int32_t PromptBudget(int32_t context) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
   void Preempt(Sequence& sequence);
@@ -130,7 +132,8 @@ class Scheduler final {
   const int32_t slot_limit_;
   const Ordering ordering_;
   KvCache& cache_;
-  Duration token_time_ = std::chrono::microseconds(100);
+  Duration token_time_ = std::chrono::microseconds(100);  // predicted, of one computed token
+  StepTimeModel step_time_;
 
   absl::flat_hash_map<RequestKey, std::unique_ptr<ActiveRequest>> active_;
   std::vector<RequestKey> ended_;  // to be removed from active_ by Reap
@@ -147,6 +150,7 @@ class Scheduler final {
   Time next_expiry_ = kNever;  // no request expires earlier
 
   StepPlan plan_;
+  size_t decode_rows_ = 0;          // the plan's first rows, which are no prompts
   std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
   // The head of the queue did not fit: it is not matched again before so many blocks are available
   // or some plans have passed, since matching a long prompt takes time.

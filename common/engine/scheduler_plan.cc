@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
@@ -14,6 +15,7 @@ const StepPlan& Scheduler::Plan(Time now) {
   EndExpired(now);
   plan_.Clear();
   PlanDecodes();
+  decode_rows_ = plan_.rows.size();
   PlanPrompts();
   AdmitWaiting(now);
   LeaseChunks();
@@ -50,9 +52,29 @@ void Scheduler::PlanPrompts() {
     if (sequence->remaining() <= 1) continue;
     const size_t next = sequence->computed / cache_.block_tokens();
     if (next < sequence->hashes.size()) computing_.push_back(sequence->hashes[next]);
-    const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+    const int32_t budget = PromptBudget(sequence->computed);
     if (budget > 0) AddRow(*sequence, std::min(budget, sequence->remaining()));
   }
+}
+
+// How many tokens, the first of which sees `context` others, this step still takes of a prompt: n
+// tokens take token·n + token_context·(context·n + n²/2).
+int32_t Scheduler::PromptBudget(int32_t context) const {
+  const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+  const double target = ToMillis(options_.engine.itl_target);
+  if (budget <= 0 || target <= 0 || decode_rows_ == 0) return budget;
+  const StepTimeModel::Fit& fit = step_time_.fit();
+  const double left = target - step_time_.PredictMs(plan_.tokens, plan_.token_context);
+  const double linear = fit.token_ms + fit.token_context_ms * context;
+  const double square = fit.token_context_ms / 2;
+  if (linear <= 0) return budget;
+  double fitting = left / linear;
+  if (left > 0 && square > 0) {
+    fitting = (std::sqrt(linear * linear + 4 * square * left) - linear) / (2 * square);
+  }
+  // The first prompt always gets on.
+  const double least = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
+  return static_cast<int32_t>(std::clamp(fitting, std::min<double>(least, budget), 1.0 * budget));
 }
 
 void Scheduler::AddRow(Sequence& sequence, int32_t count) {
@@ -114,7 +136,7 @@ void Scheduler::AdmitWaiting(Time now) {
   while (next != waiting_.end() && plan_.preempted == 0) {
     Sequence& sequence = **next++;
     const bool reservation = sequence.request->awaits_reservation();
-    if (!reservation && plan_.tokens >= options_.engine.max_step_tokens) break;
+    if (!reservation && PromptBudget(0) <= 0) break;
     if (Blocked(sequence)) break;
     const PrefixHit hit = FindPrefix(sequence);
     if (!reservation && ComputedByOther(sequence, hit)) continue;
@@ -206,7 +228,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (cached) outcomes_.chunks.push_back(*std::move(cached));
   const size_t next = hit.blocks.size();
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
-  const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+  // Admission has seen to it that there is room.
+  const int32_t budget = std::max(1, PromptBudget(sequence.computed));
   AddRow(sequence, std::min(budget, sequence.remaining()));
   return true;
 }

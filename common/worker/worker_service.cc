@@ -47,6 +47,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config) {
   to.max_step_tokens = from.max_step_tokens();
   to.max_sequences = from.max_sequences();
   to.max_waiting = from.max_waiting();
+  to.itl_target = FromSeconds(from.itl_target_ms() / 1e3);
   to.kv_blocks = from.kv_blocks();
   to.kv_memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
   to.block_tokens = from.block_tokens();

@@ -6,26 +6,43 @@
 #include "common/base/check.h"
 
 namespace baton {
+namespace {
+
+std::vector<Logits> ReadHost(const Tensor& logits) {
+  std::vector<Logits> result;
+  for (int64_t row = 0; row < logits.rows; ++row) {
+    const auto* first = reinterpret_cast<const float*>(logits.data) + row * logits.stride;
+    result.emplace_back(first, first + logits.cols);
+  }
+  return result;
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                                          const WeightSource& weights,
-                                                         const RunnerOptions& options) {
+                                                         const RunnerOptions& options,
+                                                         const RunnerDevice& device) {
   std::unique_ptr<StepRunner> runner(new StepRunner());
-  runner->device_ = std::make_unique<CpuDevice>();
-  CpuOptions cpu;
-  cpu.threads = options.threads;
-  BATON_ASSIGN_OR_RETURN(runner->ops_, MakeCpuOps(*runner->device_, cpu));
-  BATON_ASSIGN_OR_RETURN(runner->decoder_,
-                         Decoder::Load(spec, weights, *runner->ops_, options.limits));
+  runner->device_ = device;
+  if (device.ops == nullptr) {
+    runner->cpu_ = std::make_unique<CpuDevice>();
+    CpuOptions cpu;
+    cpu.threads = options.threads;
+    BATON_ASSIGN_OR_RETURN(runner->cpu_ops_, MakeCpuOps(*runner->cpu_, cpu));
+    runner->device_ = {runner->cpu_ops_.get(), ReadHost};
+  }
+  Ops& ops = *runner->device_.ops;
+  BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
   KvLayout& layout = runner->layout_;
   layout.layers = spec.layer_count();
   layout.kv_heads = spec.kv_heads;
   layout.head_dim = spec.head_dim;
   layout.dtype = options.kv_dtype;
-  layout.k_dim_major = runner->ops_->k_dim_major();
+  layout.k_dim_major = ops.k_dim_major();
   runner->blocks_ = options.kv_blocks;
   const size_t bytes = ShardBlockBytes(layout, WholeModel(layout)) * options.kv_blocks;
-  BATON_ASSIGN_OR_RETURN(runner->arena_, runner->device_->Allocate(bytes, Sharing::kPrivate));
+  BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
   return runner;
 }
 
@@ -69,17 +86,12 @@ std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerH
   }
   const StepInput input{tokens, positions, rows, tables, logit_rows};
   const KvView kv = MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_);
-  Status status = ops_->BeginStep(input, kv);
+  Status status = device_.ops->BeginStep(input, kv);
   BATON_CHECK(status.ok(), "{}", Message(status));
   const Tensor logits = decoder_->Forward(input, hook);
-  status = ops_->EndStep();
+  status = device_.ops->EndStep();
   BATON_CHECK(status.ok(), "{}", Message(status));
-  std::vector<Logits> result;
-  for (int64_t row = 0; row < logits.rows; ++row) {
-    const auto* first = reinterpret_cast<const float*>(logits.data) + row * logits.stride;
-    result.emplace_back(first, first + logits.cols);
-  }
-  return result;
+  return device_.read(logits);
 }
 
 std::vector<Logits> StepRunner::RunAll(int32_t sequence,

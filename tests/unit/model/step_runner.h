@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,12 @@ struct Chunk {
   WantLogits want = WantLogits::kLast;
 };
 
+// Where a decoder runs, and how to bring its logits from there.
+struct RunnerDevice {
+  Ops* ops = nullptr;
+  std::function<std::vector<Logits>(const Tensor&)> read;
+};
+
 struct RunnerOptions {
   DType kv_dtype = DType::kF32;
   int32_t kv_blocks = 256;
@@ -31,13 +38,14 @@ struct RunnerOptions {
   int threads = 1;
 };
 
-// Runs a decoder on the CPU backend step by step, with a paged KV arena whose blocks are handed out
-// in a scattered order. For tests.
+// Runs a decoder step by step, on the CPU backend unless told otherwise, with a paged KV arena
+// whose blocks are handed out in a scattered order. For tests.
 class StepRunner final {
  public:
   static StatusOr<std::unique_ptr<StepRunner>> Create(const ModelSpec& spec,
                                                       const WeightSource& weights,
-                                                      const RunnerOptions& options = {});
+                                                      const RunnerOptions& options = {},
+                                                      const RunnerDevice& device = {});
 
   // Runs all chunks in one step; gives the wanted rows' logits, in order.
   std::vector<Logits> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
@@ -58,8 +66,9 @@ class StepRunner final {
   StepRunner() = default;
   Sequence& Grow(int32_t sequence, size_t tokens);
 
-  std::unique_ptr<CpuDevice> device_;
-  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<CpuDevice> cpu_;
+  std::unique_ptr<Ops> cpu_ops_;
+  RunnerDevice device_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Buffer> arena_;
   KvLayout layout_;

@@ -1,0 +1,132 @@
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/check.h"
+#include "common/base/mapped_file.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tests/unit/model/golden.h"
+#include "tests/unit/model/step_runner.h"
+
+// Whole models on the GPU against independent implementations, with the bounds for arithmetic in
+// bf16 (tests/data/golden/smollm2/README.md).
+namespace baton {
+namespace {
+
+constexpr double kMargin = 0.05;
+constexpr double kNllTolerance = 2e-3;
+
+std::vector<Logits> ReadDevice(const Tensor& logits) {
+  std::vector<Logits> result(static_cast<size_t>(logits.rows),
+                             Logits(static_cast<size_t>(logits.cols)));
+  for (size_t row = 0; row < result.size(); ++row) {
+    const auto* from =
+        reinterpret_cast<const float*>(logits.data) + static_cast<int64_t>(row) * logits.stride;
+    const cudaError_t error = cudaMemcpy(
+        result[row].data(), from, result[row].size() * sizeof(float), cudaMemcpyDeviceToHost);
+    BATON_CHECK(error == cudaSuccess, "{}", cudaGetErrorString(error));
+  }
+  return result;
+}
+
+// The GPU, opened once.
+class GpuModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = cuda::CudaDevice::Open(0);
+    if (!device.ok() && device.status().code() == StatusCode::kNotFound) {
+      GTEST_SKIP() << "models on the GPU were NOT tested: " << device.status();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    auto ops = MakeCudaOps(*device_, {.deterministic = false, .graphs = true});
+    ASSERT_TRUE(ops.ok()) << ops.status();
+    ops_ = *std::move(ops);
+  }
+
+  std::unique_ptr<StepRunner> Open(const std::string& spec_path, const std::string& path) {
+    auto model = OpenModel(path);
+    BATON_CHECK(model.ok(), "{}", Message(model.status()));
+    const auto spec = LoadModelSpec(spec_path);
+    BATON_CHECK(spec.ok(), "{}", Message(spec.status()));
+    RunnerOptions options;
+    options.kv_dtype = DType::kBF16;
+    options.limits = {1536, 640};
+    auto runner = StepRunner::Create(*spec, *model->weights, options, {ops_.get(), ReadDevice});
+    BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
+    return *std::move(runner);
+  }
+
+  static void CheckGreedy(StepRunner& runner, const std::string& golden_path) {
+    const auto prompts = ReadGoldenPrompts(golden_path);
+    ASSERT_TRUE(prompts.ok()) << Message(prompts.status());
+    ASSERT_GE(prompts->size(), 5u);
+    for (const GoldenPrompt& golden : *prompts) {
+      SCOPED_TRACE(golden.name);
+      runner.Reset();
+      Logits logits = runner.Step({0, golden.prompt}).front();
+      for (size_t i = 0; i < golden.tokens.size(); ++i) {
+        const TokenId chosen = ArgMax(logits);
+        if (chosen != golden.tokens[i]) {
+          ASSERT_LT(golden.margins[i], kMargin) << "step " << i << " chose " << chosen;
+        }
+        logits = runner.Step({0, std::span(&golden.tokens[i], 1)}).front();
+      }
+      if (golden.mean_nll < 0) continue;
+      runner.Reset();
+      EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, kNllTolerance);
+    }
+  }
+
+  static double MeanNll(StepRunner& runner, const std::vector<TokenId>& ids, size_t chunk_rows) {
+    const auto rows = runner.RunAll(0, ids, chunk_rows);
+    double sum = 0;
+    for (size_t i = 0; i + 1 < ids.size(); ++i) sum += NegativeLogLikelihood(rows[i], ids[i + 1]);
+    return sum / static_cast<double>(ids.size() - 1);
+  }
+
+  std::unique_ptr<cuda::CudaDevice> device_;
+  std::unique_ptr<Ops> ops_;
+};
+
+class GpuTinyModel : public GpuModel, public testing::WithParamInterface<const char*> {};
+
+TEST_P(GpuTinyModel, AgreesWithTransformers) {
+  const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
+  const auto runner = Open(folder, folder);
+  CheckGreedy(*runner, folder + "/golden.json");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         GpuTinyModel,
+                         testing::Values("llama3_rope",
+                                         "llama_gqa",
+                                         "llama_mqa_tied",
+                                         "mistral_window",
+                                         "qwen2",
+                                         "qwen3_moe"));
+
+TEST_F(GpuModel, RealModelAgreesWithTheReference) {
+  const std::string folder = std::string(BATON_TEST_DATA) + "/golden/smollm2/";
+  const auto runner = Open(BATON_TEST_MODEL, BATON_TEST_MODEL);
+  CheckGreedy(*runner, folder + "greedy.json");
+  const auto text = ReadFile(folder + "ppl.json");
+  ASSERT_TRUE(text.ok()) << Message(text.status());
+  for (const auto& entry : nlohmann::json::parse(*text).at("texts")) {
+    SCOPED_TRACE(entry.at("name").get<std::string>());
+    const auto ids = entry.at("ids").get<std::vector<TokenId>>();
+    const double wanted = entry.at("mean_nll").at("fp32").get<double>();
+    for (const size_t chunk_rows : {size_t{256}, size_t{33}}) {
+      runner->Reset();
+      EXPECT_NEAR(MeanNll(*runner, ids, chunk_rows), wanted, kNllTolerance) << chunk_rows;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
