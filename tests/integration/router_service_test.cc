@@ -9,6 +9,9 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
 
 // A router's gRPC services: Generate.
 namespace baton {
@@ -80,6 +83,13 @@ TEST_F(RouterServiceTest, AClientThatLagsByABoundedNumberOfBytesGetsAll) {
   constexpr int kRounds = 30;
   constexpr size_t kLag = 8000;  // tokens; some 250 bytes of answer each
   FakeWorker worker(WorkerOptions());
+  // A connection that holds little, so that what is not read waits in the router.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  stub_ = v1::Generation::NewStub(grpc::CreateCustomChannel(
+      router_->address("grpc"), grpc::InsecureChannelCredentials(), arguments));
   v1::GenerateRequest request = Ask("behind", 2);
   request.set_echo_tokens(true);
   request.set_top_logprobs(20);
