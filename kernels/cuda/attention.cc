@@ -23,6 +23,8 @@ constexpr int32_t kShortPart = 128;
 constexpr int32_t kMaxClusterPositions = 2048;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
+// What takes the rows that are not for the cluster kernel.
+constexpr DecodeKernel kLongContexts = DecodeKernel::kTiles;
 // Of the balanced kernel: units that are worth a thread block, and the largest group.
 constexpr int32_t kFewestUnits = 12;
 constexpr size_t kMaxGroup = 8;
@@ -218,12 +220,12 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
   const int32_t most = MostParts(shape, rows);
   if (most == 0) {
     const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
-    return are_short ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+    return are_short ? DecodeKernel::kCluster : kLongContexts;
   }
   const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
   const int64_t fair = total * shape.kv_heads / processors_;
   const bool even = positions <= 256 || positions <= 2 * fair;
-  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : kLongContexts;
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
