@@ -118,15 +118,16 @@ class RouterService final : public Service {
         hub_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
         openai_(frontend_) {
     openai_.AddRoutes(context.http);
-    context.http.AddRoute("GET", "/", [](std::shared_ptr<HttpExchange> exchange) {
+    context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
       exchange->Reply(200, "text/html; charset=utf-8", std::string(StatusPage()));
     });
-    context.http.AddRoute("GET", "/status.json", [this](std::shared_ptr<HttpExchange> exchange) {
-      const StatusOr<std::string> status = admin_.StatusJson();
-      exchange->Reply(status.ok() ? 200 : 503,
-                      "application/json",
-                      status.ok() ? *status : OpenAiError(status.status()));
-    });
+    context.http.AddRoute(
+        "GET", "/status.json", [this](const std::shared_ptr<HttpExchange>& exchange) {
+          const StatusOr<std::string> status = admin_.StatusJson();
+          exchange->Reply(status.ok() ? 200 : 503,
+                          "application/json",
+                          status.ok() ? *status : OpenAiError(status.status()));
+        });
   }
 
   // The core's threads use the frontend and the servers, the frontend's threads the core.
