@@ -1,0 +1,296 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/row_kernels.h"
+#include "kernels/cuda/skinny_gemm.h"
+#include "tests/gpu/gemm_reference.h"
+
+// Times products of few rows in graphs of 32 layers with weights of their own (Llama-3.1-8B's
+// shapes), ours beside cuBLASLt: each shape by itself, and whole layers. One JSON line each.
+// Arguments: numbers of rows (default 2 4 8 16 32 64 128).
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kHidden = 4096;
+constexpr int32_t kQkv = 6144;
+constexpr int32_t kWidth = 14336;
+constexpr int32_t kVocabulary = 128256;
+constexpr int32_t kMostRows = 128;
+constexpr int kLayers = 32;
+constexpr int kHeads = 4;
+constexpr int kWarmups = 3;
+constexpr int kRepeats = 21;
+constexpr float kEpsilon = 1e-5f;
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(Message(status)).c_str());
+  std::exit(1);
+}
+
+void Check(cudaError_t error) {
+  Check(ToStatus(error, "benchmark"));
+}
+
+// Median microseconds of a graph of what `body` issues.
+double TimeGraph(cudaStream_t stream, const std::function<void()>& body) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaEvent_t begin;
+  cudaEvent_t end;
+  Check(cudaEventCreate(&begin));
+  Check(cudaEventCreate(&end));
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  body();
+  Check(cudaStreamEndCapture(stream, &graph));
+  Check(cudaGraphInstantiate(&executable, graph, 0));
+  std::vector<float> times;
+  for (int i = 0; i < kWarmups + kRepeats; ++i) {
+    Check(cudaEventRecord(begin, stream));
+    Check(cudaGraphLaunch(executable, stream));
+    Check(cudaEventRecord(end, stream));
+    Check(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= kWarmups) times.push_back(milliseconds);
+  }
+  Check(cudaGraphExecDestroy(executable));
+  Check(cudaGraphDestroy(graph));
+  Check(cudaEventDestroy(begin));
+  Check(cudaEventDestroy(end));
+  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
+  return static_cast<double>(times[kRepeats / 2]) * 1e3;
+}
+
+void Print(const std::string& what,
+           const std::string& how,
+           int32_t rows,
+           double microseconds,
+           double bytes) {
+  fmt::print(
+      "{{\"what\": \"{}\", \"how\": \"{}\", \"rows\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.0f}}}\n",
+      what,
+      how,
+      rows,
+      microseconds,
+      bytes / microseconds * 1e-3);
+  std::fflush(stdout);
+}
+
+class Bench final {
+ public:
+  Bench() {
+    Check(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    // Below 90 it uses cuBLASLt alone.
+    auto gemm = Gemm::Create({.architecture = 80, .processors = processors_});
+    Check(gemm.status());
+    gemm_ = *std::move(gemm);
+    limits_ = FindSkinnyGemmLimits(processors_);
+    fmt::print("{{\"clusters_of_2\": {}, \"clusters_of_4\": {}}}\n",
+               limits_.clusters_of_2,
+               limits_.clusters_of_4);
+    constexpr int64_t kWeights =
+        int64_t{kLayers} * kHidden * (kQkv + kHidden + 3 * int64_t{kWidth});
+    Reserve(weights_, kWeights);
+    for (DeviceMemory* memory : {&residual_, &normal_, &attended_, &qkv_, &gate_up_, &hidden_}) {
+      Reserve(*memory, int64_t{kMostRows} * 2 * kWidth);
+    }
+    Check(logits_.Reserve(size_t{kMostRows} * kVocabulary * 4));
+    Check(norm_.Reserve(size_t{kHidden} * 4));
+    const std::vector<float> ones(kHidden, 1.0f);
+    Check(cudaMemcpy(norm_.at(), ones.data(), ones.size() * 4, cudaMemcpyHostToDevice));
+    Check(cudaDeviceSynchronize());
+  }
+  ~Bench() { cudaStreamDestroy(stream_); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void Run(int32_t rows) {
+    rows_ = rows;
+    TimeShape(
+        "qkv", [&](int i) { return Qkv(i); }, kLayers);
+    TimeShape(
+        "o", [&](int i) { return Out(i); }, kLayers);
+    TimeShape(
+        "gate_up", [&](int i) { return GateUp(i); }, kLayers);
+    TimeShape(
+        "down", [&](int i) { return Down(i); }, kLayers);
+    TimeShape(
+        "head", [&](int i) { return Head(i); }, kHeads);
+    TimeLayers();
+  }
+
+ private:
+  static void Reserve(DeviceMemory& memory, int64_t numbers) {
+    Check(memory.Reserve(static_cast<size_t>(numbers) * 2));
+    Check(testing::FillRandom(memory.at<__nv_bfloat16>(), numbers, 1, 0.02f));
+  }
+
+  Product Make(const DeviceMemory& x, int64_t weight, int32_t n, int32_t k, void* out) const {
+    Product product;
+    product.x = x.at<__nv_bfloat16>();
+    product.weight = weights_.at<__nv_bfloat16>() + weight;
+    product.out = out;
+    product.rows = rows_;
+    product.n = product.out_stride = n;
+    product.k = product.x_stride = k;
+    return product;
+  }
+  static int64_t Layer(int i) {
+    return i * (int64_t{kHidden} * (kQkv + kHidden + 3 * int64_t{kWidth}));
+  }
+  Product Qkv(int i) const { return Make(normal_, Layer(i), kQkv, kHidden, qkv_.at()); }
+  Product Out(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * kQkv;
+    Product product = Make(attended_, at, kHidden, kHidden, residual_.at());
+    product.accumulate = true;
+    return product;
+  }
+  Product GateUp(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden);
+    return Make(normal_, at, 2 * kWidth, kHidden, gate_up_.at());
+  }
+  Product Down(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden + 2 * int64_t{kWidth});
+    Product product = Make(hidden_, at, kHidden, kWidth, residual_.at());
+    product.accumulate = true;
+    return product;
+  }
+  Product Head(int i) const {
+    Product product =
+        Make(normal_, int64_t{i} * kVocabulary * kHidden, kVocabulary, kHidden, logits_.at());
+    product.out_dtype = DType::kF32;
+    return product;
+  }
+
+  Tensor Rows(const DeviceMemory& memory, int32_t cols) const {
+    Tensor tensor;
+    tensor.data = memory.at();
+    tensor.dtype = DType::kBF16;
+    tensor.rows = rows_;
+    tensor.cols = tensor.stride = cols;
+    return tensor;
+  }
+
+  void TimeShape(const std::string& name, const std::function<Product(int)>& product, int count) {
+    const Product first = product(0);
+    const double bytes = 2.0 * first.n * first.k;
+    const auto time = [&](const std::string& how, const std::function<void(int)>& launch) {
+      const double all = TimeGraph(stream_, [&] {
+        for (int i = 0; i < count; ++i) launch(i);
+      });
+      Print(name, how, rows_, all / count, bytes);
+    };
+    Check(gemm_->Prepare(first, stream_));
+    time("cublaslt", [&](int i) { Check(gemm_->Launch(product(i), stream_)); });
+    if (!SkinnyGemmTakes(first)) return;
+    for (const int32_t enough : {0, 4, 7, 14}) {
+      SkinnyGemmLimits limits = limits_;
+      limits.enough_tiles = enough;
+      const SkinnyGemmPlan plan = PlanSkinnyGemm(first, limits);
+      time(fmt::format("ours, {} tiles: clusters of {}", enough, plan.cluster),
+           [&](int i) { Check(LaunchSkinnyGemm(product(i), plan, stream_)); });
+    }
+  }
+
+  void Ours(const Product& product) { Check(LaunchSkinnyGemm(product, processors_, stream_)); }
+  void Theirs(const Product& product) { Check(gemm_->Launch(product, stream_)); }
+  void Norm() {
+    Check(LaunchNorm(Rows(residual_, kHidden),
+                     {},
+                     norm_.at<float>(),
+                     kEpsilon,
+                     Rows(normal_, kHidden),
+                     stream_));
+  }
+  Product Normalising(Product product) const {
+    product.x = residual_.at<__nv_bfloat16>();
+    product.norm_weight = norm_.at<float>();
+    product.norm_epsilon = kEpsilon;
+    return product;
+  }
+
+  // Layers without attention.
+  void TimeLayers() {
+    const double bytes = 2.0 * static_cast<double>(Layer(1));
+    const auto time = [&](const std::string& how, const std::function<void(int)>& layer) {
+      const double all = TimeGraph(stream_, [&] {
+        for (int i = 0; i < kLayers; ++i) layer(i);
+      });
+      Print("layer", how, rows_, all / kLayers, bytes);
+    };
+    using Multiply = void (Bench::*)(const Product&);
+    for (const Multiply multiply : {&Bench::Theirs, &Bench::Ours}) {
+      const std::string whose = multiply == &Bench::Ours ? "ours" : "cublaslt";
+      if (multiply == &Bench::Ours && !SkinnyGemmTakes(Qkv(0))) return;
+      time(whose + ", products alone", [&](int i) {
+        (this->*multiply)(Qkv(i));
+        (this->*multiply)(Out(i));
+        (this->*multiply)(GateUp(i));
+        (this->*multiply)(Down(i));
+      });
+      time(whose + ", with norm and silu kernels", [&](int i) {
+        Norm();
+        (this->*multiply)(Qkv(i));
+        (this->*multiply)(Out(i));
+        Norm();
+        (this->*multiply)(GateUp(i));
+        Check(LaunchSiluMul(Rows(gate_up_, 2 * kWidth), Rows(hidden_, kWidth), stream_));
+        (this->*multiply)(Down(i));
+      });
+    }
+    const auto fused = [&](int i, bool norm) {
+      if (!norm) Norm();
+      Ours(norm ? Normalising(Qkv(i)) : Qkv(i));
+      Ours(Out(i));
+      if (!norm) Norm();
+      Product gate_up = norm ? Normalising(GateUp(i)) : GateUp(i);
+      gate_up.silu_mul = true;
+      gate_up.out = hidden_.at();
+      gate_up.out_stride = kWidth;
+      Ours(gate_up);
+      Ours(Down(i));
+    };
+    time("ours, silu fused", [&](int i) { fused(i, false); });
+    time("ours, norm and silu fused", [&](int i) { fused(i, true); });
+  }
+
+  int processors_ = 0;
+  int32_t rows_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Gemm> gemm_;
+  SkinnyGemmLimits limits_;
+  DeviceMemory weights_;
+  DeviceMemory residual_;
+  DeviceMemory normal_;
+  DeviceMemory attended_;
+  DeviceMemory qkv_;
+  DeviceMemory gate_up_;
+  DeviceMemory hidden_;
+  DeviceMemory logits_;
+  DeviceMemory norm_;
+};
+
+}  // namespace
+}  // namespace baton::cuda
+
+int main(int argc, char** argv) {
+  baton::cuda::Bench bench;
+  for (int i = 1; i < argc; ++i) bench.Run(std::min(std::atoi(argv[i]), 128));
+  if (argc > 1) return 0;
+  for (const int32_t rows : {2, 4, 8, 16, 32, 64, 128}) bench.Run(rows);
+  return 0;
+}
