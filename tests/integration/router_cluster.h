@@ -89,6 +89,7 @@ class Cluster final {
   std::vector<Answer> AskAll(int count) {
     std::vector<Answer> answers(static_cast<size_t>(count));
     std::vector<std::jthread> clients;
+    clients.reserve(answers.size());
     for (int i = 0; i < count; ++i) {
       clients.emplace_back([&, i] { answers[static_cast<size_t>(i)] = Ask(MakeRequest(i)); });
     }
