@@ -24,7 +24,7 @@ SessionLog SessionLogs::Get(SessionId id) const {
 bool SessionLogs::Wait(SessionId id,
                        const std::function<bool(const SessionLog&)>& condition) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(10), [&] {
+  return changed_.wait_for(lock, std::chrono::seconds(30), [&] {
     const auto found = logs_.find(id);
     return found != logs_.end() && condition(found->second);
   });

@@ -34,7 +34,7 @@ class SessionLogs final {
  public:
   void Change(SessionId id, const std::function<void(SessionLog&)>& change);
   SessionLog Get(SessionId id) const;
-  // False when `condition` does not hold within ten seconds.
+  // False when `condition` does not hold within thirty seconds: three times an offer's own time.
   bool Wait(SessionId id, const std::function<bool(const SessionLog&)>& condition) const;
   bool WaitEnd(SessionId id) const {
     return Wait(id, [](const SessionLog& log) { return log.ends > 0; });
