@@ -143,6 +143,27 @@ TEST(Worker, CancelEndsARequest) {
   node.ExpectNothingHeld();
 }
 
+TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
+  FakeRouter router;
+  WorkerNode node(Roomy(router));
+  router.AwaitJoin("worker");
+  Request request = Numbered(1, 30, 3, 5000);
+  request.samples = 2;
+  router.Send("worker", Serve(request));
+  const auto begun = [](const FakeRouter::Heard& heard) { return heard.samples.contains(0); };
+  router.Await("worker", 1, 1, begun);
+  pb::ToWorker cancel;
+  cancel.add_cancels()->set_request_id(1);
+  cancel.mutable_cancels(0)->set_epoch(1);
+  cancel.mutable_cancels(0)->set_sample(0);
+  router.Send("worker", cancel);
+  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  ASSERT_TRUE(heard.finished.has_value()) << heard.failed->message();
+  EXPECT_LT(heard.Tokens(0).size(), 5000u) << "computed to the end";
+  EXPECT_EQ(heard.Tokens(1), node.model().Expected(request, 1));
+  node.ExpectNothingHeld();
+}
+
 TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
   FakeRouter router;
   NodeOptions options = Plain(router);
