@@ -112,6 +112,7 @@ void CheckRope(Ops& ops,
   const int32_t width = (heads.q_heads + 2 * heads.kv_heads) * heads.head_dim;
   const auto qkv = history.Rows(plan);
   std::vector<float> frequencies;
+  frequencies.reserve(static_cast<size_t>(rotary) / 2);
   for (int32_t i = 0; i < rotary / 2; ++i) {
     frequencies.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / rotary)));
   }
@@ -202,7 +203,7 @@ void CheckCopyBlocks(Ops& ops) {
 
 std::vector<Case> AttentionCases() {
   std::vector<Case> cases;
-  const auto add = [&](std::string name, const Shape& shape) {
+  const auto add = [&](const std::string& name, const Shape& shape) {
     cases.push_back({"Attention_" + name, [=](Ops& ops, const Tolerance& tolerance) {
                        CheckAttention(ops, tolerance, shape);
                      }});
