@@ -73,7 +73,7 @@ void CheckGather(Ops& ops) {
   History history(ops, {1, 1, 8}, DType::kF32, 16, {{0, 5}});
   StepPlan plan = history.LastStep();
   plan.logit_rows = {0, 3};
-  const auto values = RandomFloats(5 * 20, 61);
+  const auto values = RandomFloats(size_t{5} * 20, 61);
   const DeviceTensor x(ops, 5, 20, values);
   const DeviceTensor out(ops, 2, 20);
   ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
