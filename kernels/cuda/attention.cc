@@ -20,7 +20,9 @@ constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 constexpr int32_t kFixedClusterPart = 512;
 // Positions that keep a thread block of the cluster kernel busy once, and that it takes at most.
 constexpr int32_t kShortPart = 128;
-constexpr int32_t kMaxClusterPositions = 2048;
+constexpr int32_t kMaxClusterPositions = 1024;
+// From so many positions on, a cluster of the largest size pays.
+constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
 // What takes the rows that are not for the cluster kernel.
@@ -195,10 +197,10 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
 
 // The largest cluster of which one for every row and KV head runs at a time; 0 when not even single
 // thread blocks do.
-int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows) const {
+int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const {
   const int32_t clusters = rows * shape.kv_heads;
   const int32_t* active = active_clusters_[shape.head_dim == 64 ? 0 : 1];
-  for (int32_t i = 3; i >= 0; --i) {
+  for (int32_t i = longest > kLargestClusterContext ? 3 : 2; i >= 0; --i) {
     if (active[i] >= clusters) return 2 << i;
   }
   return clusters <= processors_ ? 1 : 0;
@@ -217,7 +219,7 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
     longest = std::max(longest, Visible(sequence.length, shape.window));
     total += Visible(sequence.length, shape.window);
   }
-  const int32_t most = MostParts(shape, rows);
+  const int32_t most = MostParts(shape, rows, longest);
   if (most == 0) {
     const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
     return are_short ? DecodeKernel::kCluster : kLongContexts;
@@ -232,11 +234,11 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
                                    StepBuffer& fixed) {
   const auto rows = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
-  const int32_t most = MostParts(shape, rows);
   int32_t longest = 0;
   for (const AttendingSequence& sequence : singles_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
   }
+  const int32_t most = MostParts(shape, rows, longest);
   ClusterWork work;
   work.rows = rows;
   // With fixed parts, of each row; else of all.
@@ -250,7 +252,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
     decode_rows_.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
     work.parts = std::max(work.parts, decode_rows_.back().parts);
   }
-  const bool crowded = MostParts(shape, rows) < work.parts;
+  const bool crowded = MostParts(shape, rows, longest) < work.parts;
   work.warps = crowded || options_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
     std::stable_sort(

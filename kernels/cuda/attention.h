@@ -83,7 +83,7 @@ class Attention final {
   bool TakesRagged(const AttentionShape& shape);
   // The kernel for singles_.
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
-  int32_t MostParts(const AttentionShape& shape, int32_t rows) const;
+  int32_t MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const;
   ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
   StatusOr<BalancedWork> PlanBalanced(const AttentionShape& shape,
                                       const StepLayout& step,

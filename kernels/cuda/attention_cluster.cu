@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_warp.cuh"
@@ -135,11 +136,9 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
 #endif
 }
 
-// Eight warps where thread blocks are few, with room for two of them in a processor so that large
-// clusters fit; else four, and as many blocks as the registers allow.
-template <int kHeadDim, int kWarps>
+// `kBlocksPerProcessor` bounds the registers.
+template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
 struct Kernel {
-  static constexpr int kBlocksPerProcessor = kWarps == 8 ? 2 : kHeadDim == 64 ? 4 : 3;
   static constexpr auto kFunction = AttendInCluster<kHeadDim, kWarps, kBlocksPerProcessor>;
 
   static cudaError_t Prepare() {
@@ -187,6 +186,20 @@ struct Kernel {
   }
 };
 
+// Calls `use` with the kernel for clusters of `parts` blocks. Eight warps where thread blocks are
+// few: alone on a processor, or, in the largest clusters, two, since few such clusters fit
+// otherwise. Else four warps, and as many blocks as the registers allow.
+template <int kHeadDim, class Use>
+cudaError_t With(int32_t parts, int32_t warps, Use&& use) {
+  if (warps == 4) return use(Kernel < kHeadDim, 4, kHeadDim == 64 ? 4 : 3 > ());
+  return parts == kMaxClusterSize ? use(Kernel<kHeadDim, 8, 2>()) : use(Kernel<kHeadDim, 8, 1>());
+}
+
+template <class Use>
+cudaError_t With(int32_t head_dim, int32_t parts, int32_t warps, Use&& use) {
+  return head_dim == 64 ? With<64>(parts, warps, use) : With<128>(parts, warps, use);
+}
+
 }  // namespace
 
 bool TakesSingleRows(const AttentionShape& shape, const KvView& kv) {
@@ -203,28 +216,25 @@ int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most
 }
 
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t parts, int32_t* clusters) {
-  return head_dim == 64 ? Kernel<64, 8>::CountActive(parts, clusters)
-                        : Kernel<128, 8>::CountActive(parts, clusters);
+  return With(head_dim, parts, 8, [&](auto kernel) { return kernel.CountActive(parts, clusters); });
 }
 
 cudaError_t PrepareClusterAttention() {
-  for (const cudaError_t error : {Kernel<64, 4>::Prepare(),
-                                  Kernel<64, 8>::Prepare(),
-                                  Kernel<128, 4>::Prepare(),
-                                  Kernel<128, 8>::Prepare()}) {
-    if (error != cudaSuccess) return error;
+  for (const int32_t head_dim : {64, 128}) {
+    for (const auto& [parts, warps] : {std::pair{1, 4}, {1, 8}, {kMaxClusterSize, 8}}) {
+      const cudaError_t error =
+          With(head_dim, parts, warps, [](auto kernel) { return kernel.Prepare(); });
+      if (error != cudaSuccess) return error;
+    }
   }
   return cudaSuccess;
 }
 
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call) {
   const Arguments a = {work.list, RowsCallOf(call, work.tables)};
-  if (call.shape.head_dim == 64) {
-    return work.warps == 8 ? Kernel<64, 8>::Launch(a, work, call)
-                           : Kernel<64, 4>::Launch(a, work, call);
-  }
-  return work.warps == 8 ? Kernel<128, 8>::Launch(a, work, call)
-                         : Kernel<128, 4>::Launch(a, work, call);
+  return With(call.shape.head_dim, work.parts, work.warps, [&](auto kernel) {
+    return kernel.Launch(a, work, call);
+  });
 }
 
 }  // namespace baton::cuda

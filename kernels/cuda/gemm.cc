@@ -130,7 +130,8 @@ class Descriptors final {
 
 class Gemm::Impl {
  public:
-  explicit Impl(const GemmOptions& options) : options_(options) {}
+  explicit Impl(const GemmOptions& options)
+      : options_(options), ours_(!options.deterministic && options.architecture == 90) {}
   ~Impl() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
     for (const cudaEvent_t event : {start_, end_}) {
@@ -149,14 +150,12 @@ class Gemm::Impl {
     return OkStatus();
   }
 
-  bool UsesGemv(const Product& product) const {
-    return !options_.deterministic && options_.architecture >= 90 && GemvTakes(product);
-  }
-
+  // One row goes to our own kernel.
+  bool TakesJoined(const Product& product) const { return ours_ && GemvTakes(product); }
   bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const Product& product, cudaStream_t stream) {
-    if (product.rows == 0 || UsesGemv(product)) return OkStatus();
+    if (product.rows == 0 || TakesJoined(product)) return OkStatus();
     const Key key = KeyOf(product);
     if (algorithms_.contains(key)) return OkStatus();
     BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best, Choose(product, key, stream));
@@ -166,7 +165,7 @@ class Gemm::Impl {
 
   cudaError_t Launch(const Product& product, cudaStream_t stream) {
     if (product.rows == 0) return cudaSuccess;
-    if (UsesGemv(product)) return LaunchGemv(product, options_.processors, stream);
+    if (TakesJoined(product)) return LaunchGemv(product, options_.processors, stream);
     const auto found = algorithms_.find(KeyOf(product));
     if (found == algorithms_.end()) return cudaErrorInvalidValue;
     return Multiply(product, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
@@ -311,6 +310,7 @@ class Gemm::Impl {
   }
 
   const GemmOptions options_;
+  const bool ours_;  // kernels written for sm_90
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   __nv_bfloat16* weights_ = nullptr;
@@ -339,7 +339,7 @@ Status Gemm::Prepare(const Product& product, cudaStream_t stream) {
 }
 
 bool Gemm::TakesJoined(const Product& product) const {
-  return impl_->UsesGemv(product);
+  return impl_->TakesJoined(product);
 }
 
 bool Gemm::deterministic() const {
