@@ -110,6 +110,15 @@ __device__ __forceinline__ void StoreShared(uint32_t address, const float (&v)[4
                : "memory");
 }
 
+__device__ __forceinline__ void StoreShared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
+// A barrier of the block's first `count` threads.
+__device__ __forceinline__ void SyncThreads(int32_t count) {
+  asm volatile("barrier.sync 1, %0;" ::"r"(count) : "memory");
+}
+
 __device__ __forceinline__ float4 LoadShared4(uint32_t address) {
   float4 v;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"

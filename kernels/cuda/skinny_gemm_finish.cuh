@@ -61,9 +61,23 @@ __device__ __forceinline__ float SumOverColumn(float value) {
   return value + __shfl_xor_sync(~0u, value, 2);
 }
 
+// Tells all warps the sums of squares, where each is a row group by itself.
+template <int kGroups>
+__device__ __forceinline__ void ShareSquares(uint32_t to,
+                                             const SkinnyWarp& place,
+                                             const SkinnySums<kGroups>& sums) {
+  if (place.row_group < kGroups) {
+    const float squares = SumOverColumn(sums.squares[0]);
+    const int32_t column = place.row_group * kSkinnyGroupColumns + place.lane / 4;
+    if (place.lane % 4 == 0) StoreShared(to + static_cast<uint32_t>(column * 4), squares);
+  }
+  SyncThreads(kSkinnyWarps * 32);
+}
+
 // Finishes the units that this warp has summed alone.
 template <int kGroups, bool kNorm>
 __device__ __forceinline__ void PutDirect(const SkinnyGemmArguments& a,
+                                          uint32_t squares,
                                           const SkinnyWarp& place,
                                           int32_t first_unit,
                                           int32_t count,
@@ -72,9 +86,11 @@ __device__ __forceinline__ void PutDirect(const SkinnyGemmArguments& a,
   for (int group = 0; group < kGroups; ++group) {
     float scales[2] = {1.0f, 1.0f};
     if constexpr (kNorm) {
-      const float scale = NormScale(a, SumOverColumn(sums.squares[group]));
-      scales[0] = __shfl_sync(~0u, scale, place.lane % 4 * 8);
-      scales[1] = __shfl_sync(~0u, scale, place.lane % 4 * 8 + 4);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int32_t column = group * kSkinnyGroupColumns + place.lane % 4 * 2 + e;
+        scales[e] = NormScale(a, LoadShared(squares + static_cast<uint32_t>(column * 4)));
+      }
     }
 #pragma unroll
     for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
@@ -159,17 +175,17 @@ __device__ __forceinline__ void PassOnInCluster(const SkinnyGemmPlan& plan,
     }
   }
   if constexpr (kNorm) {
-    if (place.row_group != 0) return;
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      const float squares = SumOverColumn(sums.squares[group]);
+    for (int i = 0; i < kGroups; ++i) {
+      const int32_t group = place.row_group + i * place.row_groups;
+      if (group >= kGroups) break;
+      const float squares = SumOverColumn(sums.squares[i]);
       if (place.lane % 4 != 0) continue;
       const int32_t part = work.rank * plan.k_groups + place.k_group;
       const int32_t number = (part * kGroups + group) * kSkinnyGroupColumns + place.lane / 4;
+      const uint32_t to = ring + static_cast<uint32_t>(number * 4);
       for (int32_t rank = 0; rank < plan.cluster; ++rank) {
-        StoreInCluster(
-            AddressIn(ring + static_cast<uint32_t>(number * 4), static_cast<uint32_t>(rank)),
-            squares);
+        StoreInCluster(AddressIn(to, static_cast<uint32_t>(rank)), squares);
       }
     }
   }

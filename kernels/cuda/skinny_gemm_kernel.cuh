@@ -84,14 +84,35 @@ __device__ __forceinline__ void FetchAll(const SkinnyGemmArguments& a,
   }
 }
 
-// Adds the squares of two numbers to `squares`, and multiplies them.
-__device__ __forceinline__ uint32_t ScalePair(uint32_t pair, float2 by, float& squares) {
-  const float low = __uint_as_float(pair << 16);
-  const float high = __uint_as_float(pair & 0xffff0000u);
-  squares = fmaf(low, low, squares);
-  squares = fmaf(high, high, squares);
-  const __nv_bfloat162 scaled = __floats2bfloat162_rn(low * by.x, high * by.y);
-  return *reinterpret_cast<const uint32_t*>(&scaled);
+// Of two numbers, as bf16.
+__device__ __forceinline__ __nv_bfloat162 Rounded(float2 pair) {
+  return __floats2bfloat162_rn(pair.x, pair.y);
+}
+
+__device__ __forceinline__ uint32_t MultiplyPair(uint32_t pair, __nv_bfloat162 by) {
+  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair), by);
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+// Adds the squares of the warp's own groups of columns, 16 numbers of each.
+template <int kGroups>
+__device__ __forceinline__ void AddSquares(uint32_t line_at,
+                                           const SkinnyWarp& place,
+                                           SkinnySums<kGroups>& sums) {
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    const int32_t group = place.row_group + i * place.row_groups;
+    if (group >= kGroups) break;
+    uint32_t pairs[2];
+    LoadMatrices(line_at + static_cast<uint32_t>(group * kSkinnyGroupBytes), pairs);
+#pragma unroll
+    for (const uint32_t pair : pairs) {
+      const float low = __uint_as_float(pair << 16);
+      const float high = __uint_as_float(pair & 0xffff0000u);
+      sums.squares[i] = fmaf(low, low, sums.squares[i]);
+      sums.squares[i] = fmaf(high, high, sums.squares[i]);
+    }
+  }
 }
 
 // Multiplies 16 of the 64 numbers of a span: `step` of 4.
@@ -123,14 +144,15 @@ __device__ __forceinline__ void MultiplyStep(uint32_t span_at,
     }
   }
   if constexpr (kNorm) {
+    AddSquares(input_at + static_cast<uint32_t>(lane % 8 * 128) + piece(lane / 8 % 2), place, sums);
     const uint32_t at = input_at + static_cast<uint32_t>(kGroups * kSkinnyGroupBytes) +
                         static_cast<uint32_t>((step * 16 + lane % 4 * 2) * 4);
-    const float2 left = LoadShared2(at);
-    const float2 right = LoadShared2(at + 32);
+    const __nv_bfloat162 left = Rounded(LoadShared2(at));
+    const __nv_bfloat162 right = Rounded(LoadShared2(at + 32));
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      inputs[group][0] = ScalePair(inputs[group][0], left, sums.squares[group]);
-      inputs[group][1] = ScalePair(inputs[group][1], right, sums.squares[group]);
+      inputs[group][0] = MultiplyPair(inputs[group][0], left);
+      inputs[group][1] = MultiplyPair(inputs[group][1], right);
     }
   }
   const uint32_t weights_at = span_at + static_cast<uint32_t>(lane % 16 * 128) + piece(lane / 16);
@@ -175,7 +197,8 @@ __device__ __forceinline__ int32_t MultiplyAll(const SkinnyGemmArguments& a,
       AwaitPhase(memory.full + static_cast<uint32_t>(slot * 8), parity);
       const uint32_t stage =
           memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
-      const int32_t steps = count == 0 ? 0 : 4 * min(plan.spans, work.spans - round * plan.spans);
+      const int32_t steps =
+          count == 0 && !kNorm ? 0 : 4 * min(plan.spans, work.spans - round * plan.spans);
 #pragma unroll 2
       for (int32_t step = place.k_group; step < steps; step += k_groups) {
         const uint32_t span_at = stage + static_cast<uint32_t>(step / 4 * plan.span_bytes);
@@ -189,8 +212,9 @@ __device__ __forceinline__ int32_t MultiplyAll(const SkinnyGemmArguments& a,
       }
     }
     if (plan.direct()) {
+      if (kNorm && pass == 0) ShareSquares<kGroups>(memory.squares, place, sums);
       const int32_t first_unit = work.first_unit + pass * plan.pass_units;
-      PutDirect<kGroups, kNorm>(a, place, first_unit, count, sums);
+      PutDirect<kGroups, kNorm>(a, memory.squares, place, first_unit, count, sums);
     }
   }
   return count;

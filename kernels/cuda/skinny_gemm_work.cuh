@@ -55,15 +55,19 @@ struct SkinnyWork {
 
 // Where things lie in shared memory.
 struct SkinnyMemory {
-  uint32_t full;   // a barrier a stage: it has come
-  uint32_t empty;  // a barrier a stage: it has been read
+  static constexpr int32_t kMostColumns = 64;
+
+  uint32_t full;     // a barrier a stage: it has come
+  uint32_t empty;    // a barrier a stage: it has been read
+  uint32_t squares;  // sums of squares of the columns, where blocks finish their sums alone
   uint32_t ring;
 
   __device__ explicit SkinnyMemory(const void* memory) {
     const uint32_t base = SharedAddress(memory);
     full = base;
     empty = full + kSkinnyMostStages * 8;
-    ring = (empty + kSkinnyMostStages * 8 + 1023) / 1024 * 1024;
+    squares = empty + kSkinnyMostStages * 8;
+    ring = (squares + kMostColumns * 4 + 1023) / 1024 * 1024;
   }
 };
 
@@ -100,7 +104,9 @@ struct SkinnyWarp {
 template <int kGroups>
 struct SkinnySums {
   float tiles[kSkinnyTilesPerWarp][kGroups][4];
-  float squares[kGroups];  // of column lane / 4, over the lane's part of k
+  // Of x, for the warp's own groups of columns (row_group, then every row_groups-th) alone: column
+  // lane / 4, over the lane's part of k.
+  float squares[kGroups];
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
