@@ -135,7 +135,8 @@ void CheckRope(Ops& ops,
   const auto got = in.Read();
   for (int32_t row = 0; row < 5; ++row) {
     for (int32_t head = 0; head < heads.q_heads + heads.kv_heads; ++head) {
-      const auto base = static_cast<size_t>(row * width + head * heads.head_dim);
+      const auto base =
+          static_cast<size_t>(row) * width + static_cast<size_t>(head) * heads.head_dim;
       std::vector<double> x(qkv.begin() + static_cast<ptrdiff_t>(base),
                             qkv.begin() + static_cast<ptrdiff_t>(base) + heads.head_dim);
       if (norm) {

@@ -33,7 +33,7 @@ class ItlTargetTest : public testing::Test {
 
   // Plans a step, and runs it.
   StepPlan Step() {
-    const StepPlan plan = scheduler_.Plan(kNow);
+    StepPlan plan = scheduler_.Plan(kNow);
     std::vector<SampledToken> sampled(plan.logit_rows);
     if (!plan.rows.empty()) scheduler_.Commit(sampled, kNow);
     return plan;
