@@ -1,5 +1,7 @@
 #include <cuda.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/skinny_gemm.h"
 #include "kernels/cuda/skinny_gemm_kernel.cuh"
@@ -132,7 +134,9 @@ SkinnyGemmLimits FindSkinnyGemmLimits(int processors) {
   // A process uses devices of one kind.
   static const int32_t of_2 = CountClusters(2);
   static const int32_t of_4 = CountClusters(4);
-  return {.blocks = processors, .clusters_of_2 = of_2, .clusters_of_4 = of_4};
+  return {.blocks = processors,
+          .clusters_of_2 = std::min(of_2, processors / 2),
+          .clusters_of_4 = std::min(of_4, processors / 4)};
 }
 
 cudaError_t LaunchSkinnyGemm(const Product& product, int processors, cudaStream_t stream) {

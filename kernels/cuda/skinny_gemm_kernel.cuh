@@ -115,18 +115,21 @@ __device__ __forceinline__ void AddSquares(uint32_t line_at,
   }
 }
 
-// Multiplies 16 of the 64 numbers of a span: `step` of 4.
-template <int kGroups, bool kNorm>
+// Multiplies 16 of the 64 numbers of a span, `step` of 4, for kCount tiles.
+template <int kGroups, bool kNorm, int kCount>
 __device__ __forceinline__ void MultiplyStep(uint32_t span_at,
                                              uint32_t input_at,
                                              int32_t step,
                                              const SkinnyWarp& place,
-                                             int32_t count,
                                              SkinnySums<kGroups>& sums) {
   const int32_t lane = place.lane;
   const auto piece = [&](int32_t half) {
     return static_cast<uint32_t>(((step * 2 + half) ^ (lane % 8)) * 16);
   };
+  if constexpr (kNorm) {
+    AddSquares(input_at + static_cast<uint32_t>(lane % 8 * 128) + piece(lane / 8 % 2), place, sums);
+  }
+  if constexpr (kCount == 0) return;
   uint32_t inputs[kGroups][2];
   if constexpr (kGroups == 1) {
     LoadMatrices(input_at + static_cast<uint32_t>(lane % 8 * 128) + piece(lane / 8 % 2), inputs[0]);
@@ -144,7 +147,6 @@ __device__ __forceinline__ void MultiplyStep(uint32_t span_at,
     }
   }
   if constexpr (kNorm) {
-    AddSquares(input_at + static_cast<uint32_t>(lane % 8 * 128) + piece(lane / 8 % 2), place, sums);
     const uint32_t at = input_at + static_cast<uint32_t>(kGroups * kSkinnyGroupBytes) +
                         static_cast<uint32_t>((step * 16 + lane % 4 * 2) * 4);
     const __nv_bfloat162 left = Rounded(LoadShared2(at));
@@ -156,16 +158,33 @@ __device__ __forceinline__ void MultiplyStep(uint32_t span_at,
     }
   }
   const uint32_t weights_at = span_at + static_cast<uint32_t>(lane % 16 * 128) + piece(lane / 16);
+  uint32_t weights[kCount == 0 ? 1 : kCount][4];
 #pragma unroll
-  for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
-    if (i < count) {
-      uint32_t weights[4];
-      LoadMatrices(weights_at + static_cast<uint32_t>(place.Tile(i) * kSkinnyTileBytes), weights);
+  for (int i = 0; i < kCount; ++i) {
+    LoadMatrices(weights_at + static_cast<uint32_t>(place.Tile(i) * kSkinnyTileBytes), weights[i]);
+  }
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        MultiplyAdd(sums.tiles[i][group], weights, inputs[group]);
-      }
+  for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      MultiplyAdd(sums.tiles[i][group], weights[i], inputs[group]);
     }
+  }
+}
+
+// The warp's part of a stage.
+template <int kGroups, bool kNorm, int kCount>
+__device__ __forceinline__ void MultiplyStage(uint32_t stage,
+                                              const SkinnyGemmPlan& plan,
+                                              int32_t spans,
+                                              const SkinnyWarp& place,
+                                              SkinnySums<kGroups>& sums) {
+  const int32_t tile_bytes = plan.pass_units * plan.unit_tiles * kSkinnyTileBytes;
+#pragma unroll 2
+  for (int32_t step = place.k_group; step < 4 * spans; step += plan.k_groups) {
+    const uint32_t span_at = stage + static_cast<uint32_t>(step / 4 * plan.span_bytes);
+    MultiplyStep<kGroups, kNorm, kCount>(
+        span_at, span_at + static_cast<uint32_t>(tile_bytes), step % 4, place, sums);
   }
 }
 
@@ -178,9 +197,6 @@ __device__ __forceinline__ int32_t MultiplyAll(const SkinnyGemmArguments& a,
                                                const SkinnyWarp& place,
                                                SkinnySums<kGroups>& sums) {
   const SkinnyGemmPlan& plan = a.plan;
-  const auto tile_bytes =
-      static_cast<uint32_t>(plan.pass_units * plan.unit_tiles * kSkinnyTileBytes);
-  const int32_t k_groups = plan.k_groups;
   int32_t slot = 0;
   uint32_t parity = 0;
   int32_t count = 0;
@@ -197,12 +213,19 @@ __device__ __forceinline__ int32_t MultiplyAll(const SkinnyGemmArguments& a,
       AwaitPhase(memory.full + static_cast<uint32_t>(slot * 8), parity);
       const uint32_t stage =
           memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
-      const int32_t steps =
-          count == 0 && !kNorm ? 0 : 4 * min(plan.spans, work.spans - round * plan.spans);
-#pragma unroll 2
-      for (int32_t step = place.k_group; step < steps; step += k_groups) {
-        const uint32_t span_at = stage + static_cast<uint32_t>(step / 4 * plan.span_bytes);
-        MultiplyStep<kGroups, kNorm>(span_at, span_at + tile_bytes, step % 4, place, count, sums);
+      const int32_t spans = min(plan.spans, work.spans - round * plan.spans);
+      switch (count) {
+        case 0:
+          if (kNorm) MultiplyStage<kGroups, kNorm, 0>(stage, plan, spans, place, sums);
+          break;
+        case 1:
+          MultiplyStage<kGroups, kNorm, 1>(stage, plan, spans, place, sums);
+          break;
+        case 2:
+          MultiplyStage<kGroups, kNorm, 2>(stage, plan, spans, place, sums);
+          break;
+        default:
+          MultiplyStage<kGroups, kNorm, kSkinnyTilesPerWarp>(stage, plan, spans, place, sums);
       }
       __syncwarp();
       if (place.lane == 0) Arrive(memory.empty + static_cast<uint32_t>(slot * 8));
