@@ -13,55 +13,49 @@
 namespace baton::cuda {
 
 #if __CUDA_ARCH__ >= 900
-// The last warp. Its lanes share out the boxes of a stage.
+// A thread of the last warp.
 template <int kGroups, bool kNorm>
 __device__ __forceinline__ void FetchAll(const SkinnyGemmArguments& a,
                                          const SkinnyWork& work,
                                          const SkinnyMemory& memory) {
   constexpr int32_t kInputBytes = kGroups * kSkinnyGroupBytes;
   const SkinnyGemmPlan& plan = a.plan;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t total = work.passes * work.rounds;
   const int32_t tile_bytes = plan.pass_units * plan.unit_tiles * kSkinnyTileBytes;
   const auto stage_at = [&](int32_t slot) {
     return memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
   };
-  const auto spans_of = [&](int32_t round) {
-    return min(plan.spans, work.spans - round * plan.spans);
-  };
-
   const auto fetch_weight = [&](int32_t index, int32_t slot) {
     const int32_t pass = index / work.rounds;
-    const int32_t round = index - pass * work.rounds;
-    const int32_t spans = spans_of(round);
+    const int32_t span = (index - pass * work.rounds) * plan.spans;
+    const int32_t spans = min(plan.spans, work.spans - span);
     const int32_t unit = pass * plan.pass_units;
     const int32_t tiles = min(plan.pass_units, work.units - unit) * plan.unit_tiles;
+    const int32_t bytes =
+        spans * (tiles * kSkinnyTileBytes + kInputBytes + (kNorm ? kSkinnySpan * 4 : 0));
     const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
-    if (lane == 0) {
-      const int32_t bytes =
-          spans * (tiles * kSkinnyTileBytes + kInputBytes + (kNorm ? kSkinnySpan * 4 : 0));
-      ArriveExpecting(full, static_cast<uint32_t>(bytes));
-    }
-    __syncwarp();
-    for (int32_t i = lane; i < spans * tiles; i += 32) {
-      const int32_t tile = i / spans;
-      const int32_t span = i - tile * spans;
-      const int32_t line = work.first_unit + unit + tile / plan.unit_tiles;
-      FetchBox(
-          stage_at(slot) + static_cast<uint32_t>(span * plan.span_bytes + tile * kSkinnyTileBytes),
-          &a.weight,
-          (work.first_span + round * plan.spans + span) * kSkinnySpan,
-          tile % plan.unit_tiles * a.outputs + line * kSkinnyTileRows,
-          full);
+    ArriveExpecting(full, static_cast<uint32_t>(bytes));
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      const int32_t half = plan.unit_tiles == 2 ? tile % 2 : 0;
+      const int32_t of = plan.unit_tiles == 2 ? tile / 2 : tile;
+      const int32_t row = half * a.outputs + (work.first_unit + unit + of) * kSkinnyTileRows;
+      const uint32_t to = stage_at(slot) + static_cast<uint32_t>(tile * kSkinnyTileBytes);
+      for (int32_t i = 0; i < spans; ++i) {
+        FetchBox(to + static_cast<uint32_t>(i * plan.span_bytes),
+                 &a.weight,
+                 (work.first_span + span + i) * kSkinnySpan,
+                 row,
+                 full);
+      }
     }
   };
   const auto fetch_input = [&](int32_t index, int32_t slot) {
-    const int32_t round = index % work.rounds;
+    const int32_t span = index % work.rounds * plan.spans;
+    const int32_t spans = min(plan.spans, work.spans - span);
     const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
-    if (lane < spans_of(round)) {
-      const int32_t column = (work.first_span + round * plan.spans + lane) * kSkinnySpan;
-      const uint32_t to =
-          stage_at(slot) + static_cast<uint32_t>(lane * plan.span_bytes + tile_bytes);
+    for (int32_t i = 0; i < spans; ++i) {
+      const int32_t column = (work.first_span + span + i) * kSkinnySpan;
+      const uint32_t to = stage_at(slot) + static_cast<uint32_t>(i * plan.span_bytes + tile_bytes);
       FetchBox(to, &a.x, column, 0, full);
       if (kNorm) FetchBytes(to + kInputBytes, a.norm_weight + column, kSkinnySpan * 4, full);
     }
@@ -270,7 +264,8 @@ __global__ void __launch_bounds__((kSkinnyWarps + 1) * 32, 1)
   if (multiplies) {
     count = MultiplyAll<kGroups, kNorm>(a, work, memory, place, sums);
   } else {
-    FetchAll<kGroups, kNorm>(a, work, memory);
+    if (place.lane == 0) FetchAll<kGroups, kNorm>(a, work, memory);
+    __syncwarp();
   }
   if (a.plan.direct()) return;
   __syncthreads();  // the ring has been read: from here on it holds sums

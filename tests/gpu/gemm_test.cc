@@ -169,8 +169,8 @@ TEST_P(SkinnyGemmCaseTest, GivesTheProductAndNothingElse) {
         norm += std::pow(want[i], 2);
       }
     }
-    // bf16 rounds results, and inputs that are normalised, to 2^-9.
-    const double allowed = GetParam().f32 && !GetParam().norm ? 2e-5 : 4e-3;
+    // bf16 rounds results, and inputs that are normalised, to 2^-9; tensor cores cut off sums.
+    const double allowed = GetParam().f32 && !GetParam().norm ? 1e-4 : 4e-3;
     EXPECT_LT(std::sqrt(error / norm), allowed) << rows << " rows";
 
     for (int32_t row = 0; row < kMostRows; ++row) {
