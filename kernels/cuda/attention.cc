@@ -25,11 +25,6 @@ constexpr int32_t kMaxClusterPositions = 1024;
 constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
-// What takes the rows that are not for the cluster kernel.
-constexpr DecodeKernel kLongContexts = DecodeKernel::kTiles;
-// Of the balanced kernel: units that are worth a thread block, and the largest group.
-constexpr int32_t kFewestUnits = 12;
-constexpr size_t kMaxGroup = 8;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -94,7 +89,6 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
-  BATON_CUDA_RETURN_IF_ERROR(PrepareBalancedAttention());
   if (attention->architecture_ < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
   for (int32_t i = 0; i < 4; ++i) {
@@ -184,8 +178,6 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
       singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(shape, singles, kv);
   if (decode == DecodeKernel::kCluster) {
     plan.cluster = PlanCluster(shape, step, fixed);
-  } else if (decode == DecodeKernel::kBalanced) {
-    BATON_ASSIGN_OR_RETURN(plan.balanced, PlanBalanced(shape, step, fixed));
   } else {
     few_.insert(few_.end(), singles_.begin(), singles_.end());
   }
@@ -222,12 +214,12 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
   const int32_t most = MostParts(shape, rows, longest);
   if (most == 0) {
     const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
-    return are_short ? DecodeKernel::kCluster : kLongContexts;
+    return are_short ? DecodeKernel::kCluster : DecodeKernel::kTiles;
   }
   const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
   const int64_t fair = total * shape.kv_heads / processors_;
-  const bool even = positions <= 256 || positions <= 2 * fair;
-  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : kLongContexts;
+  const bool even = positions <= 512 || positions <= 2 * fair;
+  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : DecodeKernel::kTiles;
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
@@ -263,32 +255,6 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   decode_rows_.resize(rows);
   work.list = Write(fixed, decode_rows_);
   work.tables = step.d_tables;
-  return work;
-}
-
-StatusOr<BalancedWork> Attention::PlanBalanced(const AttentionShape& shape,
-                                               const StepLayout& step,
-                                               StepBuffer& fixed) {
-  decode_rows_.clear();
-  for (const AttendingSequence& s : singles_) {
-    const int32_t begin = s.length - Visible(s.length, shape.window);
-    decode_rows_.push_back({s.row, s.table_start, begin, s.length, 1});
-  }
-  CutBalanced(decode_rows_, shape.kv_heads, processors_, kFewestUnits, starts_);
-  if (step.recorded) decode_rows_.resize(step.rows);
-  BalancedWork work;
-  work.blocks = processors_;
-  work.list = Write(fixed, decode_rows_);
-  work.starts = Write(fixed, starts_);
-  work.tables = step.d_tables;
-  const size_t partials = size_t{2} * processors_;
-  const size_t values = partials * shape.group() * shape.head_dim;
-  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
-                         partial_.Get((values + partials * 2 * kMaxGroup) * sizeof(float)));
-  work.partial.values = reinterpret_cast<float*>(memory);
-  work.partial.weights = work.partial.values + values;
-  BATON_ASSIGN_OR_RETURN(std::byte* const tickets, tickets_.Get(processors_ * sizeof(uint32_t)));
-  work.tickets = reinterpret_cast<uint32_t*>(tickets);
   return work;
 }
 
@@ -427,7 +393,6 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
-  if (plan.balanced.blocks > 0) then(LaunchBalancedAttention, plan.balanced);
   if (plan.rows.pieces > 0) {
     then(LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);

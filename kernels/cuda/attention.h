@@ -22,7 +22,6 @@ namespace baton::cuda {
 struct AttentionPlan {
   AttentionShape shape;
   ClusterWork cluster;    // sequences of one row: short ones, or cut at fixed places
-  BalancedWork balanced;  // sequences of one row
   PagedWork rows;         // sequences of one row or few
   PagedWork chunks;       // prompt chunks, in their blocks
   RaggedWork ragged;      // prompt chunks, contiguous
@@ -36,7 +35,6 @@ enum class DecodeKernel {
   kChosen,  // by the number of rows and their contexts
   kTiles,   // FlashAttention 2
   kCluster,
-  kBalanced,
 };
 
 struct AttentionOptions {
@@ -85,9 +83,6 @@ class Attention final {
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
   int32_t MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const;
   ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
-  StatusOr<BalancedWork> PlanBalanced(const AttentionShape& shape,
-                                      const StepLayout& step,
-                                      StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,
@@ -112,7 +107,6 @@ class Attention final {
   int32_t active_clusters_[2][4] = {};
   KeptMemory partial_;
   KeptMemory gathered_;
-  KeptMemory tickets_;
   // Of the step being planned.
   std::vector<AttendingSequence> singles_;
   std::vector<AttendingSequence> few_;
@@ -120,7 +114,6 @@ class Attention final {
   PagedPieces paged_pieces_;
   RaggedPieces ragged_pieces_;
   std::vector<DecodeRow> decode_rows_;
-  std::vector<BalancedStart> starts_;
   PortablePieces portable_pieces_;
 };
 

@@ -91,28 +91,6 @@ struct ClusterWork {
   bool operator==(const ClusterWork&) const = default;
 };
 
-// Where the work of one thread block of the balanced kernel begins: unit (16 positions) `unit` of
-// the positions that a KV head of a listed row sees. Behind it come the row's other heads, then the
-// next rows. A (row, head) that several blocks share belongs to the one where it begins.
-struct BalancedStart {
-  int32_t row = 0;  // in the list
-  int32_t head = 0;
-  int32_t unit = 0;
-  int32_t units = 0;    // that this block takes
-  int32_t owner = 0;    // of the first (row, head), when that begins in another block
-  int32_t sharers = 0;  // blocks that share the (row, head) which begins here and ends in another
-};
-// Single rows for the balanced kernel, spread evenly over all processors.
-struct BalancedWork {
-  int32_t blocks = 0;
-  const DecodeRow* list = nullptr;
-  const BalancedStart* starts = nullptr;  // [blocks]
-  const int32_t* tables = nullptr;
-  PartialResults partial;       // two for each block; `weights` are pairs
-  uint32_t* tickets = nullptr;  // [blocks]; 0 between launches
-  bool operator==(const BalancedWork&) const = default;
-};
-
 // Copies the K and V of sequences out of their blocks: [part][head][token][dim], each sequence
 // followed by zeros up to a multiple of kGatherAlignment tokens.
 inline constexpr int32_t kGatherAlignment = 128;
@@ -190,8 +168,6 @@ int32_t ChunkTile(int32_t head_dim);
 // Our own kernels for single rows take head sizes 64 and 128, groups of up to 8, KV in bf16.
 bool TakesSingleRows(const AttentionShape& shape, const KvView& kv);
 // For any number of them.
-cudaError_t PrepareBalancedAttention();
-cudaError_t LaunchBalancedAttention(const BalancedWork& work, const AttentionCall& call);
 // For few of them, on sm_90.
 // Into how many parts to cut a row that sees `positions`, so that a part has about
 // `positions_per_part`: a power of two up to `most` and 16.

@@ -218,54 +218,6 @@ void CutRagged(std::span<const AttendingSequence> sequences,
   }
 }
 
-void CutBalanced(std::span<const DecodeRow> rows,
-                 int32_t kv_heads,
-                 int32_t blocks,
-                 int32_t fewest,
-                 std::vector<BalancedStart>& out) {
-  const auto units_of = [](const DecodeRow& row) {
-    return int64_t{(row.end - 1) / 16 - row.begin / 16 + 1};
-  };
-  int64_t total = 0;
-  for (const DecodeRow& row : rows) total += units_of(row) * kv_heads;
-  const int64_t used = std::clamp<int64_t>(total / fewest, 1, blocks);
-  const int64_t snap = std::min<int64_t>(6, total / used / 8);
-  out.assign(blocks, {});
-  size_t listed = 0;
-  int64_t row_start = 0;  // of rows[listed], in units of the whole
-  int64_t before = 0;     // where the block before begins
-  int32_t owner = 0;      // of the (row, head) in which it ends
-  for (int64_t block = 0; block <= used; ++block) {
-    int64_t at = block * total / used;
-    while (listed + 1 < rows.size() && at >= row_start + units_of(rows[listed]) * kv_heads) {
-      row_start += units_of(rows[listed]) * kv_heads;
-      ++listed;
-    }
-    // Pieces of a few units at the ends of a head are left to the neighbour.
-    const int64_t length = units_of(rows[listed]);
-    int64_t head = (at - row_start) / length;
-    int64_t unit = (at - row_start) % length;
-    if (unit > 0 && unit < snap) unit = 0;
-    if (unit > 0 && length - unit < snap) {
-      unit = 0;
-      ++head;
-    }
-    at = row_start + head * length + unit;
-    if (block > 0) out[block - 1].units = static_cast<int32_t>(at - before);
-    const bool begins_behind = before > at - unit;  // the block before begins inside, too
-    before = at;
-    if (block == used) break;
-    BalancedStart& start = out[block];
-    start.row = static_cast<int32_t>(listed) + (head == kv_heads ? 1 : 0);
-    start.head = static_cast<int32_t>(head == kv_heads ? 0 : head);
-    start.unit = static_cast<int32_t>(unit);
-    if (unit == 0) continue;
-    if (!begins_behind) owner = static_cast<int32_t>(block) - 1;
-    start.owner = owner;
-    out[owner].sharers += out[owner].sharers == 0 ? 2 : 1;
-  }
-}
-
 void CutPortable(std::span<const AttendingSequence> sequences,
                  int32_t window,
                  int32_t padded_rows,

@@ -70,15 +70,6 @@ void CutRagged(std::span<const AttendingSequence> sequences,
                int32_t processors,
                RaggedPieces& out);
 
-// Spreads rows over `blocks` thread blocks: the units (positions / 16, from the one that holds the
-// first that is seen) of `kv_heads` heads of each row in turn. Fewer blocks where each would have
-// less than `fewest` units; those behind have none.
-void CutBalanced(std::span<const DecodeRow> rows,
-                 int32_t kv_heads,
-                 int32_t blocks,
-                 int32_t fewest,
-                 std::vector<BalancedStart>& out);
-
 // The arrays of a PortableWork.
 struct PortablePieces {
   std::vector<RowPiece> list;

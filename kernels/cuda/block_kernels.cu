@@ -4,33 +4,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int kCopyThreads = 256;
-constexpr int kCopyPieces = 8;  // of 16 bytes, of each thread
-constexpr int64_t kCopyBytes = int64_t{kCopyThreads} * kCopyPieces * 16;
-
-// Thread block (part of a block, copy).
-__global__ void __launch_bounds__(kCopyThreads) CopyBlockParts(std::byte* base,
-                                                               int64_t block_stride,
-                                                               int64_t block_bytes,
-                                                               const BlockCopy* copies) {
-  WaitForPredecessor();
-  const BlockCopy copy = copies[blockIdx.y];
-  const int64_t first = int64_t{blockIdx.x} * kCopyBytes + threadIdx.x * 16;
-  const std::byte* from = base + copy.from * block_stride + first;
-  std::byte* to = base + copy.to * block_stride + first;
-  uint4 pieces[kCopyPieces];
-#pragma unroll
-  for (int i = 0; i < kCopyPieces; ++i) {
-    const int64_t at = int64_t{i} * kCopyThreads * 16;
-    if (first + at < block_bytes) pieces[i] = __ldcs(reinterpret_cast<const uint4*>(from + at));
-  }
-#pragma unroll
-  for (int i = 0; i < kCopyPieces; ++i) {
-    const int64_t at = int64_t{i} * kCopyThreads * 16;
-    if (first + at < block_bytes) __stcs(reinterpret_cast<uint4*>(to + at), pieces[i]);
-  }
-}
-
 // XXH3's default secret and primes (xxHash, doc/xxhash_spec.md).
 __constant__ uint8_t kSecret[192] = {
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
@@ -219,18 +192,6 @@ __global__ void __launch_bounds__(kJoinThreads) JoinSums(const ChecksumArgs args
 }
 
 }  // namespace
-
-cudaError_t LaunchBlockCopies(std::byte* base,
-                              int64_t block_stride,
-                              int64_t block_bytes,
-                              const BlockCopy* copies,
-                              int32_t count,
-                              cudaStream_t stream) {
-  const dim3 grid(static_cast<uint32_t>((block_bytes + kCopyBytes - 1) / kCopyBytes),
-                  static_cast<uint32_t>(count));
-  return LaunchOverlapped(
-      CopyBlockParts, grid, dim3(kCopyThreads), 0, stream, base, block_stride, block_bytes, copies);
-}
 
 cudaError_t LaunchChecksums(const ChecksumArgs& args, cudaStream_t stream) {
   const uint64_t whole = (args.bytes - 1) / kJoinBytes;

@@ -5,18 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/step_input.h"
-
 namespace baton::cuda {
-
-// Copies blocks of `block_bytes` (a multiple of 16) whose starts lie `block_stride` bytes apart.
-// No copy may touch a block that another of the list writes.
-cudaError_t LaunchBlockCopies(std::byte* base,
-                              int64_t block_stride,
-                              int64_t block_bytes,
-                              const BlockCopy* copies,  // on the device
-                              int32_t count,
-                              cudaStream_t stream);
 
 // The XXH3-64 of `count` pieces of device memory; see BlockChecksums.
 struct ChecksumArgs {

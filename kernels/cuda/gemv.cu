@@ -92,55 +92,86 @@ __device__ __forceinline__ void Put(const Arguments& a, int output, float value)
   *out = static_cast<Out>(value);
 }
 
+// The pieces of the rows that one warp takes, and the ring they come through. Piece p lies in row
+// p / pieces of the warp's rows; with kPairs every second row is that of the up part.
+template <int kPiece, bool kPairs>
+struct WarpRing {
+  static constexpr int kSlots = kRingBytes / (kWarps * kPiece * 2);
+  static_assert(kWarps * kSlots * 8 <= kBarrierBytes);
+
+  const Arguments& a;
+  __nv_bfloat16* slots;
+  uint32_t barriers;
+  int pieces;  // a row
+  int stride;  // between two outputs of a warp
+  int first;   // output
+  int total;   // pieces
+
+  __device__ WarpRing(const Arguments& arguments, unsigned char* memory, int warp)
+      : a(arguments),
+        slots(reinterpret_cast<__nv_bfloat16*>(memory) + warp * kSlots * kPiece),
+        barriers(Shared(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8)),
+        pieces(a.k / kPiece),
+        stride(static_cast<int>(gridDim.x) * kWarps),
+        first(static_cast<int>(blockIdx.x) * kWarps + warp) {
+    const int mine = first < a.outputs ? (a.outputs - first + stride - 1) / stride : 0;
+    total = mine * (kPairs ? 2 : 1) * pieces;
+  }
+
+  __device__ int Output(int row) const { return first + (kPairs ? row / 2 : row) * stride; }
+  __device__ uint32_t Barrier(int slot) const { return barriers + static_cast<uint32_t>(slot * 8); }
+  __device__ const __nv_bfloat16* Source(int piece) const {
+    const int row = piece / pieces;
+    const int64_t line = Output(row) + (kPairs && row % 2 == 1 ? a.outputs : 0);
+    return a.weight + line * a.k + (piece - row * pieces) * kPiece;
+  }
+
+  // By one lane: what follows is by the whole warp.
+  __device__ void Fill() const {
+    for (int slot = 0; slot < kSlots; ++slot) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(Barrier(slot)) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int piece = 0; piece < min(kSlots, total); ++piece) Fetch(piece, piece);
+  }
+  __device__ void Fetch(int piece, int slot) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Barrier(slot)),
+                 "r"(kPiece * 2)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(Shared(slots + slot * kPiece)),
+        "l"(Source(piece)),
+        "r"(kPiece * 2),
+        "r"(Barrier(slot))
+        : "memory");
+  }
+  __device__ void Wait(int slot, uint32_t phase) const {
+    uint32_t arrived = 0;
+    while (arrived == 0) {
+      asm volatile(
+          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+          "selp.u32 %0, 1, 0, p; }"
+          : "=r"(arrived)
+          : "r"(Barrier(slot)), "r"(phase)
+          : "memory");
+    }
+  }
+};
+
 // kPiece numbers of a row are moved at once. With kPairs, output i is silu(row i) · row (outputs +
 // i).
 template <int kPiece, bool kNorm, bool kPairs, class Out>
 __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant__ Arguments a) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kSlots = kRingBytes / (kWarps * kPiece * 2);
-  static_assert(kWarps * kSlots * 8 <= kBarrierBytes);
   extern __shared__ __align__(128) unsigned char memory[];
   ReleaseSuccessor();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  using Ring = WarpRing<kPiece, kPairs>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  auto* ring = reinterpret_cast<__nv_bfloat16*>(memory) + warp * kSlots * kPiece;
-  const uint32_t barriers = Shared(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8);
+  const Ring ring(a, memory, static_cast<int>(threadIdx.x) / kWarp);
   auto* x = reinterpret_cast<__nv_bfloat16*>(memory + kRingBytes + kBarrierBytes);
-
-  const int pieces = a.k / kPiece;  // a row
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
-  const int first = static_cast<int>(blockIdx.x) * kWarps + warp;
-  const int mine = first < a.outputs ? (a.outputs - first + stride - 1) / stride : 0;
-  const int total = mine * (kPairs ? 2 : 1) * pieces;
-  const auto source = [&](int piece) {
-    const int row = piece / pieces;
-    const int output = first + (kPairs ? row / 2 : row) * stride;
-    const int64_t line = kPairs && row % 2 == 1 ? a.outputs + output : output;
-    return a.weight + line * a.k + (piece - row * pieces) * kPiece;
-  };
-  const auto fetch = [&](int piece, int slot) {
-    const uint32_t barrier = barriers + static_cast<uint32_t>(slot * 8);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                 "r"(kPiece * 2)
-                 : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(Shared(ring + slot * kPiece)),
-        "l"(source(piece)),
-        "r"(kPiece * 2),
-        "r"(barrier)
-        : "memory");
-  };
-  if (lane == 0) {
-    for (int slot = 0; slot < kSlots; ++slot) {
-      asm volatile(
-          "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + static_cast<uint32_t>(slot * 8))
-          : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    for (int piece = 0; piece < min(kSlots, total); ++piece) fetch(piece, piece);
-  }
+  if (lane == 0) ring.Fill();
   __syncwarp();
   WaitForPredecessor();
   LoadInput<kNorm>(a, x);
@@ -151,41 +182,31 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
   int row = 0;
   float sum = 0;
   float gate = 0;
-  for (int piece = 0; piece < total; ++piece) {
-    const uint32_t barrier = barriers + static_cast<uint32_t>(slot * 8);
-    uint32_t arrived = 0;
-    while (arrived == 0) {
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-          "selp.u32 %0, 1, 0, p; }"
-          : "=r"(arrived)
-          : "r"(barrier), "r"(phase)
-          : "memory");
-    }
+  for (int piece = 0; piece < ring.total; ++piece) {
+    ring.Wait(slot, phase);
     Packed8 weights[kPiece / 256];
-    const __nv_bfloat16* from = ring + slot * kPiece + lane * 8;
+    const __nv_bfloat16* from = ring.slots + slot * kPiece + lane * 8;
 #pragma unroll
     for (int i = 0; i < kPiece / 256; ++i) weights[i] = Load8(from + i * kWarp * 8);
     __syncwarp();
-    if (lane == 0 && piece + kSlots < total) fetch(piece + kSlots, slot);
+    if (lane == 0 && piece + Ring::kSlots < ring.total) ring.Fetch(piece + Ring::kSlots, slot);
     const __nv_bfloat16* inputs = x + column * kPiece + lane * 8;
 #pragma unroll
     for (int i = 0; i < kPiece / 256; ++i) {
       sum = Dot8(weights[i], Load8(inputs + i * kWarp * 8), sum);
     }
-    if (++slot == kSlots) {
+    if (++slot == Ring::kSlots) {
       slot = 0;
       phase ^= 1;
     }
-    if (++column < pieces) continue;
+    if (++column < ring.pieces) continue;
     const float value = SumOverWarp(sum);
     column = 0;
     sum = 0;
-    const int output = first + (kPairs ? row / 2 : row) * stride;
     if (kPairs && row % 2 == 0) {
       gate = value;
     } else if (lane == 0) {
-      Put<Out>(a, output, kPairs ? gate / (1.0f + __expf(-gate)) * value : value);
+      Put<Out>(a, ring.Output(row), kPairs ? gate / (1.0f + __expf(-gate)) * value : value);
     }
     ++row;
   }

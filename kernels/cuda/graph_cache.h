@@ -12,8 +12,8 @@
 
 namespace baton::cuda {
 
-// CUDA graphs of lists of calls over one arena, found by comparing both. Keeps the ones used last. One
-// thread.
+// CUDA graphs of lists of calls over one arena, found by comparing both. Keeps the ones used last.
+// One thread.
 class GraphCache final {
  public:
   static constexpr size_t kMostGraphs = 96;

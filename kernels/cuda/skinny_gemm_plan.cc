@@ -7,7 +7,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kMostShared = 227 << 10;
+constexpr int32_t kFewestStages = 2;
 
 constexpr int32_t Parts(int32_t whole, int32_t part) {
   return (whole + part - 1) / part;
@@ -61,7 +61,8 @@ SkinnyGemmPlan PlanSkinnyGemm(const Product& product, const SkinnyGemmLimits& li
   plan.span_bytes = most_tiles * kSkinnyTileBytes + plan.column_groups * kSkinnyGroupBytes +
                     (product.norm_weight != nullptr ? kSkinnyNormBytes : 0);
   const int32_t stage_bytes = plan.spans * plan.span_bytes;
-  plan.stages = std::min((kMostShared - kSkinnyHeadBytes) / stage_bytes, kSkinnyMostStages);
+  plan.stages = std::clamp(
+      (limits.shared_bytes - kSkinnyHeadBytes) / stage_bytes, kFewestStages, kSkinnyMostStages);
   plan.shared_bytes = kSkinnyHeadBytes + plan.stages * stage_bytes;
   if (plan.direct()) return plan;
 

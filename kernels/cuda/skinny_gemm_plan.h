@@ -14,6 +14,9 @@ struct SkinnyGemmLimits {
   // Tiles that a block should have. With fewer, reading x costs more beside reading the weight;
   // with larger clusters, passing sums on does.
   int32_t enough_tiles = 7;
+  // Shared memory to use: a longer ring bridges longer gaps, a shorter one leaves room for a block
+  // of the predecessor.
+  int32_t shared_bytes = 227 << 10;
 };
 
 // Who does what in a product of few rows. The weight's rows are cut into tiles of 16; a unit is one

@@ -170,7 +170,6 @@ int Run(std::string_view filter) {
       {"chosen", {}},
       {"tiles", {false, DecodeKernel::kTiles}},
       {"cluster", {false, DecodeKernel::kCluster}},
-      {"balanced", {false, DecodeKernel::kBalanced}},
       {"deterministic", {true, DecodeKernel::kChosen}},
   };
   for (const auto& [mode, options] : modes) {

@@ -177,62 +177,6 @@ TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
   }
 }
 
-// Follows the blocks as the kernel does.
-TEST(AttentionPiecesTest, BalancedStartsCoverEveryUnit) {
-  std::mt19937 random(4);
-  std::vector<BalancedStart> starts;
-  for (int i = 0; i < 400; ++i) {
-    std::vector<DecodeRow> rows;
-    const auto longest = 1 + random() % (i % 2 == 0 ? 400 : 50000);
-    for (size_t r = 0; r < 1 + random() % (i % 3 == 0 ? 3 : 300); ++r) {
-      const auto end = static_cast<int32_t>(1 + random() % longest);
-      const int32_t begin = random() % 4 == 0 ? end - 1 - static_cast<int32_t>(random() % end) : 0;
-      rows.push_back({static_cast<int32_t>(r), 0, begin, end, 1});
-    }
-    const int32_t kv_heads = 1 + static_cast<int32_t>(random() % 9);
-    CutBalanced(rows, kv_heads, 132, 12, starts);
-    ASSERT_EQ(starts.size(), 132u);
-    const auto units_of = [&](int32_t row) {
-      return (rows[row].end - 1) / 16 - rows[row].begin / 16 + 1;
-    };
-    std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> sharers;
-    int32_t row = 0;
-    int32_t head = 0;
-    int32_t unit = 0;
-    int64_t total = 0;
-    int64_t most = 0;
-    for (int32_t block = 0; block < 132; ++block) {
-      const BalancedStart& start = starts[block];
-      if (start.units == 0) continue;
-      ASSERT_EQ(std::tuple(start.row, start.head, start.unit), std::tuple(row, head, unit));
-      total += start.units;
-      most = std::max<int64_t>(most, start.units);
-      for (int32_t left = start.units; left > 0;) {
-        const int32_t taken = std::min(left, units_of(row) - unit);
-        const bool whole = unit == 0 && taken == units_of(row);
-        if (!whole) {
-          auto& blocks = sharers[{row, head}];
-          blocks.push_back(block);
-          ASSERT_EQ(unit == 0 ? block : start.owner, blocks[0]);
-          ASSERT_EQ(blocks[0] + static_cast<int32_t>(blocks.size()) - 1, block);
-        }
-        left -= taken;
-        unit += taken;
-        if (unit < units_of(row)) continue;
-        unit = 0;
-        head = (head + 1) % kv_heads;
-        row += head == 0 ? 1 : 0;
-      }
-    }
-    EXPECT_EQ(row, static_cast<int32_t>(rows.size()));
-    for (const auto& [pair, blocks] : sharers) {
-      ASSERT_EQ(starts[blocks[0]].sharers, static_cast<int32_t>(blocks.size()));
-    }
-    const int64_t used = std::clamp<int64_t>(total / 12, 1, 132);
-    EXPECT_LE(most, total / used + 13);
-  }
-}
-
 TEST(AttentionPiecesTest, PortablePiecesCoverPositions) {
   PortablePieces pieces;
   for (const int32_t window : {0, 1, 100, 1500, 5000}) {

@@ -94,7 +94,6 @@ struct Heads {
 const AttentionOptions kDeterministic = {true, DecodeKernel::kChosen};
 const AttentionOptions kTiles = {false, DecodeKernel::kTiles};
 const AttentionOptions kCluster = {false, DecodeKernel::kCluster};
-const AttentionOptions kBalanced = {false, DecodeKernel::kBalanced};
 
 TEST_F(AttentionTest, DecodesOddLengths) {
   for (const Heads& h : {Heads{8, 8, 64},
@@ -134,33 +133,6 @@ TEST_F(AttentionTest, DecodesInClusters) {
   Run(shape, kOddLengths, kCluster);
   EXPECT_GE(Run(Shape(32, 8, 128, 0), {{2047, 1}}).cluster.parts, 8);
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), {{2000, 1}, {1000, 1}}).cluster.rows, 2);
-}
-
-TEST_F(AttentionTest, DecodesBalanced) {
-  for (const int32_t dim : {64, 128}) {
-    for (const int32_t group : {1, 3, 4, 8}) {
-      SCOPED_TRACE(::testing::Message() << "groups of " << group << ", heads of " << dim);
-      WorldShape shape = Shape(2 * group, 2, dim, 0);
-      EXPECT_GT(Run(shape, kOddLengths, kBalanced).balanced.blocks, 0);
-      for (const int32_t context : {0, 15, 16, 127, 128, 300, 1023, 2047, 5000, 40001, 131071}) {
-        SCOPED_TRACE(context);
-        Run(shape, {{context, 1}}, kBalanced);
-      }
-      shape.shape.window = 333;
-      Run(shape, kOddLengths, kBalanced);
-      Run(shape, {{4000, 1}}, kBalanced);
-    }
-  }
-  const WorldShape shape = Shape(32, 8, 128, 0);
-  Run(shape, Lengths(64, {2047, 1}), kBalanced);
-  Run(shape, Lengths(256, {511, 1}), kBalanced);
-  Run(shape, Lengths(300, {0, 1}), kBalanced);
-  Lengths lengths;
-  for (int32_t i = 0; i < 100; ++i) lengths.emplace_back(i * 977 % 4000, 1);
-  Run(shape, lengths, kBalanced);
-  lengths.emplace_back(70000, 1);
-  Run(shape, lengths, kBalanced);
-  Run(shape, kMixed, kBalanced);
 }
 
 TEST_F(AttentionTest, DecodesOneSequence) {
@@ -268,7 +240,7 @@ TEST_F(AttentionTest, PortableTakesLongContexts) {
 // A recorded plan serves steps of other lengths.
 TEST_F(AttentionTest, RepeatsRecordedSteps) {
   for (const int32_t dim : {64, 128, 256, 96}) {
-    for (const AttentionOptions& options : {kTiles, kCluster, kBalanced, kDeterministic}) {
+    for (const AttentionOptions& options : {kTiles, kCluster, kDeterministic}) {
       SCOPED_TRACE(::testing::Message() << dim << (options.deterministic ? " deterministic" : ""));
       WorldShape shape = Shape(32, 8, dim, 200000);
       World world(shape, options);

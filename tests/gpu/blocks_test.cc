@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/block_checksum.h"
-#include "kernels/cuda/block_copy.h"
 #include "kernels/cuda/device_memory.h"
 
 namespace baton::cuda {
@@ -82,36 +81,6 @@ TEST_F(BlocksTest, ChecksumsRefuseOddPieces) {
             StatusCode::kInvalidArgument);
   EXPECT_EQ(checksums->Compute(memory_.at(), even, 240, out, nullptr).code(),
             StatusCode::kInvalidArgument);
-}
-
-TEST_F(BlocksTest, CopiesAreInOrder) {
-  constexpr int32_t kBlocks = 40;
-  constexpr size_t kBytes = 70000 / 16 * 16;
-  Fill(kBlocks * kBytes);
-  KvView kv;
-  kv.base = memory_.at();
-  kv.blocks = kBlocks;
-  kv.block_stride = kBytes;
-  const auto copier = *BlockCopier::Create();
-  std::mt19937_64 random(8);
-  std::vector<BlockCopy> copies;
-  for (int i = 0; i < 300; ++i) {
-    copies.push_back(
-        {static_cast<int32_t>(random() % kBlocks), static_cast<int32_t>(random() % kBlocks)});
-  }
-  const Status status = copier->Copy(kv, copies, nullptr);
-  ASSERT_TRUE(status.ok()) << status;
-  for (const BlockCopy& copy : copies) {
-    if (copy.from == copy.to) continue;
-    std::memcpy(host_.data() + static_cast<size_t>(copy.to) * kBytes,
-                host_.data() + static_cast<size_t>(copy.from) * kBytes,
-                kBytes);
-  }
-  std::vector<std::byte> got(host_.size());
-  ASSERT_EQ(cudaMemcpy(got.data(), memory_.at(), got.size(), cudaMemcpyDeviceToHost), cudaSuccess);
-  EXPECT_TRUE(got == host_);
-  const BlockCopy outside[] = {{0, kBlocks}};
-  EXPECT_EQ(copier->Copy(kv, outside, nullptr).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -206,7 +206,9 @@ class Bench final {
     }
   }
 
-  void Ours(const Product& product) { Check(LaunchSkinnyGemm(product, processors_, stream_)); }
+  void Ours(const Product& product) {
+    Check(LaunchSkinnyGemm(product, PlanSkinnyGemm(product, limits_), stream_));
+  }
   void Theirs(const Product& product) { Check(gemm_->Launch(product, stream_)); }
   void Norm() {
     Check(LaunchNorm(Rows(residual_, kHidden),
@@ -265,7 +267,12 @@ class Bench final {
       Ours(Down(i));
     };
     time("ours, silu fused", [&](int i) { fused(i, false); });
-    time("ours, norm and silu fused", [&](int i) { fused(i, true); });
+    for (const int32_t kilobytes : {227, 160, 120}) {
+      limits_.shared_bytes = kilobytes << 10;
+      time(fmt::format("ours, norm and silu fused, {} KB a block", kilobytes),
+           [&](int i) { fused(i, true); });
+    }
+    limits_.shared_bytes = SkinnyGemmLimits{}.shared_bytes;
   }
 
   int processors_ = 0;

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/block_checksum.h"
-#include "kernels/cuda/block_copy.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/experts.h"
@@ -225,22 +224,13 @@ void BenchBlocks(cudaStream_t stream) {
   constexpr int64_t kBytes = int64_t{2} << 20;
   DeviceMemory arena;
   Check(arena.Reserve(static_cast<size_t>(kBlocks * kBytes)));
-  KvView kv;
-  kv.base = arena.at();
-  kv.blocks = kBlocks;
-  kv.block_stride = kBytes;
-  const auto copier = Take(BlockCopier::Create());
   const auto checksums = Take(BlockChecksums::Create());
   for (const int32_t count : {1, 8, 64, 512}) {
-    std::vector<BlockCopy> copies;
     std::vector<uint64_t> offsets;
     for (int32_t i = 0; i < count; ++i) {
-      copies.push_back({i, kBlocks - 1 - i});
       offsets.push_back(static_cast<uint64_t>(i * 37 % kBlocks) * kBytes);
     }
     const double gigabytes = static_cast<double>(count) * kBytes / 1e9;
-    const double copy = Time(stream, [&] { Check(copier->Copy(kv, copies, stream)); });
-    Print(fmt::format("block_copy_read_and_write/{}", count), copy, 2 * gigabytes);
     std::vector<uint64_t> out(offsets.size());
     const double checksum =
         Time(stream, [&] { Check(checksums->Compute(arena.at(), offsets, kBytes, out, stream)); });
