@@ -159,9 +159,12 @@ cudaError_t LaunchSkinnyGemm(const Product& product,
   a.f32 = product.out_dtype == DType::kF32;
   a.accumulate = product.accumulate;
   a.plan = plan;
-  cudaError_t error =
-      DescribeBoxes(product.weight, product.n, product.k, product.k, kSkinnyTileRows, &a.weight);
-  if (error != cudaSuccess) return error;
+  cudaError_t error = cudaSuccess;
+  for (int32_t size = 0; size < kSkinnyBoxSizes; ++size) {
+    error = DescribeBoxes(
+        product.weight, product.n, product.k, product.k, kSkinnyTileRows << size, &a.weight[size]);
+    if (error != cudaSuccess) return error;
+  }
   error = DescribeBoxes(product.x,
                         product.rows,
                         product.k,

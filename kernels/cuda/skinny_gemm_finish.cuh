@@ -106,73 +106,59 @@ __device__ __forceinline__ void PutDirect(const SkinnyGemmArguments& a,
   }
 }
 
-// Adds up the sums of the warps of a row group, in order; they end in the first.
+// Lays a warp's sums where the block can read them. All that needs the registers' names is here:
+// what follows is short loops, since code that runs once comes from afar.
 template <int kGroups>
-__device__ __forceinline__ void PassOnInBlock(const SkinnyGemmPlan& plan,
-                                              uint32_t partial,
-                                              const SkinnyWarp& place,
-                                              bool multiplies,
-                                              int32_t count,
-                                              SkinnySums<kGroups>& sums) {
-  const int32_t most_tiles = plan.pass_units * plan.unit_tiles;
-  const auto at = [&](int32_t k_group, int i, int group) {
-    const int32_t tile = (k_group - 1) * most_tiles + place.Tile(i);
-    return partial +
-           static_cast<uint32_t>((tile * kGroups + group) * kSkinnyGroupSumBytes + place.lane * 16);
-  };
-  if (multiplies && place.k_group > 0) {
-#pragma unroll
-    for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
-      if (i >= count) continue;
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        StoreShared(at(place.k_group, i, group), sums.tiles[i][group]);
-      }
-    }
-  }
-  __syncthreads();
-  if (!multiplies || place.k_group > 0) return;
+__device__ __forceinline__ void LayDownSums(const SkinnyGemmPlan& plan,
+                                            uint32_t partial,
+                                            const SkinnyWarp& place,
+                                            int32_t count,
+                                            const SkinnySums<kGroups>& sums) {
+  const int32_t first = place.k_group * plan.pass_units * plan.unit_tiles;
 #pragma unroll
   for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
     if (i >= count) continue;
+    const uint32_t to =
+        partial + static_cast<uint32_t>((first + place.Tile(i)) * kGroups * kSkinnyGroupSumBytes +
+                                        place.lane * 16);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      for (int32_t k_group = 1; k_group < plan.k_groups; ++k_group) {
-        const float4 more = LoadShared4(at(k_group, i, group));
-        sums.tiles[i][group][0] += more.x;
-        sums.tiles[i][group][1] += more.y;
-        sums.tiles[i][group][2] += more.z;
-        sums.tiles[i][group][3] += more.w;
-      }
+      StoreShared(to + static_cast<uint32_t>(group * kSkinnyGroupSumBytes), sums.tiles[i][group]);
     }
   }
 }
 
-// Sends sums to the blocks that finish them: unit u to block u % cluster.
+// Adds up the sums of the warps that share out k, in order, and sends them to the blocks that
+// finish them: unit u to block u % cluster.
 template <int kGroups, bool kNorm>
-__device__ __forceinline__ void PassOnInCluster(const SkinnyGemmPlan& plan,
-                                                const SkinnyWork& work,
-                                                uint32_t ring,
-                                                const SkinnyWarp& place,
-                                                int32_t count,
-                                                SkinnySums<kGroups>& sums) {
-  if (place.k_group == 0) {
-#pragma unroll
-    for (int i = 0; i < kSkinnyTilesPerWarp; ++i) {
-      if (i >= count) continue;
-      const int32_t unit = place.Unit(i);
-      const int32_t slot = work.rank * plan.received_slots + unit / plan.cluster;
-      const int32_t tile = slot * plan.unit_tiles + place.Half(i);
-      const uint32_t to = AddressIn(
-          ring + static_cast<uint32_t>(plan.received_at + tile * kGroups * kSkinnyGroupSumBytes +
-                                       place.lane * 16),
-          static_cast<uint32_t>(unit % plan.cluster));
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        StoreInCluster(to + static_cast<uint32_t>(group * kSkinnyGroupSumBytes),
-                       sums.tiles[i][group]);
-      }
+__device__ __forceinline__ void PassOnSums(const SkinnyGemmPlan& plan,
+                                           const SkinnyWork& work,
+                                           uint32_t ring,
+                                           const SkinnyWarp& place,
+                                           const SkinnySums<kGroups>& sums) {
+  const uint32_t lane_at = ring + static_cast<uint32_t>(place.lane * 16);
+  const int32_t items = work.units * kGroups;
+#pragma unroll 1
+  for (int32_t item = place.warp; item < items * plan.unit_tiles; item += kSkinnyWarps) {
+    const int32_t half = item < items ? 0 : 1;
+    const int32_t unit = (item - half * items) / kGroups;
+    const int32_t group = item % kGroups;
+    float sum[4] = {};
+    for (int32_t k_group = 0; k_group < plan.k_groups; ++k_group) {
+      const int32_t tile = (k_group * plan.unit_tiles + half) * plan.pass_units + unit;
+      const float4 more =
+          LoadShared4(lane_at + static_cast<uint32_t>(plan.partial_at + (tile * kGroups + group) *
+                                                                            kSkinnyGroupSumBytes));
+      sum[0] += more.x;
+      sum[1] += more.y;
+      sum[2] += more.z;
+      sum[3] += more.w;
     }
+    const int32_t slot = work.rank * plan.received_slots + unit / plan.cluster;
+    const int32_t to = ((slot * plan.unit_tiles + half) * kGroups + group) * kSkinnyGroupSumBytes;
+    StoreInCluster(AddressIn(lane_at + static_cast<uint32_t>(plan.received_at + to),
+                             static_cast<uint32_t>(unit % plan.cluster)),
+                   sum);
   }
   if constexpr (kNorm) {
 #pragma unroll

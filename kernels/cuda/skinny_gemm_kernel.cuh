@@ -25,52 +25,65 @@ __device__ __forceinline__ void FetchAll(const SkinnyGemmArguments& a,
   const auto stage_at = [&](int32_t slot) {
     return memory.ring + static_cast<uint32_t>(slot * plan.spans * plan.span_bytes);
   };
-  const auto fetch_weight = [&](int32_t index, int32_t slot) {
-    const int32_t pass = index / work.rounds;
-    const int32_t span = (index - pass * work.rounds) * plan.spans;
+  const auto full_of = [&](int32_t slot) { return memory.full + static_cast<uint32_t>(slot * 8); };
+  // One after the other, each from the first stage to the last.
+  int32_t pass = 0;
+  int32_t weight_round = 0;
+  const auto fetch_weight = [&](int32_t slot) {
+    const int32_t span = weight_round * plan.spans;
     const int32_t spans = min(plan.spans, work.spans - span);
-    const int32_t unit = pass * plan.pass_units;
-    const int32_t tiles = min(plan.pass_units, work.units - unit) * plan.unit_tiles;
-    const int32_t bytes =
-        spans * (tiles * kSkinnyTileBytes + kInputBytes + (kNorm ? kSkinnySpan * 4 : 0));
-    const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
-    ArriveExpecting(full, static_cast<uint32_t>(bytes));
-    for (int32_t tile = 0; tile < tiles; ++tile) {
-      const int32_t half = plan.unit_tiles == 2 ? tile % 2 : 0;
-      const int32_t of = plan.unit_tiles == 2 ? tile / 2 : tile;
-      const int32_t row = half * a.outputs + (work.first_unit + unit + of) * kSkinnyTileRows;
-      const uint32_t to = stage_at(slot) + static_cast<uint32_t>(tile * kSkinnyTileBytes);
-      for (int32_t i = 0; i < spans; ++i) {
-        FetchBox(to + static_cast<uint32_t>(i * plan.span_bytes),
-                 &a.weight,
-                 (work.first_span + span + i) * kSkinnySpan,
-                 row,
-                 full);
+    const int32_t first_unit = work.first_unit + pass * plan.pass_units;
+    const int32_t units = min(plan.pass_units, work.units - pass * plan.pass_units);
+    const int32_t bytes = spans * (units * plan.unit_tiles * kSkinnyTileBytes + kInputBytes +
+                                   (kNorm ? kSkinnySpan * 4 : 0));
+    ArriveExpecting(full_of(slot), static_cast<uint32_t>(bytes));
+    for (int32_t half = 0; half < plan.unit_tiles; ++half) {
+      const int32_t row = half * a.outputs + first_unit * kSkinnyTileRows;
+      const uint32_t to =
+          stage_at(slot) + static_cast<uint32_t>(half * plan.pass_units * kSkinnyTileBytes);
+      int32_t unit = 0;
+      for (int32_t size = kSkinnyBoxSizes - 1; size >= 0; --size) {
+        for (; unit + (1 << size) <= units; unit += 1 << size) {
+          for (int32_t i = 0; i < spans; ++i) {
+            FetchBox(to + static_cast<uint32_t>(i * plan.span_bytes + unit * kSkinnyTileBytes),
+                     &a.weight[size],
+                     (work.first_span + span + i) * kSkinnySpan,
+                     row + unit * kSkinnyTileRows,
+                     full_of(slot));
+          }
+        }
       }
     }
+    if (++weight_round == work.rounds) {
+      weight_round = 0;
+      ++pass;
+    }
   };
-  const auto fetch_input = [&](int32_t index, int32_t slot) {
-    const int32_t span = index % work.rounds * plan.spans;
+  int32_t input_round = 0;
+  const auto fetch_input = [&](int32_t slot) {
+    const int32_t span = input_round * plan.spans;
     const int32_t spans = min(plan.spans, work.spans - span);
-    const uint32_t full = memory.full + static_cast<uint32_t>(slot * 8);
     for (int32_t i = 0; i < spans; ++i) {
       const int32_t column = (work.first_span + span + i) * kSkinnySpan;
       const uint32_t to = stage_at(slot) + static_cast<uint32_t>(i * plan.span_bytes + tile_bytes);
-      FetchBox(to, &a.x, column, 0, full);
-      if (kNorm) FetchBytes(to + kInputBytes, a.norm_weight + column, kSkinnySpan * 4, full);
+      FetchBox(to, &a.x, column, 0, full_of(slot));
+      if (kNorm) {
+        FetchBytes(to + kInputBytes, a.norm_weight + column, kSkinnySpan * 4, full_of(slot));
+      }
     }
+    if (++input_round == work.rounds) input_round = 0;
   };
 
   const int32_t early = min(plan.stages, total);
-  for (int32_t i = 0; i < early; ++i) fetch_weight(i, i);
+  for (int32_t slot = 0; slot < early; ++slot) fetch_weight(slot);
   WaitForPredecessor();
-  for (int32_t i = 0; i < early; ++i) fetch_input(i, i);
+  for (int32_t slot = 0; slot < early; ++slot) fetch_input(slot);
   int32_t slot = 0;
   uint32_t parity = 0;
   for (int32_t i = early; i < total; ++i) {
     AwaitPhase(memory.empty + static_cast<uint32_t>(slot * 8), parity);
-    fetch_weight(i, slot);
-    fetch_input(i, slot);
+    fetch_weight(slot);
+    fetch_input(slot);
     if (++slot == plan.stages) {
       slot = 0;
       parity ^= 1;
@@ -270,12 +283,13 @@ __global__ void __launch_bounds__((kSkinnyWarps + 1) * 32, 1)
   if (a.plan.direct()) return;
   __syncthreads();  // the ring has been read: from here on it holds sums
   ArriveAtCluster();
-  const uint32_t partial = memory.ring + static_cast<uint32_t>(a.plan.partial_at);
-  PassOnInBlock<kGroups>(a.plan, partial, place, multiplies, count, sums);
-  AwaitCluster();
   if (multiplies) {
-    PassOnInCluster<kGroups, kNorm>(a.plan, work, memory.ring, place, count, sums);
+    const uint32_t partial = memory.ring + static_cast<uint32_t>(a.plan.partial_at);
+    LayDownSums<kGroups>(a.plan, partial, place, count, sums);
   }
+  __syncthreads();
+  AwaitCluster();
+  if (multiplies) PassOnSums<kGroups, kNorm>(a.plan, work, memory.ring, place, sums);
   ArriveAtCluster();
   AwaitCluster();
   if (multiplies) PutReceived<kGroups, kNorm>(a, work, memory.ring, place);

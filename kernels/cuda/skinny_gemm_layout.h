@@ -8,6 +8,7 @@ namespace baton::cuda {
 constexpr int32_t kSkinnyWarps = 8;         // that multiply; one more fetches
 constexpr int32_t kSkinnyTileRows = 16;     // of the weight
 constexpr int32_t kSkinnyTilesPerWarp = 3;  // at once: what its registers hold
+constexpr int32_t kSkinnyBoxSizes = 4;      // boxes of 1, 2, 4 and 8 tiles
 constexpr int32_t kSkinnySpan = 64;         // numbers of k in a line of 128 bytes
 constexpr int32_t kSkinnyTileBytes = kSkinnyTileRows * kSkinnySpan * 2;
 constexpr int32_t kSkinnyGroupColumns = 8;  // rows of x, which are columns of the sums

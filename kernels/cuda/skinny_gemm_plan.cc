@@ -57,7 +57,8 @@ SkinnyGemmPlan PlanSkinnyGemm(const Product& product, const SkinnyGemmLimits& li
   plan.pass_units = Parts(most_units, passes);
 
   const int32_t most_tiles = plan.pass_units * plan.unit_tiles;
-  plan.spans = plan.k_groups > 4 || most_tiles < 7 ? 2 : 1;
+  constexpr int32_t kTilesOfLongStages = 10;
+  plan.spans = plan.k_groups > 4 || most_tiles <= kTilesOfLongStages ? 2 : 1;
   plan.span_bytes = most_tiles * kSkinnyTileBytes + plan.column_groups * kSkinnyGroupBytes +
                     (product.norm_weight != nullptr ? kSkinnyNormBytes : 0);
   const int32_t stage_bytes = plan.spans * plan.span_bytes;
@@ -70,7 +71,7 @@ SkinnyGemmPlan PlanSkinnyGemm(const Product& product, const SkinnyGemmLimits& li
   plan.received_slots = Parts(plan.pass_units, plan.cluster);
   plan.partial_at =
       plan.cluster * plan.k_groups * plan.column_groups * kSkinnyGroupColumns * int32_t{4};
-  plan.received_at = plan.partial_at + (plan.k_groups - 1) * most_tiles * tile_sums;
+  plan.received_at = plan.partial_at + plan.k_groups * most_tiles * tile_sums;
   const int32_t end =
       plan.received_at + plan.cluster * plan.received_slots * plan.unit_tiles * tile_sums;
   plan.shared_bytes = std::max(plan.shared_bytes, kSkinnyHeadBytes + end);

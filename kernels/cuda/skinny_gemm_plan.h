@@ -10,7 +10,7 @@ namespace baton::cuda {
 struct SkinnyGemmLimits {
   int32_t blocks = 132;
   int32_t clusters_of_2 = 66;
-  int32_t clusters_of_4 = 32;
+  int32_t clusters_of_4 = 30;
   // Tiles that a block should have. With fewer, reading x costs more beside reading the weight;
   // with larger clusters, passing sums on does.
   int32_t enough_tiles = 7;

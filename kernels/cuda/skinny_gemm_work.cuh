@@ -13,8 +13,8 @@
 namespace baton::cuda {
 
 struct SkinnyGemmArguments {
-  CUtensorMap weight;  // boxes of a tile's rows × 64
-  CUtensorMap x;       // boxes of all columns × 64
+  CUtensorMap weight[kSkinnyBoxSizes];  // boxes of the rows of 1, 2, 4 and 8 tiles × 64
+  CUtensorMap x;                        // boxes of all columns × 64
   const float* norm_weight;
   float norm_epsilon;
   const __nv_bfloat16* bias;
@@ -79,6 +79,7 @@ struct SkinnyWarp {
   int32_t k_group;
   int32_t unit_tiles;
   int32_t row_groups;
+  int32_t pass_units;
 
   __device__ explicit SkinnyWarp(const SkinnyGemmPlan& plan) {
     lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -87,6 +88,7 @@ struct SkinnyWarp {
     k_group = warp / plan.row_groups;
     unit_tiles = plan.unit_tiles;
     row_groups = plan.row_groups;
+    pass_units = plan.pass_units;
   }
 
   // The unit, of those at hand, to which the warp's tile `i` belongs.
@@ -94,8 +96,9 @@ struct SkinnyWarp {
     return row_group + (unit_tiles == 2 ? i / 2 : i) * row_groups;
   }
   __device__ __forceinline__ int32_t Half(int32_t i) const { return unit_tiles == 2 ? i % 2 : 0; }
+  // Its place in a stage: first halves come before second ones.
   __device__ __forceinline__ int32_t Tile(int32_t i) const {
-    return Unit(i) * unit_tiles + Half(i);
+    return Half(i) * pass_units + Unit(i);
   }
 };
 

@@ -81,10 +81,10 @@ TEST(SkinnyGemmPlanTest, KnownShapesFillTheDevice) {
     int32_t cluster;
     int32_t clusters;
   };
-  for (const Known& known : {Known{6144, 4096, false, 4, 32},
-                             Known{4096, 4096, false, 4, 32},
+  for (const Known& known : {Known{6144, 4096, false, 4, 30},
+                             Known{4096, 4096, false, 4, 30},
                              Known{28672, 4096, true, 1, 132},
-                             Known{4096, 14336, false, 4, 32},
+                             Known{4096, 14336, false, 4, 30},
                              Known{128256, 4096, false, 1, 132}}) {
     Product product;
     product.rows = 64;
