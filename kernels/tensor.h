@@ -29,8 +29,9 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x. Without data it
-// is to be drawn at random, where it is needed: number i is bf16(scale · UniformWeight(stream, i)).
+// A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x. Without data
+// it is to be drawn at random, where it is needed: number i is bf16(scale · UniformWeight(stream,
+// i)).
 struct HostMatrix {
   DType dtype = DType::kF32;
   int64_t rows = 0;

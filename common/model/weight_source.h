@@ -63,8 +63,9 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // A matrix of exactly that shape; the view stays valid until Release(id) or the source's end.
-  // Errors: NotFound naming file and tensor, InvalidArgument naming expected and found shapes.
+  // A matrix of exactly that shape, which a generator gives without data (HostMatrix); the view
+  // stays valid until Release(id) or the source's end. Errors: NotFound naming file and tensor,
+  // InvalidArgument naming expected and found shapes.
   virtual StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const = 0;
   // A vector of exactly that size, as float32. Errors as GetMatrix.
   virtual StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const = 0;

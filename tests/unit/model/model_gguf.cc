@@ -189,7 +189,13 @@ MatrixMaker FloatsOf(const WeightSource& source, const ModelSpec& spec) {
     const size_t row_bytes = RowBytes(view->dtype, cols);
     MatrixBytes made;
     made.dtype = view->dtype;
-    made.bytes.assign(view->data, view->data + rows * row_bytes);
+    if (view->data != nullptr) {
+      made.bytes.assign(view->data, view->data + rows * row_bytes);
+    } else {
+      const std::vector<uint16_t> drawn = DrawMatrix(*view);
+      const auto bytes = std::as_bytes(std::span(drawn));
+      made.bytes.assign(bytes.begin(), bytes.end());
+    }
     const bool llama = Architecture(spec.family) == "llama";
     if (llama && (id.kind == WeightKind::kQuery || id.kind == WeightKind::kKey)) {
       made.bytes = PermuteHeads(made.bytes, row_bytes, spec.head_dim);
