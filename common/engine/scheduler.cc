@@ -137,8 +137,10 @@ void Scheduler::StopSample(RequestKey key, int32_t sample) {
   const auto found = active_.find(key);
   if (found == active_.end()) return;
   ActiveRequest& active = *found->second;
-  const int32_t index = sample - active.request.first_sample;
-  if (index < 0 || index >= active.request.samples) return;
+  // Any number may have come over the network.
+  const int64_t distance = int64_t{sample} - active.request.first_sample;
+  if (distance < 0 || distance >= active.request.samples) return;
+  const auto index = static_cast<int32_t>(distance);
   if (!active.forked) {
     active.stopped.insert(index);
     return;
