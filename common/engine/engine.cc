@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/base/overloaded.h"
 #include "common/engine/batch.h"
 #include "common/engine/inbox.h"
 #include "common/engine/scheduler.h"
@@ -50,13 +51,6 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
   return {chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last};
 }
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 }  // namespace
 

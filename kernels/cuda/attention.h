@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_pieces.h"
-#include "kernels/cuda/kept_memory.h"
+#include "kernels/cuda/scratch_memory.h"
 #include "kernels/cuda/step_buffer.h"
 #include "kernels/cuda/step_layout.h"
 #include "kernels/kv_view.h"
@@ -105,8 +105,8 @@ class Attention final {
   int32_t architecture_ = 0;  // 90 for sm_90
   // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
   int32_t active_clusters_[2][4] = {};
-  KeptMemory partial_;
-  KeptMemory gathered_;
+  ScratchMemory partial_;
+  ScratchMemory gathered_;
   // Of the step being planned.
   std::vector<AttendingSequence> singles_;
   std::vector<AttendingSequence> few_;

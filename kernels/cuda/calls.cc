@@ -2,18 +2,12 @@
 
 #include <utility>
 
+#include "common/base/overloaded.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/row_kernels.h"
 
 namespace baton::cuda {
 namespace {
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 bool SamePlace(const void* pointer, const Tensor& tensor) {
   return pointer == static_cast<const void*>(tensor.data);

@@ -66,10 +66,7 @@ struct AnglesCall {
   int32_t pairs = 0;
   float magnitude = 1;
   float2* angles = nullptr;  // [rows][pairs]
-  bool operator==(const AnglesCall& other) const {
-    return inverse_frequencies == other.inverse_frequencies && pairs == other.pairs &&
-           magnitude == other.magnitude && angles == other.angles;
-  }
+  bool operator==(const AnglesCall&) const = default;
 };
 
 struct RopeCall {

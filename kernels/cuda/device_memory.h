@@ -38,7 +38,11 @@ class DeviceMemory final {
     if (bytes <= size_) return OkStatus();
     BATON_CUDA_RETURN_IF_ERROR(cudaFree(std::exchange(data_, nullptr)));
     size_ = 0;
-    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&data_, bytes));
+    const cudaError_t error = cudaMalloc(&data_, bytes);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // a failed allocation is no failed kernel
+      return ToStatus(error, "allocating scratch memory");
+    }
     BATON_CUDA_RETURN_IF_ERROR(cudaMemset(data_, 0, bytes));
     // The fill runs on the default stream, which other streams need not wait for.
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));

@@ -1,6 +1,7 @@
 #include "kernels/cuda/experts_kernels.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector8.cuh"
+#include "kernels/cuda/warp_sum.cuh"
 
 // Which experts a row goes to, and the sum of what they give.
 namespace baton::cuda {
@@ -15,12 +16,6 @@ constexpr uint32_t kAll = 0xffffffffu;
 __device__ __forceinline__ float WarpMax(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, offset));
-  return x;
-}
-
-__device__ __forceinline__ float WarpSum(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
   return x;
 }
 
@@ -54,7 +49,7 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kLaneScores; ++i) sum += p[i] = expf(p[i] - highest);
-  sum = WarpSum(sum);
+  sum = SumOverWarp(sum);
   // Probabilities are not negative: their bits order as they do. A taken or absent one is 0.
   uint64_t keys[kLaneScores];
 #pragma unroll

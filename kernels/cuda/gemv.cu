@@ -3,6 +3,7 @@
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector8.cuh"
+#include "kernels/cuda/warp_sum.cuh"
 
 // A matrix times one vector is bound by reading the matrix. One block a multiprocessor; each warp
 // takes rows in turn and streams them through a ring of its own, in pieces that the bulk copy
@@ -41,14 +42,6 @@ __device__ __forceinline__ float Dot8(const Packed8& a, const Packed8& b, float 
 #pragma unroll
   for (int i = 0; i < 8; ++i) sum = fmaf(left[i], right[i], sum);
   return sum;
-}
-
-__device__ __forceinline__ float SumOverWarp(float value) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(~0u, value, offset);
-  }
-  return value;
 }
 
 // Brings x to shared memory, normalised when kNorm: x · weight / √(mean(x²) + epsilon).

@@ -4,6 +4,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/vector8.cuh"
+#include "kernels/cuda/warp_sum.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -89,10 +90,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
         const float value = __bfloat162float(x[i]);
         squares = fmaf(value, value, squares);
       }
-#pragma unroll
-      for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-        squares += __shfl_xor_sync(~0u, squares, offset);
-      }
+      squares = SumOverWarp(squares);
       scale = rsqrtf(squares / static_cast<float>(a.dim) + a.epsilon);
     }
     const auto normed = [&](int i) {

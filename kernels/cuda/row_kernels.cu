@@ -3,19 +3,12 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_kernels.h"
 #include "kernels/cuda/vector8.cuh"
+#include "kernels/cuda/warp_sum.cuh"
 
 namespace baton::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-
-__device__ __forceinline__ float SumOverWarp(float value) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(~0u, value, offset);
-  }
-  return value;
-}
 
 // The sum over the block; every thread gets it. The order of additions is fixed.
 __device__ __forceinline__ float SumOverBlock(float value) {

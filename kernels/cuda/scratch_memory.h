@@ -19,13 +19,15 @@ class ScratchMemory final {
     if (memory_.empty() || memory_.back()->size() < bytes) {
       auto more = std::make_unique<DeviceMemory>();
       const size_t grown = memory_.empty() ? 0 : 2 * memory_.back()->size();
-      BATON_RETURN_IF_ERROR(more->Reserve(std::max({bytes, grown, size_t{256}})));
+      BATON_RETURN_IF_ERROR(more->Reserve(std::max({bytes, grown, kFirst})));
       memory_.push_back(std::move(more));
     }
     return memory_.back()->at();
   }
 
  private:
+  static constexpr size_t kFirst = size_t{64} << 10;
+
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
 };
 
