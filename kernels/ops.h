@@ -53,6 +53,9 @@ struct WarmUpSizes {
 // op of the step to read need not be there when the step is over: a backend may join the two. One
 // thread at a time.
 //
+// The residual stream, which every layer adds to, is float32 on every device; other activations are
+// activation_dtype().
+//
 // A row's result never depends on which other rows are in the step (always on the CPU; on a GPU
 // under its `deterministic` option).
 class Ops {
@@ -91,10 +94,13 @@ class Ops {
   // what they wrote may then be read by others. A device that cannot tell never calls it.
   virtual void NotifyWhenDone(std::function<void()>) {}
 
-  // out[row] = table[token of row].
-  virtual void Embed(const Matrix& table, const Tensor& out) = 0;
-  // out = x / √(mean(x²) + epsilon) · weight.
-  virtual void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) = 0;
+  // residual[row] = table[token of row].
+  virtual void Embed(const Matrix& table, const Tensor& residual) = 0;
+  // out = residual / √(mean(residual²) + epsilon) · weight.
+  virtual void RmsNorm(const Tensor& residual,
+                       const Vector& weight,
+                       float epsilon,
+                       const Tensor& out) = 0;
   // residual += delta; out = RmsNorm(residual).
   virtual void AddRmsNorm(const Tensor& residual,
                           const Tensor& delta,
@@ -121,7 +127,7 @@ class Ops {
   // Softmax attention of every row's q heads over the cached positions it may see; out is
   // [rows][q_heads · head_dim].
   virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
-  // out[i] = x[logit_rows[i]].
+  // out[i] = x[logit_rows[i]], residual or not.
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
   // Chooses a token for each row of `logits` (which it may overwrite). `rows` and `out` stay valid
   // until EndStep returns.

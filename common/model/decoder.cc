@@ -101,14 +101,14 @@ class Decoder::Impl {
       BATON_ASSIGN_OR_RETURN(to, AllocateActivation(ops_.device(), type, r, c));
       return OkStatus();
     };
-    BATON_RETURN_IF_ERROR(make(residual_, dtype, rows, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(residual_, DType::kF32, rows, spec_.hidden));
     BATON_RETURN_IF_ERROR(make(normed_, dtype, most, spec_.hidden));
     BATON_RETURN_IF_ERROR(make(qkv_, dtype, rows, q_cols + 2 * kv_cols));
     BATON_RETURN_IF_ERROR(make(attention_, dtype, rows, q_cols));
     BATON_RETURN_IF_ERROR(make(delta_, dtype, most, spec_.hidden));
     BATON_RETURN_IF_ERROR(make(feed_forward_, dtype, most, std::max(spec_.intermediate, 1)));
     BATON_RETURN_IF_ERROR(make(last_attention_, dtype, logit_rows, q_cols));
-    BATON_RETURN_IF_ERROR(make(last_residual_, dtype, logit_rows, spec_.hidden));
+    BATON_RETURN_IF_ERROR(make(last_residual_, DType::kF32, logit_rows, spec_.hidden));
     BATON_RETURN_IF_ERROR(make(last_normed_, dtype, logit_rows, spec_.hidden));
     return make(logits_, DType::kF32, logit_rows, spec_.vocab);
   }

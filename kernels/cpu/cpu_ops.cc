@@ -143,24 +143,28 @@ Status CpuOps::EndStep() {
   return std::exchange(error_, OkStatus());
 }
 
-void CpuOps::Embed(const Matrix& table, const Tensor& out) {
+void CpuOps::Embed(const Matrix& table, const Tensor& residual) {
   const PackedMatrix& rows = Packed(table);
-  BATON_CHECK(out.cols == rows.cols(), "embedding of {} into {}", rows.cols(), out.cols);
-  ForRows(pool_, out.rows, out.cols * 4, [&](int64_t row) {
+  BATON_CHECK(residual.cols == rows.cols(), "embedding of {} into {}", rows.cols(), residual.cols);
+  ForRows(pool_, residual.rows, residual.cols * 4, [&](int64_t row) {
     const TokenId token = input_.tokens[static_cast<size_t>(row)];
     BATON_CHECK(token >= 0 && token < rows.rows(), "token {} of {}", token, rows.rows());
-    rows.Row(token, FloatRow(out, row));
+    rows.Row(token, FloatRow(residual, row));
   });
 }
 
-void CpuOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
-  BATON_CHECK(x.cols == weight.size() && x.cols == out.cols, "norm of {}", x.cols);
-  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+void CpuOps::RmsNorm(const Tensor& residual,
+                     const Vector& weight,
+                     float epsilon,
+                     const Tensor& out) {
+  BATON_CHECK(
+      residual.cols == weight.size() && residual.cols == out.cols, "norm of {}", residual.cols);
+  ForRows(pool_, residual.rows, residual.cols / 4, [&](int64_t row) {
     RmsNormArgs args;
-    args.x = FloatRow(x, row);
+    args.x = FloatRow(residual, row);
     args.weight = Host(weight).data();
     args.epsilon = epsilon;
-    args.size = x.cols;
+    args.size = residual.cols;
     args.out = FloatRow(out, row);
     kernels_.rms_norm(args);
   });

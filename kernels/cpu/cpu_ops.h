@@ -44,8 +44,11 @@ class CpuOps final : public Ops {
   Status EndStep() override;
   void NotifyWhenDone(std::function<void()> done) override { done(); }
 
-  void Embed(const Matrix& table, const Tensor& out) override;
-  void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
+  void Embed(const Matrix& table, const Tensor& residual) override;
+  void RmsNorm(const Tensor& residual,
+               const Vector& weight,
+               float epsilon,
+               const Tensor& out) override;
   void AddRmsNorm(const Tensor& residual,
                   const Tensor& delta,
                   const Vector& weight,

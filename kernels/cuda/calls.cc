@@ -20,12 +20,15 @@ constexpr int32_t kRowsToAdd = 1024;
 // A product whose result is only added to the residual adds it itself. The norm then stands alone.
 bool AddsToResidual(MatMulCall& multiply, NormCall& norm, const Gemm& gemm) {
   Product& product = multiply.product;
-  const bool pays = gemm.TakesJoined(product) || product.rows >= kRowsToAdd;
+  // cuBLASLt takes a bf16 bias to bf16 results only.
+  const bool pays =
+      gemm.TakesJoined(product) || (product.rows >= kRowsToAdd && product.bias == nullptr);
   const bool fits = pays && norm.delta.data != nullptr && SamePlace(product.out, norm.delta) &&
-                    !product.accumulate && product.out_dtype == norm.residual.dtype &&
-                    product.rows == norm.residual.rows && product.n == norm.residual.cols;
+                    !product.accumulate && product.rows == norm.residual.rows &&
+                    product.n == norm.residual.cols;
   if (!fits) return false;
   product.out = norm.residual.data;
+  product.out_dtype = norm.residual.dtype;
   product.out_stride = norm.residual.stride;
   product.accumulate = true;
   norm.delta = {};
@@ -39,8 +42,7 @@ bool TakesNorm(const NormCall& norm, MatMulCall& multiply, const Gemm& gemm) {
       !SamePlace(product.x, norm.out) || product.k != norm.residual.cols) {
     return false;
   }
-  product.x = reinterpret_cast<const __nv_bfloat16*>(norm.residual.data);
-  product.x_stride = norm.residual.stride;
+  product.residual = reinterpret_cast<const float*>(norm.residual.data);
   product.norm_weight = norm.weight;
   product.norm_epsilon = norm.epsilon;
   if (!gemm.TakesJoined(product)) return false;

@@ -221,12 +221,15 @@ Tensor CudaOps::Padded(const Tensor& tensor) const {
   return padded;
 }
 
-void CudaOps::Embed(const Matrix& table, const Tensor& out) {
-  calls_.emplace_back(EmbedCall{&Cast(table), Padded(out)});
+void CudaOps::Embed(const Matrix& table, const Tensor& residual) {
+  calls_.emplace_back(EmbedCall{&Cast(table), Padded(residual)});
 }
 
-void CudaOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
-  calls_.emplace_back(NormCall{Padded(x), {}, DataOf(&weight), epsilon, Padded(out)});
+void CudaOps::RmsNorm(const Tensor& residual,
+                      const Vector& weight,
+                      float epsilon,
+                      const Tensor& out) {
+  calls_.emplace_back(NormCall{Padded(residual), {}, DataOf(&weight), epsilon, Padded(out)});
 }
 
 void CudaOps::AddRmsNorm(const Tensor& residual,

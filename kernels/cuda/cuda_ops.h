@@ -44,8 +44,11 @@ class CudaOps final : public Ops {
   Status EndStep() override;
   Duration DeviceTime() const override;
 
-  void Embed(const Matrix& table, const Tensor& out) override;
-  void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
+  void Embed(const Matrix& table, const Tensor& residual) override;
+  void RmsNorm(const Tensor& residual,
+               const Vector& weight,
+               float epsilon,
+               const Tensor& out) override;
   void AddRmsNorm(const Tensor& residual,
                   const Tensor& delta,
                   const Vector& weight,

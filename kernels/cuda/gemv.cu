@@ -21,6 +21,7 @@ constexpr int kBarrierBytes = 4096;
 struct Arguments {
   const __nv_bfloat16* weight;
   const __nv_bfloat16* x;
+  const float* residual;
   const float* norm_weight;
   float epsilon;
   const __nv_bfloat16* bias;
@@ -44,35 +45,39 @@ __device__ __forceinline__ float Dot8(const Packed8& a, const Packed8& b, float 
   return sum;
 }
 
-// Brings x to shared memory, normalised when kNorm: x · weight / √(mean(x²) + epsilon).
-template <bool kNorm>
+// Brings x to shared memory.
 __device__ void LoadInput(const Arguments& a, __nv_bfloat16* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < a.k / 8; i += kThreads) {
+    Store8(to + i * 8, Load8(a.x + i * 8));
+  }
+  __syncthreads();
+}
+
+// Brings residual · weight / √(mean(residual²) + epsilon) to shared memory.
+__device__ void LoadNormed(const Arguments& a, __nv_bfloat16* to) {
   __shared__ float partial[kWarps];
   const int thread = static_cast<int>(threadIdx.x);
-  float scale = 1.0f;
-  if (kNorm) {
-    float squares = 0;
-    for (int i = thread; i < a.k / 8; i += kThreads) {
-      const Packed8 piece = Load8(a.x + i * 8);
-      squares = Dot8(piece, piece, squares);
-    }
-    squares = SumOverWarp(squares);
-    if (thread % kWarp == 0) partial[thread / kWarp] = squares;
-    __syncthreads();
-    squares = 0;
-    for (int i = 0; i < kWarps; ++i) squares += partial[i];
-    scale = rsqrtf(squares / static_cast<float>(a.k) + a.epsilon);
-  }
+  float squares = 0;
   for (int i = thread; i < a.k / 8; i += kThreads) {
-    Packed8 piece = Load8(a.x + i * 8);
-    if (kNorm) {
-      float values[8];
-      Unpack(piece, values);
+    float values[8];
+    Read8(a.residual + i * 8, values);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) values[j] *= scale * a.norm_weight[i * 8 + j];
-      piece = Pack(values);
-    }
-    Store8(to + i * 8, piece);
+    for (int j = 0; j < 8; ++j) squares = fmaf(values[j], values[j], squares);
+  }
+  squares = SumOverWarp(squares);
+  if (thread % kWarp == 0) partial[thread / kWarp] = squares;
+  __syncthreads();
+  squares = 0;
+  for (int i = 0; i < kWarps; ++i) squares += partial[i];
+  const float scale = rsqrtf(squares / static_cast<float>(a.k) + a.epsilon);
+  for (int i = thread; i < a.k / 8; i += kThreads) {
+    float values[8];
+    float weights[8];
+    Read8(a.residual + i * 8, values);
+    Read8(a.norm_weight + i * 8, weights);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) values[j] *= scale * weights[j];
+    Write8(to + i * 8, values);
   }
   __syncthreads();
 }
@@ -167,7 +172,11 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
   if (lane == 0) ring.Fill();
   __syncwarp();
   WaitForPredecessor();
-  LoadInput<kNorm>(a, x);
+  if (kNorm) {
+    LoadNormed(a, x);
+  } else {
+    LoadInput(a, x);
+  }
 
   int slot = 0;
   uint32_t phase = 0;
@@ -242,6 +251,7 @@ cudaError_t LaunchGemv(const Product& product, int processors, cudaStream_t stre
   if (error != cudaSuccess) return error;
   const Arguments arguments = {.weight = product.weight,
                                .x = product.x,
+                               .residual = product.residual,
                                .norm_weight = product.norm_weight,
                                .epsilon = product.norm_epsilon,
                                .bias = product.bias,

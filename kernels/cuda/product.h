@@ -23,8 +23,9 @@ struct Product {
   int64_t out_stride = 0;
   bool accumulate = false;
 
-  // Joined by Fuse, for products that GemvTakes: x is normalised on the way in (RMS, times
-  // norm_weight), and of n = [gate | up] outputs silu(gate) · up is kept.
+  // Joined, for products that GemvTakes: what is multiplied is not x but the norm of `residual`
+  // (RMS, times norm_weight); of n = [gate | up] outputs silu(gate) · up is kept.
+  const float* residual = nullptr;  // [k]
   const float* norm_weight = nullptr;
   float norm_epsilon = 0;
   bool silu_mul = false;

@@ -24,7 +24,7 @@ __device__ __forceinline__ float SumOverBlock(float value) {
 __global__ void EmbedKernel(const __nv_bfloat16* table,
                             int64_t vocabulary,
                             const int32_t* tokens,
-                            __nv_bfloat16* out,
+                            float* out,
                             int64_t stride,
                             int cols) {
   WaitForPredecessor();
@@ -32,23 +32,25 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
   const int32_t token = tokens[blockIdx.x];
   const bool known = token >= 0 && token < vocabulary;
   const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
-  __nv_bfloat16* to = out + blockIdx.x * stride;
+  float* to = out + blockIdx.x * stride;
   if (cols % 8 == 0) {
     for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
          i += static_cast<int>(blockDim.x) * 8) {
-      Store8(to + i, known ? Load8(from + i) : Packed8{});
+      float values[8] = {};
+      if (known) Read8(from + i, values);
+      Write8(to + i, values);
     }
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    to[i] = known ? from[i] : __float2bfloat16(0.0f);
+    to[i] = known ? __bfloat162float(from[i]) : 0.0f;
   }
 }
 
 // One block a row; a thread keeps its share of the row in registers: kPieces groups of 8, so that
 // the row is read once.
 template <int kPieces, bool kDelta>
-__global__ void NormKernel(__nv_bfloat16* residual,
+__global__ void NormKernel(float* residual,
                            int64_t residual_stride,
                            const __nv_bfloat16* delta,
                            int64_t delta_stride,
@@ -59,22 +61,20 @@ __global__ void NormKernel(__nv_bfloat16* residual,
                            int cols) {
   WaitForPredecessor();
   ReleaseSuccessor();
-  __nv_bfloat16* x = residual + blockIdx.x * residual_stride;
+  float* x = residual + blockIdx.x * residual_stride;
   float values[kPieces][8];
   float squares = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at >= cols) continue;
-    Unpack(Load8(x + at), values[piece]);
+    Read8(x + at, values[piece]);
     if (kDelta) {
       float more[8];
-      Unpack(Load8(delta + blockIdx.x * delta_stride + at), more);
+      Read8(delta + blockIdx.x * delta_stride + at, more);
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[piece][i] += more[i];
-      const Packed8 sum = Pack(values[piece]);
-      Store8(x + at, sum);
-      Unpack(sum, values[piece]);  // as the next layer will read it
+      Write8(x + at, values[piece]);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) squares = fmaf(values[piece][i], values[piece][i], squares);
@@ -84,17 +84,16 @@ __global__ void NormKernel(__nv_bfloat16* residual,
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at >= cols) continue;
-    const float4 low = *reinterpret_cast<const float4*>(weight + at);
-    const float4 high = *reinterpret_cast<const float4*>(weight + at + 4);
-    const float weights[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    float weights[8];
+    Read8(weight + at, weights);
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[i];
-    Store8(out + blockIdx.x * out_stride + at, Pack(values[piece]));
+    Write8(out + blockIdx.x * out_stride + at, values[piece]);
   }
 }
 
 // For rows of any length.
-__global__ void AnyNormKernel(__nv_bfloat16* residual,
+__global__ void AnyNormKernel(float* residual,
                               int64_t residual_stride,
                               const __nv_bfloat16* delta,
                               int64_t delta_stride,
@@ -105,19 +104,15 @@ __global__ void AnyNormKernel(__nv_bfloat16* residual,
                               int cols) {
   WaitForPredecessor();
   ReleaseSuccessor();
-  __nv_bfloat16* x = residual + blockIdx.x * residual_stride;
+  float* x = residual + blockIdx.x * residual_stride;
   float squares = 0;
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    if (delta != nullptr) {
-      x[i] = __float2bfloat16(__bfloat162float(x[i]) +
-                              __bfloat162float(delta[blockIdx.x * delta_stride + i]));
-    }
-    const float value = __bfloat162float(x[i]);
-    squares = fmaf(value, value, squares);
+    if (delta != nullptr) x[i] += __bfloat162float(delta[blockIdx.x * delta_stride + i]);
+    squares = fmaf(x[i], x[i], squares);
   }
   const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(cols) + epsilon);
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    out[blockIdx.x * out_stride + i] = __float2bfloat16(__bfloat162float(x[i]) * scale * weight[i]);
+    out[blockIdx.x * out_stride + i] = __float2bfloat16(x[i] * scale * weight[i]);
   }
 }
 
@@ -139,11 +134,11 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
   if (cols % 8 == 0) {
     float gate[8];
     float up[8];
-    Unpack(Load8(gates + at), gate);
-    Unpack(Load8(gates + cols + at), up);
+    Read8(gates + at, gate);
+    Read8(gates + cols + at, up);
 #pragma unroll
     for (int i = 0; i < 8; ++i) gate[i] = SiluMul(gate[i], up[i]);
-    Store8(out + row * out_stride + at, Pack(gate));
+    Write8(out + row * out_stride + at, gate);
     return;
   }
   for (int i = at; i < min(at + 8, cols); ++i) {
@@ -152,24 +147,15 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
   }
 }
 
-__global__ void GatherKernel(const __nv_bfloat16* x,
-                             int64_t stride,
-                             const int32_t* rows,
-                             __nv_bfloat16* out,
-                             int64_t out_stride,
-                             int cols) {
+// Rows of `units` Units, which lie `stride` Units apart.
+template <class Unit>
+__global__ void GatherKernel(
+    const Unit* x, int64_t stride, const int32_t* rows, Unit* out, int64_t out_stride, int units) {
   WaitForPredecessor();
   ReleaseSuccessor();
-  const __nv_bfloat16* from = x + rows[blockIdx.x] * stride;
-  __nv_bfloat16* to = out + blockIdx.x * out_stride;
-  if (cols % 8 == 0 && stride % 8 == 0 && out_stride % 8 == 0) {
-    for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
-         i += static_cast<int>(blockDim.x) * 8) {
-      Store8(to + i, Load8(from + i));
-    }
-    return;
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+  const Unit* from = x + rows[blockIdx.x] * stride;
+  Unit* to = out + blockIdx.x * out_stride;
+  for (int i = static_cast<int>(threadIdx.x); i < units; i += static_cast<int>(blockDim.x)) {
     to[i] = from[i];
   }
 }
@@ -179,6 +165,9 @@ const __nv_bfloat16* In(const Tensor& tensor) {
 }
 __nv_bfloat16* Out(const Tensor& tensor) {
   return reinterpret_cast<__nv_bfloat16*>(tensor.data);
+}
+float* Floats(const Tensor& tensor) {
+  return reinterpret_cast<float*>(tensor.data);
 }
 
 unsigned Rows(const Tensor& tensor) {
@@ -205,7 +194,7 @@ cudaError_t LaunchNormPieces(const Tensor& residual,
       dim3(ThreadsFor(share, 1024)),
       0,
       stream,
-      Out(residual),
+      Floats(residual),
       residual.stride,
       In(delta),
       delta.stride,
@@ -231,7 +220,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           table,
                           vocabulary,
                           tokens,
-                          Out(out),
+                          Floats(out),
                           out.stride,
                           static_cast<int>(out.cols));
 }
@@ -256,7 +245,7 @@ cudaError_t LaunchNorm(const Tensor& residual,
                           dim3(256),
                           0,
                           stream,
-                          Out(residual),
+                          Floats(residual),
                           residual.stride,
                           In(delta),
                           delta.stride,
@@ -287,17 +276,25 @@ cudaError_t LaunchGather(const Tensor& x,
                          const Tensor& out,
                          cudaStream_t stream) {
   if (out.rows == 0) return cudaSuccess;
-  return LaunchOverlapped(GatherKernel,
-                          dim3(Rows(out)),
-                          dim3(ThreadsFor(out.cols, 512)),
-                          0,
-                          stream,
-                          In(x),
-                          x.stride,
-                          rows,
-                          Out(out),
-                          out.stride,
-                          static_cast<int>(out.cols));
+  const auto number = static_cast<int64_t>(ShapeOf(x.dtype).bytes);
+  const auto launch = [&]<class Unit>(Unit /*unit*/) {
+    const auto in_units = [&](int64_t numbers) {
+      return numbers * number / static_cast<int64_t>(sizeof(Unit));
+    };
+    return LaunchOverlapped(GatherKernel<Unit>,
+                            dim3(Rows(out)),
+                            dim3(256),
+                            0,
+                            stream,
+                            reinterpret_cast<const Unit*>(x.data),
+                            in_units(x.stride),
+                            rows,
+                            reinterpret_cast<Unit*>(out.data),
+                            in_units(out.stride),
+                            static_cast<int>(in_units(out.cols)));
+  };
+  const bool whole = (x.cols | x.stride | out.stride) * number % sizeof(uint4) == 0;
+  return whole ? launch(uint4{}) : launch(uint16_t{});
 }
 
 }  // namespace baton::cuda

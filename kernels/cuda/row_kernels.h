@@ -7,11 +7,11 @@
 
 #include "kernels/tensor.h"
 
-// Kernels that work on each row of activations by itself. Tensors are bf16, with strides that are
-// multiples of 8.
+// Kernels that work on each row of activations by itself. The residual stream is float32, other
+// tensors are bf16; strides are multiples of 8.
 namespace baton::cuda {
 
-// out[i] = table[tokens[i]]; a token outside the table gives zeros.
+// out[i] = table[tokens[i]], a residual; a token outside the table gives zeros.
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         int64_t vocabulary,
                         const int32_t* tokens,
@@ -29,7 +29,7 @@ cudaError_t LaunchNorm(const Tensor& residual,
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);
 
-// out[i] = x[rows[i]].
+// out[i] = x[rows[i]], of any type.
 cudaError_t LaunchGather(const Tensor& x,
                          const int32_t* rows,
                          const Tensor& out,

@@ -35,4 +35,22 @@ __device__ __forceinline__ Packed8 Pack(const float (&from)[8]) {
   return to;
 }
 
+// Eight neighbouring numbers as float32, whatever they are stored as.
+__device__ __forceinline__ void Read8(const __nv_bfloat16* from, float (&to)[8]) {
+  Unpack(Load8(from), to);
+}
+__device__ __forceinline__ void Read8(const float* from, float (&to)[8]) {
+  const float4 low = *reinterpret_cast<const float4*>(from);
+  const float4 high = *reinterpret_cast<const float4*>(from + 4);
+  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+__device__ __forceinline__ void Write8(__nv_bfloat16* to, const float (&from)[8]) {
+  Store8(to, Pack(from));
+}
+__device__ __forceinline__ void Write8(float* to, const float (&from)[8]) {
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+  *reinterpret_cast<float4*>(to + 4) = make_float4(from[4], from[5], from[6], from[7]);
+}
+
 }  // namespace baton::cuda

@@ -20,6 +20,9 @@ namespace {
 
 constexpr double kMargin = 0.05;
 constexpr double kNllTolerance = 2e-3;
+// The tiny models are random: every token is about as likely as the others (a mean of 7), so that
+// what rounding moves shows in full.
+constexpr double kTinyNllTolerance = 2e-2;
 
 std::vector<Logits> ReadDevice(const Tensor& logits) {
   std::vector<Logits> result(static_cast<size_t>(logits.rows),
@@ -62,7 +65,9 @@ class GpuModel : public testing::Test {
     return *std::move(runner);
   }
 
-  static void CheckGreedy(StepRunner& runner, const std::string& golden_path) {
+  static void CheckGreedy(StepRunner& runner,
+                          const std::string& golden_path,
+                          double nll_tolerance) {
     const auto prompts = ReadGoldenPrompts(golden_path);
     ASSERT_TRUE(prompts.ok()) << Message(prompts.status());
     ASSERT_GE(prompts->size(), 5u);
@@ -79,7 +84,7 @@ class GpuModel : public testing::Test {
       }
       if (golden.mean_nll < 0) continue;
       runner.Reset();
-      EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, kNllTolerance);
+      EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, nll_tolerance);
     }
   }
 
@@ -99,7 +104,7 @@ class GpuTinyModel : public GpuModel, public testing::WithParamInterface<const c
 TEST_P(GpuTinyModel, AgreesWithTransformers) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
   const auto runner = Open(folder, folder);
-  CheckGreedy(*runner, folder + "/golden.json");
+  CheckGreedy(*runner, folder + "/golden.json", kTinyNllTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families,
@@ -114,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Families,
 TEST_F(GpuModel, RealModelAgreesWithTheReference) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/golden/smollm2/";
   const auto runner = Open(BATON_TEST_MODEL, BATON_TEST_MODEL);
-  CheckGreedy(*runner, folder + "greedy.json");
+  CheckGreedy(*runner, folder + "greedy.json", kNllTolerance);
   const auto text = ReadFile(folder + "ppl.json");
   ASSERT_TRUE(text.ok()) << Message(text.status());
   for (const auto& entry : nlohmann::json::parse(*text).at("texts")) {

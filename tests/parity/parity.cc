@@ -11,8 +11,12 @@ Tolerance ToleranceFor(DType dtype) {
 
 std::vector<Case> ResultCases() {
   std::vector<Case> all;
-  for (const auto& part :
-       {MatMulCases(), RowCases(), AttentionCases(), SamplingCases(), WideSamplingCases()}) {
+  for (const auto& part : {LayerCases(),
+                           MatMulCases(),
+                           RowCases(),
+                           AttentionCases(),
+                           SamplingCases(),
+                           WideSamplingCases()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

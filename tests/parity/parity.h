@@ -37,6 +37,7 @@ std::vector<Case> IndependenceCases();
 // As ResultCases(), with contexts of 131,072 tokens: seconds and a GB of memory each.
 std::vector<Case> LongCases();
 
+std::vector<Case> LayerCases();
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
 std::vector<Case> AttentionCases();
