@@ -11,7 +11,7 @@ namespace baton {
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu" or "cuda:N"
-  int threads = 1;             // of the CPU backend
+  int threads = 1;             // of the CPU backend; on a GPU those that load weights
   // GPU: a row's bits do not depend on which other rows are in the step. Always so on the CPU.
   bool deterministic = false;
   // The shared object of the CUDA backend; empty: libbaton_cuda.so beside this program, or in

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 #include "kernels/cpu/tile_buffer.h"
 #include "kernels/tensor.h"
 

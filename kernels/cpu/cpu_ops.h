@@ -9,7 +9,7 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace baton::cpu {

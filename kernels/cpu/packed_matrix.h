@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 #include "kernels/cpu/weight_memory.h"
 #include "kernels/tensor.h"
 

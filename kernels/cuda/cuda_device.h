@@ -17,9 +17,10 @@ namespace baton::cuda {
 // wait for kernels that run. Thread-safe.
 class CudaDevice final : public Device {
  public:
-  // Errors: NotFound when there is no such GPU or no driver (naming what the driver says),
-  // FailedPrecondition when the GPU is older than sm_80 or the driver too old for this build.
-  static StatusOr<std::unique_ptr<CudaDevice>> Open(int index);
+  // `threads` fill pinned memory when weights are loaded. Errors: NotFound when there is no such
+  // GPU or no driver (naming what the driver says), FailedPrecondition when the GPU is older than
+  // sm_80 or the driver too old for this build.
+  static StatusOr<std::unique_ptr<CudaDevice>> Open(int index, int threads = 1);
   ~CudaDevice() override;
 
   std::string name() const override;
@@ -29,7 +30,8 @@ class CudaDevice final : public Device {
   size_t free_bytes() const override;
 
   // Fills `to` from `offset` with `bytes` bytes that `fill(start, out)` makes piece by piece in
-  // pinned memory, in order, while earlier pieces travel. `unit` bytes are never split.
+  // pinned memory, on several threads at once, while earlier pieces travel. `unit` bytes are never
+  // split.
   Status Stream(const Buffer& to,
                 size_t offset,
                 size_t bytes,

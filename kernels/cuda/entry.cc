@@ -36,7 +36,7 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
                              baton::kBackendVersion,
                              version);
   }
-  BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index));
+  BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
   BATON_ASSIGN_OR_RETURN(auto ops,
                          baton::MakeCudaOps(*device, {.deterministic = options.deterministic}));
   out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(ops));
