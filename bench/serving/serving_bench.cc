@@ -1,55 +1,82 @@
+// What disaggregation costs a request; README.md says how it is measured.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <grpcpp/client_context.h>
 #include <nlohmann/json.hpp>
 
 #include "common/rpc/channel.h"
 #include "decode_worker/decode_service.h"
-#include "prefill_worker/prefill_service.h"
 #include "proto/generation.grpc.pb.h"
 #include "router/router_service.h"
+#include "tests/fakes/byte_model.h"
 #include "tests/integration/process.h"
 
 namespace baton {
 namespace {
 
+using Json = nlohmann::json;
+
+struct Options {
+  std::string model;
+  bool dummy = false;
+  int rounds = 20;
+  int prompt_tokens = 1000;
+  int threads = 2;
+  std::string transport = "shm";
+};
+
 struct Sample {
   double first_ms = 0;
   double second_ms = 0;
   v1::Timings timings;
+
+  bool disaggregated() const { return !timings.transport().empty(); }
+  // The engine's time from the step that takes the prompt up to the first token.
+  double compute_ms() const { return timings.prefill_ms(); }
+  double rest_ms() const { return first_ms - compute_ms(); }
 };
 
+// A router with one worker of both abilities and one that only decodes. Round robin among the two
+// as decode workers makes every second request one that the first worker serves alone, and the
+// others hand-offs, so that one engine prefills them all.
 class Cluster final {
  public:
-  // `transport` empty: one worker that serves alone.
-  Cluster(const std::string& model, const std::string& threads, const std::string& transport)
-      : router_(&router::StartRouter, {"model.path=" + model}) {
-    std::vector<std::string> overrides = {"model.path=" + model,
-                                          "engine.threads=" + threads,
-                                          "routers=[" + router_.address("workers") + "]"};
-    if (!transport.empty()) {
-      overrides.push_back("transfer.require_transport=" + transport);
-      workers_.push_back(std::make_unique<InProcess>(&StartPrefillWorker, overrides));
-    }
-    workers_.push_back(std::make_unique<InProcess>(&StartDecodeWorker, overrides));
-    stub_ = v1::Generation::NewStub(MakeChannel(router_.address("grpc")));
-    for (const auto& worker : workers_) {
-      while (!worker->service().Ready().ok() || !router_.service().Ready().ok()) {
+  Cluster(const std::string& model, const Options& options)
+      : router_(&router::StartRouter, {"model.path=" + model, "policy=round_robin"}) {
+    for (const bool unified : {true, false}) {
+      workers_.push_back(std::make_unique<InProcess>(
+          &StartDecodeWorker,
+          std::vector<std::string>{
+              "model.path=" + model,
+              fmt::format("model.load_format={}", options.dummy ? "dummy" : "auto"),
+              fmt::format("unified={}", unified),
+              fmt::format("engine.threads={}", options.threads),
+              "engine.kv_memory_mib=256",
+              "transfer.require_transport=" + options.transport,
+              "routers=[" + router_.address("workers") + "]"}));
+      InProcess& worker = *workers_.back();
+      while (!worker.service().Ready().ok()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
     }
+    stub_ = v1::Generation::NewStub(MakeChannel(router_.address("grpc")));
   }
 
-  Sample Ask(int seed, int tokens) {
+  // Four tokens after a prompt that no other request has.
+  Sample Ask(int tokens) {
+    const int number = asked_++;
     v1::GenerateRequest request;
     for (int i = 0; i < tokens; ++i) {
-      request.mutable_tokens()->add_ids(300 + (i * 131 + seed * 7919) % 40000);
+      request.mutable_tokens()->add_ids((i * 131 + number * 37 + i / 256 * number) % 256);
     }
     request.set_max_tokens(4);
     request.set_ignore_eos(true);
@@ -79,70 +106,82 @@ class Cluster final {
   InProcess router_;
   std::vector<std::unique_ptr<InProcess>> workers_;
   std::unique_ptr<v1::Generation::Stub> stub_;
+  int asked_ = 1;
 };
 
-// The value below which `share` of them lie.
-double Quantile(std::vector<double> values, double share) {
+// The median, and the 95 % confidence interval that order statistics give it, which supposes
+// nothing of how the values are distributed.
+Json MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  const size_t count = values.size();
+  const double n = static_cast<double>(count);
+  const auto low = static_cast<size_t>(std::max(0.0, std::floor((n - 1.96 * std::sqrt(n)) / 2)));
+  const double median = (values[(count - 1) / 2] + values[count / 2]) / 2;
+  return {{"median", median}, {"interval_95", {values[low], values[count - 1 - low]}}};
 }
 
-double Median(const std::vector<double>& values) {
-  return Quantile(values, 0.5);
+template <class Figure>
+Json MedianOf(const std::vector<Sample>& samples, const Figure& figure) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) values.push_back(figure(sample));
+  return MedianOf(std::move(values));
 }
 
-// By round, so that a machine that slows down for a while does not count for one side only.
-std::vector<double> Differences(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> differences;
-  for (size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
-  return differences;
+Json FirstTokenOf(const std::vector<Sample>& samples) {
+  return {{"ttft_ms", MedianOf(samples, [](const Sample& s) { return s.first_ms; })},
+          {"compute_ms", MedianOf(samples, [](const Sample& s) { return s.compute_ms(); })},
+          {"rest_ms", MedianOf(samples, [](const Sample& s) { return s.rest_ms(); })},
+          {"second_token_ms", MedianOf(samples, [](const Sample& s) { return s.second_ms; })}};
 }
 
-int Run(const std::string& model,
-        int rounds,
-        int tokens,
-        const std::string& threads,
-        const std::string& wanted_transport) {
-  Cluster unified(model, threads, "");
-  Cluster split(model, threads, wanted_transport);
-  unified.Ask(1000001, 32);
-  split.Ask(1000001, 32);
-  std::vector<double> first[2];
-  std::vector<double> second[2];
-  std::vector<double> transfer;
-  std::vector<double> rate;
-  std::string transport;
-  double bytes = 0;
-  for (int round = 0; round < rounds; ++round) {
-    for (const int which : {round % 2, 1 - round % 2}) {
-      const Sample sample = (which == 0 ? unified : split).Ask(round + 1, tokens);
-      first[which].push_back(sample.first_ms);
-      second[which].push_back(sample.second_ms);
-      if (which == 1) {
-        transfer.push_back(sample.timings.transfer_ms());
-        rate.push_back(sample.timings.transfer_gbps());
-        transport = sample.timings.transport();
-        bytes = static_cast<double>(sample.timings.transfer_bytes());
-      }
+Json TransferOf(const std::vector<Sample>& samples) {
+  const v1::Timings& last = samples.back().timings;
+  return {
+      {"transport", last.transport()},
+      {"bytes", last.transfer_bytes()},
+      {"gbps", MedianOf(samples, [](const Sample& s) { return s.timings.transfer_gbps(); })},
+      {"exposed_ms", MedianOf(samples, [](const Sample& s) { return s.timings.transfer_ms(); })}};
+}
+
+// By pairs, so that a machine that slows down for a while does not count for one side only.
+Json Overhead(const std::vector<Sample>& alone, const std::vector<Sample>& split) {
+  const auto paired = [&](double (*figure)(const Sample&)) {
+    std::vector<double> differences;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      differences.push_back(figure(split[i]) - figure(alone[i]));
     }
+    return MedianOf(std::move(differences));
+  };
+  return {{"ttft_ms", paired([](const Sample& s) { return s.first_ms; })},
+          {"compute_ms", paired([](const Sample& s) { return s.compute_ms(); })},
+          {"rest_ms", paired([](const Sample& s) { return s.rest_ms(); })},
+          {"second_token_ms", paired([](const Sample& s) { return s.second_ms; })}};
+}
+
+int Run(const Options& options) {
+  std::optional<ByteModel> shape;
+  if (options.dummy) shape.emplace(ByteModel::From(options.model));
+  Cluster cluster(shape.has_value() ? shape->path() : options.model, options);
+  for (int i = 0; i < 4; ++i) cluster.Ask(options.prompt_tokens);
+  std::vector<Sample> alone;
+  std::vector<Sample> split;
+  for (int round = 0; round < options.rounds; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      Sample sample = cluster.Ask(options.prompt_tokens);
+      (sample.disaggregated() ? split : alone).push_back(std::move(sample));
+    }
+    BATON_CHECK(alone.size() == split.size(), "the router did not take turns");
+    // One more turn, so that the next round asks in the other order.
+    cluster.Ask(32);
   }
-  const std::vector<double> overhead = Differences(first[1], first[0]);
-  const nlohmann::json result = {
-      {"benchmark", "serving"},
-      {"prompt_tokens", tokens},
-      {"rounds", rounds},
-      {"threads", threads},
-      {"unified_ttft_ms", Median(first[0])},
-      {"disaggregated_ttft_ms", Median(first[1])},
-      {"ttft_overhead_ms", Median(overhead)},
-      {"ttft_overhead_quartiles_ms", {Quantile(overhead, 0.25), Quantile(overhead, 0.75)}},
-      {"unified_second_token_ms", Median(second[0])},
-      {"disaggregated_second_token_ms", Median(second[1])},
-      {"second_token_overhead_ms", Median(Differences(second[1], second[0]))},
-      {"exposed_transfer_ms", Median(transfer)},
-      {"transfer_gbps", Median(rate)},
-      {"transfer_bytes", bytes},
-      {"transport", transport}};
+  const Json result = {{"benchmark", "serving"},
+                       {"prompt_tokens", options.prompt_tokens},
+                       {"rounds", options.rounds},
+                       {"threads", options.threads},
+                       {"unified", FirstTokenOf(alone)},
+                       {"disaggregated", FirstTokenOf(split)},
+                       {"overhead", Overhead(alone, split)},
+                       {"transfer", TransferOf(split)}};
   std::puts(result.dump(2).c_str());
   return 0;
 }
@@ -151,16 +190,14 @@ int Run(const std::string& model,
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fputs("usage: serving_bench MODEL [ROUNDS] [PROMPT_TOKENS] [THREADS] [shm|tcp]\n", stderr);
-    return 2;
-  }
-  const auto number = [&](int i, int otherwise) {
-    return argc > i ? std::atoi(argv[i]) : otherwise;
-  };
-  return baton::Run(argv[1],
-                    std::max(1, number(2, 3)),
-                    number(3, 1000),
-                    argc > 4 ? argv[4] : "2",
-                    argc > 5 ? argv[5] : "shm");
+  baton::Options options;
+  CLI::App app("What disaggregation costs a request");
+  app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
+  app.add_flag("--dummy", options.dummy, "Random weights, and a tokenizer of bytes");
+  app.add_option("--rounds", options.rounds, "Pairs of requests")->check(CLI::Range(1, 100000));
+  app.add_option("--prompt", options.prompt_tokens, "Tokens")->check(CLI::Range(33, 1000000));
+  app.add_option("--threads", options.threads, "Of each worker")->check(CLI::Range(0, 1024));
+  app.add_option("--transport", options.transport, "shm or tcp");
+  CLI11_PARSE(app, argc, argv);
+  return baton::Run(options);
 }
