@@ -7,7 +7,6 @@
 
 #include "common/base/check.h"
 #include "common/base/thread.h"
-#include "kernels/cpu/cpu_isa.h"
 
 namespace baton {
 namespace {
@@ -26,6 +25,15 @@ uint64_t Next(uint64_t ticket) {
   return ticket & kItemMask;
 }
 
+// Tells the processor that this is a spin loop.
+void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // Waits actively until `ready()` or until `limit` passes; says whether it is ready.
 template <class Ready, class Limit>
 bool SpinUntil(const Ready& ready, Limit limit) {
@@ -33,7 +41,7 @@ bool SpinUntil(const Ready& ready, Limit limit) {
   do {
     for (int i = 0; i < 32; ++i) {
       if (ready()) return true;
-      CpuRelax();
+      Relax();
     }
   } while (std::chrono::steady_clock::now() < end);
   return ready();

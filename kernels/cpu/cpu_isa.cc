@@ -47,14 +47,6 @@ bool Supported(CpuIsa isa) {
   return true;
 }
 
-void CpuRelax() {
-#if defined(BATON_KERNELS_X86)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 namespace cpu {
 
 const KernelTable& Kernels(CpuIsa isa) {

@@ -18,9 +18,6 @@ std::string_view Name(CpuIsa isa);
 // Whether this build has kernels for `isa` and this processor can run them.
 bool Supported(CpuIsa isa);
 
-// Tells the processor that this is a spin loop.
-void CpuRelax();
-
 namespace cpu {
 struct KernelTable;
 // The kernels of `isa`, which must be Supported.

@@ -13,6 +13,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/gemv.h"
 
 namespace baton::cuda {
@@ -281,6 +282,14 @@ class Gemm::Impl {
                                         cudaStream_t stream) {
     BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(product, key));
     if (options_.deterministic || candidates.size() == 1) return candidates.front();
+    // The step may still need what lies where the result goes: the residual it is added to, or what
+    // an earlier call reads. Without memory for a place of its own the first guess must do.
+    DeviceMemory place;
+    const Status reserved = place.Reserve(static_cast<size_t>(product.rows * product.out_stride) *
+                                          ShapeOf(product.out_dtype).bytes);
+    if (!reserved.ok()) return candidates.front();
+    Product trial = product;
+    trial.out = place.at();
     const size_t size = static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
     const size_t bytes = WeightBytes(product);
     for (size_t at = 0; at + bytes <= kWeightsBytes; at += bytes) {
@@ -291,7 +300,7 @@ class Gemm::Impl {
     float best_time = std::numeric_limits<float>::max();
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
       for (int i = 0; i < kTimings; ++i) {
-        BATON_ASSIGN_OR_RETURN(const float time, Time(product, candidate, stream));
+        BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, stream));
         if (time < best_time) {
           best_time = time;
           best = candidate;

@@ -30,8 +30,8 @@ class Gemm final {
   static std::vector<int32_t> RowClasses(int32_t most);
 
   // Chooses the algorithm for products like this one; times the candidates on `stream` when the
-  // shape is new, which overwrites product.out. Not while a graph is captured. Errors:
-  // InvalidArgument for a product that cuBLASLt cannot do; CUDA errors.
+  // shape is new. Not while a graph is captured. Errors: InvalidArgument for a product that
+  // cuBLASLt cannot do; CUDA errors.
   Status Prepare(const Product& product, cudaStream_t stream);
   // Whether our own kernel takes `product`, which can also do what the fields joined to a Product
   // say.
