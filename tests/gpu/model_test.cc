@@ -13,12 +13,16 @@
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 
-// Whole models on the GPU against independent implementations, with the bounds for arithmetic in
-// bf16 (tests/data/golden/smollm2/README.md).
+// Whole models on the GPU against independent implementations. Where weights, inputs and results of
+// products are bf16, margins between the two best tokens of the real model are off by 0.05
+// (standard deviation; the CPU backend with these roundings put in: 0.022 by the weights alone,
+// 0.039 with the inputs, 0.048 with the results): three times that allows no doubt, and few tokens
+// may differ at all.
 namespace baton {
 namespace {
 
-constexpr double kMargin = 0.05;
+constexpr double kMargin = 0.15;
+constexpr size_t kStepsForEachDifference = 40;
 constexpr double kNllTolerance = 2e-3;
 // The tiny models are random: every token is about as likely as the others (a mean of 7), so that
 // what rounding moves shows in full.
@@ -71,13 +75,17 @@ class GpuModel : public testing::Test {
     const auto prompts = ReadGoldenPrompts(golden_path);
     ASSERT_TRUE(prompts.ok()) << Message(prompts.status());
     ASSERT_GE(prompts->size(), 5u);
+    size_t steps = 0;
+    size_t differences = 0;
     for (const GoldenPrompt& golden : *prompts) {
       SCOPED_TRACE(golden.name);
       runner.Reset();
       Logits logits = runner.Step({0, golden.prompt}).front();
       for (size_t i = 0; i < golden.tokens.size(); ++i) {
         const TokenId chosen = ArgMax(logits);
+        ++steps;
         if (chosen != golden.tokens[i]) {
+          ++differences;
           ASSERT_LT(golden.margins[i], kMargin) << "step " << i << " chose " << chosen;
         }
         logits = runner.Step({0, std::span(&golden.tokens[i], 1)}).front();
@@ -86,6 +94,7 @@ class GpuModel : public testing::Test {
       runner.Reset();
       EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, nll_tolerance);
     }
+    EXPECT_LE(differences * kStepsForEachDifference, steps);
   }
 
   static double MeanNll(StepRunner& runner, const std::vector<TokenId>& ids, size_t chunk_rows) {
