@@ -24,7 +24,7 @@ if(BATON_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${BATON_CCACHE})
 endif()
 enable_language(CUDA)
-find_package(CUDAToolkit 12.8 REQUIRED)
+find_package(CUDAToolkit 13.0 REQUIRED)
 set(CMAKE_CUDA_STANDARD 20)
 # CMake 3.25 does not know the dialect.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   }
   Device& device() override { return device_; }
   Ops& ops() override { return *ops_; }
+  Dma* dma() override { return nullptr; }
 
  private:
   CpuDevice device_;

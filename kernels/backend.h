@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "kernels/dma.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -25,6 +26,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual Device& device() = 0;
   virtual Ops& ops() = 0;
+  // How KV transports reach the device's memory; null when it is the host's own.
+  virtual Dma* dma() = 0;
 };
 
 // Opens the backend of a device. Errors: InvalidArgument for a name that is no device's, NotFound
@@ -39,6 +42,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "1 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "2 " __VERSION__;
 
 }  // namespace baton

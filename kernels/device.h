@@ -20,7 +20,7 @@ class Buffer {
   virtual std::byte* data() const = 0;
   virtual size_t size() const = 0;
   // A file descriptor through which another process can map this memory (a memfd, owned by the
-  // buffer), or -1 when the memory is private to the process.
+  // buffer), or -1 when there is none: a GPU's memory is shared through Dma::Export.
   virtual int shared_fd() const = 0;
 };
 
@@ -33,7 +33,8 @@ class Device {
   // "cpu", "cuda:0".
   virtual std::string name() const = 0;
   // Zeroed memory aligned to 4 KiB. Sharing::kShared memory can be mapped by other processes (KV
-  // arenas). Errors: ResourceExhausted naming the size wanted and what is free.
+  // arenas). Errors: ResourceExhausted naming the size wanted and what is free, FailedPrecondition
+  // when memory cannot be shared here.
   virtual StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, Sharing sharing) = 0;
   virtual Status CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) = 0;
   virtual Status CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) = 0;

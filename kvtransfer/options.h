@@ -11,7 +11,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/kvcache/layout.h"
-#include "kernels/device.h"
+#include "kernels/dma.h"
 
 namespace baton {
 
@@ -31,8 +31,8 @@ struct LocalShard {
 };
 
 struct TransportOptions {
-  // In order of preference; the first that reaches the peer is used. "shm", "tcp".
-  std::vector<std::string> names = {"shm", "tcp"};
+  // In order of preference; the first that reaches the peer is used. "cuda_ipc", "shm", "tcp".
+  std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};
   // When set, the only one that may be used: a peer it does not reach is refused.
   std::string require_transport;
   // tcp, receiving side: where to listen; port 0 takes a free one.
@@ -54,6 +54,8 @@ struct KvTransferOptions {
   Hash128 model_fingerprint;
   KvLayout layout;
   std::vector<LocalShard> shards;  // at least one
+  // How the arenas are reached when they are a GPU's memory (Backend::dma); null for host memory.
+  Dma* dma = nullptr;
   TransportOptions transport;
   SessionTimes times;
   bool checksums = true;                   // receiver: SEAL must carry them

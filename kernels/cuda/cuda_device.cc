@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kOldestArchitecture = 80;
 constexpr size_t kShares = 64;  // into which the filling of a piece is cut
+constexpr size_t kExportUnit = size_t{2} << 20;
 
 class CudaBuffer final : public Buffer {
  public:
@@ -130,10 +131,12 @@ std::string CudaDevice::name() const {
   return fmt::format("cuda:{}", index_);
 }
 
-StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing) {
+StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing sharing) {
   BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
   void* data = nullptr;
-  const size_t size = std::max<size_t>(bytes, 1);
+  // The driver cuts small allocations out of larger ones, of which another process would see all.
+  const size_t unit = sharing == Sharing::kShared ? kExportUnit : 1;
+  const size_t size = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
   const cudaError_t error = cudaMalloc(&data, size);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // clears it
@@ -145,9 +148,24 @@ StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing) {
   }
   BATON_CUDA_RETURN_IF_ERROR(error);
   auto buffer = std::make_unique<CudaBuffer>(static_cast<std::byte*>(data), bytes);
+  if (sharing == Sharing::kShared) BATON_RETURN_IF_ERROR(CheckExport(data, size));
   BATON_CUDA_RETURN_IF_ERROR(cudaMemset(data, 0, size));
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
   return buffer;
+}
+
+Status CudaDevice::CheckExport(void* data, size_t size) const {
+  cudaIpcMemHandle_t handle;
+  const cudaError_t error = cudaIpcGetMemHandle(&handle, data);
+  if (error == cudaSuccess) return OkStatus();
+  cudaGetLastError();  // clears it
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "{} cannot share {:.2f} GiB of memory with other processes: {} ({}); KV memory "
+                    "needs CUDA IPC",
+                    name(),
+                    Gibibytes(size),
+                    cudaGetErrorName(error),
+                    cudaGetErrorString(error));
 }
 
 Status CudaDevice::Stream(const Buffer& to,

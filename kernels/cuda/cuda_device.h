@@ -48,6 +48,8 @@ class CudaDevice final : public Device {
  private:
   class Staging;
   CudaDevice() = default;
+  // FailedPrecondition when other processes cannot map the memory.
+  Status CheckExport(void* data, size_t size) const;
 
   int index_ = 0;
   int processors_ = 0;

@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_dma.h"
 
 // What a program finds in the shared object; see kernels/backend.h.
 namespace baton {
@@ -12,13 +13,17 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<cuda::CudaDevice> device, std::unique_ptr<Ops> ops)
-      : device_(std::move(device)), ops_(std::move(ops)) {}
+  CudaBackend(std::unique_ptr<cuda::CudaDevice> device,
+              std::unique_ptr<cuda::CudaDma> dma,
+              std::unique_ptr<Ops> ops)
+      : device_(std::move(device)), dma_(std::move(dma)), ops_(std::move(ops)) {}
   Device& device() override { return *device_; }
   Ops& ops() override { return *ops_; }
+  Dma* dma() override { return dma_.get(); }
 
  private:
   std::unique_ptr<cuda::CudaDevice> device_;
+  std::unique_ptr<cuda::CudaDma> dma_;
   std::unique_ptr<Ops> ops_;
 };
 
@@ -37,8 +42,9 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
                              version);
   }
   BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
+  BATON_ASSIGN_OR_RETURN(auto dma, baton::cuda::CudaDma::Create(*device));
   BATON_ASSIGN_OR_RETURN(auto ops,
                          baton::MakeCudaOps(*device, {.deterministic = options.deterministic}));
-  out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(ops));
+  out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(dma), std::move(ops));
   return baton::OkStatus();
 }

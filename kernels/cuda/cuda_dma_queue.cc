@@ -1,0 +1,197 @@
+#include "kernels/cuda/cuda_dma_queue.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/copy_runs.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace baton::cuda {
+namespace {
+
+// Checksums under way at one time: each keeps the scratch memory of its granules' sums.
+constexpr size_t kTasks = 4;
+
+void CUDART_CB Wake(void* fd) {
+  const uint64_t one = 1;
+  // It can only fail when the counter is full, and then its reader is awake anyway.
+  (void)!::write(static_cast<int>(reinterpret_cast<intptr_t>(fd)), &one, sizeof(one));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CudaDmaQueue>> CudaDmaQueue::Create(const CudaDevice& device) {
+  std::unique_ptr<CudaDmaQueue> queue(new CudaDmaQueue(device));
+  BATON_RETURN_IF_ERROR(queue->Open());
+  return queue;
+}
+
+Status CudaDmaQueue::Open() {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  event_fd_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd_.valid()) {
+    return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
+  }
+  int least = 0;
+  int greatest = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  for (cudaStream_t* stream : {&copies_, &checksums_, &notices_}) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+  }
+  BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
+  free_tasks_.push_back(std::move(task));
+  return OkStatus();
+}
+
+CudaDmaQueue::~CudaDmaQueue() {
+  if (device_.MakeCurrent() != cudaSuccess) return;
+  for (const cudaStream_t stream : {copies_, checksums_, notices_}) {
+    if (stream != nullptr) cudaStreamSynchronize(stream);
+  }
+  for (const PendingCopy& copy : pending_) cudaEventDestroy(copy.ended);
+  for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+  tasks_.clear();
+  free_tasks_.clear();
+  for (const cudaStream_t stream : {copies_, checksums_, notices_}) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+void CudaDmaQueue::Signal() const {
+  Wake(reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get())));
+}
+
+StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
+  cudaEvent_t event = nullptr;
+  if (free_events_.empty()) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  event = free_events_.back();
+  free_events_.pop_back();
+  return event;
+}
+
+Status CudaDmaQueue::Tell(cudaStream_t stream, cudaEvent_t reached) {
+  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(reached, stream));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(notices_, reached, 0));
+  BATON_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(
+      notices_, Wake, reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get()))));
+  return OkStatus();
+}
+
+Status CudaDmaQueue::Copy(uint64_t id,
+                          const Buffer& from,
+                          const Buffer& to,
+                          std::span<const CopyRun> runs) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
+  Status status = ToStatus(CopyRuns(from.data(), to.data(), runs, copies_), "copying KV blocks");
+  if (status.ok()) status = Tell(copies_, event);
+  if (!status.ok()) {
+    // A part of it may have been posted: it must not go on behind the caller's back.
+    cudaStreamSynchronize(copies_);
+    free_events_.push_back(event);
+    return status;
+  }
+  pending_.push_back({id, event});
+  return OkStatus();
+}
+
+Status CudaDmaQueue::Checksum(uint64_t id,
+                              const Buffer& of,
+                              std::span<const ByteRange> ranges,
+                              uint64_t granule) {
+  if (ranges.empty()) {
+    done_.push_back({id, OkStatus(), {}});
+    Signal();
+    return OkStatus();
+  }
+  waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule});
+  const Status started = StartWaiting();
+  if (!started.ok()) waiting_.pop_back();
+  return started;
+}
+
+// Starts what waits, in order, as far as there are tasks for it.
+Status CudaDmaQueue::StartWaiting() {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  while (!waiting_.empty()) {
+    if (free_tasks_.empty()) {
+      if (tasks_.size() >= kTasks) return OkStatus();
+      BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
+      free_tasks_.push_back(std::move(task));
+    }
+    std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
+    free_tasks_.pop_back();
+    const WaitingChecksum& next = waiting_.front();
+    BATON_RETURN_IF_ERROR(task->Start(next.id, *next.of, next.ranges, next.granule));
+    BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
+    free_events_.push_back(event);  // recorded and waited for at once: it may be used again
+    BATON_RETURN_IF_ERROR(Tell(checksums_, event));
+    tasks_.push_back(std::move(task));
+    waiting_.pop_front();
+  }
+  return OkStatus();
+}
+
+void CudaDmaQueue::PollCopies() {
+  while (!pending_.empty()) {
+    const PendingCopy copy = pending_.front();
+    const cudaError_t state = cudaEventQuery(copy.ended);
+    if (state == cudaErrorNotReady) return;
+    pending_.pop_front();
+    free_events_.push_back(copy.ended);
+    done_.push_back({copy.id, ToStatus(state, "copying KV blocks"), {}});
+  }
+}
+
+void CudaDmaQueue::PollChecksums() {
+  while (!tasks_.empty()) {
+    const cudaError_t state = tasks_.front()->Query();
+    if (state == cudaErrorNotReady) return;
+    std::unique_ptr<ChecksumTask> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    DmaDone done{task->id(), ToStatus(state, "checksums of KV blocks"), {}};
+    if (done.status.ok()) done.checksums = task->Take();
+    done_.push_back(std::move(done));
+    free_tasks_.push_back(std::move(task));
+  }
+}
+
+size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
+  uint64_t count = 0;
+  (void)!::read(event_fd_.get(), &count, sizeof(count));
+  if (pending_.empty() && tasks_.empty() && done_.empty()) return 0;
+  if (device_.MakeCurrent() == cudaSuccess) {
+    PollCopies();
+    PollChecksums();
+    if (!waiting_.empty()) {
+      if (const Status started = StartWaiting(); !started.ok()) {
+        for (const WaitingChecksum& lost : waiting_) done_.push_back({lost.id, started, {}});
+        waiting_.clear();
+      }
+    }
+  }
+  const size_t taken = std::min(done.size(), done_.size());
+  for (size_t i = 0; i < taken; ++i) {
+    done[i] = std::move(done_.front());
+    done_.pop_front();
+  }
+  if (!done_.empty()) Signal();
+  return taken;
+}
+
+Status CudaDmaQueue::ReadNow(const std::byte* from, std::byte* to, size_t bytes) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  const CopyRun run{0, 0, bytes};
+  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(from, to, {&run, 1}, copies_));
+  return ToStatus(cudaStreamSynchronize(copies_), "reading a peer's memory");
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/base/unique_fd.h"
+#include "kernels/cuda/checksum_task.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/dma.h"
+
+namespace baton::cuda {
+
+// Copies and checksums of one GPU's memory, on streams of their own: copies one after the other on
+// the first, checksums of lower priority than a step's kernels on the second. What ends is told by
+// host functions on a third, so that no copy waits for them. Contract and threads: kernels/dma.h.
+class CudaDmaQueue final : public DmaQueue {
+ public:
+  // Errors: ResourceExhausted.
+  static StatusOr<std::unique_ptr<CudaDmaQueue>> Create(const CudaDevice& device);
+  ~CudaDmaQueue() override;
+
+  int wait_fd() const override { return event_fd_.get(); }
+  Status Copy(uint64_t id,
+              const Buffer& from,
+              const Buffer& to,
+              std::span<const CopyRun> runs) override;
+  Status Checksum(uint64_t id,
+                  const Buffer& of,
+                  std::span<const ByteRange> ranges,
+                  uint64_t granule) override;
+  size_t Poll(std::span<DmaDone> done) override;
+
+  // Copies `bytes` and waits for the end.
+  Status ReadNow(const std::byte* from, std::byte* to, size_t bytes);
+
+ private:
+  struct PendingCopy {
+    uint64_t id = 0;
+    cudaEvent_t ended = nullptr;
+  };
+  struct WaitingChecksum {
+    uint64_t id = 0;
+    const Buffer* of = nullptr;
+    std::vector<ByteRange> ranges;
+    uint64_t granule = 0;
+  };
+
+  explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
+  Status Open();
+  StatusOr<cudaEvent_t> TakeEvent();
+  // Has wait_fd() become readable when `stream` has come here.
+  Status Tell(cudaStream_t stream, cudaEvent_t reached);
+  Status StartWaiting();
+  void PollCopies();
+  void PollChecksums();
+  void Signal() const;
+
+  const CudaDevice& device_;
+  UniqueFd event_fd_;
+  cudaStream_t copies_ = nullptr;
+  cudaStream_t checksums_ = nullptr;
+  cudaStream_t notices_ = nullptr;
+  std::vector<cudaEvent_t> free_events_;
+  std::deque<PendingCopy> pending_;
+  std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
+  std::deque<std::unique_ptr<ChecksumTask>> tasks_;  // under way
+  std::deque<WaitingChecksum> waiting_;
+  std::deque<DmaDone> done_;
+};
+
+}  // namespace baton::cuda
