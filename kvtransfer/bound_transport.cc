@@ -77,8 +77,8 @@ Status ValidateOptions(const KvTransferOptions& options) {
         ToMillis(times.drain),
         ToMillis(times.fence));
   }
-  if (options.max_sessions == 0 || options.op_bytes == 0 || options.flight_bytes == 0) {
-    return InvalidArgument("KV transfer: max_sessions, op_bytes and flight_bytes must be positive");
+  if (options.max_sessions == 0) {
+    return InvalidArgument("KV transfer: max_sessions must be positive");
   }
   return OkStatus();
 }

@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// The transport of that name: "shm", "tcp". InvalidArgument for another name, listing those there
-// are.
+// The transport of that name: "cuda_ipc", "shm", "tcp". InvalidArgument for another name, listing
+// those there are.
 StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                    const KvTransferOptions& options);
 

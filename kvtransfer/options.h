@@ -43,6 +43,8 @@ struct TransportOptions {
   uint32_t max_connections = 1024;  // of one endpoint
   Duration connect_timeout = std::chrono::seconds(3);
   Duration stall_timeout = std::chrono::seconds(10);  // a peer silent in mid-frame is cut off
+  // cuda_ipc, receiving side: for a peer to confirm that it writes no more.
+  Duration fence_timeout = std::chrono::seconds(2);
 };
 
 class Transport;
@@ -58,10 +60,10 @@ struct KvTransferOptions {
   Dma* dma = nullptr;
   TransportOptions transport;
   SessionTimes times;
-  bool checksums = true;                   // receiver: SEAL must carry them
-  uint32_t max_sessions = 4096;            // live at one time
-  size_t op_bytes = size_t{1} << 20;       // sender: size of a write, at least one block
-  size_t flight_bytes = size_t{32} << 20;  // sender: outstanding per channel
+  bool checksums = true;         // receiver: SEAL must carry them
+  uint32_t max_sessions = 4096;  // live at one time
+  size_t op_bytes = 0;  // sender: size of a write, at least one piece; 0: as the transport likes
+  size_t flight_bytes = 0;  // sender: outstanding per channel; 0: as the transport likes
   // Makes the transport of a name; empty: MakeTransport. For transports under test.
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
   // Told, in one line, of every connection or session that ended for a bad reason. Called on the

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// Checksummed and posted for one link in one Pump: keeps the socket busy in between.
+// Posted for one link in one Pump, if not one operation: keeps the socket busy in between.
 constexpr uint64_t kPostQuantum = uint64_t{4} << 20;
 
 }  // namespace
@@ -22,8 +22,8 @@ PeerWriter::PeerWriter(const KvTransferOptions& options,
     link.source = options_.shards[route.link.source].shard;
     link.destination = theirs_.shards[route.link.destination].shard;
     link.block_bytes = LinkBlockBytes(options_.layout, route.link);
-    link.blocks_per_op = std::max<size_t>(1, options_.op_bytes / link.block_bytes);
     link.lane = LaneOf(route);
+    link.blocks_per_op = BlocksPerOp(link);
     links_.push_back(link);
   }
 }
@@ -37,8 +37,24 @@ size_t PeerWriter::LaneOf(const LinkRoute& route) {
   if (transport_name_.find(name) == std::string::npos) {
     transport_name_ += (transport_name_.empty() ? "" : "+") + name;
   }
-  lanes_.emplace_back().route = route;
+  const TransportCaps caps = transports_[route.transport].transport->caps();
+  Lane& lane = lanes_.emplace_back();
+  lane.route = route;
+  lane.op_bytes = options_.op_bytes > 0 ? options_.op_bytes : caps.op_bytes;
+  lane.flight_bytes = options_.flight_bytes > 0 ? options_.flight_bytes : caps.flight_bytes;
   return lanes_.size() - 1;
+}
+
+size_t PeerWriter::BlocksPerOp(const Link& link) const {
+  const Lane& lane = lanes_[link.lane];
+  const TransportCaps caps = transports_[lane.route.transport].transport->caps();
+  const BlockPair any{BlockId(0), BlockId(0)};
+  const size_t runs =
+      PlanRuns(options_.layout, link.source, link.destination, link.link, {&any, 1}).size();
+  return std::max<size_t>(1,
+                          std::min({lane.op_bytes / link.block_bytes,
+                                    caps.max_op_bytes / link.block_bytes,
+                                    caps.max_op_runs / std::max<size_t>(runs, 1)}));
 }
 
 std::vector<uint32_t> PeerWriter::link_groups() const {
@@ -96,13 +112,6 @@ void PeerWriter::EnqueueOn(uint32_t link_index,
   }
 }
 
-std::vector<uint64_t> PeerWriter::Checksums(const Link& link, std::span<const WriteRun> runs) {
-  const std::byte* base = options_.shards[link.link.source].arena->data();
-  hasher_.Start(link.block_bytes);
-  for (const WriteRun& run : runs) hasher_.Update({base + run.source, run.bytes});
-  return hasher_.Take();
-}
-
 Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   if (!lane.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
   const Link& link = links_[job.link];
@@ -116,17 +125,18 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   const uint64_t bytes = link.block_bytes * job.pairs.size();
   BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;
-  lane.flying[id.value()] = {job.session, static_cast<uint32_t>(job.pairs.size()), bytes};
+  const auto pieces = static_cast<uint32_t>(job.pairs.size());
+  lane.flying[id.value()] = {job.session, job.link, job.first, pieces, bytes};
   lane.flying_bytes += bytes;
-  const std::vector<uint64_t> checksums =
-      job.terms.checksums ? Checksums(link, runs) : std::vector<uint64_t>(job.pairs.size());
-  sink.OnPosted(job.session, job.link, job.first, checksums, bytes);
+  if (!job.terms.checksums) {
+    sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
+  }
   return OkStatus();
 }
 
 bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
   uint64_t posted = 0;
-  while (!lane.waiting.empty() && lane.flying_bytes < options_.flight_bytes) {
+  while (!lane.waiting.empty() && lane.flying_bytes < lane.flight_bytes) {
     if (posted >= kPostQuantum) return true;
     const Job job = std::move(lane.waiting.front());
     lane.waiting.pop_front();
@@ -154,6 +164,10 @@ size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
       const auto found = lane.flying.find(event.op.value());
       if (found == lane.flying.end()) continue;  // kFenced
       const Flight flight = found->second;
+      if (event.kind == WriteEvent::Kind::kChecksums) {
+        sink.OnPosted(flight.session, flight.link, flight.first, event.checksums, flight.bytes);
+        continue;
+      }
       lane.flying.erase(found);
       lane.flying_bytes -= flight.bytes;
       ++ended;

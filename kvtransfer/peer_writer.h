@@ -11,7 +11,6 @@
 
 #include "kvtransfer/bound_transport.h"
 #include "kvtransfer/options.h"
-#include "kvtransfer/wire/granule_hasher.h"
 
 namespace baton {
 
@@ -19,6 +18,7 @@ namespace baton {
 class PieceSink {
  public:
   virtual ~PieceSink() = default;
+  // Their writes are posted, and the source's checksums known (zeros when none are wanted).
   virtual void OnPosted(const SessionKey& session,
                         uint32_t link,
                         uint32_t first,
@@ -29,8 +29,8 @@ class PieceSink {
 };
 
 // Writes blocks of the local arenas to one peer: one channel from each sender shard to each
-// receiver shard, a bounded number of bytes in flight, checksums computed just before the bytes are
-// sent. What exceeds the bound waits, in order. Not thread-safe: the sender's thread only.
+// receiver shard, a bounded number of bytes in flight. What exceeds the bound waits, in order. Not
+// thread-safe: the sender's thread only.
 class PeerWriter final {
  public:
   // Options and transports outlive the writer.
@@ -85,6 +85,8 @@ class PeerWriter final {
   };
   struct Flight {
     SessionKey session;
+    uint32_t link = 0;
+    uint32_t first = 0;
     uint32_t pieces = 0;
     uint64_t bytes = 0;
   };
@@ -99,6 +101,8 @@ class PeerWriter final {
   // All links between two shards: one channel.
   struct Lane {
     LinkRoute route;  // of its first link
+    size_t op_bytes = 0;
+    size_t flight_bytes = 0;
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, Flight> flying;  // by operation
@@ -116,7 +120,8 @@ class PeerWriter final {
   Status PostJob(Lane& lane, const Job& job, PieceSink& sink);
   // How many operations ended.
   size_t TakeEvents(Lane& lane, Time now, PieceSink& sink);
-  std::vector<uint64_t> Checksums(const Link& link, std::span<const WriteRun> runs);
+  // How many blocks of the link make one operation.
+  size_t BlocksPerOp(const Link& link) const;
 
   const KvTransferOptions& options_;
   std::vector<BoundTransport>& transports_;
@@ -124,7 +129,6 @@ class PeerWriter final {
   std::vector<Link> links_;
   std::vector<Lane> lanes_;
   std::string transport_name_;
-  GranuleHasher hasher_;
   uint64_t ops_ = 0;
 };
 

@@ -88,7 +88,7 @@ class SenderSession final {
   void OnPeerLost(Status reason, Time now);
 
   // From the data path. The pieces of blocks first, first + 1, … on `link`, `bytes` in all, are
-  // posted; one checksum each (ignored when the grant asks for none).
+  // posted, and their checksums known, one each (ignored when the grant asks for none).
   void OnPosted(
       uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now);
   void OnWritten(uint32_t pieces, uint64_t bytes, Time now);

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
-#include "kernels/device.h"
+#include "kernels/dma.h"
 
 // What moves bytes between two processes. A transport knows no tokens, requests or layers. Nothing
 // here blocks, and all calls on one transport, its regions and its channels come from one thread,
@@ -24,25 +24,18 @@ struct TransportCaps {
   bool local_fence = true;  // CloseWindow and Fence need nobody's help and finish at once
   size_t max_op_bytes = 0;
   size_t max_op_runs = 0;
+  // What keeps a channel busy: the size of an operation, and of all that are outstanding.
+  size_t op_bytes = size_t{1} << 20;
+  size_t flight_bytes = size_t{32} << 20;
 };
 
-struct ByteRange {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  bool operator==(const ByteRange&) const = default;
-};
-
-// `bytes` from offset `source` of the channel's local region to offset `destination` of the peer's.
-struct WriteRun {
-  uint64_t source = 0;
-  uint64_t destination = 0;
-  uint64_t bytes = 0;
-  bool operator==(const WriteRun&) const = default;
-};
+// From an offset of the channel's local region to an offset of the peer's.
+using WriteRun = CopyRun;
 
 // One write operation. The payload is its runs in order. The window key is the right to write; the
 // tag is returned in the receiver's Arrival. With granule > 0, which must divide the payload's
-// size, the receiver computes the XXH3-64 of each granule as it lands.
+// size, both sides compute the XXH3-64 of each granule: of the source's bytes (kChecksums), and of
+// those that landed (Arrival).
 struct WriteOp {
   std::span<const WriteRun> runs;  // may be empty
   uint64_t window_key = 0;
@@ -50,17 +43,19 @@ struct WriteOp {
   uint64_t granule = 0;
 };
 
-// The terminal event of an accepted operation, or of a Fence.
+// What happened to an accepted operation, or to a Fence. All but kChecksums are terminal.
 struct WriteEvent {
   enum class Kind {
-    kDone,     // every byte is in place, and the receiver has counted it
-    kFailed,   // refused or lost; no byte of it is read from the source any more
-    kAborted,  // as kFailed, by RequestAbort or Fence
-    kFenced,   // op is 0: the channel is dead, nothing reads the local region through it
+    kDone,       // every byte is in place, and the receiver has counted it
+    kFailed,     // refused or lost; no byte of it is read from the source any more
+    kAborted,    // as kFailed, by RequestAbort or Fence
+    kFenced,     // op is 0: the channel is dead, nothing reads the local region through it
+    kChecksums,  // once, before kDone, of an operation with a granule: its source's checksums
   };
   OpId op;
   Kind kind = Kind::kDone;
   Status status;
+  std::vector<uint64_t> checksums;  // of kChecksums; one a granule
 };
 
 // Receiving side: the right of peers who hold `key` to write `ranges` (ascending, disjoint) of a
@@ -76,7 +71,7 @@ struct Arrival {
   enum class Kind {
     kArrived,   // one operation's payload is in place
     kClosed,    // last event of a window: no byte can land through it any more
-    kUnfenced,  // the close could not be enforced: the ranges must not be reused
+    kUnfenced,  // the close could not be enforced in time: the ranges must not be reused
   };
   Kind kind = Kind::kArrived;
   uint64_t window_key = 0;
@@ -130,7 +125,8 @@ class Transport {
   virtual StatusOr<std::string> Listen() = 0;
   // InvalidArgument for ranges outside the region or not ascending; AlreadyExists for a known key.
   virtual Status OpenWindow(WriteWindow window) = 0;
-  // kClosed (or kUnfenced) follows, exactly once; an unknown key is ignored.
+  // kClosed follows, exactly once, if need be after a kUnfenced and perhaps never then; an unknown
+  // key is ignored.
   virtual void CloseWindow(uint64_t window_key) = 0;
   // Serves peers, a bounded amount of work, and takes out arrivals in the order they happened. To
   // be called at least every second: `now` serves the time-outs of silent peers.

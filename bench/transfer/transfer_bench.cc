@@ -1,44 +1,75 @@
 // How fast KV moves between two processes of this machine, and how long a small hand-off takes.
-// Prints one JSON object. Usage: kv_transfer_bench [seconds per case]
+// Prints one JSON object. Usage: kv_transfer_bench [seconds per case [device device]]; the devices,
+// "cpu" when not given, are the sender's and the receiver's.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "common/base/clock.h"
+#include "kernels/backend.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
-#include "tests/conformance/host_buffer.h"
 #include "tests/conformance/socket_control.h"
+#include "tests/conformance/test_memory.h"
 
 namespace baton {
 namespace {
-
-constexpr uint32_t kArenaBlocks = 256;
 
 struct BenchCase {
   std::string transport;
   KvLayout layout;
   bool checksums = true;
   uint32_t blocks = 0;  // a hand-off
-  double seconds = 1;
+  uint32_t arena_blocks = 256;
 };
 
-KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Buffer& arena) {
+// What both processes are told.
+struct Setup {
+  double seconds = 1;
+  std::string sender_device = "cpu";
+  std::string receiver_device = "cpu";
+};
+
+template <class T>
+T Must(StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  fmt::print(stderr, "{}\n", Message(value.status()));
+  std::exit(1);
+}
+
+// A device and an arena on it.
+struct Memory {
+  Memory(const BenchCase& c, const std::string& device)
+      : backend(Must(OpenBackend({.device = device}))),
+        arena(backend->device(), ShardBlockBytes(c.layout, WholeModel(c.layout)) * c.arena_blocks) {
+    arena.Fill(std::byte{1});
+  }
+  std::unique_ptr<Backend> backend;
+  TestMemory arena;
+};
+
+KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Memory& memory) {
   KvTransferOptions options;
   options.worker = WorkerId(name);
   options.layout = c.layout;
-  options.shards = {{WholeModel(c.layout), &arena, kArenaBlocks}};
+  options.shards = {{WholeModel(c.layout), &memory.arena.buffer(), c.arena_blocks}};
+  options.dma = memory.backend->dma();
   options.transport.require_transport = c.transport;
   options.transport.listen_address = "127.0.0.1:0";
   options.checksums = c.checksums;
@@ -46,19 +77,19 @@ KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Buffer
 }
 
 // Blocks of one hand-off, scattered over the arena.
-std::vector<BlockId> ScatteredBlocks(uint32_t count, uint64_t seed) {
-  std::vector<uint32_t> ids(kArenaBlocks);
+std::vector<BlockId> ScatteredBlocks(const BenchCase& c, uint64_t seed) {
+  std::vector<uint32_t> ids(c.arena_blocks);
   std::iota(ids.begin(), ids.end(), 0);
   std::shuffle(ids.begin(), ids.end(), std::mt19937_64(seed));
   std::vector<BlockId> blocks;
-  for (uint32_t i = 0; i < count; ++i) blocks.push_back(BlockId(ids[i]));
+  for (uint32_t i = 0; i < c.blocks; ++i) blocks.push_back(BlockId(ids[i]));
   return blocks;
 }
 
 // The decode side: grants everything, until the control socket closes.
 class GrantAll final : public KvReceiverListener {
  public:
-  explicit GrantAll(const BenchCase& c) : blocks_(ScatteredBlocks(c.blocks, 2)) {}
+  explicit GrantAll(const BenchCase& c) : blocks_(ScatteredBlocks(c, 2)) {}
   void OnOffer(const WorkerId&, SessionId id, Epoch epoch, const Offer&) override {
     receiver->Grant(id, epoch, 0, blocks_);
   }
@@ -74,18 +105,14 @@ class GrantAll final : public KvReceiverListener {
   const std::vector<BlockId> blocks_;
 };
 
-template <class T>
-T Must(StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  fmt::print(stderr, "{}\n", Message(value.status()));
-  std::exit(1);
-}
-
-int RunReceiver(const BenchCase& c, UniqueFd socket) {
-  HostBuffer arena(ShardBlockBytes(c.layout, WholeModel(c.layout)) * kArenaBlocks);
-  std::memset(arena.data(), 1, arena.size());
+int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
+  Memory memory(c, setup.receiver_device);
+  if (Dma* dma = memory.backend->dma(); dma != nullptr) {
+    const std::string exported = Must(dma->Export(memory.arena.buffer()));
+    (void)!::send(socket.get(), exported.data(), exported.size(), MSG_NOSIGNAL);
+  }
   GrantAll listener(c);
-  auto receiver = Must(KvReceiver::Create(MakeOptions(c, "decode", arena), listener));
+  auto receiver = Must(KvReceiver::Create(MakeOptions(c, "decode", memory), listener));
   listener.receiver = receiver.get();
   SocketControl control(std::move(socket));
   const Envelope hello = Must(control.Receive());
@@ -137,12 +164,39 @@ class WaitEnd final : public KvSenderListener {
   TransferStats stats_;
 };
 
-std::string RunSender(const BenchCase& c, UniqueFd socket) {
+// GB/s of one plain copy of a hand-off's bytes to the peer's GPU; 0 without GPUs.
+double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
+  Dma* dma = memory.backend->dma();
+  if (dma == nullptr) return 0;
+  std::string exported(4096, '\0');
+  const ssize_t got = ::recv(socket.get(), exported.data(), exported.size(), 0);
+  exported.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  const auto peer = Must(dma->Import(exported));
+  const auto queue = Must(dma->MakeQueue());
+  const uint64_t bytes = ShardBlockBytes(c.layout, WholeModel(c.layout)) * c.blocks;
+  const CopyRun run{0, 0, bytes};
+  const SteadyClock clock;
+  double best = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Time begin = clock.Now();
+    const Status posted = queue->Copy(1, memory.arena.buffer(), *peer, {&run, 1});
+    if (!posted.ok()) Must(StatusOr<int>(posted));
+    std::array<DmaDone, 1> done;
+    while (queue->Poll(done) == 0) {
+      pollfd ready{queue->wait_fd(), POLLIN, 0};
+      ::poll(&ready, 1, 1000);
+    }
+    best = std::max(best, static_cast<double>(bytes) / ToSeconds(clock.Now() - begin) / 1e9);
+  }
+  return best;
+}
+
+std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   const size_t block_bytes = ShardBlockBytes(c.layout, WholeModel(c.layout));
-  HostBuffer arena(block_bytes * kArenaBlocks);
-  FillPattern({arena.data(), arena.size()}, 1);
+  Memory memory(c, setup.sender_device);
+  const double raw_rate = RawCopyRate(c, memory, socket);
   WaitEnd listener;
-  auto sender = Must(KvSender::Create(MakeOptions(c, "prefill", arena), listener));
+  auto sender = Must(KvSender::Create(MakeOptions(c, "prefill", memory), listener));
   SocketControl control(std::move(socket));
   (void)control.Send({SessionId(), Epoch(), 0, sender->hello()});
   const Envelope hello = Must(control.Receive());
@@ -152,12 +206,14 @@ std::string RunSender(const BenchCase& c, UniqueFd socket) {
   control.Start(
       [&](Envelope envelope) { (void)sender->OnMessage(WorkerId("decode"), std::move(envelope)); },
       [] {});
-  const std::vector<BlockId> blocks = ScatteredBlocks(c.blocks, 1);
+  const std::vector<BlockId> blocks = ScatteredBlocks(c, 1);
   std::vector<double> micros;
+  std::vector<double> rates;
+  double first_micros = 0;
   double busy_seconds = 0;
   uint64_t bytes = 0;
   const SteadyClock clock;
-  const Time until = clock.Now() + FromSeconds(c.seconds);
+  const Time until = clock.Now() + FromSeconds(setup.seconds);
   for (uint64_t i = 0; clock.Now() < until; ++i) {
     const Time begin = clock.Now();
     OfferRequest request;
@@ -170,61 +226,107 @@ std::string RunSender(const BenchCase& c, UniqueFd socket) {
     sender->ChunkReady(request.session, request.epoch, 0, blocks);
     sender->Seal(request.session, request.epoch, "t");
     const TransferStats stats = listener.Wait();
+    if (i == 0) first_micros = ToSeconds(clock.Now() - begin) * 1e6;
     if (i < 3) continue;  // page faults and connection set-up
+    rates.push_back(stats.bytes_per_second / 1e9);
     micros.push_back(ToSeconds(clock.Now() - begin) * 1e6);
     busy_seconds += ToSeconds(clock.Now() - begin);
     bytes += stats.bytes;
   }
   sender->RemovePeer(WorkerId("decode"));
   std::sort(micros.begin(), micros.end());
+  std::sort(rates.begin(), rates.end());
   const double median = micros.empty() ? 0 : micros[micros.size() / 2];
   return fmt::format(
       R"({{"transport": "{}", "checksums": {}, "block_bytes": {}, "blocks": {}, "handoffs": {}, )"
-      R"("gb_per_s": {:.3f}, "handoff_us_p50": {:.1f}, "handoff_us_min": {:.1f}}})",
+      R"("gb_per_s": {:.3f}, "stream_gb_per_s_p50": {:.3f}, "raw_copy_gb_per_s": {:.3f}, "handoff_us_p50": {:.1f}, )"
+      R"("handoff_us_min": {:.1f}, "first_handoff_us": {:.1f}}})",
       c.transport,
       c.checksums,
       block_bytes,
       c.blocks,
       micros.size(),
       busy_seconds > 0 ? static_cast<double>(bytes) / busy_seconds / 1e9 : 0.0,
+      rates.empty() ? 0 : rates[rates.size() / 2],
+      raw_rate,
       median,
-      micros.empty() ? 0 : micros.front());
+      micros.empty() ? 0 : micros.front(),
+      first_micros);
 }
 
-std::string RunCase(const BenchCase& c) {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) std::exit(1);
-  UniqueFd ours(fds[0]);
-  UniqueFd theirs(fds[1]);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ours.Reset();
-    ::_exit(RunReceiver(c, std::move(theirs)));
-  }
-  theirs.Reset();
-  std::string result = RunSender(c, std::move(ours));
-  ::waitpid(child, nullptr, 0);
-  return result;
-}
-
-int Main(double seconds) {
+std::vector<BenchCase> CasesOf(const Setup& setup) {
   // SmolLM2-135M in f16 (368,640 bytes a block), Llama 3.1 8B in bf16 (2 MiB a block).
   const KvLayout small{.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
   const KvLayout large{.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16};
   std::vector<BenchCase> cases;
+  if (setup.sender_device != "cpu") {
+    for (const bool checksums : {true, false}) {
+      for (const uint32_t blocks : {1u, 32u, 128u, 512u}) {
+        cases.push_back({"cuda_ipc", large, checksums, blocks, 1024});
+      }
+    }
+    cases.push_back({"tcp", large, true, 128, 1024});
+    return cases;
+  }
   for (const std::string transport : {"shm", "tcp"}) {
     for (const bool checksums : {true, false}) {
-      cases.push_back({transport, small, checksums, 63, seconds});
-      cases.push_back({transport, large, checksums, 63, seconds});
+      cases.push_back({transport, small, checksums, 63});
+      cases.push_back({transport, large, checksums, 63});
     }
-    cases.push_back({transport, small, true, 4, seconds});
+    cases.push_back({transport, small, true, 4});
   }
   const KvLayout tiny{.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16};
-  cases.push_back({"shm", tiny, true, 4, seconds});
-  cases.push_back({"tcp", tiny, true, 4, seconds});
-  fmt::print("{{\"benchmark\": \"kv_transfer\", \"cases\": [\n");
+  cases.push_back({"shm", tiny, true, 4});
+  cases.push_back({"tcp", tiny, true, 4});
+  return cases;
+}
+
+// The receiver is a program of its own: what a GPU's driver keeps does not survive a fork.
+std::string RunCase(size_t index, const BenchCase& c, const Setup& setup) {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) std::exit(1);
+  UniqueFd ours(fds[0]);
+  const std::string seconds = fmt::format("{}", setup.seconds);
+  const std::string number = fmt::format("{}", index);
+  const std::string theirs = fmt::format("{}", fds[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::fcntl(fds[1], F_SETFD, 0);
+    ::execl("/proc/self/exe",
+            "kv_transfer_bench",
+            seconds.c_str(),
+            setup.sender_device.c_str(),
+            setup.receiver_device.c_str(),
+            number.c_str(),
+            theirs.c_str(),
+            nullptr);
+    ::_exit(1);
+  }
+  ::close(fds[1]);
+  std::string result = RunSender(c, setup, std::move(ours));
+  ::waitpid(child, nullptr, 0);
+  return result;
+}
+
+int Main(std::span<char*> args) {
+  Setup setup;
+  if (args.size() > 1) setup.seconds = std::atof(args[1]);
+  if (args.size() > 3) {
+    setup.sender_device = args[2];
+    setup.receiver_device = args[3];
+  }
+  const std::vector<BenchCase> cases = CasesOf(setup);
+  if (args.size() > 5) {
+    return RunReceiver(
+        cases.at(std::strtoul(args[4], nullptr, 10)), setup, UniqueFd(std::atoi(args[5])));
+  }
+  fmt::print(
+      "{{\"benchmark\": \"kv_transfer\", \"sender\": \"{}\", \"receiver\": \"{}\", "
+      "\"cases\": [\n",
+      setup.sender_device,
+      setup.receiver_device);
   for (size_t i = 0; i < cases.size(); ++i) {
-    fmt::print("  {}{}\n", RunCase(cases[i]), i + 1 < cases.size() ? "," : "");
+    fmt::print("  {}{}\n", RunCase(i, cases[i], setup), i + 1 < cases.size() ? "," : "");
     std::fflush(stdout);
   }
   fmt::print("]}}\n");
@@ -235,5 +337,5 @@ int Main(double seconds) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  return baton::Main(argc > 1 ? std::atof(argv[1]) : 1.0);
+  return baton::Main({argv, static_cast<size_t>(argc)});
 }

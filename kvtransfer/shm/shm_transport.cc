@@ -2,48 +2,20 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "common/base/hash.h"
-#include "common/base/mapped_file.h"
+#include "kvtransfer/wire/connection.h"
+#include "kvtransfer/wire/local_socket.h"
 
 namespace baton {
 namespace {
 
 constexpr std::string_view kDescriptorVersion = "1|";
-constexpr int kBacklog = 128;
-
-// Tells this machine, since its last start, from all others.
-StatusOr<std::string> HostBootId() {
-  BATON_ASSIGN_OR_RETURN(std::string id, ReadFile("/proc/sys/kernel/random/boot_id", 128));
-  while (!id.empty() && id.back() == '\n') id.pop_back();
-  return id;
-}
-
-// The address of an abstract socket (unix(7)): it needs no file, and goes with its owner.
-struct UnixAddress {
-  sockaddr_un storage{};
-  socklen_t length = 0;
-};
-
-StatusOr<UnixAddress> AbstractAddress(std::string_view name) {
-  UnixAddress address;
-  if (name.empty() || name.size() > sizeof(address.storage.sun_path) - 1) {
-    return InvalidArgument("socket name of {} bytes; 1 to {} are possible",
-                           name.size(),
-                           sizeof(address.storage.sun_path) - 1);
-  }
-  address.storage.sun_family = AF_UNIX;
-  std::memcpy(address.storage.sun_path + 1, name.data(), name.size());
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return address;
-}
 
 StatusOr<UniqueFd> ConnectTo(std::string_view descriptor) {
   const size_t bar = descriptor.find('|', kDescriptorVersion.size());
@@ -56,17 +28,7 @@ StatusOr<UniqueFd> ConnectTo(std::string_view descriptor) {
   if (theirs != ours) {
     return MakeStatus(StatusCode::kUnavailable, "the peer is on another host ({})", theirs);
   }
-  BATON_ASSIGN_OR_RETURN(const UnixAddress address, AbstractAddress(descriptor.substr(bar + 1)));
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid() ||
-      ::connect(
-          socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "connect to shm socket '{}': {}",
-                      descriptor.substr(bar + 1),
-                      std::strerror(errno));
-  }
-  return socket;
+  return ConnectLocal(descriptor.substr(bar + 1), SOCK_STREAM);
 }
 
 // A peer's connection: the payload is copied out of the peer's arena.
@@ -157,29 +119,16 @@ StatusOr<std::unique_ptr<Region>> ShmTransport::Register(const Buffer& buffer) {
 StatusOr<std::string> ShmTransport::Listen() {
   BATON_ASSIGN_OR_RETURN(const std::string host, HostBootId());
   const std::string name = fmt::format("baton-kv-{:016x}", RandomId());
-  BATON_ASSIGN_OR_RETURN(const UnixAddress address, AbstractAddress(name));
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid() ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) !=
-          0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    return MakeStatus(StatusCode::kUnavailable, "shm socket '{}': {}", name, std::strerror(errno));
-  }
+  BATON_ASSIGN_OR_RETURN(UniqueFd socket, ListenLocal(name, SOCK_STREAM));
   Serve(std::move(socket),
         [this](UniqueFd accepted, Time now) { return Accept(std::move(accepted), now); });
   return fmt::format("{}{}|{}", kDescriptorVersion, host, name);
 }
 
-StatusOr<std::unique_ptr<Connection>> ShmTransport::Accept(UniqueFd socket, Time now) {
-  // Abstract sockets have no file permissions: only our own user may pass us memory.
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
-      peer.uid != ::geteuid()) {
-    return MakeStatus(StatusCode::kPermissionDenied, "the peer is of user {}", peer.uid);
-  }
+StatusOr<std::unique_ptr<PeerConnection>> ShmTransport::Accept(UniqueFd socket, Time now) {
+  BATON_ASSIGN_OR_RETURN(const pid_t process, LocalPeer(socket));
   return std::make_unique<ShmConnection>(
-      std::move(socket), fmt::format("process {}", peer.pid), windows_, now);
+      std::move(socket), fmt::format("process {}", process), windows_, now);
 }
 
 Status ShmTransport::Reaches(std::string_view descriptor) const {

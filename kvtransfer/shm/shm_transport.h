@@ -26,7 +26,7 @@ class ShmTransport final : public FrameTransport {
  private:
   using FrameTransport::FrameTransport;
 
-  StatusOr<std::unique_ptr<Connection>> Accept(UniqueFd socket, Time now);
+  StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
 };
 
 }  // namespace baton

@@ -14,6 +14,7 @@
 
 #include "common/base/mapped_file.h"
 #include "kvtransfer/tcp/tcp_address.h"
+#include "kvtransfer/wire/connection.h"
 
 namespace baton {
 namespace {
@@ -131,7 +132,7 @@ StatusOr<std::string> TcpTransport::Listen() {
   return std::string(kDescriptorVersion) + address.ToString();
 }
 
-StatusOr<std::unique_ptr<Connection>> TcpTransport::Accept(UniqueFd socket, Time now) {
+StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, Time now) {
   Tune(socket.get());
   TcpAddress peer;
   peer.length = sizeof(peer.storage);

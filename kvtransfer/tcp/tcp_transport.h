@@ -23,7 +23,7 @@ class TcpTransport final : public FrameTransport {
  private:
   using FrameTransport::FrameTransport;
 
-  StatusOr<std::unique_ptr<Connection>> Accept(UniqueFd socket, Time now);
+  StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
 };
 
 }  // namespace baton

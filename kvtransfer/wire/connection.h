@@ -12,33 +12,28 @@
 #include "common/base/unique_fd.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
+#include "kvtransfer/wire/peer_connection.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
 
-// Receiving end of one peer's channel: parses frames, lets payloads land where an open window
+// Receiving end of one stream channel: parses frames, lets payloads land where an open window
 // allows it, and acknowledges. How payload bytes come is the subclass's part. Never blocks; memory
 // is bounded by one frame's runs. Owned by FrameServer; its thread only.
-class Connection {
+class Connection : public PeerConnection {
  public:
   Connection(UniqueFd socket, std::string peer, PayloadKind kind, WindowTable& windows, Time now);
-  virtual ~Connection();
+  ~Connection() override;
 
-  // Moves on by about `quantum` bytes. An error says why the connection must be closed; OutOfRange:
-  // the peer closed it in good order.
-  Status Step(Time now, size_t quantum);
-  // The window is gone: what still comes for it is thrown away.
-  void OnWindowClosed(uint64_t key);
-
-  int fd() const { return socket_.get(); }
-  const std::string& peer() const { return peer_; }
-  // Since when it has been waiting for the rest of something; kNever between two frames.
-  Time stalled_since() const;
-  bool in_preface() const { return state_ == State::kPreface; }
-  // Acknowledgements are waiting for the socket to take them.
-  bool wants_write() const { return !acks_.empty(); }
-  // The last Step ended for its quantum, not for want of input.
-  bool has_more() const { return has_more_; }
+  Status Step(Time now, size_t quantum) override;
+  // What still comes for the window is thrown away.
+  void OnWindowClosed(uint64_t key) override;
+  int fd() const override { return socket_.get(); }
+  const std::string& peer() const override { return peer_; }
+  Time stalled_since() const override;
+  bool in_preface() const override { return state_ == State::kPreface; }
+  bool wants_write() const override { return !acks_.empty(); }
+  bool has_more() const override { return has_more_; }
 
  protected:
   // Descriptors that came with the preface.

@@ -1,5 +1,7 @@
 #include "kvtransfer/wire/frame.h"
 
+#include <algorithm>
+
 namespace baton {
 
 Status CheckPreface(const Preface& preface, PayloadKind expected) {
@@ -65,6 +67,45 @@ Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs) {
                          header.op,
                          left,
                          header.payload_bytes);
+}
+
+Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRange> ranges) {
+  for (const WriteRun& run : runs) {
+    auto range = std::upper_bound(
+        ranges.begin(), ranges.end(), run.destination, [](uint64_t offset, const ByteRange& r) {
+          return offset < r.offset;
+        });
+    const bool inside = range != ranges.begin() &&
+                        (--range, run.destination - range->offset <= range->bytes) &&
+                        run.bytes <= range->bytes - (run.destination - range->offset);
+    if (!inside) {
+      return MakeStatus(StatusCode::kPermissionDenied,
+                        "a run writes {}+{}, outside its window",
+                        run.destination,
+                        run.bytes);
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<WriteHeader> HeaderOf(const WriteOp& op, uint64_t id, uint64_t source_bytes) {
+  if (op.runs.size() > kMaxOpRuns) return InvalidArgument("a write of {} runs", op.runs.size());
+  WriteHeader header;
+  header.run_count = static_cast<uint32_t>(op.runs.size());
+  header.op = id;
+  header.window_key = op.window_key;
+  header.tag = op.tag;
+  header.granule = op.granule;
+  for (const WriteRun& run : op.runs) {
+    if (run.bytes > kMaxOpBytes - header.payload_bytes) {
+      return InvalidArgument("a write of over {} bytes", kMaxOpBytes);
+    }
+    header.payload_bytes += run.bytes;
+  }
+  BATON_RETURN_IF_ERROR(CheckHeader(header));
+  BATON_RETURN_IF_ERROR(CheckRuns(header, op.runs));
+  BATON_RETURN_IF_ERROR(CheckSources(op.runs, source_bytes));
+  return header;
 }
 
 Status CheckSources(std::span<const WriteRun> runs, uint64_t size) {

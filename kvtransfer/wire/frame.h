@@ -61,5 +61,11 @@ Status CheckHeader(const WriteHeader& header);
 Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs);
 // OK when every run's source lies inside a memory of `size` bytes.
 Status CheckSources(std::span<const WriteRun> runs, uint64_t size);
+// OK when every run's destination lies in one of `ranges`, which ascend.
+Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRange> ranges);
+
+// The header of a write that may be posted from a local memory of `source_bytes` bytes, or why it
+// may not.
+StatusOr<WriteHeader> HeaderOf(const WriteOp& op, uint64_t id, uint64_t source_bytes);
 
 }  // namespace baton

@@ -42,21 +42,7 @@ FrameChannel::~FrameChannel() {
 StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
   Op queued;
-  queued.header.run_count = static_cast<uint32_t>(op.runs.size());
-  queued.header.op = next_op_;
-  queued.header.window_key = op.window_key;
-  queued.header.tag = op.tag;
-  queued.header.granule = op.granule;
-  for (const WriteRun& run : op.runs) {
-    if (run.bytes > kMaxOpBytes - std::min(kMaxOpBytes, queued.header.payload_bytes)) {
-      return InvalidArgument("a write of over {} bytes", kMaxOpBytes);
-    }
-    queued.header.payload_bytes += run.bytes;
-  }
-  if (op.runs.size() > kMaxOpRuns) return InvalidArgument("a write of {} runs", op.runs.size());
-  BATON_RETURN_IF_ERROR(CheckHeader(queued.header));
-  BATON_RETURN_IF_ERROR(CheckRuns(queued.header, op.runs));
-  BATON_RETURN_IF_ERROR(CheckSources(op.runs, source_.bytes));
+  BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.bytes));
   if (queue_.size() + sent_.size() >= kMaxOutstandingOps ||
       (slots_ != nullptr && !slots_->Start(next_op_))) {
     return MakeStatus(
@@ -64,7 +50,15 @@ StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   }
   queued.runs.assign(op.runs.begin(), op.runs.end());
   queue_.push_back(std::move(queued));
+  if (op.granule > 0) ReportChecksums(op);
   return OpId(next_op_++);
+}
+
+void FrameChannel::ReportChecksums(const WriteOp& op) {
+  hasher_.Start(op.granule);
+  for (const WriteRun& run : op.runs) hasher_.Update({source_.data + run.source, run.bytes});
+  WriteEvent event{OpId(next_op_), WriteEvent::Kind::kChecksums, OkStatus(), hasher_.Take()};
+  events_.push_back(std::move(event));
 }
 
 uint64_t FrameChannel::FrameBytes(const Op& op) const {
@@ -258,7 +252,7 @@ void FrameChannel::End(uint64_t op, WriteEvent::Kind kind, Status status) {
     }
   }
   sent_.erase(op);
-  events_.push_back({OpId(op), kind, std::move(status)});
+  events_.push_back({OpId(op), kind, std::move(status), {}});
 }
 
 void FrameChannel::RequestAbort(OpId id) {
@@ -280,7 +274,7 @@ void FrameChannel::RequestAbort(OpId id) {
 
 void FrameChannel::Fence() {
   Die(MakeStatus(StatusCode::kAborted, "the channel was fenced"), WriteEvent::Kind::kAborted);
-  events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus()});
+  events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus(), {}});
 }
 
 void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
@@ -295,7 +289,7 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
     const bool lost = slots_ == nullptr || slots_->TakeBack(op);
     if (lost) {
       sent_.erase(op);
-      events_.push_back({OpId(op), kind, reason});
+      events_.push_back({OpId(op), kind, reason, {}});
     } else {
       End(op, WriteEvent::Kind::kDone, OkStatus());
     }

@@ -12,6 +12,7 @@
 #include "common/base/unique_fd.h"
 #include "kvtransfer/shm/slot_table.h"
 #include "kvtransfer/wire/frame.h"
+#include "kvtransfer/wire/granule_hasher.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
@@ -48,6 +49,8 @@ class FrameChannel final : public Channel {
   };
 
   bool is_inline() const { return slots_ == nullptr; }
+  // Sums the source while it is about to be sent.
+  void ReportChecksums(const WriteOp& op);
   uint64_t FrameBytes(const Op& op) const;
   size_t FrameParts(const Op& op, std::span<iovec> parts) const;
   void CheckConnected(Time now);
@@ -77,6 +80,7 @@ class FrameChannel final : public Channel {
   std::deque<Op> queue_;               // not wholly sent; the first may be in part
   std::unordered_set<uint64_t> sent_;  // waiting for the acknowledgement
   std::deque<WriteEvent> events_;
+  GranuleHasher hasher_;
   WriteAck ack_;
   size_t ack_filled_ = 0;
 };

@@ -99,10 +99,20 @@ void FrameServer::Serve(int fd, Time now) {
   const Status status = served.connection->Step(now, kQuantum);
   if (!status.ok()) return Close(fd, status);
   if (served.connection->has_more()) unfinished_.push_back(fd);
-  if (served.connection->wants_write() != served.watches_write) {
-    served.watches_write = !served.watches_write;
-    Watch(fd, served.watches_write, EPOLL_CTL_MOD);
-  }
+  WatchWrites(served);
+}
+
+void FrameServer::WatchWrites(Served& served) {
+  if (served.connection->wants_write() == served.watches_write) return;
+  served.watches_write = !served.watches_write;
+  Watch(served.connection->fd(), served.watches_write, EPOLL_CTL_MOD);
+}
+
+void FrameServer::Refresh(int fd) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;
+  WatchWrites(found->second);
+  if (found->second.connection->has_more()) unfinished_.push_back(fd);
 }
 
 void FrameServer::CloseStalled(Time now) {
@@ -132,7 +142,10 @@ void FrameServer::Close(int fd, const Status& reason) {
 }
 
 void FrameServer::OnWindowClosed(uint64_t key) {
-  for (auto& [fd, served] : connections_) served.connection->OnWindowClosed(key);
+  for (auto& [fd, served] : connections_) {
+    served.connection->OnWindowClosed(key);
+    WatchWrites(served);
+  }
 }
 
 void FrameServer::Log(std::string_view line) const {

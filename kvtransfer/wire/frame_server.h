@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "common/base/unique_fd.h"
-#include "kvtransfer/wire/connection.h"
+#include "kvtransfer/wire/peer_connection.h"
 
 namespace baton {
 
@@ -21,7 +21,7 @@ class FrameServer final {
     Duration stall_timeout{};
     std::function<void(std::string_view)> log;
     // Makes the connection of an accepted socket, or says why it is refused.
-    std::function<StatusOr<std::unique_ptr<Connection>>(UniqueFd socket, Time now)> accept;
+    std::function<StatusOr<std::unique_ptr<PeerConnection>>(UniqueFd socket, Time now)> accept;
   };
 
   // `epoll_fd` is the transport's.
@@ -31,13 +31,15 @@ class FrameServer final {
   // Serves what epoll says is ready. True when work is left over.
   bool Poll(Time now);
   void OnWindowClosed(uint64_t key);
+  // The connection of that socket got something to say, or to read, outside of its Step.
+  void Refresh(int fd);
 
   int listener() const { return listener_.get(); }
   size_t connection_count() const { return connections_.size(); }
 
  private:
   struct Served {
-    std::unique_ptr<Connection> connection;
+    std::unique_ptr<PeerConnection> connection;
     bool watches_write = false;
   };
 
@@ -46,6 +48,7 @@ class FrameServer final {
   void CloseStalled(Time now);
   void Close(int fd, const Status& reason);
   void Watch(int fd, bool write, int operation);
+  void WatchWrites(Served& served);
   void Log(std::string_view line) const;
 
   const UniqueFd listener_;

@@ -67,7 +67,8 @@ void FrameTransport::CloseWindow(uint64_t window_key) {
 }
 
 size_t FrameTransport::Poll(Time now, std::span<Arrival> arrivals) {
-  const bool left = server_ && server_->Poll(now);
+  bool left = server_ && server_->Poll(now);
+  left = ServeMore(now) || left;
   const size_t count = windows_.TakeArrivals(arrivals);
   SignalWork(left || windows_.has_arrivals());
   return count;

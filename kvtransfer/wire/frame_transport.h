@@ -33,6 +33,14 @@ class FrameTransport : public Transport {
   static StatusOr<UniqueFd> MakeEventFd();
 
   void Serve(UniqueFd listener, decltype(FrameServer::Options::accept) accept);
+  // Closes every connection. For subclasses whose connections use what they own.
+  void StopServing() { server_.reset(); }
+  // Null before Serve.
+  FrameServer* server() { return server_.get(); }
+  // Serves what is not on a socket; true when work is left over.
+  virtual bool ServeMore(Time) { return false; }
+  // Keeps wait_fd() readable while something is left to do.
+  void SignalWork(bool left);
   StatusOr<WindowTable::Memory> MemoryOf(const Region& region) const;
 
   const TransportOptions options_;
@@ -41,8 +49,6 @@ class FrameTransport : public Transport {
   WindowTable windows_;
 
  private:
-  void SignalWork(bool left);
-
   const UniqueFd work_left_;
   bool signalled_ = false;
   std::unique_ptr<FrameServer> server_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kvtransfer/wire/frame.h"
 
 namespace baton {
 
@@ -25,7 +26,7 @@ class WindowTable::TableRegion final : public Region {
 
 std::unique_ptr<Region> WindowTable::Add(const Buffer& buffer) {
   const uint32_t id = next_region_++;
-  regions_[id] = {buffer.data(), buffer.size(), buffer.shared_fd()};
+  regions_[id] = {&buffer, buffer.data(), buffer.size(), buffer.shared_fd()};
   return std::make_unique<TableRegion>(*this, id);
 }
 
@@ -59,6 +60,15 @@ Status WindowTable::Open(WriteWindow window) {
   return OkStatus();
 }
 
+const WriteWindow* WindowTable::FindWindow(uint64_t key) const {
+  const auto found = windows_.find(key);
+  return found == windows_.end() ? nullptr : &found->second;
+}
+
+bool WindowTable::Remove(uint64_t key) {
+  return windows_.erase(key) > 0;
+}
+
 bool WindowTable::Close(uint64_t key) {
   const auto found = windows_.find(key);
   if (found == windows_.end()) return false;
@@ -78,24 +88,7 @@ Status WindowTable::CheckWrite(uint64_t key,
   if (found == windows_.end() || found->second.region != region) {
     return MakeStatus(StatusCode::kNotFound, "no such write window in region {}", region);
   }
-  const std::vector<ByteRange>& ranges = found->second.ranges;
-  for (const WriteRun& run : runs) {
-    auto range = std::upper_bound(
-        ranges.begin(), ranges.end(), run.destination, [](uint64_t offset, const ByteRange& r) {
-          return offset < r.offset;
-        });
-    const bool inside = range != ranges.begin() &&
-                        (--range, run.destination - range->offset <= range->bytes) &&
-                        run.bytes <= range->bytes - (run.destination - range->offset);
-    if (!inside) {
-      return MakeStatus(StatusCode::kPermissionDenied,
-                        "a run writes {}+{} of region {}, outside its window",
-                        run.destination,
-                        run.bytes,
-                        region);
-    }
-  }
-  return OkStatus();
+  return CheckDestinations(runs, found->second.ranges);
 }
 
 size_t WindowTable::TakeArrivals(std::span<Arrival> out) {

@@ -17,7 +17,8 @@ namespace baton {
 class WindowTable final {
  public:
   struct Memory {
-    std::byte* data = nullptr;
+    const Buffer* buffer = nullptr;
+    std::byte* data = nullptr;  // of the buffer
     uint64_t bytes = 0;
     int shared_fd = -1;
   };
@@ -28,9 +29,12 @@ class WindowTable final {
   const Memory* Find(uint32_t region) const;
 
   Status Open(WriteWindow window);
-  // True when there was such a window; kClosed is then among the arrivals.
+  // Lets nothing more in. True when there was such a window.
+  bool Remove(uint64_t key);
+  // As Remove; kClosed is then among the arrivals.
   bool Close(uint64_t key);
-  bool is_open(uint64_t key) const { return windows_.contains(key); }
+  // The open window of `key`, or null.
+  const WriteWindow* FindWindow(uint64_t key) const;
   // OK when every run's destination lies in the window of `key` in `region`. NotFound: no such
   // window; PermissionDenied: a run outside of it.
   Status CheckWrite(uint64_t key, uint32_t region, std::span<const WriteRun> runs) const;

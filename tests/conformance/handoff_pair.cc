@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cpu/cpu_device.h"
+
 namespace baton {
 
 void SessionLogs::Change(SessionId id, const std::function<void(SessionLog&)>& change) {
@@ -120,16 +122,17 @@ class HandoffPair::Stream final : public ControlStream {
 HandoffPair::HandoffPair(Options options) : options_(std::move(options)) {
   if (options_.sender_shards.empty()) options_.sender_shards = {WholeModel(options_.layout)};
   if (options_.receiver_shards.empty()) options_.receiver_shards = {WholeModel(options_.layout)};
+  static CpuDevice cpu;
+  Device& device = options_.device != nullptr ? *options_.device : cpu;
+  const auto allocate = [&](const KvShard& shard) {
+    return std::make_unique<TestMemory>(device,
+                                        ShardBlockBytes(options_.layout, shard) * options_.blocks);
+  };
   for (const KvShard& shard : options_.sender_shards) {
-    sender_arenas_.push_back(
-        std::make_unique<HostBuffer>(ShardBlockBytes(options_.layout, shard) * options_.blocks));
-    FillPattern({sender_arenas_.back()->data(), sender_arenas_.back()->size()},
-                sender_arenas_.size());
+    sender_arenas_.push_back(allocate(shard));
+    sender_arenas_.back()->Put(0, Pattern(sender_arenas_.back()->size(), sender_arenas_.size()));
   }
-  for (const KvShard& shard : options_.receiver_shards) {
-    receiver_arenas_.push_back(
-        std::make_unique<HostBuffer>(ShardBlockBytes(options_.layout, shard) * options_.blocks));
-  }
+  for (const KvShard& shard : options_.receiver_shards) receiver_arenas_.push_back(allocate(shard));
   sender_side_ = std::make_unique<SenderSide>(sent_);
   receiver_side_ = std::make_unique<ReceiverSide>(*this);
   to_sender_ = std::make_unique<Stream>(*this, false);
@@ -161,18 +164,19 @@ void HandoffPair::DisconnectReceiver() {
   receiver_->RemovePeer(WorkerId(kSenderName));
 }
 
-KvTransferOptions HandoffPair::MakeOptions(
-    const char* name,
-    const std::vector<KvShard>& shards,
-    const std::vector<std::unique_ptr<HostBuffer>>& arenas) const {
+KvTransferOptions HandoffPair::MakeOptions(const char* name,
+                                           const std::vector<KvShard>& shards,
+                                           const Arenas& arenas) const {
   KvTransferOptions result;
   result.worker = WorkerId(name);
   result.boot = BootId(1);
   result.layout = options_.layout;
   for (size_t i = 0; i < shards.size(); ++i) {
-    result.shards.push_back({shards[i], arenas[i].get(), options_.blocks});
+    result.shards.push_back({shards[i], &arenas[i]->buffer(), options_.blocks});
   }
+  result.dma = options_.dma;
   result.transport.require_transport = options_.transport;
+  result.transport.fence_timeout = std::chrono::milliseconds(300);
   result.transport.listen_address = "127.0.0.1:0";
   result.times = options_.times;
   result.checksums = options_.checksums;
@@ -209,13 +213,12 @@ std::vector<BlockId> HandoffPair::granted(SessionId id) const {
   return granted_.at(id);
 }
 
-std::vector<const std::byte*> HandoffPair::HeadCopies(
-    const std::vector<KvShard>& shards,
-    const std::vector<std::unique_ptr<HostBuffer>>& arenas,
-    BlockId block,
-    int32_t layer,
-    int part,
-    int32_t head) const {
+std::vector<const std::byte*> HandoffPair::HeadCopies(const std::vector<KvShard>& shards,
+                                                      std::vector<std::vector<std::byte>>& contents,
+                                                      BlockId block,
+                                                      int32_t layer,
+                                                      int part,
+                                                      int32_t head) const {
   std::vector<const std::byte*> copies;
   for (size_t i = 0; i < shards.size(); ++i) {
     const KvShard& shard = shards[i];
@@ -223,7 +226,7 @@ std::vector<const std::byte*> HandoffPair::HeadCopies(
     const int32_t h = head - shard.first_head;
     if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
     const KvView view =
-        MakeView(options_.layout, shard, arenas[i]->data(), static_cast<int32_t>(options_.blocks));
+        MakeView(options_.layout, shard, contents[i].data(), static_cast<int32_t>(options_.blocks));
     copies.push_back(view.Head(static_cast<int32_t>(block.value()), l, part, h));
   }
   return copies;
@@ -231,14 +234,20 @@ std::vector<const std::byte*> HandoffPair::HeadCopies(
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
+  const auto contents = [](const Arenas& arenas) {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto& arena : arenas) all.push_back(arena->GetAll());
+    return all;
+  };
+  auto sent = contents(sender_arenas_);
+  auto received = contents(receiver_arenas_);
   for (size_t b = 0; b < source.size(); ++b) {
     for (int32_t layer = 0; layer < options_.layout.layers; ++layer) {
       for (int32_t head = 0; head < options_.layout.kv_heads; ++head) {
         for (int part = 0; part < 2; ++part) {
-          const auto from =
-              HeadCopies(options_.sender_shards, sender_arenas_, source[b], layer, part, head);
-          const auto to = HeadCopies(
-              options_.receiver_shards, receiver_arenas_, destination[b], layer, part, head);
+          const auto from = HeadCopies(options_.sender_shards, sent, source[b], layer, part, head);
+          const auto to =
+              HeadCopies(options_.receiver_shards, received, destination[b], layer, part, head);
           for (const std::byte* copy : to) {
             if (std::memcmp(from.at(0), copy, options_.layout.head_bytes()) != 0) return false;
           }

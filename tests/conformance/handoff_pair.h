@@ -12,7 +12,7 @@
 
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
-#include "tests/conformance/host_buffer.h"
+#include "tests/conformance/test_memory.h"
 
 namespace baton {
 
@@ -65,6 +65,8 @@ class HandoffPair final {
                        .fence = std::chrono::milliseconds(300)};
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
+    Device* device = nullptr;  // of the arenas; null: the CPU
+    Dma* dma = nullptr;
     // Instead of the transport's own; see KvTransferOptions.
     std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
   };
@@ -90,8 +92,7 @@ class HandoffPair final {
   const SessionLogs& sent() const { return sent_; }
   const SessionLogs& received() const { return received_; }
   SessionLogs& received() { return received_; }
-  HostBuffer& sender_arena(size_t shard) { return *sender_arenas_[shard]; }
-  HostBuffer& receiver_arena(size_t shard) { return *receiver_arenas_[shard]; }
+  TestMemory& sender_arena(size_t shard) { return *sender_arenas_[shard]; }
   void DisconnectSender();  // as when the control stream breaks
   void DisconnectReceiver();
 
@@ -99,24 +100,25 @@ class HandoffPair final {
   static constexpr const char* kReceiverName = "decode-0";
 
  private:
+  using Arenas = std::vector<std::unique_ptr<TestMemory>>;
   class SenderSide;
   class ReceiverSide;
   class Stream;
 
   KvTransferOptions MakeOptions(const char* name,
                                 const std::vector<KvShard>& shards,
-                                const std::vector<std::unique_ptr<HostBuffer>>& arenas) const;
-  // What the arenas hold of one head, in each shard that has it.
+                                const Arenas& arenas) const;
+  // What the arenas' contents have of one head, in each shard that has it.
   std::vector<const std::byte*> HeadCopies(const std::vector<KvShard>& shards,
-                                           const std::vector<std::unique_ptr<HostBuffer>>& arenas,
+                                           std::vector<std::vector<std::byte>>& contents,
                                            BlockId block,
                                            int32_t layer,
                                            int part,
                                            int32_t head) const;
 
   Options options_;
-  std::vector<std::unique_ptr<HostBuffer>> sender_arenas_;
-  std::vector<std::unique_ptr<HostBuffer>> receiver_arenas_;
+  Arenas sender_arenas_;
+  Arenas receiver_arenas_;
   SessionLogs sent_;
   SessionLogs received_;
   mutable std::mutex mutex_;

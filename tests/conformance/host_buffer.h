@@ -35,12 +35,4 @@ class HostBuffer final : public Buffer {
   size_t size_ = 0;
 };
 
-// Fills `bytes` with a pattern that differs for every seed and offset.
-inline void FillPattern(std::span<std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    const uint64_t mixed = (seed * 0x9e3779b97f4a7c15u + i) * 0xff51afd7ed558ccdu;
-    bytes[i] = static_cast<std::byte>(mixed >> 56);
-  }
-}
-
 }  // namespace baton

@@ -31,13 +31,7 @@ class MemoryChannel final : public Channel {
   StatusOr<OpId> PostWrite(const WriteOp& op) override {
     std::lock_guard lock(fabric_.mutex_);
     if (!status_.ok()) return status_;
-    WriteHeader header;
-    header.run_count = static_cast<uint32_t>(op.runs.size());
-    header.granule = op.granule;
-    for (const WriteRun& run : op.runs) header.payload_bytes += run.bytes;
-    BATON_RETURN_IF_ERROR(CheckHeader(header));
-    BATON_RETURN_IF_ERROR(CheckRuns(header, op.runs));
-    BATON_RETURN_IF_ERROR(CheckSources(op.runs, source_.bytes));
+    BATON_RETURN_IF_ERROR(HeaderOf(op, next_op_, source_.bytes).status());
     MemoryTransport::Incoming write;
     write.channel = this;
     write.op = next_op_++;
@@ -55,6 +49,7 @@ class MemoryChannel final : public Channel {
     const OpId id(write.op);
     peer_->incoming_.push_back(std::move(write));
     peer_->Signal();
+    if (op.granule > 0) ReportChecksums(id, op);
     return id;
   }
 
@@ -70,7 +65,7 @@ class MemoryChannel final : public Channel {
   void Fence() override {
     std::lock_guard lock(fabric_.mutex_);
     Die(MakeStatus(StatusCode::kAborted, "fenced"), WriteEvent::Kind::kAborted);
-    events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus()});
+    events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus(), {}});
     own_.Signal();
   }
 
@@ -94,7 +89,7 @@ class MemoryChannel final : public Channel {
 
   void End(uint64_t op, WriteEvent::Kind kind, Status status) {
     if (outstanding_.erase(op) == 0) return;
-    events_.push_back({OpId(op), kind, std::move(status)});
+    events_.push_back({OpId(op), kind, std::move(status), {}});
     own_.Signal();
   }
 
@@ -111,6 +106,14 @@ class MemoryChannel final : public Channel {
   const WindowTable::Memory& source() const { return source_; }
 
  private:
+  void ReportChecksums(OpId id, const WriteOp& op) {
+    GranuleHasher hasher;
+    hasher.Start(op.granule);
+    for (const WriteRun& run : op.runs) hasher.Update({source_.data + run.source, run.bytes});
+    events_.push_back({id, WriteEvent::Kind::kChecksums, OkStatus(), hasher.Take()});
+    own_.Signal();
+  }
+
   MemoryFabric& fabric_;
   MemoryTransport& own_;
   MemoryTransport* peer_;

@@ -8,19 +8,26 @@
 #include <random>
 
 #include "common/base/hash.h"
+#include "kernels/cpu/cpu_device.h"
 
 namespace baton {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
 
+Device& HostDevice() {
+  static CpuDevice device;
+  return device;
+}
+
 void TransportConformance::SetUp() {
-  from_ = std::make_unique<HostBuffer>(kArenaBytes);
-  to_ = std::make_unique<HostBuffer>(kArenaBytes);
-  FillPattern({from_->data(), from_->size()}, 7);
+  from_ = std::make_unique<TestMemory>(GetParam().device(), kArenaBytes);
+  to_ = std::make_unique<TestMemory>(GetParam().device(), kArenaBytes);
+  original_ = Pattern(kArenaBytes, 7);
+  from_->Put(0, original_);
   sender_ = GetParam().make();
   receiver_ = GetParam().make();
-  source_ = *sender_->Register(*from_);
-  destination_ = *receiver_->Register(*to_);
+  source_ = *sender_->Register(from_->buffer());
+  destination_ = *receiver_->Register(to_->buffer());
   const auto descriptor = receiver_->Listen();
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   descriptor_ = *descriptor;
@@ -66,6 +73,10 @@ bool TransportConformance::DriveOnce() {
       moved = true;
       if (event.kind == WriteEvent::Kind::kFenced) {
         ++fenced_;
+      } else if (event.kind == WriteEvent::Kind::kChecksums) {
+        EXPECT_FALSE(ended_.contains(event.op)) << "checksums after the end";
+        EXPECT_TRUE(checksums_.emplace(event.op, event.checksums).second)
+            << "checksums of operation " << event.op.value() << " came twice";
       } else {
         EXPECT_TRUE(ended_.emplace(event.op, event).second)
             << "operation " << event.op.value() << " ended twice";
@@ -107,7 +118,16 @@ void TransportConformance::Settle() {
 }
 
 bool TransportConformance::Same(uint64_t source, uint64_t destination, uint64_t bytes) const {
-  return std::memcmp(from_->data() + source, to_->data() + destination, bytes) == 0;
+  const std::vector<std::byte> landed = to_->Get(destination, bytes);
+  return std::equal(
+      landed.begin(), landed.end(), original_.begin() + static_cast<ptrdiff_t>(source));
+}
+
+void TransportConformance::ExpectOriginals() const {
+  for (const Arrival& arrival : arrived_) {
+    const uint64_t at = arrival.tag << 16;
+    ASSERT_TRUE(Same(at, at, 1 << 16)) << arrival.tag;
+  }
 }
 
 size_t TransportConformance::CountEnded(WriteEvent::Kind kind) const {
@@ -128,8 +148,8 @@ TEST_P(TransportConformance, AWriteArrives) {
   EXPECT_EQ(arrived_[0].bytes, 3000u);
   EXPECT_EQ(arrived_[0].ranges, (std::vector<ByteRange>{{5000, 3000}}));
   EXPECT_TRUE(Same(100, 5000, 3000));
-  EXPECT_EQ(to_->data()[4999], std::byte{0});
-  EXPECT_EQ(to_->data()[8000], std::byte{0});
+  EXPECT_EQ(Landed(4999), std::byte{0});
+  EXPECT_EQ(Landed(8000), std::byte{0});
 }
 
 TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
@@ -141,13 +161,16 @@ TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
   op.runs = runs;
   op.window_key = kKey;
   op.granule = 1000;
-  ASSERT_TRUE(channel_->PostWrite(op).ok());
+  const auto id = channel_->PostWrite(op);
+  ASSERT_TRUE(id.ok());
   DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
   std::vector<std::byte> payload;
   for (const WriteRun& run : runs) {
-    payload.insert(payload.end(), from_->data() + run.source, from_->data() + run.source + 700);
+    const auto from = original_.begin() + static_cast<ptrdiff_t>(run.source);
+    payload.insert(payload.end(), from, from + 700);
   }
   ASSERT_EQ(arrived_[0].checksums.size(), 7u);
+  EXPECT_EQ(checksums_.at(*id), arrived_[0].checksums);
   for (size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(arrived_[0].checksums[i], Xxh3(std::span(payload).subspan(i * 1000, 1000)));
   }
@@ -176,7 +199,10 @@ TEST_P(TransportConformance, ABigScatteredWriteArrives) {
   op.window_key = kKey;
   ASSERT_TRUE(channel_->PostWrite(op).ok());
   DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
-  for (const WriteRun& run : runs) ASSERT_TRUE(Same(run.source, run.destination, run.bytes));
+  const std::vector<std::byte> landed = to_->GetAll();
+  for (const WriteRun& run : runs) {
+    ASSERT_EQ(std::memcmp(&original_[run.source], &landed[run.destination], run.bytes), 0);
+  }
 }
 
 TEST_P(TransportConformance, ManyWritesEachEndOnceAndArriveOnce) {
@@ -190,7 +216,10 @@ TEST_P(TransportConformance, ManyWritesEachEndOnceAndArriveOnce) {
   std::vector<bool> seen(kWrites);
   for (const Arrival& arrival : arrived_) seen[arrival.tag] = true;
   EXPECT_EQ(std::count(seen.begin(), seen.end(), true), static_cast<ptrdiff_t>(kWrites));
-  for (uint64_t i = 0; i < kWrites; ++i) ASSERT_TRUE(Same(i * 4000, i * 4000, i * 2 + 1));
+  const std::vector<std::byte> landed = to_->GetAll();
+  for (uint64_t i = 0; i < kWrites; ++i) {
+    ASSERT_EQ(std::memcmp(&original_[i * 4000], &landed[i * 4000], i * 2 + 1), 0) << i;
+  }
 }
 
 TEST_P(TransportConformance, BadWritesAreRefusedAtOnce) {
@@ -227,8 +256,8 @@ TEST_P(TransportConformance, WritesOutsideTheWindowFailAndChangeNothing) {
   EXPECT_EQ(ended_.at(inside).kind, WriteEvent::Kind::kDone);
   Settle();
   EXPECT_EQ(arrived_.size(), 1u);
-  EXPECT_EQ(to_->data()[4095], std::byte{0});
-  EXPECT_EQ(to_->data()[8192], std::byte{0});
+  EXPECT_EQ(Landed(4095), std::byte{0});
+  EXPECT_EQ(Landed(8192), std::byte{0});
 }
 
 TEST_P(TransportConformance, AnUnknownKeyFails) {
@@ -236,7 +265,7 @@ TEST_P(TransportConformance, AnUnknownKeyFails) {
   Write(0, 0, 100);
   DriveUntilEnded(1);
   EXPECT_EQ(CountEnded(WriteEvent::Kind::kFailed), 1u);
-  EXPECT_EQ(to_->data()[0], std::byte{0});
+  EXPECT_EQ(Landed(0), std::byte{0});
   receiver_->CloseWindow(kKey + 1);
 }
 
@@ -249,29 +278,26 @@ TEST_P(TransportConformance, NothingLandsAfterTheWindowClosed) {
   DriveUntil([&] { return closed_ == 1; });
   const size_t arrived_before = arrived_.size();
   // The blocks are somebody else's from here on.
-  std::memset(to_->data(), 0x55, kArenaBytes);
+  to_->Fill(std::byte{0x55});
   DriveUntilEnded(64);
   Settle();
   EXPECT_EQ(arrived_.size(), arrived_before);
   EXPECT_EQ(closed_, 1);
-  for (size_t i = 0; i < kArenaBytes; ++i) ASSERT_EQ(to_->data()[i], std::byte{0x55}) << i;
+  const std::vector<std::byte> landed = to_->GetAll();
+  for (size_t i = 0; i < kArenaBytes; ++i) ASSERT_EQ(landed[i], std::byte{0x55}) << i;
 }
 
 TEST_P(TransportConformance, TheSourceIsFreeAfterTheEnd) {
   OpenWindow(0, kArenaBytes);
-  std::vector<std::byte> original(from_->data(), from_->data() + kArenaBytes);
   std::vector<OpId> ops;
   for (uint64_t i = 0; i < 64; ++i) ops.push_back(Write(i << 16, i << 16, 1 << 16, i));
   DriveUntil([&] { return !ended_.empty(); });
   for (const OpId op : ops) channel_->RequestAbort(op);
   DriveUntilEnded(64);
   // Whatever arrives from here on must not be this.
-  std::memset(from_->data(), 0x55, kArenaBytes);
+  from_->Fill(std::byte{0x55});
   Settle();
-  for (const Arrival& arrival : arrived_) {
-    const uint64_t at = arrival.tag << 16;
-    ASSERT_EQ(std::memcmp(original.data() + at, to_->data() + at, 1 << 16), 0) << arrival.tag;
-  }
+  ExpectOriginals();
   for (size_t i = 0; i < ops.size(); ++i) {
     const bool done = ended_.at(ops[i]).kind == WriteEvent::Kind::kDone;
     const bool counted =
@@ -282,20 +308,16 @@ TEST_P(TransportConformance, TheSourceIsFreeAfterTheEnd) {
 
 TEST_P(TransportConformance, FenceEndsEverything) {
   OpenWindow(0, kArenaBytes);
-  std::vector<std::byte> original(from_->data(), from_->data() + kArenaBytes);
   for (uint64_t i = 0; i < 64; ++i) Write(i << 16, i << 16, 1 << 16, i);
   DriveUntil([&] { return !ended_.empty(); });
   channel_->Fence();
   DriveUntil([&] { return fenced_ == 1; });
   EXPECT_EQ(ended_.size(), 64u);
-  std::memset(from_->data(), 0x55, kArenaBytes);
+  from_->Fill(std::byte{0x55});
   EXPECT_FALSE(channel_->PostWrite({}).ok());
   EXPECT_FALSE(channel_->status().ok());
   Settle();
-  for (const Arrival& arrival : arrived_) {
-    const uint64_t at = arrival.tag << 16;
-    ASSERT_EQ(std::memcmp(original.data() + at, to_->data() + at, 1 << 16), 0) << arrival.tag;
-  }
+  ExpectOriginals();
   // The peer serves a new channel.
   ended_.clear();
   arrived_.clear();
@@ -335,17 +357,17 @@ TEST_P(TransportConformance, MemoryCanBeRegisteredAnew) {
   channel_.reset();
   source_.reset();
   destination_.reset();
-  HostBuffer other_from(1 << 16);
-  HostBuffer other_to(1 << 16);
-  FillPattern({other_from.data(), other_from.size()}, 9);
-  source_ = *sender_->Register(other_from);
-  destination_ = *receiver_->Register(other_to);
+  TestMemory other_from(GetParam().device(), 1 << 16);
+  TestMemory other_to(GetParam().device(), 1 << 16);
+  other_from.Put(0, Pattern(1 << 16, 9));
+  source_ = *sender_->Register(other_from.buffer());
+  destination_ = *receiver_->Register(other_to.buffer());
   channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
   OpenWindow(0, 1 << 16);
   ended_.clear();
   Write(0, 0, 1 << 16);
   DriveUntilEnded(1);
-  EXPECT_EQ(std::memcmp(other_from.data(), other_to.data(), 1 << 16), 0);
+  EXPECT_EQ(other_to.GetAll(), Pattern(1 << 16, 9));
   channel_.reset();
   receiver_->CloseWindow(kKey);
   source_.reset();

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kvtransfer/transport.h"
-#include "tests/conformance/host_buffer.h"
+#include "tests/conformance/test_memory.h"
 
 namespace baton {
 
@@ -18,7 +18,11 @@ namespace baton {
 struct TransportUnderTest {
   std::string name;
   std::function<std::unique_ptr<Transport>()> make;
+  // Whose memory it moves.
+  std::function<Device&()> device;
 };
+
+Device& HostDevice();
 
 inline void PrintTo(const TransportUnderTest& transport, std::ostream* out) {
   *out << transport.name;
@@ -46,19 +50,25 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   }
   // Moves both sides on until nothing has happened for a while.
   void Settle();
+  // Whether the receiver's memory now holds what the sender's held at first.
   bool Same(uint64_t source, uint64_t destination, uint64_t bytes) const;
+  std::byte Landed(uint64_t offset) const { return to_->Get(offset, 1)[0]; }
+  // Expects that every operation which arrived brought what the sender's memory held at first.
+  void ExpectOriginals() const;
   size_t CountEnded(WriteEvent::Kind kind) const;
 
   std::unique_ptr<Transport> sender_;
   std::unique_ptr<Transport> receiver_;
-  std::unique_ptr<HostBuffer> from_;
-  std::unique_ptr<HostBuffer> to_;
+  std::unique_ptr<TestMemory> from_;
+  std::unique_ptr<TestMemory> to_;
+  std::vector<std::byte> original_;  // contents of from_
   std::unique_ptr<Region> source_;
   std::unique_ptr<Region> destination_;
   std::string descriptor_;
   std::unique_ptr<Channel> channel_;
 
   std::map<OpId, WriteEvent> ended_;
+  std::map<OpId, std::vector<uint64_t>> checksums_;  // of sources
   int fenced_ = 0;
   std::vector<Arrival> arrived_;
   int closed_ = 0;

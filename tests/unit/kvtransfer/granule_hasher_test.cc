@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/hash.h"
-#include "tests/conformance/host_buffer.h"
+#include "tests/conformance/test_memory.h"
 
 namespace baton {
 namespace {

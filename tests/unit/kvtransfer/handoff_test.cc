@@ -7,6 +7,7 @@
 
 #include "tests/conformance/handoff_pair.h"
 #include "tests/conformance/memory_transport.h"
+#include "tests/fakes/fake_gpu.h"
 
 namespace baton {
 namespace {
@@ -23,6 +24,11 @@ class HandoffTest : public testing::TestWithParam<std::string> {
   HandoffPair::Options Options() const {
     HandoffPair::Options options;
     options.transport = GetParam();
+    if (options.transport == "cuda_ipc") {
+      static FakeGpu gpu;
+      options.device = &gpu;
+      options.dma = &gpu;
+    }
     return options;
   }
 };
@@ -103,9 +109,10 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
     for (size_t shard = 0; shard < 2; ++shard) {
       const size_t layer_bytes = ShardBlockBytes(options.layout, {0, 1, 0, 4});
       for (const BlockId block : source) {
-        std::byte* from = pair.sender_arena(shard).data() + block.value() * 6 * layer_bytes;
-        FillPattern({from + layers * layer_bytes, (6 - layers) * layer_bytes},
-                    block.value() * 100 + layers * 10 + shard);
+        pair.sender_arena(shard).Put(
+            (block.value() * 6 + static_cast<size_t>(layers)) * layer_bytes,
+            Pattern((6 - static_cast<size_t>(layers)) * layer_bytes,
+                    block.value() * 100 + static_cast<size_t>(layers) * 10 + shard));
       }
     }
     pair.sender().LayersReady(id, Epoch(1), 0, std::span(source).first(3), layers);
@@ -281,7 +288,7 @@ TEST_P(HandoffTest, WrongGrantsAreReleased) {
 
 INSTANTIATE_TEST_SUITE_P(Transports,
                          HandoffTest,
-                         testing::Values("shm", "tcp"),
+                         testing::Values("shm", "tcp", "cuda_ipc"),
                          [](const auto& param) { return param.param; });
 
 // Sessions over a transport that applies writes late, out of order, twice, damaged or never: each

@@ -1,0 +1,182 @@
+#include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/escaping.h>
+
+#include "common/base/hash.h"
+#include "kvtransfer/cuda_ipc/ipc_channel.h"
+#include "kvtransfer/wire/local_socket.h"
+
+namespace baton {
+namespace {
+
+constexpr int kPollMs = 10;
+
+// The parts of a descriptor.
+struct Descriptor {
+  std::string host;
+  std::string namespace_id;
+  std::string socket;
+  std::string exported;
+};
+
+// Process ids mean the same to all processes that see the same here.
+StatusOr<std::string> PidNamespace() {
+  std::error_code error;
+  const auto link = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+  if (error) return MakeStatus(StatusCode::kUnavailable, "/proc/self/ns/pid: {}", error.message());
+  return link.string();
+}
+
+StatusOr<Descriptor> OwnPlace() {
+  Descriptor own;
+  BATON_ASSIGN_OR_RETURN(own.host, HostBootId());
+  BATON_ASSIGN_OR_RETURN(own.namespace_id, PidNamespace());
+  return own;
+}
+
+StatusOr<Descriptor> Parse(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size() && parts.size() <= 5;) {
+    const size_t bar = std::min(text.find('|', at), text.size());
+    parts.push_back(text.substr(at, bar - at));
+    at = bar + 1;
+  }
+  if (parts.size() != 5 || parts[0] != "1" || parts[4].size() % 2 != 0) {
+    return InvalidArgument("cuda_ipc descriptor '{}' is not '1|host|pid namespace|socket|memory'",
+                           text.substr(0, 64));
+  }
+  for (const char digit : parts[4]) {
+    if (!std::isxdigit(static_cast<unsigned char>(digit))) {
+      return InvalidArgument("cuda_ipc descriptor: the memory's name is not in hex");
+    }
+  }
+  Descriptor descriptor{
+      std::string(parts[1]), std::string(parts[2]), std::string(parts[3]), std::string()};
+  descriptor.exported = absl::HexStringToBytes(std::string(parts[4]));
+  return descriptor;
+}
+
+// The peer's parts, when it is where this process can map memory and wait for processes.
+StatusOr<Descriptor> Near(std::string_view text) {
+  BATON_ASSIGN_OR_RETURN(Descriptor theirs, Parse(text));
+  BATON_ASSIGN_OR_RETURN(const Descriptor ours, OwnPlace());
+  if (theirs.host != ours.host) {
+    return MakeStatus(StatusCode::kUnavailable, "the peer is on another host ({})", theirs.host);
+  }
+  if (theirs.namespace_id != ours.namespace_id) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the peer is in another pid namespace ({}, not {})",
+                      theirs.namespace_id,
+                      ours.namespace_id);
+  }
+  return theirs;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Transport>> CudaIpcTransport::Create(
+    const TransportOptions& options, Dma* dma, std::function<void(std::string_view)> log) {
+  if (dma == nullptr) return InvalidArgument("cuda_ipc moves the memory of GPUs; there is none");
+  BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
+  BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
+  return std::unique_ptr<Transport>(
+      new CudaIpcTransport(options, *dma, std::move(log), std::move(epoll), std::move(work_left)));
+}
+
+CudaIpcTransport::~CudaIpcTransport() {
+  if (!receiver_) return;
+  const SteadyClock clock;
+  const Time limit = clock.Now() + options_.fence_timeout;
+  std::array<Arrival, 16> arrivals;
+  while (receiver_->is_closing() && clock.Now() < limit) {
+    pollfd waiting{wait_fd(), POLLIN, 0};
+    (void)::poll(&waiting, 1, kPollMs);
+    Poll(clock.Now(), arrivals);
+  }
+  if (receiver_->is_closing() && log_) {
+    log_("a peer may still write into this GPU's KV memory, which goes away");
+  }
+  StopServing();
+}
+
+TransportCaps CudaIpcTransport::caps() const {
+  TransportCaps caps = FrameTransport::caps();
+  caps.same_host_only = true;
+  caps.local_fence = false;
+  caps.max_op_runs = kMaxIpcRecords;
+  caps.op_bytes = size_t{32} << 20;
+  caps.flight_bytes = size_t{256} << 20;
+  return caps;
+}
+
+StatusOr<std::unique_ptr<Region>> CudaIpcTransport::Register(const Buffer& buffer) {
+  if (buffer.kind() != MemoryKind::kCuda) return InvalidArgument("cuda_ipc moves GPU memory only");
+  BATON_ASSIGN_OR_RETURN(std::string exported, dma_.Export(buffer));
+  if (first_export_.empty()) first_export_ = std::move(exported);
+  return windows_.Add(buffer);
+}
+
+StatusOr<std::string> CudaIpcTransport::Listen() {
+  BATON_ASSIGN_OR_RETURN(const Descriptor own, OwnPlace());
+  BATON_ASSIGN_OR_RETURN(auto queue, dma_.MakeQueue());
+  const std::string name = fmt::format("baton-ipc-{:016x}", RandomId());
+  BATON_ASSIGN_OR_RETURN(UniqueFd socket, ListenLocal(name, SOCK_SEQPACKET));
+  IpcReceiver::Options options;
+  options.epoll_fd = epoll_.get();
+  options.fence_timeout = options_.fence_timeout;
+  options.log = log_;
+  receiver_ = std::make_unique<IpcReceiver>(windows_, dma_, std::move(queue), std::move(options));
+  Serve(std::move(socket), [this](UniqueFd accepted, Time now) {
+    return receiver_->Accept(std::move(accepted), now);
+  });
+  return fmt::format(
+      "1|{}|{}|{}|{}", own.host, own.namespace_id, name, absl::BytesToHexString(first_export_));
+}
+
+void CudaIpcTransport::CloseWindow(uint64_t window_key) {
+  if (!receiver_) {
+    FrameTransport::CloseWindow(window_key);
+    return;
+  }
+  if (!receiver_->CloseWindow(window_key)) return;
+  server()->OnWindowClosed(window_key);
+  SignalWork(true);
+}
+
+bool CudaIpcTransport::ServeMore(Time now) {
+  if (receiver_) receiver_->Poll(now, *server());
+  return false;
+}
+
+Status CudaIpcTransport::Reaches(std::string_view text) const {
+  BATON_ASSIGN_OR_RETURN(const Descriptor peer, Near(text));
+  BATON_RETURN_IF_ERROR(ConnectLocal(peer.socket, SOCK_SEQPACKET).status());
+  return dma_.Import(peer.exported).status();
+}
+
+StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local,
+                                                             std::string_view text,
+                                                             uint32_t peer_region) {
+  BATON_ASSIGN_OR_RETURN(const Descriptor peer, Near(text));
+  BATON_ASSIGN_OR_RETURN(const WindowTable::Memory source, MemoryOf(local));
+  IpcChannel::Options options;
+  BATON_ASSIGN_OR_RETURN(options.socket, ConnectLocal(peer.socket, SOCK_SEQPACKET));
+  BATON_ASSIGN_OR_RETURN(options.queue, dma_.MakeQueue());
+  options.epoll_fd = epoll_.get();
+  options.source = source.buffer;
+  options.peer_region = peer_region;
+  options.import = [this](std::string_view exported) { return dma_.Import(exported); };
+  options.connect_timeout = options_.connect_timeout;
+  return std::make_unique<IpcChannel>(std::move(options));
+}
+
+}  // namespace baton

@@ -1,0 +1,380 @@
+#include "kvtransfer/cuda_ipc/ipc_channel.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace baton {
+namespace {
+
+// Copies take milliseconds: what takes longer than this does not end.
+constexpr Duration kLongestCopies = std::chrono::seconds(5);
+constexpr int kPollMs = 10;
+
+// An operation has two pieces of work of the queue.
+constexpr uint64_t CopyId(uint64_t op) {
+  return op << 1;
+}
+constexpr uint64_t ChecksumId(uint64_t op) {
+  return op << 1 | 1;
+}
+
+IpcFrame FrameOf(IpcType type, uint64_t key) {
+  IpcFrame frame;
+  frame.header.type = type;
+  frame.header.key = key;
+  return frame;
+}
+
+void Watch(int epoll_fd, int fd, uint32_t events, int operation) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  // Without it, the channel is still moved on by the ticks of its user.
+  (void)::epoll_ctl(epoll_fd, operation, fd, &event);
+}
+
+}  // namespace
+
+IpcChannel::IpcChannel(Options options)
+    : epoll_fd_(options.epoll_fd),
+      source_(*options.source),
+      import_(std::move(options.import)),
+      connect_timeout_(options.connect_timeout),
+      queue_(std::move(options.queue)) {
+  socket_.emplace(std::move(options.socket));
+  Watch(epoll_fd_, socket_->fd(), EPOLLIN, EPOLL_CTL_ADD);
+  Watch(epoll_fd_, queue_->wait_fd(), EPOLLIN, EPOLL_CTL_ADD);
+  IpcFrame hello = FrameOf(IpcType::kHello, 0);
+  hello.header.op = options.peer_region;
+  Send(hello);
+}
+
+IpcChannel::~IpcChannel() {
+  Die(MakeStatus(StatusCode::kCancelled, "channel destroyed"), WriteEvent::Kind::kAborted);
+  const SteadyClock clock;
+  const Time limit = clock.Now() + kLongestCopies;
+  while (!ops_.empty() && clock.Now() < limit) {
+    pollfd done{queue_->wait_fd(), POLLIN, 0};
+    (void)::poll(&done, 1, kPollMs);
+    TakeDone();
+  }
+  copies_are_lost_ |= !ops_.empty();
+  ops_.clear();
+  Leave();
+}
+
+StatusOr<OpId> IpcChannel::PostWrite(const WriteOp& op) {
+  if (!status_.ok()) return status_;
+  if (op.runs.size() > kMaxIpcRecords) {
+    return InvalidArgument("a write of {} runs; at most {}", op.runs.size(), kMaxIpcRecords);
+  }
+  Op queued;
+  BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.size()));
+  if (ops_.size() >= kMaxOutstandingOps) {
+    return MakeStatus(StatusCode::kResourceExhausted, "{} writes are outstanding", ops_.size());
+  }
+  queued.runs.assign(op.runs.begin(), op.runs.end());
+  ops_.emplace(next_op_, std::move(queued));
+  queued_.push_back(next_op_);
+  return OpId(next_op_++);
+}
+
+size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
+  if (status_.ok()) {
+    if (connect_until_ == Time{}) connect_until_ = now + connect_timeout_;
+    if (!peer_memory_ && now >= connect_until_) {
+      Die(MakeStatus(StatusCode::kUnavailable,
+                     "connect: no answer for {:.1f} s",
+                     ToSeconds(connect_timeout_)),
+          WriteEvent::Kind::kFailed);
+    }
+  }
+  if (status_.ok()) ReceiveFrames();
+  if (queue_) TakeDone();
+  if (status_.ok()) StartQueued();
+  if (status_.ok()) {
+    if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
+  }
+  if (!status_.ok()) Leave();
+  WatchSocket();
+  const size_t count = std::min(events.size(), events_.size());
+  for (size_t i = 0; i < count; ++i) {
+    events[i] = std::move(events_.front());
+    events_.pop_front();
+  }
+  return count;
+}
+
+void IpcChannel::ReceiveFrames() {
+  while (status_.ok()) {
+    StatusOr<std::optional<IpcFrame>> frame = socket_->Receive();
+    Status problem = frame.status();
+    if (problem.ok() && !frame->has_value()) return;
+    if (problem.ok()) problem = OnFrame(**std::move(frame));
+    if (!problem.ok()) {
+      Die(MakeStatus(StatusCode::kUnavailable, "the data connection ended: {}", Message(problem)),
+          WriteEvent::Kind::kFailed);
+    }
+  }
+}
+
+Status IpcChannel::OnFrame(IpcFrame frame) {
+  switch (frame.header.type) {
+    case IpcType::kWelcome:
+      return OnWelcome(frame);
+    case IpcType::kWindow:
+      return OnWindow(frame);
+    case IpcType::kClose:
+      OnClose(frame.header.key);
+      return OkStatus();
+    case IpcType::kAck:
+      return OnAck(frame.header);
+    default:
+      return InvalidArgument("a frame of type {} from a receiver",
+                             static_cast<uint16_t>(frame.header.type));
+  }
+}
+
+Status IpcChannel::OnWelcome(const IpcFrame& frame) {
+  if (peer_memory_) return InvalidArgument("a second welcome");
+  BATON_ASSIGN_OR_RETURN(peer_memory_, import_(frame.text));
+  return OkStatus();
+}
+
+Status IpcChannel::OnWindow(const IpcFrame& frame) {
+  const uint64_t key = frame.header.key;
+  const auto found = windows_.find(key);
+  if (found == windows_.end() || found->second.given) {
+    return InvalidArgument("a window that was not asked for");
+  }
+  Window& window = found->second;
+  if (frame.header.code != 0) {
+    windows_.erase(found);
+    const Status refused = MakeStatus(StatusCode::kNotFound, "the peer has no such write window");
+    for (auto op = ops_.begin(); op != ops_.end();) {
+      const auto next = std::next(op);
+      if (op->second.header.window_key == key) EndLater(op, WriteEvent::Kind::kFailed, refused);
+      op = next;
+    }
+    return OkStatus();
+  }
+  if (frame.header.bytes > kMaxWindowRanges ||
+      window.ranges.size() + frame.ranges.size() > frame.header.bytes) {
+    return InvalidArgument("a window of {} ranges", frame.header.bytes);
+  }
+  window.ranges.insert(window.ranges.end(), frame.ranges.begin(), frame.ranges.end());
+  window.given = window.ranges.size() == frame.header.bytes;
+  return OkStatus();
+}
+
+void IpcChannel::OnClose(uint64_t key) {
+  // First nothing more may start; only then is counted what is under way.
+  windows_[key].closing = true;
+  const Status closed = MakeStatus(StatusCode::kAborted, "the peer closed the write window");
+  for (auto op = ops_.begin(); op != ops_.end();) {
+    const auto next = std::next(op);
+    const bool landed = op->second.started && !op->second.copying;
+    if (op->second.header.window_key == key && !landed) {
+      EndLater(op, WriteEvent::Kind::kFailed, closed);
+    }
+    op = next;
+  }
+  ConfirmIfDrained(key);
+}
+
+void IpcChannel::ConfirmIfDrained(uint64_t key) {
+  const auto found = windows_.find(key);
+  if (found == windows_.end() || !found->second.closing || found->second.copies > 0) return;
+  windows_.erase(found);
+  if (status_.ok()) Send(FrameOf(IpcType::kDrained, key));
+}
+
+Status IpcChannel::OnAck(const IpcHeader& header) {
+  const auto found = ops_.find(header.op);
+  if (found == ops_.end()) {
+    if (header.op > 0 && header.op < next_op_) return OkStatus();  // it was aborted meanwhile
+    return InvalidArgument(
+        "write {} is acknowledged; the last one was {}", header.op, next_op_ - 1);
+  }
+  Op& op = found->second;
+  if (!op.started || op.copying)
+    return InvalidArgument("write {} is acknowledged early", header.op);
+  if (header.code == 0) {
+    op.acknowledged = true;
+    EndIfIdle(found);
+    return OkStatus();
+  }
+  const auto code = static_cast<StatusCode>(
+      std::min<uint32_t>(header.code, static_cast<uint32_t>(StatusCode::kUnauthenticated)));
+  EndLater(found,
+           WriteEvent::Kind::kFailed,
+           MakeStatus(code, "the peer refused write {} with code {}", header.op, header.code));
+  return OkStatus();
+}
+
+void IpcChannel::StartQueued() {
+  if (!peer_memory_) return;
+  std::deque<uint64_t> keep;
+  for (const uint64_t id : std::exchange(queued_, {})) {
+    const auto found = ops_.find(id);
+    if (found == ops_.end()) continue;
+    if (!status_.ok() || !TryStart(found->second)) keep.push_back(id);
+  }
+  queued_ = std::move(keep);
+}
+
+bool IpcChannel::TryStart(Op& op) {
+  const uint64_t key = op.header.window_key;
+  const auto found = windows_.find(key);
+  if (found == windows_.end()) {
+    windows_.emplace(key, Window());
+    Send(FrameOf(IpcType::kAsk, key));
+    return false;
+  }
+  const Window& window = found->second;
+  if (!window.given) return false;
+  const ByteRange all{0, peer_memory_->size()};
+  Status allowed = CheckDestinations(op.runs, window.ranges);
+  if (allowed.ok()) allowed = CheckDestinations(op.runs, {&all, 1});
+  if (allowed.ok()) allowed = StartCopy(op);
+  if (!allowed.ok()) EndLater(ops_.find(op.header.op), WriteEvent::Kind::kFailed, allowed);
+  return true;
+}
+
+Status IpcChannel::StartCopy(Op& op) {
+  BATON_RETURN_IF_ERROR(queue_->Copy(CopyId(op.header.op), source_, *peer_memory_, op.runs));
+  op.started = op.copying = true;
+  ++windows_[op.header.window_key].copies;
+  if (op.header.granule == 0) return OkStatus();
+  std::vector<ByteRange> ranges;
+  for (const WriteRun& run : op.runs) ranges.push_back({run.source, run.bytes});
+  BATON_RETURN_IF_ERROR(
+      queue_->Checksum(ChecksumId(op.header.op), source_, ranges, op.header.granule));
+  op.summing = true;
+  return OkStatus();
+}
+
+void IpcChannel::TakeDone() {
+  std::array<DmaDone, 16> done;
+  size_t count = 0;
+  do {
+    count = queue_->Poll(done);
+    for (DmaDone& end : std::span(done).first(count)) {
+      const uint64_t id = end.id >> 1;
+      Op& op = ops_.at(id);  // it stays until its work is done
+      if (end.id == CopyId(id)) {
+        OnCopied(op, end.status);
+      } else {
+        OnSummed(op, std::move(end));
+      }
+      // The end of the connection may have shown, and ended it.
+      if (const auto found = ops_.find(id); found != ops_.end()) EndIfIdle(found);
+    }
+  } while (count == done.size());
+}
+
+void IpcChannel::OnCopied(Op& op, const Status& status) {
+  op.copying = false;
+  if (!status.ok()) {
+    copies_are_lost_ = true;
+    return Die(status, WriteEvent::Kind::kFailed);
+  }
+  const uint64_t key = op.header.window_key;
+  --windows_[key].copies;
+  ConfirmIfDrained(key);
+  if (op.verdict || !status_.ok()) return;
+  IpcFrame landed = FrameOf(IpcType::kLanded, key);
+  landed.header.op = op.header.op;
+  landed.header.tag = op.header.tag;
+  landed.header.granule = op.header.granule;
+  landed.header.bytes = op.header.payload_bytes;
+  landed.runs = op.runs;
+  Send(landed);
+}
+
+void IpcChannel::OnSummed(Op& op, DmaDone done) {
+  op.summing = false;
+  if (!done.status.ok()) {
+    if (!op.verdict) {
+      op.verdict =
+          WriteEvent{OpId(op.header.op), WriteEvent::Kind::kFailed, std::move(done.status), {}};
+    }
+    return;
+  }
+  if (op.verdict) return;
+  events_.push_back(
+      {OpId(op.header.op), WriteEvent::Kind::kChecksums, OkStatus(), std::move(done.checksums)});
+}
+
+void IpcChannel::EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status) {
+  if (!op->second.verdict) op->second.verdict = WriteEvent{OpId(op->first), kind, status, {}};
+  EndIfIdle(op);
+}
+
+void IpcChannel::EndIfIdle(Ops::iterator found) {
+  Op& op = found->second;
+  if (op.copying || op.summing || (!op.verdict && !op.acknowledged)) return;
+  events_.push_back(op.verdict ? *std::move(op.verdict)
+                               : WriteEvent{OpId(found->first), {}, OkStatus(), {}});
+  ops_.erase(found);
+}
+
+void IpcChannel::RequestAbort(OpId op) {
+  const auto found = ops_.find(op.value());
+  if (found == ops_.end()) return;
+  EndLater(found, WriteEvent::Kind::kAborted, MakeStatus(StatusCode::kAborted, "abort requested"));
+}
+
+void IpcChannel::Fence() {
+  ++fences_;
+  Die(MakeStatus(StatusCode::kAborted, "the channel was fenced"), WriteEvent::Kind::kAborted);
+  Leave();
+}
+
+void IpcChannel::Die(const Status& reason, WriteEvent::Kind kind) {
+  if (status_.ok()) status_ = reason;
+  for (auto op = ops_.begin(); op != ops_.end();) {
+    const auto next = std::next(op);
+    EndLater(op, kind, reason);
+    op = next;
+  }
+}
+
+void IpcChannel::Leave() {
+  if (!ops_.empty()) return;
+  if (socket_) {
+    if (!copies_are_lost_) (void)socket_->Send(FrameOf(IpcType::kBye, 0));
+    socket_.reset();
+    queue_.reset();
+    peer_memory_.reset();
+    windows_.clear();
+  }
+  for (; fences_ > 0; --fences_) {
+    events_.push_back({OpId(), WriteEvent::Kind::kFenced, OkStatus(), {}});
+  }
+}
+
+void IpcChannel::Send(const IpcFrame& frame) {
+  if (!status_.ok()) return;
+  if (const Status sent = socket_->Send(frame); !sent.ok()) {
+    Die(MakeStatus(StatusCode::kUnavailable, "the data connection ended: {}", Message(sent)),
+        WriteEvent::Kind::kFailed);
+  }
+}
+
+void IpcChannel::WatchSocket() {
+  if (!socket_ || (socket_->waiting() > 0) == watches_write_) return;
+  watches_write_ = !watches_write_;
+  Watch(epoll_fd_,
+        socket_->fd(),
+        EPOLLIN | (watches_write_ ? static_cast<uint32_t>(EPOLLOUT) : 0u),
+        EPOLL_CTL_MOD);
+}
+
+}  // namespace baton

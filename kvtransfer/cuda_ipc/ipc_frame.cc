@@ -1,0 +1,88 @@
+#include "kvtransfer/cuda_ipc/ipc_frame.h"
+
+#include <bit>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
+
+size_t RecordBytes(IpcType type) {
+  switch (type) {
+    case IpcType::kLanded:
+      return sizeof(WriteRun);
+    case IpcType::kWindow:
+      return sizeof(ByteRange);
+    case IpcType::kWelcome:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+bool IsKnown(IpcType type) {
+  const auto value = static_cast<uint16_t>(type);
+  return (value >= static_cast<uint16_t>(IpcType::kHello) &&
+          value <= static_cast<uint16_t>(IpcType::kBye)) ||
+         (value >= static_cast<uint16_t>(IpcType::kWelcome) &&
+          value <= static_cast<uint16_t>(IpcType::kAck));
+}
+
+}  // namespace
+
+std::string EncodeIpcFrame(const IpcFrame& frame) {
+  IpcHeader header = frame.header;
+  header.count = static_cast<uint32_t>(frame.runs.size() + frame.ranges.size() + frame.text.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  const auto append = [&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  };
+  append(frame.runs.data(), frame.runs.size() * sizeof(WriteRun));
+  append(frame.ranges.data(), frame.ranges.size() * sizeof(ByteRange));
+  append(frame.text.data(), frame.text.size());
+  return bytes;
+}
+
+StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
+  IpcFrame frame;
+  if (bytes.size() < sizeof(frame.header)) {
+    return InvalidArgument(
+        "a frame of {} bytes; it has {} at least", bytes.size(), sizeof(frame.header));
+  }
+  std::memcpy(&frame.header, bytes.data(), sizeof(frame.header));
+  const IpcHeader& header = frame.header;
+  const IpcHeader ours;
+  if (header.magic != ours.magic || header.version != ours.version || !IsKnown(header.type)) {
+    return InvalidArgument(
+        "a frame begins with {:#010x}, version {}, type {}; this side has "
+        "{:#010x}, version {}",
+        header.magic,
+        header.version,
+        static_cast<uint16_t>(header.type),
+        ours.magic,
+        ours.version);
+  }
+  const size_t record = RecordBytes(header.type);
+  const std::span<const std::byte> rest = bytes.subspan(sizeof(header));
+  if (header.count > kMaxIpcRecords || rest.size() != header.count * record ||
+      (record == 0 && header.count > 0)) {
+    return InvalidArgument("a frame of type {} with {} records in {} bytes",
+                           static_cast<uint16_t>(header.type),
+                           header.count,
+                           rest.size());
+  }
+  if (rest.empty()) return frame;
+  if (header.type == IpcType::kLanded) {
+    frame.runs.resize(header.count);
+    std::memcpy(frame.runs.data(), rest.data(), rest.size());
+  } else if (header.type == IpcType::kWindow) {
+    frame.ranges.resize(header.count);
+    std::memcpy(frame.ranges.data(), rest.data(), rest.size());
+  } else {
+    frame.text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
+  }
+  return frame;
+}
+
+}  // namespace baton

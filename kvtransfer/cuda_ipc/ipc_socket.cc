@@ -1,0 +1,57 @@
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace baton {
+namespace {
+
+// A frame has to fit whole; the kernel grants what it allows.
+constexpr int kSocketBufferBytes = 1 << 20;
+
+}  // namespace
+
+IpcSocket::IpcSocket(UniqueFd socket) : socket_(std::move(socket)), buffer_(kMaxIpcFrameBytes + 1) {
+  (void)::setsockopt(
+      socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
+}
+
+Status IpcSocket::Send(const IpcFrame& frame) {
+  out_.push_back(EncodeIpcFrame(frame));
+  return Flush();
+}
+
+Status IpcSocket::Flush() {
+  while (!out_.empty()) {
+    const std::string& frame = out_.front();
+    const ssize_t sent =
+        ::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return OkStatus();
+      return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
+    }
+    out_.pop_front();
+  }
+  return OkStatus();
+}
+
+StatusOr<std::optional<IpcFrame>> IpcSocket::Receive() {
+  ssize_t got = 0;
+  do {
+    got = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<IpcFrame>();
+    return MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno));
+  }
+  if (got == 0) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
+  BATON_ASSIGN_OR_RETURN(IpcFrame frame,
+                         ParseIpcFrame(std::span(buffer_).first(static_cast<size_t>(got))));
+  return std::optional<IpcFrame>(std::move(frame));
+}
+
+}  // namespace baton
