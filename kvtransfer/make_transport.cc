@@ -12,7 +12,7 @@ StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
     return CudaIpcTransport::Create(options.transport, options.dma, options.log);
   }
   if (name == "shm") return ShmTransport::Create(options.transport, options.log);
-  if (name == "tcp") return TcpTransport::Create(options.transport, options.log);
+  if (name == "tcp") return TcpTransport::Create(options.transport, options.dma, options.log);
   return InvalidArgument("KV transport '{}' is unknown; this build has cuda_ipc, shm and tcp",
                          name);
 }

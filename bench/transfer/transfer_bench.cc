@@ -53,10 +53,16 @@ T Must(StatusOr<T> value) {
   std::exit(1);
 }
 
+std::unique_ptr<Backend> Open(const std::string& device) {
+  BackendOptions options;
+  options.device = device;
+  return Must(OpenBackend(options));
+}
+
 // A device and an arena on it.
 struct Memory {
   Memory(const BenchCase& c, const std::string& device)
-      : backend(Must(OpenBackend({.device = device}))),
+      : backend(Open(device)),
         arena(backend->device(), ShardBlockBytes(c.layout, WholeModel(c.layout)) * c.arena_blocks) {
     arena.Fill(std::byte{1});
   }

@@ -35,7 +35,7 @@ StatusOr<UniqueFd> ConnectTo(std::string_view descriptor) {
 class ShmConnection final : public Connection {
  public:
   ShmConnection(UniqueFd socket, std::string peer, WindowTable& windows, Time now)
-      : Connection(std::move(socket), std::move(peer), PayloadKind::kMapped, windows, now) {}
+      : Connection({std::move(socket), std::move(peer), PayloadKind::kMapped}, windows, now) {}
 
  protected:
   Status OnPreface(std::vector<UniqueFd> descriptors) override {

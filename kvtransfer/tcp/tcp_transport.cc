@@ -67,8 +67,8 @@ StatusOr<TcpAddress> ParseDescriptor(std::string_view descriptor) {
 // A peer's connection: the payload comes through the socket.
 class TcpConnection final : public Connection {
  public:
-  TcpConnection(UniqueFd socket, std::string peer, WindowTable& windows, Time now)
-      : Connection(std::move(socket), std::move(peer), PayloadKind::kInline, windows, now) {}
+  TcpConnection(Options options, WindowTable& windows, Time now)
+      : Connection(std::move(options), windows, now) {}
 
  protected:
   Status OnPreface(std::vector<UniqueFd>) override { return OkStatus(); }
@@ -88,16 +88,22 @@ class TcpConnection final : public Connection {
 }  // namespace
 
 StatusOr<std::unique_ptr<Transport>> TcpTransport::Create(
-    const TransportOptions& options, std::function<void(std::string_view)> log) {
+    const TransportOptions& options, Dma* dma, std::function<void(std::string_view)> log) {
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
   return std::unique_ptr<Transport>(
-      new TcpTransport(options, std::move(log), std::move(epoll), std::move(work_left)));
+      new TcpTransport(options, dma, std::move(log), std::move(epoll), std::move(work_left)));
+}
+
+TransportCaps TcpTransport::caps() const {
+  TransportCaps caps = FrameTransport::caps();
+  if (dma_ != nullptr) caps.max_op_bytes = Stage::kPieceBytes;
+  return caps;
 }
 
 StatusOr<std::unique_ptr<Region>> TcpTransport::Register(const Buffer& buffer) {
-  if (buffer.kind() != MemoryKind::kHost) {
-    return InvalidArgument("tcp moves host memory only");
+  if (buffer.kind() != MemoryKind::kHost && dma_ == nullptr) {
+    return InvalidArgument("tcp moves a GPU's memory with the help of its device alone");
   }
   return windows_.Add(buffer);
 }
@@ -139,7 +145,10 @@ StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, 
   if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0) {
     return MakeStatus(StatusCode::kUnavailable, "it was gone at once");
   }
-  return std::make_unique<TcpConnection>(std::move(socket), peer.ToString(), windows_, now);
+  Connection::Options options{std::move(socket), peer.ToString()};
+  options.dma = dma_;
+  options.epoll_fd = epoll_.get();
+  return std::make_unique<TcpConnection>(std::move(options), windows_, now);
 }
 
 Status TcpTransport::Reaches(std::string_view descriptor) const {
@@ -162,6 +171,10 @@ StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
                 address.length) != 0 &&
       errno != EINPROGRESS) {
     return SocketError("connect to", address);
+  }
+  if (options.source.buffer->kind() != MemoryKind::kHost) {
+    BATON_ASSIGN_OR_RETURN(options.stage,
+                           Stage::Create(*dma_, *options.source.buffer, epoll_.get()));
   }
   options.epoll_fd = epoll_.get();
   options.preface.kind = PayloadKind::kInline;

@@ -5,14 +5,18 @@
 namespace baton {
 
 // KV data over TCP: payloads are gathered from the source blocks into the socket, and received
-// straight into the granted blocks. The fence of a window is local: what still comes for it is
-// thrown away. Descriptor: "1|IP:port". Contract and threads: transport.h.
+// straight into the granted blocks; a GPU's memory goes through a Stage on its side. The fence of a
+// window is local: what still comes for it is thrown away. Descriptor: "1|IP:port". Contract and
+// threads: transport.h.
 class TcpTransport final : public FrameTransport {
  public:
+  // `dma`, which outlives it, is null when no memory is a GPU's.
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
+                                                     Dma* dma,
                                                      std::function<void(std::string_view)> log);
 
   std::string_view name() const override { return "tcp"; }
+  TransportCaps caps() const override;
   StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
   StatusOr<std::string> Listen() override;
   Status Reaches(std::string_view descriptor) const override;
@@ -21,9 +25,17 @@ class TcpTransport final : public FrameTransport {
                                              uint32_t peer_region) override;
 
  private:
-  using FrameTransport::FrameTransport;
+  TcpTransport(const TransportOptions& options,
+               Dma* dma,
+               std::function<void(std::string_view)> log,
+               UniqueFd epoll,
+               UniqueFd work_left)
+      : FrameTransport(options, std::move(log), std::move(epoll), std::move(work_left)),
+        dma_(dma) {}
 
   StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
+
+  Dma* const dma_;
 };
 
 }  // namespace baton

@@ -20,11 +20,12 @@ constexpr size_t kMaxDescriptors = 2;
 
 }  // namespace
 
-Connection::Connection(
-    UniqueFd socket, std::string peer, PayloadKind kind, WindowTable& windows, Time now)
-    : socket_(std::move(socket)),
-      peer_(std::move(peer)),
-      kind_(kind),
+Connection::Connection(Options options, WindowTable& windows, Time now)
+    : socket_(std::move(options.socket)),
+      peer_(std::move(options.peer)),
+      kind_(options.kind),
+      dma_(options.dma),
+      epoll_fd_(options.epoll_fd),
       windows_(windows),
       last_progress_(now) {}
 
@@ -33,6 +34,7 @@ Connection::~Connection() = default;
 Status Connection::Step(Time now, size_t quantum) {
   budget_ = quantum;
   has_more_ = false;
+  if (stage_) BATON_RETURN_IF_ERROR(TakeLanded());
   const State state_before = state_;
   const size_t filled_before = filled_;
   while (acks_.size() < kMaxAckBytes) {
@@ -57,6 +59,11 @@ Time Connection::stalled_since() const {
 void Connection::OnWindowClosed(uint64_t key) {
   if (state_ == State::kPayload && header_.window_key == key && verdict_.ok()) {
     verdict_ = MakeStatus(StatusCode::kAborted, "the write window was closed");
+  }
+  for (Landing& landing : landing_) {
+    if (landing.header.window_key != key) continue;
+    stage_->Wait(landing.piece);
+    landing.verdict = MakeStatus(StatusCode::kAborted, "the write window was closed");
   }
 }
 
@@ -101,8 +108,12 @@ StatusOr<bool> Connection::ReceivePreface() {
   BATON_ASSIGN_OR_RETURN(const bool complete, Fill(&preface_, sizeof(preface_)));
   if (!complete) return false;
   BATON_RETURN_IF_ERROR(CheckPreface(preface_, kind_));
-  if (windows_.Find(preface_.region) == nullptr) {
+  const WindowTable::Memory* memory = windows_.Find(preface_.region);
+  if (memory == nullptr) {
     return InvalidArgument("the peer wants to write region {}, which is unknown", preface_.region);
+  }
+  if (memory->buffer->kind() != MemoryKind::kHost) {
+    BATON_ASSIGN_OR_RETURN(stage_, Stage::Create(*dma_, *memory->buffer, epoll_fd_));
   }
   BATON_RETURN_IF_ERROR(OnPreface(std::exchange(descriptors_, {})));
   state_ = State::kHeader;
@@ -113,6 +124,11 @@ Status Connection::StartFrame() {
   BATON_RETURN_IF_ERROR(CheckRuns(header_, runs_));
   BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
   verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, runs_);
+  if (stage_ && header_.payload_bytes > Stage::kPieceBytes) {
+    verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} at one time",
+                               header_.payload_bytes,
+                               Stage::kPieceBytes);
+  }
   state_ = State::kPayload;
   run_ = 0;
   run_offset_ = 0;
@@ -123,11 +139,18 @@ Status Connection::StartFrame() {
 
 StatusOr<bool> Connection::ContinuePayload() {
   if (left_ > 0) {
+    if (stage_ && verdict_.ok() && piece_ < 0) {
+      BATON_ASSIGN_OR_RETURN(piece_, stage_->Take());
+      if (piece_ < 0) return false;  // until one has landed
+    }
     const size_t limit = std::min<uint64_t>({left_, kPieceBytes, std::max<size_t>(budget_, 1)});
     std::array<iovec, kPieceRuns> to;
     size_t count = 0;
     size_t bytes = 0;
-    if (verdict_.ok()) {
+    if (verdict_.ok() && stage_) {
+      to[count++] = {stage_->data(piece_) + (header_.payload_bytes - left_), limit};
+      bytes = limit;
+    } else if (verdict_.ok()) {
       std::byte* base = windows_.Find(preface_.region)->data;
       uint64_t offset = run_offset_;
       for (size_t run = run_; run < runs_.size() && count < to.size() && bytes < limit; ++run) {
@@ -150,6 +173,9 @@ StatusOr<bool> Connection::ContinuePayload() {
 
 // Hashes what has landed and moves the cursor behind it.
 void Connection::Place(size_t bytes) {
+  if (stage_) {
+    return hasher_.Update({stage_->data(piece_) + (header_.payload_bytes - left_), bytes});
+  }
   const std::byte* base = windows_.Find(preface_.region)->data;
   while (bytes > 0) {
     const WriteRun& run = runs_[run_];
@@ -167,21 +193,43 @@ void Connection::FinishFrame() {
   if (!FinishPayload(header_) && verdict_.ok()) {
     verdict_ = MakeStatus(StatusCode::kAborted, "the sender took the write back");
   }
-  if (verdict_.ok()) {
+  state_ = State::kHeader;
+  Landing landing{header_, runs_, hasher_.Take(), std::exchange(piece_, -1), verdict_};
+  if (landing.verdict.ok() && landing.piece >= 0) {
+    landing.verdict = stage_->CopyIn(landing.piece, landing.runs);
+    if (landing.verdict.ok()) return landing_.push_back(std::move(landing));
+  }
+  Conclude(std::move(landing));
+}
+
+Status Connection::TakeLanded() {
+  BATON_RETURN_IF_ERROR(stage_->Poll());
+  while (!landing_.empty() && !stage_->is_busy(landing_.front().piece)) {
+    Landing landed = std::move(landing_.front());
+    landing_.pop_front();
+    Conclude(std::move(landed));
+  }
+  return OkStatus();
+}
+
+void Connection::Conclude(Landing landing) {
+  if (landing.piece >= 0) stage_->Free(landing.piece);
+  if (landing.verdict.ok()) {
     Arrival arrival;
-    arrival.window_key = header_.window_key;
+    arrival.window_key = landing.header.window_key;
     arrival.region = preface_.region;
-    arrival.tag = header_.tag;
-    arrival.bytes = header_.payload_bytes;
-    for (const WriteRun& run : runs_) arrival.ranges.push_back({run.destination, run.bytes});
-    arrival.checksums = hasher_.Take();
+    arrival.tag = landing.header.tag;
+    arrival.bytes = landing.header.payload_bytes;
+    for (const WriteRun& run : landing.runs) {
+      arrival.ranges.push_back({run.destination, run.bytes});
+    }
+    arrival.checksums = std::move(landing.checksums);
     windows_.Report(std::move(arrival));
   }
   WriteAck ack;
-  ack.code = static_cast<uint32_t>(verdict_.code());
-  ack.op = header_.op;
+  ack.code = static_cast<uint32_t>(landing.verdict.code());
+  ack.op = landing.header.op;
   acks_.append(reinterpret_cast<const char*>(&ack), sizeof(ack));
-  state_ = State::kHeader;
 }
 
 Status Connection::FlushAcks() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,16 +14,25 @@
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
 #include "kvtransfer/wire/peer_connection.h"
+#include "kvtransfer/wire/stage.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
 
 // Receiving end of one stream channel: parses frames, lets payloads land where an open window
 // allows it, and acknowledges. How payload bytes come is the subclass's part. Never blocks; memory
-// is bounded by one frame's runs. Owned by FrameServer; its thread only.
+// is bounded by one frame's runs. Payloads for a GPU's memory come into pieces of a Stage, and are
+// acknowledged when they have been copied from there. Owned by FrameServer; its thread only.
 class Connection : public PeerConnection {
  public:
-  Connection(UniqueFd socket, std::string peer, PayloadKind kind, WindowTable& windows, Time now);
+  struct Options {
+    UniqueFd socket;
+    std::string peer;
+    PayloadKind kind = PayloadKind::kInline;
+    Dma* dma = nullptr;  // of regions that are a GPU's memory
+    int epoll_fd = -1;   // the transport's
+  };
+  Connection(Options options, WindowTable& windows, Time now);
   ~Connection() override;
 
   Status Step(Time now, size_t quantum) override;
@@ -33,6 +43,7 @@ class Connection : public PeerConnection {
   Time stalled_since() const override;
   bool in_preface() const override { return state_ == State::kPreface; }
   bool wants_write() const override { return !acks_.empty(); }
+  bool is_landing() const override { return !landing_.empty(); }
   bool has_more() const override { return has_more_; }
 
  protected:
@@ -52,6 +63,15 @@ class Connection : public PeerConnection {
  private:
   enum class State { kPreface, kHeader, kRuns, kPayload };
 
+  // A payload on its way from the stage to the region.
+  struct Landing {
+    WriteHeader header;
+    std::vector<WriteRun> runs;
+    std::vector<uint64_t> checksums;
+    int piece = -1;
+    Status verdict;
+  };
+
   // Fills `size` bytes at `to` across calls; false: not complete yet.
   StatusOr<bool> Fill(void* to, size_t size);
   StatusOr<bool> Advance();
@@ -60,11 +80,17 @@ class Connection : public PeerConnection {
   StatusOr<bool> ContinuePayload();
   void Place(size_t bytes);
   void FinishFrame();
+  // Counts what has been copied from the stage.
+  Status TakeLanded();
+  // The end of a frame: counts it, if its verdict is OK, and answers.
+  void Conclude(Landing landing);
   Status FlushAcks();
 
   const UniqueFd socket_;
   const std::string peer_;
   const PayloadKind kind_;
+  Dma* const dma_;
+  const int epoll_fd_;
   WindowTable& windows_;
   State state_ = State::kPreface;
   size_t filled_ = 0;
@@ -79,6 +105,9 @@ class Connection : public PeerConnection {
   size_t budget_ = 0;  // of the current Step
   bool has_more_ = false;
   GranuleHasher hasher_;
+  int piece_ = -1;  // of the stage, for the current payload
+  std::deque<Landing> landing_;
+  std::unique_ptr<Stage> stage_;  // when the region is a GPU's memory
   std::string acks_;
   Time last_progress_;
 };

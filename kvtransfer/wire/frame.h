@@ -8,7 +8,7 @@
 
 // What the stream transports (tcp, shm) say on a connection, little-endian. The sender opens with
 // one Preface; then come frames: WriteHeader, run_count WriteRuns and, on tcp, the payload. The
-// receiver answers each frame with one WriteAck, in order.
+// receiver answers each frame with one WriteAck.
 namespace baton {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");

@@ -25,6 +25,7 @@ FrameChannel::FrameChannel(Options options)
       preface_(options.preface),
       descriptors_(std::move(options.descriptors)),
       slots_(std::move(options.slots)),
+      stage_(std::move(options.stage)),
       connect_timeout_(options.connect_timeout) {
   epoll_event event{};
   event.events = watched_ = EPOLLIN | EPOLLOUT;
@@ -43,22 +44,60 @@ StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.bytes));
+  if (stage_ != nullptr && queued.header.payload_bytes > Stage::kPieceBytes) {
+    return InvalidArgument("a write of {} bytes of a GPU's memory; at most {} at one time",
+                           queued.header.payload_bytes,
+                           Stage::kPieceBytes);
+  }
   if (queue_.size() + sent_.size() >= kMaxOutstandingOps ||
       (slots_ != nullptr && !slots_->Start(next_op_))) {
     return MakeStatus(
         StatusCode::kResourceExhausted, "{} writes are outstanding", queue_.size() + sent_.size());
   }
   queued.runs.assign(op.runs.begin(), op.runs.end());
+  if (op.granule > 0 && (stage_ == nullptr || op.runs.empty())) {
+    std::vector<iovec> parts;
+    for (const WriteRun& run : op.runs) parts.push_back({source_.data + run.source, run.bytes});
+    ReportChecksums(queued.header, parts);
+  }
   queue_.push_back(std::move(queued));
-  if (op.granule > 0) ReportChecksums(op);
   return OpId(next_op_++);
 }
 
-void FrameChannel::ReportChecksums(const WriteOp& op) {
-  hasher_.Start(op.granule);
-  for (const WriteRun& run : op.runs) hasher_.Update({source_.data + run.source, run.bytes});
-  WriteEvent event{OpId(next_op_), WriteEvent::Kind::kChecksums, OkStatus(), hasher_.Take()};
-  events_.push_back(std::move(event));
+void FrameChannel::ReportChecksums(const WriteHeader& header, std::span<const iovec> parts) {
+  hasher_.Start(header.granule);
+  for (const iovec& part : parts) {
+    hasher_.Update({static_cast<const std::byte*>(part.iov_base), part.iov_len});
+  }
+  events_.push_back({OpId(header.op), WriteEvent::Kind::kChecksums, OkStatus(), hasher_.Take()});
+}
+
+void FrameChannel::PumpStage() {
+  Status status = stage_->Poll();
+  for (Op& op : queue_) {
+    if (!status.ok()) break;
+    if (is_ready(op)) continue;
+    if (op.piece < 0) {
+      const StatusOr<int> piece = stage_->Take();
+      status = piece.status();
+      if (!status.ok() || *piece < 0) break;
+      op.piece = *piece;
+      status = stage_->CopyOut(op.piece, op.runs);
+    } else if (!stage_->is_busy(op.piece)) {
+      op.is_staged = true;
+      const iovec payload{stage_->data(op.piece), op.header.payload_bytes};
+      if (op.header.granule > 0) ReportChecksums(op.header, {&payload, 1});
+    }
+  }
+  if (!status.ok()) Die(status, WriteEvent::Kind::kFailed);
+}
+
+// The GPU's memory is not read any more, either, when this returns.
+void FrameChannel::FreePiece(Op& op) {
+  if (op.piece < 0) return;
+  stage_->Wait(op.piece);
+  stage_->Free(op.piece);
+  op.piece = -1;
 }
 
 uint64_t FrameChannel::FrameBytes(const Op& op) const {
@@ -81,6 +120,10 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
   add(&op.header, sizeof(op.header));
   add(op.runs.data(), op.runs.size() * sizeof(WriteRun));
   if (!is_inline()) return count;
+  if (stage_ != nullptr) {
+    if (op.piece >= 0) add(stage_->data(op.piece), op.header.payload_bytes);
+    return count;
+  }
   for (const WriteRun& run : op.runs) {
     if (count == parts.size()) break;
     add(source_.data + run.source, run.bytes);
@@ -91,6 +134,7 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
 size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) {
     if (!connected_) CheckConnected(now);
+    if (status_.ok() && stage_ != nullptr) PumpStage();
     if (status_.ok() && connected_) {
       SendQueued();
       if (status_.ok()) ReceiveAcks();
@@ -164,7 +208,7 @@ bool FrameChannel::SendPreface() {
 void FrameChannel::SendQueued() {
   if (!SendPreface()) return;
   uint64_t budget = kQuantum;
-  while (!queue_.empty() && budget > 0) {
+  while (!queue_.empty() && budget > 0 && is_ready(queue_.front())) {
     Op& op = queue_.front();
     std::array<iovec, kMaxParts> parts;
     msghdr message{};
@@ -185,8 +229,9 @@ void FrameChannel::SendQueued() {
 
 // The first of the queue is wholly in the socket.
 void FrameChannel::AfterSend() {
-  const Op op = std::move(queue_.front());
+  Op op = std::move(queue_.front());
   queue_.pop_front();
+  FreePiece(op);
   sent_.insert(op.header.op);
   if (op.abort_requested) {
     End(op.header.op,
@@ -268,6 +313,7 @@ void FrameChannel::RequestAbort(OpId id) {
     found->abort_requested = true;
     return;
   }
+  FreePiece(*found);
   queue_.erase(found);
   End(id.value(), WriteEvent::Kind::kAborted, reason);
 }
@@ -281,7 +327,10 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
   if (status_.ok()) status_ = reason;
   socket_.Reset();
   std::vector<uint64_t> open(sent_.begin(), sent_.end());
-  for (const Op& op : queue_) open.push_back(op.header.op);
+  for (Op& op : queue_) {
+    FreePiece(op);
+    open.push_back(op.header.op);
+  }
   queue_.clear();
   std::sort(open.begin(), open.end());
   for (const uint64_t op : open) {
@@ -297,7 +346,8 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
 }
 
 void FrameChannel::WatchSocket() {
-  const bool wants_write = !connected_ || preface_sent_ < sizeof(preface_) || !queue_.empty();
+  const bool wants_write = !connected_ || preface_sent_ < sizeof(preface_) ||
+                           (!queue_.empty() && is_ready(queue_.front()));
   const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
   if (wanted == watched_) return;
   epoll_event event{};

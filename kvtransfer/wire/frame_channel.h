@@ -13,6 +13,7 @@
 #include "kvtransfer/shm/slot_table.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
+#include "kvtransfer/wire/stage.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
@@ -28,6 +29,7 @@ class FrameChannel final : public Channel {
     Preface preface;
     std::vector<UniqueFd> descriptors;  // sent with the preface
     std::unique_ptr<SlotTable> slots;   // set when the receiver reads the source by itself
+    std::unique_ptr<Stage> stage;       // set when the source is a GPU's memory
     Duration connect_timeout{};
   };
 
@@ -46,11 +48,19 @@ class FrameChannel final : public Channel {
     std::vector<WriteRun> runs;
     uint64_t sent = 0;  // bytes of the frame
     bool abort_requested = false;
+    int piece = -1;  // of the stage
+    bool is_staged = false;
   };
 
   bool is_inline() const { return slots_ == nullptr; }
-  // Sums the source while it is about to be sent.
-  void ReportChecksums(const WriteOp& op);
+  // Sums the payload, which lies in `parts`, as it is about to be sent.
+  void ReportChecksums(const WriteHeader& header, std::span<const iovec> parts);
+  // Brings queued payloads from the GPU, as far as there is room.
+  void PumpStage();
+  void FreePiece(Op& op);
+  bool is_ready(const Op& op) const {
+    return stage_ == nullptr || op.is_staged || op.header.payload_bytes == 0;
+  }
   uint64_t FrameBytes(const Op& op) const;
   size_t FrameParts(const Op& op, std::span<iovec> parts) const;
   void CheckConnected(Time now);
@@ -70,6 +80,7 @@ class FrameChannel final : public Channel {
   const Preface preface_;
   std::vector<UniqueFd> descriptors_;
   const std::unique_ptr<SlotTable> slots_;
+  const std::unique_ptr<Stage> stage_;
   const Duration connect_timeout_;
   Time connect_until_{};
   bool connected_ = false;

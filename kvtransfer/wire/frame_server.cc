@@ -42,7 +42,11 @@ bool FrameServer::Poll(Time now) {
     accept_again_ = Time{};
     Watch(listener_.get(), false, EPOLL_CTL_ADD);
   }
-  for (const int fd : std::exchange(unfinished_, {})) Serve(fd, now);
+  std::vector<int> ready = std::exchange(unfinished_, {});
+  for (const auto& [fd, served] : connections_) {
+    if (served.connection->is_landing()) ready.push_back(fd);
+  }
+  for (const int fd : ready) Serve(fd, now);
   std::array<epoll_event, 64> events;
   const int count =
       ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), /*timeout=*/0);

@@ -28,6 +28,8 @@ class PeerConnection {
   virtual bool in_preface() const = 0;
   // Answers are waiting for the socket to take them.
   virtual bool wants_write() const = 0;
+  // Something goes on without the socket: Step is to be called for it.
+  virtual bool is_landing() const { return false; }
   // The last Step ended for its quantum, not for want of input.
   virtual bool has_more() const = 0;
 };

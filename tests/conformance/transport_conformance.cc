@@ -19,13 +19,17 @@ Device& HostDevice() {
   return device;
 }
 
+Device& TransportConformance::ReceiverDevice() {
+  return GetParam().receiver_device ? GetParam().receiver_device() : GetParam().device();
+}
+
 void TransportConformance::SetUp() {
   from_ = std::make_unique<TestMemory>(GetParam().device(), kArenaBytes);
-  to_ = std::make_unique<TestMemory>(GetParam().device(), kArenaBytes);
+  to_ = std::make_unique<TestMemory>(ReceiverDevice(), kArenaBytes);
   original_ = Pattern(kArenaBytes, 7);
   from_->Put(0, original_);
   sender_ = GetParam().make();
-  receiver_ = GetParam().make();
+  receiver_ = GetParam().make_receiver ? GetParam().make_receiver() : GetParam().make();
   source_ = *sender_->Register(from_->buffer());
   destination_ = *receiver_->Register(to_->buffer());
   const auto descriptor = receiver_->Listen();
@@ -191,8 +195,9 @@ TEST_P(TransportConformance, ABigScatteredWriteArrives) {
   OpenWindow(0, kArenaBytes);
   std::vector<WriteRun> runs;
   constexpr uint64_t kPiece = 4096;
-  for (uint64_t i = 0; i < kArenaBytes / kPiece; ++i) {
-    runs.push_back({i * kPiece, (i * 7919) % (kArenaBytes / kPiece) * kPiece, kPiece});
+  const uint64_t count = std::min<uint64_t>(kArenaBytes, sender_->caps().max_op_bytes) / kPiece;
+  for (uint64_t i = 0; i < count; ++i) {
+    runs.push_back({i * kPiece, (i * 7919) % count * kPiece, kPiece});
   }
   WriteOp op;
   op.runs = runs;
@@ -358,7 +363,7 @@ TEST_P(TransportConformance, MemoryCanBeRegisteredAnew) {
   source_.reset();
   destination_.reset();
   TestMemory other_from(GetParam().device(), 1 << 16);
-  TestMemory other_to(GetParam().device(), 1 << 16);
+  TestMemory other_to(ReceiverDevice(), 1 << 16);
   other_from.Put(0, Pattern(1 << 16, 9));
   source_ = *sender_->Register(other_from.buffer());
   destination_ = *receiver_->Register(other_to.buffer());

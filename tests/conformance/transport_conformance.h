@@ -20,6 +20,9 @@ struct TransportUnderTest {
   std::function<std::unique_ptr<Transport>()> make;
   // Whose memory it moves.
   std::function<Device&()> device;
+  // Those of the receiving side, when they are others.
+  std::function<std::unique_ptr<Transport>()> make_receiver = {};
+  std::function<Device&()> receiver_device = {};
 };
 
 Device& HostDevice();
@@ -56,6 +59,8 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   // Expects that every operation which arrived brought what the sender's memory held at first.
   void ExpectOriginals() const;
   size_t CountEnded(WriteEvent::Kind kind) const;
+
+  static Device& ReceiverDevice();
 
   std::unique_ptr<Transport> sender_;
   std::unique_ptr<Transport> receiver_;

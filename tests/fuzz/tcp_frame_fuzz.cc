@@ -24,7 +24,7 @@ class Endpoint final {
     TransportOptions options;
     options.listen_address = "127.0.0.1:0";
     options.max_connections = 4;
-    transport_ = *TcpTransport::Create(options, {});
+    transport_ = *TcpTransport::Create(options, nullptr, {});
     region_ = *transport_->Register(arena_);
     address_ = *ParseTcpAddress(transport_->Listen()->substr(2));
     BATON_CHECK(transport_->OpenWindow({kKey, region_->id(), {{1024, 1024}}}).ok(), "window");

@@ -18,13 +18,22 @@ std::vector<BlockId> Blocks(uint32_t first, uint32_t count) {
   return blocks;
 }
 
+struct Way {
+  std::string transport;
+  bool on_gpu = false;
+};
+
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.transport << (way.on_gpu ? "_gpu" : "");
+}
+
 // Whole hand-offs between a KvSender and a KvReceiver, over each transport.
-class HandoffTest : public testing::TestWithParam<std::string> {
+class HandoffTest : public testing::TestWithParam<Way> {
  protected:
   HandoffPair::Options Options() const {
     HandoffPair::Options options;
-    options.transport = GetParam();
-    if (options.transport == "cuda_ipc") {
+    options.transport = GetParam().transport;
+    if (GetParam().on_gpu) {
       static FakeGpu gpu;
       options.device = &gpu;
       options.dma = &gpu;
@@ -45,7 +54,7 @@ TEST_P(HandoffTest, MovesEveryByte) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
   const SessionLog sent = pair.sent().Get(SessionId(1));
   EXPECT_TRUE(sent.status.ok()) << sent.status;
-  EXPECT_EQ(sent.stats.transport, GetParam());
+  EXPECT_EQ(sent.stats.transport, GetParam().transport);
   EXPECT_EQ(sent.stats.bytes, received.stats.bytes);
   EXPECT_EQ(sent.stats.blocks, 10u);
 }
@@ -230,7 +239,10 @@ TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
     }
     ASSERT_TRUE(pair.sent().WaitEnd(id));
     ASSERT_TRUE(pair.received().WaitEnd(id));
-    EXPECT_EQ(pair.sent().Get(id).status.code(), StatusCode::kCancelled);
+    // The receiver's window may close before its word comes.
+    const StatusCode sent = pair.sent().Get(id).status.code();
+    EXPECT_TRUE(sent == StatusCode::kCancelled || (!by_sender && sent == StatusCode::kAborted))
+        << pair.sent().Get(id).status;
     EXPECT_EQ(pair.received().Get(id).status.code(), StatusCode::kCancelled);
     EXPECT_FALSE(pair.received().Get(id).committed);
   }
@@ -286,10 +298,11 @@ TEST_P(HandoffTest, WrongGrantsAreReleased) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         HandoffTest,
-                         testing::Values("shm", "tcp", "cuda_ipc"),
-                         [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Transports,
+    HandoffTest,
+    testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
+    testing::PrintToStringParamName());
 
 // Sessions over a transport that applies writes late, out of order, twice, damaged or never: each
 // ends on both sides, and what is committed is right.

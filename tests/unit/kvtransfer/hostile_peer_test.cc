@@ -32,7 +32,8 @@ class HostilePeerTest : public testing::Test {
     options.listen_address = "127.0.0.1:0";
     options.max_connections = 8;
     options.stall_timeout = std::chrono::seconds(10);
-    transport_ = *TcpTransport::Create(options, [this](std::string_view line) { log_ += line; });
+    transport_ =
+        *TcpTransport::Create(options, nullptr, [this](std::string_view line) { log_ += line; });
     region_ = *transport_->Register(arena_);
     address_ = *ParseTcpAddress(transport_->Listen()->substr(2));
     ASSERT_TRUE(transport_->OpenWindow({kKey, region_->id(), {{1000, 1000}}}).ok());

@@ -1,0 +1,128 @@
+// KV transports over the memory of real GPUs: the conformance suite, whole hand-offs, and processes
+// that die or stop. With two GPUs the two sides are on one each.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "kvtransfer/make_transport.h"
+#include "tests/conformance/process_fault.h"
+#include "tests/conformance/transport_conformance.h"
+
+namespace baton {
+namespace {
+
+// The GPU of that number, or null.
+Backend* Gpu(int index) {
+  static const auto open = [](const char* device) {
+    BackendOptions options;
+    options.device = device;
+    auto backend = OpenBackend(options);
+    if (!backend.ok()) std::printf("%s\n", Message(backend.status()).data());
+    return backend.ok() ? *std::move(backend) : nullptr;
+  };
+  static const std::unique_ptr<Backend> gpus[2] = {open("cuda:0"), open("cuda:1")};
+  return gpus[index].get();
+}
+
+std::string LastDevice() {
+  return Gpu(1) != nullptr ? "cuda:1" : "cuda:0";
+}
+
+std::unique_ptr<Transport> Make(const std::string& transport, int gpu) {
+  KvTransferOptions options;
+  options.dma = Gpu(gpu)->dma();
+  options.transport.listen_address = "127.0.0.1:0";
+  options.transport.fence_timeout = std::chrono::milliseconds(200);
+  return *MakeTransport(transport, options);
+}
+
+std::vector<TransportUnderTest> Transports() {
+  std::vector<TransportUnderTest> all;
+  if (Gpu(0) == nullptr) return all;
+  for (const std::string name : {"cuda_ipc", "tcp"}) {
+    const auto make = [name] { return Make(name, 0); };
+    const auto device = []() -> Device& { return Gpu(0)->device(); };
+    all.push_back({name, make, device});
+    if (Gpu(1) == nullptr) continue;
+    all.push_back({name + "_peer",
+                   make,
+                   device,
+                   [name] { return Make(name, 1); },
+                   []() -> Device& { return Gpu(1)->device(); }});
+  }
+  return all;
+}
+
+std::vector<ProcessFault> Faults() {
+  std::vector<ProcessFault> all;
+  if (Gpu(0) == nullptr) return all;
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    all.push_back({{"cuda_ipc", "cuda:0"}, LastDevice(), signal, true});
+  }
+  return all;
+}
+
+std::vector<ProcessFault> Stops() {
+  return Gpu(0) == nullptr ? std::vector<ProcessFault>{} : std::vector{Faults().back()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu,
+                         TransportConformance,
+                         testing::ValuesIn(Transports()),
+                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Gpu,
+                         ProcessFaultTest,
+                         testing::ValuesIn(Faults()),
+                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Gpu,
+                         StoppedSenderTest,
+                         testing::ValuesIn(Stops()),
+                         testing::PrintToStringParamName());
+
+class GpuHandoffTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (Gpu(0) == nullptr) GTEST_SKIP() << "there is no GPU";
+    options_.transport = "cuda_ipc";
+    options_.device = &Gpu(0)->device();
+    options_.dma = Gpu(0)->dma();
+  }
+  void ExpectHandoff() {
+    HandoffPair pair(options_);
+    std::vector<BlockId> source;
+    for (uint32_t i = 0; i < 10; ++i) source.push_back(BlockId(i * 3));
+    pair.Send(SessionId(1), source, 4, "x");
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+    EXPECT_TRUE(pair.received().Get(SessionId(1)).committed)
+        << pair.received().Get(SessionId(1)).status;
+    EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+  }
+  HandoffPair::Options options_;
+};
+
+TEST_F(GpuHandoffTest, OfWholeBlocks) {
+  options_.layout = {.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16};
+  ExpectHandoff();
+}
+
+// Granules are not in one piece, so that checksums gather them.
+TEST_F(GpuHandoffTest, BetweenUnequalShards) {
+  options_.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kBF16};
+  options_.sender_shards = {{0, 6, 0, 4}, {0, 6, 4, 4}};
+  options_.receiver_shards = {{0, 3, 0, 8}, {3, 3, 0, 8}};
+  ExpectHandoff();
+}
+
+// Granules are too small for the kernels.
+TEST_F(GpuHandoffTest, OfTinyBlocks) {
+  options_.layout = {.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
+  ExpectHandoff();
+}
+
+}  // namespace
+}  // namespace baton
