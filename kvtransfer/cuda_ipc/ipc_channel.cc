@@ -238,7 +238,8 @@ bool IpcChannel::TryStart(Op& op) {
     return false;
   }
   const Window& window = found->second;
-  if (!window.given) return false;
+  // Once a closing one is confirmed, the peer is asked anew.
+  if (!window.given || window.closing) return false;
   const ByteRange all{0, peer_memory_->size()};
   Status allowed = CheckDestinations(op.runs, window.ranges);
   if (allowed.ok()) allowed = CheckDestinations(op.runs, {&all, 1});
