@@ -10,7 +10,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr size_t kUsualGranules = 2048;
+constexpr size_t kUsualGranules = 512;
 constexpr size_t kUsualGranuleBytes = size_t{64} << 10;
 
 // Where each granule begins, when each lies in one range at an aligned address; else nothing.

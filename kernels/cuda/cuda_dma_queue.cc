@@ -43,9 +43,15 @@ Status CudaDmaQueue::Open() {
   for (cudaStream_t* stream : {&copies_, &checksums_, &notices_}) {
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
   }
-  BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
-  free_tasks_.push_back(std::move(task));
-  return OkStatus();
+  for (size_t i = 0; i < kTasks; ++i) {
+    BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
+    free_tasks_.push_back(std::move(task));
+  }
+  // The first host function starts the thread that calls them all.
+  BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
+  free_events_.push_back(event);
+  BATON_RETURN_IF_ERROR(Tell(copies_, event));
+  return ToStatus(cudaStreamSynchronize(notices_), "starting a copy queue");
 }
 
 CudaDmaQueue::~CudaDmaQueue() {
@@ -121,19 +127,20 @@ Status CudaDmaQueue::Checksum(uint64_t id,
 // Starts what waits, in order, as far as there are tasks for it.
 Status CudaDmaQueue::StartWaiting() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  while (!waiting_.empty()) {
-    if (free_tasks_.empty()) {
-      if (tasks_.size() >= kTasks) return OkStatus();
-      BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
-      free_tasks_.push_back(std::move(task));
-    }
+  while (!waiting_.empty() && !free_tasks_.empty()) {
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
     const WaitingChecksum& next = waiting_.front();
-    BATON_RETURN_IF_ERROR(task->Start(next.id, *next.of, next.ranges, next.granule));
-    BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
-    free_events_.push_back(event);  // recorded and waited for at once: it may be used again
-    BATON_RETURN_IF_ERROR(Tell(checksums_, event));
+    Status started = task->Start(next.id, *next.of, next.ranges, next.granule);
+    const StatusOr<cudaEvent_t> event = TakeEvent();
+    if (started.ok()) started = event.status();
+    if (started.ok()) started = Tell(checksums_, *event);
+    // The event was recorded and waited for at once: it may be used again.
+    if (event.ok()) free_events_.push_back(*event);
+    if (!started.ok()) {
+      free_tasks_.push_back(std::move(task));
+      return started;
+    }
     tasks_.push_back(std::move(task));
     waiting_.pop_front();
   }
@@ -185,13 +192,6 @@ size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
   }
   if (!done_.empty()) Signal();
   return taken;
-}
-
-Status CudaDmaQueue::ReadNow(const std::byte* from, std::byte* to, size_t bytes) {
-  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  const CopyRun run{0, 0, bytes};
-  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(from, to, {&run, 1}, copies_));
-  return ToStatus(cudaStreamSynchronize(copies_), "reading a peer's memory");
 }
 
 }  // namespace baton::cuda

@@ -37,9 +37,6 @@ class CudaDmaQueue final : public DmaQueue {
                   uint64_t granule) override;
   size_t Poll(std::span<DmaDone> done) override;
 
-  // Copies `bytes` and waits for the end.
-  Status ReadNow(const std::byte* from, std::byte* to, size_t bytes);
-
  private:
   struct PendingCopy {
     uint64_t id = 0;

@@ -209,6 +209,7 @@ StatusOr<std::string> FakeGpu::Export(const Buffer& buffer) {
 }
 
 StatusOr<std::unique_ptr<Buffer>> FakeGpu::Import(std::string_view exported) {
+  if (is_isolated_) return MakeStatus(StatusCode::kUnavailable, "no way to the peer's GPU");
   char path[64];
   size_t bytes = 0;
   if (std::sscanf(std::string(exported).c_str(), "%63s %zu", path, &bytes) != 2) {

@@ -37,7 +37,9 @@ class FakeGpu final : public Device, public Dma {
   // From here on work fails, as when a device is lost.
   void Lose() { is_lost_ = true; }
   // The bytes of a copy are not those of its source.
-  void Corrupt() { corrupts_ = true; }
+  void Corrupt(bool corrupts) { corrupts_ = corrupts; }
+  // Reaches no exported memory.
+  void Isolate() { is_isolated_ = true; }
 
  private:
   class Queue;
@@ -47,6 +49,7 @@ class FakeGpu final : public Device, public Dma {
   bool is_held_ = false;
   std::atomic<bool> is_lost_ = false;
   std::atomic<bool> corrupts_ = false;
+  std::atomic<bool> is_isolated_ = false;
 };
 
 }  // namespace baton

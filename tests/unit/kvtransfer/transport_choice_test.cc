@@ -1,0 +1,127 @@
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/conformance/handoff_pair.h"
+#include "tests/fakes/fake_gpu.h"
+
+namespace baton {
+namespace {
+
+const KvLayout kLayout{.layers = 2, .kv_heads = 2, .head_dim = 8, .block_tokens = 4};
+constexpr uint32_t kBlocks = 8;
+
+class Nothing final : public KvSenderListener, public KvReceiverListener {
+ public:
+  void OnGranted(SessionId, Epoch, uint32_t) override {}
+  void OnRefused(SessionId, Epoch, const Status&) override {}
+  void OnFinished(SessionId, Epoch, const Status&, const TransferStats&) override {}
+  void OnOffer(const WorkerId&, SessionId, Epoch, const Offer&) override {}
+  void OnWithdrawn(SessionId, Epoch, const Status&) override {}
+  void OnCommitted(SessionId, Epoch, const std::string&, const TransferStats&) override {}
+  void OnReleased(SessionId, Epoch, const Status&) override {}
+};
+
+class NoStream final : public ControlStream {
+ public:
+  Status Send(const Envelope&) override { return OkStatus(); }
+};
+
+// Which transport a sender and a receiver come to use by themselves.
+class TransportChoiceTest : public testing::Test {
+ protected:
+  KvTransferOptions Options(const char* name, const TestMemory& arena, Dma* dma) {
+    KvTransferOptions options;
+    options.worker = WorkerId(name);
+    options.layout = kLayout;
+    options.shards = {{WholeModel(kLayout), &arena.buffer(), kBlocks}};
+    options.dma = dma;
+    options.transport.require_transport = required_;
+    options.transport.listen_address = "127.0.0.1:0";
+    options.log = [this](auto line) { log_ += line; };
+    return options;
+  }
+  // The transport in use, or why there is none.
+  std::string Choose(Device& device, Dma* dma) {
+    const size_t bytes = ShardBlockBytes(kLayout, WholeModel(kLayout)) * kBlocks;
+    TestMemory from(device, bytes);
+    TestMemory to(device, bytes);
+    auto receiver = KvReceiver::Create(Options("decode", to, dma), nothing_);
+    if (!receiver.ok()) return std::string(Message(receiver.status()));
+    auto sender = KvSender::Create(Options("prefill", from, dma), nothing_);
+    if (!sender.ok()) return std::string(Message(sender.status()));
+    const WorkerId peer("decode");
+    const Status added = (*sender)->AddPeer(peer, &stream_, (*receiver)->hello());
+    if (!added.ok()) return std::string(Message(added));
+    const SteadyClock clock;
+    const Time until = clock.Now() + std::chrono::seconds(10);
+    while ((*sender)->Stats().transports.empty() && clock.Now() < until) std::this_thread::yield();
+    const auto transports = (*sender)->Stats().transports;
+    (*sender)->RemovePeer(peer);
+    return transports.contains(peer) ? transports.at(peer) : "nothing";
+  }
+
+  CpuDevice cpu_;
+  FakeGpu gpu_;
+  Nothing nothing_;
+  NoStream stream_;
+  std::string required_;
+  std::string log_;
+};
+
+TEST_F(TransportChoiceTest, GpusOfOneHostUseCudaIpc) {
+  EXPECT_EQ(Choose(gpu_, &gpu_), "cuda_ipc");
+  EXPECT_NE(log_.find("shm moves host memory only"), std::string::npos) << log_;
+}
+
+TEST_F(TransportChoiceTest, GpusThatDoNotReachEachOtherUseTcp) {
+  gpu_.Isolate();
+  EXPECT_EQ(Choose(gpu_, &gpu_), "tcp");
+}
+
+TEST_F(TransportChoiceTest, WhatIsRequiredIsUsedOrFails) {
+  required_ = "cuda_ipc";
+  EXPECT_EQ(Choose(gpu_, &gpu_), "cuda_ipc");
+  EXPECT_NE(Choose(cpu_, nullptr).find("there is none"), std::string::npos);
+  gpu_.Isolate();
+  EXPECT_NE(Choose(gpu_, &gpu_).find("no way to the peer's GPU"), std::string::npos);
+  required_ = "shm";
+  EXPECT_NE(Choose(gpu_, &gpu_).find("host memory only"), std::string::npos);
+}
+
+TEST_F(TransportChoiceTest, HostMemoryUsesShm) {
+  EXPECT_EQ(Choose(cpu_, nullptr), "shm");
+}
+
+// Bytes that change on their way are found by the devices' checksums.
+TEST(GpuChecksumTest, DamageIsFoundAndRepairedOnce) {
+  FakeGpu gpu;
+  HandoffPair::Options options;
+  options.transport = "cuda_ipc";
+  options.device = &gpu;
+  options.dma = &gpu;
+  HandoffPair pair(options);
+  gpu.Corrupt(true);
+  const std::vector<BlockId> source = {BlockId(4), BlockId(9)};
+  pair.filter = [&](const Envelope& envelope, bool) {
+    if (std::holds_alternative<Resend>(envelope.message)) gpu.Corrupt(false);
+    return true;
+  };
+  pair.Offer(SessionId(1), 8);
+  pair.sender().ChunkReady(SessionId(1), Epoch(1), 0, source);
+  pair.sender().Seal(SessionId(1), Epoch(1), "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  EXPECT_GT(pair.received().Get(SessionId(1)).stats.resent_blocks, 0u);
+  EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+}
+
+}  // namespace
+}  // namespace baton
