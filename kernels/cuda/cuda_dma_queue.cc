@@ -37,11 +37,10 @@ Status CudaDmaQueue::Open() {
   if (!event_fd_.valid()) {
     return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
   }
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  // Of a step's own priority: below it, checksums could wait for a whole step, and with them the
+  // hand-off.
   for (cudaStream_t* stream : {&copies_, &checksums_, &notices_}) {
-    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   }
   for (size_t i = 0; i < kTasks; ++i) {
     BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
