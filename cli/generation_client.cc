@@ -6,12 +6,34 @@
 #include "cli/reachability.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/rpc_status.h"
+#include "common/text/utf8.h"
 #include "proto/generation.grpc.pb.h"
 
 namespace baton {
 namespace {
 
 constexpr auto kShortCall = std::chrono::seconds(10);
+
+Status CheckUtf8(std::string_view name, std::string_view text) {
+  CodePoint character;
+  for (size_t at = 0; at < text.size(); at += character.length) {
+    character = DecodeUtf8(text, at);
+    if (!IsValidUtf8(text.substr(at, character.length))) {
+      return InvalidArgument("{} is not valid UTF-8: see its byte {}", name, at);
+    }
+  }
+  return OkStatus();
+}
+
+// Protocol buffers hold nothing but UTF-8, and say too little of what is not.
+Status CheckTexts(const GenerateCall& call) {
+  BATON_RETURN_IF_ERROR(CheckUtf8("the prompt", call.text));
+  for (const auto& turn : call.turns) {
+    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("the {} message", turn.role), turn.content));
+  }
+  for (const auto& stop : call.stop) BATON_RETURN_IF_ERROR(CheckUtf8("a stop string", stop));
+  return OkStatus();
+}
 
 v1::GenerateRequest ToProto(const GenerateCall& call) {
   v1::GenerateRequest request;
@@ -96,6 +118,7 @@ StatusOr<GenerateAccount> GenerationClient::Generate(
     const GenerateCall& call,
     const std::function<void(std::string_view)>& on_text,
     const std::stop_token& stop) {
+  BATON_RETURN_IF_ERROR(CheckTexts(call));
   grpc::ClientContext context;
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const auto reader = impl_->stub->Generate(&context, ToProto(call));

@@ -30,6 +30,9 @@ RouterLinks::RouterLinks(RouterTargets targets, RouterLinkContext context)
 RouterLinks::~RouterLinks() = default;
 
 Status RouterLinks::Start() {
+  if (options_.targets.empty()) {
+    return InvalidArgument("routers is empty; a worker needs host:port of one router at least");
+  }
   for (const std::string& target : options_.targets) {
     const bool dns = std::string_view(target).substr(0, kDns.size()) == kDns;
     const StatusOr<HostPort> parsed = ParseHostPort(dns ? target.substr(kDns.size()) : target);

@@ -28,7 +28,8 @@ class RouterLinks final {
   // Breaks every stream off.
   ~RouterLinks();
 
-  // InvalidArgument for a target that cannot be one. Then starts to look up and dial.
+  // InvalidArgument without a target, and for one that cannot be one. Then starts to look up and
+  // dial.
   Status Start();
 
   // The joined link of that key, or null.

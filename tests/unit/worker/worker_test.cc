@@ -218,16 +218,21 @@ TEST(Worker, ServesTwoRoutersAtOnce) {
   EXPECT_TRUE(second.Get("worker", 1).samples.empty());
 }
 
-TEST(Worker, NoRouterIsAnErrorOnlyWhenItCannotBeOne) {
-  MetricsRegistry metrics;
-  SteadyClock clock;
-  SharedFakeModel model{FakeModel::Shape()};
-  WorkerOptions options;
-  options.routers.targets = {"nowhere"};
-  auto worker = Worker::Create(std::move(options), model, metrics, clock);
-  ASSERT_TRUE(worker.ok());
-  EXPECT_EQ((*worker)->Start().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ((*worker)->Ready().code(), StatusCode::kUnavailable);
+TEST(Worker, NoRouterIsAnErrorOnlyWhenThereCanBeNone) {
+  for (const std::vector<std::string>& targets : {std::vector<std::string>{}, {"nowhere"}}) {
+    MetricsRegistry metrics;
+    SteadyClock clock;
+    SharedFakeModel model{FakeModel::Shape()};
+    WorkerOptions options;
+    options.engine.kv_blocks = 4;
+    options.routers.targets = targets;
+    auto worker = Worker::Create(std::move(options), model, metrics, clock);
+    ASSERT_TRUE(worker.ok());
+    const Status started = (*worker)->Start();
+    EXPECT_EQ(started.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(Message(started).find("routers"), std::string::npos) << started;
+    EXPECT_EQ((*worker)->Ready().code(), StatusCode::kUnavailable);
+  }
 }
 
 }  // namespace
