@@ -71,7 +71,8 @@ function(baton_test name)
   endforeach()
 endfunction()
 
-# baton_benchmark(NAME SOURCES … DEPS …) declares a Google Benchmark binary in build/<preset>/bench.
+# baton_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench: one
+# that `./dev bench` runs, so it needs no arguments and prints JSON (Google Benchmark by $BENCHMARK_FORMAT).
 function(baton_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

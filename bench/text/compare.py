@@ -1,6 +1,6 @@
 """Tokenising English prose with SmolLM2's vocabulary: Baton, Hugging Face tokenizers and tiktoken, one core each, one run.
 
-Usage: pip install tokenizers tiktoken && python compare.py BUILD/bench/text_bench
+Usage: pip install tokenizers tiktoken && python compare.py BUILD/bin/text_bench
 Prints one JSON object; the ratios are Baton's speed by theirs.
 """
 import ast
