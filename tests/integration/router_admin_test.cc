@@ -81,7 +81,7 @@ TEST_F(RouterServiceTest, ListsItsModel) {
   FakeWorker::Options options = WorkerOptions();
   options.context_length = 1000;  // it can do less than the model
   FakeWorker worker(options);
-  EXPECT_EQ(list().models(0).context_length(), 1000);
+  Await([&] { return list().models(0).context_length() == 1000; }, "the worker's length");
   EXPECT_FALSE(list().models(0).fingerprint().empty());
 }
 
