@@ -51,7 +51,8 @@ class DmaQueue {
                       const Buffer& to,
                       std::span<const CopyRun> runs) = 0;
   // The XXH3-64 (seed 0) of each `granule` bytes of the ranges' bytes in their order; granule
-  // divides their sum. Runs beside copies and a step's kernels. At once for no ranges.
+  // divides their sum. Runs beside copies and a step's kernels; may wait for the next Poll to
+  // start.
   virtual Status Checksum(uint64_t id,
                           const Buffer& of,
                           std::span<const ByteRange> ranges,

@@ -6,8 +6,9 @@
 namespace baton {
 namespace {
 
-// Posted for one link in one Pump, if not one operation: keeps the socket busy in between.
-constexpr uint64_t kPostQuantum = uint64_t{4} << 20;
+// Posted for one link in one Pump, or so many operations: keeps what moves them busy in between.
+constexpr uint64_t kPostBytes = uint64_t{4} << 20;
+constexpr uint64_t kPostOps = 4;
 
 }  // namespace
 
@@ -137,7 +138,7 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
 bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
   uint64_t posted = 0;
   while (!lane.waiting.empty() && lane.flying_bytes < lane.flight_bytes) {
-    if (posted >= kPostQuantum) return true;
+    if (posted >= std::max(kPostBytes, kPostOps * lane.op_bytes)) return true;
     const Job job = std::move(lane.waiting.front());
     lane.waiting.pop_front();
     const Status status = PostJob(lane, job, sink);

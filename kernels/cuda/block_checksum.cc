@@ -29,7 +29,7 @@ Status BlockChecksums::Reserve(size_t count, uint64_t bytes) {
     offsets_->Write(std::span<const uint64_t>(offsets));
     BATON_ASSIGN_OR_RETURN(fits, offsets_->Fits());
   }
-  return sums_.Reserve(count * (ChecksumSums(bytes) + 1) * sizeof(uint64_t));
+  return sums_.Reserve(count * ChecksumSums(bytes) * sizeof(uint64_t));
 }
 
 Status BlockChecksums::Launch(const std::byte* base,
@@ -53,7 +53,7 @@ Status BlockChecksums::Launch(const std::byte* base,
         kLeastBytes);
   }
   const size_t sums = ChecksumSums(bytes) * sizeof(uint64_t);
-  BATON_RETURN_IF_ERROR(sums_.Reserve(offsets.size() * (sums + sizeof(uint64_t))));
+  BATON_RETURN_IF_ERROR(sums_.Reserve(offsets.size() * sums));
   ChecksumArgs args;
   bool fits = false;
   while (!fits) {
@@ -65,12 +65,9 @@ Status BlockChecksums::Launch(const std::byte* base,
   args.count = static_cast<int32_t>(offsets.size());
   args.bytes = bytes;
   args.sums = sums_.at<uint64_t>();
-  args.out = sums_.at<uint64_t>(offsets.size() * sums);
+  args.out = out.data();
   BATON_CUDA_RETURN_IF_ERROR(offsets_->Upload(stream));
-  BATON_CUDA_RETURN_IF_ERROR(LaunchChecksums(args, stream));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(out.data(), args.out, out.size_bytes(), cudaMemcpyDeviceToHost, stream));
-  return OkStatus();
+  return ToStatus(LaunchChecksums(args, stream), "checksums");
 }
 
 Status BlockChecksums::Compute(const std::byte* base,
@@ -81,11 +78,13 @@ Status BlockChecksums::Compute(const std::byte* base,
   BATON_CHECK(offsets.size() == out.size(), "{} pieces, {} results", offsets.size(), out.size());
   const size_t sums = ChecksumSums(bytes) * sizeof(uint64_t);
   const size_t most = std::clamp(kMostScratch / sums, size_t{1}, kMostAtOnce);
+  BATON_RETURN_IF_ERROR(results_.Reserve(std::min(most, offsets.size()) * sizeof(uint64_t)));
   for (size_t done = 0; done < offsets.size();) {
     const size_t count = std::min(offsets.size() - done, most);
-    BATON_RETURN_IF_ERROR(
-        Launch(base, offsets.subspan(done, count), bytes, out.subspan(done, count), stream));
+    const std::span<uint64_t> results(reinterpret_cast<uint64_t*>(results_.data()), count);
+    BATON_RETURN_IF_ERROR(Launch(base, offsets.subspan(done, count), bytes, results, stream));
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+    std::copy(results.begin(), results.end(), out.begin() + static_cast<ptrdiff_t>(done));
     done += count;
   }
   return OkStatus();

@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/step_buffer.h"
 
 namespace baton::cuda {
@@ -49,6 +50,7 @@ class BlockChecksums final {
   BlockChecksums() = default;
   std::unique_ptr<StepBuffer> offsets_;
   DeviceMemory sums_;
+  PinnedMemory results_;
 };
 
 }  // namespace baton::cuda

@@ -6,48 +6,61 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "kernels/cuda/block_checksum.h"
 #include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/dma.h"
 
 namespace baton::cuda {
 
-// Checksums of one DmaQueue::Checksum under way. Granules that lie in one piece at aligned
+// Checksums of one or more DmaQueue::Checksum under way. Granules that lie in one piece at aligned
 // addresses are summed where they are; others are gathered first, and what the kernels do not take
 // (BlockChecksums) is summed on the host. Owned by a queue; its thread.
 class ChecksumTask final {
  public:
-  // With room for usual sizes, and with its kernels loaded: growing stops the device for a moment.
+  // What it has room for: growing stops the device for a moment.
+  static constexpr size_t kUsualGranules = 512;
+  static constexpr size_t kUsualBytes = size_t{32} << 20;
+
+  struct Request {
+    uint64_t id = 0;
+    const Buffer* of = nullptr;
+    std::vector<ByteRange> ranges;
+    uint64_t granule = 0;
+    uint64_t bytes = 0;  // of the ranges
+  };
+
+  // With its kernels loaded.
   static StatusOr<std::unique_ptr<ChecksumTask>> Create(cudaStream_t stream);
   ~ChecksumTask();
   ChecksumTask(const ChecksumTask&) = delete;
   ChecksumTask& operator=(const ChecksumTask&) = delete;
 
-  // Issues the work on the stream. Not before the last one has finished.
-  Status Start(uint64_t id, const Buffer& of, std::span<const ByteRange> ranges, uint64_t granule);
+  // Issues the work on the stream: requests of one buffer and one granule. Not before the last one
+  // has finished.
+  Status Start(std::span<const Request> requests);
   // cudaErrorNotReady while it is under way.
   cudaError_t Query() const { return cudaEventQuery(ended_); }
-  uint64_t id() const { return id_; }
-  // After Query gave cudaSuccess.
-  std::vector<uint64_t> Take() const;
+  // Of each request, after Query gave cudaSuccess.
+  std::vector<DmaDone> Take() const;
+  // The same requests, ended by an error.
+  std::vector<DmaDone> Fail(const Status& status) const;
 
  private:
   explicit ChecksumTask(cudaStream_t stream) : stream_(stream) {}
   Status Sum(const std::byte* base, std::span<const uint64_t> offsets);
-  Status ReserveHost(size_t bytes);
 
   const cudaStream_t stream_;
   cudaEvent_t ended_ = nullptr;
   std::unique_ptr<BlockChecksums> checksums_;
   DeviceMemory gathered_;
-  std::byte* host_ = nullptr;  // pinned: results, or bytes to be summed here
-  size_t host_bytes_ = 0;
-  uint64_t id_ = 0;
+  PinnedMemory host_;                               // results, or bytes to be summed here
+  std::vector<std::pair<uint64_t, size_t>> parts_;  // (id, granules) of the requests
   uint64_t granule_ = 0;
-  size_t count_ = 0;
   bool on_host_ = false;
 };
 

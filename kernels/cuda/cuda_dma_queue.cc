@@ -117,31 +117,41 @@ Status CudaDmaQueue::Checksum(uint64_t id,
     Signal();
     return OkStatus();
   }
-  waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule});
-  const Status started = StartWaiting();
-  if (!started.ok()) waiting_.pop_back();
-  return started;
+  uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.bytes;
+  waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule, bytes});
+  Signal();
+  return OkStatus();
 }
 
-// Starts what waits, in order, as far as there are tasks for it.
 Status CudaDmaQueue::StartWaiting() {
-  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   while (!waiting_.empty() && !free_tasks_.empty()) {
+    std::vector<ChecksumTask::Request> together;
+    uint64_t bytes = 0;
+    do {
+      bytes += waiting_.front().bytes;
+      together.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+    } while (!waiting_.empty() && waiting_.front().of == together[0].of &&
+             waiting_.front().granule == together[0].granule &&
+             bytes + waiting_.front().bytes <= ChecksumTask::kUsualBytes &&
+             (bytes + waiting_.front().bytes) / together[0].granule <=
+                 ChecksumTask::kUsualGranules);
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
-    const WaitingChecksum& next = waiting_.front();
-    Status started = task->Start(next.id, *next.of, next.ranges, next.granule);
+    Status started = task->Start(together);
     const StatusOr<cudaEvent_t> event = TakeEvent();
     if (started.ok()) started = event.status();
     if (started.ok()) started = Tell(checksums_, *event);
     // The event was recorded and waited for at once: it may be used again.
     if (event.ok()) free_events_.push_back(*event);
-    if (!started.ok()) {
-      free_tasks_.push_back(std::move(task));
-      return started;
+    if (started.ok()) {
+      tasks_.push_back(std::move(task));
+      continue;
     }
-    tasks_.push_back(std::move(task));
-    waiting_.pop_front();
+    free_tasks_.push_back(std::move(task));
+    for (const auto& request : together) done_.push_back({request.id, started, {}});
+    return started;
   }
   return OkStatus();
 }
@@ -163,9 +173,10 @@ void CudaDmaQueue::PollChecksums() {
     if (state == cudaErrorNotReady) return;
     std::unique_ptr<ChecksumTask> task = std::move(tasks_.front());
     tasks_.pop_front();
-    DmaDone done{task->id(), ToStatus(state, "checksums of KV blocks"), {}};
-    if (done.status.ok()) done.checksums = task->Take();
-    done_.push_back(std::move(done));
+    const Status status = ToStatus(state, "checksums of KV blocks");
+    for (DmaDone& done : status.ok() ? task->Take() : task->Fail(status)) {
+      done_.push_back(std::move(done));
+    }
     free_tasks_.push_back(std::move(task));
   }
 }
@@ -173,15 +184,13 @@ void CudaDmaQueue::PollChecksums() {
 size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
   uint64_t count = 0;
   (void)!::read(event_fd_.get(), &count, sizeof(count));
-  if (pending_.empty() && tasks_.empty() && done_.empty()) return 0;
+  if (pending_.empty() && tasks_.empty() && waiting_.empty() && done_.empty()) return 0;
   if (device_.MakeCurrent() == cudaSuccess) {
     PollCopies();
     PollChecksums();
-    if (!waiting_.empty()) {
-      if (const Status started = StartWaiting(); !started.ok()) {
-        for (const WaitingChecksum& lost : waiting_) done_.push_back({lost.id, started, {}});
-        waiting_.clear();
-      }
+    if (const Status started = StartWaiting(); !started.ok()) {
+      for (const auto& lost : waiting_) done_.push_back({lost.id, started, {}});
+      waiting_.clear();
     }
   }
   const size_t taken = std::min(done.size(), done_.size());

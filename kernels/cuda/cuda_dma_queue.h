@@ -42,18 +42,13 @@ class CudaDmaQueue final : public DmaQueue {
     uint64_t id = 0;
     cudaEvent_t ended = nullptr;
   };
-  struct WaitingChecksum {
-    uint64_t id = 0;
-    const Buffer* of = nullptr;
-    std::vector<ByteRange> ranges;
-    uint64_t granule = 0;
-  };
 
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
   StatusOr<cudaEvent_t> TakeEvent();
   // Has wait_fd() become readable when `stream` has come here.
   Status Tell(cudaStream_t stream, cudaEvent_t reached);
+  // Starts checksums that wait, several of them together, as far as there are tasks.
   Status StartWaiting();
   void PollCopies();
   void PollChecksums();
@@ -68,7 +63,7 @@ class CudaDmaQueue final : public DmaQueue {
   std::deque<PendingCopy> pending_;
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
   std::deque<std::unique_ptr<ChecksumTask>> tasks_;  // under way
-  std::deque<WaitingChecksum> waiting_;
+  std::deque<ChecksumTask::Request> waiting_;        // until Poll, which joins them
   std::deque<DmaDone> done_;
 };
 

@@ -96,8 +96,8 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
     }
   }
   if (status_.ok()) ReceiveFrames();
-  if (queue_) TakeDone();
   if (status_.ok()) StartQueued();
+  if (queue_) TakeDone();
   if (status_.ok()) {
     if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
   }
