@@ -32,6 +32,7 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
   worker.heartbeat_age_ms = from.heartbeat_age_ms();
   worker.address = from.address();
   worker.http_address = from.admin_address();
+  worker.device = from.device();
   for (const auto& transport : from.transports()) {
     worker.transports.push_back({transport.peer(),
                                  transport.transport(),

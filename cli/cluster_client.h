@@ -32,6 +32,7 @@ struct WorkerSummary {
   double heartbeat_age_ms = 0;
   std::string address;
   std::string http_address;
+  std::string device;  // that computes: "cpu", "cuda:0"
   std::vector<TransportSummary> transports;
 };
 

@@ -5,8 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/cluster_client.h"
 
 namespace baton {
@@ -20,27 +18,28 @@ Time Now() {
 
 }  // namespace
 
-std::string QuotedOverride(const std::string& path, const std::string& value) {
-  return path + "=" + nlohmann::json(value).dump();  // a JSON string is a YAML string
-}
-
 StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const LocalClusterOptions& options,
                                                             Duration limit) {
   const Time deadline = Now() + limit;
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
   BATON_RETURN_IF_ERROR(cluster->LaunchRouter());
   BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->router(), deadline));
-  for (int i = 0; i < options.prefill; ++i) {
-    BATON_RETURN_IF_ERROR(cluster->LaunchWorker("prefill", fmt::format("prefill-{}", i)));
+  const std::vector<WorkerPlan> plans = PlanWorkers(options.workers);
+  size_t ready = 1;
+  for (const WorkerPlan& plan : plans) {
+    if (plan.after_others) BATON_RETURN_IF_ERROR(cluster->WaitAllReady(ready, deadline));
+    BATON_RETURN_IF_ERROR(cluster->LaunchWorker(plan));
   }
-  for (int i = 0; i < options.decode; ++i) {
-    BATON_RETURN_IF_ERROR(cluster->LaunchWorker("decode", fmt::format("decode-{}", i)));
-  }
-  for (size_t i = 1; i < cluster->members_.size(); ++i) {
-    BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->members_[i], deadline));
-  }
-  BATON_RETURN_IF_ERROR(cluster->WaitJoined(options.prefill + options.decode, deadline - Now()));
+  BATON_RETURN_IF_ERROR(cluster->WaitAllReady(ready, deadline));
+  BATON_RETURN_IF_ERROR(cluster->WaitJoined(static_cast<int>(plans.size()), deadline - Now()));
   return cluster;
+}
+
+Status LocalCluster::WaitAllReady(size_t& ready, Time deadline) {
+  for (; ready < members_.size(); ++ready) {
+    BATON_RETURN_IF_ERROR(WaitReady(members_[ready], deadline));
+  }
+  return OkStatus();
 }
 
 Status LocalCluster::Launch(const std::string& name, std::vector<std::string> command) {
@@ -66,17 +65,18 @@ Status LocalCluster::LaunchRouter() {
   return Launch("router", std::move(command));
 }
 
-Status LocalCluster::LaunchWorker(const std::string& role, const std::string& name) {
-  std::vector<std::string> command = {options_.binary_folder + "/baton-" + role};
+Status LocalCluster::LaunchWorker(const WorkerPlan& plan) {
+  std::vector<std::string> command = {options_.binary_folder + "/baton-" + plan.role};
   std::vector<std::string> settings = {
-      QuotedOverride("worker_id", name),
+      QuotedOverride("worker_id", plan.name),
       QuotedOverride("model.path", options_.model),
       fmt::format("routers=[\"{}\"]", router().addresses.at("workers")),
       fmt::format("engine.threads={}", options_.threads),
   };
+  settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
   settings.insert(settings.end(), options_.worker_set.begin(), options_.worker_set.end());
   for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
-  return Launch(name, std::move(command));
+  return Launch(plan.name, std::move(command));
 }
 
 Status LocalCluster::Explain(const ClusterMember& member, const Status& status) const {
@@ -102,8 +102,8 @@ Status LocalCluster::WaitReady(ClusterMember& member, Time deadline) {
   return OkStatus();
 }
 
-Status LocalCluster::AddWorker(const std::string& role, const std::string& name, Duration limit) {
-  BATON_RETURN_IF_ERROR(LaunchWorker(role, name));
+Status LocalCluster::AddWorker(const WorkerPlan& plan, Duration limit) {
+  BATON_RETURN_IF_ERROR(LaunchWorker(plan));
   return WaitReady(members_.back(), Now() + limit);
 }
 

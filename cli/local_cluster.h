@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/worker_plan.h"
 #include "common/app/child_process.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -15,8 +16,7 @@ struct LocalClusterOptions {
   std::string binary_folder;  // of baton-router, baton-prefill, baton-decode
   std::string log_folder;     // one file a process; must exist; empty: all on our stderr
   std::string model;          // path
-  int prefill = 2;
-  int decode = 2;
+  WorkerCounts workers;
   int threads = 0;                     // of each worker; 0: its default
   std::string listen = "127.0.0.1:0";  // gRPC for clients
   std::string http = "127.0.0.1:0";
@@ -46,8 +46,8 @@ class LocalCluster final {
   ClusterMember* Find(const std::string& name);
   const std::string& server() const { return members_.front().addresses.at("grpc"); }
 
-  // Starts another worker and waits until it is ready. `role`: "prefill" or "decode".
-  Status AddWorker(const std::string& role, const std::string& name, Duration limit);
+  // Starts another worker and waits until it is ready.
+  Status AddWorker(const WorkerPlan& plan, Duration limit);
   // Waits until the router counts exactly `workers` that are ready. Errors: DeadlineExceeded.
   Status WaitJoined(int workers, Duration limit);
 
@@ -62,16 +62,15 @@ class LocalCluster final {
   explicit LocalCluster(const LocalClusterOptions& options) : options_(options) {}
   Status Launch(const std::string& name, std::vector<std::string> command);
   Status LaunchRouter();
-  Status LaunchWorker(const std::string& role, const std::string& name);
+  Status LaunchWorker(const WorkerPlan& plan);
   Status WaitReady(ClusterMember& member, Time deadline);
+  // Of those from `ready` on, which then counts all.
+  Status WaitAllReady(size_t& ready, Time deadline);
   Status Explain(const ClusterMember& member, const Status& status) const;
 
   const LocalClusterOptions options_;
   std::vector<ClusterMember> members_;  // the router first
   std::map<std::string, bool> mourned_;
 };
-
-// "--set path=value" with the value quoted for YAML.
-std::string QuotedOverride(const std::string& path, const std::string& value);
 
 }  // namespace baton

@@ -20,6 +20,7 @@ std::string UsedBlocks(const WorkerSummary& worker) {
 std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
   return {worker.id,
           worker.roles,
+          worker.device,
           worker.state,
           fmt::format("{}", worker.running),
           fmt::format("{}", worker.waiting),
@@ -53,6 +54,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
   if (cluster.workers.empty()) return text + "no worker has joined\n";
   std::vector<std::vector<std::string>> workers = {{"WORKER",
                                                     "ROLES",
+                                                    "DEVICE",
                                                     "STATE",
                                                     "RUN",
                                                     "WAIT",

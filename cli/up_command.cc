@@ -28,6 +28,10 @@ struct UpFlags {
   std::string model = HomeFolder() + kDefaultModel;
   int prefill = 2;
   int decode = 2;
+  bool counted = false;  // the user gave one of these numbers
+  std::vector<std::string> device;
+  std::vector<std::string> prefill_device;
+  std::vector<std::string> decode_device;
   int threads = 0;
   std::string listen = kDefaultServer;
   std::string http = "127.0.0.1:8080";
@@ -59,6 +63,24 @@ StatusOr<std::string> FreeAddress(const std::string& listen) {
   return address.ToString();
 }
 
+WorkerCounts CountsOf(const UpFlags& flags) {
+  const bool by_role = !flags.prefill_device.empty() || !flags.decode_device.empty();
+  const bool gpus = !flags.device.empty() && flags.device.front() != "cpu";
+  if (gpus && !by_role && !flags.counted) return CountsForDevices(flags.device);
+  const auto count = [&](int number, const std::vector<std::string>& own) {
+    return own.empty() || flags.counted ? number : static_cast<int>(own.size());
+  };
+  const auto devices = [&](const std::vector<std::string>& own) {
+    return own.empty() ? flags.device : own;
+  };
+  WorkerCounts counts;
+  counts.prefill = count(flags.prefill, flags.prefill_device);
+  counts.decode = count(flags.decode, flags.decode_device);
+  counts.prefill_devices = devices(flags.prefill_device);
+  counts.decode_devices = devices(flags.decode_device);
+  return counts;
+}
+
 StatusOr<LocalClusterOptions> ToOptions(const UpFlags& flags, const std::string& log_folder) {
   if (std::error_code error; !std::filesystem::exists(flags.model, error)) {
     return MakeStatus(StatusCode::kNotFound,
@@ -70,8 +92,7 @@ StatusOr<LocalClusterOptions> ToOptions(const UpFlags& flags, const std::string&
   options.binary_folder = BinaryFolder();
   options.log_folder = log_folder;
   options.model = std::filesystem::absolute(flags.model).string();
-  options.prefill = flags.prefill;
-  options.decode = flags.decode;
+  options.workers = CountsOf(flags);
   options.threads = flags.threads;
   BATON_ASSIGN_OR_RETURN(options.listen, FreeAddress(flags.listen));
   BATON_ASSIGN_OR_RETURN(options.http, FreeAddress(flags.http));
@@ -138,9 +159,10 @@ Status Up(const UpFlags& flags) {
   std::error_code error;
   std::filesystem::create_directories(log_folder, error);
   if (error) return InvalidArgument("cannot make the folder {}: {}", log_folder, error.message());
-  fmt::print("Starting 1 router, {} prefill and {} decode workers with {}\n",
-             flags.prefill,
-             flags.decode,
+  fmt::print("Starting 1 router, {} prefill and {} {} workers with {}\n",
+             options.workers.prefill,
+             options.workers.decode,
+             options.workers.unified ? "unified" : "decode",
              options.model);
   std::fflush(stdout);
   BATON_ASSIGN_OR_RETURN(const auto cluster,
@@ -168,6 +190,16 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
   command->add_option("--model", flags->model, "a GGUF file or Hugging Face directory");
   command->add_option("--prefill", flags->prefill, "prefill workers")->check(CLI::Range(0, 64));
   command->add_option("--decode", flags->decode, "decode workers")->check(CLI::Range(1, 64));
+  command
+      ->add_option("--device",
+                   flags->device,
+                   "of the workers: cpu, or GPUs as cuda:0,cuda:1. Without --prefill and --decode "
+                   "each GPU gets one worker, the first half of them prefill workers")
+      ->delimiter(',');
+  command->add_option("--prefill-device", flags->prefill_device, "of the prefill workers")
+      ->delimiter(',');
+  command->add_option("--decode-device", flags->decode_device, "of the decode workers")
+      ->delimiter(',');
   command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all")
       ->check(CLI::Range(0, 1024));
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
@@ -180,7 +212,10 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
       ->allow_extra_args(false);
   command->add_option("--worker-set", flags->worker_set, "a --set of each worker")
       ->allow_extra_args(false);
-  command->callback([flags, &exit_status] { exit_status = Report(Up(*flags)); });
+  command->callback([flags, command, &exit_status] {
+    flags->counted = command->count("--prefill") + command->count("--decode") > 0;
+    exit_status = Report(Up(*flags));
+  });
 }
 
 }  // namespace baton

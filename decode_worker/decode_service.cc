@@ -25,7 +25,7 @@ StatusOr<std::unique_ptr<Service>> StartDecodeWorker(const config::WorkerConfig&
   return WorkerService::Start(
       config,
       context,
-      config.unified() ? "unified" : "decode",
+      config.unified() ? WorkerKind::kUnified : WorkerKind::kDecode,
       [](const config::WorkerConfig& c,
          Worker& worker) -> StatusOr<std::map<std::string, std::string>> {
         BATON_ASSIGN_OR_RETURN(std::string kv_address, AddDecodeRole(c, worker));

@@ -85,7 +85,8 @@ class Ops {
   virtual StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) = 0;
 
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
-  // Finishes the step: results of Sample and all writes are there when it returns.
+  // Finishes the step: results of Sample and all writes are there when it returns. Unavailable
+  // says that the device is lost: nothing will succeed in this process any more.
   virtual Status EndStep() = 0;
   // How long the device worked on the last step, and the host waited for nothing else; zero when
   // that is not known (a CPU: always).

@@ -230,7 +230,10 @@ void PrefillRole::Finished(SessionId session,
   handoff.phase = Phase::kOver;
   if (status.ok()) {
     PeerTraffic& traffic = traffic_[handoff.peer.worker];
-    traffic.transport = stats.transport;
+    if (!stats.transport.empty() && traffic.transport != stats.transport) {
+      Log().Info("KV goes to decode worker {} over {}", handoff.peer.worker, stats.transport);
+      traffic.transport = stats.transport;
+    }
     traffic.bytes += stats.bytes;
     ++traffic.transfers;
     traffic.bytes_per_second = stats.bytes_per_second;

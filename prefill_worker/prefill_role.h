@@ -40,6 +40,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void OnRedirect(RouterKey router, const RedirectOrder& order) override;
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
+  void OnPeer(const KvPeer& peer) override { (void)peers_->Connect(peer); }
   void OnLeaving(const std::string&) override {}
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;

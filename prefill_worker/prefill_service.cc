@@ -24,7 +24,7 @@ StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig
   }
   return WorkerService::Start(config,
                               context,
-                              "prefill",
+                              WorkerKind::kPrefill,
                               [](const config::WorkerConfig& c,
                                  Worker& worker) -> StatusOr<std::map<std::string, std::string>> {
                                 BATON_RETURN_IF_ERROR(AddPrefillRole(c, worker));

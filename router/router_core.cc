@@ -59,8 +59,24 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   identity_->context_length = std::min(identity_->context_length, its.context_length);
   index_.AddWorker(slot);
   output_.ToWorker(slot, SnapshotCommand{});
+  Introduce(slot);
   WakeUnplaced();
   return slot;
+}
+
+// Prefill workers connect to decode workers now, so that no request has to wait for it.
+void RouterCore::Introduce(WorkerSlot slot) {
+  const WorkerInfo& newcomer = book_.record(slot).info;
+  for (const WorkerSlot other : book_.slots()) {
+    if (other == slot) continue;
+    const WorkerInfo& known = book_.record(other).info;
+    if (newcomer.can_prefill && known.can_decode) {
+      output_.ToWorker(slot, MeetCommand{PeerOf(other)});
+    }
+    if (known.can_prefill && newcomer.can_decode) {
+      output_.ToWorker(other, MeetCommand{PeerOf(slot)});
+    }
+  }
 }
 
 void RouterCore::OnReport(WorkerSlot slot, const WorkerReport& report, Time now) {

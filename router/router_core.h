@@ -111,6 +111,7 @@ class RouterCore final : private RequestHost {
   template <class F>
   void With(RequestId id, F&& call);
   void WakeUnplaced();
+  void Introduce(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);
   void Revive(WorkerSlot slot);
   void FeedIndex(WorkerSlot slot, const WorkerReport& report);

@@ -36,6 +36,7 @@ struct WorkerInfo {
   std::string kv_layout;
   std::string kv_address;
   std::string admin_address;
+  std::string device;   // that computes, for people
   std::string address;  // where its stream comes from
   int32_t block_tokens = 0;
   int32_t blocks = 0;
@@ -156,12 +157,17 @@ struct RedirectCommand {
 };
 struct SnapshotCommand {};
 struct DrainWorkerCommand {};
+// A decode worker that a prefill worker may connect to before it has to.
+struct MeetCommand {
+  Peer peer;
+};
 using WorkerCommand = std::variant<DispatchCommand,
                                    CancelCommand,
                                    StopSampleCommand,
                                    RedirectCommand,
                                    SnapshotCommand,
-                                   DrainWorkerCommand>;
+                                   DrainWorkerCommand,
+                                   MeetCommand>;
 
 // ---- router → client
 

@@ -222,6 +222,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.kv_layout = in.kv_layout();
   out.kv_address = in.kv_address();
   out.admin_address = in.admin_address();
+  out.device = in.device();
   out.block_tokens = in.block_tokens();
   out.blocks = in.blocks();
   out.max_sequences = std::max(1, in.max_sequences());
@@ -287,6 +288,8 @@ wire::ToWorker CommandsToProto(std::span<const WorkerCommand> commands) {
       SetPeer(redirect->peer, *to.mutable_peer());
     } else if (std::holds_alternative<SnapshotCommand>(command)) {
       out.set_send_snapshot(true);
+    } else if (const auto* meet = std::get_if<MeetCommand>(&command)) {
+      SetPeer(meet->peer, *out.add_peers());
     } else {
       out.mutable_drain();
     }

@@ -166,16 +166,20 @@ int RunService(const ServiceInfo& info,
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);
-  while (signals.Wait(std::chrono::seconds(1)) == 0) {
+  Status failure;
+  while (failure.ok() && signals.Wait(kSignalPoll) == 0) failure = (*service)->Failure();
+  if (failure.ok()) {
+    kLog.Info("draining for at most {} s", process.drain_seconds());
+    DrainAndStop(**service, signals, FromSeconds(process.drain_seconds()));
+  } else {
+    kLog.Error("{} cannot go on: {}", info.name, Message(failure));
+    (*service)->Stop();
   }
-  const Duration limit = FromSeconds(process.drain_seconds());
-  kLog.Info("draining for at most {} s", process.drain_seconds());
-  DrainAndStop(**service, signals, limit);
   readiness.Set(nullptr);
   (*http)->Stop();
   service->reset();
   kLog.Info("stopped");
-  return 0;
+  return failure.ok() ? 0 : kExitFailed;
 }
 
 }  // namespace baton

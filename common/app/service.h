@@ -18,14 +18,18 @@ struct AppContext {
 };
 
 // What a process runs: a router or a worker. Made by its Start function, driven by RunService.
-// Methods are called from the process' main threads: Ready from any thread, Stop also during Drain.
-// The destructor comes after Stop and after the HTTP server stopped.
+// Methods are called from the process' main threads: Ready and Failure from any thread, Stop also
+// during Drain. The destructor comes after Stop and after the HTTP server stopped.
 class Service {
  public:
   virtual ~Service() = default;
 
   // OK when requests can be served; else Unavailable saying what is missing. Answers /readyz.
   virtual Status Ready() const = 0;
+
+  // OK while it can go on. An error, which then stays, says why it cannot: the process stops it and
+  // exits with status 1.
+  virtual Status Failure() const { return OkStatus(); }
 
   // name → "host:port" of each port it opened ("grpc", "workers", "kv", …), as really taken.
   virtual std::map<std::string, std::string> addresses() const = 0;

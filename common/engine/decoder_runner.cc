@@ -4,8 +4,16 @@
 #include <array>
 #include <vector>
 
+#include "common/base/clock.h"
+#include "common/log/log.h"
+
 namespace baton {
 namespace {
+
+void LogWarmUp(std::string_view what, int steps, Duration took) {
+  static const Logger log("engine");
+  log.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
+}
 
 ModelTraits TraitsOf(const Decoder& decoder) {
   const ModelSpec& spec = decoder.spec();
@@ -70,21 +78,38 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
              {});
 }
 
-Status DecoderRunner::WarmUp(const KvView& kv) {
-  // Attention is cut differently for short, middling and long contexts.
-  constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
-  const WarmUpSizes sizes = decoder_.ops().SizesToWarmUp(
-      traits_.max_rows, std::min(traits_.max_rows, traits_.max_logit_rows));
-  for (const int32_t rows : sizes.prompt_rows) {
+WarmUpSizes DecoderRunner::SizesToWarmUp() const {
+  return decoder_.ops().SizesToWarmUp(traits_.max_rows,
+                                      std::min(traits_.max_rows, traits_.max_logit_rows));
+}
+
+Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
+  const SteadyClock clock;
+  const Time start = clock.Now();
+  int steps = 0;
+  for (const int32_t rows : SizesToWarmUp().prompt_rows) {
     if (rows > traits_.context_length) break;
     BATON_RETURN_IF_ERROR(RunAlike(kv, 1, 0, rows));
+    ++steps;
   }
-  for (const int32_t rows : sizes.decode_rows) {
+  if (steps > 0) LogWarmUp("prompts", steps, clock.Now() - start);
+  return OkStatus();
+}
+
+Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
+  // Attention is cut differently for short, middling and long contexts.
+  constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
+  const SteadyClock clock;
+  const Time start = clock.Now();
+  int steps = 0;
+  for (const int32_t rows : SizesToWarmUp().decode_rows) {
     for (const int32_t context : kContexts) {
       if (context >= traits_.context_length) break;
       BATON_RETURN_IF_ERROR(RunAlike(kv, rows, context, 1));
+      ++steps;
     }
   }
+  if (steps > 0) LogWarmUp("decoding", steps, clock.Now() - start);
   return OkStatus();
 }
 

@@ -19,10 +19,12 @@ class DecoderRunner final : public ModelRunner {
              std::span<const SamplingRow> sampling,
              std::span<SampledToken> out,
              const LayerWatch& watch) override;
-  Status WarmUp(const KvView& kv) override;
+  Status WarmUpPrompts(const KvView& kv) override;
+  Status WarmUpDecodes(const KvView& kv) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
  private:
+  WarmUpSizes SizesToWarmUp() const;
   // A step of `sequences` equal sequences, all in block 0.
   Status RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/overloaded.h"
+#include "common/engine/arena.h"
 #include "common/engine/batch.h"
 #include "common/engine/inbox.h"
 #include "common/engine/scheduler.h"
@@ -46,6 +47,15 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
                      .vocabulary = traits.vocabulary,
                      .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
           .model_fingerprint = traits.fingerprint};
+}
+
+// In a small arena of its own, since what such steps need must be there before it is known how much
+// memory is left for the real one.
+Status WarmUpPrompts(const KvLayout& layout, ModelRunner& runner) {
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  BATON_ASSIGN_OR_RETURN(const auto block,
+                         runner.device().Allocate(block_bytes, Sharing::kPrivate));
+  return runner.WarmUpPrompts(MakeView(layout, WholeModel(layout), block->data(), 1));
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
@@ -144,7 +154,9 @@ class Engine::Impl {
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
     scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()), layers_told_);
-    if (++failed_in_a_row_ < kFailedStepsToGiveUp) return;
+    ++failed_in_a_row_;
+    device_lost_ = status.code() == StatusCode::kUnavailable;
+    if (!device_lost_ && failed_in_a_row_ < kFailedStepsToGiveUp) return;
     healthy_ = false;
     scheduler_.FailAll(GivenUp());
   }
@@ -171,6 +183,10 @@ class Engine::Impl {
   }
 
   Status GivenUp() const {
+    if (device_lost_) {
+      return MakeStatus(
+          StatusCode::kUnavailable, "the engine lost its device: {}", Message(last_error_));
+    }
     return MakeStatus(StatusCode::kUnavailable,
                       "the engine gave up after {} failed steps in a row: {}",
                       kFailedStepsToGiveUp,
@@ -192,6 +208,7 @@ class Engine::Impl {
       listener_.OnFinished(finish.id, finish.epoch, finish.times);
     }
     for (const RequestFailure& failure : outcomes.failures) listener_.OnFailed(failure);
+    if (!healthy_ && !std::exchange(told_of_end_, true)) listener_.OnGaveUp(GivenUp());
     return !events.empty() || !outcomes.empty();
   }
 
@@ -242,6 +259,8 @@ class Engine::Impl {
   int64_t failed_steps_ = 0;
   int failed_in_a_row_ = 0;
   bool healthy_ = true;
+  bool device_lost_ = false;
+  bool told_of_end_ = false;  // the listener
   Status last_error_;
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
@@ -255,20 +274,13 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
   BATON_RETURN_IF_ERROR(CheckOptions(options, traits));
   const KvLayout layout = LayoutFor(options, traits);
   BATON_RETURN_IF_ERROR(layout.Validate());
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
-  const size_t fitting = std::min<size_t>(options.kv_memory_bytes / block_bytes, 1 << 24);
-  const int32_t blocks = options.kv_blocks > 0 ? options.kv_blocks : static_cast<int32_t>(fitting);
-  if (blocks < 1) {
-    return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
-                           options.kv_memory_bytes,
-                           layout.ToString(),
-                           block_bytes);
-  }
-  auto arena = runner.device().Allocate(block_bytes * blocks, Sharing::kShared);
-  if (!arena.ok()) return Annotate(arena.status(), fmt::format("KV arena of {} blocks", blocks));
+  BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, runner));
+  Device& device = runner.device();
+  BATON_ASSIGN_OR_RETURN(const int32_t blocks, ArenaBlocks(options, layout, device.free_bytes()));
+  BATON_ASSIGN_OR_RETURN(auto arena, AllocateArena(layout, blocks, device));
   auto impl =
-      std::make_unique<Impl>(options, layout, blocks, *std::move(arena), runner, listener, clock);
-  BATON_RETURN_IF_ERROR(runner.WarmUp(impl->view()));
+      std::make_unique<Impl>(options, layout, blocks, std::move(arena), runner, listener, clock);
+  BATON_RETURN_IF_ERROR(runner.WarmUpDecodes(impl->view()));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

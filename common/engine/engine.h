@@ -39,7 +39,8 @@ struct EngineStats {
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;
-  // False after kFailedStepsToGiveUp failed steps in a row: every request fails from then on.
+  // False after kFailedStepsToGiveUp failed steps in a row, or one that lost the device: every
+  // request fails from then on.
   bool healthy = true;
 };
 

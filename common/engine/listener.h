@@ -46,6 +46,9 @@ class EngineListener {
   virtual void OnKvChunk(const KvChunk& chunk) = 0;                 // kPrefill
   virtual void OnKvReserved(const KvReservation& reservation) = 0;  // kDecode
   virtual void OnCacheEvent(const CacheEvent& event) = 0;
+  // The engine computes nothing any more; why. Comes at most once, after OnFailed of all that were
+  // inside.
+  virtual void OnGaveUp(const Status&) {}
 };
 
 }  // namespace baton

@@ -43,14 +43,18 @@ class ModelRunner {
   virtual Device& device() = 0;
   // Computes the rows of `input`, writes their KV into `kv`, and chooses a token for each of
   // `input.logit_rows` (ascending; a row occurs once for each token wanted from it), as `sampling`
-  // says, into `out`. Tells `watch` meanwhile. An error leaves the KV of these rows undefined.
+  // says, into `out`. Tells `watch` meanwhile. An error leaves the KV of these rows undefined;
+  // Unavailable says that the device is lost, and that nothing will succeed any more.
   virtual Status Run(const StepInput& input,
                      const KvView& kv,
                      std::span<const SamplingRow> sampling,
                      std::span<SampledToken> out,
                      const LayerWatch& watch) = 0;
-  // Does once what the first steps of each size would pay for. Overwrites `kv`.
-  virtual Status WarmUp(const KvView& /*kv*/) { return OkStatus(); }
+  // Does once what the first prompts of each size would pay for, and takes the memory that steps
+  // need. Overwrites `kv`, of which one block is enough.
+  virtual Status WarmUpPrompts(const KvView& /*kv*/) { return OkStatus(); }
+  // The same for steps that only decode. `kv` is the arena that is used afterwards.
+  virtual Status WarmUpDecodes(const KvView& /*kv*/) { return OkStatus(); }
   // Copies whole blocks, in order.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
 };

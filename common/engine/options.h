@@ -28,8 +28,10 @@ struct EngineOptions {
   // How long a kDecode request may wait for blocks before it is refused likewise. Bounds what no
   // single worker can see: prefill workers whose blocks wait for us while ours wait for them.
   Duration max_reservation_wait = std::chrono::seconds(2);
-  int32_t kv_blocks = 0;  // arena size in blocks; 0: from kv_memory_bytes
-  size_t kv_memory_bytes = size_t{1} << 30;
+  int32_t kv_blocks = 0;                     // arena size in blocks; 0: from kv_memory_bytes
+  size_t kv_memory_bytes = size_t{1} << 30;  // 0: from kv_memory_fraction
+  // Of the memory that the device has left beside the model and what its steps need.
+  double kv_memory_fraction = 0.9;
   int32_t block_tokens = 16;
   DType kv_dtype = DType::kF16;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;

@@ -61,12 +61,16 @@ StatusOr<SamplingParams> SamplingOf(const pb::SamplingParams& from) {
   return to;
 }
 
+Status CheckSession(uint64_t session) {
+  if (session == 0) return InvalidArgument("session_id is 0; a hand-off needs one");
+  return OkStatus();
+}
+
 KvPeer PeerOf(const pb::Peer& peer) {
   return {WorkerId(peer.worker_id()), BootId(peer.boot_id()), peer.kv_address()};
 }
 
-Status CheckPeer(const pb::Peer& peer, uint64_t session, bool address_wanted) {
-  if (session == 0) return InvalidArgument("session_id is 0; a hand-off needs one");
+Status CheckPeer(const pb::Peer& peer, bool address_wanted) {
   if (peer.worker_id().empty()) return InvalidArgument("peer.worker_id is empty");
   if (address_wanted && peer.kv_address().empty()) {
     return InvalidArgument("peer.kv_address of '{}' is empty; it must be host:port",
@@ -84,8 +88,8 @@ StatusOr<DispatchOrder> FromProto(const pb::Dispatch& dispatch,
   Request& request = order.request;
   BATON_ASSIGN_OR_RETURN(request.kind, KindOf(dispatch, self));
   if (request.kind != RequestKind::kServe) {
-    BATON_RETURN_IF_ERROR(
-        CheckPeer(dispatch.peer(), dispatch.session_id(), request.kind == RequestKind::kPrefill));
+    BATON_RETURN_IF_ERROR(CheckSession(dispatch.session_id()));
+    BATON_RETURN_IF_ERROR(CheckPeer(dispatch.peer(), request.kind == RequestKind::kPrefill));
   }
   if (dispatch.stop_tokens_size() > kMaxStopTokens) {
     return InvalidArgument("stop_tokens has {} entries; at most {} are allowed",
@@ -118,8 +122,14 @@ StatusOr<DispatchOrder> FromProto(const pb::Dispatch& dispatch,
   return order;
 }
 
+StatusOr<KvPeer> FromProto(const pb::Peer& peer) {
+  BATON_RETURN_IF_ERROR(CheckPeer(peer, true));
+  return PeerOf(peer);
+}
+
 StatusOr<RedirectOrder> FromProto(const pb::Redirect& redirect) {
-  BATON_RETURN_IF_ERROR(CheckPeer(redirect.peer(), redirect.session_id(), true));
+  BATON_RETURN_IF_ERROR(CheckSession(redirect.session_id()));
+  BATON_RETURN_IF_ERROR(CheckPeer(redirect.peer(), true));
   return RedirectOrder{RequestId(redirect.request_id()),
                        Epoch(redirect.epoch()),
                        SessionId(redirect.session_id()),
@@ -145,6 +155,7 @@ pb::Join ToProto(const WorkerIdentity& identity) {
   join.set_vocabulary(identity.vocabulary);
   join.set_max_step_tokens(identity.max_step_tokens);
   join.set_admin_address(identity.admin_address);
+  join.set_device(identity.device);
   return join;
 }
 

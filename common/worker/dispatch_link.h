@@ -17,6 +17,7 @@ StatusOr<DispatchOrder> FromProto(const worker::v1::Dispatch& dispatch,
                                   const WorkerIdentity& self,
                                   Time now);
 StatusOr<RedirectOrder> FromProto(const worker::v1::Redirect& redirect);
+StatusOr<KvPeer> FromProto(const worker::v1::Peer& peer);
 
 worker::v1::Join ToProto(const WorkerIdentity& identity);
 worker::v1::Heartbeat ToProto(const LoadReport& load);

@@ -11,6 +11,8 @@
 namespace baton {
 namespace {
 
+constexpr std::string_view kCpu = "cpu";
+
 const Logger& Log() {
   static const Logger logger("model");
   return logger;
@@ -22,6 +24,15 @@ int AllowedProcessors() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
+  const Device& device = backend.device();
+  if (options.device == kCpu) return fmt::format("{}, {} threads", device.name(), options.threads);
+  return fmt::format("{}{}, {:.1f} GiB free",
+                     device.name(),
+                     options.deterministic ? ", deterministic" : "",
+                     static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 
 }  // namespace
@@ -37,28 +48,40 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   }
   if (options.context_length > 0) model.spec.context_length = options.context_length;
   host->name_ = options.name.empty() ? model.name : options.name;
-  CpuOptions cpu;
-  cpu.threads = options.threads > 0 ? options.threads : AllowedProcessors();
-  BATON_ASSIGN_OR_RETURN(host->ops_, MakeCpuOps(host->device_, cpu));
 
   const SteadyClock clock;
   const Time start = clock.Now();
-  Time last_line = start;
+  BackendOptions backend = options.backend;
+  if (backend.threads == 0) backend.threads = AllowedProcessors();
+  auto opened = OpenBackend(backend);
+  if (!opened.ok()) {
+    return Annotate(opened.status(), fmt::format("engine.device '{}'", backend.device));
+  }
+  host->backend_ = *std::move(opened);
+  const std::string device = DescribeDevice(*host->backend_, backend);
+  Log().Info("{} opened in {:.1f} s", device, ToSeconds(clock.Now() - start));
+
+  const Time load_start = clock.Now();
+  Time last_line = load_start;
   const LoadProgress progress = [&](double share) {
     if (clock.Now() - last_line < std::chrono::seconds(2)) return;
     last_line = clock.Now();
     Log().Info("loading {}: {:.0f} %", options.path, share * 100);
   };
   const DecoderLimits limits{options.max_step_tokens, options.max_sequences};
-  BATON_ASSIGN_OR_RETURN(host->decoder_,
-                         Decoder::Load(model.spec, *model.weights, *host->ops_, limits, progress));
+  BATON_ASSIGN_OR_RETURN(
+      host->decoder_,
+      Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));
   host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_);
-  Log().Info("model {}: {} layers, {:.0f} MiB of weights, {} threads, loaded in {:.1f} s",
+  const double seconds = ToSeconds(clock.Now() - load_start);
+  const auto bytes = static_cast<double>(host->decoder_->weight_bytes());
+  Log().Info("model {}: {} layers, {:.0f} MiB of weights on {}, loaded in {:.1f} s, {:.2f} GB/s",
              host->name_,
              model.spec.layer_count(),
-             static_cast<double>(host->decoder_->weight_bytes()) / (1 << 20),
-             cpu.threads,
-             ToSeconds(clock.Now() - start));
+             bytes / (1 << 20),
+             device,
+             seconds,
+             bytes / 1e9 / seconds);
   return host;
 }
 

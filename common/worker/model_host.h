@@ -9,7 +9,7 @@
 #include "common/engine/model_runner.h"
 #include "common/model/decoder.h"
 #include "common/model/open_model.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/backend.h"
 
 namespace baton {
 
@@ -17,18 +17,18 @@ struct ModelHostOptions {
   std::string path;
   std::string name;  // empty: the file's
   OpenOptions open;
-  int threads = 0;             // 0: as many as the process may use
+  BackendOptions backend;      // threads 0: as many as the process may use
   int32_t context_length = 0;  // 0: the model's
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
 };
 
-// A model in memory, ready to run: device, ops, weights, decoder. What an engine runs on. The
-// runner is for one thread at a time.
+// A model in the memory of its device, ready to run: backend, weights, decoder. What an engine runs
+// on. The runner is for one thread at a time.
 class ModelHost final {
  public:
   // Loads the weights, which may take a while; says so in the log. Errors: those of OpenModel,
-  // MakeCpuOps and Decoder::Load.
+  // OpenBackend and Decoder::Load.
   static StatusOr<std::unique_ptr<ModelHost>> Open(const ModelHostOptions& options);
 
   const std::string& name() const { return name_; }
@@ -38,8 +38,7 @@ class ModelHost final {
   ModelHost() = default;
 
   std::string name_;
-  CpuDevice device_;
-  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<DecoderRunner> runner_;
 };

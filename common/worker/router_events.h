@@ -27,6 +27,8 @@ class RouterEvents {
   virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
   virtual void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) = 0;
+  // A decode worker that this one, if it prefills, will hand KV to.
+  virtual void OnPeer(const KvPeer& peer) = 0;
   virtual void OnSnapshotWanted() = 0;
   virtual void OnDrainWanted() = 0;
   // The stream of that router is gone: nobody waits for its requests any more.

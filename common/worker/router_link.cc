@@ -169,6 +169,10 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
       context_.events.OnCancel(key_, id, epoch);
     }
   }
+  for (const pb::Peer& peer : message.peers()) {
+    // One that cannot be told apart is met when a request names it.
+    if (const StatusOr<KvPeer> known = FromProto(peer); known.ok()) context_.events.OnPeer(*known);
+  }
   if (message.send_snapshot()) context_.events.OnSnapshotWanted();
   if (message.has_drain()) context_.events.OnDrainWanted();
 }

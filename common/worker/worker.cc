@@ -38,9 +38,10 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.blocks = engine.kv_block_count();
   self.max_sequences = worker->options_.engine.max_sequences;
   self.max_step_tokens = worker->options_.engine.max_step_tokens;
+  self.device = runner.device().name();
   self.context_length = runner.traits().context_length;
   self.vocabulary = runner.traits().vocabulary;
-  worker->probe_.Attach(engine);
+  worker->probe_.Attach(engine, self.device);
   return worker;
 }
 
@@ -74,11 +75,14 @@ Status Worker::Start() {
 }
 
 Status Worker::Ready() const {
-  if (!engine_->Stats().healthy) {
-    return Status(StatusCode::kInternal, "the engine gave up: steps failed one after the other");
-  }
+  BATON_RETURN_IF_ERROR(Failure());
   if (links_ != nullptr && links_->joined() > 0) return OkStatus();
   return Status(StatusCode::kUnavailable, "no router is joined");
+}
+
+Status Worker::Failure() const {
+  std::lock_guard lock(idle_mutex_);
+  return failure_;
 }
 
 bool Worker::Drain(Duration limit) {
@@ -104,7 +108,7 @@ void Worker::Stop() {
 void Worker::Report(RouterKey router, const HandoffReport& report) {
   switch (report.outcome) {
     case HandoffReport::Outcome::kCommitted:
-      probe_.HandoffCommitted(report.transfer, report.bytes);
+      probe_.HandoffCommitted(report.transfer, report.bytes, report.transport);
       break;
     case HandoffReport::Outcome::kRefused:
       probe_.HandoffRefused();
@@ -169,6 +173,10 @@ void Worker::OnKvReserved(const KvReservation& reservation) {
 
 void Worker::OnCacheEvent(const CacheEvent& event) {
   loop_.PostOwn([this, event] { DeliverCacheEvent(event); });
+}
+
+void Worker::OnGaveUp(const Status& status) {
+  loop_.PostOwn([this, status] { Fail(status); });
 }
 
 WorkerRole* Worker::RoleOf(RequestKind kind) const {
@@ -276,6 +284,10 @@ void Worker::OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t s
   engine_->StopSample(id, epoch, sample);
 }
 
+void Worker::OnPeer(const KvPeer& peer) {
+  if (prefill_ != nullptr) prefill_->OnPeer(peer);
+}
+
 void Worker::OnSnapshotWanted() {
   engine_->RequestCacheSnapshot();
 }
@@ -310,6 +322,17 @@ void Worker::BeginDrain(const std::string& reason) {
   links_->ForEachJoined([&](RouterLink& link) { link.AddDrain(reason); });
   if (prefill_ != nullptr) prefill_->OnLeaving(reason);
   if (decode_ != nullptr) decode_->OnLeaving(reason);
+}
+
+// The failures of all requests were added to the links before.
+void Worker::Fail(const Status& status) {
+  Log().Error("{}", Message(status));
+  {
+    std::lock_guard lock(idle_mutex_);
+    failure_ = status;
+  }
+  BeginDrain(std::string(Message(status)));
+  links_->Retire();
 }
 
 void Worker::AfterBatch() {

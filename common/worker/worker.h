@@ -48,8 +48,10 @@ class Worker final : private EngineListener, private RouterEvents {
 
   // InvalidArgument for router targets that cannot be any.
   Status Start();
-  // Unavailable while no router is joined.
+  // Unavailable while no router is joined; Failure() when that is not OK.
   Status Ready() const;
+  // Why the engine gave up. By then the routers were told of every request, and their links end.
+  Status Failure() const;
   // Tells the routers, takes nothing new, returns when all requests and hand-offs ended or `limit`
   // passed (false).
   bool Drain(Duration limit);
@@ -80,12 +82,14 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;
   void OnCacheEvent(const CacheEvent& event) override;
+  void OnGaveUp(const Status& status) override;
 
   // RouterEvents.
   void OnDispatch(DispatchOrder order) override;
   void OnRedirect(RouterKey router, const RedirectOrder& order) override;
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) override;
+  void OnPeer(const KvPeer& peer) override;
   void OnSnapshotWanted() override;
   void OnDrainWanted() override;
   void OnRouterLost(RouterKey router) override;
@@ -96,6 +100,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void DeliverCacheEvent(const CacheEvent& event);
   WorkerRole* RoleOf(RequestKind kind) const;
   void BeginDrain(const std::string& reason);
+  void Fail(const Status& status);
   void AfterBatch();
   void OnTick(Time now);
 
@@ -115,10 +120,11 @@ class Worker final : private EngineListener, private RouterEvents {
   uint64_t digest_sequence_ = 0;
   bool draining_ = false;
 
-  std::mutex idle_mutex_;
+  mutable std::mutex idle_mutex_;
   std::condition_variable idle_changed_;
   bool idle_ = false;  // draining, and nothing is left
   bool stopped_ = false;
+  Status failure_;
 };
 
 }  // namespace baton

@@ -30,8 +30,6 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
           "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "failed"}})),
       handoffs_refused_(metrics.AddCounter(
           "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "refused"}})),
-      transferred_bytes_(
-          metrics.AddCounter("baton_kv_transferred_bytes_total", "Bytes of KV handed over")),
       ttft_(metrics.AddHistogram(
           "baton_ttft_seconds", "Arrival to first token on this worker", LatencyBuckets())),
       tpot_(metrics.AddHistogram(
@@ -49,7 +47,9 @@ WorkerProbe::~WorkerProbe() {
   Detach();
 }
 
-void WorkerProbe::Attach(const Engine& engine) {
+void WorkerProbe::Attach(const Engine& engine, const std::string& device) {
+  metrics_.AddGauge("baton_worker_info", "1; what computes is in the label", {{"device", device}})
+      .Set(1);
   block_tokens_.Set(engine.kv_layout().block_tokens);
   update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
   attached_ = true;
@@ -91,9 +91,17 @@ void WorkerProbe::RequestEnded(const BookEntry& entry,
   }
 }
 
-void WorkerProbe::HandoffCommitted(Duration transfer, uint64_t bytes) {
+void WorkerProbe::HandoffCommitted(Duration transfer,
+                                   uint64_t bytes,
+                                   const std::string& transport) {
   handoffs_done_.Add();
-  transferred_bytes_.Add(static_cast<double>(bytes));
+  if (!transport.empty()) {
+    metrics_
+        .AddCounter("baton_kv_transferred_bytes_total",
+                    "Bytes of KV handed over",
+                    {{"transport", transport}})
+        .Add(static_cast<double>(bytes));
+  }
   if (transfer > Duration::zero()) transfer_.Observe(ToSeconds(transfer));
 }
 

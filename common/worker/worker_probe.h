@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/engine/engine.h"
@@ -16,12 +19,13 @@ class WorkerProbe final {
   ~WorkerProbe();
 
   // Sets the gauges from the engine's numbers whenever metrics are asked for, until Detach.
-  void Attach(const Engine& engine);
+  void Attach(const Engine& engine, const std::string& device);
   void Detach();
 
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
   // `transfer`: last prompt chunk ready → KV committed; zero on the side that cannot know it.
-  void HandoffCommitted(Duration transfer, uint64_t bytes);
+  // `transport`: what moved the bytes; empty when there were none to move.
+  void HandoffCommitted(Duration transfer, uint64_t bytes, const std::string& transport);
   void HandoffFailed() { handoffs_failed_.Add(); }
   void HandoffRefused() { handoffs_refused_.Add(); }
 
@@ -47,7 +51,6 @@ class WorkerProbe final {
   Counter handoffs_done_;
   Counter handoffs_failed_;
   Counter handoffs_refused_;
-  Counter transferred_bytes_;
   Histogram ttft_;
   Histogram tpot_;
   Histogram queue_;

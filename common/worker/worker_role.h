@@ -28,6 +28,8 @@ class WorkerRole {
   // The router wants the request no more, or all of its requests. The engine was told already.
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
   virtual void OnRouterLost(RouterKey router) = 0;
+  // A worker that hand-offs may go to.
+  virtual void OnPeer(const KvPeer&) {}
 
   // The worker takes no new requests any more; those it has go on.
   virtual void OnLeaving(const std::string& reason) = 0;

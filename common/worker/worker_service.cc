@@ -26,78 +26,22 @@ bool IsWildcard(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
 }
 
-ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config) {
-  ModelHostOptions options;
-  options.path = config.model().path();
-  options.name = config.model().name();
-  if (config.model().load_format() == config::ModelConfig::DUMMY) {
-    options.open.format = LoadFormat::kDummy;
-  }
-  options.open.dummy_seed = config.model().dummy_seed();
-  options.threads = config.engine().threads();
-  options.context_length = config.engine().context_length();
-  options.max_step_tokens = config.engine().max_step_tokens();
-  options.max_sequences = config.engine().max_sequences();
-  return options;
-}
-
-EngineOptions EngineOptionsOf(const config::WorkerConfig& config) {
-  const config::EngineConfig& from = config.engine();
-  EngineOptions to;
-  to.max_step_tokens = from.max_step_tokens();
-  to.max_sequences = from.max_sequences();
-  to.max_waiting = from.max_waiting();
-  to.itl_target = FromSeconds(from.itl_target_ms() / 1e3);
-  to.kv_blocks = from.kv_blocks();
-  to.kv_memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
-  to.block_tokens = from.block_tokens();
-  switch (from.kv_type()) {
-    case config::EngineConfig::BF16:
-      to.kv_dtype = DType::kBF16;
-      break;
-    case config::EngineConfig::F32:
-      to.kv_dtype = DType::kF32;
-      break;
-    default:
-      to.kv_dtype = DType::kF16;
-  }
-  switch (from.policy()) {
-    case config::EngineConfig::PRIORITY:
-      to.policy = SchedulingPolicy::kPriority;
-      break;
-    case config::EngineConfig::SHORTEST_PREFILL:
-      to.policy = SchedulingPolicy::kShortestPrefill;
-      break;
-    case config::EngineConfig::DEADLINE:
-      to.policy = SchedulingPolicy::kDeadline;
-      break;
-    default:
-      to.policy = SchedulingPolicy::kFcfs;
-  }
-  to.admission = from.admission() == config::EngineConfig::GUARANTEED_NO_EVICT
-                     ? AdmissionPolicy::kGuaranteedNoEvict
-                     : AdmissionPolicy::kMaxUtilization;
-  to.prefix_cache = from.prefix_cache();
-  to.hash_secret = config.hash_secret();
-  return to;
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConfig& config,
                                                         AppContext& context,
-                                                        const std::string& kind,
+                                                        WorkerKind kind,
                                                         const AddRoles& add_roles) {
   std::unique_ptr<WorkerService> service(new WorkerService());
-  BATON_ASSIGN_OR_RETURN(service->model_, ModelHost::Open(ModelOptionsOf(config)));
+  BATON_ASSIGN_OR_RETURN(service->model_, ModelHost::Open(ModelOptionsOf(config, kind)));
   WorkerOptions options;
   options.id = WorkerId(config.worker_id());
   if (config.worker_id().empty()) {
-    options.id = WorkerId(fmt::format("{}-{}-{:08x}", kind, HostName(), RandomId() >> 32));
+    options.id = WorkerId(fmt::format("{}-{}-{:08x}", Name(kind), HostName(), RandomId() >> 32));
   }
   options.model = service->model_->name();
   options.admin_address = context.http.address();
-  options.engine = EngineOptionsOf(config);
+  options.engine = EngineOptionsOf(config, kind);
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
   BATON_ASSIGN_OR_RETURN(
@@ -137,10 +81,7 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.shards = {{WholeModel(engine.kv_layout()),
                      &engine.kv_arena(),
                      static_cast<uint32_t>(engine.kv_block_count())}};
-  if (config.transfer().transports_size() > 0) {
-    options.transport.names.assign(config.transfer().transports().begin(),
-                                   config.transfer().transports().end());
-  }
+  options.transport.names = TransportsOf(config.transfer(), engine.kv_arena().kind());
   options.transport.require_transport = config.transfer().require_transport();
   options.transport.listen_address = HostPort{listen.host, 0}.ToString();
   if (!config.kv_advertise().empty()) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/app/service.h"
+#include "common/worker/config_link.h"
 #include "common/worker/model_host.h"
 #include "common/worker/worker.h"
 #include "kvtransfer/options.h"
@@ -25,11 +26,12 @@ class WorkerService final : public Service {
   // configuration, model files, memory, ports.
   static StatusOr<std::unique_ptr<Service>> Start(const config::WorkerConfig& config,
                                                   AppContext& context,
-                                                  const std::string& kind,
+                                                  WorkerKind kind,
                                                   const AddRoles& add_roles);
   ~WorkerService() override;
 
   Status Ready() const override { return worker_->Ready(); }
+  Status Failure() const override { return worker_->Failure(); }
   std::map<std::string, std::string> addresses() const override { return addresses_; }
   void Drain(Duration limit) override;
   void Stop() override { worker_->Stop(); }

@@ -72,6 +72,7 @@ struct WorkerIdentity {
   std::string kv_layout;
   std::string kv_address;
   std::string admin_address;
+  std::string device;  // "cpu", "cuda:0"
   int32_t block_tokens = 0;
   int32_t blocks = 0;
   int32_t max_sequences = 0;

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/kernel_check.h"
 #include "kernels/thread_pool.h"
 
 namespace baton::cuda {
@@ -36,6 +37,24 @@ class CudaBuffer final : public Buffer {
 
 double Gibibytes(size_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
+}
+
+// The driver and the runtime this was built with: CUDA's versions are 1000·major + 10·minor.
+Status CheckDriver() {
+  int driver = 0;
+  int runtime = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
+  BATON_CUDA_RETURN_IF_ERROR(cudaRuntimeGetVersion(&runtime));
+  if (driver == 0) {
+    return Status(StatusCode::kNotFound, "there is no NVIDIA driver on this machine");
+  }
+  // Within a major version an older driver will do.
+  if (driver / 1000 >= runtime / 1000) return OkStatus();
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "the NVIDIA driver is too old: it serves CUDA {}.{}, and this build needs {}.0",
+                    driver / 1000,
+                    driver % 1000 / 10,
+                    runtime / 1000);
 }
 
 }  // namespace
@@ -94,6 +113,7 @@ class CudaDevice::Staging {
 };
 
 StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index, int threads) {
+  BATON_RETURN_IF_ERROR(CheckDriver());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || index < 0 || index >= count) {
@@ -119,6 +139,19 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index, int threads) {
                       properties.name,
                       properties.major,
                       properties.minor);
+  }
+  if (const cudaError_t runs = CheckKernels(); runs != cudaSuccess) {
+    return MakeStatus(
+        StatusCode::kFailedPrecondition,
+        "cuda:{} is a {} of compute capability {}.{}, for which this build of the CUDA "
+        "backend has no kernels ({}); build it with BATON_CUDA_ARCHITECTURES={}{}-real",
+        index,
+        properties.name,
+        properties.major,
+        properties.minor,
+        cudaGetErrorName(runs),
+        properties.major,
+        properties.minor);
   }
   device->staging_ = std::make_unique<Staging>(threads);
   BATON_RETURN_IF_ERROR(device->staging_->Open());

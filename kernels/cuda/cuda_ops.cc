@@ -137,6 +137,8 @@ Status CudaOps::EndStep() {
   if (status.ok()) status = ToStatus(cudaEventRecord(ended_, stream_), "ending a step");
   // Whatever became of it, nothing of this step may run when the next one writes its buffers.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
+  // That the device is lost says more than what failed for that reason.
+  if (synchronized.code() == StatusCode::kUnavailable) return synchronized;
   BATON_RETURN_IF_ERROR(status);
   BATON_RETURN_IF_ERROR(synchronized);
   return sampled_.empty() ? OkStatus() : sampling_->Collect(sampling_rows_, sampled_);

@@ -43,8 +43,8 @@ void ClusterTest::StartCluster(int prefill,
   }
   std::filesystem::create_directories(log_folder_);
   LocalClusterOptions options;
-  options.prefill = prefill;
-  options.decode = decode;
+  options.workers.prefill = prefill;
+  options.workers.decode = decode;
   options.worker_set = worker_set;
   options.binary_folder = BATON_BINARY_FOLDER;
   options.log_folder = log_folder_;

@@ -140,8 +140,8 @@ TEST_F(EndToEndTest, ADrainedWorkerLeavesAndTheOthersServe) {
 TEST_F(EndToEndTest, AWorkerThatJoinsLaterServes) {
   StartCluster(0, 0);
   EXPECT_EQ(HttpGet(http("router"), "/readyz").status, 503);
-  ASSERT_TRUE(cluster().AddWorker("prefill", "prefill-9", kStartLimit).ok());
-  ASSERT_TRUE(cluster().AddWorker("decode", "decode-9", kStartLimit).ok());
+  ASSERT_TRUE(cluster().AddWorker({"prefill", "prefill-9", {}}, kStartLimit).ok());
+  ASSERT_TRUE(cluster().AddWorker({"decode", "decode-9", {}}, kStartLimit).ok());
   ASSERT_TRUE(cluster().WaitJoined(2, kStartLimit).ok());
   EXPECT_EQ(Ask(PromptOf(2), 4).decode_worker, "decode-9");
 }

@@ -100,6 +100,14 @@ void RecordingListener::OnCacheEvent(const CacheEvent& event) {
   }
 }
 
+// All that were inside have been told of their end.
+void RecordingListener::OnGaveUp(const Status& status) {
+  gave_up_.push_back(status);
+  for (const auto& [key, log] : logs_) {
+    if (log.begun() && !log.ended()) Complain(key, "still lives when the engine gives up");
+  }
+}
+
 EngineHarness::EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape)
     : fake_(std::make_unique<FakeModel>(shape)) {
   EngineOptions exact = options;

@@ -25,6 +25,7 @@ struct RequestLog {
   std::optional<RequestTimes> times;  // set when it finished
   std::optional<Status> failure;
 
+  bool begun() const { return !samples.empty() || layers_told > 0 || reservation.has_value(); }
   bool ended() const { return times.has_value() || failure.has_value(); }
   std::vector<TokenId> Tokens(int32_t sample) const;
 };
@@ -41,9 +42,11 @@ class RecordingListener final : public EngineListener {
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;
   void OnCacheEvent(const CacheEvent& event) override;
+  void OnGaveUp(const Status& status) override;
 
   RequestLog& log(const RequestKey& key) { return logs_[key]; }
   const std::set<Hash128>& mirror() const { return mirror_; }
+  const std::vector<Status>& gave_up() const { return gave_up_; }
   const std::vector<std::string>& violations() const { return violations_; }
   // The index a request's first output token must have.
   void ExpectFirstIndex(const RequestKey& key, int32_t index) { first_index_[key] = index; }
@@ -58,6 +61,7 @@ class RecordingListener final : public EngineListener {
   std::set<std::pair<RequestKey, int32_t>> stopped_;
   std::set<Hash128> mirror_;
   uint64_t last_event_ = 0;
+  std::vector<Status> gave_up_;
   std::vector<std::string> violations_;
 };
 

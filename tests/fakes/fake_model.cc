@@ -91,11 +91,10 @@ Status FakeModel::Run(const StepInput& input,
                       std::span<const SamplingRow> sampling,
                       std::span<SampledToken> out,
                       const LayerWatch& watch) {
+  if (lost_) return MakeStatus(StatusCode::kUnavailable, "the fake device is lost");
   const bool fails = failing_runs_ > 0;
   if (fails) --failing_runs_;
-  if (fails && !fails_late_) {
-    return MakeStatus(StatusCode::kUnavailable, "the fake device is away");
-  }
+  if (fails && !fails_late_) return MakeStatus(StatusCode::kInternal, "the fake device is away");
   rows_run_ += static_cast<int64_t>(input.tokens.size());
   most_rows_ = std::max(most_rows_, static_cast<int32_t>(input.tokens.size()));
   size_t next_logits = 0;
@@ -129,7 +128,7 @@ Status FakeModel::Run(const StepInput& input,
     }
   }
   for (const int32_t layers : watch.marks) watch.reached(layers);
-  if (fails) return MakeStatus(StatusCode::kUnavailable, "the fake device went away");
+  if (fails) return MakeStatus(StatusCode::kInternal, "the fake device went away");
   return OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -50,6 +51,8 @@ class FakeModel final : public ModelRunner {
     failing_runs_ = count;
     fails_late_ = late;
   }
+  // Every run from now on fails, as on a device that is lost. From any thread.
+  void LoseDevice() { lost_ = true; }
   // Reads of KV that no row has written.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
@@ -65,6 +68,7 @@ class FakeModel final : public ModelRunner {
   FakeDevice device_;
   int failing_runs_ = 0;
   bool fails_late_ = false;
+  std::atomic<bool> lost_ = false;
   int64_t faults_ = 0;
   int64_t rows_run_ = 0;
   int32_t most_rows_ = 0;

@@ -29,6 +29,7 @@ class SharedFakeModel final : public ModelRunner {
     return model_.CopyBlocks(kv, copies);
   }
   const FakeModel& model() const { return model_; }
+  FakeModel& model() { return model_; }
 
  private:
   FakeModel model_;
@@ -62,6 +63,7 @@ class WorkerNode final {
   Worker& worker() { return *worker_; }
   MetricsRegistry& metrics() { return metrics_; }
   const FakeModel& model() const { return model_.model(); }
+  FakeModel& model() { return model_.model(); }
 
   // Ends the worker without ceremony; the engine's blocks must then all be accounted for.
   void Stop();

@@ -63,6 +63,11 @@ TEST_F(AppTest, SigtermDrainsAndExits) {
   }
 }
 
+TEST_F(AppTest, WhatCannotGoOnIsStoppedAndExits) {
+  LaunchReady("6");
+  EXPECT_EQ(child_->WaitExit(kLimit), 1);
+}
+
 TEST_F(AppTest, ASecondSignalStopsADrainInProgress) {
   LaunchReady("2");
   child_->Signal(SIGTERM);

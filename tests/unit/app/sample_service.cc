@@ -14,6 +14,10 @@ class SampleService final : public Service {
     if (config_.max_attempts() == 1) return Status(StatusCode::kUnavailable, "no worker yet");
     return OkStatus();
   }
+  Status Failure() const override {
+    if (config_.max_attempts() == 6) return Status(StatusCode::kUnavailable, "its device is lost");
+    return OkStatus();
+  }
   std::map<std::string, std::string> addresses() const override {
     return {{"grpc", config_.listen()}};
   }

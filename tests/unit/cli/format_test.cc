@@ -67,6 +67,7 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   WorkerSummary worker;
   worker.id = "decode-0";
   worker.roles = "decode";
+  worker.device = "cuda:1";
   worker.state = "ready";
   worker.blocks_total = 100;
   worker.blocks_free = 75;
@@ -74,6 +75,7 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   cluster.workers.push_back(worker);
   EXPECT_THAT(FormatCluster(cluster),
               AllOf(HasSubstr("25/100 (25%)"),
+                    HasSubstr("decode-0  decode  cuda:1  ready"),
                     HasSubstr("prefill-0  tcp   3          5.0 MB  0.75"),
                     Not(HasSubstr("LEAKED"))));
   cluster.workers[0].blocks_leaked = 2;

@@ -40,7 +40,7 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheSchema) {
   EXPECT_EQ(router_.process().log().level(), config::LogConfig::INFO);
   config::WorkerConfig worker;
   SetDefaults(worker);
-  EXPECT_THAT(worker.transfer().transports(), ElementsAre("shm", "tcp"));
+  EXPECT_EQ(worker.engine().device(), "cpu");
   EXPECT_TRUE(worker.engine().prefix_cache());
 }
 

@@ -68,6 +68,7 @@ TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
   harness.model().FailRuns(Engine::kFailedStepsToGiveUp);
   ASSERT_TRUE(harness.RunUntilIdle());
   EXPECT_FALSE(harness.engine().Stats().healthy);
+  EXPECT_EQ(harness.listener().gave_up().size(), 1u);
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(harness.log(requests[i]).failure.has_value());
     EXPECT_EQ(harness.log(requests[i]).failure->code(),
@@ -77,6 +78,36 @@ TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
   harness.Submit(late);
   harness.Step();
   EXPECT_EQ(harness.log(late).failure->code(), StatusCode::kUnavailable);
+}
+
+TEST(EngineFailureTest, ALostDeviceIsGivenUpAtOnce) {
+  EngineHarness harness(Options());
+  const Request hit = MakeRequest(1, 20, 1, 5);
+  Request awaiting = MakeRequest(2, 20, 2, 5);
+  awaiting.kind = RequestKind::kDecode;
+  harness.Submit(hit);
+  harness.Submit(awaiting);
+  harness.Step();
+  EXPECT_TRUE(harness.listener().gave_up().empty());
+  harness.model().LoseDevice();
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_FALSE(harness.engine().Stats().healthy);
+  EXPECT_EQ(harness.engine().Stats().failed_steps, 1);
+  // Both may succeed elsewhere.
+  EXPECT_EQ(harness.log(hit).failure->code(), StatusCode::kInternal);
+  EXPECT_EQ(harness.log(awaiting).failure->code(), StatusCode::kUnavailable);
+  ASSERT_EQ(harness.listener().gave_up().size(), 1u);
+  const Status& why = harness.listener().gave_up().front();
+  EXPECT_EQ(why.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(why).find("lost its device: the step failed: the fake device is lost"),
+            std::string_view::npos)
+      << why;
+  const Request late = MakeRequest(9, 3, 9, 3);
+  harness.Submit(late);
+  harness.Step();
+  EXPECT_EQ(harness.log(late).failure->code(), StatusCode::kUnavailable);
+  EXPECT_EQ(harness.listener().gave_up().size(), 1u);
+  harness.engine().ReleaseKv(awaiting.id, awaiting.epoch);
 }
 
 TEST(EngineFailureTest, CancelledAtEveryPointLeavesNothing) {

@@ -54,6 +54,7 @@ TEST(Worker, JoinsSayingWhatItIs) {
   EXPECT_EQ(join.model(), "fake");
   EXPECT_EQ(join.blocks(), 64);
   EXPECT_EQ(join.vocabulary(), 1000);
+  EXPECT_EQ(join.device(), "cpu");
   EXPECT_EQ(join.kv_layout(), node.worker().engine().kv_layout().ToString());
   EXPECT_EQ(join.kv_address(), node.kv_address());
   router.AwaitHeartbeat("worker",
@@ -83,6 +84,7 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
                            "baton_kv_block_tokens 16",
                            "baton_kv_blocks_total 64",
                            "baton_kv_leaked_blocks 0",
+                           "baton_worker_info{device=\"cpu\"} 1",
                            "baton_ttft_seconds_count 1",
                            "baton_tpot_seconds_count 1",
                            "baton_queue_seconds_count 1",
@@ -193,6 +195,35 @@ TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
   EXPECT_TRUE(node.worker().Drain(std::chrono::seconds(60)));
   EXPECT_TRUE(router.AwaitEnd("worker", 1).failed.has_value());
   router.AwaitLeft("worker");
+}
+
+TEST(Worker, ALostDeviceEndsItsRequestsAndItsLinks) {
+  FakeRouter router;
+  NodeOptions options = Roomy(router);
+  options.decode = true;
+  WorkerNode node(options);
+  router.AwaitJoin("worker");
+  EXPECT_TRUE(node.worker().Failure().ok());
+  router.Send("worker", Serve(Endless(1)));
+  pb::ToWorker expect;  // waits for KV
+  *expect.add_dispatches() = MakeDispatch(Numbered(2, 30, 3, 200), pb::Dispatch::DECODE);
+  expect.mutable_dispatches(0)->set_session_id(1);
+  expect.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
+  router.Send("worker", expect);
+  router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) {
+    return beat.running() == 1 && beat.awaiting_kv() == 1;
+  });
+  node.model().LoseDevice();
+  for (const uint64_t request : {1, 2}) {
+    const FakeRouter::Heard heard = router.AwaitEnd("worker", request);
+    ASSERT_TRUE(heard.failed.has_value()) << request;
+    EXPECT_TRUE(heard.failed->retryable()) << heard.failed->message();
+  }
+  router.AwaitLeft("worker");
+  EXPECT_EQ(node.worker().Failure().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(node.worker().Ready(), node.worker().Failure());
+  EXPECT_NE(Message(node.worker().Failure()).find("the fake device is lost"),
+            std::string_view::npos);
 }
 
 TEST(Worker, ServesTwoRoutersAtOnce) {

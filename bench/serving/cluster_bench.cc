@@ -1,0 +1,387 @@
+// A router with one prefill and one decode worker against a router with one unified worker, each a
+// process of its own, mostly on GPUs; README.md says what is measured. Prints a JSON object for
+// each figure.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/serving/load_client.h"
+#include "cli/local_cluster.h"
+#include "common/base/check.h"
+#include "common/model/open_model.h"
+#include "tests/fakes/byte_model.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr auto kStartLimit = std::chrono::seconds(120);
+constexpr auto kDrainLimit = std::chrono::seconds(20);
+
+struct Options {
+  std::string model;
+  bool dummy = false;
+  std::string prefill_device = "cuda:0";
+  std::string decode_device = "cuda:1";
+  std::string unified_device = "cuda:0";
+  std::string transport = "cuda_ipc";
+  std::string log_folder;
+  std::vector<std::string> worker_set;
+  std::vector<std::string> cases = {"meet", "latency", "gaps", "open"};
+  std::vector<int> prompts = {512, 2048, 8192, 16000, 32000};
+  int rounds = 5;
+  int meetings = 3;
+  int streams = 32;
+  int stream_prompt = 2048;
+  int stream_output = 1200;
+  int intruder = 8192;
+  int intruders = 6;
+  int open_prompt = 4096;
+  int open_output = 256;
+  double rate = 7;
+  double seconds = 15;
+};
+
+double Quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+double Median(const std::vector<double>& values) {
+  return Quantile(values, 0.5);
+}
+
+Json Spread(const std::vector<double>& values) {
+  return {{"p50", Median(values)},
+          {"p99", Quantile(values, 0.99)},
+          {"min", Quantile(values, 0)},
+          {"max", Quantile(values, 1)}};
+}
+
+const RequestTrace& Finished(LoadCall& call) {
+  const RequestTrace& trace = call.Await();
+  BATON_CHECK(trace.status.ok(), "a request failed: {}", Message(trace.status));
+  return trace;
+}
+
+// A cluster of processes and a client of it.
+class Side final {
+ public:
+  Side(const Options& options, const std::string& model, int32_t vocabulary, bool split) {
+    LocalClusterOptions cluster;
+    cluster.binary_folder = BinaryFolder();
+    cluster.model = model;
+    cluster.log_folder = options.log_folder;
+    if (!cluster.log_folder.empty()) {
+      cluster.log_folder += split ? "/split" : "/unified";
+      std::filesystem::create_directories(cluster.log_folder);
+    }
+    cluster.workers.decode = 1;
+    cluster.workers.unified = !split;
+    cluster.workers.decode_devices = {split ? options.decode_device : options.unified_device};
+    if (split) {
+      cluster.workers.prefill = 1;
+      cluster.workers.prefill_devices = {options.prefill_device};
+      if (!options.transport.empty()) {
+        cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
+      }
+    }
+    if (options.dummy) cluster.worker_set.push_back("model.load_format=dummy");
+    cluster.worker_set.insert(
+        cluster.worker_set.end(), options.worker_set.begin(), options.worker_set.end());
+    const Time start = SteadyClock().Now();
+    auto started = LocalCluster::Start(cluster, kStartLimit);
+    BATON_CHECK(started.ok(), "{}", Message(started.status()));
+    start_seconds_ = ToSeconds(SteadyClock().Now() - start);
+    cluster_ = *std::move(started);
+    client_.emplace(cluster_->server(), vocabulary);
+  }
+  ~Side() { cluster_->Drain(kDrainLimit); }
+
+  LoadClient& client() { return *client_; }
+  double start_seconds() const { return start_seconds_; }
+
+ private:
+  double start_seconds_ = 0;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::optional<LoadClient> client_;
+};
+
+void Print(const std::string& name, Json result) {
+  result["case"] = name;
+  std::puts(result.dump().c_str());
+  std::fflush(stdout);
+}
+
+// ---- the first request between two workers that just met
+
+struct Meeting {
+  double first_ms[2];   // of the first request, of the second
+  double second_ms[2];  // until the second token
+};
+
+Meeting Meet(Side& split) {
+  Meeting meeting{};
+  for (int i = 0; i < 2; ++i) {
+    const auto call = split.client().Send(2048, 4);
+    const RequestTrace& trace = Finished(*call);
+    meeting.first_ms[i] = trace.FirstMs();
+    meeting.second_ms[i] = ToMillis(trace.tokens[1] - trace.sent);
+  }
+  return meeting;
+}
+
+Json MeetingsOf(const std::vector<Meeting>& meetings) {
+  std::vector<double> first;
+  std::vector<double> second;
+  for (const Meeting& meeting : meetings) {
+    first.push_back(meeting.first_ms[0] - meeting.first_ms[1]);
+    second.push_back(meeting.second_ms[0] - meeting.second_ms[1]);
+  }
+  return {{"meetings", meetings.size()},
+          {"first_request_ttft_above_second_ms", Spread(first)},
+          {"first_request_second_token_above_second_ms", Spread(second)}};
+}
+
+// ---- one request at a time
+
+struct Sample {
+  double ttft_ms = 0;
+  double second_gap_ms = 0;
+  double step_ms = 0;  // of later tokens
+  v1::Timings timings;
+};
+
+Sample Ask(Side& side, int prompt) {
+  const auto call = side.client().Send(prompt, 12);
+  const RequestTrace& trace = Finished(*call);
+  Sample sample;
+  sample.ttft_ms = trace.FirstMs();
+  sample.second_gap_ms = trace.GapMs(1);
+  std::vector<double> steps;
+  for (size_t i = 2; i < trace.tokens.size(); ++i) steps.push_back(trace.GapMs(i));
+  sample.step_ms = Median(steps);
+  sample.timings = trace.timings;
+  return sample;
+}
+
+template <class Figure>
+std::vector<double> Figures(const std::vector<Sample>& samples, const Figure& figure) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) values.push_back(figure(sample));
+  return values;
+}
+
+Json Latency(const Options& options, Side& unified, Side& split, int prompt) {
+  Ask(unified, prompt);
+  Ask(split, prompt);
+  std::vector<Sample> alone;
+  std::vector<Sample> handed;
+  for (int round = 0; round < options.rounds; ++round) {
+    if (round % 2 == 0) alone.push_back(Ask(unified, prompt));
+    handed.push_back(Ask(split, prompt));
+    if (round % 2 == 1) alone.push_back(Ask(unified, prompt));
+  }
+  std::vector<double> above;
+  for (size_t i = 0; i < alone.size(); ++i) above.push_back(handed[i].ttft_ms - alone[i].ttft_ms);
+  const auto ttft = [](const Sample& s) { return s.ttft_ms; };
+  const auto exposed = [](const Sample& s) { return s.second_gap_ms - s.step_ms; };
+  return {{"prompt", prompt},
+          {"rounds", options.rounds},
+          {"unified_ttft_ms", Spread(Figures(alone, ttft))},
+          {"split_ttft_ms", Spread(Figures(handed, ttft))},
+          {"ttft_above_unified_ms", Spread(above)},
+          {"unified_second_token_above_step_ms", Spread(Figures(alone, exposed))},
+          {"second_token_above_step_ms", Spread(Figures(handed, exposed))},
+          {"step_ms", Spread(Figures(handed, [](const Sample& s) { return s.step_ms; }))},
+          {"unified_compute_ms",
+           Spread(Figures(alone, [](const Sample& s) { return s.timings.prefill_ms(); }))},
+          {"split_compute_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
+          {"kv_gbps",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_gbps(); }))},
+          {"exposed_transfer_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
+          {"kv_bytes", handed.back().timings.transfer_bytes()},
+          {"transport", handed.back().timings.transport()}};
+}
+
+// ---- long prompts beside requests that generate
+
+double WorstGap(const std::vector<RequestTrace>& traces, Time begin, Time end) {
+  double worst = 0;
+  for (const RequestTrace& trace : traces) {
+    for (size_t i = 1; i < trace.tokens.size(); ++i) {
+      if (trace.tokens[i] < begin || trace.tokens[i - 1] > end) continue;
+      worst = std::max(worst, trace.GapMs(i));
+    }
+  }
+  return worst;
+}
+
+Json Gaps(const Options& options, Side& side) {
+  std::vector<std::shared_ptr<LoadCall>> streams;
+  for (int i = 0; i < options.streams; ++i) {
+    streams.push_back(side.client().Send(options.stream_prompt, options.stream_output));
+  }
+  for (const auto& stream : streams) stream->AwaitTokens(16);
+  struct Window {
+    Time begin, end;
+    bool quiet;
+  };
+  std::vector<Window> windows;
+  std::vector<double> ttft;
+  for (int i = 0; i < options.intruders; ++i) {
+    const Time begin = SteadyClock().Now();
+    const auto call = side.client().Send(options.intruder, 2);
+    ttft.push_back(Finished(*call).FirstMs());
+    const Time end = SteadyClock().Now();
+    windows.push_back({begin, end, false});
+    std::this_thread::sleep_for(end - begin);  // as long without one
+    windows.push_back({end, SteadyClock().Now(), true});
+  }
+  std::vector<RequestTrace> traces;
+  size_t ended = 0;
+  for (const auto& stream : streams) {
+    traces.push_back(stream->Snapshot());
+    stream->Cancel();
+    if (std::cmp_equal(traces.back().tokens.size(), options.stream_output)) ++ended;
+  }
+  for (const auto& stream : streams) (void)stream->Await();
+  std::vector<double> quiet;
+  std::vector<double> disturbed;
+  for (const Window& window : windows) {
+    (window.quiet ? quiet : disturbed).push_back(WorstGap(traces, window.begin, window.end));
+  }
+  std::vector<double> steps;
+  for (const RequestTrace& trace : traces) {
+    for (size_t i = 16; i < trace.tokens.size(); ++i) steps.push_back(trace.GapMs(i));
+  }
+  return {{"streams", options.streams},
+          {"context", options.stream_prompt},
+          {"intruder", options.intruder},
+          {"intruder_ttft_ms", Spread(ttft)},
+          {"streams_that_ended_early", ended},
+          {"gap_ms", Spread(steps)},
+          {"worst_gap_undisturbed_ms", Spread(quiet)},
+          {"worst_gap_disturbed_ms", Spread(disturbed)},
+          {"worst_gap_above_undisturbed_ms", Median(disturbed) - Median(quiet)}};
+}
+
+// ---- arrivals that do not wait for answers
+
+Json OpenLoop(const Options& options, Side& side) {
+  std::mt19937_64 random(7);
+  std::exponential_distribution<double> pause(options.rate);
+  std::vector<std::shared_ptr<LoadCall>> calls;
+  const Time start = SteadyClock().Now();
+  for (double at = pause(random); at < options.seconds; at += pause(random)) {
+    std::this_thread::sleep_until(start + FromSeconds(at));
+    calls.push_back(side.client().Send(options.open_prompt, options.open_output));
+  }
+  std::vector<double> ttft;
+  std::vector<double> tpot;
+  std::vector<double> worst;
+  std::vector<double> worst_later;
+  for (const auto& call : calls) {
+    const RequestTrace& trace = Finished(*call);
+    ttft.push_back(trace.FirstMs());
+    const auto gaps = static_cast<double>(trace.tokens.size() - 1);
+    tpot.push_back(ToMillis(trace.tokens.back() - trace.tokens.front()) / gaps);
+    double later = 0;
+    for (size_t i = 2; i < trace.tokens.size(); ++i) later = std::max(later, trace.GapMs(i));
+    worst_later.push_back(later);
+    worst.push_back(std::max(later, trace.GapMs(1)));
+  }
+  return {{"prompt", options.open_prompt},
+          {"output", options.open_output},
+          {"rate", options.rate},
+          {"seconds", options.seconds},
+          {"arrivals", "poisson"},
+          {"requests", calls.size()},
+          {"ttft_ms", Spread(ttft)},
+          {"tpot_ms", Spread(tpot)},
+          {"worst_gap_ms", Spread(worst)},
+          {"worst_gap_after_second_token_ms", Spread(worst_later)}};
+}
+
+int Run(const Options& options) {
+  const auto opened = OpenModel(options.model, {.format = LoadFormat::kDummy});
+  BATON_CHECK(opened.ok(), "{}", Message(opened.status()));
+  std::optional<ByteModel> with_tokenizer;
+  if (options.dummy) with_tokenizer.emplace(ByteModel::From(options.model));
+  const std::string model = options.dummy ? with_tokenizer->path() : options.model;
+  const auto wanted = [&](const char* name) {
+    return std::ranges::find(options.cases, name) != options.cases.end();
+  };
+  const int32_t vocabulary = opened->spec.vocab;
+  std::vector<Meeting> meetings;
+  if (wanted("meet")) {
+    for (int i = 1; i < options.meetings; ++i) {
+      Side split(options, model, vocabulary, true);
+      meetings.push_back(Meet(split));
+    }
+  }
+  Side unified(options, model, vocabulary, false);
+  Side split(options, model, vocabulary, true);
+  Print("start", {{"unified_s", unified.start_seconds()}, {"split_s", split.start_seconds()}});
+  meetings.push_back(Meet(split));
+  if (wanted("meet")) Print("meet", MeetingsOf(meetings));
+  if (wanted("latency")) {
+    for (const int prompt : options.prompts) {
+      Print("latency", Latency(options, unified, split, prompt));
+    }
+  }
+  if (wanted("gaps")) {
+    Print("gaps_split", Gaps(options, split));
+    Print("gaps_unified", Gaps(options, unified));
+  }
+  if (wanted("open")) Print("open_split", OpenLoop(options, split));
+  if (wanted("open_unified")) Print("open_unified", OpenLoop(options, unified));
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  baton::Options options;
+  CLI::App app("One prefill and one decode worker against a unified one, as processes");
+  app.option_defaults()->always_capture_default();
+  app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
+  app.add_flag("--dummy", options.dummy, "random weights, and a tokenizer of bytes");
+  app.add_option("--prefill-device", options.prefill_device, "");
+  app.add_option("--decode-device", options.decode_device, "");
+  app.add_option("--unified-device", options.unified_device, "");
+  app.add_option("--transport", options.transport, "that is required; empty: any");
+  app.add_option("--log-folder", options.log_folder, "of the processes; empty: stderr");
+  app.add_option("--worker-set", options.worker_set, "a --set of each worker")
+      ->allow_extra_args(false);
+  app.add_option("--cases", options.cases, "of meet, latency, gaps, open, open_unified")
+      ->delimiter(',');
+  app.add_option("--prompts", options.prompts, "tokens, for latency")->delimiter(',');
+  app.add_option("--rounds", options.rounds, "of latency");
+  app.add_option("--meetings", options.meetings, "pairs of workers");
+  app.add_option("--streams", options.streams, "of gaps");
+  app.add_option("--stream-prompt", options.stream_prompt, "tokens");
+  app.add_option("--stream-output", options.stream_output, "tokens");
+  app.add_option("--intruder", options.intruder, "tokens");
+  app.add_option("--intruders", options.intruders, "one after the other");
+  app.add_option("--open-prompt", options.open_prompt, "tokens");
+  app.add_option("--open-output", options.open_output, "tokens");
+  app.add_option("--rate", options.rate, "requests a second");
+  app.add_option("--seconds", options.seconds, "of arrivals");
+  CLI11_PARSE(app, argc, argv);
+  return baton::Run(options);
+}

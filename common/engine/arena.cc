@@ -1,0 +1,60 @@
+#include "common/engine/arena.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostBlocks = size_t{1} << 24;
+
+double Gibibytes(size_t bytes) {
+  return static_cast<double>(bytes) / (size_t{1} << 30);
+}
+
+}  // namespace
+
+StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
+                              const KvLayout& layout,
+                              size_t free_bytes) {
+  if (options.kv_blocks > 0) return options.kv_blocks;
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  if (options.kv_memory_bytes > 0) {
+    if (options.kv_memory_bytes >= block_bytes) {
+      return static_cast<int32_t>(std::min(options.kv_memory_bytes / block_bytes, kMostBlocks));
+    }
+    return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
+                           options.kv_memory_bytes,
+                           layout.ToString(),
+                           block_bytes);
+  }
+  const auto share =
+      static_cast<size_t>(static_cast<double>(free_bytes) * options.kv_memory_fraction);
+  if (share >= block_bytes) {
+    return static_cast<int32_t>(std::min(share / block_bytes, kMostBlocks));
+  }
+  return MakeStatus(StatusCode::kResourceExhausted,
+                    "engine: kv_memory_fraction {} of {:.2f} GiB that are free beside the model "
+                    "holds no KV block of {}, which takes {} bytes",
+                    options.kv_memory_fraction,
+                    Gibibytes(free_bytes),
+                    layout.ToString(),
+                    block_bytes);
+}
+
+StatusOr<std::unique_ptr<Buffer>> AllocateArena(const KvLayout& layout,
+                                                int32_t blocks,
+                                                Device& device) {
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  auto arena = device.Allocate(block_bytes * static_cast<size_t>(blocks), Sharing::kShared);
+  if (arena.ok()) return arena;
+  const size_t free_bytes = device.free_bytes();
+  return Annotate(arena.status(),
+                  fmt::format("KV arena of {} blocks, {:.2f} GiB, while {:.2f} GiB are free: at "
+                              "most {} blocks fit",
+                              blocks,
+                              Gibibytes(block_bytes * static_cast<size_t>(blocks)),
+                              Gibibytes(free_bytes),
+                              free_bytes / block_bytes));
+}
+
+}  // namespace baton

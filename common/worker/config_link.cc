@@ -1,0 +1,113 @@
+#include "common/worker/config_link.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kCpu = "cpu";
+constexpr int32_t kCpuStepTokens = 512;
+// A long prompt's products run at their full rate from here on.
+constexpr int32_t kGpuPrefillStepTokens = 8192;
+// About 45 ms of an 8B model on an H200, which those who generate beside a prompt wait.
+constexpr int32_t kGpuStepTokens = 2048;
+constexpr size_t kCpuKvBytes = size_t{512} << 20;
+
+bool OnGpu(const config::EngineConfig& engine) {
+  return engine.device() != kCpu;
+}
+
+int32_t StepTokensOf(const config::EngineConfig& engine, WorkerKind kind) {
+  if (engine.max_step_tokens() > 0) return engine.max_step_tokens();
+  if (!OnGpu(engine)) return kCpuStepTokens;
+  return kind == WorkerKind::kPrefill ? kGpuPrefillStepTokens : kGpuStepTokens;
+}
+
+DType KvTypeOf(const config::EngineConfig& engine) {
+  switch (engine.kv_type()) {
+    case config::EngineConfig::F16:
+      return DType::kF16;
+    case config::EngineConfig::BF16:
+      return DType::kBF16;
+    case config::EngineConfig::F32:
+      return DType::kF32;
+    default:
+      return OnGpu(engine) ? DType::kBF16 : DType::kF16;
+  }
+}
+
+SchedulingPolicy PolicyOf(const config::EngineConfig& engine) {
+  switch (engine.policy()) {
+    case config::EngineConfig::PRIORITY:
+      return SchedulingPolicy::kPriority;
+    case config::EngineConfig::SHORTEST_PREFILL:
+      return SchedulingPolicy::kShortestPrefill;
+    case config::EngineConfig::DEADLINE:
+      return SchedulingPolicy::kDeadline;
+    default:
+      return SchedulingPolicy::kFcfs;
+  }
+}
+
+}  // namespace
+
+std::string Name(WorkerKind kind) {
+  switch (kind) {
+    case WorkerKind::kPrefill:
+      return "prefill";
+    case WorkerKind::kDecode:
+      return "decode";
+    case WorkerKind::kUnified:
+      return "unified";
+  }
+  return "worker";
+}
+
+ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
+  const config::EngineConfig& engine = config.engine();
+  ModelHostOptions options;
+  options.path = config.model().path();
+  options.name = config.model().name();
+  if (config.model().load_format() == config::ModelConfig::DUMMY) {
+    options.open.format = LoadFormat::kDummy;
+  }
+  options.open.dummy_seed = config.model().dummy_seed();
+  options.backend.device = engine.device();
+  options.backend.threads = engine.threads();
+  options.backend.deterministic = engine.deterministic();
+  options.backend.cuda_library = engine.cuda_library();
+  options.context_length = engine.context_length();
+  options.max_step_tokens = StepTokensOf(engine, kind);
+  options.max_sequences = engine.max_sequences();
+  return options;
+}
+
+EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
+  const config::EngineConfig& from = config.engine();
+  EngineOptions to;
+  to.max_step_tokens = StepTokensOf(from, kind);
+  to.max_sequences = from.max_sequences();
+  to.max_waiting = from.max_waiting();
+  to.itl_target = FromSeconds(from.itl_target_ms() / 1e3);
+  to.kv_blocks = from.kv_blocks();
+  to.kv_memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
+  if (to.kv_memory_bytes == 0 && !OnGpu(from)) to.kv_memory_bytes = kCpuKvBytes;
+  to.kv_memory_fraction = from.kv_memory_fraction();
+  to.block_tokens = from.block_tokens();
+  to.kv_dtype = KvTypeOf(from);
+  to.policy = PolicyOf(from);
+  to.admission = from.admission() == config::EngineConfig::GUARANTEED_NO_EVICT
+                     ? AdmissionPolicy::kGuaranteedNoEvict
+                     : AdmissionPolicy::kMaxUtilization;
+  to.prefix_cache = from.prefix_cache();
+  to.hash_secret = config.hash_secret();
+  return to;
+}
+
+std::vector<std::string> TransportsOf(const config::TransferConfig& config, MemoryKind arena) {
+  if (config.transports_size() > 0) {
+    return {config.transports().begin(), config.transports().end()};
+  }
+  if (arena == MemoryKind::kCuda) return {"cuda_ipc", "tcp"};
+  return {"shm", "tcp"};
+}
+
+}  // namespace baton

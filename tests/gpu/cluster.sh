@@ -1,0 +1,138 @@
+# Functions of the scripts here: processes of a cluster, requests to it, what they answered. Needs BIN, MODEL, OUT, REQUESTS,
+# TOKENS, LIMIT (seconds) and WORKER_SET (further --set of workers, separated by blanks); PRELOAD: a library to load
+# into workers.
+# shellcheck shell=bash
+
+declare -A pids http
+failures=0
+mkdir -p "$OUT"
+
+say() { printf '%s %s\n' "$(date +%T.%N | cut -c1-12)" "$*" >&2; }
+fail() { say "FAILED: $*"; failures=$((failures + 1)); }
+stop_all() { for name in "${!pids[@]}"; do kill -9 "${pids[$name]}" 2>/dev/null; wait "${pids[$name]}" 2>/dev/null; done; pids=(); http=(); }
+trap stop_all EXIT
+
+# start NAME COMMAND…: runs it, waits for its line `ready {…}`, which is left in $OUT/NAME.ready.
+start() {
+  local name=$1
+  shift
+  : >"$OUT/$name.ready"
+  "$@" >"$OUT/$name.ready" 2>>"$OUT/$name.log" &
+  pids[$name]=$!
+  local i
+  for ((i = 0; i < LIMIT * 50; i++)); do
+    if grep -q '^ready' "$OUT/$name.ready"; then
+      http[$name]=$(address "$name" http)
+      return 0
+    fi
+    kill -0 "${pids[$name]}" 2>/dev/null || break
+    sleep 0.02
+  done
+  fail "$name does not start: $(tail -1 "$OUT/$name.log")"
+  exit 1
+}
+
+# address NAME PORT: of its ready line.
+address() { grep -o "\"$2\":\"[^\"]*\"" "$OUT/$1.ready" | head -1 | cut -d'"' -f4; }
+
+# start_router [FLAG…]
+start_router() {
+  start router "$BIN/baton-router" --set router_id=router --set "model.path=\"$MODEL\"" "$@"
+}
+
+# start_worker ROLE NAME DEVICE [SETTING…]
+start_worker() {
+  local role=$1 name=$2 device=$3 setting settings=()
+  shift 3
+  for setting in "$@" $WORKER_SET; do settings+=(--set "$setting"); done
+  start "$name" env ${PRELOAD:+"LD_PRELOAD=$PRELOAD"} "$BIN/baton-$role" --set "worker_id=$name" --set "model.path=\"$MODEL\"" \
+    --set "routers=[\"$(address router workers)\"]" --set "engine.device=$device" \
+    --set engine.deterministic=true --set engine.kv_memory_mib=4096 "${settings[@]}"
+}
+
+# get NAME PATH: an HTTP body, without curl.
+get() {
+  local host=${http[$1]%:*} port=${http[$1]##*:}
+  exec 9<>"/dev/tcp/$host/$port" || return 1
+  printf 'GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' "$2" >&9
+  cat <&9
+  exec 9>&-
+}
+
+# await_joined NAME: until the worker has joined its router.
+await_joined() {
+  local i
+  for ((i = 0; i < LIMIT * 50; i++)); do
+    if [[ $(get "$1" /readyz 2>/dev/null | head -1) == *" 200 "* ]]; then return 0; fi
+    sleep 0.02
+  done
+  fail "$1 joined no router"
+}
+
+# metric NAME METRIC: its value, or -1.
+metric() {
+  local value
+  value=$(get "$1" /metrics 2>/dev/null | tr -d '\r' | awk -v m="$2" '$1 == m {print $2; exit}')
+  echo "${value:--1}"
+}
+
+# await NAME METRIC CONDITION: until awk's CONDITION holds of v.
+await() {
+  local i
+  for ((i = 0; i < LIMIT * 50; i++)); do
+    if metric "$1" "$2" | awk "{v=\$1; exit !($3)}"; then return 0; fi
+    sleep 0.02
+  done
+  fail "$2 of $1 is $(metric "$1" "$2"), not $3"
+  return 1
+}
+
+prompt_of() {
+  local number=$1 i text="Story number $1 of the relay team begins:"
+  for ((i = 0; i <= number * 3; i++)); do text+=" Runner $((i + 1)) waited at mark $((number * 10 + i)) for the baton."; done
+  printf '%s' "$text"
+}
+
+# ask_all NAME: sends all requests at once; answers in $OUT/NAME.N.json. Returns at once; wait_all waits.
+ask_all() {
+  local i
+  askers=()
+  for ((i = 0; i < REQUESTS; i++)); do
+    "$BIN/baton" generate "$(prompt_of $i)" --server "$(address router grpc)" --json --raw --ignore-eos --temperature 0 \
+      --max-tokens "$TOKENS" >"$OUT/$1.$i.json" 2>"$OUT/$1.$i.err" &
+    askers+=($!)
+  done
+}
+wait_all() {
+  local i
+  for i in "${!askers[@]}"; do
+    wait "${askers[$i]}" || fail "request $i of $1: $(tail -1 "$OUT/$1.$i.err")"
+  done
+}
+
+tokens_of() { grep -o '"tokens":\[[^]]*\]' "$1"; }
+
+# equal VARIABLE NAME: sets it to how many answers equal those called "unified".
+equal() {
+  local i count=0 name=$2
+  for ((i = 0; i < REQUESTS; i++)); do
+    if [[ -n $(tokens_of "$OUT/unified.$i.json") && $(tokens_of "$OUT/unified.$i.json") == "$(tokens_of "$OUT/$name.$i.json")" ]]; then
+      count=$((count + 1))
+    fi
+  done
+  ((count == REQUESTS)) || fail "$name: $count of $REQUESTS answers equal the unified worker's"
+  printf -v "$1" '%s' "$count"
+}
+
+# leaked VARIABLE NAME…: sets it to the blocks lost by those workers, once nothing runs.
+leaked() {
+  local name sum=0
+  for name in "${@:2}"; do
+    await "$name" baton_requests_running 'v == 0'
+    await "$name" baton_requests_waiting 'v == 0'
+    await "$name" baton_kv_cache_utilization 'v == 0'
+    sum=$(awk "BEGIN {print $sum + $(metric "$name" baton_kv_leaked_blocks)}")
+  done
+  [[ $sum == 0 ]] || fail "$sum blocks leaked"
+  printf -v "$1" '%s' "$sum"
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The real model on real processes: 1 prefill worker on one GPU, 1 decode worker on another, through the public API.
+# Greedy answers must equal those of a unified worker, token for token; also when either worker is killed in the middle of
+# 32 running requests and started again. Prints what it does, writes OUT/cluster.json, exits 1 when anything is not so.
+#   cluster_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others
+# Settings from the environment: PREFILL_DEVICE (cuda:0), DECODE_DEVICE (cuda:1), UNIFIED_DEVICE (cuda:0),
+# TRANSPORT (cuda_ipc; empty: any), WORKER_SET (further --set, separated by blanks).
+# shellcheck disable=SC2154,SC2119  # "equal" and "leaked" set variables
+set -uo pipefail
+
+readonly BIN=$1 MODEL=$2 OUT=$3
+readonly PREFILL_DEVICE=${PREFILL_DEVICE-cuda:0} DECODE_DEVICE=${DECODE_DEVICE-cuda:1} UNIFIED_DEVICE=${UNIFIED_DEVICE-cuda:0}
+readonly TRANSPORT=${TRANSPORT-cuda_ipc} WORKER_SET=${WORKER_SET-}
+readonly REQUESTS=${REQUESTS-32} TOKENS=${TOKENS-256} LIMIT=${LIMIT-120}
+
+# shellcheck source=tests/gpu/cluster.sh
+. "$(dirname "${BASH_SOURCE[0]}")/cluster.sh"
+
+# Short steps, so that a fault finds prompts under way; no caches, so that every prompt is handed over.
+start_prefill() {
+  start_worker prefill prefill-0 "$PREFILL_DEVICE" engine.max_step_tokens=64 engine.prefix_cache=false \
+    ${TRANSPORT:+"transfer.require_transport=$TRANSPORT"}
+}
+start_decode() {
+  start_worker decode decode-0 "$DECODE_DEVICE" engine.prefix_cache=false \
+    ${TRANSPORT:+"transfer.require_transport=$TRANSPORT"}
+}
+
+retries() { metric router baton_router_retries_total; }
+
+# kill_and_restart NAME START: in the middle of the requests.
+kill_and_restart() {
+  local name=$1 restart=$2
+  say "kill -9 $name, while $(metric "$name" baton_requests_running) requests run there"
+  kill -9 "${pids[$name]}"
+  wait "${pids[$name]}" 2>/dev/null
+  "$restart"
+}
+
+# ---- what a unified worker answers
+
+start_router
+start_worker decode unified-0 "$UNIFIED_DEVICE" unified=true
+say "unified: $REQUESTS requests of $TOKENS tokens"
+ask_all unified
+wait_all unified
+ask_all again
+wait_all again
+equal again_equal again
+stop_all
+
+# ---- one prefill and one decode worker
+
+start_router
+start_prefill
+start_decode
+say "disaggregated: $REQUESTS requests"
+ask_all split
+wait_all split
+equal split_equal split
+transport=$(grep -oh '"transport":"[^"]*"' "$OUT"/split.*.json | sort | uniq -c | awk '{print $2}' | cut -d'"' -f4 | paste -sd, -)
+handed=$(grep -lE '"transport":"[a-z]' "$OUT"/split.*.json | wc -l)
+bytes=$(grep -oh '"transfer_bytes":[0-9]*' "$OUT"/split.*.json | awk -F: '{sum += $2} END {print sum + 0}')
+leaked split_leaked prefill-0 decode-0
+((handed > 0)) || fail "no KV was handed over"
+
+say "prefill worker is killed"
+before=$(retries)
+ask_all killed_prefill
+await prefill-0 baton_requests_running 'v > 0'
+kill_and_restart prefill-0 start_prefill
+wait_all killed_prefill
+equal prefill_equal killed_prefill
+prefill_retries=$(awk "BEGIN {print $(retries) - $before}")
+leaked prefill_leaked prefill-0 decode-0
+
+say "decode worker is killed"
+before=$(retries)
+ask_all killed_decode
+await decode-0 baton_requests_running 'v >= 8'
+kill_and_restart decode-0 start_decode
+wait_all killed_decode
+equal decode_equal killed_decode
+decode_retries=$(awk "BEGIN {print $(retries) - $before}")
+leaked decode_leaked prefill-0 decode-0
+[[ $prefill_retries != 0 && $decode_retries != 0 ]] || fail "a kill disturbed nothing: $prefill_retries, $decode_retries retries"
+"$BIN/baton" status --server "$(address router grpc)" | tee "$OUT/status.txt" >&2
+
+cat >"$OUT/cluster.json" <<JSON
+{"test": "cluster", "requests": $REQUESTS, "tokens": $TOKENS, "model": "$(basename "$MODEL")",
+ "devices": {"unified": "$UNIFIED_DEVICE", "prefill": "$PREFILL_DEVICE", "decode": "$DECODE_DEVICE"},
+ "unified_again_equal": $again_equal,
+ "split": {"equal": $split_equal, "handed_over": $handed, "bytes": $bytes, "transport": "$transport", "leaked_blocks": $split_leaked},
+ "killed_prefill": {"equal": $prefill_equal, "retries": $prefill_retries, "leaked_blocks": $prefill_leaked},
+ "killed_decode": {"equal": $decode_equal, "retries": $decode_retries, "leaked_blocks": $decode_leaked},
+ "failures": $failures}
+JSON
+cat "$OUT/cluster.json"
+((failures == 0))

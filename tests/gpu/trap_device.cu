@@ -1,0 +1,50 @@
+// Loaded into a worker with LD_PRELOAD: on SIGUSR2 a kernel traps in the worker's CUDA context,
+// after which every CUDA call of the process fails. A stand-in for a kernel's bug or an ECC error.
+#include <cuda_runtime_api.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+namespace {
+
+std::atomic<bool> asked{false};
+
+__global__ void Trap() {
+  asm("trap;");
+}
+
+// N of "engine.device=cuda:N" on the command line; −1 when it is not there.
+int DeviceOfProcess() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string line((std::istreambuf_iterator<char>(file)), {});
+  const std::string wanted = "engine.device=cuda:";
+  const size_t at = line.find(wanted);
+  return at == std::string::npos ? -1 : std::atoi(line.c_str() + at + wanted.size());
+}
+
+// Contexts are of the process: ours is that of the worker's backend.
+void TrapWhenAsked(int device) {
+  while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  cudaSetDevice(device);
+  Trap<<<1, 1>>>();
+  const cudaError_t error = cudaDeviceSynchronize();
+  std::fprintf(stderr, "a kernel trapped on cuda:%d: %s\n", device, cudaGetErrorName(error));
+}
+
+__attribute__((constructor)) void Install() {
+  const int device = DeviceOfProcess();
+  if (device < 0) return;
+  struct sigaction action {};
+  action.sa_handler = [](int) { asked = true; };
+  sigaction(SIGUSR2, &action, nullptr);
+  std::thread(TrapWhenAsked, device).detach();
+}
+
+}  // namespace

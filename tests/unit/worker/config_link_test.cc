@@ -1,0 +1,78 @@
+#include "common/worker/config_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/config/config.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+
+config::WorkerConfig Configured(std::vector<std::string> overrides) {
+  overrides.push_back("model.path=m");
+  config::WorkerConfig config;
+  const Status loaded = LoadConfig({{}, overrides}, config);
+  EXPECT_TRUE(loaded.ok()) << loaded;
+  return config;
+}
+
+TEST(ConfigLinkTest, DefaultsOfACpu) {
+  const config::WorkerConfig config = Configured({});
+  for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode, WorkerKind::kUnified}) {
+    const EngineOptions engine = EngineOptionsOf(config, kind);
+    EXPECT_EQ(engine.max_step_tokens, 512);
+    EXPECT_EQ(engine.kv_memory_bytes, size_t{512} << 20);
+    EXPECT_EQ(engine.kv_dtype, DType::kF16);
+    EXPECT_EQ(ModelOptionsOf(config, kind).backend.device, "cpu");
+  }
+}
+
+TEST(ConfigLinkTest, DefaultsOfAGpuDependOnTheRole) {
+  const config::WorkerConfig config = Configured({"engine.device=cuda:1"});
+  for (const auto& [kind, tokens] : {std::pair(WorkerKind::kPrefill, 8192),
+                                     std::pair(WorkerKind::kDecode, 2048),
+                                     std::pair(WorkerKind::kUnified, 2048)}) {
+    const EngineOptions engine = EngineOptionsOf(config, kind);
+    EXPECT_EQ(engine.max_step_tokens, tokens) << Name(kind);
+    EXPECT_EQ(engine.kv_blocks, 0);
+    EXPECT_EQ(engine.kv_memory_bytes, 0u);
+    EXPECT_EQ(engine.kv_memory_fraction, 0.9);
+    EXPECT_EQ(engine.kv_dtype, DType::kBF16);
+    EXPECT_EQ(ModelOptionsOf(config, kind).max_step_tokens, tokens) << Name(kind);
+  }
+  const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kDecode).backend;
+  EXPECT_EQ(backend.device, "cuda:1");
+  EXPECT_FALSE(backend.deterministic);
+}
+
+TEST(ConfigLinkTest, WhatIsSaidWins) {
+  const config::WorkerConfig config = Configured({"engine.device=cuda:0",
+                                                  "engine.deterministic=true",
+                                                  "engine.cuda_library=/lib/x.so",
+                                                  "engine.max_step_tokens=100",
+                                                  "engine.kv_memory_mib=64",
+                                                  "engine.kv_memory_fraction=0.25",
+                                                  "engine.kv_type=f32"});
+  const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kPrefill);
+  EXPECT_EQ(engine.max_step_tokens, 100);
+  EXPECT_EQ(engine.kv_memory_bytes, size_t{64} << 20);
+  EXPECT_EQ(engine.kv_memory_fraction, 0.25);
+  EXPECT_EQ(engine.kv_dtype, DType::kF32);
+  const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kPrefill).backend;
+  EXPECT_TRUE(backend.deterministic);
+  EXPECT_EQ(backend.cuda_library, "/lib/x.so");
+}
+
+TEST(ConfigLinkTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {
+  const config::TransferConfig automatic = Configured({}).transfer();
+  EXPECT_THAT(TransportsOf(automatic, MemoryKind::kHost), ElementsAre("shm", "tcp"));
+  EXPECT_THAT(TransportsOf(automatic, MemoryKind::kCuda), ElementsAre("cuda_ipc", "tcp"));
+  const config::TransferConfig named = Configured({"transfer.transports=[tcp]"}).transfer();
+  EXPECT_THAT(TransportsOf(named, MemoryKind::kHost), ElementsAre("tcp"));
+  EXPECT_THAT(TransportsOf(named, MemoryKind::kCuda), ElementsAre("tcp"));
+}
+
+}  // namespace
+}  // namespace baton
