@@ -37,7 +37,7 @@ struct Options {
   std::string transport = "cuda_ipc";
   std::string log_folder;
   std::vector<std::string> worker_set;
-  std::vector<std::string> cases = {"meet", "latency", "gaps", "open"};
+  std::vector<std::string> cases = {"meet", "latency", "gaps", "gaps_unified", "open"};
   std::vector<int> prompts = {512, 2048, 8192, 16000, 32000};
   int rounds = 5;
   int meetings = 3;
@@ -333,22 +333,29 @@ int Run(const Options& options) {
       meetings.push_back(Meet(split));
     }
   }
-  Side unified(options, model, vocabulary, false);
-  Side split(options, model, vocabulary, true);
-  Print("start", {{"unified_s", unified.start_seconds()}, {"split_s", split.start_seconds()}});
-  meetings.push_back(Meet(split));
+  std::optional<Side> unified;
+  std::optional<Side> split;
+  Json seconds = Json::object();
+  if (wanted("latency") || wanted("gaps_unified") || wanted("open_unified")) {
+    unified.emplace(options, model, vocabulary, false);
+    seconds["unified_s"] = unified->start_seconds();
+  }
+  if (wanted("meet") || wanted("latency") || wanted("gaps") || wanted("open")) {
+    split.emplace(options, model, vocabulary, true);
+    seconds["split_s"] = split->start_seconds();
+    meetings.push_back(Meet(*split));
+  }
+  Print("start", seconds);
   if (wanted("meet")) Print("meet", MeetingsOf(meetings));
   if (wanted("latency")) {
     for (const int prompt : options.prompts) {
-      Print("latency", Latency(options, unified, split, prompt));
+      Print("latency", Latency(options, *unified, *split, prompt));
     }
   }
-  if (wanted("gaps")) {
-    Print("gaps_split", Gaps(options, split));
-    Print("gaps_unified", Gaps(options, unified));
-  }
-  if (wanted("open")) Print("open_split", OpenLoop(options, split));
-  if (wanted("open_unified")) Print("open_unified", OpenLoop(options, unified));
+  if (wanted("gaps")) Print("gaps", Gaps(options, *split));
+  if (wanted("gaps_unified")) Print("gaps_unified", Gaps(options, *unified));
+  if (wanted("open")) Print("open", OpenLoop(options, *split));
+  if (wanted("open_unified")) Print("open_unified", OpenLoop(options, *unified));
   return 0;
 }
 
@@ -368,7 +375,8 @@ int main(int argc, char** argv) {
   app.add_option("--log-folder", options.log_folder, "of the processes; empty: stderr");
   app.add_option("--worker-set", options.worker_set, "a --set of each worker")
       ->allow_extra_args(false);
-  app.add_option("--cases", options.cases, "of meet, latency, gaps, open, open_unified")
+  app.add_option(
+         "--cases", options.cases, "of meet, latency, gaps, gaps_unified, open, open_unified")
       ->delimiter(',');
   app.add_option("--prompts", options.prompts, "tokens, for latency")->delimiter(',');
   app.add_option("--rounds", options.rounds, "of latency");

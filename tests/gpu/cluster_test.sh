@@ -39,7 +39,7 @@ kill_and_restart() {
 
 # ---- what a unified worker answers
 
-start_router
+start_router --set local_tokens=0
 start_worker decode unified-0 "$UNIFIED_DEVICE" unified=true
 say "unified: $REQUESTS requests of $TOKENS tokens"
 ask_all unified
@@ -51,7 +51,7 @@ stop_all
 
 # ---- one prefill and one decode worker
 
-start_router
+start_router --set local_tokens=0
 start_prefill
 start_decode
 say "disaggregated: $REQUESTS requests"

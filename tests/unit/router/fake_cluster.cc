@@ -70,6 +70,7 @@ void FakeCluster::Join(Worker& worker) {
   worker.alive = true;
   worker.jobs.clear();
   worker.sessions.clear();
+  worker.met.clear();
   worker.early_kv.clear();
   worker.inbox.clear();
   worker.outbox.clear();
@@ -82,6 +83,10 @@ void FakeCluster::Join(Worker& worker) {
   worker.slot = *slot;
 }
 
+const std::set<std::string>& FakeCluster::MetBy(const std::string& name) const {
+  return (*std::ranges::find(workers_, name, [](const auto& worker) { return worker->name; }))->met;
+}
+
 void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
   Client& client = clients_[spec->id];
   client.spec = spec;
@@ -91,6 +96,14 @@ void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
 }
 
 void FakeCluster::ToWorker(WorkerSlot slot, WorkerCommand command) {
+  if (const auto* meet = std::get_if<MeetCommand>(&command)) {
+    Worker* worker = joining_;
+    for (auto& known : workers_) {
+      if (known->slot == slot) worker = known.get();
+    }
+    worker->met.insert(meet->peer.id.value());
+    return;
+  }
   for (auto& worker : workers_) {
     // The core may send before Join has returned the slot.
     if ((worker->slot != slot && worker.get() != joining_) || !worker->alive) continue;

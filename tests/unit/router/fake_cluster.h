@@ -38,6 +38,8 @@ class FakeCluster final : public CoreOutput {
   FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
 
   void AddWorker(const std::string& name, bool prefill, bool decode);
+  // Whom the worker was told to meet since it last started.
+  const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
   void Step();
   // Runs until every request has ended; false after `limit_ms`.
@@ -97,6 +99,7 @@ class FakeCluster final : public CoreOutput {
     std::map<Key, Job> jobs;
     std::map<SessionId, std::vector<int32_t>> early_kv;  // came before the dispatch
     std::map<SessionId, Key> sessions;                   // kDecode jobs that wait for KV
+    std::set<std::string> met;                           // in this life
   };
   struct Kv {
     Time arrives{};

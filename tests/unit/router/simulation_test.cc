@@ -160,6 +160,20 @@ TEST(SimulationTest, CancelledRequestsEndAndLeaveNothing) {
   }
 }
 
+TEST(SimulationTest, PrefillWorkersMeetDecodeWorkersWheneverEitherJoins) {
+  using Names = std::set<std::string>;
+  FakeCluster cluster(Options(), {}, 1);
+  cluster.AddWorker("p0", true, false);
+  cluster.AddWorker("d0", false, true);
+  EXPECT_EQ(cluster.MetBy("p0"), (Names{"d0"}));
+  cluster.AddWorker("both", true, true);
+  cluster.AddWorker("p1", true, false);
+  EXPECT_EQ(cluster.MetBy("p0"), (Names{"both", "d0"}));
+  EXPECT_EQ(cluster.MetBy("p1"), (Names{"both", "d0"}));
+  EXPECT_EQ(cluster.MetBy("both"), (Names{"d0"}));
+  EXPECT_EQ(cluster.MetBy("d0"), Names());
+}
+
 TEST(SimulationTest, StoppedSamplesEndTheRequestWhenAllHaveEnded) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     FakeCluster cluster(Options(), {.refuse = 0.2, .crash = 0.001}, seed);
