@@ -33,6 +33,8 @@ class ModelHost final {
 
   const std::string& name() const { return name_; }
   ModelRunner& runner() { return *runner_; }
+  // How KV transports reach the device's memory; null when it is the host's own.
+  Dma* dma() { return backend_->dma(); }
 
  private:
   ModelHost() = default;

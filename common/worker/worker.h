@@ -15,6 +15,7 @@
 #include "common/worker/worker_loop.h"
 #include "common/worker/worker_probe.h"
 #include "common/worker/worker_role.h"
+#include "kernels/dma.h"
 
 namespace baton {
 
@@ -25,6 +26,7 @@ struct WorkerOptions {
   EngineOptions engine;
   RouterTargets routers;
   ConnectionLimits limits;
+  Dma* dma = nullptr;  // of the runner's device (Backend::dma), for roles; outlives the worker
 };
 
 // What every worker is, whatever its roles: an engine on its thread, links to routers, and the book
@@ -63,6 +65,7 @@ class Worker final : private EngineListener, private RouterEvents {
   const Clock& clock() const { return clock_; }
   WorkerProbe& probe() { return probe_; }
   const WorkerIdentity& identity() const { return identity_; }
+  Dma* dma() const { return options_.dma; }
 
   // For roles, on the worker's thread.
   void Report(RouterKey router, const HandoffReport& report);

@@ -42,6 +42,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.model = service->model_->name();
   options.admin_address = context.http.address();
   options.engine = EngineOptionsOf(config, kind);
+  options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
   BATON_ASSIGN_OR_RETURN(
@@ -81,6 +82,7 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.shards = {{WholeModel(engine.kv_layout()),
                      &engine.kv_arena(),
                      static_cast<uint32_t>(engine.kv_block_count())}};
+  options.dma = worker.dma();
   options.transport.names = TransportsOf(config.transfer(), engine.kv_arena().kind());
   options.transport.require_transport = config.transfer().require_transport();
   options.transport.listen_address = HostPort{listen.host, 0}.ToString();
