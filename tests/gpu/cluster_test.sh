@@ -77,7 +77,7 @@ leaked prefill_leaked prefill-0 decode-0
 say "decode worker is killed"
 before=$(retries)
 ask_all killed_decode
-await decode-0 baton_requests_running 'v >= 8'
+await decode-0 baton_requests_running "v >= $((REQUESTS / 4))"
 kill_and_restart decode-0 start_decode
 wait_all killed_decode
 equal decode_equal killed_decode
