@@ -89,6 +89,7 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
       waiting.push_back(key);
     }
   }
+  std::ranges::sort(waiting);  // a router's requests in their order
   for (const Key& key : waiting) {
     Handoff& handoff = *handoffs_.at(key);
     if (status.ok()) {

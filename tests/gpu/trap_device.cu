@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -30,8 +31,11 @@ int DeviceOfProcess() {
 }
 
 // Contexts are of the process: ours is that of the worker's backend.
-void TrapWhenAsked(int device) {
-  while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+void TrapWhenAsked(const std::stop_token& stop, int device) {
+  while (!asked) {
+    if (stop.stop_requested()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   cudaSetDevice(device);
   Trap<<<1, 1>>>();
   const cudaError_t error = cudaDeviceSynchronize();
@@ -44,7 +48,7 @@ __attribute__((constructor)) void Install() {
   struct sigaction action {};
   action.sa_handler = [](int) { asked = true; };
   sigaction(SIGUSR2, &action, nullptr);
-  std::thread(TrapWhenAsked, device).detach();
+  static std::jthread trap(TrapWhenAsked, device);
 }
 
 }  // namespace
