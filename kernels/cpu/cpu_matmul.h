@@ -2,9 +2,9 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/thread_pool.h"
 #include "kernels/cpu/tile_buffer.h"
 #include "kernels/tensor.h"
+#include "kernels/thread_pool.h"
 
 namespace baton::cpu {
 

@@ -9,8 +9,8 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
-#include "kernels/thread_pool.h"
 #include "kernels/ops.h"
+#include "kernels/thread_pool.h"
 
 namespace baton::cpu {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/thread_pool.h"
 #include "kernels/cpu/weight_memory.h"
 #include "kernels/tensor.h"
+#include "kernels/thread_pool.h"
 
 namespace baton::cpu {
 
