@@ -213,6 +213,12 @@ void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
   }
 }
 
+void PeerWriter::Release(uint64_t window_key) {
+  for (Lane& lane : lanes_) {
+    if (lane.channel) lane.channel->Release(window_key + lane.route.link.destination);
+  }
+}
+
 void PeerWriter::Fence(const SessionKey& session) {
   for (Lane& lane : lanes_) {
     const bool concerned =

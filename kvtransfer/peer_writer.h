@@ -61,6 +61,8 @@ class PeerWriter final {
   bool Pump(Time now, PieceSink& sink);
   // Ends the session's pieces where that is possible at once.
   void Stop(const SessionKey& session, PieceSink& sink);
+  // No piece of the session is meant to follow; `window_key` is its grant's.
+  void Release(uint64_t window_key);
   // Kills the channels on which pieces of the session are outstanding; their ends come in Pump.
   void Fence(const SessionKey& session);
   void FenceAll();

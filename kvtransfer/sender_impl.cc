@@ -228,7 +228,9 @@ void KvSender::Impl::Act(const SessionKey& key) {
 void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& action) {
   PeerWriter* writer = Writer(session.peer);
   if (auto* send = std::get_if<SendControl>(&action)) {
+    const bool is_seal = std::holds_alternative<baton::Seal>(send->message);
     end_.Send(session.peer, key, std::move(send->message));
+    if (is_seal && writer != nullptr) writer->Release(session.machine.grant().window_key);
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
   } else if (std::holds_alternative<StopWrites>(action)) {

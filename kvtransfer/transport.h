@@ -101,6 +101,9 @@ class Channel {
   virtual StatusOr<OpId> PostWrite(const WriteOp& op) = 0;
   // Ends the operation early where that is possible; its terminal event follows either way.
   virtual void RequestAbort(OpId op) = 0;
+  // No write through the window is meant to follow: its right is given back, so that the
+  // receiver need not ask for it. A write that follows after all gets it again.
+  virtual void Release(uint64_t window_key) = 0;
   // Kills the channel: every outstanding operation gets kAborted, then kFenced comes.
   virtual void Fence() = 0;
   // Moves things forward and takes out events; how many.

@@ -35,7 +35,7 @@ constexpr int kMergeSecret = 11;
 
 constexpr int kSumThreads = 256;
 constexpr int kSumUnroll = 4;  // joined blocks of a warp in flight
-constexpr int kSumRounds = 4;
+constexpr int kSumRounds = 2;
 constexpr int kSumsOfBlock = kSumThreads / 32 * kSumUnroll * kSumRounds;
 constexpr int kJoinThreads = 32;  // four pieces, eight lanes each
 constexpr int kJoinAhead = 16;

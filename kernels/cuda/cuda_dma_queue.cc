@@ -37,10 +37,12 @@ Status CudaDmaQueue::Open() {
   if (!event_fd_.valid()) {
     return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
   }
-  // Of a step's own priority: below it, checksums could wait for a whole step, and with them the
-  // hand-off.
+  // Steps go before (CudaOps): a kernel that fills the device once must not find some of it taken.
+  int least = 0;
+  int greatest = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   for (cudaStream_t* stream : {&copies_, &checksums_, &notices_}) {
-    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
   }
   for (size_t i = 0; i < kTasks; ++i) {
     BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));

@@ -18,8 +18,8 @@
 namespace baton::cuda {
 
 // Copies and checksums of one GPU's memory, on streams of their own: copies one after the other on
-// the first, checksums on the second. What ends is told by host functions on a third, so that no
-// copy waits for them. Contract and threads: kernels/dma.h.
+// the first, checksums on the second, both of lower priority than a step. What ends is told by host
+// functions on a third, so that no copy waits for them. Contract and threads: kernels/dma.h.
 class CudaDmaQueue final : public DmaQueue {
  public:
   // Errors: ResourceExhausted.

@@ -63,7 +63,11 @@ StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const Cud
 
 Status CudaOps::Create() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  int least = 0;
+  int greatest = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
   BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&began_));
   BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&ended_));
   BATON_ASSIGN_OR_RETURN(gemm_,

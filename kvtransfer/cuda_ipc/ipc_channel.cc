@@ -190,9 +190,24 @@ void IpcChannel::OnClose(uint64_t key) {
 
 void IpcChannel::ConfirmIfDrained(uint64_t key) {
   const auto found = windows_.find(key);
-  if (found == windows_.end() || !found->second.closing || found->second.copies > 0) return;
+  if (found == windows_.end() || found->second.copies > 0) return;
+  const Window& window = found->second;
+  if (!window.closing && (!window.given || !window.released || IsQueued(key))) return;
   windows_.erase(found);
   if (status_.ok()) Send(FrameOf(IpcType::kDrained, key));
+}
+
+bool IpcChannel::IsQueued(uint64_t key) const {
+  return std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
+    return entry.second.header.window_key == key && !entry.second.started;
+  });
+}
+
+void IpcChannel::Release(uint64_t window_key) {
+  const auto found = windows_.find(window_key);
+  if (found == windows_.end()) return;
+  found->second.released = true;
+  ConfirmIfDrained(window_key);
 }
 
 Status IpcChannel::OnAck(const IpcHeader& header) {
@@ -288,9 +303,12 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
   }
   const uint64_t key = op.header.window_key;
   --windows_[key].copies;
+  if (!op.verdict) SendLanded(op);
   ConfirmIfDrained(key);
-  if (op.verdict || !status_.ok()) return;
-  IpcFrame landed = FrameOf(IpcType::kLanded, key);
+}
+
+void IpcChannel::SendLanded(const Op& op) {
+  IpcFrame landed = FrameOf(IpcType::kLanded, op.header.window_key);
   landed.header.op = op.header.op;
   landed.header.tag = op.header.tag;
   landed.header.granule = op.header.granule;

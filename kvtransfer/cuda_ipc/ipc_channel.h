@@ -40,6 +40,7 @@ class IpcChannel final : public Channel {
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
   void RequestAbort(OpId op) override;
+  void Release(uint64_t window_key) override;
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }
@@ -59,7 +60,8 @@ class IpcChannel final : public Channel {
   // What is known of a window of the receiver.
   struct Window {
     bool given = false;
-    bool closing = false;  // the receiver waits for our confirmation
+    bool closing = false;   // the receiver waits for our confirmation
+    bool released = false;  // it gets it without asking
     std::vector<ByteRange> ranges;
     size_t copies = 0;  // under way
   };
@@ -78,11 +80,13 @@ class IpcChannel final : public Channel {
   Status StartCopy(Op& op);
   void TakeDone();
   void OnCopied(Op& op, const Status& status);
+  void SendLanded(const Op& op);
   void OnSummed(Op& op, DmaDone done);
   // Has the operation end like this as soon as nothing reads its source.
   void EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status);
   void EndIfIdle(Ops::iterator op);
   void ConfirmIfDrained(uint64_t key);
+  bool IsQueued(uint64_t key) const;
   // Ends everything; what is being copied is waited for.
   void Die(const Status& reason, WriteEvent::Kind kind);
   // After the last copy of a dead channel: says goodbye and lets the peer's memory go.

@@ -19,7 +19,7 @@ enum class IpcType : uint16_t {
   kHello = 1,    // op: the region that is to be written
   kAsk = 2,      // key: may that window be written?
   kLanded = 3,   // key, op, tag, granule, bytes, runs: these copies have ended
-  kDrained = 4,  // key: no copy through that window is under way, and none will be
+  kDrained = 4,  // key: no copy through that window is under way, nor comes before it is asked for
   kBye = 5,      // no copy at all is under way, and none will be
   // From the receiver.
   kWelcome = 16,  // text: the region's memory, as Dma::Export gives it

@@ -38,6 +38,8 @@ class FrameChannel final : public Channel {
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
   void RequestAbort(OpId op) override;
+  // Windows are the receiver's own.
+  void Release(uint64_t) override {}
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }

@@ -62,6 +62,8 @@ class MemoryChannel final : public Channel {
     End(op.value(), WriteEvent::Kind::kAborted, MakeStatus(StatusCode::kAborted, "aborted"));
   }
 
+  void Release(uint64_t) override {}
+
   void Fence() override {
     std::lock_guard lock(fabric_.mutex_);
     Die(MakeStatus(StatusCode::kAborted, "fenced"), WriteEvent::Kind::kAborted);

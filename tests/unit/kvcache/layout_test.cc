@@ -57,14 +57,24 @@ TEST(KvLayoutTest, LayerGroupsTileTheLayers) {
   };
   // 360 KiB a block: groups of at least 64 KiB.
   EXPECT_EQ(ends({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16}),
-            (std::vector<int32_t>{6, 12, 18, 24, 30}));
+            (std::vector<int32_t>{8, 16, 24, 30}));
   // 2 MiB a block, and a layer more than the groups divide.
   EXPECT_EQ(ends({.layers = 33, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16}),
-            (std::vector<int32_t>{4, 8, 12, 16, 20, 24, 28, 33}));
+            (std::vector<int32_t>{9, 19, 29, 33}));
   // Never a group without a layer.
   EXPECT_EQ(ends({.layers = 2, .kv_heads = 64, .head_dim = 256, .dtype = DType::kF32}),
             (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(ends(Layout()), (std::vector<int32_t>{3}));
+  for (int32_t layers = 1; layers <= 100; ++layers) {
+    for (int32_t heads = 1; heads <= 64; ++heads) {
+      int32_t before = 0;
+      for (const int32_t end : ends({.layers = layers, .kv_heads = heads, .head_dim = 64})) {
+        EXPECT_GT(end, before) << layers << " layers, " << heads << " heads";
+        before = end;
+      }
+      EXPECT_EQ(before, layers);
+    }
+  }
 }
 
 TEST(KvLayoutTest, PrintsItself) {

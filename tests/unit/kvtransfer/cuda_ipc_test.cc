@@ -412,6 +412,21 @@ TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
   EXPECT_EQ(target_.Get(200, 1)[0], std::byte{0});
 }
 
+TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
+  channel_->Release(kKey);
+  Drive();
+  EXPECT_FALSE(Heard(IpcType::kDrained));
+  gpu_.Release();
+  DriveUntil([&] { return Heard(IpcType::kDrained); });
+  ASSERT_GE(heard_.frames.size(), 2u);
+  EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, IpcType::kLanded);
+  // A write after all asks again.
+  heard_.frames.clear();
+  Post({0, 0, 100});
+  Drive();
+  EXPECT_TRUE(Heard(IpcType::kAsk));
+}
+
 TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {
   channel_->RequestAbort(op_);
   Drive();
