@@ -1,6 +1,7 @@
 // How fast KV moves between two processes of this machine, and how long a small hand-off takes.
-// Prints one JSON object. Usage: kv_transfer_bench [seconds per case [device device]]; the devices,
-// "cpu" when not given, are the sender's and the receiver's.
+// Prints one JSON object. Usage: kv_transfer_bench [seconds per case [device device [MiB a
+// write]]]; the devices, "cpu" when not given, are the sender's and the receiver's; 0 MiB: as the
+// transport likes.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -44,6 +45,7 @@ struct Setup {
   double seconds = 1;
   std::string sender_device = "cpu";
   std::string receiver_device = "cpu";
+  size_t write_mib = 0;
 };
 
 template <class T>
@@ -202,7 +204,9 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   Memory memory(c, setup.sender_device);
   const double raw_rate = RawCopyRate(c, memory, socket);
   WaitEnd listener;
-  auto sender = Must(KvSender::Create(MakeOptions(c, "prefill", memory), listener));
+  KvTransferOptions options = MakeOptions(c, "prefill", memory);
+  options.op_bytes = setup.write_mib << 20;
+  auto sender = Must(KvSender::Create(std::move(options), listener));
   SocketControl control(std::move(socket));
   (void)control.Send({SessionId(), Epoch(), 0, sender->hello()});
   const Envelope hello = Must(control.Receive());
@@ -303,6 +307,7 @@ std::string RunCase(size_t index, const BenchCase& c, const Setup& setup) {
             seconds.c_str(),
             setup.sender_device.c_str(),
             setup.receiver_device.c_str(),
+            "0",
             number.c_str(),
             theirs.c_str(),
             nullptr);
@@ -321,10 +326,11 @@ int Main(std::span<char*> args) {
     setup.sender_device = args[2];
     setup.receiver_device = args[3];
   }
+  if (args.size() > 4) setup.write_mib = std::strtoul(args[4], nullptr, 10);
   const std::vector<BenchCase> cases = CasesOf(setup);
-  if (args.size() > 5) {
+  if (args.size() > 6) {
     return RunReceiver(
-        cases.at(std::strtoul(args[4], nullptr, 10)), setup, UniqueFd(std::atoi(args[5])));
+        cases.at(std::strtoul(args[5], nullptr, 10)), setup, UniqueFd(std::atoi(args[6])));
   }
   fmt::print(
       "{{\"benchmark\": \"kv_transfer\", \"sender\": \"{}\", \"receiver\": \"{}\", "

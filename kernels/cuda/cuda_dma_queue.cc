@@ -49,9 +49,7 @@ Status CudaDmaQueue::Open() {
     free_tasks_.push_back(std::move(task));
   }
   // The first host function starts the thread that calls them all.
-  BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
-  free_events_.push_back(event);
-  BATON_RETURN_IF_ERROR(Tell(copies_, event));
+  BATON_RETURN_IF_ERROR(Tell(notices_));
   return ToStatus(cudaStreamSynchronize(notices_), "starting a copy queue");
 }
 
@@ -84,12 +82,17 @@ StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
   return event;
 }
 
-Status CudaDmaQueue::Tell(cudaStream_t stream, cudaEvent_t reached) {
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(reached, stream));
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(notices_, reached, 0));
-  BATON_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(
-      notices_, Wake, reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get()))));
-  return OkStatus();
+Status CudaDmaQueue::Tell(cudaStream_t stream) {
+  return ToStatus(
+      cudaLaunchHostFunc(
+          stream, Wake, reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get()))),
+      "asking for a notice");
+}
+
+Status CudaDmaQueue::TellCopied(cudaEvent_t copied) {
+  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(copied, copies_));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(notices_, copied, 0));
+  return Tell(notices_);
 }
 
 Status CudaDmaQueue::Copy(uint64_t id,
@@ -99,7 +102,7 @@ Status CudaDmaQueue::Copy(uint64_t id,
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
   Status status = ToStatus(CopyRuns(from.data(), to.data(), runs, copies_), "copying KV blocks");
-  if (status.ok()) status = Tell(copies_, event);
+  if (status.ok()) status = TellCopied(event);
   if (!status.ok()) {
     // A part of it may have been posted: it must not go on behind the caller's back.
     cudaStreamSynchronize(copies_);
@@ -142,11 +145,7 @@ Status CudaDmaQueue::StartWaiting() {
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
     Status started = task->Start(together);
-    const StatusOr<cudaEvent_t> event = TakeEvent();
-    if (started.ok()) started = event.status();
-    if (started.ok()) started = Tell(checksums_, *event);
-    // The event was recorded and waited for at once: it may be used again.
-    if (event.ok()) free_events_.push_back(*event);
+    if (started.ok()) started = Tell(checksums_);
     if (started.ok()) {
       tasks_.push_back(std::move(task));
       continue;

@@ -17,9 +17,10 @@
 
 namespace baton::cuda {
 
-// Copies and checksums of one GPU's memory, on streams of their own: copies one after the other on
-// the first, checksums on the second, both of lower priority than a step. What ends is told by host
-// functions on a third, so that no copy waits for them. Contract and threads: kernels/dma.h.
+// Copies and checksums of one GPU's memory, on streams of their own, both of lower priority than a
+// step: copies one after the other on the first, checksums on the second. What ends is told by host
+// functions, for copies on a third stream, so that none waits for them. Contract and threads:
+// kernels/dma.h.
 class CudaDmaQueue final : public DmaQueue {
  public:
   // Errors: ResourceExhausted.
@@ -46,8 +47,10 @@ class CudaDmaQueue final : public DmaQueue {
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
   StatusOr<cudaEvent_t> TakeEvent();
-  // Has wait_fd() become readable when `stream` has come here.
-  Status Tell(cudaStream_t stream, cudaEvent_t reached);
+  // Has wait_fd() become readable when `stream` has come here; what follows on it waits for that.
+  Status Tell(cudaStream_t stream);
+  // The same of the copies, which do not wait.
+  Status TellCopied(cudaEvent_t copied);
   // Starts checksums that wait, several of them together, as far as there are tasks.
   Status StartWaiting();
   void PollCopies();

@@ -1,0 +1,118 @@
+// What the pieces of a KV hand-off cost between two GPUs: the host's time to post work, and the
+// time until its end is known, by waiting for the file descriptor or by asking all the time. Prints
+// JSON lines. Usage: gpu_dma_bench [device device]
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/clock.h"
+#include "kernels/backend.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kPiece = uint64_t{256} << 10;
+constexpr uint64_t kArena = uint64_t{1} << 30;
+constexpr int kRounds = 40;
+
+template <class T>
+T Must(StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  fmt::print(stderr, "{}\n", Message(value.status()));
+  std::exit(1);
+}
+
+std::unique_ptr<Backend> Open(const char* device) {
+  BackendOptions options;
+  options.device = device;
+  return Must(OpenBackend(options));
+}
+
+// Pieces in any order, from anywhere to anywhere.
+std::vector<CopyRun> ScatteredRuns(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<CopyRun> runs;
+  for (size_t i = 0; i < count; ++i) {
+    runs.push_back({random() % (kArena / kPiece) * kPiece, i * 2 * kPiece, kPiece});
+  }
+  std::shuffle(runs.begin(), runs.end(), random);
+  return runs;
+}
+
+struct Times {
+  double post_us = 0;
+  double end_us = 0;
+};
+
+// Medians of posting and of the end.
+Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
+  const SteadyClock clock;
+  std::vector<double> posts;
+  std::vector<double> ends;
+  for (int i = 0; i < kRounds; ++i) {
+    const Time begin = clock.Now();
+    const Status posted = post();
+    if (!posted.ok()) Must(StatusOr<int>(posted));
+    std::array<DmaDone, 4> done;
+    size_t count = queue.Poll(done);
+    posts.push_back(ToSeconds(clock.Now() - begin) * 1e6);
+    while (count == 0) {
+      pollfd ready{queue.wait_fd(), POLLIN, 0};
+      if (!spin) ::poll(&ready, 1, 1000);
+      count = queue.Poll(done);
+    }
+    ends.push_back(ToSeconds(clock.Now() - begin) * 1e6);
+  }
+  std::nth_element(posts.begin(), posts.begin() + kRounds / 2, posts.end());
+  std::nth_element(ends.begin(), ends.begin() + kRounds / 2, ends.end());
+  return {posts[kRounds / 2], ends[kRounds / 2]};
+}
+
+int Main(const char* from_device, const char* to_device) {
+  const auto from = Open(from_device);
+  const auto to = Open(to_device);
+  const auto source = Must(from->device().Allocate(kArena, Sharing::kShared));
+  const auto target = Must(to->device().Allocate(kArena, Sharing::kShared));
+  const auto peer = Must(from->dma()->Import(Must(to->dma()->Export(*target))));
+  const auto queue = Must(from->dma()->MakeQueue());
+  for (const bool spin : {false, true}) {
+    for (const size_t count : {1, 8, 32, 128, 512}) {
+      const std::vector<CopyRun> runs = ScatteredRuns(count, 1);
+      std::vector<ByteRange> ranges;
+      for (const CopyRun& run : runs) ranges.push_back({run.source, run.bytes});
+      const Times copy = Measure(
+          *queue, [&] { return queue->Copy(1, *source, *peer, runs); }, spin);
+      const Times sum = Measure(
+          *queue, [&] { return queue->Checksum(2, *source, ranges, kPiece); }, spin);
+      fmt::print(R"({{"pieces": {}, "piece_bytes": {}, "wait": "{}", "copy_post_us": {:.1f}, )"
+                 R"("copy_us": {:.1f}, "checksum_post_us": {:.1f}, "checksum_us": {:.1f}}})"
+                 "\n",
+                 count,
+                 kPiece,
+                 spin ? "spin" : "descriptor",
+                 copy.post_us,
+                 copy.end_us,
+                 sum.post_us,
+                 sum.end_us);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  return baton::Main(argc > 2 ? argv[1] : "cuda:0", argc > 2 ? argv[2] : "cuda:1");
+}
