@@ -217,6 +217,22 @@ Json Latency(const Options& options, Side& unified, Side& split, int prompt) {
           {"transport", handed.back().timings.transport()}};
 }
 
+// What the hand-off itself takes from a prompt, to compare settings by.
+Json SplitLatency(const Options& options, Side& split, int prompt) {
+  Ask(split, prompt);
+  std::vector<Sample> handed;
+  for (int round = 0; round < options.rounds; ++round) handed.push_back(Ask(split, prompt));
+  return {{"prompt", prompt},
+          {"split_ttft_ms", Spread(Figures(handed, [](const Sample& s) { return s.ttft_ms; }))},
+          {"split_compute_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
+          {"second_token_above_step_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.second_gap_ms - s.step_ms; }))},
+          {"kv_gbps",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_gbps(); }))},
+          {"worker_set", options.worker_set}};
+}
+
 // ---- long prompts beside requests that generate
 
 double WorstGap(const std::vector<RequestTrace>& traces, Time begin, Time end) {
@@ -282,11 +298,15 @@ Json Gaps(const Options& options, Side& side) {
 // ---- arrivals that do not wait for answers
 
 Json OpenLoop(const Options& options, Side& side) {
+  // A Poisson process of which the number of arrivals is known.
   std::mt19937_64 random(7);
-  std::exponential_distribution<double> pause(options.rate);
+  std::uniform_real_distribution<double> within(0, options.seconds);
+  std::vector<double> arrivals(static_cast<size_t>(options.rate * options.seconds));
+  for (double& at : arrivals) at = within(random);
+  std::ranges::sort(arrivals);
   std::vector<std::shared_ptr<LoadCall>> calls;
   const Time start = SteadyClock().Now();
-  for (double at = pause(random); at < options.seconds; at += pause(random)) {
+  for (const double at : arrivals) {
     std::this_thread::sleep_until(start + FromSeconds(at));
     calls.push_back(side.client().Send(options.open_prompt, options.open_output));
   }
@@ -340,7 +360,8 @@ int Run(const Options& options) {
     unified.emplace(options, model, vocabulary, false);
     seconds["unified_s"] = unified->start_seconds();
   }
-  if (wanted("meet") || wanted("latency") || wanted("gaps") || wanted("open")) {
+  if (wanted("meet") || wanted("latency") || wanted("split_latency") || wanted("gaps") ||
+      wanted("open")) {
     split.emplace(options, model, vocabulary, true);
     seconds["split_s"] = split->start_seconds();
     meetings.push_back(Meet(*split));
@@ -350,6 +371,11 @@ int Run(const Options& options) {
   if (wanted("latency")) {
     for (const int prompt : options.prompts) {
       Print("latency", Latency(options, *unified, *split, prompt));
+    }
+  }
+  if (wanted("split_latency")) {
+    for (const int prompt : options.prompts) {
+      Print("split_latency", SplitLatency(options, *split, prompt));
     }
   }
   if (wanted("gaps")) Print("gaps", Gaps(options, *split));
@@ -375,8 +401,9 @@ int main(int argc, char** argv) {
   app.add_option("--log-folder", options.log_folder, "of the processes; empty: stderr");
   app.add_option("--worker-set", options.worker_set, "a --set of each worker")
       ->allow_extra_args(false);
-  app.add_option(
-         "--cases", options.cases, "of meet, latency, gaps, gaps_unified, open, open_unified")
+  app.add_option("--cases",
+                 options.cases,
+                 "of meet, latency, split_latency, gaps, gaps_unified, open, open_unified")
       ->delimiter(',');
   app.add_option("--prompts", options.prompts, "tokens, for latency")->delimiter(',');
   app.add_option("--rounds", options.rounds, "of latency");

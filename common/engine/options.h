@@ -17,6 +17,13 @@ enum class AdmissionPolicy {
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // token budget of one step
   int32_t max_sequences = 256;    // in one step
+  // A step with so many prompt tokens takes in no further prompt: it would take longer in
+  // proportion, and the prompts that are in it would wait for the newcomer.
+  int32_t full_step_tokens = 2048;
+  // For a device on which a row's bits depend on whether it is computed alone or in a chunk, but on
+  // nothing else (a deterministic GPU): output tokens that must be computed again are computed one
+  // by one, as they were at first, and no chunk leaves a single token of a prompt.
+  bool repeat_output_singly = false;
   // The time between two tokens that prompts should leave to those who generate (ITL): beside them
   // a step takes no more prompt tokens than fit into it, by the step times measured so far, though
   // always some. Zero: the token budget alone counts.

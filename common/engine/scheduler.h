@@ -96,6 +96,7 @@ class Scheduler final {
   void PlanDecodes();
   void PlanPrompts();
   int32_t PromptBudget(int32_t context) const;
+  int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
   void Preempt(Sequence& sequence);

@@ -53,7 +53,8 @@ void Scheduler::PlanPrompts() {
     const size_t next = sequence->computed / cache_.block_tokens();
     if (next < sequence->hashes.size()) computing_.push_back(sequence->hashes[next]);
     const int32_t budget = PromptBudget(sequence->computed);
-    if (budget > 0) AddRow(*sequence, std::min(budget, sequence->remaining()));
+    const int32_t count = ChunkOf(*sequence, budget);
+    if (count > 0) AddRow(*sequence, count);
   }
 }
 
@@ -61,6 +62,8 @@ void Scheduler::PlanPrompts() {
 // tokens take token·n + token_context·(context·n + n²/2).
 int32_t Scheduler::PromptBudget(int32_t context) const {
   const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
+  const auto prompt_tokens = plan_.tokens - static_cast<int32_t>(decode_rows_);
+  if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
   const double target = ToMillis(options_.engine.itl_target);
   if (budget <= 0 || target <= 0 || decode_rows_ == 0) return budget;
   const StepTimeModel::Fit& fit = step_time_.fit();
@@ -75,6 +78,18 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   // The first prompt always gets on.
   const double least = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
   return static_cast<int32_t>(std::clamp(fitting, std::min<double>(least, budget), 1.0 * budget));
+}
+
+// How many tokens of a sequence that computes its prompt, or all again, the step takes; 0: it waits
+// for more room.
+int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
+  const int32_t count = std::clamp(budget, 0, sequence.remaining());
+  if (!options_.engine.repeat_output_singly || count == 0) return count;
+  const int32_t prompt = sequence.request->request.prompt_length - sequence.computed;
+  if (prompt <= 1) return 1;
+  if (count >= prompt) return prompt;
+  const int32_t even = count == prompt - 1 ? count - 1 : count;
+  return even >= 2 ? even : 0;
 }
 
 void Scheduler::AddRow(Sequence& sequence, int32_t count) {
@@ -164,6 +179,11 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
   const bool whole = sequence.request->awaits_reservation();
   const int32_t limit = (sequence.length() - (whole ? 0 : 1)) / cache_.block_tokens();
   PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
+  if (options_.engine.repeat_output_singly && !whole && !hit.blocks.empty()) {
+    const auto hits = static_cast<int32_t>(hit.blocks.size());
+    const bool single = hits * cache_.block_tokens() == sequence.request->request.prompt_length - 1;
+    if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hits - 1);
+  }
   const auto handoff = handoffs_.find(sequence.request->key());
   if (sequence.request->request.kind == RequestKind::kPrefill && handoff != handoffs_.end() &&
       std::cmp_greater(handoff->second.size(), hit.blocks.size())) {
@@ -230,7 +250,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
   // Admission has seen to it that there is room.
   const int32_t budget = std::max(1, PromptBudget(sequence.computed));
-  AddRow(sequence, std::min(budget, sequence.remaining()));
+  const int32_t count = ChunkOf(sequence, budget);
+  if (count > 0) AddRow(sequence, count);
   return true;
 }
 

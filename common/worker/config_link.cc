@@ -98,6 +98,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
                      ? AdmissionPolicy::kGuaranteedNoEvict
                      : AdmissionPolicy::kMaxUtilization;
   to.prefix_cache = from.prefix_cache();
+  to.repeat_output_singly = OnGpu(from) && from.deterministic();
   to.hash_secret = config.hash_secret();
   return to;
 }

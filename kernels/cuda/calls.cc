@@ -157,10 +157,7 @@ cudaError_t Run(const Call& call, const CallContext& context) {
           [&](const GatherCall& c) { return LaunchGather(c.x, step.d_logit_rows, c.out, stream); },
           [&](const SampleCall& c) { return context.sampling.Launch(c.plan, c.logits, stream); },
           [&](const NotifyCall& c) {
-            const auto notify = [](void* notice) {
-              (*static_cast<std::function<void()>*>(notice))();
-            };
-            return cudaLaunchHostFunc(stream, notify, &context.notices[c.index]);
+            return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);
           },
       },
       call);

@@ -4,8 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -104,7 +103,8 @@ struct SampleCall {
   bool operator==(const SampleCall&) const = default;
 };
 
-// Runs notices[index] on a thread of CUDA's.
+// Marks that all calls before it are done, by event `index` of the step; recorded steps have no
+// marks.
 struct NotifyCall {
   size_t index = 0;
   bool operator==(const NotifyCall&) const = default;
@@ -135,8 +135,7 @@ struct CallContext {
   Attention& attention;
   Experts& experts;
   Sampling& sampling;
-  // At fixed addresses, for as long as recorded calls may run.
-  std::deque<std::function<void()>>& notices;
+  std::span<const cudaEvent_t> marks;
   cudaStream_t stream = nullptr;
 };
 

@@ -52,6 +52,7 @@ CudaOps::~CudaOps() {
   for (const cudaEvent_t event : {began_, ended_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
+  for (const cudaEvent_t mark : marks_) cudaEventDestroy(mark);
   cudaStreamDestroy(stream_);
 }
 
@@ -126,7 +127,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   sampling_rows_ = {};
   sampled_ = {};
   error_ = OkStatus();
-  notice_count_ = 0;
+  notices_.clear();
   fixed_->Clear();
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
@@ -139,6 +140,7 @@ Status CudaOps::EndStep() {
   if (status.ok()) status = PlanStep();
   if (status.ok()) status = RunStep();
   if (status.ok()) status = ToStatus(cudaEventRecord(ended_, stream_), "ending a step");
+  if (status.ok()) status = AwaitStep();
   // Whatever became of it, nothing of this step may run when the next one writes its buffers.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
   // That the device is lost says more than what failed for that reason.
@@ -206,6 +208,15 @@ Status CudaOps::RunStep() {
   return OkStatus();
 }
 
+Status CudaOps::AwaitStep() {
+  for (size_t i = 0; i < notices_.size(); ++i) {
+    BATON_CUDA_RETURN_IF_ERROR(layout_.recorded ? cudaStreamSynchronize(stream_)
+                                                : cudaEventSynchronize(marks_[i]));
+    notices_[i]();
+  }
+  return OkStatus();
+}
+
 CallContext CudaOps::context() {
   return {.step = layout_,
           .kv = kv_,
@@ -213,7 +224,7 @@ CallContext CudaOps::context() {
           .attention = *attention_,
           .experts = *experts_,
           .sampling = *sampling_,
-          .notices = notices_,
+          .marks = marks_,
           .stream = stream_};
 }
 
@@ -373,9 +384,17 @@ void CudaOps::Sample(const Tensor& logits,
 }
 
 void CudaOps::NotifyWhenDone(std::function<void()> notify) {
-  if (notice_count_ == notices_.size()) notices_.emplace_back();
-  notices_[notice_count_] = std::move(notify);
-  calls_.emplace_back(NotifyCall{notice_count_++});
+  if (notices_.size() == marks_.size()) {
+    cudaEvent_t mark = nullptr;
+    const cudaError_t made = cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
+    if (made != cudaSuccess) {
+      error_ = ToStatus(made, "making an event");
+      return;
+    }
+    marks_.push_back(mark);
+  }
+  calls_.emplace_back(NotifyCall{notices_.size()});
+  notices_.push_back(std::move(notify));
 }
 
 // Blocks are whole ranges of memory: the copy engines do it, in order.

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -85,6 +84,9 @@ class CudaOps final : public Ops {
   Status PlanStep();
   Status PlanCalls();
   Status RunStep();
+  // Waits until all is done, and tells of each mark on the way: the host has nothing else to do,
+  // and a callback in the stream would hold the device up.
+  Status AwaitStep();
   CallContext context();
 
   CudaDevice& device_;
@@ -109,8 +111,8 @@ class CudaOps final : public Ops {
   std::span<const SamplingRow> sampling_rows_;
   std::span<SampledToken> sampled_;
   Status error_;
-  std::deque<std::function<void()>> notices_;  // only ever grows: graphs hold addresses
-  size_t notice_count_ = 0;
+  std::vector<std::function<void()>> notices_;
+  std::vector<cudaEvent_t> marks_;  // of notices; only grows
 
   // Scratch, kept from step to step; grows.
   ScratchMemory gate_up_;

@@ -112,12 +112,27 @@ wait_all() {
 
 tokens_of() { grep -o '"tokens":\[[^]]*\]' "$1"; }
 
+# first_difference FILE FILE: which token of two answers is the first that differs, and how they ended.
+first_difference() {
+  local i
+  local -a wanted found
+  IFS=, read -ra wanted <<<"$(tokens_of "$1" | tr -dc '0-9,')"
+  IFS=, read -ra found <<<"$(tokens_of "$2" | tr -dc '0-9,')"
+  for ((i = 0; i < ${#wanted[@]} && i < ${#found[@]}; i++)); do
+    [[ ${wanted[i]} == "${found[i]}" ]] || break
+  done
+  echo "token $i of ${#found[@]}: ${found[*]:i:5} instead of ${wanted[*]:i:5};" \
+    "$(grep -o '"prompt_tokens":[0-9]*\|"attempts":[0-9]*\|"cached_tokens":[0-9]*' "$2" | tr '\n' ' ')"
+}
+
 # equal VARIABLE NAME: sets it to how many answers equal those called "unified".
 equal() {
   local i count=0 name=$2
   for ((i = 0; i < REQUESTS; i++)); do
     if [[ -n $(tokens_of "$OUT/unified.$i.json") && $(tokens_of "$OUT/unified.$i.json") == "$(tokens_of "$OUT/$name.$i.json")" ]]; then
       count=$((count + 1))
+    else
+      say "$name: request $i differs: $(first_difference "$OUT/unified.$i.json" "$OUT/$name.$i.json")"
     fi
   done
   ((count == REQUESTS)) || fail "$name: $count of $REQUESTS answers equal the unified worker's"
