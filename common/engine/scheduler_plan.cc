@@ -88,8 +88,10 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   const int32_t prompt = sequence.request->request.prompt_length - sequence.computed;
   if (prompt <= 1) return 1;
   if (count >= prompt) return prompt;
-  const int32_t even = count == prompt - 1 ? count - 1 : count;
-  return even >= 2 ? even : 0;
+  const int32_t several = count == prompt - 1 ? count - 1 : count;
+  if (several >= 2) return several;
+  // A budget that never has room for several has none to wait for.
+  return options_.engine.max_step_tokens < 3 ? count : 0;
 }
 
 void Scheduler::AddRow(Sequence& sequence, int32_t count) {

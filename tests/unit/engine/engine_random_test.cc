@@ -22,6 +22,8 @@ EngineOptions RandomOptions(Random& random) {
   options.prefix_cache = random() % 4 != 0;
   options.max_waiting_reservations = static_cast<int32_t>(random() % 20);
   options.max_reservation_wait = std::chrono::milliseconds(200);
+  options.full_step_tokens = static_cast<int32_t>(1 + random() % 40);
+  options.repeat_output_singly = random() % 2 == 0;
   return options;
 }
 

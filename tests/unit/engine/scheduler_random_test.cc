@@ -17,6 +17,8 @@ Scheduler::Options RandomOptions(Random& random) {
   EngineOptions& engine = options.engine;
   engine.max_sequences = static_cast<int32_t>(1 + random() % 16);
   engine.max_step_tokens = static_cast<int32_t>(1 + random() % 48);
+  engine.full_step_tokens = static_cast<int32_t>(1 + random() % 48);
+  engine.repeat_output_singly = random() % 2 == 0;
   engine.policy = static_cast<SchedulingPolicy>(random() % 4);
   engine.admission = static_cast<AdmissionPolicy>(random() % 2);
   options.limits = {.context_length = 200,
