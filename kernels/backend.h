@@ -15,6 +15,10 @@ struct BackendOptions {
   int threads = 1;             // of the CPU backend; on a GPU those that load weights
   // GPU: a row's bits do not depend on which other rows are in the step. Always so on the CPU.
   bool deterministic = false;
+  // GPU of sm_89 or newer: the weights of the layers' products are held in E4M3, with a scale for
+  // each output; embedding, head, norms, router and experts are not. Costs quality
+  // (kernels/cuda/README.md).
+  bool fp8_weights = false;
   // The shared object of the CUDA backend; empty: libbaton_cuda.so beside this program, or in
   // ../lib.
   std::string cuda_library;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "common/base/check.h"
 #include "kernels/uniform_weight.h"
@@ -168,6 +169,17 @@ void ExpandBF16(const std::byte* from, float* out) {
   *out = BrainToFloat(Load<uint16_t>(from));
 }
 
+// E4M3: sign, 4 bits of exponent over 7, 3 bits behind the point; no infinities.
+void ExpandF8(const std::byte* from, float* out) {
+  const uint8_t bits = Byte(from, 0);
+  const int exponent = bits >> 3 & 15;
+  const int fraction = bits & 7;
+  float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                             : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  if (exponent == 15 && fraction == 7) size = std::numeric_limits<float>::quiet_NaN();
+  *out = bits >> 7 == 0 ? size : -size;
+}
+
 using Expand = void (*)(const std::byte*, float*);
 
 Expand ExpandOf(DType dtype) {
@@ -194,6 +206,8 @@ Expand ExpandOf(DType dtype) {
       return ExpandQ5_K;
     case DType::kQ6_K:
       return ExpandQ6_K;
+    case DType::kF8:
+      return ExpandF8;
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }

@@ -24,6 +24,7 @@ constexpr Row kRows[] = {
     {"q4_K", {256, 144}},
     {"q5_K", {256, 176}},
     {"q6_K", {256, 210}},
+    {"fp8", {1, 1}},
 };
 
 const Row& RowOf(DType dtype) {

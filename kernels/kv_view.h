@@ -14,7 +14,7 @@ namespace baton {
 // not own.
 struct KvView {
   std::byte* base = nullptr;
-  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+  DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kF8
   int32_t blocks = 0;
   int32_t layers = 0;
   int32_t kv_heads = 0;

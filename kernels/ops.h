@@ -24,6 +24,9 @@ struct RopeArgs {
       nullptr;  // [head_dim]; RMS norm of every q head before rope (Qwen 3), or null
   const Vector* k_norm = nullptr;
   float norm_epsilon = 0;
+  // [2 · kv_heads], for KV in E4M3: numbers of K and V of each head are stored divided by these.
+  // Null: 1.
+  const Vector* kv_scales = nullptr;
 };
 
 struct AttentionArgs {
@@ -31,6 +34,7 @@ struct AttentionArgs {
   int32_t layer = 0;
   float scale = 0;     // usually 1/√head_dim
   int32_t window = 0;  // a row sees the last `window` positions, itself included; 0 = all
+  const Vector* kv_scales = nullptr;  // as RopeArgs::kv_scales
 };
 
 // The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
@@ -67,6 +71,8 @@ class Ops {
   virtual DType activation_dtype() const = 0;
   // Whether this backend wants K stored [dim][token] inside a block (KvView::k_dim_major).
   virtual bool k_dim_major() const = 0;
+  // Whether the KV cache may be in E4M3.
+  virtual bool quantizes_kv() const { return false; }
   // How many rows activations must have room for when at most `rows` are computed in a step: a
   // backend may write rows of padding behind the step's.
   virtual int32_t PaddedRows(int32_t rows) const { return rows; }

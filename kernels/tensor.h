@@ -39,6 +39,8 @@ struct HostMatrix {
   const std::byte* data = nullptr;
   uint64_t stream = 0;
   float scale = 0;
+  // A backend that was told to may hold it in fewer bits (BackendOptions::fp8_weights).
+  bool may_quantize = false;
 };
 
 // A weight matrix in its backend's own form (packed, maybe still quantised). Made by

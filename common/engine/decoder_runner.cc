@@ -25,6 +25,7 @@ ModelTraits TraitsOf(const Decoder& decoder) {
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
           .k_dim_major = decoder.ops().k_dim_major(),
+          .quantized_kv = decoder.limits().quantized_kv,
           .fingerprint = decoder.fingerprint()};
 }
 

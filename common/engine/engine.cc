@@ -29,6 +29,11 @@ Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
   BATON_RETURN_IF_ERROR(
       CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
+  if (options.kv_dtype == DType::kF8 && !traits.quantized_kv) {
+    return InvalidArgument(
+        "engine: the KV cache is of fp8, for which the model was not loaded; it must be f32, f16 "
+        "or bf16");
+  }
   return CheckCount("kv_blocks", options.kv_blocks, 0, kMany);
 }
 

@@ -34,7 +34,7 @@ Status KvLayout::Validate() const {
   BATON_RETURN_IF_ERROR(CheckRange("head_dim", head_dim, 4096));
   BATON_RETURN_IF_ERROR(CheckRange("block_tokens", block_tokens, 1024));
   if (ShapeOf(dtype).elements != 1) {
-    return InvalidArgument("KV layout: dtype is {}; it must be f32, f16 or bf16", Name(dtype));
+    return InvalidArgument("KV layout: dtype is {}; it must be f32, f16, bf16 or fp8", Name(dtype));
   }
   return OkStatus();
 }

@@ -44,8 +44,14 @@ class Decoder::Impl {
                              limits_.max_rows,
                              limits_.max_logit_rows);
     }
+    if (limits_.quantized_kv && !ops_.quantizes_kv()) {
+      return InvalidArgument(
+          "a KV cache of fp8 is for GPUs of sm_89 or newer; on {} it must be of another type",
+          ops_.device().name());
+    }
     fingerprint_ = Fingerprint(spec_, source);
-    BATON_ASSIGN_OR_RETURN(weights_, LoadDecoderWeights(spec_, source, ops_, progress));
+    BATON_ASSIGN_OR_RETURN(weights_,
+                           LoadDecoderWeights(spec_, source, limits_.quantized_kv, ops_, progress));
     return AllocateActivations();
   }
 
@@ -119,6 +125,7 @@ class Decoder::Impl {
     args.layer = layer;
     args.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
     args.window = spec_.layers[layer].window;
+    args.kv_scales = weights_.layers[layer].kv_scales.get();
     return args;
   }
 
@@ -134,6 +141,7 @@ class Decoder::Impl {
     rope.q_norm = weights.q_norm.get();
     rope.k_norm = weights.k_norm.get();
     rope.norm_epsilon = spec_.norm_epsilon;
+    rope.kv_scales = weights.kv_scales.get();
     ops_.RopeAndWriteKv(qkv, spec_.head_shape(), rope, layer);
     if (hook) hook(layer);
     return qkv;

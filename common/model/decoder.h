@@ -15,6 +15,7 @@ namespace baton {
 struct DecoderLimits {
   int32_t max_rows = 512;        // rows of one step
   int32_t max_logit_rows = 256;  // rows of one step whose logits are wanted
+  bool quantized_kv = false;     // the KV cache will be in E4M3, for which scales are computed
 };
 
 // Called during Load with the share of the weights that is loaded, 0 … 1.
@@ -32,7 +33,7 @@ class Decoder final {
   // Loads tensor by tensor and lets go of each tensor's file pages, so that memory stays near the
   // size of the packed weights. `ops` outlives the decoder; `weights` is not needed afterwards.
   // Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
-  // ResourceExhausted.
+  // ResourceExhausted; InvalidArgument when the backend has no KV cache in E4M3 and one is wanted.
   static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
                                                  const WeightSource& weights,
                                                  Ops& ops,

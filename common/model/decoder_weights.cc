@@ -6,10 +6,14 @@
 #include <span>
 #include <utility>
 
+#include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
 
 namespace baton {
 namespace {
+
+// The products of dense layers; embedding, head, routers and experts stay as they are.
+constexpr bool kMayQuantize = true;
 
 // One weight wanted from the source: which, and its rows (outputs).
 struct Part {
@@ -25,11 +29,14 @@ class Loader {
 
   size_t bytes() const { return bytes_; }
 
-  // The parts stacked along their rows.
-  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts, int64_t cols) {
+  // The parts stacked along their rows; as HostMatrix::may_quantize.
+  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
+                                                int64_t cols,
+                                                bool may_quantize = false) {
     std::vector<HostMatrix> views;
     for (const Part& part : parts) {
-      BATON_ASSIGN_OR_RETURN(const HostMatrix view, source_.GetMatrix(part.id, part.rows, cols));
+      BATON_ASSIGN_OR_RETURN(HostMatrix view, source_.GetMatrix(part.id, part.rows, cols));
+      view.may_quantize = may_quantize;
       views.push_back(view);
     }
     auto loaded = ops_.LoadMatrix(views);
@@ -39,9 +46,12 @@ class Loader {
 
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const WeightId& gate,
                                                const WeightId& up,
-                                               int64_t rows) {
-    BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, source_.GetMatrix(gate, rows, spec_.hidden));
-    BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, source_.GetMatrix(up, rows, spec_.hidden));
+                                               int64_t rows,
+                                               bool may_quantize) {
+    BATON_ASSIGN_OR_RETURN(HostMatrix gate_view, source_.GetMatrix(gate, rows, spec_.hidden));
+    BATON_ASSIGN_OR_RETURN(HostMatrix up_view, source_.GetMatrix(up, rows, spec_.hidden));
+    gate_view.may_quantize = may_quantize;
+    up_view.may_quantize = may_quantize;
     auto loaded = ops_.LoadGateUp(gate_view, up_view);
     source_.Release(gate);
     source_.Release(up);
@@ -80,7 +90,8 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
                          loader.LoadStacked({{id(WeightKind::kQuery), q_rows},
                                              {id(WeightKind::kKey), kv_rows},
                                              {id(WeightKind::kValue), kv_rows}},
-                                            spec.hidden));
+                                            spec.hidden,
+                                            kMayQuantize));
   if (spec.qkv_bias) {
     BATON_ASSIGN_OR_RETURN(to.qkv_bias,
                            loader.LoadVectors({{id(WeightKind::kQueryBias), q_rows},
@@ -95,7 +106,7 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
   }
   BATON_ASSIGN_OR_RETURN(
       to.attention_output,
-      loader.LoadStacked({{id(WeightKind::kAttentionOutput), spec.hidden}}, q_rows));
+      loader.LoadStacked({{id(WeightKind::kAttentionOutput), spec.hidden}}, q_rows, kMayQuantize));
   if (spec.o_bias) {
     BATON_ASSIGN_OR_RETURN(
         to.attention_output_bias,
@@ -107,9 +118,12 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
 Status LoadDense(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
   BATON_ASSIGN_OR_RETURN(
-      to.gate_up, loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate));
+      to.gate_up,
+      loader.LoadGateUp(
+          id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate, kMayQuantize));
   BATON_ASSIGN_OR_RETURN(
-      to.down, loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate));
+      to.down,
+      loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate, kMayQuantize));
   if (!spec.mlp_bias) return OkStatus();
   BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
                          loader.LoadVectors({{id(WeightKind::kGateBias), spec.intermediate},
@@ -128,7 +142,7 @@ Status LoadExperts(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWe
     BATON_ASSIGN_OR_RETURN(
         auto gate_up,
         loader.LoadGateUp(
-            id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), spec.moe.intermediate));
+            id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), spec.moe.intermediate, false));
     BATON_ASSIGN_OR_RETURN(
         auto down,
         loader.LoadStacked({{id(WeightKind::kExpertDown), spec.hidden}}, spec.moe.intermediate));
@@ -160,6 +174,7 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
 
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
+                                            bool quantized_kv,
                                             Ops& ops,
                                             const std::function<void(double)>& progress) {
   Loader loader(spec, source, ops);
@@ -175,6 +190,11 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
   advance();
   for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
     LayerWeights& to = weights.layers.emplace_back();
+    if (quantized_kv) {
+      BATON_ASSIGN_OR_RETURN(const auto scales,
+                             ComputeKvScales(spec, source, layer, weights.rope_magnitude));
+      BATON_ASSIGN_OR_RETURN(to.kv_scales, ops.LoadVector(scales));
+    }
     BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, layer, to));
     BATON_ASSIGN_OR_RETURN(
         to.feed_forward_norm,

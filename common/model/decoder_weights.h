@@ -20,6 +20,7 @@ struct LayerWeights {
   std::unique_ptr<Vector> qkv_bias;
   std::unique_ptr<Vector> q_norm;
   std::unique_ptr<Vector> k_norm;
+  std::unique_ptr<Vector> kv_scales;         // for a KV cache in E4M3 (kv_scales.h)
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
   std::unique_ptr<Vector> attention_output_bias;
   std::unique_ptr<Vector> feed_forward_norm;
@@ -45,10 +46,11 @@ struct DecoderWeights {
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
 
-// Loads tensor by tensor, releasing each source after use; `progress` may be empty. Errors as
-// Decoder::Load.
+// Loads tensor by tensor, releasing each source after use, with scales for a KV cache in E4M3 when
+// `quantized_kv`; `progress` may be empty. Errors as Decoder::Load.
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
+                                            bool quantized_kv,
                                             Ops& ops,
                                             const std::function<void(double)>& progress);
 

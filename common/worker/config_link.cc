@@ -29,6 +29,8 @@ DType KvTypeOf(const config::EngineConfig& engine) {
       return DType::kBF16;
     case config::EngineConfig::F32:
       return DType::kF32;
+    case config::EngineConfig::FP8:
+      return DType::kF8;
     default:
       return OnGpu(engine) ? DType::kBF16 : DType::kF16;
   }
@@ -73,10 +75,12 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.backend.device = engine.device();
   options.backend.threads = engine.threads();
   options.backend.deterministic = engine.deterministic();
+  options.backend.fp8_weights = engine.fp8_weights();
   options.backend.cuda_library = engine.cuda_library();
   options.context_length = engine.context_length();
   options.max_step_tokens = StepTokensOf(engine, kind);
   options.max_sequences = engine.max_sequences();
+  options.quantized_kv = KvTypeOf(engine) == DType::kF8;
   return options;
 }
 

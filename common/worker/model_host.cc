@@ -29,9 +29,10 @@ int AllowedProcessors() {
 std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
   const Device& device = backend.device();
   if (options.device == kCpu) return fmt::format("{}, {} threads", device.name(), options.threads);
-  return fmt::format("{}{}, {:.1f} GiB free",
+  return fmt::format("{}{}{}, {:.1f} GiB free",
                      device.name(),
                      options.deterministic ? ", deterministic" : "",
+                     options.fp8_weights ? ", weights in fp8" : "",
                      static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 
@@ -68,7 +69,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
     last_line = clock.Now();
     Log().Info("loading {}: {:.0f} %", options.path, share * 100);
   };
-  const DecoderLimits limits{options.max_step_tokens, options.max_sequences};
+  const DecoderLimits limits{options.max_step_tokens, options.max_sequences, options.quantized_kv};
   BATON_ASSIGN_OR_RETURN(
       host->decoder_,
       Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));

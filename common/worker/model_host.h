@@ -21,6 +21,7 @@ struct ModelHostOptions {
   int32_t context_length = 0;  // 0: the model's
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
+  bool quantized_kv = false;  // as DecoderLimits
 };
 
 // A model in the memory of its device, ready to run: backend, weights, decoder. What an engine runs

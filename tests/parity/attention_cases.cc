@@ -32,12 +32,15 @@ void CheckStep(Ops& ops,
   DeviceTensor in(ops, plan.rows(), q_size + 2 * kv_size, history.Rows(plan));
   const DeviceTensor out(ops, plan.rows(), q_size);
   ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
-  ops.RopeAndWriteKv(in.view(), shape.heads, RopeArgs{}, 1);
+  RopeArgs rope;
+  rope.kv_scales = history.kv_scales();
+  ops.RopeAndWriteKv(in.view(), shape.heads, rope, 1);
   AttentionArgs args;
   args.heads = shape.heads;
   args.layer = 1;
   args.scale = 1.0f / std::sqrt(static_cast<float>(shape.heads.head_dim));
   args.window = shape.window;
+  args.kv_scales = history.kv_scales();
   ops.Attention(in.view(), args, out.view());
   const Status status = ops.EndStep();
   ASSERT_TRUE(status.ok()) << status;
@@ -256,6 +259,32 @@ std::vector<Case> AttentionCases() {
   cases.push_back(
       {"Step_refuses_bad_input", [](Ops& ops, const Tolerance&) { CheckBadSteps(ops); }});
   cases.push_back({"CopyBlocks", [](Ops& ops, const Tolerance&) { CheckCopyBlocks(ops); }});
+  return cases;
+}
+
+std::vector<Case> QuantizedKvCases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, const Shape& shape) {
+    cases.push_back({"Attention_fp8_" + name, [=](Ops& ops, const Tolerance& tolerance) {
+                       CheckAttention(ops, tolerance, shape);
+                     }});
+  };
+  for (const int32_t dim : {16, 48, 64, 96, 128, 256}) {
+    add(fmt::format("dim{}", dim),
+        {{8, 2, dim}, DType::kF8, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}});
+    cases.push_back(
+        {fmt::format("Attention_fp8_decode_dim{}", dim), [=](Ops& ops, const Tolerance& tolerance) {
+           const Shape shape{
+               {8, 2, dim}, DType::kF8, 16, 0, {{0, 5}, {13, 8}, {300, 3}, {2000, 1}}};
+           CheckDecode(ops, tolerance, shape);
+         }});
+  }
+  add("block32", {{3, 3, 64}, DType::kF8, 32, 0, {{0, 33}, {70, 1}}});
+  add("group_of_9", {{9, 1, 64}, DType::kF8, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
+  add("window", {{4, 2, 64}, DType::kF8, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
+  // Chunks long enough for the kernels that want much work, behind cached tokens and without.
+  add("chunks", {{16, 2, 128}, DType::kF8, 16, 0, {{0, 260}, {133, 290}, {40, 1}}});
+  add("long", {{4, 1, 128}, DType::kF8, 16, 0, {{9000, 1}}});
   return cases;
 }
 

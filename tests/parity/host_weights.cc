@@ -1,5 +1,6 @@
 #include "tests/parity/host_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -139,6 +140,15 @@ void AddPlain(DType dtype, float value, HostWeights& weights) {
   }
 }
 
+// 3 bits behind the point, exponents from −6 on, up to 448.
+float RoundedToFp8(float value) {
+  constexpr float kLargest = 448;
+  const float size = std::min(std::fabs(value), kLargest);
+  if (size == 0) return value;
+  const float step = std::ldexp(1.0f, std::max(std::ilogb(size), -6) - 3);
+  return std::copysign(std::min(std::nearbyint(size / step) * step, kLargest), value);
+}
+
 }  // namespace
 
 float HalfToFloat(uint16_t half) {
@@ -166,6 +176,7 @@ uint16_t FloatToHalf(float value) {
 }
 
 float Rounded(DType dtype, float value) {
+  if (dtype == DType::kF8) return RoundedToFp8(value);
   if (dtype == DType::kF32) return value;
   if (dtype == DType::kF16) return HalfToFloat(FloatToHalf(value));
   uint32_t bits;

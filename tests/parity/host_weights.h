@@ -25,7 +25,8 @@ HostWeights HeldBy(const Ops& ops, HostWeights weights);
 // `cols` as a backend with 16-bit numbers takes them: a multiple of 16 bytes.
 int64_t WholeCols(const Ops& ops, int64_t cols);
 
-// `value` after it was stored in `dtype` (kF32, kF16 or kBF16); to nearest, ties to even.
+// `value` after it was stored in `dtype` (kF32, kF16, kBF16 or kF8); to nearest, ties to even. What
+// is too large for kF8 becomes its largest number.
 float Rounded(DType dtype, float value);
 
 float HalfToFloat(uint16_t half);

@@ -106,8 +106,10 @@ Floats Attend(Ops& ops,
         ops, plan.rows(), static_cast<int64_t>(values.size()) / plan.rows(), values);
     const DeviceTensor out(ops, plan.rows(), q_size);
     EXPECT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
-    ops.RopeAndWriteKv(in.view(), heads, RopeArgs{}, 1);
-    ops.Attention(in.view(), {heads, 1, 0.2f, window}, out.view());
+    RopeArgs rope;
+    rope.kv_scales = history.kv_scales();
+    ops.RopeAndWriteKv(in.view(), heads, rope, 1);
+    ops.Attention(in.view(), {heads, 1, 0.2f, window, history.kv_scales()}, out.view());
     EXPECT_TRUE(ops.EndStep().ok());
     const Floats part = Slice(out.Read(), q_size, 0, run.second);
     result.insert(result.end(), part.begin(), part.end());
@@ -128,6 +130,17 @@ void CheckAttention(Ops& ops, const HeadShape& heads, DType dtype, int32_t windo
 }
 
 }  // namespace
+
+std::vector<Case> QuantizedKvIndependenceCases() {
+  std::vector<Case> cases;
+  for (const int32_t dim : {16, 48, 80}) {
+    cases.push_back(
+        {fmt::format("SameBits_Attention_fp8_dim{}", dim), [=](Ops& ops, const Tolerance&) {
+           CheckAttention(ops, {4, 2, dim}, DType::kF8, 0);
+         }});
+  }
+  return cases;
+}
 
 std::vector<Case> IndependenceCases() {
   std::vector<Case> cases;

@@ -38,6 +38,10 @@ std::vector<Case> IndependenceCases();
 std::vector<Case> LongCases();
 
 std::vector<Case> LayerCases();
+// With a KV cache in E4M3, for backends that have it (Ops::quantizes_kv).
+std::vector<Case> QuantizedKvCases();
+std::vector<Case> QuantizedKvIndependenceCases();
+
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
 std::vector<Case> AttentionCases();

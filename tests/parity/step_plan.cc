@@ -38,6 +38,11 @@ History::History(Ops& ops,
       heads_(heads),
       sequences_(std::move(sequences)),
       cache_(ops, dtype, 2, heads, block_tokens, BlocksOf(sequences_, block_tokens) + 2) {
+  scales_.assign(static_cast<size_t>(2 * heads.kv_heads), 1.0f);
+  if (dtype == DType::kF8) {
+    for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = 0.01f * static_cast<float>(1 + i % 5);
+    scale_vector_ = *ops.LoadVector(scales_);
+  }
   std::vector<int32_t> blocks;
   for (int32_t b = 0; b < cache_.view.blocks; ++b) blocks.push_back(b);
   std::mt19937_64 random(7);
@@ -48,6 +53,21 @@ History::History(Ops& ops,
     tables_.emplace_back(blocks.end() - count, blocks.end());
     blocks.resize(blocks.size() - static_cast<size_t>(count));
     values_.push_back(RandomActivations(ops, static_cast<size_t>(tokens * width()), 100 + s));
+    if (dtype == DType::kF8) HoldStored(values_.back());
+  }
+}
+
+void History::HoldStored(std::vector<float>& values) const {
+  const auto dim = static_cast<size_t>(heads_.head_dim);
+  const auto kv_heads = static_cast<size_t>(heads_.kv_heads);
+  const auto row = static_cast<size_t>(width());
+  for (size_t at = 0; at < values.size(); ++at) {
+    if (at % row < static_cast<size_t>(heads_.q_heads) * dim) continue;
+    const size_t head = at % row / dim - static_cast<size_t>(heads_.q_heads);
+    values[at] = Rounded(
+        ops_.activation_dtype(),
+        Stored(
+            static_cast<int>(head / kv_heads), static_cast<int32_t>(head % kv_heads), values[at]));
   }
 }
 
@@ -69,7 +89,9 @@ void History::Fill() {
   if (plan.rows() == 0) return;
   const DeviceTensor qkv(ops_, plan.rows(), width(), Rows(plan));
   BATON_CHECK(ops_.BeginStep(plan.input(), cache_.view).ok(), "step");
-  ops_.RopeAndWriteKv(qkv.view(), heads_, RopeArgs{}, 1);
+  RopeArgs rope;
+  rope.kv_scales = kv_scales();
+  ops_.RopeAndWriteKv(qkv.view(), heads_, rope, 1);
   BATON_CHECK(ops_.EndStep().ok(), "step");
 }
 
@@ -101,8 +123,13 @@ std::vector<float> History::Rows(const StepPlan& plan) const {
   return rows;
 }
 
-float History::Stored(float value) const {
-  return Rounded(cache_.view.dtype, value);
+float History::Stored(int part, int32_t kv_head, float value) const {
+  const float scale = scales_[static_cast<size_t>(part * heads_.kv_heads + kv_head)];
+  return Rounded(cache_.view.dtype, value / scale) * scale;
+}
+
+float History::Held(float value) const {
+  return cache_.view.dtype == DType::kF8 ? value : Rounded(cache_.view.dtype, value);
 }
 
 std::vector<double> History::Attend(size_t sequence,
@@ -119,7 +146,7 @@ std::vector<double> History::Attend(size_t sequence,
   for (int32_t t = begin; t <= position; ++t) {
     double score = 0;
     for (size_t d = 0; d < dim; ++d) {
-      score += static_cast<double>(q[d]) * Stored(At(sequence, t)[k_at + d]);
+      score += static_cast<double>(q[d]) * Held(At(sequence, t)[k_at + d]);
     }
     scores.push_back(score * scale);
   }
@@ -129,7 +156,7 @@ std::vector<double> History::Attend(size_t sequence,
   std::vector<double> out(dim);
   for (int32_t t = begin; t <= position; ++t) {
     const double weight = scores[static_cast<size_t>(t - begin)] / sum;
-    for (size_t d = 0; d < dim; ++d) out[d] += weight * Stored(At(sequence, t)[v_at + d]);
+    for (size_t d = 0; d < dim; ++d) out[d] += weight * Held(At(sequence, t)[v_at + d]);
   }
   return out;
 }

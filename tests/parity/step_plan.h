@@ -34,6 +34,8 @@ class History final {
           std::vector<std::pair<int32_t, int32_t>> sequences);
 
   Cache& cache() { return cache_; }
+  // RopeArgs::kv_scales: null unless the cache is in E4M3. K and V are then numbers that it holds.
+  const Vector* kv_scales() const { return scale_vector_.get(); }
   // Writes the KV of every sequence's context, and NaN to all slots not written yet.
   void Fill();
   // A step that computes rows [first, first + count) of each sequence, and the last one's logits.
@@ -52,7 +54,12 @@ class History final {
 
  private:
   const float* At(size_t sequence, int32_t position) const;
-  float Stored(float value) const;
+  // Makes K and V numbers that the cache holds.
+  void HoldStored(std::vector<float>& values) const;
+  // A number of K or V as the cache gives it back; in E4M3 all are such already.
+  float Held(float value) const;
+  // A number of head `kv_head` of K (part 0) or V (part 1), as the cache gives it back.
+  float Stored(int part, int32_t kv_head, float value) const;
   int64_t width() const;
 
   Ops& ops_;
@@ -60,6 +67,8 @@ class History final {
   std::vector<std::pair<int32_t, int32_t>> sequences_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<std::vector<float>> values_;
+  std::vector<float> scales_;  // [K | V][kv head]
+  std::unique_ptr<Vector> scale_vector_;
   Cache cache_;
 };
 

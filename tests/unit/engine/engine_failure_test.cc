@@ -167,6 +167,11 @@ TEST(EngineFailureTest, OptionsAreChecked) {
   options.kv_blocks = 0;
   options.kv_memory_bytes = 10;
   EXPECT_FALSE(Engine::Create(options, model, listener, clock).ok());
+  options = Options();
+  options.kv_dtype = DType::kF8;
+  EXPECT_EQ(Message(Engine::Create(options, model, listener, clock).status()),
+            "engine: the KV cache is of fp8, for which the model was not loaded; it must be f32, "
+            "f16 or bf16");
 }
 
 TEST(EngineFailureTest, SnapshotRepeatsTheCache) {

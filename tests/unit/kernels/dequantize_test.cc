@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mapped_file.h"
+#include "tests/parity/host_weights.h"
 
 namespace baton {
 namespace {
@@ -64,6 +66,26 @@ TEST(Dequantize, ReadsEveryHalf) {
   EXPECT_TRUE(std::signbit(HalfToFloat(0x8000)));
   EXPECT_EQ(HalfToFloat(0x7c00), std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::isnan(HalfToFloat(0x7e00)));
+}
+
+// What E4M3 can hold is what the suite's own rounding leaves as it is.
+TEST(Dequantize, ReadsEveryE4M3Number) {
+  std::set<float> numbers;
+  for (int bits = 0; bits < 256; ++bits) {
+    const auto byte = static_cast<std::byte>(bits);
+    float value = 0;
+    Dequantize(DType::kF8, {&byte, 1}, {&value, 1});
+    if ((bits & 127) == 127) {
+      EXPECT_TRUE(std::isnan(value)) << bits;
+      continue;
+    }
+    EXPECT_EQ(std::signbit(value), bits >= 128) << bits;
+    EXPECT_EQ(parity::Rounded(DType::kF8, value), value) << bits;
+    numbers.insert(value);
+  }
+  EXPECT_EQ(numbers.size(), 253u);  // 0 comes with both signs
+  EXPECT_EQ(*numbers.rbegin(), 448.0f);
+  EXPECT_TRUE(numbers.contains(0x1p-9f));
 }
 
 TEST(Dequantize, RoundsToBrainFloatsToEven) {

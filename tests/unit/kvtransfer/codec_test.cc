@@ -81,6 +81,10 @@ TEST(CodecTest, OutOfRangeFieldsAreNamed) {
   hello.shards[0].shard.head_count = 4;
   const auto shards = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
   EXPECT_NE(Message(shards.status()).find("shard"), std::string::npos) << shards.status();
+  hello = SomeHello();
+  hello.layout.dtype = DType::kQ8_0;
+  const auto dtype = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
+  EXPECT_NE(Message(dtype.status()).find("f16, bf16 or fp8"), std::string::npos) << dtype.status();
   const auto kind = DecodeEnvelope(std::string(40, '\x7f'));
   EXPECT_NE(Message(kind.status()).find("kind is 127"), std::string::npos) << kind.status();
 }
@@ -105,6 +109,12 @@ TEST(CompatibilityTest, PrintsBothSides) {
   const Status layout = CheckCompatible(ours, theirs);
   EXPECT_NE(Message(layout).find("3 kv heads"), std::string::npos) << layout;
   EXPECT_NE(Message(layout).find("8 kv heads"), std::string::npos) << layout;
+  theirs = SomeHello();
+  theirs.layout.dtype = DType::kF8;
+  const auto back = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, theirs}));
+  ASSERT_TRUE(back.ok()) << back.status();
+  const Status dtype = CheckCompatible(ours, std::get<Hello>(back->message));
+  EXPECT_NE(Message(dtype).find("fp8"), std::string::npos) << dtype;
   theirs = SomeHello();
   theirs.model_fingerprint.low = 5;
   EXPECT_NE(Message(CheckCompatible(ours, theirs)).find("fingerprint"), std::string::npos);

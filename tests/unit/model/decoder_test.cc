@@ -12,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/model/dummy_weights.h"
+#include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/step_runner.h"
@@ -319,6 +320,51 @@ TEST(Decoder, FingerprintTellsModelsApart) {
   EXPECT_NE(MakeRunner(model.spec, one)->decoder().fingerprint(),
             MakeRunner(model.spec, two)->decoder().fingerprint());
 }
+
+TEST(Decoder, RefusesAQuantizedCacheOnTheCpu) {
+  const OpenedModel model = Open("qwen2");
+  RunnerOptions options;
+  options.limits.quantized_kv = true;
+  EXPECT_THAT(Message(StepRunner::Create(model.spec, *model.weights, options).status()),
+              HasSubstr("a KV cache of fp8 is for GPUs of sm_89 or newer; on cpu"));
+}
+
+class KvScales : public testing::TestWithParam<const char*> {};
+
+// Nothing that the model writes is too large for E4M3, and usual numbers lie well inside its range.
+TEST_P(KvScales, HoldWhatTheModelWrites) {
+  const OpenedModel model = Open(GetParam());
+  const ModelSpec& spec = model.spec;
+  const auto runner = MakeRunner(spec, *model.weights);
+  const size_t count = 300;
+  runner->RunAll(0, Prompt(count, 3, spec.vocab), count);
+  const KvView kv = runner->kv();
+  const float magnitude = ComputeRopeFrequencies(spec.rope, {}).magnitude;
+  for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
+    const auto scales = ComputeKvScales(spec, *model.weights, layer, magnitude);
+    ASSERT_TRUE(scales.ok()) << Message(scales.status());
+    ASSERT_EQ(scales->size(), static_cast<size_t>(2 * spec.kv_heads));
+    for (int32_t part = 0; part < 2; ++part) {
+      for (int32_t head = 0; head < spec.kv_heads; ++head) {
+        const float scale = (*scales)[static_cast<size_t>(part * spec.kv_heads + head)];
+        EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
+        float largest = 0;
+        for (int32_t block = 0; block < kv.blocks; ++block) {
+          const auto* numbers = reinterpret_cast<const float*>(kv.Head(block, layer, part, head));
+          for (int32_t i = 0; i < kv.block_tokens * kv.head_dim; ++i) {
+            largest = std::max(largest, std::fabs(numbers[i]));
+          }
+        }
+        EXPECT_LT(largest / scale, 448) << "layer " << layer << ", head " << head;
+        EXPECT_GT(largest / scale, 4) << "layer " << layer << ", head " << head;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         KvScales,
+                         testing::Values("llama3_rope", "llama_gqa", "qwen2", "qwen3_moe"));
 
 TEST(DummyWeights, GiveTheSameModelForTheSameSeed) {
   const ModelSpec spec = SmallSpec();

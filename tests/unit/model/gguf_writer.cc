@@ -51,6 +51,8 @@ uint32_t GgmlType(DType dtype) {
       return 14;
     case DType::kBF16:
       return 30;
+    case DType::kF8:
+      break;  // GGUF has none
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }

@@ -56,6 +56,8 @@ class StepRunner final {
   void Reset();
 
   Decoder& decoder() { return *decoder_; }
+  // The arena; blocks that no sequence has are zeros.
+  KvView kv() const { return MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_); }
 
  private:
   struct Sequence {

@@ -63,6 +63,19 @@ TEST(ConfigLinkTest, WhatIsSaidWins) {
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kPrefill).backend;
   EXPECT_TRUE(backend.deterministic);
   EXPECT_EQ(backend.cuda_library, "/lib/x.so");
+  EXPECT_FALSE(backend.fp8_weights);
+}
+
+TEST(ConfigLinkTest, EightBitsAreForWeightsAndKvApart) {
+  const auto both = [](const char* first, const char* second) {
+    const config::WorkerConfig config = Configured({"engine.device=cuda:0", first, second});
+    const ModelHostOptions model = ModelOptionsOf(config, WorkerKind::kDecode);
+    const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kDecode);
+    EXPECT_EQ(model.quantized_kv, engine.kv_dtype == DType::kF8);
+    return std::pair(model.backend.fp8_weights, engine.kv_dtype);
+  };
+  EXPECT_EQ(both("engine.kv_type=fp8", "engine.fp8_weights=false"), std::pair(false, DType::kF8));
+  EXPECT_EQ(both("engine.kv_type=auto", "engine.fp8_weights=true"), std::pair(true, DType::kBF16));
 }
 
 TEST(ConfigLinkTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {

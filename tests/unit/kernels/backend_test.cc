@@ -1,0 +1,26 @@
+#include "kernels/backend.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(OpenBackend, RefusesWhatTheCpuHasNot) {
+  const auto fp8 = OpenBackend({.device = "cpu", .fp8_weights = true, .cuda_library = {}});
+  EXPECT_EQ(fp8.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(fp8.status()),
+            "FP8 weights are for GPUs of sm_89 or newer; with device 'cpu' they must be off");
+  const auto cpu = OpenBackend({.device = "cpu", .cuda_library = {}});
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_FALSE((*cpu)->ops().quantizes_kv());
+}
+
+TEST(OpenBackend, NamesADeviceThatIsNone) {
+  for (const char* device : {"", "gpu", "cuda", "cuda:", "cuda:x", "cuda:-1"}) {
+    const auto opened = OpenBackend({.device = device, .cuda_library = {}});
+    EXPECT_EQ(opened.status().code(), StatusCode::kInvalidArgument) << device;
+  }
+}
+
+}  // namespace
+}  // namespace baton
