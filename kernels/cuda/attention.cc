@@ -21,6 +21,7 @@ constexpr int32_t kFixedClusterPart = 512;
 // Positions that keep a thread block of the cluster kernel busy once, and that it takes at most.
 constexpr int32_t kShortPart = 128;
 constexpr int32_t kMaxClusterPositions = 1024;
+constexpr int32_t kCrowdedPart = 1024;
 // From so many positions on, a cluster of the largest size pays.
 constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
@@ -57,6 +58,11 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
                            kv.kv_heads,
                            kv.head_dim);
   }
+  if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
+    return InvalidArgument(
+        "attention: heads of {} dimensions in a cache of fp8; it must be a multiple of 16",
+        shape.head_dim);
+  }
   for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.part_stride, kv.head_stride}) {
     if (stride % 16 != 0) {
       return InvalidArgument("attention: a KV stride of {} bytes; it must be a multiple of 16",
@@ -89,6 +95,7 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareQuantizedAttention());
   if (attention->architecture_ < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
   for (int32_t i = 0; i < 4; ++i) {
@@ -100,17 +107,25 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
 }
 
 bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const {
-  return kv.dtype == DType::kBF16 && kv.block_stride / 2 <= int64_t{UINT32_MAX} &&
+  const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
+  return (kv.dtype == DType::kBF16 || kv.dtype == DType::kF8) &&
+         kv.block_stride / bytes <= int64_t{UINT32_MAX} &&
          (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);
 }
 
+// Rounded keys and values are not those of the step: rows that must not depend on how a prompt is
+// cut may see nothing else.
+bool Attention::GathersAll(const KvView& kv) const {
+  return options_.deterministic && kv.dtype == DType::kF8;
+}
+
 // Of many_, in a shape that TakesPaged.
-bool Attention::TakesRagged(const AttentionShape& shape) {
+bool Attention::TakesRagged(const AttentionShape& shape, const KvView& kv) {
   if (architecture_ != 90) return false;
   int64_t tiles = 0;
   int64_t tokens = 0;
   int32_t longest = 0;
-  bool cached = false;
+  bool cached = GathersAll(kv);
   for (const AttendingSequence& sequence : many_) {
     cached = cached || sequence.length > sequence.rows;
     tiles += (sequence.rows + HopperTile(shape.head_dim) - 1) / HopperTile(shape.head_dim);
@@ -167,8 +182,8 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   tables.table_starts = step.d_table_starts;
   tables.row_starts = Write(fixed, row_starts);
   tables.last_tokens = Write(fixed, last_tokens);
-  if (!many_.empty() && TakesRagged(shape)) {
-    BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv.block_tokens, fixed));
+  if (!many_.empty() && TakesRagged(shape, kv)) {
+    BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv, fixed));
   } else if (!many_.empty()) {
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
@@ -177,7 +192,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   const DecodeKernel decode =
       singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(shape, singles, kv);
   if (decode == DecodeKernel::kCluster) {
-    plan.cluster = PlanCluster(shape, step, fixed);
+    plan.cluster = PlanCluster(shape, step, kv, fixed);
   } else {
     few_.insert(few_.end(), singles_.begin(), singles_.end());
   }
@@ -204,7 +219,8 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
   if (!TakesSingleRows(shape, kv)) return DecodeKernel::kTiles;
   if (options_.decode != DecodeKernel::kChosen) return options_.decode;
   if (architecture_ < 90) return DecodeKernel::kTiles;
-  if (options_.deterministic) return DecodeKernel::kCluster;
+  // Tiles turn E4M3 into bf16 too slowly to gain from it.
+  if (options_.deterministic || kv.dtype == DType::kF8) return DecodeKernel::kCluster;
   int32_t longest = 0;
   int64_t total = 0;
   for (const AttendingSequence& sequence : singles_) {
@@ -224,17 +240,26 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
+                                   const KvView& kv,
                                    StepBuffer& fixed) {
   const auto rows = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
   int32_t longest = 0;
+  int64_t total = 0;
   for (const AttendingSequence& sequence : singles_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
+    total += Visible(sequence.length, shape.window);
   }
+  // Of more rows than run at a time, those that would be the last are cut.
+  const int64_t average = total / static_cast<int64_t>(singles_.size());
+  const auto fair = static_cast<int32_t>(std::max<int64_t>(kCrowdedPart, 2 * average));
   const int32_t most = MostParts(shape, rows, longest);
   ClusterWork work;
   work.rows = rows;
   // With fixed parts, of each row; else of all.
   const auto parts_of = [&](int32_t positions) {
+    if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
+      return ClusterParts(positions, fair, INT32_MAX);
+    }
     return options_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
                                   : ClusterParts(longest, kShortPart, most);
   };
@@ -293,11 +318,14 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
 
 StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
                                            const StepLayout& step,
-                                           int32_t block_tokens,
+                                           const KvView& kv,
                                            StepBuffer& fixed) {
   RaggedWork work;
-  const bool cached = std::any_of(
-      many_.begin(), many_.end(), [](const AttendingSequence& s) { return s.length > s.rows; });
+  const int32_t block_tokens = kv.block_tokens;
+  const bool cached =
+      GathersAll(kv) || std::any_of(many_.begin(), many_.end(), [](const AttendingSequence& s) {
+        return s.length > s.rows;
+      });
   std::vector<int32_t> key_starts;
   std::vector<GatheredSequence> gathered;
   for (const AttendingSequence& sequence : many_) {
@@ -366,13 +394,14 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
                               int32_t layer,
                               const Tensor& qkv,
                               const Tensor& out,
-                              cudaStream_t stream) {
+                              cudaStream_t stream,
+                              const float* kv_scales) {
   const AttentionShape& shape = plan.shape;
   if (qkv.dtype != DType::kBF16 || out.dtype != DType::kBF16 ||
       out.stride != int64_t{shape.q_heads} * shape.head_dim) {
     return cudaErrorInvalidValue;
   }
-  const AttentionCall call = {shape, kv, layer, qkv, out, architecture_ >= 90, stream};
+  const AttentionCall call = {shape, kv, layer, kv_scales, qkv, out, architecture_ >= 90, stream};
   cudaError_t error = cudaSuccess;
   const auto then = [&](auto&& launch, const auto& work) {
     if (error == cudaSuccess) error = launch(work, call);
@@ -388,13 +417,14 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
     if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
   }
+  const bool quantized = kv.dtype == DType::kF8;
   if (plan.chunks.pieces > 0) {
-    then(LaunchChunkAttention, plan.chunks);
+    then(quantized ? LaunchQuantizedChunkAttention : LaunchChunkAttention, plan.chunks);
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
   if (plan.rows.pieces > 0) {
-    then(LaunchDecodeAttention, plan.rows);
+    then(quantized ? LaunchQuantizedDecodeAttention : LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);
   }
   return error;

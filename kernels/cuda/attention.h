@@ -45,9 +45,9 @@ struct AttentionOptions {
 
 // Paged attention over the KV arena, for decode rows and prompt chunks of one step. Which kernel
 // computes a row:
-//   KV in bf16 with head size 64, 128 or 256: one row or few rows of a sequence, the 16-row tiles
-//   of FlashAttention 2; chunks, FlashAttention 3 on sm_90 (unless there is a window or too little
-//   work for it), else wide tiles of FlashAttention 2; anything else: the portable kernel.
+//   KV in bf16 or E4M3 with head size 64, 128 or 256: one row or few rows of a sequence, the 16-row
+//   tiles of FlashAttention 2; chunks, FlashAttention 3 on sm_90 (unless there is a window or too
+//   little work for it), else wide tiles of FlashAttention 2; anything else: the portable kernel.
 // Holds scratch memory on the device, which only grows; one thread, one stream.
 class Attention final {
  public:
@@ -67,22 +67,28 @@ class Attention final {
                                StepBuffer& fixed);
   // `qkv` is [rows][(q + 2·kv) heads · dim] in bf16 after rope, whose k and v are in the arena
   // already; `out` is [rows][q heads · dim] without gaps. Rows without a sequence are left as they
-  // are.
+  // are. `kv_scales` as RopeArgs::kv_scales.
   cudaError_t Launch(const AttentionPlan& plan,
                      const KvView& kv,
                      int32_t layer,
                      const Tensor& qkv,
                      const Tensor& out,
-                     cudaStream_t stream);
+                     cudaStream_t stream,
+                     const float* kv_scales = nullptr);
 
  private:
   Attention() = default;
   bool TakesPaged(const AttentionShape& shape, const KvView& kv) const;
-  bool TakesRagged(const AttentionShape& shape);
+  bool TakesRagged(const AttentionShape& shape, const KvView& kv);
+  // Whether chunks read the cache instead of the step's own k and v.
+  bool GathersAll(const KvView& kv) const;
   // The kernel for singles_.
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
   int32_t MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const;
-  ClusterWork PlanCluster(const AttentionShape& shape, const StepLayout& step, StepBuffer& fixed);
+  ClusterWork PlanCluster(const AttentionShape& shape,
+                          const StepLayout& step,
+                          const KvView& kv,
+                          StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,
@@ -90,7 +96,7 @@ class Attention final {
                                 StepBuffer& fixed);
   StatusOr<RaggedWork> PlanRagged(const AttentionShape& shape,
                                   const StepLayout& step,
-                                  int32_t block_tokens,
+                                  const KvView& kv,
                                   StepBuffer& fixed);
   StatusOr<PortableWork> PlanPortable(const AttentionShape& shape,
                                       const StepLayout& step,

@@ -79,7 +79,7 @@ __device__ __forceinline__ void AddUpCluster(
 #endif
 
 // Grid [part of the context][kv head][row]; a cluster is all parts.
-template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
+template <int kHeadDim, int kWarps, int kBlocksPerProcessor, class Kv>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
     AttendInCluster(const __grid_constant__ Arguments arguments) {
   extern __shared__ float shared[];
@@ -100,8 +100,9 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
                       part < row.parts ? min(first + per_part, last + 1) : 0);
   const std::byte* keys = a.keys + kv_head * a.head_stride;
 
-  constexpr int kUnitBytes = kUnit * kHeadDim * 2;
-  Warp<kHeadDim> work;
+  using Work = Warp<kHeadDim, Kv>;
+  constexpr int kUnitBytes = kUnit * Work::kRowBytes;
+  Work work;
   int64_t offset = units.count() > 0 ? units.Offset(0, a.block_stride, kUnitBytes) : 0;
   const bool early = units.count() > 0 && units.at(0) != last;
   if (early) {
@@ -115,17 +116,21 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
     work.LoadKeys(keys + offset);
     work.LoadValues(keys + a.part_stride + offset);
   }
+  const bool scaled = a.kv_scales != nullptr;
+  const float score_scale = scaled ? a.scale * a.kv_scales[kv_head] : a.scale;
+  const float value_scale = scaled ? a.kv_scales[a.kv_heads + kv_head] : 1.0f;
   for (int i = 0; i < units.count(); ++i) {
     const int position = units.at(i) * kUnit;
     const bool more = i + 1 < units.count();
     if (more) offset = units.Offset(i + 1, a.block_stride, kUnitBytes);
-    work.Score(position, row.begin, row.end, a.scale);
+    work.Score(position, row.begin, row.end, score_scale);
     if (more) work.LoadKeys(keys + offset);
     work.Soften();
     work.AddValues(position, row.end);
     if (more) work.LoadValues(keys + a.part_stride + offset);
   }
-  work.Write(found.values + warp * found.size, found.weights + warp * kMaxQueries, a.group);
+  work.Write(
+      found.values + warp * found.size, found.weights + warp * kMaxQueries, a.group, value_scale);
   __syncthreads();
 
   __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{kv_head} * found.size;
@@ -137,9 +142,9 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
 }
 
 // `kBlocksPerProcessor` bounds the registers.
-template <int kHeadDim, int kWarps, int kBlocksPerProcessor>
+template <int kHeadDim, int kWarps, int kBlocksPerProcessor, class Kv>
 struct Kernel {
-  static constexpr auto kFunction = AttendInCluster<kHeadDim, kWarps, kBlocksPerProcessor>;
+  static constexpr auto kFunction = AttendInCluster<kHeadDim, kWarps, kBlocksPerProcessor, Kv>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kFunction, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
@@ -189,22 +194,38 @@ struct Kernel {
 // Calls `use` with the kernel for clusters of `parts` blocks. Eight warps where thread blocks are
 // few: alone on a processor, or, in the largest clusters, two, since few such clusters fit
 // otherwise. Else four warps, and as many blocks as the registers allow.
-template <int kHeadDim, class Use>
+template <int kHeadDim, class Kv, class Use>
 cudaError_t With(int32_t parts, int32_t warps, Use&& use) {
-  if (warps == 4) return use(Kernel < kHeadDim, 4, kHeadDim == 64 ? 4 : 3 > ());
-  return parts == kMaxClusterSize ? use(Kernel<kHeadDim, 8, 2>()) : use(Kernel<kHeadDim, 8, 1>());
+  // Blocks on a processor: E4M3 takes fewer registers, and needs more warps to keep as much under
+  // way.
+  constexpr int kFourWarps = (kHeadDim == 64 ? 4 : 3) + (sizeof(Kv) == 1 ? 1 : 0);
+  if (warps == 4) return use(Kernel<kHeadDim, 4, kFourWarps, Kv>());
+  return parts == kMaxClusterSize ? use(Kernel<kHeadDim, 8, 2, Kv>())
+                                  : use(Kernel<kHeadDim, 8, 1, Kv>());
 }
 
-template <class Use>
+template <class Kv, class Use>
 cudaError_t With(int32_t head_dim, int32_t parts, int32_t warps, Use&& use) {
-  return head_dim == 64 ? With<64>(parts, warps, use) : With<128>(parts, warps, use);
+  return head_dim == 64 ? With<64, Kv>(parts, warps, use) : With<128, Kv>(parts, warps, use);
+}
+
+template <class Kv>
+cudaError_t PrepareFor() {
+  for (const int32_t head_dim : {64, 128}) {
+    for (const auto& [parts, warps] : {std::pair{1, 4}, {1, 8}, {kMaxClusterSize, 8}}) {
+      const cudaError_t error =
+          With<Kv>(head_dim, parts, warps, [](auto kernel) { return kernel.Prepare(); });
+      if (error != cudaSuccess) return error;
+    }
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
 
 bool TakesSingleRows(const AttentionShape& shape, const KvView& kv) {
   return (shape.head_dim == 64 || shape.head_dim == 128) && shape.group() <= kMaxQueries &&
-         kv.dtype == DType::kBF16 && kv.block_tokens % kUnit == 0;
+         (kv.dtype == DType::kBF16 || kv.dtype == DType::kF8) && kv.block_tokens % kUnit == 0;
 }
 
 int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most) {
@@ -215,26 +236,24 @@ int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most
   return parts;
 }
 
+// With KV in E4M3 it is no fewer: the kernel needs less.
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t parts, int32_t* clusters) {
-  return With(head_dim, parts, 8, [&](auto kernel) { return kernel.CountActive(parts, clusters); });
+  return With<__nv_bfloat16>(
+      head_dim, parts, 8, [&](auto kernel) { return kernel.CountActive(parts, clusters); });
 }
 
 cudaError_t PrepareClusterAttention() {
-  for (const int32_t head_dim : {64, 128}) {
-    for (const auto& [parts, warps] : {std::pair{1, 4}, {1, 8}, {kMaxClusterSize, 8}}) {
-      const cudaError_t error =
-          With(head_dim, parts, warps, [](auto kernel) { return kernel.Prepare(); });
-      if (error != cudaSuccess) return error;
-    }
-  }
-  return cudaSuccess;
+  const cudaError_t error = PrepareFor<__nv_bfloat16>();
+  return error != cudaSuccess ? error : PrepareFor<__nv_fp8_e4m3>();
 }
 
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call) {
   const Arguments a = {work.list, RowsCallOf(call, work.tables)};
-  return With(call.shape.head_dim, work.parts, work.warps, [&](auto kernel) {
-    return kernel.Launch(a, work, call);
-  });
+  const auto launch = [&](auto kernel) { return kernel.Launch(a, work, call); };
+  const int32_t head_dim = call.shape.head_dim;
+  return call.kv.dtype == DType::kF8
+             ? With<__nv_fp8_e4m3>(head_dim, work.parts, work.warps, launch)
+             : With<__nv_bfloat16>(head_dim, work.parts, work.warps, launch);
 }
 
 }  // namespace baton::cuda

@@ -1,7 +1,12 @@
+#include <cuda_bf16.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector8.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -17,19 +22,38 @@ struct Arguments {
   int64_t head_stride;
   int block_tokens;
   int kv_heads;
-  int row_bytes;  // of one head of one token
-  int tokens;     // of the copy
+  int head_dim;
+  const float* kv_scales;  // RopeArgs::kv_scales
+  int tokens;              // of the copy
   std::byte* to;
 };
 
+// 16 bytes of bf16, or as many numbers of E4M3.
+template <class Kv>
+using Piece = std::conditional_t<std::is_same_v<Kv, __nv_fp8_e4m3>, uint2, uint4>;
+
+__device__ __forceinline__ uint4 Brains(const uint4& values, float) {
+  return values;
+}
+__device__ __forceinline__ uint4 Brains(const uint2& values, float scale) {
+  float numbers[8];
+  UnpackFp8(values.x, numbers);
+  UnpackFp8(values.y, numbers + 4);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) numbers[i] *= scale;
+  const Packed8 packed = Pack(numbers);
+  return *reinterpret_cast<const uint4*>(&packed);
+}
+
 // Grid [block of a sequence][sequence][K | V]; a thread block moves all heads of an arena block.
+template <class Kv>
 __global__ void GatherBlocks(const __grid_constant__ Arguments a) {
   const GatheredSequence sequence = a.list[blockIdx.y];
   WaitForPredecessor();
   const int first = static_cast<int>(blockIdx.x) * a.block_tokens;
   const int padded = (sequence.tokens + kGatherAlignment - 1) / kGatherAlignment * kGatherAlignment;
   if (first >= padded) return;
-  const int chunks = a.row_bytes / 16;  // in a row
+  const int chunks = a.head_dim / 8;  // in a row
   const int rows = min(a.block_tokens, padded - first);
   const bool cached = first < sequence.tokens;
   const int block = cached ? a.tables[sequence.table_start + blockIdx.x] : 0;
@@ -39,19 +63,21 @@ __global__ void GatherBlocks(const __grid_constant__ Arguments a) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += blockDim.x) {
     const bool known = first + i / chunks < sequence.tokens;
     for (int head = 0; head < a.kv_heads; head += kHeads) {
-      uint4 values[kHeads];
+      Piece<Kv> values[kHeads];
 #pragma unroll
       for (int k = 0; k < kHeads; ++k) {
-        values[k] = make_uint4(0, 0, 0, 0);
+        values[k] = {};
         if (known && head + k < a.kv_heads) {
-          values[k] = reinterpret_cast<const uint4*>(from + (head + k) * a.head_stride)[i];
+          values[k] = reinterpret_cast<const Piece<Kv>*>(from + (head + k) * a.head_stride)[i];
         }
       }
 #pragma unroll
       for (int k = 0; k < kHeads; ++k) {
         if (head + k >= a.kv_heads) break;
         const int64_t to = token + int64_t{head + k} * a.tokens;
-        reinterpret_cast<uint4*>(a.to + to * a.row_bytes)[i] = values[k];
+        const float scale =
+            a.kv_scales == nullptr ? 1.0f : a.kv_scales[blockIdx.z * a.kv_heads + head + k];
+        reinterpret_cast<uint4*>(a.to + to * a.head_dim * 2)[i] = Brains(values[k], scale);
       }
     }
   }
@@ -70,11 +96,14 @@ cudaError_t LaunchGather(const GatherWork& work, const AttentionCall& call) {
   a.head_stride = kv.head_stride;
   a.block_tokens = kv.block_tokens;
   a.kv_heads = kv.kv_heads;
-  a.row_bytes = kv.head_dim * 2;
+  a.head_dim = kv.head_dim;
+  a.kv_scales = call.kv_scales;
   a.tokens = work.tokens;
   a.to = work.to;
   const dim3 grid(work.max_blocks, work.sequences, 2);
-  GatherBlocks<<<grid, 256, 0, call.stream>>>(a);
+  const auto kernel =
+      kv.dtype == DType::kF8 ? GatherBlocks<__nv_fp8_e4m3> : GatherBlocks<__nv_bfloat16>;
+  kernel<<<grid, 256, 0, call.stream>>>(a);
   return cudaGetLastError();
 }
 

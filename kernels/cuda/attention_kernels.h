@@ -150,6 +150,7 @@ struct AttentionCall {
   AttentionShape shape;
   KvView kv;
   int32_t layer = 0;
+  const float* kv_scales = nullptr;  // RopeArgs::kv_scales
   Tensor qkv;
   Tensor out;
   bool overlapped = false;  // programmatic dependent launch
@@ -164,8 +165,13 @@ cudaError_t PrepareChunkAttention();
 cudaError_t LaunchChunkAttention(const PagedWork& work, const AttentionCall& call);  // tile 64, 128
 // Query rows packed into a tile of LaunchChunkAttention.
 int32_t ChunkTile(int32_t head_dim);
+// The same three with KV in E4M3.
+cudaError_t PrepareQuantizedAttention();
+cudaError_t LaunchQuantizedDecodeAttention(const PagedWork& work, const AttentionCall& call);
+cudaError_t LaunchQuantizedChunkAttention(const PagedWork& work, const AttentionCall& call);
 
-// Our own kernels for single rows take head sizes 64 and 128, groups of up to 8, KV in bf16.
+// Our own kernels for single rows take head sizes 64 and 128, groups of up to 8, KV in bf16 or
+// E4M3.
 bool TakesSingleRows(const AttentionShape& shape, const KvView& kv);
 // For any number of them.
 // For few of them, on sm_90.

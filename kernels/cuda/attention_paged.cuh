@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -20,16 +21,53 @@
 // tiles of our choice and plans of our own.
 namespace baton::cuda {
 
+using Fp8 = __nv_fp8_e4m3;
+
+// What FlashInfer's kernel is told, with RopeArgs::kv_scales.
+template <class Out>
+struct ScaledParams : flashinfer::BatchPrefillPagedParams<__nv_bfloat16, Fp8, Out, int32_t> {
+  const float* kv_scales = nullptr;
+};
+
+// Causal attention with a window.
+using PlainAttention = flashinfer::DefaultAttention</*use_custom_mask=*/false,
+                                                    /*use_sliding_window=*/true,
+                                                    /*use_logits_soft_cap=*/false,
+                                                    /*use_alibi=*/false>;
+
+// The same over K and V that are stored divided by a scale for each head, which is the grid's third
+// dimension: that of K goes into the scores, that of V into the result.
+struct ScaledAttention : PlainAttention {
+  float value_scale = 1.0f;
+
+  template <class Params>
+  __device__ __host__ ScaledAttention(const Params& params, uint32_t batch, uint8_t* shared)
+      : PlainAttention(params, batch, shared) {
+#ifdef __CUDA_ARCH__
+    if (params.kv_scales != nullptr) {
+      sm_scale_log2 *= params.kv_scales[blockIdx.z];
+      value_scale = params.kv_scales[gridDim.z + blockIdx.z];
+    }
+#endif
+  }
+
+  REGISTER_OUTPUT_TRANSFORM(params, output, batch_idx, qo_idx, qo_head_idx, m, d, scale, {
+    const float share = m != -flashinfer::math::inf ? flashinfer::math::ptx_rcp(d) : 0.0f;
+    return output * share * value_scale;
+  })
+};
+
 // kKvTiles is how many 16-token tiles of K each warp holds in registers at once: the most that lets
 // two thread blocks share an SM of sm_80 and sm_90.
-template <int kHeadDim, int kTile, int kKvTiles, class Out>
+template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out>
 struct PagedKernel {
   using Brain = __nv_bfloat16;
-  using Params = flashinfer::BatchPrefillPagedParams<Brain, Brain, Out, int32_t>;
-  using Variant = flashinfer::DefaultAttention</*use_custom_mask=*/false,
-                                               /*use_sliding_window=*/true,
-                                               /*use_logits_soft_cap=*/false,
-                                               /*use_alibi=*/false>;
+  static constexpr bool kScaled = std::is_same_v<Kv, Fp8>;
+  using Params =
+      std::conditional_t<kScaled,
+                         ScaledParams<Out>,
+                         flashinfer::BatchPrefillPagedParams<Brain, Brain, Out, int32_t>>;
+  using Variant = std::conditional_t<kScaled, ScaledAttention, PlainAttention>;
   using Traits = flashinfer::KernelTraits<flashinfer::MaskMode::kCausal,
                                           kTile,
                                           flashinfer::get_num_mma_q(kTile),
@@ -40,7 +78,7 @@ struct PagedKernel {
                                           flashinfer::get_num_warps_kv(kTile),
                                           flashinfer::PosEncodingMode::kNone,
                                           Brain,
-                                          Brain,
+                                          Kv,
                                           Out,
                                           float,
                                           int32_t,
@@ -78,19 +116,19 @@ struct PagedKernel {
     const KvView& kv = call.kv;
     const SequenceTables& tables = work.sequences;
     std::byte* keys = kv.base + call.layer * kv.layer_stride;
-    const int64_t strides[3] = {kv.block_stride / 2, kv.head_stride / 2, kHeadDim};
-    const flashinfer::paged_kv_t<Brain, int32_t> paged(
-        static_cast<uint32_t>(shape.kv_heads),
-        static_cast<uint32_t>(kv.block_tokens),
-        kHeadDim,
-        static_cast<uint32_t>(tables.sequences),
-        flashinfer::QKVLayout::kHND,
-        reinterpret_cast<Brain*>(keys),
-        reinterpret_cast<Brain*>(keys + kv.part_stride),
-        strides,
-        Mutable(tables.tables),
-        Mutable(tables.table_starts),
-        Mutable(tables.last_tokens));
+    constexpr int64_t kBytes = sizeof(Kv);
+    const int64_t strides[3] = {kv.block_stride / kBytes, kv.head_stride / kBytes, kHeadDim};
+    const flashinfer::paged_kv_t<Kv, int32_t> paged(static_cast<uint32_t>(shape.kv_heads),
+                                                    static_cast<uint32_t>(kv.block_tokens),
+                                                    kHeadDim,
+                                                    static_cast<uint32_t>(tables.sequences),
+                                                    flashinfer::QKVLayout::kHND,
+                                                    reinterpret_cast<Kv*>(keys),
+                                                    reinterpret_cast<Kv*>(keys + kv.part_stride),
+                                                    strides,
+                                                    Mutable(tables.tables),
+                                                    Mutable(tables.table_starts),
+                                                    Mutable(tables.last_tokens));
     Params params;
     params.q = reinterpret_cast<Brain*>(call.qkv.data);
     params.paged_kv = paged;
@@ -101,6 +139,7 @@ struct PagedKernel {
     params.q_stride_h = kHeadDim;
     params.window_left = shape.window > 0 ? shape.window - 1 : -1;
     params.sm_scale = shape.scale;
+    if constexpr (kScaled) params.kv_scales = call.kv_scales;
     params.rope_rcp_scale = 1.0f;
     params.rope_rcp_theta = 1.0f;
     params.request_indices = Mutable(work.sequence);
@@ -123,10 +162,10 @@ struct PagedKernel {
 };
 
 // A kernel for whole contexts, and one that writes partial results in float32.
-template <int kHeadDim, int kTile, int kKvTiles>
+template <int kHeadDim, int kTile, int kKvTiles, class Kv = __nv_bfloat16>
 struct PagedKernels {
-  using Whole = PagedKernel<kHeadDim, kTile, kKvTiles, __nv_bfloat16>;
-  using Split = PagedKernel<kHeadDim, kTile, kKvTiles, float>;
+  using Whole = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16>;
+  using Split = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, float>;
 
   static cudaError_t Prepare() {
     const cudaError_t error = Whole::Prepare();

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -25,6 +26,10 @@ __device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
 
+__device__ __forceinline__ float ToFloat(__nv_fp8_e4m3 x) {
+  return static_cast<float>(x);
+}
+
 // 16 bytes of numbers.
 template <class Kv>
 struct alignas(16) Packed {
@@ -47,7 +52,8 @@ struct Arguments {
   int head_dim;
   int q_heads;
   int group;
-  float scale;  // with the base-2 logarithm of e
+  float scale;             // with the base-2 logarithm of e
+  const float* kv_scales;  // RopeArgs::kv_scales
   const __nv_bfloat16* q;
   int64_t q_stride;
   __nv_bfloat16* out;
@@ -167,7 +173,11 @@ __global__ void AttendRows(const __grid_constant__ Arguments a) {
   const int head = static_cast<int>(blockIdx.y) * a.group + in_group;
   float* q = queries + threadIdx.y * a.head_dim;
   const __nv_bfloat16* query = a.q + piece.row * a.q_stride + int64_t{head} * a.head_dim;
-  for (int d = lane; d < a.head_dim; d += 32) q[d] = __bfloat162float(query[d]) * a.scale;
+  const float key_scale = a.kv_scales == nullptr ? 1.0f : a.kv_scales[blockIdx.y];
+  const float value_scale = a.kv_scales == nullptr ? 1.0f : a.kv_scales[gridDim.y + blockIdx.y];
+  for (int d = lane; d < a.head_dim; d += 32) {
+    q[d] = __bfloat162float(query[d]) * a.scale * key_scale;
+  }
   __syncwarp();
 
   const std::byte* head_keys = a.keys + blockIdx.y * a.head_stride;
@@ -177,6 +187,11 @@ __global__ void AttendRows(const __grid_constant__ Arguments a) {
     const int end = min((begin / kPortablePart + 1) * kPortablePart, piece.end);
     float2 values[kPairs];
     const float weight = part.Run(begin, end, head_keys, values);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      values[i].x = __fmul_rn(values[i].x, value_scale);
+      values[i].y = __fmul_rn(values[i].y, value_scale);
+    }
     if (piece.partial >= 0) {
       const int64_t at = int64_t{piece.partial} * a.q_heads + head;
       if (lane == 0) a.partial.weights[at] = weight;
@@ -212,6 +227,7 @@ cudaError_t Launch(const PortableWork& work, const AttentionCall& call) {
   a.q_heads = shape.q_heads;
   a.group = shape.group();
   a.scale = shape.scale * kLog2E;
+  a.kv_scales = call.kv_scales;
   a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
   a.q_stride = call.qkv.stride;
   a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
@@ -247,6 +263,8 @@ cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionCal
       return LaunchFor<__half>(work, call);
     case DType::kBF16:
       return LaunchFor<__nv_bfloat16>(work, call);
+    case DType::kF8:
+      return LaunchFor<__nv_fp8_e4m3>(work, call);
     default:
       return cudaErrorNotSupported;
   }

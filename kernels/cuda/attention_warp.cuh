@@ -1,19 +1,24 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/fp8.cuh"
 
 // A warp takes 16 positions at a time straight from memory into the registers of mma.m16n8k16, with
 // the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care in
 // which order its inner dimension is numbered, nor the outer: they are numbered so that a thread's
-// registers are 16 bytes in a row of memory. With g = lane / 4 and c = lane % 4:
+// registers are 16 bytes in a row of memory. With g = lane / 4 and c = lane % 4, in bf16:
 //   K: positions g and g + 8, dimensions 32 i + 8 c + (0 … 7);
 //   V: positions 2 c, 2 c + 1, 2 c + 8, 2 c + 9, dimensions 64 h + 8 g + (0 … 7);
 //   O': dimensions 64 h + 8 g + (0 … 7) of queries 2 c and 2 c + 1.
+// In E4M3 16 bytes are twice as many dimensions, which become two such groups of 8 in half
+// precision (KeyDim, ValueDim).
 namespace baton::cuda {
 
 constexpr int kUnit = 16;  // positions
@@ -26,8 +31,10 @@ struct RowsCall {
   int64_t block_stride;
   int64_t head_stride;
   int block_units;  // units in a block
+  int kv_heads;
   int group;
-  float scale;  // with the base-2 logarithm of e
+  float scale;             // with the base-2 logarithm of e
+  const float* kv_scales;  // RopeArgs::kv_scales
   const __nv_bfloat16* q;
   int64_t q_stride;
   __nv_bfloat16* out;
@@ -44,7 +51,9 @@ inline RowsCall RowsCallOf(const AttentionCall& call, const int32_t* tables) {
   a.block_stride = kv.block_stride;
   a.head_stride = kv.head_stride;
   a.block_units = kv.block_tokens / kUnit;
+  a.kv_heads = shape.kv_heads;
   a.group = shape.group();
+  a.kv_scales = call.kv_scales;
   a.scale = shape.scale * 1.4426950408889634f;
   a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
   a.q_stride = call.qkv.stride;
@@ -63,13 +72,23 @@ __device__ __forceinline__ uint4 Load16(const std::byte* from) {
   return x;
 }
 
+// Numbers in bf16, or in half precision.
+template <bool kHalves>
 __device__ __forceinline__ void Multiply(
     float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  if constexpr (kHalves) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
 }
 
 // Of an 8 × 8 matrix of bf16 in a warp, row g and columns 2 c, 2 c + 1 in each thread.
@@ -83,9 +102,32 @@ __device__ __forceinline__ uint32_t Word(const uint4& x, int i) {
   return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
 }
 
+template <bool kHalves>
 __device__ __forceinline__ uint32_t PackPair(float low, float high) {
+  if constexpr (kHalves) {
+    const __half2 halves = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&halves);
+  }
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// Eight numbers of bf16, or of E4M3, as an mma takes them.
+__device__ __forceinline__ uint4 Operand(const uint4& brains) {
+  return brains;
+}
+__device__ __forceinline__ uint4 Operand(const uint2& fp8) {
+  const uint2 low = HalvesOfFp8(fp8.x);
+  const uint2 high = HalvesOfFp8(fp8.y);
+  return make_uint4(low.x, low.y, high.x, high.y);
+}
+
+__device__ __forceinline__ uint2 Load8Bytes(const std::byte* from) {
+  uint2 x;
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(x.x), "=r"(x.y)
+               : "l"(from));
+  return x;
 }
 
 // The largest of the eight lanes with the same lane % 4, in each of them; and their sum.
@@ -100,31 +142,48 @@ __device__ __forceinline__ float SumOfColumn(float x) {
   return x;
 }
 
+// Eight numbers of bf16 in half precision.
+__device__ __forceinline__ uint4 HalvesOf(const uint4& brains) {
+  const uint32_t in[4] = {brains.x, brains.y, brains.z, brains.w};
+  uint32_t out[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&in[i]));
+    out[i] = PackPair<true>(pair.x, pair.y);
+  }
+  return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
 // The positions that one warp attends to, for the queries of a group.
-template <int kHeadDim>
+template <int kHeadDim, class Kv>
 class Warp {
  public:
-  static constexpr int kKeyLoads = kHeadDim / 32;
-  static constexpr int kValueLoads = kHeadDim / 64;
-  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr bool kFp8 = std::is_same_v<Kv, __nv_fp8_e4m3>;
+  static constexpr int kKeyGroups = kHeadDim / 32;    // of 8 dimensions, of one position
+  static constexpr int kValueGroups = kHeadDim / 64;  // the same
+  static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Kv));
+  using Group = std::conditional_t<kFp8, uint2, uint4>;
 
   __device__ __forceinline__ Warp() : g_(threadIdx.x / 4), c_(threadIdx.x % 4) {}
 
   __device__ __forceinline__ void LoadKeys(const std::byte* unit) {
 #pragma unroll
-    for (int i = 0; i < kKeyLoads; ++i) {
-      keys_[0][i] = Load16(unit + g_ * kRowBytes + 64 * i + 16 * c_);
-      keys_[1][i] = Load16(unit + (g_ + 8) * kRowBytes + 64 * i + 16 * c_);
+    for (int i = 0; i < kKeyGroups; i += kFp8 ? 2 : 1) {
+      const int at = KeyDim(i) * static_cast<int>(sizeof(Kv));
+      LoadGroups<kFp8>(unit + g_ * kRowBytes + at, &keys_[0][i]);
+      LoadGroups<kFp8>(unit + (g_ + 8) * kRowBytes + at, &keys_[1][i]);
     }
   }
 
   __device__ __forceinline__ void LoadValues(const std::byte* unit) {
+    constexpr bool kTwo = kFp8 && kValueGroups > 1;
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
       const int position = 2 * c_ + t % 2 + t / 2 * 8;
 #pragma unroll
-      for (int h = 0; h < kValueLoads; ++h) {
-        values_[t][h] = Load16(unit + position * kRowBytes + 128 * h + 16 * g_);
+      for (int h = 0; h < kValueGroups; h += kTwo ? 2 : 1) {
+        const int at = ValueDim(h) * static_cast<int>(sizeof(Kv));
+        LoadGroups<kTwo>(unit + position * kRowBytes + at, &values_[t][h]);
       }
     }
   }
@@ -132,12 +191,11 @@ class Warp {
   // `q` is the first query of the group; the columns behind it stay 0.
   __device__ __forceinline__ void LoadQueries(const __nv_bfloat16* q, int group) {
 #pragma unroll
-    for (int i = 0; i < kKeyLoads; ++i) {
+    for (int i = 0; i < kKeyGroups; ++i) {
       queries_[i] = make_uint4(0, 0, 0, 0);
-      if (g_ < group) {
-        queries_[i] =
-            Load16(reinterpret_cast<const std::byte*>(q) + g_ * kRowBytes + 64 * i + 16 * c_);
-      }
+      if (g_ >= group) continue;
+      queries_[i] = Load16(reinterpret_cast<const std::byte*>(q + g_ * kHeadDim + KeyDim(i)));
+      if (kFp8) queries_[i] = HalvesOf(queries_[i]);
     }
   }
 
@@ -146,11 +204,11 @@ class Warp {
     float even[4] = {};
     float odd[4] = {};
 #pragma unroll
-    for (int i = 0; i < kKeyLoads; ++i) {
-      const uint4& low = keys_[0][i];
-      const uint4& high = keys_[1][i];
-      Multiply(even, low.x, high.x, low.y, high.y, queries_[i].x, queries_[i].y);
-      Multiply(odd, low.z, high.z, low.w, high.w, queries_[i].z, queries_[i].w);
+    for (int i = 0; i < kKeyGroups; ++i) {
+      const uint4 low = Operand(keys_[0][i]);
+      const uint4 high = Operand(keys_[1][i]);
+      Multiply<kFp8>(even, low.x, high.x, low.y, high.y, queries_[i].x, queries_[i].y);
+      Multiply<kFp8>(odd, low.z, high.z, low.w, high.w, queries_[i].z, queries_[i].w);
     }
     const bool whole = first >= begin && first + kUnit <= end;
 #pragma unroll
@@ -173,7 +231,7 @@ class Warp {
       scores_[query + 2] = exp2f(scores_[query + 2] - next);
       sum_[query] = sum_[query] * keep + scores_[query] + scores_[query + 2];
 #pragma unroll
-      for (int h = 0; h < kValueLoads; ++h) {
+      for (int h = 0; h < kValueGroups; ++h) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           out_[h][j][query] *= keep;
@@ -190,26 +248,30 @@ class Warp {
       for (int t = 0; t < 4; ++t) {
         if (first + 2 * c_ + t % 2 + t / 2 * 8 < end) continue;
 #pragma unroll
-        for (int h = 0; h < kValueLoads; ++h) values_[t][h] = make_uint4(0, 0, 0, 0);
+        for (int h = 0; h < kValueGroups; ++h) values_[t][h] = {};
       }
     }
-    const uint32_t low = Transpose(PackPair(scores_[0], scores_[1]));
-    const uint32_t high = Transpose(PackPair(scores_[2], scores_[3]));
+    const uint32_t low = Transpose(PackPair<kFp8>(scores_[0], scores_[1]));
+    const uint32_t high = Transpose(PackPair<kFp8>(scores_[2], scores_[3]));
 #pragma unroll
-    for (int h = 0; h < kValueLoads; ++h) {
+    for (int h = 0; h < kValueGroups; ++h) {
+      const uint4 values[4] = {Operand(values_[0][h]),
+                               Operand(values_[1][h]),
+                               Operand(values_[2][h]),
+                               Operand(values_[3][h])};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const uint32_t v0 = Word(values_[0][h], j);
-        const uint32_t v1 = Word(values_[1][h], j);
-        const uint32_t v2 = Word(values_[2][h], j);
-        const uint32_t v3 = Word(values_[3][h], j);
-        Multiply(out_[h][j],
-                 __byte_perm(v0, v1, 0x5410),
-                 __byte_perm(v0, v1, 0x7632),
-                 __byte_perm(v2, v3, 0x5410),
-                 __byte_perm(v2, v3, 0x7632),
-                 low,
-                 high);
+        const uint32_t v0 = Word(values[0], j);
+        const uint32_t v1 = Word(values[1], j);
+        const uint32_t v2 = Word(values[2], j);
+        const uint32_t v3 = Word(values[3], j);
+        Multiply<kFp8>(out_[h][j],
+                       __byte_perm(v0, v1, 0x5410),
+                       __byte_perm(v0, v1, 0x7632),
+                       __byte_perm(v2, v3, 0x5410),
+                       __byte_perm(v2, v3, 0x7632),
+                       low,
+                       high);
       }
     }
   }
@@ -222,7 +284,7 @@ class Warp {
       sum_[query] = 0;
     }
 #pragma unroll
-    for (int h = 0; h < kValueLoads; ++h) {
+    for (int h = 0; h < kValueGroups; ++h) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
 #pragma unroll
@@ -231,8 +293,9 @@ class Warp {
     }
   }
 
-  // Writes values [query][dim], not normalised, and per query the largest score and the sum.
-  __device__ __forceinline__ void Write(float* values, float2* weights, int group) {
+  // Writes values [query][dim], not normalised, times `scale`, and per query the largest score and
+  // the sum.
+  __device__ __forceinline__ void Write(float* values, float2* weights, int group, float scale) {
 #pragma unroll
     for (int query = 0; query < 2; ++query) {
       const float sum = SumOfColumn(sum_[query]);
@@ -240,23 +303,50 @@ class Warp {
       if (column >= group) continue;
       if (g_ == 0) weights[column] = make_float2(largest_[query], sum);
 #pragma unroll
-      for (int h = 0; h < kValueLoads; ++h) {
-        auto* to = reinterpret_cast<float4*>(values + column * kHeadDim + 64 * h + 8 * g_);
+      for (int h = 0; h < kValueGroups; ++h) {
+        auto* to = reinterpret_cast<float4*>(values + column * kHeadDim + ValueDim(h));
         const auto& o = out_[h];
-        to[0] = make_float4(o[0][query], o[0][query + 2], o[1][query], o[1][query + 2]);
-        to[1] = make_float4(o[2][query], o[2][query + 2], o[3][query], o[3][query + 2]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          to[i] = make_float4(o[2 * i][query] * scale,
+                              o[2 * i][query + 2] * scale,
+                              o[2 * i + 1][query] * scale,
+                              o[2 * i + 1][query + 2] * scale);
+        }
       }
     }
   }
 
  private:
+  // The first dimension of a group of K, and of V.
+  __device__ __forceinline__ int KeyDim(int i) const {
+    return kFp8 ? 64 * (i / 2) + 16 * c_ + 8 * (i % 2) : 32 * i + 8 * c_;
+  }
+  __device__ __forceinline__ int ValueDim(int h) const {
+    return kFp8 && kValueGroups > 1 ? 128 * (h / 2) + 16 * g_ + 8 * (h % 2) : 64 * h + 8 * g_;
+  }
+
+  // One group, or two of E4M3.
+  template <bool kTwo>
+  static __device__ __forceinline__ void LoadGroups(const std::byte* from, Group* to) {
+    if constexpr (kTwo) {
+      const uint4 both = Load16(from);
+      to[0] = make_uint2(both.x, both.y);
+      to[1] = make_uint2(both.z, both.w);
+    } else if constexpr (kFp8) {
+      to[0] = Load8Bytes(from);
+    } else {
+      to[0] = Load16(from);
+    }
+  }
+
   const int g_;
   const int c_;
-  uint4 queries_[kKeyLoads];
-  uint4 keys_[2][kKeyLoads];
-  uint4 values_[4][kValueLoads];
+  uint4 queries_[kKeyGroups];
+  Group keys_[2][kKeyGroups];
+  Group values_[4][kValueGroups];
   float scores_[4];  // position g, queries 2 c and 2 c + 1; position g + 8
-  float out_[kValueLoads][4][4] = {};
+  float out_[kValueGroups][4][4] = {};
   float largest_[2] = {-INFINITY, -INFINITY};
   float sum_[2] = {};  // of this thread's positions
 };

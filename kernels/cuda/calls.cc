@@ -23,9 +23,9 @@ bool AddsToResidual(MatMulCall& multiply, NormCall& norm, const Gemm& gemm) {
   // cuBLASLt takes a bf16 bias to bf16 results only.
   const bool pays =
       gemm.TakesJoined(product) || (product.rows >= kRowsToAdd && product.bias == nullptr);
-  const bool fits = pays && norm.delta.data != nullptr && SamePlace(product.out, norm.delta) &&
-                    !product.accumulate && product.rows == norm.residual.rows &&
-                    product.n == norm.residual.cols;
+  const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
+                    SamePlace(product.out, norm.delta) && !product.accumulate &&
+                    product.rows == norm.residual.rows && product.n == norm.residual.cols;
   if (!fits) return false;
   product.out = norm.residual.data;
   product.out_dtype = norm.residual.dtype;
@@ -65,14 +65,62 @@ bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu, const Gemm& gem
   return true;
 }
 
+// The last of `calls` when it rescales `x` and adds nothing.
+const RescaleCall* RescalesOnly(const Call& call, const Tensor& x) {
+  const auto* rescale = std::get_if<RescaleCall>(&call);
+  return rescale != nullptr && rescale->bias == nullptr && SamePlace(x.data, rescale->x) ? rescale
+                                                                                         : nullptr;
+}
+
+// What reads the result of a product of quantised operands scales it on the way in.
+void TakeScales(std::vector<Call>& calls, const Tensor& x, ProductScales& scales) {
+  if (calls.empty()) return;
+  // Rope's angles, which lie in between, have nothing to do with it.
+  const bool angles = std::holds_alternative<AnglesCall>(calls.back());
+  if (angles && calls.size() < 2) return;
+  const auto at = calls.end() - (angles ? 2 : 1);
+  const RescaleCall* const rescale = RescalesOnly(*at, x);
+  if (rescale == nullptr) return;
+  scales = rescale->scales;
+  calls.erase(at);
+}
+
+// What writes the operand of a product of quantised operands quantises it on the way out.
+bool TakesQuantize(std::vector<Call>& calls, const QuantizeCall& quantize) {
+  if (calls.empty()) return false;
+  if (auto* norm = std::get_if<NormCall>(&calls.back())) {
+    if (!SamePlace(quantize.x.data, norm->out) || norm->quantized.data != nullptr ||
+        norm->out.rows != quantize.x.rows || !NormQuantizes(norm->residual, norm->delta)) {
+      return false;
+    }
+    norm->quantized = quantize.out;
+    return true;
+  }
+  auto* silu = std::get_if<SiluMulCall>(&calls.back());
+  if (silu == nullptr || !SamePlace(quantize.x.data, silu->out) ||
+      silu->quantized.data != nullptr || silu->out.rows != quantize.x.rows ||
+      silu->out.cols % 8 != 0 || silu->out.cols > kMostQuantizedColumns ||
+      silu->gate_up.stride % 8 != 0) {
+    return false;
+  }
+  SiluMulCall joined = *silu;
+  calls.pop_back();
+  joined.quantized = quantize.out;
+  TakeScales(calls, joined.gate_up, joined.scales);
+  calls.emplace_back(joined);
+  return true;
+}
+
 RopeLaunch LaunchOf(const RopeCall& call, const StepLayout& step) {
   return {.qkv = call.qkv,
+          .scales = call.scales,
           .heads = call.heads,
           .pairing = call.pairing,
           .pairs = call.pairs,
           .q_norm = call.q_norm,
           .k_norm = call.k_norm,
           .norm_epsilon = call.norm_epsilon,
+          .kv_scales = call.kv_scales,
           .layer = call.layer,
           .angles = call.angles,
           .positions = step.d_positions,
@@ -82,8 +130,8 @@ RopeLaunch LaunchOf(const RopeCall& call, const StepLayout& step) {
 cudaError_t Attend(const AttendCall& call, const CallContext& context) {
   const bool gaps = call.packed.data != nullptr;
   const Tensor& to = gaps ? call.packed : call.out;
-  const cudaError_t error =
-      context.attention.Launch(call.plan, context.kv, call.layer, call.qkv, to, context.stream);
+  const cudaError_t error = context.attention.Launch(
+      call.plan, context.kv, call.layer, call.qkv, to, context.stream, call.kv_scales);
   if (error != cudaSuccess || !gaps) return error;
   const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
   return cudaMemcpy2DAsync(call.out.data,
@@ -96,25 +144,38 @@ cudaError_t Attend(const AttendCall& call, const CallContext& context) {
                            context.stream);
 }
 
+// Joins `call` with those before it around a product that `gemm` takes joined. True when nothing is
+// left of it.
+bool JoinsOneRow(std::vector<Call>& calls, Call& call, const Gemm& gemm) {
+  if (calls.empty()) return false;
+  auto* last_product = std::get_if<MatMulCall>(&calls.back());
+  if (auto* norm = std::get_if<NormCall>(&call); norm != nullptr && last_product != nullptr) {
+    AddsToResidual(*last_product, *norm, gemm);
+  }
+  if (auto* silu = std::get_if<SiluMulCall>(&call); silu != nullptr && last_product != nullptr) {
+    return TakesSiluMul(*last_product, *silu, gemm);
+  }
+  auto* last_norm = std::get_if<NormCall>(&calls.back());
+  if (auto* product = std::get_if<MatMulCall>(&call); product != nullptr && last_norm != nullptr) {
+    if (TakesNorm(*last_norm, *product, gemm)) calls.pop_back();
+  }
+  return false;
+}
+
 }  // namespace
 
 void Join(std::vector<Call>& calls, const Gemm& gemm) {
-  if (gemm.deterministic()) return;
   std::vector<Call> joined;
   joined.reserve(calls.size());
   for (Call& call : calls) {
-    auto* last_product = joined.empty() ? nullptr : std::get_if<MatMulCall>(&joined.back());
-    auto* last_norm = joined.empty() ? nullptr : std::get_if<NormCall>(&joined.back());
-    if (auto* norm = std::get_if<NormCall>(&call); norm != nullptr && last_product != nullptr) {
-      AddsToResidual(*last_product, *norm, gemm);
+    if (const auto* quantize = std::get_if<QuantizeCall>(&call)) {
+      if (TakesQuantize(joined, *quantize)) continue;
     }
-    if (auto* product = std::get_if<MatMulCall>(&call);
-        product != nullptr && last_norm != nullptr) {
-      if (TakesNorm(*last_norm, *product, gemm)) joined.pop_back();
+    if (auto* norm = std::get_if<NormCall>(&call)) {
+      TakeScales(joined, norm->delta, norm->delta_scales);
     }
-    if (auto* silu = std::get_if<SiluMulCall>(&call); silu != nullptr && last_product != nullptr) {
-      if (TakesSiluMul(*last_product, *silu, gemm)) continue;
-    }
+    if (auto* rope = std::get_if<RopeCall>(&call)) TakeScales(joined, rope->qkv, rope->scales);
+    if (!gemm.deterministic() && JoinsOneRow(joined, call, gemm)) continue;
     joined.push_back(std::move(call));
   }
   calls = std::move(joined);
@@ -136,10 +197,23 @@ cudaError_t Run(const Call& call, const CallContext& context) {
             return LaunchEmbed(c.table->data(), c.table->rows(), step.d_tokens, c.out, stream);
           },
           [&](const NormCall& c) {
-            return LaunchNorm(c.residual, c.delta, c.weight, c.epsilon, c.out, stream);
+            return LaunchNorm({.residual = c.residual,
+                               .delta = c.delta,
+                               .delta_scales = c.delta_scales,
+                               .weight = c.weight,
+                               .epsilon = c.epsilon,
+                               .out = c.out,
+                               .quantized = c.quantized},
+                              stream);
           },
+          [&](const QuantizeCall& c) { return LaunchQuantize(c.x, c.out, stream); },
+          [&](const RescaleCall& c) { return LaunchRescale(c.x, c.scales, c.bias, stream); },
           [&](const MatMulCall& c) { return context.gemm.Launch(c.product, stream); },
-          [&](const SiluMulCall& c) { return LaunchSiluMul(c.gate_up, c.out, stream); },
+          [&](const SiluMulCall& c) {
+            return c.quantized.data != nullptr
+                       ? LaunchSiluMulQuantize(c.gate_up, c.scales, c.quantized, stream)
+                       : LaunchSiluMul(c.gate_up, c.out, stream);
+          },
           [&](const ExpertsCall& c) {
             return context.experts.Launch(c.x, c.experts, c.out, stream);
           },

@@ -13,6 +13,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/quantize.h"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/step_layout.h"
 #include "kernels/step_input.h"
@@ -30,13 +31,31 @@ struct EmbedCall {
   bool operator==(const EmbedCall&) const = default;
 };
 
-// residual += delta (when there is one), then out = norm of residual.
+// out = x in E4M3.
+struct QuantizeCall {
+  Tensor x;
+  QuantizedRows out;
+  bool operator==(const QuantizeCall&) const = default;
+};
+
+// x = x · scales + bias: what a product of quantised operands lacks.
+struct RescaleCall {
+  Tensor x;
+  ProductScales scales{};
+  const __nv_bfloat16* bias = nullptr;
+  bool operator==(const RescaleCall&) const = default;
+};
+
+// residual += delta · scales (when there is one), then out = norm of residual; in E4M3 when
+// `quantized` has data.
 struct NormCall {
   Tensor residual;
   Tensor delta;  // without data: none
+  ProductScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
   Tensor out;
+  QuantizedRows quantized{};
   bool operator==(const NormCall&) const = default;
 };
 
@@ -45,10 +64,12 @@ struct MatMulCall {
   bool operator==(const MatMulCall&) const = default;
 };
 
-// out = silu(gate) · up of gate_up = [gate | up].
+// out = silu(gate) · up of gate_up · scales = [gate | up]; in E4M3 when `quantized` has data.
 struct SiluMulCall {
   Tensor gate_up;
+  ProductScales scales{};
   Tensor out;
+  QuantizedRows quantized{};
   bool operator==(const SiluMulCall&) const = default;
 };
 
@@ -70,6 +91,7 @@ struct AnglesCall {
 
 struct RopeCall {
   Tensor qkv;
+  ProductScales scales{};  // of qkv, which they turn into what it stands for
   HeadShape heads;
   RopePairing pairing = RopePairing::kHalves;
   int32_t pairs = 0;  // half of the dimensions that turn
@@ -77,6 +99,7 @@ struct RopeCall {
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
+  const float* kv_scales = nullptr;
   int32_t layer = 0;
   bool operator==(const RopeCall&) const = default;
 };
@@ -85,6 +108,7 @@ struct AttendCall {
   Tensor qkv;
   AttentionPlan plan;  // until the end of the step only its shape
   int32_t layer = 0;
+  const float* kv_scales = nullptr;
   Tensor out;
   Tensor packed;  // where the kernels write when `out` has gaps between its rows
   bool operator==(const AttendCall&) const = default;
@@ -111,6 +135,8 @@ struct NotifyCall {
 };
 
 using Call = std::variant<EmbedCall,
+                          QuantizeCall,
+                          RescaleCall,
                           NormCall,
                           MatMulCall,
                           SiluMulCall,
@@ -122,9 +148,11 @@ using Call = std::variant<EmbedCall,
                           SampleCall,
                           NotifyCall>;
 
-// Joins neighbours where one kernel does the work of both: a product and the addition of its result
-// to the residual; and, before and behind a product that `gemm` takes joined, the norm and silu ·
-// up. When `gemm` is deterministic nothing is joined: what is rounded would depend on the rows.
+// Joins neighbours where one kernel does the work of both: what quantises the operand of a product
+// with what wrote it, what rescales its result with what reads it; a product and the addition of
+// its result to the residual; and, before and behind a product that `gemm` takes joined, the norm
+// and silu · up. When `gemm` is deterministic, only what is joined for every number of rows: what
+// is rounded would depend on the rows.
 void Join(std::vector<Call>& calls, const Gemm& gemm);
 
 // What running a call needs beside the call.

@@ -10,6 +10,8 @@
 namespace baton::cuda {
 namespace {
 
+// The first with tensor cores for E4M3.
+constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
 // Steps that decode more rows run without a graph: they are long enough to be issued on the way.
 constexpr int32_t kMostRecordedRows = 512;
@@ -44,7 +46,7 @@ const float* DataOf(const Vector* vector) {
 }  // namespace
 
 CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
-    : device_(device), options_(options), loader_(device) {}
+    : device_(device), options_(options), loader_(device, options.fp8_weights) {}
 
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
@@ -63,6 +65,12 @@ StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const Cud
 }
 
 Status CudaOps::Create() {
+  if (options_.fp8_weights && device_.architecture() < kFp8Architecture) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "FP8 weights need a GPU of sm_{} or newer; this one is sm_{}",
+                      kFp8Architecture,
+                      device_.architecture());
+  }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   int least = 0;
   int greatest = 0;
@@ -82,6 +90,10 @@ Status CudaOps::Create() {
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));
   return OkStatus();
+}
+
+bool CudaOps::quantizes_kv() const {
+  return device_.architecture() >= kFp8Architecture;
 }
 
 int32_t CudaOps::PaddedRows(int32_t rows) const {
@@ -128,6 +140,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   sampled_ = {};
   error_ = OkStatus();
   notices_.clear();
+  next_quantized_ = 0;
   fixed_->Clear();
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
@@ -246,7 +259,11 @@ void CudaOps::RmsNorm(const Tensor& residual,
                       const Vector& weight,
                       float epsilon,
                       const Tensor& out) {
-  calls_.emplace_back(NormCall{Padded(residual), {}, DataOf(&weight), epsilon, Padded(out)});
+  calls_.emplace_back(NormCall{.residual = Padded(residual),
+                               .delta = {},
+                               .weight = DataOf(&weight),
+                               .epsilon = epsilon,
+                               .out = Padded(out)});
 }
 
 void CudaOps::AddRmsNorm(const Tensor& residual,
@@ -254,8 +271,11 @@ void CudaOps::AddRmsNorm(const Tensor& residual,
                          const Vector& weight,
                          float epsilon,
                          const Tensor& out) {
-  calls_.emplace_back(
-      NormCall{Padded(residual), Padded(delta), DataOf(&weight), epsilon, Padded(out)});
+  calls_.emplace_back(NormCall{.residual = Padded(residual),
+                               .delta = Padded(delta),
+                               .weight = DataOf(&weight),
+                               .epsilon = epsilon,
+                               .out = Padded(out)});
 }
 
 void CudaOps::Multiply(const Tensor& x,
@@ -270,17 +290,52 @@ void CudaOps::Multiply(const Tensor& x,
               weight.cols(),
               out.rows,
               out.cols);
-  calls_.emplace_back(
-      MatMulCall{{.x = reinterpret_cast<const __nv_bfloat16*>(x.data),
-                  .weight = Cast(weight).data(),
-                  .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->brain(),
-                  .out = out.data,
-                  .out_dtype = out.dtype,
-                  .rows = static_cast<int32_t>(Padded(x).rows),
-                  .n = static_cast<int32_t>(weight.rows()),
-                  .k = static_cast<int32_t>(weight.cols()),
-                  .x_stride = x.stride,
-                  .out_stride = out.stride}});
+  const CudaMatrix& matrix = Cast(weight);
+  const Product product = {
+      .x = x.data,
+      .weight = matrix.data(),
+      .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->brain(),
+      .out = out.data,
+      .out_dtype = out.dtype,
+      .rows = static_cast<int32_t>(Padded(x).rows),
+      .n = static_cast<int32_t>(weight.rows()),
+      .k = static_cast<int32_t>(weight.cols()),
+      .x_stride = x.stride,
+      .out_stride = out.stride};
+  if (matrix.dtype() == DType::kF8) {
+    MultiplyQuantized(product, matrix.quantized(), x, out);
+  } else {
+    calls_.emplace_back(MatMulCall{product});
+  }
+}
+
+void CudaOps::MultiplyQuantized(Product product,
+                                const QuantizedRows& weight,
+                                const Tensor& x,
+                                const Tensor& out) {
+  product.weight = weight.data;
+  product.weight_dtype = DType::kF8;
+  product.weight_scales = weight.scales;
+  if (gemm_->TakesJoined(product)) {
+    calls_.emplace_back(MatMulCall{product});
+    return;
+  }
+  const auto room = quantized_[next_quantized_].Get(QuantizedRows::Bytes(product.rows, product.k));
+  next_quantized_ = 1 - next_quantized_;
+  if (!room.ok()) {
+    error_ = Annotate(room.status(), "room for activations in E4M3");
+    return;
+  }
+  const QuantizedRows rows = QuantizedRows::At(*room, product.rows, product.k);
+  calls_.emplace_back(QuantizeCall{Padded(x), rows});
+  product.x = rows.data;
+  product.x_dtype = DType::kF8;
+  product.x_stride = rows.cols;
+  const RescaleCall rescale = {Padded(out), {rows.scales, weight.scales}, product.bias};
+  product.weight_scales = nullptr;
+  product.bias = nullptr;
+  calls_.emplace_back(MatMulCall{product});
+  calls_.emplace_back(rescale);
 }
 
 void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
@@ -302,7 +357,7 @@ void CudaOps::MatMulSiluMul(const Tensor& x,
                        .cols = gate_up.rows(),
                        .stride = gate_up.rows()};
   Multiply(x, gate_up, bias, both);
-  calls_.emplace_back(SiluMulCall{Padded(both), Padded(out)});
+  calls_.emplace_back(SiluMulCall{.gate_up = Padded(both), .out = Padded(out)});
 }
 
 void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) {
@@ -345,6 +400,7 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                                .q_norm = DataOf(args.q_norm),
                                .k_norm = DataOf(args.k_norm),
                                .norm_epsilon = args.norm_epsilon,
+                               .kv_scales = DataOf(args.kv_scales),
                                .layer = layer});
 }
 
@@ -352,6 +408,7 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
   AttendCall call;
   call.qkv = Padded(qkv);
   call.layer = args.layer;
+  call.kv_scales = DataOf(args.kv_scales);
   call.out = Padded(out);
   call.plan.shape = {.q_heads = args.heads.q_heads,
                      .kv_heads = args.heads.kv_heads,

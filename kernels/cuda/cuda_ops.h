@@ -31,6 +31,7 @@ class CudaOps final : public Ops {
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kBF16; }
   bool k_dim_major() const override { return false; }
+  bool quantizes_kv() const override;
   int32_t PaddedRows(int32_t rows) const override;
   WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override;
 
@@ -80,6 +81,11 @@ class CudaOps final : public Ops {
   // `tensor` with the step's padding, when it has the step's rows.
   Tensor Padded(const Tensor& tensor) const;
   void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
+  // `product` with a weight in E4M3.
+  void MultiplyQuantized(Product product,
+                         const QuantizedRows& weight,
+                         const Tensor& x,
+                         const Tensor& out);
   // Plans what depends on the step's sequences, and brings the step's data to the device.
   Status PlanStep();
   Status PlanCalls();
@@ -118,6 +124,9 @@ class CudaOps final : public Ops {
   ScratchMemory gate_up_;
   ScratchMemory angles_;
   ScratchMemory packed_;
+  // Operands of products, in turn: what writes one may read the scales of the one before.
+  ScratchMemory quantized_[2];
+  size_t next_quantized_ = 0;
 };
 
 }  // namespace baton::cuda

@@ -72,6 +72,11 @@ Status CheckShapes(const ExpertArgs& args) {
   for (size_t e = 0; e < args.gate_up.size(); ++e) {
     const Matrix& gate_up = *args.gate_up[e];
     const Matrix& down = *args.down[e];
+    for (const Matrix* matrix : {&gate_up, &down}) {
+      if (static_cast<const CudaMatrix*>(matrix)->dtype() != DType::kBF16) {
+        return InvalidArgument("expert {} is held in E4M3; experts must be held in bf16", e);
+      }
+    }
     if (gate_up.rows() != 2 * width || gate_up.cols() != hidden || down.rows() != hidden ||
         down.cols() != width) {
       return InvalidArgument("expert {} is {}x{} and {}x{}; right were {}x{} and {}x{}",

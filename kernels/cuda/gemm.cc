@@ -37,10 +37,14 @@ Status ToStatus(cublasStatus_t error, std::string_view what) {
 #define BATON_CUBLAS_RETURN_IF_ERROR(expression) \
   BATON_RETURN_IF_ERROR(ToStatus(expression, #expression))
 
-// Of a weight, with what keeps copies of it aligned.
 size_t WeightBytes(const Product& product) {
-  const size_t bytes = static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
-  return (bytes + 255) / 256 * 256;
+  return static_cast<size_t>(product.n) *
+         RowBytes(product.weight_dtype, static_cast<size_t>(product.k));
+}
+
+// With what keeps copies of it aligned.
+size_t PaddedWeightBytes(const Product& product) {
+  return (WeightBytes(product) + 255) / 256 * 256;
 }
 
 // The largest power of two, up to 256, that divides the address.
@@ -65,6 +69,7 @@ struct Key {
   int32_t k = 0;
   int64_t x_stride = 0;
   int64_t out_stride = 0;
+  DType dtype = DType::kBF16;  // of the operands
   DType out_dtype = DType::kBF16;
   bool bias = false;
   bool accumulate = false;
@@ -79,6 +84,7 @@ struct Key {
                       key.k,
                       key.x_stride,
                       key.out_stride,
+                      key.dtype,
                       key.out_dtype,
                       key.bias,
                       key.accumulate,
@@ -102,11 +108,18 @@ class Descriptors final {
       Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
       Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias);
     }
+    const bool quantized = product.weight_dtype == DType::kF8;
+    if (quantized) {
+      // Sums stay in the tensor cores' own registers, of fewer bits than float32.
+      const int8_t fast = 1;
+      Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+    }
     const auto n = static_cast<uint64_t>(product.n);
     const auto k = static_cast<uint64_t>(product.k);
     const auto m = static_cast<uint64_t>(rows);
-    cublasLtMatrixLayoutInit(&weight_, CUDA_R_16BF, k, n, product.k);
-    cublasLtMatrixLayoutInit(&x_, CUDA_R_16BF, k, m, product.x_stride);
+    const cudaDataType_t in = quantized ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    cublasLtMatrixLayoutInit(&weight_, in, k, n, product.k);
+    cublasLtMatrixLayoutInit(&x_, in, k, m, product.x_stride);
     cublasLtMatrixLayoutInit(&out_, out, n, m, product.out_stride);
   }
 
@@ -180,6 +193,7 @@ class Gemm::Impl {
             .k = product.k,
             .x_stride = product.x_stride,
             .out_stride = product.out_stride,
+            .dtype = product.weight_dtype,
             .out_dtype = product.out_dtype,
             .bias = product.bias != nullptr,
             .accumulate = product.accumulate,
@@ -257,13 +271,13 @@ class Gemm::Impl {
   StatusOr<float> Time(const Product& product,
                        const cublasLtMatmulAlgo_t& algorithm,
                        cudaStream_t stream) {
-    const size_t bytes = WeightBytes(product);
+    const size_t bytes = PaddedWeightBytes(product);
     const size_t places = kWeightsBytes / bytes;
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (size_t run = 0; run < kRuns && status == CUBLAS_STATUS_SUCCESS; ++run) {
       Product elsewhere = product;
-      if (places > 0) elsewhere.weight = weights_ + run % places * (bytes / 2);
+      if (places > 0) elsewhere.weight = weights_ + run % places * bytes;
       status = Multiply(elsewhere, algorithm, stream);
     }
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_, stream));
@@ -290,11 +304,11 @@ class Gemm::Impl {
     if (!reserved.ok()) return candidates.front();
     Product trial = product;
     trial.out = place.at();
-    const size_t size = static_cast<size_t>(product.n) * static_cast<size_t>(product.k) * 2;
-    const size_t bytes = WeightBytes(product);
+    const size_t size = WeightBytes(product);
+    const size_t bytes = PaddedWeightBytes(product);
     for (size_t at = 0; at + bytes <= kWeightsBytes; at += bytes) {
-      BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-          weights_ + at / 2, product.weight, size, cudaMemcpyDeviceToDevice, stream));
+      BATON_CUDA_RETURN_IF_ERROR(
+          cudaMemcpyAsync(weights_ + at, product.weight, size, cudaMemcpyDeviceToDevice, stream));
     }
     std::optional<cublasLtMatmulAlgo_t> best;
     float best_time = std::numeric_limits<float>::max();
@@ -322,7 +336,7 @@ class Gemm::Impl {
   const bool ours_;  // kernels written for sm_90
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
-  __nv_bfloat16* weights_ = nullptr;
+  std::byte* weights_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
   absl::flat_hash_map<Key, cublasLtMatmulAlgo_t> algorithms_;

@@ -10,6 +10,9 @@
 namespace baton::cuda {
 namespace {
 
+// Tensor cores take matrices in E4M3 whose sizes are multiples of this.
+constexpr int64_t kWholeQuantized = 16;
+
 // Rows of `part` as bf16, `out` holding whole rows.
 void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out) {
   const auto cols = static_cast<size_t>(part.cols);
@@ -65,8 +68,29 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix>
         }));
     at += bytes;
   }
+  auto matrix = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+  const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
+  if (quantize_ && may_quantize && rows % kWholeQuantized == 0 && cols % kWholeQuantized == 0) {
+    return Quantize(*matrix);
+  }
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
-  return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+  return matrix;
+}
+
+StatusOr<std::unique_ptr<Matrix>> WeightLoader::Quantize(const CudaMatrix& matrix) {
+  const int64_t rows = matrix.rows();
+  const int64_t cols = matrix.cols();
+  BATON_ASSIGN_OR_RETURN(auto buffer,
+                         device_.Allocate(QuantizedRows::Bytes(rows, cols), Sharing::kPrivate));
+  auto quantized = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols, DType::kF8);
+  Tensor from;
+  from.data = reinterpret_cast<std::byte*>(const_cast<__nv_bfloat16*>(matrix.data()));
+  from.dtype = DType::kBF16;
+  from.rows = rows;
+  from.cols = from.stride = cols;
+  BATON_CUDA_RETURN_IF_ERROR(LaunchQuantize(from, quantized->quantized(), cudaStreamLegacy));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return quantized;
 }
 
 StatusOr<std::unique_ptr<Vector>> WeightLoader::Load(std::span<const float> values) {

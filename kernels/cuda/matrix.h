@@ -9,27 +9,33 @@
 
 #include "common/base/status.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/quantize.h"
 #include "kernels/tensor.h"
 
 namespace baton::cuda {
 
-// A weight matrix in bf16, row-major [rows][cols] without gaps. A matrix made by LoadGateUp is
-// [gate rows | up rows].
+// A weight matrix, row-major [rows][cols] without gaps: in bf16, or in E4M3 with a scale for each
+// row. A matrix made by LoadGateUp is [gate rows | up rows].
 class CudaMatrix final : public Matrix {
  public:
-  CudaMatrix(std::unique_ptr<Buffer> buffer, int64_t rows, int64_t cols)
-      : buffer_(std::move(buffer)), rows_(rows), cols_(cols) {}
+  CudaMatrix(std::unique_ptr<Buffer> buffer, int64_t rows, int64_t cols, DType dtype = DType::kBF16)
+      : buffer_(std::move(buffer)), rows_(rows), cols_(cols), dtype_(dtype) {}
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
   size_t bytes() const override { return buffer_->size(); }
+  DType dtype() const { return dtype_; }
+  // Of a matrix in bf16.
   const __nv_bfloat16* data() const {
     return reinterpret_cast<const __nv_bfloat16*>(buffer_->data());
   }
+  // Of a matrix in E4M3.
+  QuantizedRows quantized() const { return QuantizedRows::At(buffer_->data(), rows_, cols_); }
 
  private:
   std::unique_ptr<Buffer> buffer_;
   int64_t rows_;
   int64_t cols_;
+  DType dtype_;
 };
 
 // A vector in float32, and in bf16 for the kernels that add it to bf16 products.
@@ -52,16 +58,20 @@ class CudaVector final : public Vector {
 };
 
 // Brings matrices and vectors to the device through pinned memory: bf16 as it is, other types
-// converted on the way. One thread.
+// converted on the way. With `quantize`, what may be is then turned into E4M3. One thread.
 class WeightLoader final {
  public:
-  explicit WeightLoader(CudaDevice& device) : device_(device) {}
+  WeightLoader(CudaDevice& device, bool quantize) : device_(device), quantize_(quantize) {}
   // As Ops::LoadMatrix.
   StatusOr<std::unique_ptr<Matrix>> Load(std::span<const HostMatrix> parts);
   StatusOr<std::unique_ptr<Vector>> Load(std::span<const float> values);
 
  private:
+  // A copy in E4M3.
+  StatusOr<std::unique_ptr<Matrix>> Quantize(const CudaMatrix& matrix);
+
   CudaDevice& device_;
+  const bool quantize_;
 };
 
 }  // namespace baton::cuda

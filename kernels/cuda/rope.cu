@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/vector8.cuh"
@@ -20,9 +21,11 @@ struct Arguments {
   int dim;
   int pairs;
   bool adjacent;
+  ProductScales scales;
   const float* q_norm;
   const float* k_norm;
   float epsilon;
+  const float* kv_scales;
   const float2* angles;
   const int32_t* positions;
   const int32_t* row_blocks;
@@ -58,9 +61,23 @@ __device__ __forceinline__ Kv* KvRow(const Arguments& a, int row, int part, int 
          static_cast<int64_t>(a.positions[row] % a.block_tokens) * a.dim;
 }
 
+// What a number of the head is stored divided by, as a factor.
+__device__ __forceinline__ float KvFactor(const Arguments& a, int part, int head) {
+  return a.kv_scales == nullptr ? 1.0f : 1.0f / a.kv_scales[part * a.kv_heads + head];
+}
+
 template <class Kv>
-__device__ __forceinline__ void StoreKv(Kv* to, __nv_bfloat16 value) {
-  *to = static_cast<Kv>(__bfloat162float(value));
+__device__ __forceinline__ void StoreKv(Kv* to, __nv_bfloat16 value, float factor) {
+  *to = static_cast<Kv>(__bfloat162float(value) * factor);
+}
+
+__device__ __forceinline__ void StoreKv8(__nv_bfloat16* to, const Packed8& values, float) {
+  Store8(to, values);
+}
+__device__ __forceinline__ void StoreKv8(__nv_fp8_e4m3* to, const Packed8& values, float factor) {
+  float numbers[8];
+  Unpack(values, numbers);
+  *reinterpret_cast<uint2*>(to) = PackFp8(numbers, factor);
 }
 
 // One warp a head, any size, any KV type.
@@ -76,10 +93,18 @@ __global__ void AnyRopeKernel(const Arguments a) {
        head += warps) {
     __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * a.dim;
     const int kv_head = (head - a.q_heads) % a.kv_heads;
+    if (a.scales.rows != nullptr) {
+      for (int i = lane; i < a.dim; i += kWarp) {
+        const float scale = a.scales.rows[row] * a.scales.cols[head * a.dim + i];
+        x[i] = __float2bfloat16(__bfloat162float(x[i]) * scale);
+      }
+      __syncwarp();
+    }
     if (head >= a.q_heads + a.kv_heads) {
       if (!kept) continue;
       Kv* v = KvRow<Kv>(a, row, 1, kv_head);
-      for (int i = lane; i < a.dim; i += kWarp) StoreKv(v + i, x[i]);
+      const float factor = KvFactor(a, 1, kv_head);
+      for (int i = lane; i < a.dim; i += kWarp) StoreKv(v + i, x[i], factor);
       continue;
     }
     const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
@@ -98,9 +123,10 @@ __global__ void AnyRopeKernel(const Arguments a) {
       return norm == nullptr ? value : value * scale * norm[i];
     };
     Kv* k = head >= a.q_heads && kept ? KvRow<Kv>(a, row, 0, kv_head) : nullptr;
+    const float factor = k != nullptr ? KvFactor(a, 0, kv_head) : 1.0f;
     const auto put = [&](int i, float value) {
       x[i] = __float2bfloat16(value);
-      if (k != nullptr) StoreKv(k + i, x[i]);
+      if (k != nullptr) StoreKv(k + i, x[i], factor);
     };
     for (int i = lane; i < a.pairs; i += kWarp) {
       const float2 angle = a.angles[static_cast<int64_t>(row) * a.pairs + i];
@@ -115,8 +141,71 @@ __global__ void AnyRopeKernel(const Arguments a) {
   }
 }
 
-// For heads of kDim that turn whole, in a bf16 cache: a thread has 16 numbers of one head.
-template <int kDim, bool kAdjacent, bool kNorm>
+// Multiplies a thread's two groups of a head by what qkv still lacks.
+__device__ __forceinline__ void Scale(const Arguments& a,
+                                      int row,
+                                      const float* cols,
+                                      int second,
+                                      float (&lows)[8],
+                                      float (&highs)[8]) {
+  const float row_scale = a.scales.rows[row];
+  float scales[8];
+  Read8(cols, scales);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) lows[i] *= row_scale * scales[i];
+  Read8(cols + second, scales);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) highs[i] *= row_scale * scales[i];
+}
+
+// RMS norm of a head of which kThreads threads have 16 numbers each.
+template <int kThreads>
+__device__ __forceinline__ void Normalize(
+    const float* norm, int second, float epsilon, float (&lows)[8], float (&highs)[8]) {
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) squares += lows[i] * lows[i] + highs[i] * highs[i];
+#pragma unroll
+  for (int offset = kThreads / 2; offset > 0; offset /= 2) {
+    squares += __shfl_xor_sync(__activemask(), squares, offset, kThreads);
+  }
+  const float scale = rsqrtf(squares / (kThreads * 16) + epsilon);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    lows[i] *= scale * norm[i];
+    highs[i] *= scale * norm[second + i];
+  }
+}
+
+// Turns eight pairs: of neighbours, or of the two groups.
+template <bool kAdjacent>
+__device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], float (&highs)[8]) {
+  if (kAdjacent) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 one = angles[i];
+      const float2 two = angles[i + 4];
+      const float a0 = lows[2 * i];
+      const float b0 = highs[2 * i];
+      lows[2 * i] = a0 * one.x - lows[2 * i + 1] * one.y;
+      lows[2 * i + 1] = a0 * one.y + lows[2 * i + 1] * one.x;
+      highs[2 * i] = b0 * two.x - highs[2 * i + 1] * two.y;
+      highs[2 * i + 1] = b0 * two.y + highs[2 * i + 1] * two.x;
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float2 angle = angles[i];
+    const float a0 = lows[i];
+    lows[i] = a0 * angle.x - highs[i] * angle.y;
+    highs[i] = a0 * angle.y + highs[i] * angle.x;
+  }
+}
+
+// For heads of kDim that turn whole, in a cache of bf16 or E4M3: a thread has 16 numbers of one
+// head.
+template <int kDim, bool kAdjacent, bool kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
   constexpr int kThreads = kDim / 16;  // a head
   WaitForPredecessor();
@@ -126,100 +215,80 @@ __global__ void RopeKernel(const Arguments a) {
   const int heads = a.q_heads + 2 * a.kv_heads;
   const int share = static_cast<int>(threadIdx.x) % kThreads;
   const int first = kAdjacent ? share * 16 : share * 8;
-  const int second = kAdjacent ? first + 8 : first + kDim / 2;
+  constexpr int kSecond = kAdjacent ? 8 : kDim / 2;  // group, from the first
   for (int head = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) / kThreads; head < heads;
        head += static_cast<int>(gridDim.y * blockDim.x) / kThreads) {
-    __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * kDim;
-    Packed8 low = Load8(x + first);
-    Packed8 high = Load8(x + second);
+    __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * kDim + first;
+    Packed8 low = Load8(x);
+    Packed8 high = Load8(x + kSecond);
     const bool is_v = head >= a.q_heads + a.kv_heads;
-    if (!is_v) {
+    const bool scaled = a.scales.rows != nullptr;
+    if (!is_v || scaled) {
       float lows[8];
       float highs[8];
       Unpack(low, lows);
       Unpack(high, highs);
-      if (kNorm) {
+      if (scaled) Scale(a, row, a.scales.cols + head * kDim + first, kSecond, lows, highs);
+      if (!is_v) {
         const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
-        float squares = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) squares += lows[i] * lows[i] + highs[i] * highs[i];
-#pragma unroll
-        for (int offset = kThreads / 2; offset > 0; offset /= 2) {
-          squares += __shfl_xor_sync(__activemask(), squares, offset, kThreads);
-        }
-        const float scale = rsqrtf(squares / kDim + a.epsilon);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          lows[i] *= scale * norm[first + i];
-          highs[i] *= scale * norm[second + i];
-        }
-      }
-      const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
-      if (kAdjacent) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 one = angles[i];
-          const float2 two = angles[i + 4];
-          const float a0 = lows[2 * i];
-          const float b0 = highs[2 * i];
-          lows[2 * i] = a0 * one.x - lows[2 * i + 1] * one.y;
-          lows[2 * i + 1] = a0 * one.y + lows[2 * i + 1] * one.x;
-          highs[2 * i] = b0 * two.x - highs[2 * i + 1] * two.y;
-          highs[2 * i + 1] = b0 * two.y + highs[2 * i + 1] * two.x;
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float2 angle = angles[i];
-          const float a0 = lows[i];
-          lows[i] = a0 * angle.x - highs[i] * angle.y;
-          highs[i] = a0 * angle.y + highs[i] * angle.x;
-        }
+        if (kNorm) Normalize<kThreads>(norm + first, kSecond, a.epsilon, lows, highs);
+        const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
+        Turn<kAdjacent>(angles, lows, highs);
       }
       low = Pack(lows);
       high = Pack(highs);
-      Store8(x + first, low);
-      Store8(x + second, high);
+      Store8(x, low);
+      Store8(x + kSecond, high);
     }
     if (head < a.q_heads || block < 0) continue;
     const int kv_head = (head - a.q_heads) % a.kv_heads;
-    __nv_bfloat16* to = KvRow<__nv_bfloat16>(a, row, is_v ? 1 : 0, kv_head);
-    Store8(to + first, low);
-    Store8(to + second, high);
+    const int part = is_v ? 1 : 0;
+    const float factor = KvFactor(a, part, kv_head);
+    Kv* to = KvRow<Kv>(a, row, part, kv_head) + first;
+    StoreKv8(to, low, factor);
+    StoreKv8(to + kSecond, high, factor);
   }
 }
 
 using Kernel = void (*)(Arguments);
 
-template <int kDim>
+template <int kDim, class Kv>
 Kernel WholeKernel(bool adjacent, bool norm) {
-  if (adjacent) return norm ? RopeKernel<kDim, true, true> : RopeKernel<kDim, true, false>;
-  return norm ? RopeKernel<kDim, false, true> : RopeKernel<kDim, false, false>;
+  if (adjacent) return norm ? RopeKernel<kDim, true, true, Kv> : RopeKernel<kDim, true, false, Kv>;
+  return norm ? RopeKernel<kDim, false, true, Kv> : RopeKernel<kDim, false, false, Kv>;
 }
 
-// The kernel for whole heads of these sizes, or null.
-Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
-  const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
-  if (kv.dtype != DType::kBF16 || !both || launch.pairs * 2 != launch.heads.head_dim ||
-      launch.qkv.stride % 8 != 0) {
-    return nullptr;
-  }
-  const bool adjacent = launch.pairing == RopePairing::kAdjacent;
-  const bool norm = launch.q_norm != nullptr;
-  switch (launch.heads.head_dim) {
+template <class Kv>
+Kernel WholeKernel(int head_dim, bool adjacent, bool norm) {
+  switch (head_dim) {
     case 64:
-      return WholeKernel<64>(adjacent, norm);
+      return WholeKernel<64, Kv>(adjacent, norm);
     case 128:
-      return WholeKernel<128>(adjacent, norm);
+      return WholeKernel<128, Kv>(adjacent, norm);
     case 256:
-      return WholeKernel<256>(adjacent, norm);
+      return WholeKernel<256, Kv>(adjacent, norm);
     default:
       return nullptr;
   }
 }
 
+// The kernel for whole heads of these sizes, or null.
+Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
+  const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
+  const bool fp8 = kv.dtype == DType::kF8;
+  if (!(fp8 || kv.dtype == DType::kBF16) || !both || launch.pairs * 2 != launch.heads.head_dim ||
+      launch.qkv.stride % 8 != 0) {
+    return nullptr;
+  }
+  const bool adjacent = launch.pairing == RopePairing::kAdjacent;
+  const bool norm = launch.q_norm != nullptr;
+  return fp8 ? WholeKernel<__nv_fp8_e4m3>(launch.heads.head_dim, adjacent, norm)
+             : WholeKernel<__nv_bfloat16>(launch.heads.head_dim, adjacent, norm);
+}
+
 Kernel AnyKernelFor(DType dtype) {
   if (dtype == DType::kF32) return AnyRopeKernel<float>;
+  if (dtype == DType::kF8) return AnyRopeKernel<__nv_fp8_e4m3>;
   return dtype == DType::kF16 ? AnyRopeKernel<__half> : AnyRopeKernel<__nv_bfloat16>;
 }
 
@@ -255,9 +324,11 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
       .dim = shape.head_dim,
       .pairs = launch.pairs,
       .adjacent = launch.pairing == RopePairing::kAdjacent,
+      .scales = launch.scales,
       .q_norm = launch.q_norm,
       .k_norm = launch.k_norm,
       .epsilon = launch.norm_epsilon,
+      .kv_scales = launch.kv_scales,
       .angles = launch.angles,
       .positions = launch.positions,
       .row_blocks = launch.row_blocks,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/quantize.h"
 #include "kernels/kv_view.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
@@ -20,20 +21,23 @@ cudaError_t LaunchAngles(const float* inverse_frequencies,
                          cudaStream_t stream);
 
 struct RopeLaunch {
-  Tensor qkv;  // [rows][(q + 2·kv) heads · dim], bf16
+  Tensor qkv;              // [rows][(q + 2·kv) heads · dim], bf16
+  ProductScales scales{};  // that qkv still lacks
   HeadShape heads;
   RopePairing pairing = RopePairing::kHalves;
   int32_t pairs = 0;              // the first 2·pairs dimensions turn
   const float* q_norm = nullptr;  // RMS norm of every head before rope, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
+  const float* kv_scales = nullptr;  // RopeArgs::kv_scales
   int32_t layer = 0;
   const float2* angles = nullptr;       // [rows][pairs]
   const int32_t* positions = nullptr;   // [rows]
   const int32_t* row_blocks = nullptr;  // [rows]; -1: this row's KV is not kept
 };
 
-// Normalises and turns q and k in place, and writes k and v of each row to its block of `kv`.
+// Scales qkv, normalises and turns q and k in place, and writes k and v of each row to its block of
+// `kv`.
 cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t stream);
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/row_kernels.h"
 #include "kernels/cuda/vector8.cuh"
 #include "kernels/cuda/warp_sum.cuh"
@@ -47,31 +48,47 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
   }
 }
 
+// The arguments of the norm's kernels.
+struct NormArguments {
+  float* residual;
+  int64_t residual_stride;
+  const __nv_bfloat16* delta;
+  int64_t delta_stride;
+  ProductScales delta_scales;
+  const float* weight;
+  float epsilon;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+  uint8_t* quantized;  // [rows][cols], instead of `out`
+  float* scales;
+  int cols;
+};
+
 // One block a row; a thread keeps its share of the row in registers: kPieces groups of 8, so that
 // the row is read once.
-template <int kPieces, bool kDelta>
-__global__ void NormKernel(float* residual,
-                           int64_t residual_stride,
-                           const __nv_bfloat16* delta,
-                           int64_t delta_stride,
-                           const float* weight,
-                           float epsilon,
-                           __nv_bfloat16* out,
-                           int64_t out_stride,
-                           int cols) {
-  WaitForPredecessor();
+template <int kPieces, bool kDelta, bool kQuantize>
+__global__ void NormKernel(const NormArguments a) {
   ReleaseSuccessor();
-  float* x = residual + blockIdx.x * residual_stride;
-  float values[kPieces][8];
+  WaitForPredecessor();
+  float* x = a.residual + blockIdx.x * a.residual_stride;
+  float values[kPieces][8] = {};
   float squares = 0;
+  const float row_scale =
+      kDelta && a.delta_scales.rows != nullptr ? a.delta_scales.rows[blockIdx.x] : 1.0f;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
-    if (at >= cols) continue;
+    if (at >= a.cols) continue;
     Read8(x + at, values[piece]);
     if (kDelta) {
       float more[8];
-      Read8(delta + blockIdx.x * delta_stride + at, more);
+      Read8(a.delta + blockIdx.x * a.delta_stride + at, more);
+      if (a.delta_scales.rows != nullptr) {
+        float scales[8];
+        Read8(a.delta_scales.cols + at, scales);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) more[i] *= row_scale * scales[i];
+      }
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[piece][i] += more[i];
       Write8(x + at, values[piece]);
@@ -79,40 +96,40 @@ __global__ void NormKernel(float* residual,
 #pragma unroll
     for (int i = 0; i < 8; ++i) squares = fmaf(values[piece][i], values[piece][i], squares);
   }
-  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(cols) + epsilon);
+  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(a.cols) + a.epsilon);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
-    if (at >= cols) continue;
+    if (at >= a.cols) continue;
     float weights[8];
-    Read8(weight + at, weights);
+    Read8(a.weight + at, weights);
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[i];
-    Write8(out + blockIdx.x * out_stride + at, values[piece]);
+    if (!kQuantize) Write8(a.out + blockIdx.x * a.out_stride + at, values[piece]);
+  }
+  if (kQuantize) {
+    QuantizeRow(values, a.cols, a.quantized + blockIdx.x * int64_t{a.cols}, a.scales + blockIdx.x);
   }
 }
 
 // For rows of any length.
-__global__ void AnyNormKernel(float* residual,
-                              int64_t residual_stride,
-                              const __nv_bfloat16* delta,
-                              int64_t delta_stride,
-                              const float* weight,
-                              float epsilon,
-                              __nv_bfloat16* out,
-                              int64_t out_stride,
-                              int cols) {
-  WaitForPredecessor();
+__global__ void AnyNormKernel(const NormArguments a) {
   ReleaseSuccessor();
-  float* x = residual + blockIdx.x * residual_stride;
+  WaitForPredecessor();
+  float* x = a.residual + blockIdx.x * a.residual_stride;
+  const ProductScales& scales = a.delta_scales;
   float squares = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    if (delta != nullptr) x[i] += __bfloat162float(delta[blockIdx.x * delta_stride + i]);
+  for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
+    if (a.delta != nullptr) {
+      float more = __bfloat162float(a.delta[blockIdx.x * a.delta_stride + i]);
+      if (scales.rows != nullptr) more *= scales.rows[blockIdx.x] * scales.cols[i];
+      x[i] += more;
+    }
     squares = fmaf(x[i], x[i], squares);
   }
-  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(cols) + epsilon);
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    out[blockIdx.x * out_stride + i] = __float2bfloat16(x[i] * scale * weight[i]);
+  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(a.cols) + a.epsilon);
+  for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
+    a.out[blockIdx.x * a.out_stride + i] = __float2bfloat16(x[i] * scale * a.weight[i]);
   }
 }
 
@@ -180,29 +197,12 @@ unsigned ThreadsFor(int64_t cols, int64_t most) {
   return static_cast<unsigned>(min((threads + kWarp - 1) / kWarp * kWarp, most));
 }
 
+using NormFunction = void (*)(NormArguments);
+
 template <int kPieces>
-cudaError_t LaunchNormPieces(const Tensor& residual,
-                             const Tensor& delta,
-                             const float* weight,
-                             float epsilon,
-                             const Tensor& out,
-                             cudaStream_t stream) {
-  const int64_t share = (residual.cols + kPieces - 1) / kPieces;
-  return LaunchOverlapped(
-      delta.data != nullptr ? NormKernel<kPieces, true> : NormKernel<kPieces, false>,
-      dim3(Rows(out)),
-      dim3(ThreadsFor(share, 1024)),
-      0,
-      stream,
-      Floats(residual),
-      residual.stride,
-      In(delta),
-      delta.stride,
-      weight,
-      epsilon,
-      Out(out),
-      out.stride,
-      static_cast<int>(residual.cols));
+NormFunction NormFor(bool delta, bool quantize) {
+  if (quantize) return delta ? NormKernel<kPieces, true, true> : NormKernel<kPieces, false, true>;
+  return delta ? NormKernel<kPieces, true, false> : NormKernel<kPieces, false, false>;
 }
 
 }  // namespace
@@ -225,35 +225,38 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           static_cast<int>(out.cols));
 }
 
-cudaError_t LaunchNorm(const Tensor& residual,
-                       const Tensor& delta,
-                       const float* weight,
-                       float epsilon,
-                       const Tensor& out,
-                       cudaStream_t stream) {
-  if (out.rows == 0) return cudaSuccess;
-  const bool whole = residual.cols % 8 == 0 && residual.stride % 8 == 0 && out.stride % 8 == 0 &&
-                     (delta.data == nullptr || delta.stride % 8 == 0);
-  if (whole && residual.cols <= 8 * 1024) {
-    return LaunchNormPieces<1>(residual, delta, weight, epsilon, out, stream);
-  }
-  if (whole && residual.cols <= 2 * 8 * 1024) {
-    return LaunchNormPieces<2>(residual, delta, weight, epsilon, out, stream);
-  }
-  return LaunchOverlapped(AnyNormKernel,
-                          dim3(Rows(out)),
-                          dim3(256),
-                          0,
-                          stream,
-                          Floats(residual),
-                          residual.stride,
-                          In(delta),
-                          delta.stride,
-                          weight,
-                          epsilon,
-                          Out(out),
-                          out.stride,
-                          static_cast<int>(residual.cols));
+bool NormQuantizes(const Tensor& residual, const Tensor& delta) {
+  return residual.cols % 8 == 0 && residual.cols <= kMostQuantizedColumns &&
+         residual.stride % 8 == 0 && (delta.data == nullptr || delta.stride % 8 == 0);
+}
+
+cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
+  const Tensor& residual = launch.residual;
+  const bool delta = launch.delta.data != nullptr;
+  const bool quantize = launch.quantized.data != nullptr;
+  const NormArguments arguments = {
+      .residual = Floats(residual),
+      .residual_stride = residual.stride,
+      .delta = In(launch.delta),
+      .delta_stride = launch.delta.stride,
+      .delta_scales = launch.delta_scales,
+      .weight = launch.weight,
+      .epsilon = launch.epsilon,
+      .out = Out(launch.out),
+      .out_stride = launch.out.stride,
+      .quantized = reinterpret_cast<uint8_t*>(launch.quantized.data),
+      .scales = launch.quantized.scales,
+      .cols = static_cast<int>(residual.cols),
+  };
+  if (residual.rows == 0) return cudaSuccess;
+  const bool whole = NormQuantizes(residual, launch.delta) && launch.out.stride % 8 == 0;
+  const bool one = residual.cols <= 8 * 1024;
+  const NormFunction kernel = !whole ? AnyNormKernel
+                              : one  ? NormFor<1>(delta, quantize)
+                                     : NormFor<2>(delta, quantize);
+  const unsigned threads =
+      whole ? ThreadsFor(one ? residual.cols : (residual.cols + 1) / 2, 1024) : 256;
+  return LaunchOverlapped(kernel, dim3(Rows(residual)), dim3(threads), 0, stream, arguments);
 }
 
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream) {

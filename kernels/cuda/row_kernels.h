@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/quantize.h"
 #include "kernels/tensor.h"
 
 // Kernels that work on each row of activations by itself. The residual stream is float32, other
@@ -18,13 +19,20 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         const Tensor& out,
                         cudaStream_t stream);
 
-// residual += delta when `delta` has data; out = residual / √(mean(residual²) + epsilon) · weight.
-cudaError_t LaunchNorm(const Tensor& residual,
-                       const Tensor& delta,
-                       const float* weight,
-                       float epsilon,
-                       const Tensor& out,
-                       cudaStream_t stream);
+// residual += delta · delta_scales when `delta` has data; out = residual / √(mean(residual²) +
+// epsilon) · weight, in E4M3 instead when `quantized` has data.
+struct NormLaunch {
+  Tensor residual;
+  Tensor delta;
+  ProductScales delta_scales{};
+  const float* weight = nullptr;
+  float epsilon = 0;
+  Tensor out;
+  QuantizedRows quantized{};
+};
+cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream);
+// Whether it can quantise rows like these.
+bool NormQuantizes(const Tensor& residual, const Tensor& delta);
 
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);

@@ -12,8 +12,10 @@ Status CheckKv(const KvView& kv) {
                            kv.block_tokens);
   }
   if (kv.k_dim_major) return InvalidArgument("step: the CUDA backend stores K [token][dim]");
-  if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32) {
-    return InvalidArgument("step: a KV cache of {}; it must be bf16, f16 or f32", Name(kv.dtype));
+  if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32 &&
+      kv.dtype != DType::kF8) {
+    return InvalidArgument("step: a KV cache of {}; it must be bf16, f16, f32 or fp8",
+                           Name(kv.dtype));
   }
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,12 @@ struct Bounds {
 // 0.039 with the inputs, 0.048 with the results): three times that allows no doubt, and few tokens
 // may differ at all.
 constexpr Bounds kReal = {.margin = 0.15, .steps_for_each_difference = 40, .nll = 2e-3};
+
+// Times the perplexity in float32. Of so small a model, whose weights had four bits before, more is
+// lost in E4M3 than of a large one.
+constexpr double kQuantizedKvPerplexity = 1.01;
+constexpr double kQuantizedWeightsPerplexity = 1.03;
+constexpr double kQuantizedPerplexity = 1.04;
 // The tiny models are random: every token is about as likely as the others (a mean of 7), so that
 // what rounding moves shows in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
@@ -64,14 +71,16 @@ class GpuModel : public testing::Test {
     ops_ = *std::move(ops);
   }
 
-  std::unique_ptr<StepRunner> Open(const std::string& spec_path, const std::string& path) {
+  std::unique_ptr<StepRunner> Open(const std::string& spec_path,
+                                   const std::string& path,
+                                   DType kv_dtype = DType::kBF16) {
     auto model = OpenModel(path);
     BATON_CHECK(model.ok(), "{}", Message(model.status()));
     const auto spec = LoadModelSpec(spec_path);
     BATON_CHECK(spec.ok(), "{}", Message(spec.status()));
     RunnerOptions options;
-    options.kv_dtype = DType::kBF16;
-    options.limits = {1536, 640};
+    options.kv_dtype = kv_dtype;
+    options.limits = {1536, 640, kv_dtype == DType::kF8};
     auto runner = StepRunner::Create(*spec, *model->weights, options, {ops_.get(), ReadDevice});
     BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
     return *std::move(runner);
@@ -147,6 +156,47 @@ TEST_F(GpuModel, RealModelAgreesWithTheReference) {
     for (const size_t chunk_rows : {size_t{256}, size_t{33}}) {
       runner->Reset();
       EXPECT_NEAR(MeanNll(*runner, ids, chunk_rows), wanted, kReal.nll) << chunk_rows;
+    }
+  }
+}
+
+// Perplexities, over all texts, with weights, KV cache and both in E4M3.
+TEST_F(GpuModel, QuantizedRealModelIsNearlyAsGood) {
+  if (device_->architecture() < 89) GTEST_SKIP() << "no E4M3 on this GPU; its models NOT tested";
+  const auto text = ReadFile(std::string(BATON_TEST_DATA) + "/golden/smollm2/ppl.json");
+  ASSERT_TRUE(text.ok()) << Message(text.status());
+  const auto texts = nlohmann::json::parse(*text).at("texts");
+  for (const bool fp8_weights : {false, true}) {
+    for (const DType kv_dtype : {DType::kBF16, DType::kF8}) {
+      auto ops = MakeCudaOps(*device_, {.fp8_weights = fp8_weights});
+      ASSERT_TRUE(ops.ok()) << ops.status();
+      ops_ = *std::move(ops);
+      const auto runner = Open(BATON_TEST_MODEL, BATON_TEST_MODEL, kv_dtype);
+      // Long chunks, short ones behind a cache, and single tokens.
+      for (const size_t chunk_rows : {size_t{256}, size_t{33}, size_t{1}}) {
+        double sum = 0;
+        double wanted = 0;
+        double count = 0;
+        for (const auto& entry : texts) {
+          const auto ids = entry.at("ids").get<std::vector<TokenId>>();
+          const auto tokens = static_cast<double>(ids.size() - 1);
+          runner->Reset();
+          sum += MeanNll(*runner, ids, chunk_rows) * tokens;
+          wanted += entry.at("mean_nll").at("fp32").get<double>() * tokens;
+          count += tokens;
+        }
+        const double ratio = std::exp((sum - wanted) / count);
+        const std::string name = fmt::format("weights {}, KV {}, {} rows at once",
+                                             fp8_weights ? "fp8" : "bf16",
+                                             Name(kv_dtype),
+                                             chunk_rows);
+        fmt::print("{}: perplexity × {:.5f} over {} tokens\n", name, ratio, count);
+        const double bound = !fp8_weights               ? kQuantizedKvPerplexity
+                             : kv_dtype == DType::kBF16 ? kQuantizedWeightsPerplexity
+                                                        : kQuantizedPerplexity;
+        EXPECT_LT(ratio, bound) << name;
+        EXPECT_GT(ratio, 1 / bound) << name;
+      }
     }
   }
 }

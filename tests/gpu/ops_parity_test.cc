@@ -31,6 +31,9 @@ std::vector<Param> Params() {
   std::vector<Param> params;
   Append("graphs", {.graphs = true}, parity::ResultCases(), params);
   Append("graphs", {.graphs = true}, parity::LongCases(), params);
+  Append("graphs", {.graphs = true}, parity::QuantizedKvCases(), params);
+  Append("deterministic", {.deterministic = true}, parity::QuantizedKvCases(), params);
+  Append("deterministic", {.deterministic = true}, parity::QuantizedKvIndependenceCases(), params);
   Append("launches", {.graphs = false}, parity::ResultCases(), params);
   Append("deterministic", {.deterministic = true}, parity::AllCases(), params);
   Append("deterministic", {.deterministic = true}, parity::LongCases(), params);

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/product.h"
+#include "kernels/cuda/vector8.cuh"
+#include "kernels/cuda/warp_sum.cuh"
+
+// What the kernels for one row share: a matrix times one vector is bound by reading the matrix. One
+// block a multiprocessor; each warp takes rows in turn and streams them through a ring of its own,
+// in pieces that the bulk copy engine brings to shared memory. The ring is filled before the kernel
+// waits for its predecessor: weights do not depend on it, and so memory stays busy from one kernel
+// to the next.
+namespace baton::cuda::gemv {
+
+constexpr int kWarp = 32;
+constexpr int kWarps = 16;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRingBytes = 128 << 10;  // over half of the shared memory: one block a processor
+constexpr int kBarrierBytes = 4096;
+
+struct Arguments {
+  const void* weight;
+  const float* weight_scales;  // of a weight in E4M3
+  const __nv_bfloat16* x;
+  const float* residual;
+  const float* norm_weight;
+  float epsilon;
+  const __nv_bfloat16* bias;
+  void* out;
+  int outputs;  // rows of the weight, or pairs of rows
+  int k;
+  bool accumulate;
+};
+
+using Kernel = void (*)(Arguments);
+
+inline Arguments ArgumentsOf(const Product& product) {
+  return {.weight = product.weight,
+          .weight_scales = product.weight_scales,
+          .x = static_cast<const __nv_bfloat16*>(product.x),
+          .residual = product.residual,
+          .norm_weight = product.norm_weight,
+          .epsilon = product.norm_epsilon,
+          .bias = product.bias,
+          .out = product.out,
+          .outputs = product.silu_mul ? product.n / 2 : product.n,
+          .k = product.k,
+          .accumulate = product.accumulate};
+}
+
+// The kernel for a weight in E4M3 (gemv_fp8.cu).
+Kernel QuantizedKernelFor(const Product& product);
+
+// Of a kernel for rows of k inputs.
+inline size_t SharedBytes(int k) {
+  return static_cast<size_t>(kRingBytes + kBarrierBytes) + static_cast<size_t>(k) * 2;
+}
+
+__device__ __forceinline__ uint32_t Shared(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+#if __CUDA_ARCH__ >= 900
+// By one thread, before its first copy.
+__device__ __forceinline__ void InitBarriers(uint32_t first, int count) {
+  for (int i = 0; i < count; ++i) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(first + i * 8) : "memory");
+  }
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The barrier's phase lasts until so many bytes have come.
+__device__ __forceinline__ void Expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void CopyBulk(uint32_t to,
+                                         const void* from,
+                                         int bytes,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from),
+      "r"(bytes),
+      "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void Await(uint32_t barrier, uint32_t phase) {
+  uint32_t arrived = 0;
+  while (arrived == 0) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(arrived)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  }
+}
+#endif
+
+// Brings x to shared memory, group i of 8 numbers to group place(i).
+template <class Place>
+__device__ __forceinline__ void LoadInput(const Arguments& a,
+                                          __nv_bfloat16* to,
+                                          const Place& place) {
+  for (int i = static_cast<int>(threadIdx.x); i < a.k / 8; i += kThreads) {
+    Store8(to + place(i) * 8, Load8(a.x + i * 8));
+  }
+  __syncthreads();
+}
+
+// The same with residual · weight / √(mean(residual²) + epsilon).
+template <class Place>
+__device__ __forceinline__ void LoadNormed(const Arguments& a,
+                                           __nv_bfloat16* to,
+                                           const Place& place) {
+  __shared__ float partial[kWarps];
+  const int thread = static_cast<int>(threadIdx.x);
+  float squares = 0;
+  for (int i = thread; i < a.k / 8; i += kThreads) {
+    float values[8];
+    Read8(a.residual + i * 8, values);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares = fmaf(values[j], values[j], squares);
+  }
+  squares = SumOverWarp(squares);
+  if (thread % kWarp == 0) partial[thread / kWarp] = squares;
+  __syncthreads();
+  squares = 0;
+  for (int i = 0; i < kWarps; ++i) squares += partial[i];
+  const float scale = rsqrtf(squares / static_cast<float>(a.k) + a.epsilon);
+  for (int i = thread; i < a.k / 8; i += kThreads) {
+    float values[8];
+    float weights[8];
+    Read8(a.residual + i * 8, values);
+    Read8(a.norm_weight + i * 8, weights);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) values[j] *= scale * weights[j];
+    Write8(to + place(i) * 8, values);
+  }
+  __syncthreads();
+}
+
+template <class Out>
+__device__ __forceinline__ void Put(const Arguments& a, int output, float value) {
+  Out* out = static_cast<Out*>(a.out) + output;
+  if (a.bias != nullptr) value += __bfloat162float(a.bias[output]);
+  if (a.accumulate) value += static_cast<float>(*out);
+  *out = static_cast<Out>(value);
+}
+
+__device__ __forceinline__ float SiluMul(float gate, float up) {
+  return gate / (1.0f + __expf(-gate)) * up;
+}
+
+}  // namespace baton::cuda::gemv

@@ -1,0 +1,210 @@
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/quantize.h"
+#include "kernels/cuda/vector8.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+
+// One block a row, which its threads keep in registers.
+template <int kPieces>
+__global__ void QuantizeKernel(
+    const __nv_bfloat16* x, int64_t stride, uint8_t* out, float* scales, int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  float values[kPieces][8] = {};
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at < cols) Read8(x + blockIdx.x * stride + at, values[piece]);
+  }
+  QuantizeRow(values, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
+}
+
+// For rows of any length, read twice.
+__global__ void AnyQuantizeKernel(
+    const __nv_bfloat16* x, int64_t stride, uint8_t* out, float* scales, int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const __nv_bfloat16* from = x + blockIdx.x * stride;
+  uint8_t* to = out + blockIdx.x * int64_t{cols};
+  float largest = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    largest = fmaxf(largest, fabsf(__bfloat162float(from[i])));
+  }
+  largest = LargestOfBlock(largest);
+  const float factor = QuantizingFactor(largest);
+  if (threadIdx.x == 0) scales[blockIdx.x] = largest / kLargestFp8;
+  for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
+    to[i] = __nv_cvt_float_to_fp8(__bfloat162float(from[i]) * factor, __NV_SATFINITE, __NV_E4M3);
+  }
+}
+
+template <int kPieces, bool kScales>
+__global__ void SiluMulQuantizeKernel(const __nv_bfloat16* gate_up,
+                                      int64_t stride,
+                                      ProductScales in,
+                                      uint8_t* out,
+                                      float* scales,
+                                      int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const __nv_bfloat16* gates = gate_up + blockIdx.x * stride;
+  const float row_scale = kScales ? in.rows[blockIdx.x] : 1.0f;
+  float values[kPieces][8] = {};
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at >= cols) continue;
+    float up[8];
+    Read8(gates + at, values[piece]);
+    Read8(gates + cols + at, up);
+    float gate_scales[8];
+    float up_scales[8];
+    if (kScales) {
+      Read8(in.cols + at, gate_scales);
+      Read8(in.cols + cols + at, up_scales);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float gate = values[piece][i];
+      if (kScales) {
+        gate *= row_scale * gate_scales[i];
+        up[i] *= row_scale * up_scales[i];
+      }
+      values[piece][i] = gate / (1.0f + __expf(-gate)) * up[i];
+    }
+  }
+  QuantizeRow(values, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
+}
+
+template <class Number>
+__global__ void RescaleKernel(
+    Number* x, int64_t stride, ProductScales scales, const __nv_bfloat16* bias, int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  Number* row = x + blockIdx.y * stride;
+  const float row_scale = scales.rows[blockIdx.y];
+  const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  for (int i = first; i < cols; i += static_cast<int>(gridDim.x * blockDim.x)) {
+    float value = static_cast<float>(row[i]) * (row_scale * scales.cols[i]);
+    if (bias != nullptr) value += __bfloat162float(bias[i]);
+    row[i] = static_cast<Number>(value);
+  }
+}
+
+// Whole warps for `cols` numbers, 8 · pieces to a thread.
+unsigned ThreadsFor(int64_t cols, int64_t pieces) {
+  const int64_t threads = (cols + 8 * pieces - 1) / (8 * pieces);
+  return static_cast<unsigned>((threads + kWarp - 1) / kWarp * kWarp);
+}
+
+uint8_t* Bytes(const QuantizedRows& rows) {
+  return reinterpret_cast<uint8_t*>(rows.data);
+}
+
+constexpr int64_t kFewThreads = 512;
+
+template <int kPieces>
+cudaError_t LaunchQuantizePieces(const Tensor& x, const QuantizedRows& out, cudaStream_t stream) {
+  return LaunchOverlapped(QuantizeKernel<kPieces>,
+                          dim3(static_cast<unsigned>(x.rows)),
+                          dim3(ThreadsFor(x.cols, kPieces)),
+                          0,
+                          stream,
+                          reinterpret_cast<const __nv_bfloat16*>(x.data),
+                          x.stride,
+                          Bytes(out),
+                          out.scales,
+                          static_cast<int>(x.cols));
+}
+
+template <int kPieces>
+cudaError_t LaunchSiluMulPieces(const Tensor& gate_up,
+                                const ProductScales& scales,
+                                const QuantizedRows& out,
+                                cudaStream_t stream) {
+  return LaunchOverlapped(scales.rows != nullptr ? SiluMulQuantizeKernel<kPieces, true>
+                                                 : SiluMulQuantizeKernel<kPieces, false>,
+                          dim3(static_cast<unsigned>(out.rows)),
+                          dim3(ThreadsFor(out.cols, kPieces)),
+                          0,
+                          stream,
+                          reinterpret_cast<const __nv_bfloat16*>(gate_up.data),
+                          gate_up.stride,
+                          scales,
+                          Bytes(out),
+                          out.scales,
+                          static_cast<int>(out.cols));
+}
+
+}  // namespace
+
+cudaError_t LaunchQuantize(const Tensor& x, const QuantizedRows& out, cudaStream_t stream) {
+  if (x.rows == 0) return cudaSuccess;
+  if (x.cols % 8 == 0 && x.stride % 8 == 0 && x.cols <= kMostQuantizedColumns) {
+    if (x.cols <= 8 * kFewThreads) return LaunchQuantizePieces<1>(x, out, stream);
+    if (x.cols <= 16 * kFewThreads) return LaunchQuantizePieces<2>(x, out, stream);
+    return LaunchQuantizePieces<4>(x, out, stream);
+  }
+  return LaunchOverlapped(AnyQuantizeKernel,
+                          dim3(static_cast<unsigned>(x.rows)),
+                          dim3(256),
+                          0,
+                          stream,
+                          reinterpret_cast<const __nv_bfloat16*>(x.data),
+                          x.stride,
+                          Bytes(out),
+                          out.scales,
+                          static_cast<int>(x.cols));
+}
+
+cudaError_t LaunchSiluMulQuantize(const Tensor& gate_up,
+                                  const ProductScales& scales,
+                                  const QuantizedRows& out,
+                                  cudaStream_t stream) {
+  if (out.rows == 0) return cudaSuccess;
+  if (out.cols <= 8 * kFewThreads) return LaunchSiluMulPieces<1>(gate_up, scales, out, stream);
+  if (out.cols <= 16 * kFewThreads) return LaunchSiluMulPieces<2>(gate_up, scales, out, stream);
+  return LaunchSiluMulPieces<4>(gate_up, scales, out, stream);
+}
+
+cudaError_t LaunchRescale(const Tensor& x,
+                          const ProductScales& scales,
+                          const __nv_bfloat16* bias,
+                          cudaStream_t stream) {
+  if (x.rows == 0) return cudaSuccess;
+  constexpr int64_t kThreads = 256;
+  const auto blocks = static_cast<unsigned>(
+      std::clamp<int64_t>((x.cols + 4 * kThreads - 1) / (4 * kThreads), 1, 256));
+  const dim3 grid(blocks, static_cast<unsigned>(x.rows));
+  const auto cols = static_cast<int>(x.cols);
+  if (x.dtype == DType::kF32) {
+    return LaunchOverlapped(RescaleKernel<float>,
+                            grid,
+                            dim3(kThreads),
+                            0,
+                            stream,
+                            reinterpret_cast<float*>(x.data),
+                            x.stride,
+                            scales,
+                            bias,
+                            cols);
+  }
+  return LaunchOverlapped(RescaleKernel<__nv_bfloat16>,
+                          grid,
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          reinterpret_cast<__nv_bfloat16*>(x.data),
+                          x.stride,
+                          scales,
+                          bias,
+                          cols);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/fp8.cuh"
+
+// The last step of kernels whose thread blocks hold one row each.
+namespace baton::cuda {
+
+// The largest of the block; every thread gets it. Threads come in whole warps.
+__device__ __forceinline__ float LargestOfBlock(float value) {
+  __shared__ float largest[32];
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  }
+  if (lane == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = lane < warps ? largest[lane] : 0.0f;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  }
+  return value;
+}
+
+// A row of zeros gets the scale 0, and stays one.
+__device__ __forceinline__ float QuantizingFactor(float largest) {
+  return largest > 0 ? kLargestFp8 / largest : 0.0f;
+}
+
+// Quantises a row of which each thread holds groups of 8: group p lies at column
+// (p · threads + thread) · 8. Groups behind `cols` must be zeros.
+template <int kPieces>
+__device__ __forceinline__ void QuantizeRow(const float (&values)[kPieces][8],
+                                            int cols,
+                                            uint8_t* out,
+                                            float* scale) {
+  float largest = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(values[piece][i]));
+  }
+  largest = LargestOfBlock(largest);
+  const float factor = QuantizingFactor(largest);
+  if (threadIdx.x == 0) *scale = largest / kLargestFp8;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at < cols) *reinterpret_cast<uint2*>(out + at) = PackFp8(values[piece], factor);
+  }
+}
+
+}  // namespace baton::cuda
