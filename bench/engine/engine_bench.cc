@@ -1,6 +1,7 @@
 // Runs a model in this process and prints a JSON object for each case.
 //   engine_bench --model PATH [--device cpu] [--dummy 1: random weights of the model's shape]
 //                [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1] [--deterministic 1]
+//                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens of each. With
 // an INTRUDER, a prompt of that length arrives in the middle of the generation.
@@ -32,6 +33,8 @@ struct Case {
 struct Arguments {
   std::string model;
   std::string device = "cpu";
+  std::string weights = "auto";
+  std::string kv = "auto";
   std::vector<Case> cases;
   std::map<std::string, int32_t> numbers = {{"threads", 2},
                                             {"budget", 512},
@@ -63,6 +66,10 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.model = value;
     } else if (name == "--device") {
       arguments.device = value;
+    } else if (name == "--weights" && (value == "auto" || value == "fp8")) {
+      arguments.weights = value;
+    } else if (name == "--kv") {
+      arguments.kv = value;
     } else if (name == "--cases") {
       BATON_ASSIGN_OR_RETURN(arguments.cases, ParseCases(value));
     } else if (name.starts_with("--") && arguments.numbers.contains(name.substr(2))) {
@@ -74,6 +81,14 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
   if (arguments.model.empty()) return InvalidArgument("--model PATH is missing");
   if (arguments.cases.empty()) arguments.cases.emplace_back();
   return arguments;
+}
+
+StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
+  if (arguments.kv == "auto") return arguments.device == "cpu" ? DType::kF16 : DType::kBF16;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8}) {
+    if (Name(dtype) == arguments.kv) return dtype;
+  }
+  return InvalidArgument("--kv is '{}'; it must be fp8, bf16, f16 or f32", arguments.kv);
 }
 
 // Notes when tokens come. The intruder's request has the id 0.
@@ -145,9 +160,10 @@ class CaseRun final {
  public:
   CaseRun(const Case& which,
           const std::map<std::string, int32_t>& numbers,
+          DType kv_dtype,
           DecoderRunner& runner,
           const Ops& ops)
-      : case_(which), numbers_(numbers), runner_(runner), ops_(ops) {}
+      : case_(which), numbers_(numbers), kv_dtype_(kv_dtype), runner_(runner), ops_(ops) {}
 
   StatusOr<nlohmann::json> Run() {
     EngineOptions options;
@@ -157,7 +173,7 @@ class CaseRun final {
     const int32_t tokens = case_.streams * (case_.prompt + case_.output + options.block_tokens) +
                            case_.intruder + 2 * options.block_tokens;
     options.kv_blocks = tokens / options.block_tokens + case_.streams;
-    if (runner_.device().name() != "cpu") options.kv_dtype = DType::kBF16;
+    options.kv_dtype = kv_dtype_;
     options.prefix_cache = false;
     BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, runner_, meter_, clock_));
     const int32_t vocabulary = runner_.traits().vocabulary;
@@ -228,6 +244,7 @@ class CaseRun final {
 
   const Case case_;
   const std::map<std::string, int32_t>& numbers_;
+  const DType kv_dtype_;
   DecoderRunner& runner_;
   const Ops& ops_;
   const SteadyClock clock_;
@@ -253,10 +270,13 @@ Status Main(int argc, char** argv) {
                          OpenBackend({.device = arguments.device,
                                       .threads = number("threads"),
                                       .deterministic = number("deterministic") != 0,
+                                      .fp8_weights = arguments.weights == "fp8",
                                       .cuda_library = {}}));
   int32_t most = 1;
   for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
-  const DecoderLimits limits = {.max_rows = number("budget"), .max_logit_rows = most};
+  BATON_ASSIGN_OR_RETURN(const DType kv_dtype, KvDTypeOf(arguments));
+  const DecoderLimits limits = {
+      .max_rows = number("budget"), .max_logit_rows = most, .quantized_kv = kv_dtype == DType::kF8};
   BATON_ASSIGN_OR_RETURN(const auto decoder,
                          Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
   DecoderRunner runner(*decoder);
@@ -266,15 +286,19 @@ Status Main(int argc, char** argv) {
     Case warm = one;
     warm.output = std::min(one.output, 4);
     warm.intruder = 0;
-    BATON_RETURN_IF_ERROR(CaseRun(warm, arguments.numbers, runner, backend->ops()).Run().status());
+    BATON_RETURN_IF_ERROR(
+        CaseRun(warm, arguments.numbers, kv_dtype, runner, backend->ops()).Run().status());
     for (int32_t i = 0; i < number("repeat"); ++i) {
-      BATON_ASSIGN_OR_RETURN(nlohmann::json result,
-                             CaseRun(one, arguments.numbers, runner, backend->ops()).Run());
+      BATON_ASSIGN_OR_RETURN(
+          nlohmann::json result,
+          CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops()).Run());
       result["model"] = model.name;
       result["device"] = arguments.device;
       result["budget"] = number("budget");
       result["itl_target_ms"] = number("itl_target_ms");
       result["deterministic"] = number("deterministic") != 0;
+      result["weights"] = arguments.weights;
+      result["kv"] = Name(kv_dtype);
       result["load_s"] = load;
       result["weight_bytes"] = decoder->weight_bytes();
       if (arguments.device == "cpu") result["threads"] = number("threads");
