@@ -17,26 +17,37 @@ __global__ void MergeRows(const MergedRow* list,
                           __nv_bfloat16* out,
                           int64_t out_stride) {
   const MergedRow row = list[blockIdx.x];
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const int lane = threadIdx.x;
   const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
   if (row.row < 0 || head >= q_heads) return;
   MergedSum<kPairs> sum;
   const float* weights = partial.weights + int64_t{row.first} * q_heads + head;
   const float* values = partial.values + (int64_t{row.first} * q_heads + head) * head_dim;
-#pragma unroll 4
-  for (int i = 0; i < row.count; ++i) {
-    float2 part[kPairs];
+  // Many parts are under way at once: one after the other, each would wait for memory.
+  constexpr int kAtOnce = 32 / kPairs;
+  for (int first = 0; first < row.count; first += kAtOnce) {
+    float2 parts[kAtOnce][kPairs];
+    float part_weights[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      const int d = 64 * j + 2 * lane;
-      part[j] = make_float2(0, 0);
-      if (d < head_dim) {
-        part[j] = *reinterpret_cast<const float2*>(values + int64_t{i} * q_heads * head_dim + d);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t at = first + i;
+      const bool inside = at < row.count;
+      part_weights[i] = inside ? weights[at * q_heads] : 0;
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int d = 64 * j + 2 * lane;
+        parts[i][j] = make_float2(0, 0);
+        if (inside && d < head_dim) {
+          parts[i][j] = *reinterpret_cast<const float2*>(values + at * q_heads * head_dim + d);
+        }
       }
     }
-    sum.Add(part, weights[int64_t{i} * q_heads]);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < row.count) sum.Add(parts[i], part_weights[i]);
+    }
   }
   sum.Write(out + row.row * out_stride + int64_t{head} * head_dim, head_dim, lane);
 }
