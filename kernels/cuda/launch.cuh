@@ -38,7 +38,8 @@ __device__ __forceinline__ void WaitForPredecessor() {
 #endif
 }
 
-// Lets the next kernel on the stream begin to launch.
+// Lets the next kernel on the stream begin to launch, once all thread blocks have called it: before
+// waiting, so that what it loads early comes while this kernel still waits.
 __device__ __forceinline__ void ReleaseSuccessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -41,8 +41,8 @@ __global__ void AnglesKernel(const float* frequencies,
                              const int32_t* positions,
                              float magnitude,
                              float2* angles) {
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const float position = static_cast<float>(positions[blockIdx.x]);
   for (int i = static_cast<int>(threadIdx.x); i < pairs; i += static_cast<int>(blockDim.x)) {
     float sine;
@@ -83,8 +83,8 @@ __device__ __forceinline__ void StoreKv8(__nv_fp8_e4m3* to, const Packed8& value
 // One warp a head, any size, any KV type.
 template <class Kv>
 __global__ void AnyRopeKernel(const Arguments a) {
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const int row = static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
@@ -208,8 +208,8 @@ __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], flo
 template <int kDim, bool kAdjacent, bool kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
   constexpr int kThreads = kDim / 16;  // a head
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const int row = static_cast<int>(blockIdx.x);
   const int block = a.row_blocks[row];
   const int heads = a.q_heads + 2 * a.kv_heads;

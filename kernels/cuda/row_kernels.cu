@@ -28,8 +28,8 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
                             float* out,
                             int64_t stride,
                             int cols) {
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const int32_t token = tokens[blockIdx.x];
   const bool known = token >= 0 && token < vocabulary;
   const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
@@ -142,8 +142,8 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
                               __nv_bfloat16* out,
                               int64_t out_stride,
                               int cols) {
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const int64_t row = blockIdx.y;
   const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * 8;
   const __nv_bfloat16* gates = gate_up + row * stride;
@@ -168,8 +168,8 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
 template <class Unit>
 __global__ void GatherKernel(
     const Unit* x, int64_t stride, const int32_t* rows, Unit* out, int64_t out_stride, int units) {
-  WaitForPredecessor();
   ReleaseSuccessor();
+  WaitForPredecessor();
   const Unit* from = x + rows[blockIdx.x] * stride;
   Unit* to = out + blockIdx.x * out_stride;
   for (int i = static_cast<int>(threadIdx.x); i < units; i += static_cast<int>(blockDim.x)) {
