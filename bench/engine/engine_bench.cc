@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -199,6 +200,11 @@ class CaseRun final {
       step_ms_.push_back(Milliseconds(end - start));
       host_ms_.push_back(Milliseconds(end - start - ops_.DeviceTime()));
     }
+    if (intruded_ && after.prompt_tokens != before.prompt_tokens) {
+      chunks_.push_back({after.prompt_tokens - before.prompt_tokens,
+                         Milliseconds(end - start),
+                         Milliseconds(ops_.DeviceTime())});
+    }
     const bool middle = std::cmp_equal(step_ms_.size(), case_.output / 3);
     if (case_.intruder > 0 && !intruded_ && middle) {
       undisturbed_ms_ = Milliseconds(meter_.worst_gap());
@@ -238,6 +244,7 @@ class CaseRun final {
       result["intruder_ttft_ms"] = Milliseconds(meter_.intruder_first_token() - intrusion_);
       result["worst_gap_ms"] = Milliseconds(meter_.worst_gap());
       result["worst_gap_undisturbed_ms"] = undisturbed_ms_;
+      result["chunks"] = chunks_;
     }
     return result;
   }
@@ -252,6 +259,8 @@ class CaseRun final {
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
   std::vector<double> host_ms_;  // of the same steps: when the device did nothing
+  // Of the intruder's prompt: tokens, milliseconds of the step, of them on the device.
+  std::vector<std::tuple<int64_t, double, double>> chunks_;
   bool intruded_ = false;
   Time intrusion_{};
   double undisturbed_ms_ = 0;

@@ -106,9 +106,11 @@ WarmUpSizes CudaOps::SizesToWarmUp(int32_t rows, int32_t decode_rows) const {
     if (size <= rows) sizes.prompt_rows.push_back(size);
   }
   const int32_t most = std::min(decode_rows, kMostRecordedRows);
-  for (int32_t size = 1; size <= most; size = PaddedDecodeRows(size + 1)) {
+  // The largest is filled up to a size of its own.
+  for (int32_t size = 1; size < most; size = PaddedDecodeRows(size + 1)) {
     sizes.decode_rows.push_back(size);
   }
+  if (most > 0) sizes.decode_rows.push_back(most);
   return sizes;
 }
 
