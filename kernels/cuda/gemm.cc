@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/gemv.h"
 
 namespace baton::cuda {
@@ -23,10 +24,16 @@ constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 // Room for copies of a small weight, well larger than the second-level cache.
 constexpr size_t kWeightsBytes = size_t{160} << 20;
 constexpr int kCandidates = 16;
-constexpr int kTimings = 3;
+// Runs of an algorithm in a row, of few rows and of many.
 constexpr size_t kRuns = 8;
-constexpr float kFarOff = 1.3f;
+constexpr size_t kLongRuns = 3;
+constexpr int32_t kLongRows = 1024;
+constexpr float kNear = 1.2f;
+constexpr size_t kMostTimed = 6;
+constexpr int kRounds = 4;
 constexpr int32_t kDeterministicRows = 64;
+// From more rows on cuBLASLt is as fast as our kernel, which reads x once for each of its tiles.
+constexpr int32_t kOurMostRows = 32;
 
 Status ToStatus(cublasStatus_t error, std::string_view what) {
   if (error == CUBLAS_STATUS_SUCCESS) return OkStatus();
@@ -89,6 +96,18 @@ struct Key {
                       key.bias,
                       key.accumulate,
                       key.alignment);
+  }
+};
+
+struct Timed {
+  cublasLtMatmulAlgo_t algorithm;
+  std::vector<float> times;
+
+  float Median() const {
+    std::vector<float> sorted = times;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::ranges::nth_element(sorted, middle);
+    return *middle;
   }
 };
 
@@ -164,8 +183,13 @@ class Gemm::Impl {
     return OkStatus();
   }
 
-  // One row goes to our own kernel.
-  bool TakesJoined(const Product& product) const { return ours_ && GemvTakes(product); }
+  // Few rows go to our own kernels.
+  bool TakesFewRows(const Product& product) const {
+    return ours_ && product.rows <= kOurMostRows && FewRowsTakes(product);
+  }
+  bool TakesJoined(const Product& product) const {
+    return (ours_ && GemvTakes(product)) || TakesFewRows(product);
+  }
   bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const Product& product, cudaStream_t stream) {
@@ -179,7 +203,8 @@ class Gemm::Impl {
 
   cudaError_t Launch(const Product& product, cudaStream_t stream) {
     if (product.rows == 0) return cudaSuccess;
-    if (TakesJoined(product)) return LaunchGemv(product, options_.processors, stream);
+    if (ours_ && GemvTakes(product)) return LaunchGemv(product, options_.processors, stream);
+    if (TakesFewRows(product)) return LaunchFewRows(product, options_.processors, stream);
     const auto found = algorithms_.find(KeyOf(product));
     if (found == algorithms_.end()) return cudaErrorInvalidValue;
     return Multiply(product, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
@@ -273,9 +298,11 @@ class Gemm::Impl {
                        cudaStream_t stream) {
     const size_t bytes = PaddedWeightBytes(product);
     const size_t places = kWeightsBytes / bytes;
+    // The first run of a kernel waits until its code has been loaded.
+    cublasStatus_t status = Multiply(product, algorithm, stream);
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    for (size_t run = 0; run < kRuns && status == CUBLAS_STATUS_SUCCESS; ++run) {
+    const size_t runs = product.rows < kLongRows ? kRuns : kLongRuns;
+    for (size_t run = 0; run < runs && status == CUBLAS_STATUS_SUCCESS; ++run) {
       Product elsewhere = product;
       if (places > 0) elsewhere.weight = weights_ + run % places * bytes;
       status = Multiply(elsewhere, algorithm, stream);
@@ -289,8 +316,8 @@ class Gemm::Impl {
     return time;
   }
 
-  // The fastest of what cuBLASLt proposes: the least of several times, since nothing but noise
-  // makes a run longer.
+  // The fastest of what cuBLASLt proposes. Those that come near the best are timed in turn, so that
+  // clocks and power that change on the way favour none, and judged by their median.
   StatusOr<cublasLtMatmulAlgo_t> Choose(const Product& product,
                                         const Key& key,
                                         cudaStream_t stream) {
@@ -310,26 +337,27 @@ class Gemm::Impl {
       BATON_CUDA_RETURN_IF_ERROR(
           cudaMemcpyAsync(weights_ + at, product.weight, size, cudaMemcpyDeviceToDevice, stream));
     }
-    std::optional<cublasLtMatmulAlgo_t> best;
-    float best_time = std::numeric_limits<float>::max();
+    std::vector<Timed> timed;
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      for (int i = 0; i < kTimings; ++i) {
-        BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, stream));
-        if (time < best_time) {
-          best_time = time;
-          best = candidate;
-        }
-        // What is far off once is not looked at again.
-        if (time > kFarOff * best_time) break;
-      }
+      BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, stream));
+      if (time < std::numeric_limits<float>::max()) timed.push_back({candidate, {time}});
     }
-    if (!best) {
+    if (timed.empty()) {
       return InvalidArgument("no algorithm of cuBLASLt runs {} rows by a weight of {}×{}",
                              key.rows,
                              product.n,
                              product.k);
     }
-    return *best;
+    std::ranges::sort(timed, {}, &Timed::Median);
+    const float enough = kNear * timed.front().Median();
+    while (timed.size() > kMostTimed || timed.back().Median() > enough) timed.pop_back();
+    for (int round = 0; round < kRounds && timed.size() > 1; ++round) {
+      for (Timed& one : timed) {
+        BATON_ASSIGN_OR_RETURN(const float time, Time(trial, one.algorithm, stream));
+        one.times.push_back(time);
+      }
+    }
+    return std::ranges::min_element(timed, {}, &Timed::Median)->algorithm;
   }
 
   const GemmOptions options_;

@@ -29,10 +29,12 @@ struct Product {
   bool accumulate = false;
 
   // Joined, for products that GemvTakes: what is multiplied is not x but the norm of `residual`
-  // (RMS, times norm_weight); of n = [gate | up] outputs silu(gate) · up is kept.
+  // (RMS, times norm_weight).
   const float* residual = nullptr;  // [k]
   const float* norm_weight = nullptr;
   float norm_epsilon = 0;
+  // Joined, for products that our own kernels take: of n = [gate | up] outputs silu(gate) · up is
+  // kept.
   bool silu_mul = false;
 
   bool operator==(const Product&) const = default;

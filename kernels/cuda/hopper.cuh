@@ -1,0 +1,239 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+// Hopper's instructions for barriers in shared memory, copies of boxes, clusters, and products of
+// matrices in shared memory. Addresses of shared memory are 32-bit.
+namespace baton::cuda {
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers known to the copy engine.
+__device__ __forceinline__ void PublishBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives, and lets the phase last until `bytes` more bytes have come.
+__device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Waits until the phase of this parity is over.
+__device__ __forceinline__ void AwaitPhase(uint32_t barrier, uint32_t parity) {
+  uint32_t over = 0;
+  while (over == 0) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// How long the second-level cache is to keep what a copy reads.
+inline constexpr uint64_t kKeepNormally = 0x1000000000000000;
+inline constexpr uint64_t kKeepLong = 0x14F0000000000000;
+
+// Copies the box of three dimensions whose first number is (x, y, z) in the map's terms.
+__device__ __forceinline__ void FetchBox(uint32_t to,
+                                         const CUtensorMap* map,
+                                         int32_t x,
+                                         int32_t y,
+                                         int32_t z,
+                                         uint32_t barrier,
+                                         uint64_t keep) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map),
+      "r"(x),
+      "r"(y),
+      "r"(z),
+      "r"(barrier),
+      "l"(keep)
+      : "memory");
+}
+
+__device__ __forceinline__ void ArriveAtCluster() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+__device__ __forceinline__ void AwaitCluster() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t RankInCluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// This block's address as seen in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t AddressIn(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+__device__ __forceinline__ float4 LoadInCluster4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// What follows is for Hopper alone, not for later architectures.
+// A matrix in shared memory whose lines of 64 bf16 numbers lie one after the other, 16-byte pieces
+// permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle). PTX ISA,
+// "Matrix descriptor format".
+__device__ __forceinline__ uint64_t MatrixAt(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kGroupBytes = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kUnused = uint64_t{1} << 16;
+  return kSwizzle128 | kGroupBytes | kUnused | ((address & 0x3ffff) >> 4);
+}
+
+// Before a warp group's first product, and before a product whose sums it has touched.
+__device__ __forceinline__ void BeginProducts() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void CommitProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits until at most kLeft of the committed groups are under way.
+template <int kLeft>
+__device__ __forceinline__ void AwaitProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// sums[64][kColumns] += left[64][16] · right[kColumns][16]ᵀ by a warp group. A lane of warp w holds
+// rows 16 w + lane / 4 and that + 8, of every 8 columns lane % 4 · 2 and that + 1: (row, column),
+// (row, column + 1), (row + 8, column), (row + 8, column + 1).
+template <int kColumns>
+__device__ __forceinline__ void MultiplyMatrices(float (&d)[kColumns / 2],
+                                                 uint64_t left,
+                                                 uint64_t right);
+template <>
+__device__ __forceinline__ void MultiplyMatrices<8>(float (&d)[4], uint64_t left, uint64_t right) {
+  asm volatile(
+      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, "
+      "0; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(left), "l"(right));
+}
+template <>
+__device__ __forceinline__ void MultiplyMatrices<16>(float (&d)[8], uint64_t left, uint64_t right) {
+  asm volatile(
+      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1, 0, 0; }"
+      : "+f"(d[0]),
+        "+f"(d[1]),
+        "+f"(d[2]),
+        "+f"(d[3]),
+        "+f"(d[4]),
+        "+f"(d[5]),
+        "+f"(d[6]),
+        "+f"(d[7])
+      : "l"(left), "l"(right));
+}
+template <>
+__device__ __forceinline__ void MultiplyMatrices<32>(float (&d)[16],
+                                                     uint64_t left,
+                                                     uint64_t right) {
+  asm volatile(
+      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+      "%15}, %16, %17, p, 1, 1, 0, 0; }"
+      : "+f"(d[0]),
+        "+f"(d[1]),
+        "+f"(d[2]),
+        "+f"(d[3]),
+        "+f"(d[4]),
+        "+f"(d[5]),
+        "+f"(d[6]),
+        "+f"(d[7]),
+        "+f"(d[8]),
+        "+f"(d[9]),
+        "+f"(d[10]),
+        "+f"(d[11]),
+        "+f"(d[12]),
+        "+f"(d[13]),
+        "+f"(d[14]),
+        "+f"(d[15])
+      : "l"(left), "l"(right));
+}
+template <>
+__device__ __forceinline__ void MultiplyMatrices<64>(float (&d)[32],
+                                                     uint64_t left,
+                                                     uint64_t right) {
+  asm volatile(
+      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+      "%31}, %32, %33, p, 1, 1, 0, 0; }"
+      : "+f"(d[0]),
+        "+f"(d[1]),
+        "+f"(d[2]),
+        "+f"(d[3]),
+        "+f"(d[4]),
+        "+f"(d[5]),
+        "+f"(d[6]),
+        "+f"(d[7]),
+        "+f"(d[8]),
+        "+f"(d[9]),
+        "+f"(d[10]),
+        "+f"(d[11]),
+        "+f"(d[12]),
+        "+f"(d[13]),
+        "+f"(d[14]),
+        "+f"(d[15]),
+        "+f"(d[16]),
+        "+f"(d[17]),
+        "+f"(d[18]),
+        "+f"(d[19]),
+        "+f"(d[20]),
+        "+f"(d[21]),
+        "+f"(d[22]),
+        "+f"(d[23]),
+        "+f"(d[24]),
+        "+f"(d[25]),
+        "+f"(d[26]),
+        "+f"(d[27]),
+        "+f"(d[28]),
+        "+f"(d[29]),
+        "+f"(d[30]),
+        "+f"(d[31])
+      : "l"(left), "l"(right));
+}
+#endif
+
+}  // namespace baton::cuda

@@ -1,0 +1,366 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/row_kernels.h"
+#include "tests/gpu/gemm_reference.h"
+
+// Times products of few rows in graphs of 32 layers with weights of their own (Llama-3.1-8B's
+// shapes), ours beside cuBLASLt: each shape by itself, and whole layers. One JSON line each.
+// Arguments: [ours: without cuBLASLt; profile: one launch of each] numbers of rows (default 2 4 8
+// 16 32 64 128).
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kHidden = 4096;
+constexpr int32_t kQkv = 6144;
+constexpr int32_t kWidth = 14336;
+constexpr int32_t kVocabulary = 128256;
+constexpr int32_t kMostRows = 256;
+constexpr int kLayers = 32;
+constexpr int kHeads = 4;
+constexpr int kWarmups = 3;
+constexpr int kRepeats = 21;
+constexpr float kEpsilon = 1e-5f;
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(Message(status)).c_str());
+  std::exit(1);
+}
+
+void Check(cudaError_t error) {
+  Check(ToStatus(error, "benchmark"));
+}
+
+// Median microseconds of a graph of what `body` issues.
+double TimeGraph(cudaStream_t stream, const std::function<void()>& body) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaEvent_t begin;
+  cudaEvent_t end;
+  Check(cudaEventCreate(&begin));
+  Check(cudaEventCreate(&end));
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  body();
+  Check(cudaStreamEndCapture(stream, &graph));
+  Check(cudaGraphInstantiate(&executable, graph, 0));
+  std::vector<float> times;
+  for (int i = 0; i < kWarmups + kRepeats; ++i) {
+    Check(cudaEventRecord(begin, stream));
+    Check(cudaGraphLaunch(executable, stream));
+    Check(cudaEventRecord(end, stream));
+    Check(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= kWarmups) times.push_back(milliseconds);
+  }
+  Check(cudaGraphExecDestroy(executable));
+  Check(cudaGraphDestroy(graph));
+  Check(cudaEventDestroy(begin));
+  Check(cudaEventDestroy(end));
+  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
+  return static_cast<double>(times[kRepeats / 2]) * 1e3;
+}
+
+void Print(const std::string& what,
+           const std::string& how,
+           int32_t rows,
+           double microseconds,
+           double bytes) {
+  fmt::print(
+      "{{\"what\": \"{}\", \"how\": \"{}\", \"rows\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.0f}}}\n",
+      what,
+      how,
+      rows,
+      microseconds,
+      bytes / microseconds * 1e-3);
+  std::fflush(stdout);
+}
+
+class Bench final {
+ public:
+  // `theirs`: cuBLASLt is timed, too.
+  explicit Bench(bool theirs) : theirs_(theirs) {
+    Check(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    // Below 90 it uses cuBLASLt alone.
+    auto gemm = Gemm::Create({.architecture = 80, .processors = processors_});
+    Check(gemm.status());
+    gemm_ = *std::move(gemm);
+    limits_ = FindFewRowsLimits(processors_);
+    fmt::print("{{\"clusters_of_2\": {}, \"clusters_of_4\": {}}}\n",
+               limits_.clusters_of_2,
+               limits_.clusters_of_4);
+    constexpr int64_t kWeights =
+        int64_t{kLayers} * kHidden * (kQkv + kHidden + 3 * int64_t{kWidth});
+    Reserve(weights_, kWeights);
+    for (DeviceMemory* memory : {&residual_, &normal_, &attended_, &qkv_, &gate_up_, &hidden_}) {
+      Reserve(*memory, int64_t{kMostRows} * 2 * kWidth);
+    }
+    Check(cudaMemset(residual_.at(), 0, residual_.size()));
+    Check(logits_.Reserve(size_t{kMostRows} * kVocabulary * 4));
+    Check(norm_.Reserve(size_t{kHidden} * 4));
+    const std::vector<float> ones(kHidden, 1.0f);
+    Check(cudaMemcpy(norm_.at(), ones.data(), ones.size() * 4, cudaMemcpyHostToDevice));
+    Check(cudaDeviceSynchronize());
+  }
+  ~Bench() { cudaStreamDestroy(stream_); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  // One launch of each of our products, for a profiler.
+  void Profile(int32_t rows) {
+    rows_ = rows;
+    for (const Product& product : {Qkv(0), Out(0), GateUp(0), Down(0)}) Ours(product);
+    Check(cudaStreamSynchronize(stream_));
+  }
+
+  void Run(int32_t rows) {
+    rows_ = rows;
+    TimeShape(
+        "qkv", [&](int i) { return Qkv(i); }, kLayers);
+    TimeShape(
+        "o", [&](int i) { return Out(i); }, kLayers);
+    TimeShape(
+        "gate_up", [&](int i) { return GateUp(i); }, kLayers);
+    TimeShape(
+        "down", [&](int i) { return Down(i); }, kLayers);
+    TimeShape(
+        "head", [&](int i) { return Head(i); }, kHeads);
+    TimeLayers();
+  }
+
+ private:
+  static void Reserve(DeviceMemory& memory, int64_t numbers) {
+    Check(memory.Reserve(static_cast<size_t>(numbers) * 2));
+    Check(testing::FillRandom(memory.at<__nv_bfloat16>(), numbers, 1, 0.02f));
+  }
+
+  Product Make(const DeviceMemory& x, int64_t weight, int32_t n, int32_t k, void* out) const {
+    Product product;
+    product.x = x.at<__nv_bfloat16>();
+    product.weight = weights_.at<__nv_bfloat16>() + weight;
+    product.out = out;
+    product.rows = rows_;
+    product.n = product.out_stride = n;
+    product.k = product.x_stride = k;
+    return product;
+  }
+  static int64_t Layer(int i) {
+    return i * (int64_t{kHidden} * (kQkv + kHidden + 3 * int64_t{kWidth}));
+  }
+  Product Qkv(int i) const { return Make(normal_, Layer(i), kQkv, kHidden, qkv_.at()); }
+  Product Out(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * kQkv;
+    Product product = Make(attended_, at, kHidden, kHidden, residual_.at());
+    product.out_dtype = DType::kF32;
+    product.accumulate = true;
+    return product;
+  }
+  Product GateUp(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden);
+    return Make(normal_, at, 2 * kWidth, kHidden, gate_up_.at());
+  }
+  Product Down(int i) const {
+    const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden + 2 * int64_t{kWidth});
+    Product product = Make(hidden_, at, kHidden, kWidth, residual_.at());
+    product.out_dtype = DType::kF32;
+    product.accumulate = true;
+    return product;
+  }
+  Product Head(int i) const {
+    Product product =
+        Make(normal_, int64_t{i} * kVocabulary * kHidden, kVocabulary, kHidden, logits_.at());
+    product.out_dtype = DType::kF32;
+    return product;
+  }
+
+  Tensor Rows(const DeviceMemory& memory, int32_t cols, DType dtype = DType::kBF16) const {
+    Tensor tensor;
+    tensor.data = memory.at();
+    tensor.dtype = dtype;
+    tensor.rows = rows_;
+    tensor.cols = tensor.stride = cols;
+    return tensor;
+  }
+
+  void TimeShape(const std::string& name, const std::function<Product(int)>& product, int count) {
+    const Product first = product(0);
+    const double bytes = 2.0 * first.n * first.k;
+    const auto time = [&](const std::string& how, const std::function<void(int)>& launch) {
+      const double all = TimeGraph(stream_, [&] {
+        for (int i = 0; i < count; ++i) launch(i);
+      });
+      Print(name, how, rows_, all / count, bytes);
+    };
+    if (theirs_) {
+      Check(gemm_->Prepare(first, stream_));
+      time("cublaslt", [&](int i) { Check(gemm_->Launch(product(i), stream_)); });
+    }
+    if (!FewRowsTakes(first)) return;
+    std::vector<FewRowsPlan> timed;
+    std::vector<std::pair<std::string, FewRowsLimits>> variants = Variants();
+    for (const int32_t cluster : {1, 2}) {
+      for (const int32_t stage : {8 << 10, 16 << 10, 32 << 10}) {
+        for (const int32_t matrices : {1, 2, 4, 8}) {
+          FewRowsLimits limits = limits_;
+          limits.cluster = cluster;
+          limits.stage_bytes = stage;
+          limits.matrices = matrices;
+          variants.emplace_back("grid", limits);
+        }
+      }
+    }
+    for (const auto& [what, limits] : variants) {
+      const FewRowsPlan plan = PlanFewRows(first, limits);
+      if (std::ranges::find(timed, plan) != timed.end()) continue;
+      timed.push_back(plan);
+      time(fmt::format(
+               "ours, {}: clusters of {}, {} × {} outputs, {} teams, {} stages of {} × {} KB",
+               what,
+               plan.cluster,
+               plan.tiles,
+               plan.tile_outputs,
+               plan.teams,
+               plan.stages,
+               plan.spans,
+               plan.stage_bytes / plan.spans >> 10),
+           [&](int i) { Check(LaunchFewRows(product(i), plan, stream_)); });
+    }
+  }
+
+  // What the device allows, and changes of one thing each.
+  std::vector<std::pair<std::string, FewRowsLimits>> Variants() const {
+    std::vector<std::pair<std::string, FewRowsLimits>> variants = {{"as it is", limits_}};
+    const auto add = [&](const std::string& what, int32_t FewRowsLimits::*field, int32_t value) {
+      FewRowsLimits limits = limits_;
+      limits.*field = value;
+      variants.emplace_back(fmt::format("{} {}", what, value), limits);
+    };
+    for (const int32_t v : {8 << 10, 16 << 10, 32 << 10})
+      add("stage", &FewRowsLimits::stage_bytes, v);
+    for (const int32_t v : {1, 2, 4, 8}) add("matrices", &FewRowsLimits::matrices, v);
+    for (const int32_t v : {1, 2, 4}) add("clusters of", &FewRowsLimits::cluster, v);
+    for (const int32_t v : {32, 64, 128}) add("tile", &FewRowsLimits::tile_rows, v);
+    for (const int32_t v : {226 << 10, 160 << 10}) add("shared", &FewRowsLimits::shared_bytes, v);
+    return variants;
+  }
+
+  void Ours(const Product& product) {
+    Check(LaunchFewRows(product, PlanFewRows(product, limits_), stream_));
+  }
+  void Theirs(const Product& product) { Check(gemm_->Launch(product, stream_)); }
+  void Norm() {
+    NormLaunch norm;
+    norm.residual = Rows(residual_, kHidden, DType::kF32);
+    norm.weight = norm_.at<float>();
+    norm.epsilon = kEpsilon;
+    norm.out = Rows(normal_, kHidden);
+    Check(LaunchNorm(norm, stream_));
+  }
+
+  // Layers without attention.
+  void TimeLayers() {
+    const double bytes = 2.0 * static_cast<double>(Layer(1));
+    const auto time = [&](const std::string& how, const std::function<void(int)>& layer) {
+      const double all = TimeGraph(stream_, [&] {
+        for (int i = 0; i < kLayers; ++i) layer(i);
+      });
+      Print("layer", how, rows_, all / kLayers, bytes);
+    };
+    const auto silu = [&] {
+      Check(LaunchSiluMul(Rows(gate_up_, 2 * kWidth), Rows(hidden_, kWidth), stream_));
+    };
+    if (theirs_) {
+      time("norm", [&](int) { Norm(); });
+      time("silu", [&](int) { silu(); });
+      time("cublaslt, products alone", [&](int i) {
+        Theirs(Qkv(i));
+        Theirs(Out(i));
+        Theirs(GateUp(i));
+        Theirs(Down(i));
+      });
+      time("cublaslt, with norm and silu kernels", [&](int i) {
+        Norm();
+        Theirs(Qkv(i));
+        Theirs(Out(i));
+        Norm();
+        Theirs(GateUp(i));
+        silu();
+        Theirs(Down(i));
+      });
+    }
+    if (!FewRowsTakes(Qkv(0))) return;
+    for (const auto& [what, limits] : Variants()) {
+      limits_ = limits;
+      time("ours, products alone, " + what, [&](int i) {
+        Ours(Qkv(i));
+        Ours(Out(i));
+        Ours(GateUp(i));
+        Ours(Down(i));
+      });
+      time("ours, norm kernels, silu fused, " + what, [&](int i) {
+        Norm();
+        Ours(Qkv(i));
+        Ours(Out(i));
+        Norm();
+        Product gate_up = GateUp(i);
+        gate_up.silu_mul = true;
+        gate_up.out = hidden_.at();
+        gate_up.out_stride = kWidth;
+        Ours(gate_up);
+        Ours(Down(i));
+      });
+      limits_ = FindFewRowsLimits(processors_);
+    }
+  }
+
+  int processors_ = 0;
+  int32_t rows_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Gemm> gemm_;
+  FewRowsLimits limits_;
+  const bool theirs_;
+  DeviceMemory weights_;
+  DeviceMemory residual_;
+  DeviceMemory normal_;
+  DeviceMemory attended_;
+  DeviceMemory qkv_;
+  DeviceMemory gate_up_;
+  DeviceMemory hidden_;
+  DeviceMemory logits_;
+  DeviceMemory norm_;
+};
+
+}  // namespace
+}  // namespace baton::cuda
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  const bool named = how == "ours" || how == "profile";
+  baton::cuda::Bench bench(!named);
+  for (int i = named ? 2 : 1; i < argc; ++i) {
+    const int32_t rows = std::min(std::atoi(argv[i]), 256);
+    if (how == "profile") {
+      bench.Profile(rows);
+    } else {
+      bench.Run(rows);
+    }
+  }
+  if (argc > 1) return 0;
+  for (const int32_t rows : {2, 4, 8, 16, 32, 64, 128}) bench.Run(rows);
+  return 0;
+}

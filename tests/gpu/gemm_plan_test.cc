@@ -1,0 +1,119 @@
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/few_rows_plan.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kMostShared = 227 << 10;
+
+std::vector<FewRowsLimits> Devices() {
+  return {{.blocks = 132, .clusters_of_2 = 66, .clusters_of_4 = 32},
+          {.blocks = 132, .clusters_of_2 = 60, .clusters_of_4 = 24},
+          {.blocks = 114, .clusters_of_2 = 57, .clusters_of_4 = 0},
+          {.blocks = 16, .clusters_of_2 = 8, .clusters_of_4 = 3},
+          {.cluster = 4},
+          {.cluster = 1, .tile_rows = 48, .matrices = 8},
+          {.cluster = 2, .matrices = 1},
+          {.cluster = 1, .stage_bytes = 4 << 10},
+          {.shared_bytes = 112 << 10, .cluster = 4, .stage_bytes = 64 << 10}};
+}
+
+void ExpectSound(const FewRowsPlan& plan, const Product& product, const FewRowsLimits& limits) {
+  SCOPED_TRACE(::testing::Message() << product.rows << " rows, n " << product.n << ", k "
+                                    << product.k << ", pairs " << product.silu_mul);
+  const int32_t halves = product.silu_mul ? 2 : 1;
+  const int32_t k_spans = product.k / kFewRowsSpan;
+  EXPECT_GE(plan.row_group, product.rows);
+  EXPECT_LE(plan.row_group, kFewRowsMost);
+  // Every output is in a tile, every tile is taken, and every span of k by exactly one block.
+  EXPECT_GE(plan.tiles * plan.tile_outputs, product.n / halves);
+  EXPECT_LT((plan.tiles - 1) * plan.tile_outputs, product.n / halves);
+  EXPECT_EQ(plan.tile_outputs % 8, 0);
+  EXPECT_LE(plan.tile_outputs * halves, kFewRowsTile);
+  EXPECT_GE(plan.matrices * kFewRowsMatrix, plan.tile_outputs * halves);
+  EXPECT_LE(plan.matrices, 4);
+  EXPECT_GE(plan.clusters, 1);
+  EXPECT_LE(plan.clusters, plan.tiles);
+  EXPECT_LE(plan.clusters * plan.cluster, limits.blocks);
+  if (plan.cluster > 1) {
+    EXPECT_EQ(plan.tiles, plan.clusters);
+    EXPECT_EQ(plan.rounds * plan.spans * plan.cluster, k_spans);
+  } else {
+    EXPECT_GE(plan.rounds * plan.spans, k_spans);
+    EXPECT_LT((plan.rounds - 1) * plan.spans, k_spans);
+  }
+  // Lines of 128 bytes lie in groups of 8.
+  EXPECT_EQ(plan.weight_bytes, plan.spans * plan.tile_outputs * halves * 128);
+  EXPECT_EQ(plan.stage_bytes, plan.weight_bytes + plan.spans * plan.row_group * 128);
+  EXPECT_EQ(plan.weight_bytes / halves % 1024, 0);
+  EXPECT_GE(plan.stages, 2 * plan.teams);
+  EXPECT_EQ(plan.stages % plan.teams, 0);
+  EXPECT_LE(plan.stages, kFewRowsStages);
+  EXPECT_LE(plan.spans, 256);
+  EXPECT_TRUE(plan.teams == 1 || plan.teams == 2 || (plan.teams == 4 && plan.matrices == 1));
+  // Sums that are added up lie in a ring that is free, or behind it.
+  const int32_t ring = plan.stages * plan.stage_bytes;
+  const int32_t sums = plan.teams * halves * plan.row_group * (plan.tile_outputs + 4) * 4;
+  if (plan.parted()) {
+    EXPECT_TRUE(plan.sums_at == ring || plan.tiles == plan.clusters);
+    EXPECT_LE(kFewRowsHead + plan.sums_at + sums, plan.shared_bytes);
+  } else {
+    EXPECT_LE(kFewRowsHead + ring + kFewRowsWarps * plan.row_group * kFewRowsStaging,
+              plan.shared_bytes);
+  }
+  // Instructions that read beyond the last rows stay inside.
+  EXPECT_GE(plan.shared_bytes,
+            kFewRowsHead + plan.stages * plan.stage_bytes + kFewRowsMatrix * 128);
+  EXPECT_LE(plan.shared_bytes, kMostShared);
+}
+
+TEST(FewRowsPlanTest, IsSoundForAllShapes) {
+  for (const FewRowsLimits& limits : Devices()) {
+    for (const int32_t n :
+         {16, 96, 576, 1056, 1536, 3072, 4096, 6144, 8192, 11008, 28672, 49152, 128256}) {
+      for (const int32_t k : {64, 128, 192, 576, 1088, 4096, 14336}) {
+        for (const bool pairs : {false, true}) {
+          Product product;
+          product.n = n;
+          product.k = k;
+          product.silu_mul = pairs;
+          for (const int32_t rows : {1, 8, 9, 17, 33, 64}) {
+            product.rows = rows;
+            ExpectSound(PlanFewRows(product, limits), product, limits);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FewRowsPlanTest, FillsTheDeviceWithoutSharingOutKForFewestRows) {
+  Product product;
+  product.rows = 8;
+  product.k = 4096;
+  for (const int32_t n : {4096, 6144, 28672}) {
+    product.n = n;
+    const FewRowsPlan plan = PlanFewRows(product, {});
+    EXPECT_EQ(plan.cluster, 1);
+    EXPECT_EQ(plan.tiles, 128);
+    EXPECT_EQ(plan.tile_outputs, n / 128);
+  }
+}
+
+TEST(FewRowsPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
+  Product product;
+  product.rows = 64;
+  product.n = 4096;
+  product.k = 4096;
+  EXPECT_EQ(PlanFewRows(product, {}).cluster, 1);
+  product.k = 14336;
+  const FewRowsPlan plan = PlanFewRows(product, {});
+  EXPECT_EQ(plan.cluster, 2);
+  EXPECT_EQ(plan.tile_outputs, 64);
+}
+
+}  // namespace
+}  // namespace baton::cuda

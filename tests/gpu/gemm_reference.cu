@@ -1,0 +1,82 @@
+#include "tests/gpu/gemm_reference.h"
+
+namespace baton::cuda::testing {
+namespace {
+
+__device__ uint32_t Hash(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdull;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ull;
+  x ^= x >> 33;
+  return static_cast<uint32_t>(x);
+}
+
+__global__ void FillKernel(__nv_bfloat16* to, int64_t count, uint32_t seed, float scale) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const uint32_t h = Hash((uint64_t{seed} << 40) ^ static_cast<uint64_t>(i));
+    const uint32_t sum = (h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24);
+    to[i] = __float2bfloat16((static_cast<float>(sum) - 510.0f) / 147.8f * scale);
+  }
+}
+
+__device__ const __nv_bfloat16* Numbers(const void* operand) {
+  return static_cast<const __nv_bfloat16*>(operand);
+}
+
+__device__ float Dot(const Product& p, int row, int line) {
+  const __nv_bfloat16* inputs = Numbers(p.x) + row * p.x_stride;
+  const __nv_bfloat16* weights = Numbers(p.weight) + int64_t{line} * p.k;
+  float sum = 0;
+  for (int i = 0; i < p.k; ++i) {
+    float x = __bfloat162float(inputs[i]);
+    if (p.norm_weight != nullptr) x *= p.norm_weight[i];
+    sum = fmaf(x, __bfloat162float(weights[i]), sum);
+  }
+  return sum;
+}
+
+// Grid [outputs / 128][rows].
+__global__ void ProductKernel(Product p, const void* before, float* out, int outputs) {
+  const int row = static_cast<int>(blockIdx.y);
+  const int output = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (output >= outputs) return;
+  float scale = 1;
+  if (p.norm_weight != nullptr) {
+    float squares = 0;
+    for (int i = 0; i < p.k; ++i) {
+      const float x = __bfloat162float(Numbers(p.x)[row * p.x_stride + i]);
+      squares = fmaf(x, x, squares);
+    }
+    scale = rsqrtf(squares / static_cast<float>(p.k) + p.norm_epsilon);
+  }
+  float value = Dot(p, row, output) * scale;
+  if (p.silu_mul) value = value / (1 + expf(-value)) * Dot(p, row, outputs + output) * scale;
+  if (p.bias != nullptr) value += __bfloat162float(p.bias[output]);
+  if (p.accumulate) {
+    const int64_t at = row * p.out_stride + output;
+    value += p.out_dtype == DType::kF32
+                 ? static_cast<const float*>(before)[at]
+                 : __bfloat162float(static_cast<const __nv_bfloat16*>(before)[at]);
+  }
+  out[int64_t{row} * outputs + output] = value;
+}
+
+}  // namespace
+
+cudaError_t FillRandom(__nv_bfloat16* to, int64_t count, uint32_t seed, float scale) {
+  FillKernel<<<1056, 256>>>(to, count, seed, scale);
+  return cudaGetLastError();
+}
+
+cudaError_t ReferenceProduct(const Product& product, const void* before, float* out) {
+  const int outputs = product.silu_mul ? product.n / 2 : product.n;
+  constexpr int kThreads = 128;
+  const dim3 grid(static_cast<unsigned>((outputs + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(product.rows));
+  ProductKernel<<<grid, kThreads>>>(product, before, out, outputs);
+  return cudaGetLastError();
+}
+
+}  // namespace baton::cuda::testing
