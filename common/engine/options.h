@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "common/base/clock.h"
 #include "kernels/dtype.h"
@@ -18,8 +19,9 @@ struct EngineOptions {
   int32_t max_step_tokens = 512;  // token budget of one step
   int32_t max_sequences = 256;    // in one step
   // A step with so many prompt tokens takes in no further prompt: it would take longer in
-  // proportion, and the prompts that are in it would wait for the newcomer.
-  int32_t full_step_tokens = 2048;
+  // proportion, and the prompts that are in it would wait for the newcomer. By default the token
+  // budget alone counts: beside sequences that decode, fewer and larger steps cost less in all.
+  int32_t full_step_tokens = std::numeric_limits<int32_t>::max();
   // For a device on which a row's bits depend on whether it is computed alone or in a chunk, but on
   // nothing else (a deterministic GPU): output tokens that must be computed again are computed one
   // by one, as they were at first, and no chunk leaves a single token of a prompt.

@@ -10,6 +10,8 @@ constexpr int32_t kGpuPrefillStepTokens = 8192;
 // About 45 ms of an 8B model on an H200, which those who generate beside a prompt wait.
 constexpr int32_t kGpuStepTokens = 2048;
 constexpr size_t kCpuKvBytes = size_t{512} << 20;
+// On prefill workers, where nothing but prompts would share a longer step.
+constexpr int32_t kFullPrefillStepTokens = 2048;
 
 bool OnGpu(const config::EngineConfig& engine) {
   return engine.device() != kCpu;
@@ -88,6 +90,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
   const config::EngineConfig& from = config.engine();
   EngineOptions to;
   to.max_step_tokens = StepTokensOf(from, kind);
+  if (kind == WorkerKind::kPrefill) to.full_step_tokens = kFullPrefillStepTokens;
   to.max_sequences = from.max_sequences();
   to.max_waiting = from.max_waiting();
   to.itl_target = FromSeconds(from.itl_target_ms() / 1e3);

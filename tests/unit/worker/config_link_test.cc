@@ -36,6 +36,7 @@ TEST(ConfigLinkTest, DefaultsOfAGpuDependOnTheRole) {
                                      std::pair(WorkerKind::kUnified, 2048)}) {
     const EngineOptions engine = EngineOptionsOf(config, kind);
     EXPECT_EQ(engine.max_step_tokens, tokens) << Name(kind);
+    EXPECT_EQ(engine.full_step_tokens < tokens, kind == WorkerKind::kPrefill);
     EXPECT_EQ(engine.kv_blocks, 0);
     EXPECT_EQ(engine.kv_memory_bytes, 0u);
     EXPECT_EQ(engine.kv_memory_fraction, 0.9);
