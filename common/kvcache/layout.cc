@@ -47,7 +47,7 @@ int32_t LayerGroups(const KvLayout& layout) {
 
 int32_t LayerGroupEnd(const KvLayout& layout, int32_t group) {
   const int32_t groups = LayerGroups(layout);
-  if (group >= groups - 1) return layout.layers;
+  if (groups == 1 || group >= groups - 1) return layout.layers;
   const size_t layer_bytes = ShardBlockBytes(layout, WholeModel(layout)) / layout.layers;
   const auto least = static_cast<int32_t>((kGroupBytes + layer_bytes - 1) / layer_bytes);
   const int32_t last = std::max(layout.layers / kLastGroupShare, least);

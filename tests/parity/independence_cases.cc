@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ using Runs = std::vector<std::pair<int32_t, int32_t>>;  // (first, count)
 void ExpectSameBits(const Floats& a, const Floats& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size()) << what;
   for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(float)), 0)
+    ASSERT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i]))
         << what << ": element " << i << " is " << a[i] << " and " << b[i];
   }
 }

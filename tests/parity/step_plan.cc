@@ -38,7 +38,7 @@ History::History(Ops& ops,
       heads_(heads),
       sequences_(std::move(sequences)),
       cache_(ops, dtype, 2, heads, block_tokens, BlocksOf(sequences_, block_tokens) + 2) {
-  scales_.assign(static_cast<size_t>(2 * heads.kv_heads), 1.0f);
+  scales_.assign(2 * static_cast<size_t>(heads.kv_heads), 1.0f);
   if (dtype == DType::kF8) {
     for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = 0.01f * static_cast<float>(1 + i % 5);
     scale_vector_ = *ops.LoadVector(scales_);
@@ -124,7 +124,7 @@ std::vector<float> History::Rows(const StepPlan& plan) const {
 }
 
 float History::Stored(int part, int32_t kv_head, float value) const {
-  const float scale = scales_[static_cast<size_t>(part * heads_.kv_heads + kv_head)];
+  const float scale = scales_.at(int64_t{part} * heads_.kv_heads + kv_head);
   return Rounded(cache_.view.dtype, value / scale) * scale;
 }
 

@@ -98,7 +98,7 @@ TEST(CodecTest, HelloOfAnotherVersionIsReadAndRefused) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   const Status refused = CheckCompatible(SomeHello(), std::get<Hello>(decoded->message));
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(Message(refused).find("9"), std::string::npos) << refused;
+  EXPECT_NE(Message(refused).find('9'), std::string::npos) << refused;
 }
 
 TEST(CompatibilityTest, PrintsBothSides) {

@@ -346,7 +346,7 @@ TEST_P(KvScales, HoldWhatTheModelWrites) {
     ASSERT_EQ(scales->size(), static_cast<size_t>(2 * spec.kv_heads));
     for (int32_t part = 0; part < 2; ++part) {
       for (int32_t head = 0; head < spec.kv_heads; ++head) {
-        const float scale = (*scales)[static_cast<size_t>(part * spec.kv_heads + head)];
+        const float scale = scales->at(int64_t{part} * spec.kv_heads + head);
         EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
         float largest = 0;
         for (int32_t block = 0; block < kv.blocks; ++block) {
