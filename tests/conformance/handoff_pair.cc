@@ -234,13 +234,22 @@ std::vector<const std::byte*> HandoffPair::HeadCopies(const std::vector<KvShard>
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
-  const auto contents = [](const Arenas& arenas) {
+  // The arenas with these blocks in place: others may be written meanwhile.
+  const auto contents = [this](const Arenas& arenas, std::span<const BlockId> blocks) {
     std::vector<std::vector<std::byte>> all;
-    for (const auto& arena : arenas) all.push_back(arena->GetAll());
+    for (const auto& arena : arenas) {
+      std::vector<std::byte>& content = all.emplace_back(arena->size());
+      const size_t bytes = arena->size() / options_.blocks;
+      for (const BlockId block : blocks) {
+        const size_t at = block.value() * bytes;
+        const std::vector<std::byte> read = arena->Get(at, bytes);
+        std::copy(read.begin(), read.end(), content.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
     return all;
   };
-  auto sent = contents(sender_arenas_);
-  auto received = contents(receiver_arenas_);
+  auto sent = contents(sender_arenas_, source);
+  auto received = contents(receiver_arenas_, destination);
   for (size_t b = 0; b < source.size(); ++b) {
     for (int32_t layer = 0; layer < options_.layout.layers; ++layer) {
       for (int32_t head = 0; head < options_.layout.kv_heads; ++head) {
