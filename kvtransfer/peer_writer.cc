@@ -15,7 +15,7 @@ constexpr uint64_t kPostOps = 4;
 PeerWriter::PeerWriter(const KvTransferOptions& options,
                        std::vector<BoundTransport>& transports,
                        Hello theirs,
-                       std::vector<LinkRoute> routes)
+                       const std::vector<LinkRoute>& routes)
     : options_(options), transports_(transports), theirs_(std::move(theirs)) {
   for (const LinkRoute& route : routes) {
     Link link;

@@ -37,7 +37,7 @@ class PeerWriter final {
   PeerWriter(const KvTransferOptions& options,
              std::vector<BoundTransport>& transports,
              Hello theirs,
-             std::vector<LinkRoute> routes);
+             const std::vector<LinkRoute>& routes);
 
   // Connects the channels that are not connected. An error: a link cannot be served now.
   Status Connect();

@@ -43,7 +43,7 @@ Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const H
   end_.streams().Add(peer, out);
   // std::function wants copyable captures.
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(
-      std::make_unique<PeerWriter>(end_.options(), end_.transports(), theirs, std::move(routes)));
+      std::make_unique<PeerWriter>(end_.options(), end_.transports(), theirs, routes));
   end_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
   return OkStatus();
 }

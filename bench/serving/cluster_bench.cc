@@ -2,6 +2,7 @@
 // process of its own, mostly on GPUs; README.md says what is measured. Prints a JSON object for
 // each figure.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -55,7 +56,8 @@ struct Options {
 double Quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  const double last = static_cast<double>(values.size() - 1);
+  return values[static_cast<size_t>(std::lround(share * last))];
 }
 
 double Median(const std::vector<double>& values) {
