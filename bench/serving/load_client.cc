@@ -72,7 +72,7 @@ std::shared_ptr<LoadCall> LoadClient::Send(int32_t prompt, int32_t output) {
 }
 
 std::shared_ptr<LoadCall> LoadClient::Send(const std::vector<int32_t>& prompt, int32_t output) {
-  const std::shared_ptr<LoadCall> call(new LoadCall());
+  std::shared_ptr<LoadCall> call(new LoadCall());
   v1::GenerateRequest& request = call->request_;
   request.mutable_tokens()->mutable_ids()->Assign(prompt.begin(), prompt.end());
   request.set_max_tokens(output);
