@@ -111,7 +111,7 @@ Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& fra
   if (!grants_.holds(peer, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "no such write window was given to the peer");
   }
-  const Status allowed = windows_.CheckWrite(header.key, region, frame.runs);
+  Status allowed = windows_.CheckWrite(header.key, region, frame.runs);
   if (!allowed.ok()) {
     const bool outside = allowed.code() == StatusCode::kPermissionDenied;
     if (outside && options_.log) {
