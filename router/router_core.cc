@@ -189,8 +189,9 @@ void RouterCore::Submit(std::shared_ptr<const RequestSpec> spec, Time now) {
     output_.ToClient(id, Outcome{full, true, {}});
     return;
   }
-  Live live{std::make_unique<RequestMachine>(std::move(spec), options_.retry), kNever};
-  if (!live_.emplace(id, std::move(live)).second) return;
+  const auto [live, is_new] = live_.try_emplace(id);
+  if (!is_new) return;
+  live->second.machine = std::make_unique<RequestMachine>(std::move(spec), options_.retry);
   With(id, [&](RequestMachine& m) { m.Start(*this, now); });
 }
 
