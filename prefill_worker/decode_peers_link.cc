@@ -110,6 +110,8 @@ void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
 }
 
 void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const Status& status) {
+  // gRPC's thread may still be on its way out of the handler.
+  AwaitEnd(*connection);
   const KvPeer peer = connection->peer;
   const std::optional<KvPeer> next = connection->next;
   // `greeted` is safe to read: the callbacks are over.
@@ -131,6 +133,11 @@ void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const 
   }
 }
 
+void DecodePeers::AwaitEnd(const Connection& connection) {
+  const bool closed = connection.stream->AwaitClosed(kBreakLimit);
+  BATON_CHECK(closed, "the stream to decode worker {} did not end", connection.peer.worker);
+}
+
 void DecodePeers::OnTick(Time now) {
   for (auto& [worker, connection] : connections_) {
     if (!connection->settled && now - connection->dialled > kHelloLimit) {
@@ -142,8 +149,7 @@ void DecodePeers::OnTick(Time now) {
 void DecodePeers::Stop() {
   for (auto& [worker, connection] : connections_) {
     connection->stream->Close(Status(StatusCode::kUnavailable, "the worker ends"));
-    const bool closed = connection->stream->AwaitClosed(kBreakLimit);
-    BATON_CHECK(closed, "the stream to decode worker {} did not end", worker);
+    AwaitEnd(*connection);
     sender_.RemovePeer(worker);
   }
   connections_.clear();

@@ -45,6 +45,7 @@ class DecodePeers final {
   void Dial(const KvPeer& peer);
   void OnHello(const std::shared_ptr<Connection>& connection);
   void OnClosed(const std::shared_ptr<Connection>& connection, const Status& status);
+  static void AwaitEnd(const Connection& connection);
 
   KvSender& sender_;
   WorkerLoop& loop_;

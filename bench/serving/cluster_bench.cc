@@ -136,7 +136,7 @@ struct Meeting {
 Meeting Meet(Side& split) {
   Meeting meeting{};
   for (int i = 0; i < 2; ++i) {
-    const auto call = split.client().Send(2048, 4);
+    LoadCall* const call = split.client().Send(2048, 4);
     const RequestTrace& trace = Finished(*call);
     meeting.first_ms[i] = trace.FirstMs();
     meeting.second_ms[i] = ToMillis(trace.tokens[1] - trace.sent);
@@ -166,7 +166,7 @@ struct Sample {
 };
 
 Sample Ask(Side& side, int prompt) {
-  const auto call = side.client().Send(prompt, 12);
+  LoadCall* const call = side.client().Send(prompt, 12);
   const RequestTrace& trace = Finished(*call);
   Sample sample;
   sample.ttft_ms = trace.FirstMs();
@@ -249,11 +249,11 @@ double WorstGap(const std::vector<RequestTrace>& traces, Time begin, Time end) {
 }
 
 Json Gaps(const Options& options, Side& side) {
-  std::vector<std::shared_ptr<LoadCall>> streams;
+  std::vector<LoadCall*> streams;
   for (int i = 0; i < options.streams; ++i) {
     streams.push_back(side.client().Send(options.stream_prompt, options.stream_output));
   }
-  for (const auto& stream : streams) stream->AwaitTokens(16);
+  for (LoadCall* const stream : streams) stream->AwaitTokens(16);
   struct Window {
     Time begin, end;
     bool quiet;
@@ -262,7 +262,7 @@ Json Gaps(const Options& options, Side& side) {
   std::vector<double> ttft;
   for (int i = 0; i < options.intruders; ++i) {
     const Time begin = SteadyClock().Now();
-    const auto call = side.client().Send(options.intruder, 2);
+    LoadCall* const call = side.client().Send(options.intruder, 2);
     ttft.push_back(Finished(*call).FirstMs());
     const Time end = SteadyClock().Now();
     windows.push_back({begin, end, false});
@@ -271,12 +271,12 @@ Json Gaps(const Options& options, Side& side) {
   }
   std::vector<RequestTrace> traces;
   size_t ended = 0;
-  for (const auto& stream : streams) {
+  for (LoadCall* const stream : streams) {
     traces.push_back(stream->Snapshot());
     stream->Cancel();
     if (std::cmp_equal(traces.back().tokens.size(), options.stream_output)) ++ended;
   }
-  for (const auto& stream : streams) (void)stream->Await();
+  for (LoadCall* const stream : streams) (void)stream->Await();
   std::vector<double> quiet;
   std::vector<double> disturbed;
   for (const Window& window : windows) {
@@ -306,7 +306,7 @@ Json OpenLoop(const Options& options, Side& side) {
   std::vector<double> arrivals(static_cast<size_t>(options.rate * options.seconds));
   for (double& at : arrivals) at = within(random);
   std::ranges::sort(arrivals);
-  std::vector<std::shared_ptr<LoadCall>> calls;
+  std::vector<LoadCall*> calls;
   const Time start = SteadyClock().Now();
   for (const double at : arrivals) {
     std::this_thread::sleep_until(start + FromSeconds(at));
@@ -316,7 +316,7 @@ Json OpenLoop(const Options& options, Side& side) {
   std::vector<double> tpot;
   std::vector<double> worst;
   std::vector<double> worst_later;
-  for (const auto& call : calls) {
+  for (LoadCall* const call : calls) {
     const RequestTrace& trace = Finished(*call);
     ttft.push_back(trace.FirstMs());
     const auto gaps = static_cast<double>(trace.tokens.size() - 1);

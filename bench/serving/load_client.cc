@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <random>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
@@ -56,7 +57,6 @@ void LoadCall::OnReadDone(bool ok) {
 }
 
 void LoadCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<LoadCall> self = std::move(self_);
   std::lock_guard lock(mutex_);
   if (!status.ok()) trace_.status = FromGrpc(status);
   ended_ = true;
@@ -66,13 +66,25 @@ void LoadCall::OnDone(const grpc::Status& status) {
 LoadClient::LoadClient(const std::string& address, int32_t vocabulary)
     : vocabulary_(vocabulary), stub_(v1::Generation::NewStub(MakeChannel(address))) {}
 
-std::shared_ptr<LoadCall> LoadClient::Send(int32_t prompt, int32_t output) {
+LoadClient::~LoadClient() {
+  for (const std::unique_ptr<LoadCall>& call : calls_) {
+    call->Cancel();
+    call->Await();
+  }
+}
+
+LoadCall* LoadClient::Send(int32_t prompt, int32_t output) {
   static std::atomic<uint64_t> sent{0};
   return Send(RandomPrompt(++sent, prompt, vocabulary_), output);
 }
 
-std::shared_ptr<LoadCall> LoadClient::Send(const std::vector<int32_t>& prompt, int32_t output) {
-  std::shared_ptr<LoadCall> call(new LoadCall());
+LoadCall* LoadClient::Send(const std::vector<int32_t>& prompt, int32_t output) {
+  std::unique_ptr<LoadCall> owned(new LoadCall());
+  LoadCall* const call = owned.get();
+  {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(owned));
+  }
   v1::GenerateRequest& request = call->request_;
   request.mutable_tokens()->mutable_ids()->Assign(prompt.begin(), prompt.end());
   request.set_max_tokens(output);
@@ -80,9 +92,8 @@ std::shared_ptr<LoadCall> LoadClient::Send(const std::vector<int32_t>& prompt, i
   request.set_echo_tokens(true);
   request.mutable_sampling()->set_temperature(0);
   call->context_.set_deadline(std::chrono::system_clock::now() + kLimit);
-  call->self_ = call;
   call->trace_.sent = Now();
-  stub_->async()->Generate(&call->context_, &request, call.get());
+  stub_->async()->Generate(&call->context_, &request, call);
   call->StartRead(&call->response_);
   call->StartCall();
   return call;

@@ -48,7 +48,6 @@ class LoadCall final : private grpc::ClientReadReactor<v1::GenerateResponse> {
   grpc::ClientContext context_;
   v1::GenerateRequest request_;
   v1::GenerateResponse response_;
-  std::shared_ptr<LoadCall> self_;  // while gRPC may call
   std::mutex mutex_;
   std::condition_variable changed_;
   RequestTrace trace_;
@@ -56,19 +55,25 @@ class LoadCall final : private grpc::ClientReadReactor<v1::GenerateResponse> {
 };
 
 // Sends requests to a router as a load test wants them: prompts and answers are token ids, chosen
-// greedily, of an exact number. Thread-safe.
+// greedily, of an exact number. Keeps its calls: gRPC's threads must not be the last to hold them.
+// Thread-safe.
 class LoadClient final {
  public:
   LoadClient(const std::string& address, int32_t vocabulary);
+  // Cancels the calls that are under way.
+  ~LoadClient();
 
-  // Sends a prompt of `prompt` tokens that no other call of this process sends.
-  std::shared_ptr<LoadCall> Send(int32_t prompt, int32_t output);
+  // Sends a prompt of `prompt` tokens that no other call of this process sends. The call lives as
+  // long as the client.
+  LoadCall* Send(int32_t prompt, int32_t output);
   // The same with a prompt that is given.
-  std::shared_ptr<LoadCall> Send(const std::vector<int32_t>& prompt, int32_t output);
+  LoadCall* Send(const std::vector<int32_t>& prompt, int32_t output);
 
  private:
   const int32_t vocabulary_;
   std::unique_ptr<v1::Generation::Stub> stub_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<LoadCall>> calls_;
 };
 
 // `count` token ids below `vocabulary`, random by `seed`.

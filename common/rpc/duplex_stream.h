@@ -1,8 +1,8 @@
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +14,7 @@
 #include <grpcpp/support/client_callback.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/rpc_status.h"
@@ -31,8 +32,8 @@ struct StreamHandler {
 };
 
 // One end of a bidirectional stream: messages go out through a bounded queue without ever blocking
-// the sender, and come in through a handler. `Base` is gRPC's client or server reactor. Lives until
-// the stream has ended, whoever drops it first. Public methods are thread-safe.
+// the sender, and come in through a handler. `Base` is gRPC's client or server reactor. Public
+// methods are thread-safe.
 template <class Base, class Out, class In>
 class DuplexStream : public Base {
  public:
@@ -63,10 +64,10 @@ class DuplexStream : public Base {
   // Breaks the connection's call without a word: for a peer that does not behave.
   virtual void Abort() = 0;
 
-  // Waits until on_closed has returned. False on time-out.
-  bool AwaitClosed(Duration timeout) {
-    std::unique_lock lock(mutex_);
-    return done_changed_.wait_for(lock, timeout, [this] { return done_; });
+  // Waits until on_closed has returned and gRPC has let go of the stream and of its handler. False
+  // on time-out.
+  bool AwaitClosed(Duration timeout) const {
+    return closed_.wait_for(timeout) == std::future_status::ready;
   }
 
  protected:
@@ -89,10 +90,11 @@ class DuplexStream : public Base {
     }
     handler_.on_closed(*why_);
     handler_ = {};
-    const std::shared_ptr<DuplexStream> self = std::move(self_);
-    std::lock_guard lock(mutex_);
-    done_ = true;
-    done_changed_.notify_all();
+    std::promise<void> ended = std::move(ended_);
+    BATON_CHECK(!kDials || self_.use_count() > 1, "a dialler dropped a stream that had not ended");
+    std::exchange(self_, nullptr).reset();
+    // From here on the object may be gone.
+    ended.set_value();
   }
 
   void WritingEnded(bool ok) {
@@ -192,19 +194,22 @@ class DuplexStream : public Base {
   std::shared_ptr<DuplexStream> self_;
 
   mutable std::mutex mutex_;
-  std::condition_variable done_changed_;
   std::deque<Out> queue_;
   Phase phase_ = Phase::kOpen;
   bool writing_ = false;
   bool writes_ended_ = false;
   bool reading_ended_ = false;
   bool released_ = false;
-  bool done_ = false;
   std::optional<Status> why_;
+
+  std::promise<void> ended_;
+  const std::shared_future<void> closed_ = ended_.get_future().share();
 };
 
-// The dialling end. `start(context, reactor)` is e.g. stub->async()->Link(context, reactor); what
-// it uses must live until the stream has ended (capture the stub).
+// The dialling end. `start(context, reactor)` is e.g. stub->async()->Link(context, reactor); it
+// holds what it uses (capture the stub). Whoever dials keeps the stream until AwaitClosed has
+// returned true: the stream holds the channel, which must not be dropped on one of gRPC's own
+// threads, since the end of a process's last channel waits for them.
 template <class Out, class In>
 class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>, Out, In> {
   using Stream = DuplexStream<grpc::ClientBidiReactor<Out, In>, Out, In>;
@@ -242,7 +247,8 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
   const Start start_;
 };
 
-// The listening end, made in the service's method and returned from there as the reactor.
+// The listening end, made in the service's method and returned from there as the reactor. Lives
+// until the stream has ended, whoever drops it first.
 template <class Out, class In>
 class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In> {
   using Stream = DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In>;

@@ -162,6 +162,18 @@ TEST_F(DuplexStreamTest, ServerShutdownEndsTheDialler) {
   EXPECT_FALSE(ended->ok());
 }
 
+// Else the channel could be dropped on a thread that the channel's end waits for.
+TEST_F(DuplexStreamTest, AfterItsEndTheDiallerAloneHoldsTheStream) {
+  for (int i = 0; i < 100; ++i) {
+    client_->Close(OkStatus());
+    ASSERT_TRUE(client_->AwaitClosed(kLong));
+    ASSERT_EQ(client_.use_count(), 1);
+    ASSERT_TRUE(record_.ended.Pop(kLong).has_value());
+    Connect(server_->address());
+    ASSERT_NE(remote_, nullptr);
+  }
+}
+
 TEST_F(DuplexStreamTest, FullQueueRefuses) {
   client_->Close(OkStatus());
   ASSERT_TRUE(client_->AwaitClosed(kLong));
