@@ -176,4 +176,28 @@ struct PagedKernels {
   }
 };
 
+// The same kind of work for the three head sizes: a PagedKernels for each.
+template <class For64, class For128, class For256>
+struct ByHeadSize {
+  static cudaError_t Prepare() {
+    for (const cudaError_t error : {For64::Prepare(), For128::Prepare(), For256::Prepare()}) {
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+
+  static cudaError_t Launch(const PagedWork& work, const AttentionCall& call) {
+    switch (call.shape.head_dim) {
+      case 64:
+        return For64::Launch(work, call);
+      case 128:
+        return For128::Launch(work, call);
+      case 256:
+        return For256::Launch(work, call);
+      default:
+        return cudaErrorNotSupported;
+    }
+  }
+};
+
 }  // namespace baton::cuda

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -17,29 +18,6 @@ constexpr int32_t kWantedBlocks = 528;
 // Bytes of results of each row beside its list: token, failed, logprob.
 constexpr size_t kRowResultBytes = 3 * sizeof(int32_t);
 constexpr int32_t kShortTop = 32;  // lists of logprobs up to this length share a graph
-
-// Memory of the host that the device can copy to.
-class PinnedMemory final {
- public:
-  PinnedMemory() = default;
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  ~PinnedMemory() { cudaFreeHost(data_); }
-
-  Status Reserve(size_t bytes) {
-    if (bytes <= size_) return OkStatus();
-    BATON_CUDA_RETURN_IF_ERROR(cudaFreeHost(std::exchange(data_, nullptr)));
-    size_ = 0;
-    BATON_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data_, bytes));
-    size_ = bytes;
-    return OkStatus();
-  }
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  void* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 SamplingKind KindOf(const SamplingParams& params) {
   if (params.temperature == 0) return SamplingKind::kGreedy;

@@ -17,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/base/unique_fd.h"
+#include "tests/fakes/host_buffer.h"
 
 namespace baton {
 namespace {
@@ -55,18 +56,6 @@ class FakeGpuBuffer final : public Buffer {
   const bool is_own_;
   std::byte* const shown_;
   std::byte* const bytes_;
-};
-
-class StagingBuffer final : public Buffer {
- public:
-  explicit StagingBuffer(size_t bytes) : bytes_(bytes) {}
-  MemoryKind kind() const override { return MemoryKind::kHost; }
-  std::byte* data() const override { return const_cast<std::byte*>(bytes_.data()); }
-  size_t size() const override { return bytes_.size(); }
-  int shared_fd() const override { return -1; }
-
- private:
-  std::vector<std::byte> bytes_;
 };
 
 std::byte* BytesOf(const Buffer& buffer) {
@@ -221,7 +210,7 @@ StatusOr<std::unique_ptr<Buffer>> FakeGpu::Import(std::string_view exported) {
 }
 
 StatusOr<std::unique_ptr<Buffer>> FakeGpu::AllocateStaging(size_t bytes) {
-  return std::make_unique<StagingBuffer>(bytes);
+  return std::make_unique<HostBuffer>(bytes);
 }
 
 StatusOr<std::unique_ptr<DmaQueue>> FakeGpu::MakeQueue() {

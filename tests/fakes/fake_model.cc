@@ -4,21 +4,10 @@
 #include <cstring>
 
 #include "common/engine/sequence.h"
+#include "tests/fakes/host_buffer.h"
 
 namespace baton {
 namespace {
-
-class FakeBuffer final : public Buffer {
- public:
-  explicit FakeBuffer(size_t bytes) : bytes_(bytes) {}
-  MemoryKind kind() const override { return MemoryKind::kHost; }
-  std::byte* data() const override { return const_cast<std::byte*>(bytes_.data()); }
-  size_t size() const override { return bytes_.size(); }
-  int shared_fd() const override { return -1; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
 
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t z = (a ^ (b + 0x9E3779B97F4A7C15 + (a << 6))) * 0xBF58476D1CE4E5B9;
@@ -62,7 +51,7 @@ std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t positi
 }  // namespace
 
 StatusOr<std::unique_ptr<Buffer>> FakeDevice::Allocate(size_t bytes, Sharing) {
-  return std::make_unique<FakeBuffer>(bytes);
+  return std::make_unique<HostBuffer>(bytes);
 }
 
 Status FakeDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
