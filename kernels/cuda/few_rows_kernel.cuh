@@ -5,6 +5,7 @@
 #include "kernels/cuda/few_rows_plan.h"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/silu.cuh"
 
 // out[m][n] = Σ x[m][k] · weight[n][k] for few m is bound by reading the weight. The block's last
 // warp streams tiles of the weight and the matching pieces of x through a ring of stages; the other
@@ -201,10 +202,6 @@ __device__ __forceinline__ void PutFour(
       *reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
 }
 
-__device__ __forceinline__ float SiluTimes(float gate, float up) {
-  return gate / (1.0f + __expf(-gate)) * up;
-}
-
 __device__ __forceinline__ float4 LoadShared4(uint32_t address) {
   float4 v;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -234,8 +231,7 @@ __device__ __forceinline__ void PutTile(const FewRowsArguments& a,
   for (int i = 0; i < kHalf; ++i) {
 #pragma unroll
     for (int e = 0; e < kGroup / 2; ++e) {
-      const float value =
-          kPairs ? SiluTimes(sums[i][e], sums[i + kMatrices - kHalf][e]) : sums[i][e];
+      const float value = kPairs ? SiluMul(sums[i][e], sums[i + kMatrices - kHalf][e]) : sums[i][e];
       const int row = e / 4 * 8 + e % 2;
       StoreShared(to + static_cast<uint32_t>(row * kFewRowsStaging + e / 2 % 2 * 32), value);
     }
@@ -342,10 +338,10 @@ __device__ __forceinline__ void PutShare(const FewRowsArguments& a,
     float4 total = sum(at);
     if (kPairs) {
       const float4 up = sum(at + static_cast<uint32_t>(layout.half_bytes));
-      total = make_float4(SiluTimes(total.x, up.x),
-                          SiluTimes(total.y, up.y),
-                          SiluTimes(total.z, up.z),
-                          SiluTimes(total.w, up.w));
+      total = make_float4(SiluMul(total.x, up.x),
+                          SiluMul(total.y, up.y),
+                          SiluMul(total.z, up.z),
+                          SiluMul(total.w, up.w));
     }
     PutFour(a, row, share.Output(item), total, before);
   }

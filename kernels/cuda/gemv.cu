@@ -26,7 +26,7 @@ struct WarpRing {
   __device__ WarpRing(const Arguments& arguments, unsigned char* memory, int warp)
       : a(arguments),
         slots(reinterpret_cast<__nv_bfloat16*>(memory) + warp * kSlots * kPiece),
-        barriers(Shared(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8)),
+        barriers(SharedAddress(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8)),
         pieces(a.k / kPiece),
         stride(static_cast<int>(gridDim.x) * kWarps),
         first(static_cast<int>(blockIdx.x) * kWarps + warp) {
@@ -50,8 +50,8 @@ struct WarpRing {
     for (int piece = 0; piece < min(kSlots, total); ++piece) Fetch(piece, piece);
   }
   __device__ void Fetch(int piece, int slot) const {
-    Expect(Barrier(slot), kPiece * 2);
-    CopyBulk(Shared(slots + slot * kPiece), Source(piece), kPiece * 2, Barrier(slot));
+    ArriveExpecting(Barrier(slot), kPiece * 2);
+    CopyBytes(SharedAddress(slots + slot * kPiece), Source(piece), kPiece * 2, Barrier(slot));
   }
 #endif
 };
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
   float sum = 0;
   float gate = 0;
   for (int piece = 0; piece < ring.total; ++piece) {
-    Await(ring.Barrier(slot), phase);
+    AwaitPhase(ring.Barrier(slot), phase);
     Packed8 weights[kPiece / 256];
     const __nv_bfloat16* from = ring.slots + slot * kPiece + lane * 8;
 #pragma unroll
@@ -124,15 +124,10 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
 #endif
 }
 
-template <int kPiece, class Out>
-Kernel KernelFor(const Product& product) {
-  if (product.silu_mul) {
-    return product.norm_weight != nullptr ? GemvKernel<kPiece, true, true, Out>
-                                          : GemvKernel<kPiece, false, true, Out>;
-  }
-  return product.norm_weight != nullptr ? GemvKernel<kPiece, true, false, Out>
-                                        : GemvKernel<kPiece, false, false, Out>;
-}
+struct Plain {
+  template <int kPiece, bool kNorm, bool kPairs, class Out>
+  static constexpr Kernel kKernel = GemvKernel<kPiece, kNorm, kPairs, Out>;
+};
 
 }  // namespace
 }  // namespace gemv
@@ -144,13 +139,9 @@ bool GemvTakes(const Product& product) {
 }
 
 cudaError_t LaunchGemv(const Product& product, int processors, cudaStream_t stream) {
-  const bool wide = product.k % 1024 == 0;
-  const bool f32 = product.out_dtype == DType::kF32;
-  const gemv::Kernel kernel = product.weight_dtype == DType::kF8 ? gemv::QuantizedKernelFor(product)
-                              : wide ? (f32 ? gemv::KernelFor<1024, float>(product)
-                                            : gemv::KernelFor<1024, __nv_bfloat16>(product))
-                                     : (f32 ? gemv::KernelFor<512, float>(product)
-                                            : gemv::KernelFor<512, __nv_bfloat16>(product));
+  const gemv::Kernel kernel = product.weight_dtype == DType::kF8
+                                  ? gemv::QuantizedKernelFor(product)
+                                  : gemv::Choose<gemv::Plain>(product);
   const size_t shared = gemv::SharedBytes(product.k);
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
 #include "kernels/cuda/warp_sum.cuh"
 
@@ -55,54 +57,39 @@ inline Arguments ArgumentsOf(const Product& product) {
 // The kernel for a weight in E4M3 (gemv_fp8.cu).
 Kernel QuantizedKernelFor(const Product& product);
 
+// The kernel of a family for `product`: Family::kKernel<numbers moved at once, with a norm, with
+// silu · up, type of the outputs>.
+template <class Family, int kPiece, class Out>
+Kernel ChooseWork(const Product& product) {
+  if (product.silu_mul) {
+    return product.norm_weight != nullptr ? Family::template kKernel<kPiece, true, true, Out>
+                                          : Family::template kKernel<kPiece, false, true, Out>;
+  }
+  return product.norm_weight != nullptr ? Family::template kKernel<kPiece, true, false, Out>
+                                        : Family::template kKernel<kPiece, false, false, Out>;
+}
+
+template <class Family>
+Kernel Choose(const Product& product) {
+  const bool f32 = product.out_dtype == DType::kF32;
+  if (product.k % 1024 == 0) {
+    return f32 ? ChooseWork<Family, 1024, float>(product)
+               : ChooseWork<Family, 1024, __nv_bfloat16>(product);
+  }
+  return f32 ? ChooseWork<Family, 512, float>(product)
+             : ChooseWork<Family, 512, __nv_bfloat16>(product);
+}
+
 // Of a kernel for rows of k inputs.
 inline size_t SharedBytes(int k) {
   return static_cast<size_t>(kRingBytes + kBarrierBytes) + static_cast<size_t>(k) * 2;
 }
 
-__device__ __forceinline__ uint32_t Shared(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 #if __CUDA_ARCH__ >= 900
 // By one thread, before its first copy.
 __device__ __forceinline__ void InitBarriers(uint32_t first, int count) {
-  for (int i = 0; i < count; ++i) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(first + i * 8) : "memory");
-  }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// The barrier's phase lasts until so many bytes have come.
-__device__ __forceinline__ void Expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void CopyBulk(uint32_t to,
-                                         const void* from,
-                                         int bytes,
-                                         uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from),
-      "r"(bytes),
-      "r"(barrier)
-      : "memory");
-}
-
-__device__ __forceinline__ void Await(uint32_t barrier, uint32_t phase) {
-  uint32_t arrived = 0;
-  while (arrived == 0) {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-        "selp.u32 %0, 1, 0, p; }"
-        : "=r"(arrived)
-        : "r"(barrier), "r"(phase)
-        : "memory");
-  }
+  for (int i = 0; i < count; ++i) InitBarrier(first + i * 8, 1);
+  PublishBarriers();
 }
 #endif
 
@@ -155,10 +142,6 @@ __device__ __forceinline__ void Put(const Arguments& a, int output, float value)
   if (a.bias != nullptr) value += __bfloat162float(a.bias[output]);
   if (a.accumulate) value += static_cast<float>(*out);
   *out = static_cast<Out>(value);
-}
-
-__device__ __forceinline__ float SiluMul(float gate, float up) {
-  return gate / (1.0f + __expf(-gate)) * up;
 }
 
 }  // namespace baton::cuda::gemv

@@ -32,7 +32,7 @@ struct PairRing {
   __device__ PairRing(const Arguments& arguments, unsigned char* memory, int warp)
       : a(arguments),
         slots(memory + warp * kSlots * kSlotBytes),
-        barriers(Shared(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8)),
+        barriers(SharedAddress(memory + kRingBytes) + static_cast<uint32_t>(warp * kSlots * 8)),
         pieces(a.k / kPiece),
         stride(static_cast<int>(gridDim.x) * kWarps),
         first(static_cast<int>(blockIdx.x) * kWarps + warp) {
@@ -55,11 +55,12 @@ struct PairRing {
   __device__ void Fetch(int piece, int slot) const {
     const int turn = piece / pieces;
     const int column = (piece - turn * pieces) * kPiece;
-    Expect(Barrier(slot), kSlotBytes);
+    ArriveExpecting(Barrier(slot), kSlotBytes);
     for (int which = 0; which < 2; ++which) {
       const auto* from = static_cast<const unsigned char*>(a.weight) +
                          static_cast<int64_t>(Row(Pair(turn), which)) * a.k + column;
-      CopyBulk(Shared(slots + slot * kSlotBytes + which * kPiece), from, kPiece, Barrier(slot));
+      CopyBytes(
+          SharedAddress(slots + slot * kSlotBytes + which * kPiece), from, kPiece, Barrier(slot));
     }
   }
 #endif
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       scales[0] = a.weight_scales[ring.Row(ring.Pair(turn), 0)];
       scales[1] = a.weight_scales[ring.Row(ring.Pair(turn), 1)];
     }
-    Await(ring.Barrier(slot), phase);
+    AwaitPhase(ring.Barrier(slot), phase);
     constexpr int kTurns = kPiece / kTurn;
     uint4 rows[kTurns][2];
     const unsigned char* from = ring.slots + slot * Ring::kSlotBytes + lane * kSixteen;
@@ -163,24 +164,15 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-template <int kPiece, class Out>
-Kernel KernelFor(const Product& product) {
-  if (product.silu_mul) {
-    return product.norm_weight != nullptr ? QuantizedGemvKernel<kPiece, true, true, Out>
-                                          : QuantizedGemvKernel<kPiece, false, true, Out>;
-  }
-  return product.norm_weight != nullptr ? QuantizedGemvKernel<kPiece, true, false, Out>
-                                        : QuantizedGemvKernel<kPiece, false, false, Out>;
-}
+struct Quantized {
+  template <int kPiece, bool kNorm, bool kPairs, class Out>
+  static constexpr Kernel kKernel = QuantizedGemvKernel<kPiece, kNorm, kPairs, Out>;
+};
 
 }  // namespace
 
 Kernel QuantizedKernelFor(const Product& product) {
-  const bool f32 = product.out_dtype == DType::kF32;
-  if (product.k % 1024 == 0) {
-    return f32 ? KernelFor<1024, float>(product) : KernelFor<1024, __nv_bfloat16>(product);
-  }
-  return f32 ? KernelFor<512, float>(product) : KernelFor<512, __nv_bfloat16>(product);
+  return Choose<Quantized>(product);
 }
 
 }  // namespace baton::cuda::gemv

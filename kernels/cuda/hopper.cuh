@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Hopper's instructions for barriers in shared memory, copies of boxes, clusters, and products of
+// Hopper's instructions for barriers in shared memory, bulk copies, clusters, and products of
 // matrices in shared memory. Addresses of shared memory are 32-bit.
 namespace baton::cuda {
 
@@ -44,6 +44,20 @@ __device__ __forceinline__ void AwaitPhase(uint32_t barrier, uint32_t parity) {
         : "r"(barrier), "r"(parity)
         : "memory");
   }
+}
+
+// Copies a row of bytes, a multiple of 16.
+__device__ __forceinline__ void CopyBytes(uint32_t to,
+                                          const void* from,
+                                          uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from),
+      "r"(bytes),
+      "r"(barrier)
+      : "memory");
 }
 
 __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/quantize.h"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
 
 namespace baton::cuda {
@@ -76,7 +77,7 @@ __global__ void SiluMulQuantizeKernel(const __nv_bfloat16* gate_up,
         gate *= row_scale * gate_scales[i];
         up[i] *= row_scale * up_scales[i];
       }
-      values[piece][i] = gate / (1.0f + __expf(-gate)) * up[i];
+      values[piece][i] = SiluMul(gate, up[i]);
     }
   }
   QuantizeRow(values, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
@@ -181,30 +182,21 @@ cudaError_t LaunchRescale(const Tensor& x,
   constexpr int64_t kThreads = 256;
   const auto blocks = static_cast<unsigned>(
       std::clamp<int64_t>((x.cols + 4 * kThreads - 1) / (4 * kThreads), 1, 256));
-  const dim3 grid(blocks, static_cast<unsigned>(x.rows));
-  const auto cols = static_cast<int>(x.cols);
-  if (x.dtype == DType::kF32) {
-    return LaunchOverlapped(RescaleKernel<float>,
-                            grid,
+  const auto launch = [&](auto kernel, auto* data) {
+    return LaunchOverlapped(kernel,
+                            dim3(blocks, static_cast<unsigned>(x.rows)),
                             dim3(kThreads),
                             0,
                             stream,
-                            reinterpret_cast<float*>(x.data),
+                            data,
                             x.stride,
                             scales,
                             bias,
-                            cols);
-  }
-  return LaunchOverlapped(RescaleKernel<__nv_bfloat16>,
-                          grid,
-                          dim3(kThreads),
-                          0,
-                          stream,
-                          reinterpret_cast<__nv_bfloat16*>(x.data),
-                          x.stride,
-                          scales,
-                          bias,
-                          cols);
+                            static_cast<int>(x.cols));
+  };
+  return x.dtype == DType::kF32
+             ? launch(RescaleKernel<float>, reinterpret_cast<float*>(x.data))
+             : launch(RescaleKernel<__nv_bfloat16>, reinterpret_cast<__nv_bfloat16*>(x.data));
 }
 
 }  // namespace baton::cuda

@@ -3,6 +3,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/row_kernels.h"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
 #include "kernels/cuda/warp_sum.cuh"
 
@@ -131,10 +132,6 @@ __global__ void AnyNormKernel(const NormArguments a) {
   for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
     a.out[blockIdx.x * a.out_stride + i] = __float2bfloat16(x[i] * scale * a.weight[i]);
   }
-}
-
-__device__ __forceinline__ float SiluMul(float gate, float up) {
-  return gate / (1.0f + __expf(-gate)) * up;
 }
 
 __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,

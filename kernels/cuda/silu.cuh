@@ -1,0 +1,10 @@
+#pragma once
+
+namespace baton::cuda {
+
+// silu(gate) · up.
+__device__ __forceinline__ float SiluMul(float gate, float up) {
+  return gate / (1.0f + __expf(-gate)) * up;
+}
+
+}  // namespace baton::cuda
