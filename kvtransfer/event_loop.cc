@@ -1,24 +1,17 @@
 #include "kvtransfer/event_loop.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "common/base/thread.h"
+#include "kvtransfer/epoll.h"
 
 namespace baton {
 
 StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(size_t max_posted) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll.valid() || !wake.valid()) {
-    return MakeStatus(StatusCode::kResourceExhausted, "epoll or eventfd: {}", std::strerror(errno));
-  }
+  BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
+  BATON_ASSIGN_OR_RETURN(UniqueFd wake, MakeEventFd());
   const int wake_fd = wake.get();
   std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake), max_posted));
   BATON_RETURN_IF_ERROR(loop->Watch(wake_fd));
@@ -30,11 +23,7 @@ EventLoop::~EventLoop() {
 }
 
 Status EventLoop::Watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return OkStatus();
-  return MakeStatus(StatusCode::kResourceExhausted, "epoll_ctl: {}", std::strerror(errno));
+  return WatchFd(epoll_.get(), fd);
 }
 
 void EventLoop::Start(const std::string& name, Turn turn) {

@@ -1,13 +1,12 @@
 #include "kvtransfer/cuda_ipc/ipc_channel.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
+
+#include "kvtransfer/epoll.h"
 
 namespace baton {
 namespace {
@@ -31,14 +30,6 @@ IpcFrame FrameOf(IpcType type, uint64_t key) {
   return frame;
 }
 
-void Watch(int epoll_fd, int fd, uint32_t events, int operation) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd;
-  // Without it, the channel is still moved on by the ticks of its user.
-  (void)::epoll_ctl(epoll_fd, operation, fd, &event);
-}
-
 }  // namespace
 
 IpcChannel::IpcChannel(Options options)
@@ -48,8 +39,9 @@ IpcChannel::IpcChannel(Options options)
       connect_timeout_(options.connect_timeout),
       queue_(std::move(options.queue)) {
   socket_.emplace(std::move(options.socket));
-  Watch(epoll_fd_, socket_->fd(), EPOLLIN, EPOLL_CTL_ADD);
-  Watch(epoll_fd_, queue_->wait_fd(), EPOLLIN, EPOLL_CTL_ADD);
+  // Without it, here and below, the channel is still moved on by the ticks of its user.
+  (void)WatchFd(epoll_fd_, socket_->fd());
+  (void)WatchFd(epoll_fd_, queue_->wait_fd());
   IpcFrame hello = FrameOf(IpcType::kHello, 0);
   hello.header.op = options.peer_region;
   Send(hello);
@@ -156,12 +148,9 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
   Window& window = found->second;
   if (frame.header.code != 0) {
     windows_.erase(found);
-    const Status refused = MakeStatus(StatusCode::kNotFound, "the peer has no such write window");
-    for (auto op = ops_.begin(); op != ops_.end();) {
-      const auto next = std::next(op);
-      if (op->second.header.window_key == key) EndLater(op, WriteEvent::Kind::kFailed, refused);
-      op = next;
-    }
+    EndAllLater(WriteEvent::Kind::kFailed,
+                MakeStatus(StatusCode::kNotFound, "the peer has no such write window"),
+                [&](const Op& op) { return op.header.window_key == key; });
     return OkStatus();
   }
   if (frame.header.bytes > kMaxWindowRanges ||
@@ -176,15 +165,12 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
 void IpcChannel::OnClose(uint64_t key) {
   // First nothing more may start; only then is counted what is under way.
   windows_[key].closing = true;
-  const Status closed = MakeStatus(StatusCode::kAborted, "the peer closed the write window");
-  for (auto op = ops_.begin(); op != ops_.end();) {
-    const auto next = std::next(op);
-    const bool landed = op->second.started && !op->second.copying;
-    if (op->second.header.window_key == key && !landed) {
-      EndLater(op, WriteEvent::Kind::kFailed, closed);
-    }
-    op = next;
-  }
+  EndAllLater(WriteEvent::Kind::kFailed,
+              MakeStatus(StatusCode::kAborted, "the peer closed the write window"),
+              [&](const Op& op) {
+                const bool landed = op.started && !op.copying;
+                return op.header.window_key == key && !landed;
+              });
   ConfirmIfDrained(key);
 }
 
@@ -336,6 +322,16 @@ void IpcChannel::EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status&
   EndIfIdle(op);
 }
 
+void IpcChannel::EndAllLater(WriteEvent::Kind kind,
+                             const Status& status,
+                             const std::function<bool(const Op&)>& concerns) {
+  for (auto op = ops_.begin(); op != ops_.end();) {
+    const auto next = std::next(op);
+    if (concerns(op->second)) EndLater(op, kind, status);
+    op = next;
+  }
+}
+
 void IpcChannel::EndIfIdle(Ops::iterator found) {
   Op& op = found->second;
   if (op.copying || op.summing || (!op.verdict && !op.acknowledged)) return;
@@ -358,11 +354,7 @@ void IpcChannel::Fence() {
 
 void IpcChannel::Die(const Status& reason, WriteEvent::Kind kind) {
   if (status_.ok()) status_ = reason;
-  for (auto op = ops_.begin(); op != ops_.end();) {
-    const auto next = std::next(op);
-    EndLater(op, kind, reason);
-    op = next;
-  }
+  EndAllLater(kind, reason, [](const Op&) { return true; });
 }
 
 void IpcChannel::Leave() {
@@ -390,10 +382,8 @@ void IpcChannel::Send(const IpcFrame& frame) {
 void IpcChannel::WatchSocket() {
   if (!socket_ || (socket_->waiting() > 0) == watches_write_) return;
   watches_write_ = !watches_write_;
-  Watch(epoll_fd_,
-        socket_->fd(),
-        EPOLLIN | (watches_write_ ? static_cast<uint32_t>(EPOLLOUT) : 0u),
-        EPOLL_CTL_MOD);
+  (void)WatchFd(
+      epoll_fd_, socket_->fd(), EPOLLIN | (watches_write_ ? EPOLLOUT : 0u), EPOLL_CTL_MOD);
 }
 
 }  // namespace baton

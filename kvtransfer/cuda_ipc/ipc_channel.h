@@ -84,6 +84,10 @@ class IpcChannel final : public Channel {
   void OnSummed(Op& op, DmaDone done);
   // Has the operation end like this as soon as nothing reads its source.
   void EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status);
+  // Has those that `concerns` end like this.
+  void EndAllLater(WriteEvent::Kind kind,
+                   const Status& status,
+                   const std::function<bool(const Op&)>& concerns);
   void EndIfIdle(Ops::iterator op);
   void ConfirmIfDrained(uint64_t key);
   bool IsQueued(uint64_t key) const;

@@ -1,7 +1,6 @@
 #include "kvtransfer/cuda_ipc/ipc_receiver.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,17 +11,15 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "kvtransfer/epoll.h"
 #include "kvtransfer/wire/local_socket.h"
 
 namespace baton {
 namespace {
 
 void Watch(int epoll_fd, int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  const int result = ::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
-  BATON_CHECK(result == 0, "epoll_ctl: {}", std::strerror(errno));
+  const Status watched = WatchFd(epoll_fd, fd);
+  BATON_CHECK(watched.ok(), "{}", Message(watched));
 }
 
 // glibc 2.36's own pidfd_open is not declared for C++. -1 on failure.

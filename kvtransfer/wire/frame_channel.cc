@@ -1,6 +1,5 @@
 #include "kvtransfer/wire/frame_channel.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "kvtransfer/epoll.h"
 
 namespace baton {
 namespace {
@@ -27,12 +28,9 @@ FrameChannel::FrameChannel(Options options)
       slots_(std::move(options.slots)),
       stage_(std::move(options.stage)),
       connect_timeout_(options.connect_timeout) {
-  epoll_event event{};
-  event.events = watched_ = EPOLLIN | EPOLLOUT;
-  event.data.fd = socket_.get();
-  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
-    Die(MakeStatus(StatusCode::kUnavailable, "epoll_ctl: {}", std::strerror(errno)),
-        WriteEvent::Kind::kFailed);
+  watched_ = EPOLLIN | EPOLLOUT;
+  if (const Status status = WatchFd(epoll_fd_, socket_.get(), watched_); !status.ok()) {
+    Die(Status(StatusCode::kUnavailable, status.message()), WriteEvent::Kind::kFailed);
   }
 }
 
@@ -350,10 +348,9 @@ void FrameChannel::WatchSocket() {
                            (!queue_.empty() && is_ready(queue_.front()));
   const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
   if (wanted == watched_) return;
-  epoll_event event{};
-  event.events = watched_ = wanted;
-  event.data.fd = socket_.get();
-  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, socket_.get(), &event);
+  watched_ = wanted;
+  // Without it, the channel is still moved on by the ticks of its user.
+  (void)WatchFd(epoll_fd_, socket_.get(), wanted, EPOLL_CTL_MOD);
 }
 
 }  // namespace baton

@@ -1,6 +1,5 @@
 #include "kvtransfer/wire/frame_server.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/base/check.h"
+#include "kvtransfer/epoll.h"
 
 namespace baton {
 namespace {
@@ -30,11 +30,8 @@ FrameServer::FrameServer(UniqueFd listener, int epoll_fd, Options options)
 FrameServer::~FrameServer() = default;
 
 void FrameServer::Watch(int fd, bool write, int operation) {
-  epoll_event event{};
-  event.events = EPOLLIN | (write ? EPOLLOUT : 0u);
-  event.data.fd = fd;
-  const int result = ::epoll_ctl(epoll_fd_, operation, fd, &event);
-  BATON_CHECK(result == 0, "epoll_ctl({}, {}): {}", operation, fd, std::strerror(errno));
+  const Status watched = WatchFd(epoll_fd_, fd, EPOLLIN | (write ? EPOLLOUT : 0u), operation);
+  BATON_CHECK(watched.ok(), "{}, operation {} on {}", Message(watched), operation, fd);
 }
 
 bool FrameServer::Poll(Time now) {

@@ -1,8 +1,5 @@
 #include "kvtransfer/wire/frame_transport.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -10,18 +7,6 @@
 #include "common/base/check.h"
 
 namespace baton {
-
-StatusOr<UniqueFd> FrameTransport::MakeEpoll() {
-  UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (fd.valid()) return fd;
-  return MakeStatus(StatusCode::kResourceExhausted, "epoll_create1: {}", std::strerror(errno));
-}
-
-StatusOr<UniqueFd> FrameTransport::MakeEventFd() {
-  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (fd.valid()) return fd;
-  return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
-}
 
 FrameTransport::FrameTransport(const TransportOptions& options,
                                std::function<void(std::string_view)> log,
@@ -31,11 +16,8 @@ FrameTransport::FrameTransport(const TransportOptions& options,
       log_(std::move(log)),
       epoll_(std::move(epoll)),
       work_left_(std::move(work_left)) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = work_left_.get();
-  const int result = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, work_left_.get(), &event);
-  BATON_CHECK(result == 0, "epoll_ctl: {}", std::strerror(errno));
+  const Status watched = WatchFd(epoll_.get(), work_left_.get());
+  BATON_CHECK(watched.ok(), "{}", Message(watched));
 }
 
 TransportCaps FrameTransport::caps() const {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/unique_fd.h"
+#include "kvtransfer/epoll.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/wire/frame_channel.h"
 #include "kvtransfer/wire/frame_server.h"
@@ -23,15 +24,11 @@ class FrameTransport : public Transport {
   size_t connection_count() const { return server_ ? server_->connection_count() : 0; }
 
  protected:
+  // `epoll` and `work_left` are new ones (epoll.h).
   FrameTransport(const TransportOptions& options,
                  std::function<void(std::string_view)> log,
                  UniqueFd epoll,
                  UniqueFd work_left);
-  // An epoll set, or why there is none.
-  static StatusOr<UniqueFd> MakeEpoll();
-  // An eventfd, which keeps wait_fd() readable while a Poll left work behind.
-  static StatusOr<UniqueFd> MakeEventFd();
-
   void Serve(UniqueFd listener, decltype(FrameServer::Options::accept) accept);
   // Closes every connection. For subclasses whose connections use what they own.
   void StopServing() { server_.reset(); }

@@ -1,13 +1,11 @@
 #include "kvtransfer/wire/stage.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "common/base/clock.h"
+#include "kvtransfer/epoll.h"
 
 namespace baton {
 namespace {
@@ -15,16 +13,22 @@ namespace {
 constexpr Duration kLongestCopy = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
 
+// `runs` with one side of them, that of the piece, one behind the other.
+std::vector<CopyRun> InARow(std::span<const CopyRun> runs, uint64_t CopyRun::*side) {
+  std::vector<CopyRun> copies(runs.begin(), runs.end());
+  uint64_t at = 0;
+  for (CopyRun& run : copies) {
+    run.*side = at;
+    at += run.bytes;
+  }
+  return copies;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Stage>> Stage::Create(Dma& dma, const Buffer& memory, int epoll_fd) {
   BATON_ASSIGN_OR_RETURN(auto queue, dma.MakeQueue());
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = queue->wait_fd();
-  if (::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, queue->wait_fd(), &event) != 0) {
-    return MakeStatus(StatusCode::kResourceExhausted, "epoll_ctl: {}", std::strerror(errno));
-  }
+  BATON_RETURN_IF_ERROR(WatchFd(epoll_fd, queue->wait_fd()));
   return std::unique_ptr<Stage>(new Stage(dma, memory, std::move(queue)));
 }
 
@@ -54,23 +58,15 @@ Status Stage::Start(int piece,
 }
 
 Status Stage::CopyOut(int piece, std::span<const CopyRun> runs) {
-  std::vector<CopyRun> copies(runs.begin(), runs.end());
-  uint64_t at = 0;
-  for (CopyRun& run : copies) {
-    run.destination = at;
-    at += run.bytes;
-  }
-  return Start(piece, memory_, *pieces_[static_cast<size_t>(piece)].memory, copies);
+  return Start(piece,
+               memory_,
+               *pieces_[static_cast<size_t>(piece)].memory,
+               InARow(runs, &CopyRun::destination));
 }
 
 Status Stage::CopyIn(int piece, std::span<const CopyRun> runs) {
-  std::vector<CopyRun> copies(runs.begin(), runs.end());
-  uint64_t at = 0;
-  for (CopyRun& run : copies) {
-    run.source = at;
-    at += run.bytes;
-  }
-  return Start(piece, *pieces_[static_cast<size_t>(piece)].memory, memory_, copies);
+  return Start(
+      piece, *pieces_[static_cast<size_t>(piece)].memory, memory_, InARow(runs, &CopyRun::source));
 }
 
 Status Stage::Poll() {
