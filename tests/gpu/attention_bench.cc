@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/gpu/attention_harness.h"
+#include "tests/gpu/graph_timer.h"
 
 namespace baton::cuda::testing {
 namespace {
@@ -64,40 +65,6 @@ std::vector<Case> Cases() {
   };
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Microseconds of one replay.
-double TimeGraph(cudaStream_t stream, const std::function<void()>& launch) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  launch();
-  Check(cudaStreamEndCapture(stream, &graph), "capture");
-  Check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  Check(cudaEventCreate(&begin), "event");
-  Check(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int i = 0; i < kReplays + 2; ++i) {
-    Check(cudaEventRecord(begin, stream), "event");
-    Check(cudaGraphLaunch(executable, stream), "graph");
-    Check(cudaEventRecord(end, stream), "event");
-    Check(cudaEventSynchronize(end), "graph");
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
-    if (i >= 2) times.push_back(1e3 * static_cast<double>(milliseconds));
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return Median(times);
-}
-
 double PlanMicroseconds(World& world, const AttentionShape& shape) {
   auto fixed = *StepBuffer::Create(size_t{4} << 20);
   std::vector<double> times;
@@ -120,6 +87,7 @@ void Measure(World& world, const WorldShape& shape, const Case& which, const cha
   world.Launch(plan, kLayers - 1);
   const double error = world.Error(kLayers - 1);
   const double micros = TimeGraph(world.stream(),
+                                  kReplays,
                                   [&] {
                                     for (int32_t layer = 0; layer < kLayers; ++layer)
                                       world.Launch(plan, layer);

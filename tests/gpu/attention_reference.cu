@@ -2,25 +2,14 @@
 #include <cuda_fp16.h>
 
 #include "tests/gpu/attention_reference.h"
+#include "tests/gpu/random_number.cuh"
 
 namespace baton::cuda::testing {
 namespace {
 
-__device__ uint32_t Hash(uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdull;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ull;
-  x ^= x >> 33;
-  return static_cast<uint32_t>(x);
-}
-
-// About normal, in bf16.
 __device__ __nv_bfloat16 Number(int sequence, int position, int column) {
-  const uint32_t h =
-      Hash((uint64_t(sequence) << 52) ^ (uint64_t(position) << 24) ^ uint64_t(column));
-  const float sum = float(h & 255) + float(h >> 8 & 255) + float(h >> 16 & 255) + float(h >> 24);
-  return __float2bfloat16((sum - 510.0f) / 147.8f);
+  return __float2bfloat16(
+      NumberOf((uint64_t(sequence) << 52) ^ (uint64_t(position) << 24) ^ uint64_t(column)));
 }
 
 __device__ float Load(const std::byte* p, DType dtype, int i) {

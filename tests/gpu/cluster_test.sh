@@ -5,7 +5,7 @@
 #   cluster_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others
 # Settings from the environment: PREFILL_DEVICE (cuda:0), DECODE_DEVICE (cuda:1), UNIFIED_DEVICE (cuda:0),
 # TRANSPORT (cuda_ipc; empty: any), WORKER_SET (further --set, separated by blanks).
-# shellcheck disable=SC2154,SC2119  # "equal" and "leaked" set variables
+# shellcheck disable=SC2154,SC2119  # "equal", "leaked" and "kill_amid" set variables
 set -uo pipefail
 
 readonly BIN=$1 MODEL=$2 OUT=$3
@@ -28,13 +28,22 @@ start_decode() {
 
 retries() { metric router baton_router_retries_total; }
 
-# kill_and_restart NAME START: in the middle of the requests.
-kill_and_restart() {
-  local name=$1 restart=$2
+# kill_amid ROLE CONDITION: sends all requests, kills the role's worker once CONDITION holds of v, the requests that run
+# there, and starts it again; sets ROLE_equal, ROLE_retries and ROLE_leaked.
+kill_amid() {
+  local role=$1 condition=$2 name=$1-0 before
+  say "$role worker is killed"
+  before=$(retries)
+  ask_all "killed_$role"
+  await "$name" baton_requests_running "$condition"
   say "kill -9 $name, while $(metric "$name" baton_requests_running) requests run there"
   kill -9 "${pids[$name]}"
   wait "${pids[$name]}" 2>/dev/null
-  "$restart"
+  "start_$role"
+  wait_all "killed_$role"
+  equal "${role}_equal" "killed_$role"
+  printf -v "${role}_retries" '%s' "$(awk "BEGIN {print $(retries) - $before}")"
+  leaked "${role}_leaked" prefill-0 decode-0
 }
 
 # ---- what a unified worker answers
@@ -64,25 +73,8 @@ bytes=$(grep -oh '"transfer_bytes":[0-9]*' "$OUT"/split.*.json | awk -F: '{sum +
 leaked split_leaked prefill-0 decode-0
 ((handed > 0)) || fail "no KV was handed over"
 
-say "prefill worker is killed"
-before=$(retries)
-ask_all killed_prefill
-await prefill-0 baton_requests_running 'v > 0'
-kill_and_restart prefill-0 start_prefill
-wait_all killed_prefill
-equal prefill_equal killed_prefill
-prefill_retries=$(awk "BEGIN {print $(retries) - $before}")
-leaked prefill_leaked prefill-0 decode-0
-
-say "decode worker is killed"
-before=$(retries)
-ask_all killed_decode
-await decode-0 baton_requests_running "v >= $((REQUESTS / 4))"
-kill_and_restart decode-0 start_decode
-wait_all killed_decode
-equal decode_equal killed_decode
-decode_retries=$(awk "BEGIN {print $(retries) - $before}")
-leaked decode_leaked prefill-0 decode-0
+kill_amid prefill 'v > 0'
+kill_amid decode "v >= $((REQUESTS / 4))"
 [[ $prefill_retries != 0 && $decode_retries != 0 ]] || fail "a kill disturbed nothing: $prefill_retries, $decode_retries retries"
 "$BIN/baton" status --server "$(address router grpc)" | tee "$OUT/status.txt" >&2
 

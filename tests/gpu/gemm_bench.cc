@@ -16,6 +16,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/row_kernels.h"
 #include "tests/gpu/gemm_reference.h"
+#include "tests/gpu/graph_timer.h"
 
 // Times products of few rows in graphs of 32 layers with weights of their own (Llama-3.1-8B's
 // shapes), ours beside cuBLASLt: each shape by itself, and whole layers. One JSON line each.
@@ -24,6 +25,9 @@
 namespace baton::cuda {
 namespace {
 
+using testing::Check;
+using testing::TimeGraph;
+
 constexpr int32_t kHidden = 4096;
 constexpr int32_t kQkv = 6144;
 constexpr int32_t kWidth = 14336;
@@ -31,49 +35,8 @@ constexpr int32_t kVocabulary = 128256;
 constexpr int32_t kMostRows = 256;
 constexpr int kLayers = 32;
 constexpr int kHeads = 4;
-constexpr int kWarmups = 3;
 constexpr int kRepeats = 21;
 constexpr float kEpsilon = 1e-5f;
-
-void Check(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(Message(status)).c_str());
-  std::exit(1);
-}
-
-void Check(cudaError_t error) {
-  Check(ToStatus(error, "benchmark"));
-}
-
-// Median microseconds of a graph of what `body` issues.
-double TimeGraph(cudaStream_t stream, const std::function<void()>& body) {
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  cudaEvent_t begin;
-  cudaEvent_t end;
-  Check(cudaEventCreate(&begin));
-  Check(cudaEventCreate(&end));
-  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  body();
-  Check(cudaStreamEndCapture(stream, &graph));
-  Check(cudaGraphInstantiate(&executable, graph, 0));
-  std::vector<float> times;
-  for (int i = 0; i < kWarmups + kRepeats; ++i) {
-    Check(cudaEventRecord(begin, stream));
-    Check(cudaGraphLaunch(executable, stream));
-    Check(cudaEventRecord(end, stream));
-    Check(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= kWarmups) times.push_back(milliseconds);
-  }
-  Check(cudaGraphExecDestroy(executable));
-  Check(cudaGraphDestroy(graph));
-  Check(cudaEventDestroy(begin));
-  Check(cudaEventDestroy(end));
-  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
-  return static_cast<double>(times[kRepeats / 2]) * 1e3;
-}
 
 void Print(const std::string& what,
            const std::string& how,
@@ -201,7 +164,7 @@ class Bench final {
     const Product first = product(0);
     const double bytes = 2.0 * first.n * first.k;
     const auto time = [&](const std::string& how, const std::function<void(int)>& launch) {
-      const double all = TimeGraph(stream_, [&] {
+      const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < count; ++i) launch(i);
       });
       Print(name, how, rows_, all / count, bytes);
@@ -276,7 +239,7 @@ class Bench final {
   void TimeLayers() {
     const double bytes = 2.0 * static_cast<double>(Layer(1));
     const auto time = [&](const std::string& how, const std::function<void(int)>& layer) {
-      const double all = TimeGraph(stream_, [&] {
+      const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < kLayers; ++i) layer(i);
       });
       Print("layer", how, rows_, all / kLayers, bytes);

@@ -1,23 +1,13 @@
 #include "tests/gpu/gemm_reference.h"
+#include "tests/gpu/random_number.cuh"
 
 namespace baton::cuda::testing {
 namespace {
 
-__device__ uint32_t Hash(uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdull;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ull;
-  x ^= x >> 33;
-  return static_cast<uint32_t>(x);
-}
-
 __global__ void FillKernel(__nv_bfloat16* to, int64_t count, uint32_t seed, float scale) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    const uint32_t h = Hash((uint64_t{seed} << 40) ^ static_cast<uint64_t>(i));
-    const uint32_t sum = (h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24);
-    to[i] = __float2bfloat16((static_cast<float>(sum) - 510.0f) / 147.8f * scale);
+    to[i] = __float2bfloat16(NumberOf((uint64_t{seed} << 40) ^ static_cast<uint64_t>(i)) * scale);
   }
 }
 

@@ -17,23 +17,17 @@
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/sampling.h"
+#include "tests/gpu/graph_timer.h"
 
 // Prints one JSON line for each measurement of sampling, experts, block copies and checksums.
 namespace baton::cuda {
 namespace {
 
-constexpr int kWarmups = 2;
+using testing::Check;
+using testing::TimeGraph;
+using testing::TimeStream;
+
 constexpr int kRepeats = 11;
-
-void Check(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(Message(status)).c_str());
-  std::exit(1);
-}
-
-void Check(cudaError_t error) {
-  Check(ToStatus(error, "benchmark"));
-}
 
 template <class T>
 T Take(StatusOr<T> value) {
@@ -49,44 +43,12 @@ void Print(const std::string& name, double microseconds, double gigabytes) {
   std::fflush(stdout);
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Median microseconds of `body`, which issues work on the stream.
-double Time(cudaStream_t stream, const std::function<void()>& body) {
-  cudaEvent_t begin;
-  cudaEvent_t end;
-  Check(cudaEventCreate(&begin));
-  Check(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < kWarmups + kRepeats; ++i) {
-    Check(cudaEventRecord(begin, stream));
-    body();
-    Check(cudaEventRecord(end, stream));
-    Check(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= kWarmups) times.push_back(static_cast<double>(milliseconds) * 1e3);
-  }
-  Check(cudaEventDestroy(begin));
-  Check(cudaEventDestroy(end));
-  return Median(times);
-}
-
 // Median microseconds of one `body` of `count` in a CUDA graph.
-double TimeGraph(cudaStream_t stream, int count, const std::function<void(int)>& body) {
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < count; ++i) body(i);
-  Check(cudaStreamEndCapture(stream, &graph));
-  Check(cudaGraphInstantiate(&executable, graph, 0));
-  const double time = Time(stream, [&] { Check(cudaGraphLaunch(executable, stream)); });
-  Check(cudaGraphExecDestroy(executable));
-  Check(cudaGraphDestroy(graph));
-  return time / count;
+double TimeOne(cudaStream_t stream, int count, const std::function<void(int)>& body) {
+  const auto all = [&] {
+    for (int i = 0; i < count; ++i) body(i);
+  };
+  return TimeGraph(stream, kRepeats, all) / count;
 }
 
 // Roughly normal logits.
@@ -152,7 +114,7 @@ void BenchSampling(cudaStream_t stream) {
       tensor.rows = count;
       tensor.cols = tensor.stride = kVocabulary;
       const double time =
-          TimeGraph(stream, 20, [&](int) { Check(sampling->Launch(plan, tensor, stream)); });
+          TimeOne(stream, 20, [&](int) { Check(sampling->Launch(plan, tensor, stream)); });
       Print(fmt::format("sampling/{}/{}", choice.name, count),
             time,
             static_cast<double>(count) * kVocabulary * 4 / 1e9);
@@ -210,7 +172,7 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
     Tensor to = in;
     to.data = out.at();
     const double time =
-        TimeGraph(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
+        TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
     const int64_t used = std::min<int64_t>(kExperts, rows * kPerToken);
     const double flops = 6.0 * static_cast<double>(rows * kPerToken * kHidden * kWidth);
     Print(fmt::format("experts/{}/{:.0f}_tflops", rows, flops / time / 1e6),
@@ -232,8 +194,9 @@ void BenchBlocks(cudaStream_t stream) {
     }
     const double gigabytes = static_cast<double>(count) * kBytes / 1e9;
     std::vector<uint64_t> out(offsets.size());
-    const double checksum =
-        Time(stream, [&] { Check(checksums->Compute(arena.at(), offsets, kBytes, out, stream)); });
+    const double checksum = TimeStream(stream, kRepeats, [&] {
+      Check(checksums->Compute(arena.at(), offsets, kBytes, out, stream));
+    });
     Print(fmt::format("block_checksum/{}", count), checksum, gigabytes);
   }
 }

@@ -43,6 +43,15 @@ pb::ToWorker Serve(const Request& request) {
   return message;
 }
 
+// Waits for KV that never comes.
+pb::ToWorker Expect(const Request& request) {
+  pb::ToWorker message;
+  *message.add_dispatches() = MakeDispatch(request, pb::Dispatch::DECODE);
+  message.mutable_dispatches(0)->set_session_id(1);
+  message.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
+  return message;
+}
+
 TEST(Worker, JoinsSayingWhatItIs) {
   FakeRouter router;
   NodeOptions options = Plain(router);
@@ -172,11 +181,7 @@ TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
   options.decode = true;
   WorkerNode node(options);
   router.AwaitJoin("worker");
-  pb::ToWorker expect;  // waits for KV until it is cancelled
-  *expect.add_dispatches() = MakeDispatch(Numbered(1, 30, 3, 200), pb::Dispatch::DECODE);
-  expect.mutable_dispatches(0)->set_session_id(1);
-  expect.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
-  router.Send("worker", expect);
+  router.Send("worker", Expect(Numbered(1, 30, 3, 200)));
   router.AwaitHeartbeat("worker",
                         [](const pb::Heartbeat& beat) { return beat.awaiting_kv() == 1; });
   pb::ToWorker drain;
@@ -205,11 +210,7 @@ TEST(Worker, ALostDeviceEndsItsRequestsAndItsLinks) {
   router.AwaitJoin("worker");
   EXPECT_TRUE(node.worker().Failure().ok());
   router.Send("worker", Serve(Endless(1)));
-  pb::ToWorker expect;  // waits for KV
-  *expect.add_dispatches() = MakeDispatch(Numbered(2, 30, 3, 200), pb::Dispatch::DECODE);
-  expect.mutable_dispatches(0)->set_session_id(1);
-  expect.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
-  router.Send("worker", expect);
+  router.Send("worker", Expect(Numbered(2, 30, 3, 200)));
   router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) {
     return beat.running() == 1 && beat.awaiting_kv() == 1;
   });
