@@ -15,14 +15,9 @@ namespace {
 constexpr auto kShortCall = std::chrono::seconds(10);
 
 Status CheckUtf8(std::string_view name, std::string_view text) {
-  CodePoint character;
-  for (size_t at = 0; at < text.size(); at += character.length) {
-    character = DecodeUtf8(text, at);
-    if (!IsValidUtf8(text.substr(at, character.length))) {
-      return InvalidArgument("{} is not valid UTF-8: see its byte {}", name, at);
-    }
-  }
-  return OkStatus();
+  const size_t valid = ValidUtf8Prefix(text);
+  if (valid == text.size()) return OkStatus();
+  return InvalidArgument("{} is not valid UTF-8: see its byte {}", name, valid);
 }
 
 // Protocol buffers hold nothing but UTF-8, and say too little of what is not.

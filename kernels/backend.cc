@@ -75,11 +75,11 @@ StatusOr<std::unique_ptr<Backend>> OpenCuda(int index, const BackendOptions& opt
 
 StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
   const std::string_view device = options.device;
-  if (device == "cpu" && options.fp8_weights) {
+  if (device == kCpu && options.fp8_weights) {
     return InvalidArgument(
         "FP8 weights are for GPUs of sm_89 or newer; with device 'cpu' they must be off");
   }
-  if (device == "cpu") return CpuBackend::Open({.threads = options.threads});
+  if (device == kCpu) return CpuBackend::Open({.threads = options.threads});
   int index = -1;
   if (device.starts_with(kCudaPrefix)) {
     const std::string_view number = device.substr(kCudaPrefix.size());

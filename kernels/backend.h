@@ -10,9 +10,11 @@
 
 namespace baton {
 
+inline constexpr std::string_view kCpu = "cpu";
+
 struct BackendOptions {
-  std::string device = "cpu";  // "cpu" or "cuda:N"
-  int threads = 1;             // of the CPU backend; on a GPU those that load weights
+  std::string device{kCpu};  // that or "cuda:N"
+  int threads = 1;           // of the CPU backend; on a GPU those that load weights
   // GPU: a row's bits do not depend on which other rows are in the step. Always so on the CPU.
   bool deterministic = false;
   // GPU of sm_89 or newer: the weights of the layers' products are held in E4M3, with a scale for

@@ -33,7 +33,7 @@ struct Case {
 
 struct Arguments {
   std::string model;
-  std::string device = "cpu";
+  std::string device{kCpu};
   std::string weights = "auto";
   std::string kv = "auto";
   std::vector<Case> cases;
@@ -85,7 +85,7 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
 }
 
 StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
-  if (arguments.kv == "auto") return arguments.device == "cpu" ? DType::kF16 : DType::kBF16;
+  if (arguments.kv == "auto") return arguments.device == kCpu ? DType::kF16 : DType::kBF16;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8}) {
     if (Name(dtype) == arguments.kv) return dtype;
   }
@@ -310,7 +310,7 @@ Status Main(int argc, char** argv) {
       result["kv"] = Name(kv_dtype);
       result["load_s"] = load;
       result["weight_bytes"] = decoder->weight_bytes();
-      if (arguments.device == "cpu") result["threads"] = number("threads");
+      if (arguments.device == kCpu) result["threads"] = number("threads");
       std::printf("%s\n", result.dump().c_str());
       std::fflush(stdout);
     }

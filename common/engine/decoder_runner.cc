@@ -88,19 +88,18 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
   const SteadyClock clock;
   const Time start = clock.Now();
   int steps = 0;
-  for (const int32_t rows : SizesToWarmUp().prompt_rows) {
+  const std::vector<int32_t> sizes = SizesToWarmUp().prompt_rows;
+  if (sizes.empty()) return OkStatus();
+  for (const int32_t rows : sizes) {
     if (rows > traits_.context_length) break;
     BATON_RETURN_IF_ERROR(RunAlike(kv, 1, 0, rows));
     ++steps;
   }
   // A chunk behind others runs other kernels, and takes memory for what is cached of its prompt.
   constexpr std::array<int32_t, 2> kCached = {1024, 8192};
-  const WarmUpSizes sizes = SizesToWarmUp();
   for (const int32_t context : kCached) {
-    if (sizes.prompt_rows.empty()) break;
-    const int32_t rows = sizes.prompt_rows.back();
-    if (context + rows > traits_.context_length) break;
-    BATON_RETURN_IF_ERROR(RunAlike(kv, 1, context, rows));
+    if (context + sizes.back() > traits_.context_length) break;
+    BATON_RETURN_IF_ERROR(RunAlike(kv, 1, context, sizes.back()));
     ++steps;
   }
   if (steps > 0) LogWarmUp("prompts", steps, clock.Now() - start);

@@ -103,7 +103,11 @@ void AppendUtf8(std::string& out, char32_t value) {
 }
 
 bool IsValidUtf8(std::string_view text) {
-  return SkipValid(text, 0) == text.size();
+  return ValidUtf8Prefix(text) == text.size();
+}
+
+size_t ValidUtf8Prefix(std::string_view text) {
+  return SkipValid(text, 0);
 }
 
 std::string ReplaceInvalidUtf8(std::string_view text) {

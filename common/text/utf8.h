@@ -22,6 +22,9 @@ void AppendUtf8(std::string& out, char32_t value);
 
 bool IsValidUtf8(std::string_view text);
 
+// How many bytes at the beginning of `text` are valid UTF-8.
+size_t ValidUtf8Prefix(std::string_view text);
+
 // `text` with U+FFFD in place of each maximal ill-formed subpart: what Python's and Rust's lossy
 // decoding give. The result is valid UTF-8; valid text comes back unchanged.
 std::string ReplaceInvalidUtf8(std::string_view text);

@@ -3,7 +3,6 @@
 namespace baton {
 namespace {
 
-constexpr const char* kCpu = "cpu";
 constexpr int32_t kCpuStepTokens = 512;
 // A long prompt's products run at their full rate from here on.
 constexpr int32_t kGpuPrefillStepTokens = 8192;

@@ -11,8 +11,6 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kCpu = "cpu";
-
 const Logger& Log() {
   static const Logger logger("model");
   return logger;
