@@ -29,7 +29,7 @@ struct ChatFlags {
   GenerateCall call;
 };
 
-// The conversation of one `baton chat`. Main thread; SIGINT is blocked but during line editing.
+// The conversation of one `baton chat`. Main thread; SIGINT is blocked: who waits for it takes it.
 class Chat final {
  public:
   explicit Chat(const ChatFlags& flags)
@@ -83,6 +83,8 @@ class Chat final {
       fmt::print("{}", piece);
       std::fflush(stdout);
     };
+    // A Ctrl-C that came when the last answer had just ended is not for this one.
+    while (interrupts_.Wait(Duration::zero()) != 0) continue;
     std::stop_source cancel;
     const std::jthread watch = StartThread("interrupt", [&](const std::stop_token& stop) {
       while (!stop.stop_requested()) {

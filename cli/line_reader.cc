@@ -1,11 +1,8 @@
 #include "cli/line_reader.h"
 
 #include <histedit.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <filesystem>
@@ -15,30 +12,7 @@ namespace baton {
 namespace {
 
 constexpr int kHistoryLines = 1000;
-
-void IgnoreInterrupt(int) {}
-
-// Lets SIGINT interrupt the read of this thread (and only that) while it lives.
-class InterruptibleRead final {
- public:
-  InterruptibleRead() {
-    struct sigaction action {};
-    action.sa_handler = IgnoreInterrupt;  // without SA_RESTART: read returns EINTR
-    ::sigaction(SIGINT, &action, &old_action_);
-    sigset_t interrupt;
-    ::sigemptyset(&interrupt);
-    ::sigaddset(&interrupt, SIGINT);
-    ::pthread_sigmask(SIG_UNBLOCK, &interrupt, &old_mask_);
-  }
-  ~InterruptibleRead() {
-    ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
-    ::sigaction(SIGINT, &old_action_, nullptr);
-  }
-
- private:
-  struct sigaction old_action_ {};
-  sigset_t old_mask_{};
-};
+constexpr const char* kInterrupt = "\x03";
 
 }  // namespace
 
@@ -55,8 +29,14 @@ struct LineReader::Terminal {
     ::el_set(edit, EL_EDITOR, "emacs");
     ::el_set(edit, EL_HIST, ::history, history);
     ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    // While a line is edited Ctrl-C is a key like others: as a signal it could come before the read
+    // that it shall interrupt, and the terminal would drop with it what was just printed. It makes
+    // the line kInterrupt: go to the begin, kill, insert a quoted Ctrl-C, accept.
+    ::el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
+    ::el_set(edit, EL_BIND, "-s", "^C", "^A^K^V^C^J", nullptr);
   }
   ~Terminal() {
+    ::el_set(edit, EL_BIND, "-r", "^C", nullptr);  // el_end would leak its string
     ::history_end(history);
     ::el_end(edit);
   }
@@ -89,21 +69,18 @@ LineReader::Outcome LineReader::Read(const std::string& prompt, std::string& lin
     return std::getline(std::cin, line) ? Outcome::kLine : Outcome::kEnd;
   }
   terminal_->prompt = prompt;
+  // Before the prompt is seen: what is typed after it shall be edited here, not by the terminal.
+  ::el_set(terminal_->edit, EL_PREP_TERM, 1);
   int count = 0;
-  const char* text = nullptr;
-  {
-    const InterruptibleRead interruptible;
-    errno = 0;
-    text = ::el_gets(terminal_->edit, &count);
-  }
+  const char* text = ::el_gets(terminal_->edit, &count);
   if (text == nullptr || count <= 0) {
-    const bool interrupted = count < 0 && errno == EINTR;
     ::el_reset(terminal_->edit);
     std::cout << std::endl;
-    return interrupted ? Outcome::kInterrupted : Outcome::kEnd;
+    return Outcome::kEnd;
   }
   line.assign(text, static_cast<size_t>(count));
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  if (line == kInterrupt) return Outcome::kInterrupted;
   if (!line.empty()) {
     ::history(terminal_->history, &terminal_->event, H_ENTER, line.c_str());
     ::history(terminal_->history, &terminal_->event, H_SAVE, terminal_->history_file.c_str());

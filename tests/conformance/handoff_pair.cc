@@ -176,7 +176,7 @@ KvTransferOptions HandoffPair::MakeOptions(const char* name,
   }
   result.dma = options_.dma;
   result.transport.require_transport = options_.transport;
-  result.transport.fence_timeout = std::chrono::milliseconds(300);
+  result.transport.fence_timeout = options_.times.fence;
   result.transport.listen_address = "127.0.0.1:0";
   result.times = options_.times;
   result.checksums = options_.checksums;

@@ -59,10 +59,8 @@ class HandoffPair final {
     std::vector<KvShard> receiver_shards;
     uint32_t blocks = 64;
     bool checksums = true;
-    SessionTimes times{.renew = std::chrono::milliseconds(50),
-                       .lease = std::chrono::milliseconds(500),
-                       .drain = std::chrono::milliseconds(300),
-                       .fence = std::chrono::milliseconds(300)};
+    // Long enough for a machine that stands still for a while; see Impatient().
+    SessionTimes times;
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
     Device* device = nullptr;  // of the arenas; null: the CPU
@@ -70,6 +68,14 @@ class HandoffPair final {
     // Instead of the transport's own; see KvTransferOptions.
     std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
   };
+
+  // For tests in which one side falls silent and the other has to find out.
+  static SessionTimes Impatient() {
+    return {.renew = std::chrono::milliseconds(50),
+            .lease = std::chrono::milliseconds(500),
+            .drain = std::chrono::milliseconds(300),
+            .fence = std::chrono::milliseconds(300)};
+  }
 
   explicit HandoffPair(Options options);
   ~HandoffPair();

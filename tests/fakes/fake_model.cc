@@ -80,6 +80,10 @@ Status FakeModel::Run(const StepInput& input,
                       std::span<const SamplingRow> sampling,
                       std::span<SampledToken> out,
                       const LayerWatch& watch) {
+  for (int64_t allowed = allowed_runs_; runs_ >= allowed; allowed = allowed_runs_) {
+    allowed_runs_.wait(allowed);
+  }
+  ++runs_;
   if (lost_) return MakeStatus(StatusCode::kUnavailable, "the fake device is lost");
   const bool fails = failing_runs_ > 0;
   if (fails) --failing_runs_;

@@ -53,6 +53,11 @@ class FakeModel final : public ModelRunner {
   }
   // Every run from now on fails, as on a device that is lost. From any thread.
   void LoseDevice() { lost_ = true; }
+  // Runs wait from now on once there were `total` of them. From any thread.
+  void AllowRuns(int64_t total) {
+    allowed_runs_ = total;
+    allowed_runs_.notify_all();
+  }
   // Reads of KV that no row has written.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
@@ -69,6 +74,8 @@ class FakeModel final : public ModelRunner {
   int failing_runs_ = 0;
   bool fails_late_ = false;
   std::atomic<bool> lost_ = false;
+  std::atomic<int64_t> allowed_runs_ = INT64_MAX;
+  int64_t runs_ = 0;
   int64_t faults_ = 0;
   int64_t rows_run_ = 0;
   int32_t most_rows_ = 0;

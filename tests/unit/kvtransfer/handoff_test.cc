@@ -256,7 +256,9 @@ TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
 }
 
 TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
-  HandoffPair pair(Options());
+  HandoffPair::Options options = Options();
+  options.times = HandoffPair::Impatient();
+  HandoffPair pair(options);
   pair.Offer(SessionId(1), 16);
   ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
   pair.DisconnectSender();
@@ -268,7 +270,9 @@ TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
 }
 
 TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
-  HandoffPair pair(Options());
+  HandoffPair::Options options = Options();
+  options.times = HandoffPair::Impatient();
+  HandoffPair pair(options);
   std::atomic<bool> silent = false;
   pair.filter = [&](const Envelope&, bool to_receiver) { return to_receiver || !silent; };
   pair.Offer(SessionId(1), 16);

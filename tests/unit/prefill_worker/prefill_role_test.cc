@@ -74,7 +74,7 @@ TEST_F(PrefillRoleTest, ARefusalThatNobodyAnswersFails) {
 TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
-  SendToNowhere(request, 1, 200);
+  SendToNowhere(request, 1, 1000);
   const auto handoffs = AwaitHandoffs("p", request, 2);
   EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::FAILED);
 }
