@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,16 @@ class ClusterTest : public ::testing::Test {
   // Starts a router and so many workers, each with `worker_set` as --set; the test fails when that
   // does not work. A cluster started before ends.
   void StartCluster(int prefill, int decode, const std::vector<std::string>& worker_set = {});
-  LocalCluster& cluster() { return *cluster_; }
-  ChildProcess& process(const std::string& member) { return *cluster_->Find(member)->process; }
-  const std::string& http(const std::string& member) {
-    return cluster_->Find(member)->addresses.at("http");
+  // Throws when none was started, which ends a test whose start failed.
+  LocalCluster& cluster() {
+    if (!cluster_) throw std::logic_error("no cluster runs");
+    return *cluster_;
   }
-  const std::string& server() const { return cluster_->server(); }
+  ChildProcess& process(const std::string& member) { return *cluster().Find(member)->process; }
+  const std::string& http(const std::string& member) {
+    return cluster().Find(member)->addresses.at("http");
+  }
+  const std::string& server() { return cluster().server(); }
 
   // One greedy request; its answer must come.
   GenerateAccount Ask(const std::string& prompt, int max_tokens);

@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "tests/integration/router_cluster.h"
@@ -9,8 +11,8 @@ constexpr int kRequests = 10;
 
 TEST(RealCluster, DisaggregatedEqualsUnified) {
   const std::string model = BATON_TEST_MODEL;
-  ASSERT_FALSE(model.empty()) << "this test needs SmolLM2-135M-Instruct.Q4_1.gguf: `./dev test` "
-                                 "fetches it; or configure with -DBATON_TEST_MODEL=FILE";
+  ASSERT_TRUE(std::filesystem::exists(model))
+      << "the model \"" << model << "\" is absent: `./dev test` fetches it";
   std::vector<Answer> unified;
   {
     Cluster alone(model, 0, 1, {"engine.kv_memory_mib=128"});
