@@ -119,9 +119,9 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
       const size_t layer_bytes = ShardBlockBytes(options.layout, {0, 1, 0, 4});
       for (const BlockId block : source) {
         pair.sender_arena(shard).Put(
-            (block.value() * 6 + static_cast<size_t>(layers)) * layer_bytes,
+            (size_t{block.value()} * 6 + static_cast<size_t>(layers)) * layer_bytes,
             Pattern((6 - static_cast<size_t>(layers)) * layer_bytes,
-                    block.value() * 100 + static_cast<size_t>(layers) * 10 + shard));
+                    size_t{block.value()} * 100 + static_cast<size_t>(layers) * 10 + shard));
       }
     }
     pair.sender().LayersReady(id, Epoch(1), 0, std::span(source).first(3), layers);
