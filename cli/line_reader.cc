@@ -1,6 +1,7 @@
 #include "cli/line_reader.h"
 
 #include <histedit.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <clocale>
@@ -29,10 +30,7 @@ struct LineReader::Terminal {
     ::el_set(edit, EL_EDITOR, "emacs");
     ::el_set(edit, EL_HIST, ::history, history);
     ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    // While a line is edited Ctrl-C is a key like others: as a signal it could come before the read
-    // that it shall interrupt, and the terminal would drop with it what was just printed. It makes
-    // the line kInterrupt: go to the begin, kill, insert a quoted Ctrl-C, accept.
-    ::el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
+    // Ctrl-C makes the line kInterrupt: go to the begin, kill, insert a quoted Ctrl-C, accept.
     ::el_set(edit, EL_BIND, "-s", "^C", "^A^K^V^C^J", nullptr);
   }
   ~Terminal() {
@@ -41,6 +39,18 @@ struct LineReader::Terminal {
     ::el_end(edit);
   }
   Terminal(const Terminal&) = delete;
+
+  // Before the prompt is seen: what is typed after it shall be edited here, not by the terminal.
+  // There Ctrl-C is a key like others: as a signal it could come before the read that it shall
+  // interrupt, and the terminal would drop with it what was just printed. (libedit undoes its own
+  // "intr=".)
+  void Prepare() const {
+    ::el_set(edit, EL_PREP_TERM, 1);
+    termios settings{};
+    if (::tcgetattr(STDIN_FILENO, &settings) != 0) return;
+    settings.c_cc[VINTR] = _POSIX_VDISABLE;
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &settings);
+  }
 
   static char* Prompt(EditLine* edit) {
     void* self = nullptr;
@@ -69,8 +79,7 @@ LineReader::Outcome LineReader::Read(const std::string& prompt, std::string& lin
     return std::getline(std::cin, line) ? Outcome::kLine : Outcome::kEnd;
   }
   terminal_->prompt = prompt;
-  // Before the prompt is seen: what is typed after it shall be edited here, not by the terminal.
-  ::el_set(terminal_->edit, EL_PREP_TERM, 1);
+  terminal_->Prepare();
   int count = 0;
   const char* text = ::el_gets(terminal_->edit, &count);
   if (text == nullptr || count <= 0) {

@@ -25,11 +25,8 @@ KvTransferOptions MakeOptions(const PeerSetup& setup,
   options.dma = device.dma();
   options.transport.require_transport = setup.transport;
   options.transport.listen_address = "127.0.0.1:0";
-  options.transport.fence_timeout = std::chrono::milliseconds(300);
-  options.times = {std::chrono::milliseconds(50),
-                   std::chrono::milliseconds(500),
-                   std::chrono::milliseconds(300),
-                   std::chrono::milliseconds(300)};
+  options.times = HandoffPair::Impatient();
+  options.transport.fence_timeout = options.times.fence;
   return options;
 }
 

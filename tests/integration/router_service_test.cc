@@ -127,7 +127,8 @@ TEST_F(RouterServiceTest, TheCallsDeadlineIsTheRequests) {
   const auto call = Begin(Ask("late"), std::chrono::seconds(2));
   const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
   EXPECT_GT(dispatch.timeout_ms(), 0u);
-  EXPECT_LE(dispatch.timeout_ms(), 2200u);  // gRPC rounds it up
+  // gRPC moves it from clock to clock, which adds what the thread waits in between.
+  EXPECT_LE(dispatch.timeout_ms(), 2200u);
   EXPECT_EQ(call->ReadToEnd().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   worker.AwaitCancel(dispatch);
 }
