@@ -52,10 +52,10 @@ struct WarmUpSizes {
   std::vector<int32_t> decode_rows;  // so many sequences that decode
 };
 
-// The mathematics of a step on one device. A step is BeginStep, ops in order, EndStep; ops may run
-// at any time in between, and errors they meet come out of EndStep. What an op writes for a later
-// op of the step to read need not be there when the step is over: a backend may join the two. One
-// thread at a time.
+// The mathematics of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep;
+// ops may run at any time in between, and errors they meet come out of IssueStep or AwaitStep. What
+// an op writes for a later op of the step to read need not be there when the step is over: a
+// backend may join the two. One thread at a time.
 //
 // The residual stream, which every layer adds to, is float32 on every device; other activations are
 // activation_dtype().
@@ -91,14 +91,25 @@ class Ops {
   virtual StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) = 0;
 
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
-  // Finishes the step: results of Sample and all writes are there when it returns. Unavailable
-  // says that the device is lost: nothing will succeed in this process any more.
-  virtual Status EndStep() = 0;
-  // How long the device worked on the last step, and the host waited for nothing else; zero when
-  // that is not known (a CPU: always).
+  // Whether a step may begin while the one before it is under way (but not more than one): it then
+  // runs behind it, and may take its tokens (ChosenBefore).
+  virtual bool queues_steps() const { return false; }
+  // Starts the step. After an error it is as if it had never begun, and nothing is to be awaited.
+  virtual Status IssueStep() = 0;
+  // Waits for the oldest step under way: results of Sample and all writes are there when it
+  // returns. Unavailable, here as in IssueStep, says that the device is lost: nothing will succeed
+  // in this process any more.
+  virtual Status AwaitStep() { return OkStatus(); }
+  // Both, for a step behind which none is issued.
+  Status EndStep() {
+    BATON_RETURN_IF_ERROR(IssueStep());
+    return AwaitStep();
+  }
+  // How long the device worked on the last step that was awaited; zero when that is not known (a
+  // CPU: always).
   virtual Duration DeviceTime() const { return {}; }
-  // Calls `done` when all ops issued so far are done, from any thread, but before EndStep returns:
-  // what they wrote may then be read by others. A device that cannot tell never calls it.
+  // Calls `done` when all ops issued so far are done, from any thread, but before AwaitStep
+  // returns: what they wrote may then be read by others. A device that cannot tell never calls it.
   virtual void NotifyWhenDone(std::function<void()>) {}
 
   // residual[row] = table[token of row].
@@ -136,13 +147,14 @@ class Ops {
   virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
   // out[i] = x[logit_rows[i]], residual or not.
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
-  // Chooses a token for each row of `logits` (which it may overwrite). `rows` and `out` stay valid
-  // until EndStep returns.
+  // Chooses a token for each row of `logits` (which it may overwrite). `rows` stays valid until the
+  // step is issued, `out` until it has been awaited.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;
 
-  // Copies whole blocks of `kv`; outside a step.
+  // Copies whole blocks of `kv`, in order, behind the steps that were issued and before those that
+  // will be; outside a step.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
 };
 

@@ -23,6 +23,11 @@ struct SamplingParams {
   uint64_t seed = 0;
   int32_t top_logprobs = -1;  // -1: no logprobs; k ≥ 0: the chosen token's and the k highest
   std::vector<std::pair<TokenId, float>> logit_bias;
+
+  // Whether the tokens that were chosen before count.
+  bool looks_at_output() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0 || frequency_penalty != 0;
+  }
 };
 
 // One row of logits to sample from. The draw is a function of (params.seed, position) alone, so

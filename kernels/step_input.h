@@ -16,10 +16,16 @@ struct SequenceRows {
   int32_t first_block = 0;  // where its block table begins in StepInput::block_tables
 };
 
+// Stands in StepInput::tokens for the token that the step issued before chose for its logit row
+// `index`, where steps are issued behind others (Ops::queues_steps).
+constexpr TokenId ChosenBefore(int32_t index) {
+  return -1 - index;
+}
+
 // What one step computes, in kernel terms. Block tables list arena blocks in sequence order and
-// cover context + row_count tokens. The spans stay valid until EndStep returns.
+// cover context + row_count tokens. The spans stay valid until the step is issued.
 struct StepInput {
-  std::span<const TokenId> tokens;          // [rows]
+  std::span<const TokenId> tokens;          // [rows]; ids, or ChosenBefore
   std::span<const int32_t> positions;       // [rows]
   std::span<const SequenceRows> sequences;  // cover all rows, in order
   std::span<const int32_t> block_tables;

@@ -33,11 +33,15 @@ ModelTraits TraitsOf(const Decoder& decoder) {
 
 DecoderRunner::DecoderRunner(Decoder& decoder) : decoder_(decoder), traits_(TraitsOf(decoder)) {}
 
-Status DecoderRunner::Run(const StepInput& input,
-                          const KvView& kv,
-                          std::span<const SamplingRow> sampling,
-                          std::span<SampledToken> out,
-                          const LayerWatch& watch) {
+bool DecoderRunner::queues_steps() const {
+  return decoder_.ops().queues_steps();
+}
+
+Status DecoderRunner::Issue(const StepInput& input,
+                            const KvView& kv,
+                            std::span<const SamplingRow> sampling,
+                            std::span<SampledToken> out,
+                            const LayerWatch& watch) {
   Ops& ops = decoder_.ops();
   BATON_RETURN_IF_ERROR(ops.BeginStep(input, kv));
   LayerHook hook;
@@ -45,12 +49,16 @@ Status DecoderRunner::Run(const StepInput& input,
     hook = [&](int32_t layer) {
       const int32_t layers = layer + 1;
       if (!std::ranges::binary_search(watch.marks, layers)) return;
-      ops.NotifyWhenDone([&watch, layers] { watch.reached(layers); });
+      ops.NotifyWhenDone([reached = watch.reached, layers] { reached(layers); });
     };
   }
   const Tensor logits = decoder_.Forward(input, hook);
   if (!sampling.empty()) ops.Sample(logits, sampling, out);
-  return ops.EndStep();
+  return ops.IssueStep();
+}
+
+Status DecoderRunner::Await() {
+  return decoder_.ops().AwaitStep();
 }
 
 Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows) {
@@ -68,15 +76,16 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
     logit_rows.push_back((i + 1) * rows - 1);
   }
   std::vector<SampledToken> sampled(sequences);
-  return Run({.tokens = tokens,
-              .positions = positions,
-              .sequences = parts,
-              .block_tables = tables,
-              .logit_rows = logit_rows},
-             kv,
-             sampling,
-             sampled,
-             {});
+  BATON_RETURN_IF_ERROR(Issue({.tokens = tokens,
+                               .positions = positions,
+                               .sequences = parts,
+                               .block_tables = tables,
+                               .logit_rows = logit_rows},
+                              kv,
+                              sampling,
+                              sampled,
+                              {}));
+  return Await();
 }
 
 WarmUpSizes DecoderRunner::SizesToWarmUp() const {

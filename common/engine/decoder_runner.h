@@ -14,11 +14,13 @@ class DecoderRunner final : public ModelRunner {
 
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return decoder_.ops().device(); }
-  Status Run(const StepInput& input,
-             const KvView& kv,
-             std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out,
-             const LayerWatch& watch) override;
+  bool queues_steps() const override;
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override;
+  Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override;
   Status WarmUpDecodes(const KvView& kv) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;

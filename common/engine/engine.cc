@@ -1,6 +1,7 @@
 #include "common/engine/engine.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,10 @@
 
 namespace baton {
 namespace {
+
+// So long before the end of a step the one behind it is planned: planning and issuing take a tenth
+// of that, waking up late the rest.
+constexpr Duration kTimeToPlan = std::chrono::microseconds(700);
 
 Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
@@ -92,18 +97,27 @@ class Engine::Impl {
     UpdateStats();
   }
 
+  // The device must not write an arena that is gone.
+  ~Impl() {
+    for (UnderWay step; !under_way_.empty();) (void)AwaitOldest(step);
+  }
+
   bool Step() {
     bool worked = TakeMessages();
-    const StepPlan& plan = scheduler_.Plan(clock_.Now());
-    worked |= plan.preempted > 0;
-    worked |= Deliver();
-    if (!plan.rows.empty()) {
-      RunPlan(plan);
+    if (under_way_.empty()) {
+      const StepPlan& plan = scheduler_.Plan(clock_.Now());
+      worked |= plan.preempted > 0;
+      worked |= Deliver();
+      if (!plan.rows.empty()) Issue(plan);
+    }
+    if (!under_way_.empty()) {
+      if (runner_.queues_steps()) IssueAhead();
+      EndOldest();
       Deliver();
       worked = true;
     }
     if (worked) UpdateStats();
-    inbox_.Settle(scheduler_.idle());
+    inbox_.Settle(scheduler_.idle() && under_way_.empty());
     return worked;
   }
 
@@ -120,6 +134,19 @@ class Engine::Impl {
   Status CheckIntegrity() const { return scheduler_.CheckIntegrity(); }
 
  private:
+  struct UnderWay {
+    int32_t tokens = 0;  // of its plan
+    int64_t token_context = 0;
+    bool decodes_only = false;
+    Time begin{};  // of its work, as far as is known
+    Status issued;
+    std::vector<SampledToken> sampled;
+  };
+  struct Took {
+    int32_t tokens = 0;
+    Duration took{};
+  };
+
   bool TakeMessages() {
     inbox_.TakeAll(messages_);
     for (Inbox::Message& message : messages_) {
@@ -144,18 +171,63 @@ class Engine::Impl {
     listener_.OnFailed({request.id, request.epoch, GivenUp()});
   }
 
-  void RunPlan(const StepPlan& plan) {
-    const Time start = clock_.Now();
-    const Status status = Run(plan);
+  void Issue(const StepPlan& plan) {
+    UnderWay& step = under_way_.emplace_back();
+    step.tokens = plan.tokens;
+    step.token_context = plan.token_context;
+    step.decodes_only = std::cmp_equal(plan.rows.size(), plan.tokens);
+    step.begin = clock_.Now();
+    step.sampled.resize(plan.logit_rows);
+    step.issued = IssueTo(plan, step.sampled);
+  }
+
+  Status IssueTo(const StepPlan& plan, std::span<SampledToken> sampled) {
+    batch_.Build(plan);
+    layers_told_ = false;
+    if (!plan.copies.empty()) {
+      BATON_RETURN_IF_ERROR(runner_.CopyBlocks(view_, plan.copies));
+    }
+    return runner_.Issue(batch_.input(), view_, batch_.sampling(), sampled, Watch(plan));
+  }
+
+  // Plans the step behind the one under way as late as the device allows, so that what comes
+  // meanwhile can be in it.
+  void IssueAhead() {
+    const UnderWay& step = under_way_.front();
+    if (under_way_.size() > 1 || !step.issued.ok()) return;
+    if (step.decodes_only && step.tokens == last_decode_.tokens) {
+      const Time due = step.begin + last_decode_.took - kTimeToPlan;
+      for (Time now = clock_.Now(); now < due && inbox_.Wait(due - now); now = clock_.Now()) {
+        TakeMessages();
+      }
+    }
+    const StepPlan* plan = scheduler_.PlanAhead(clock_.Now());
+    if (plan != nullptr) Issue(*plan);
+  }
+
+  // Waits for the oldest step under way, and takes it out.
+  Status AwaitOldest(UnderWay& step) {
+    step = std::move(under_way_.front());
+    under_way_.pop_front();
+    return step.issued.ok() ? runner_.Await() : step.issued;
+  }
+
+  void EndOldest() {
+    UnderWay step;
+    const Status status = AwaitOldest(step);
     const Time end = clock_.Now();
     ++steps_;
     if (status.ok()) {
       failed_in_a_row_ = 0;
-      step_time_.Observe(plan.tokens, plan.token_context, end - start);
+      step_time_.Observe(step.tokens, step.token_context, end - step.begin);
       scheduler_.set_step_time(step_time_);
-      scheduler_.Commit(sampled_, end);
+      if (step.decodes_only) last_decode_ = {step.tokens, end - step.begin};
+      if (!under_way_.empty()) under_way_.front().begin = end;
+      scheduler_.Commit(step.sampled, end);
       return;
     }
+    // What is behind it has computed with what it left.
+    while (!under_way_.empty()) (void)AwaitOldest(step);
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
     scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()), layers_told_);
@@ -164,16 +236,6 @@ class Engine::Impl {
     if (!device_lost_ && failed_in_a_row_ < kFailedStepsToGiveUp) return;
     healthy_ = false;
     scheduler_.FailAll(GivenUp());
-  }
-
-  Status Run(const StepPlan& plan) {
-    batch_.Build(plan);
-    layers_told_ = false;
-    sampled_.assign(plan.logit_rows, {});
-    if (!plan.copies.empty()) {
-      BATON_RETURN_IF_ERROR(runner_.CopyBlocks(view_, plan.copies));
-    }
-    return runner_.Run(batch_.input(), view_, batch_.sampling(), sampled_, Watch(plan));
   }
 
   // Tells of the plan's chunks, layer group by layer group.
@@ -259,7 +321,8 @@ class Engine::Impl {
   Inbox inbox_;
   std::vector<Inbox::Message> messages_;
   Batch batch_;
-  std::vector<SampledToken> sampled_;
+  std::deque<UnderWay> under_way_;  // two at most
+  Took last_decode_;                // the last step that only decoded
   int64_t steps_ = 0;
   int64_t failed_steps_ = 0;
   int failed_in_a_row_ = 0;

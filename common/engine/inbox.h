@@ -48,10 +48,10 @@ class Inbox final {
     messages.swap(messages_);
   }
 
-  // Waits for a message.
-  void Wait(Duration timeout) {
+  // Waits for a message; false when `timeout` passes first.
+  bool Wait(Duration timeout) {
     std::unique_lock lock(mutex_);
-    ready_.wait_for(lock, timeout, [&] { return !messages_.empty(); });
+    return ready_.wait_for(lock, timeout, [&] { return !messages_.empty(); });
   }
 
   // Said after each step: whether all that was taken out has been dealt with to its end.

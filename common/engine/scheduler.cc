@@ -183,13 +183,18 @@ void Scheduler::Finish(Sequence& sequence) {
   outcomes_.finished.push_back({active.request.id, active.request.epoch, active.times});
 }
 
-// Ends a sequence and gives back all it holds. Reap must follow.
+// Ends a sequence and gives back all it holds, the blocks when no plan that is under way may write
+// them any more. Reap must follow.
 void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kWaiting) Dequeue(sequence);
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
-  sequence.table.Clear();
+  if (under_way_) {
+    remains_.leases.push_back(std::exchange(sequence.table, Lease(cache_)));
+  } else {
+    sequence.table.Clear();
+  }
   sequence.MoveTo(SequenceState::kFinished);
 }
 
@@ -198,7 +203,10 @@ void Scheduler::Reap() {
   std::erase_if(running_, [](const Sequence* sequence) {
     return sequence->state != SequenceState::kRunning;
   });
-  for (const RequestKey& key : ended_) active_.erase(key);
+  for (const RequestKey& key : ended_) {
+    auto ended = active_.extract(key);
+    if (under_way_) remains_.requests.push_back(std::move(ended.mapped()));
+  }
   ended_.clear();
 }
 

@@ -25,7 +25,9 @@ namespace baton {
 
 // Decides what each step computes, and keeps the books of requests and their blocks. Pure: no I/O,
 // threads or clock; time comes in as a value, results go out as Outcomes. Belongs to one thread.
-// Between Plan and its Commit or Abort no other method that changes anything may be called.
+//
+// A plan with rows is *under way* until its Commit or Abort. What ends meanwhile keeps its blocks
+// until then, since the device may still write them.
 class Scheduler final {
  public:
   struct Options {
@@ -46,13 +48,17 @@ class Scheduler final {
   // Ends every request with `status`.
   void FailAll(const Status& status);
 
-  // Chooses the next step; requests whose deadline has passed end before. The plan stays valid
-  // until Commit or Abort, one of which must follow when it has rows.
+  // Chooses the next step, while none is under way; requests whose deadline has passed end before.
+  // The plan stays valid until Commit or Abort, one of which must follow when it has rows.
   const StepPlan& Plan(Time now);
-  // The plan ran: `sampled` are its plan.logit_rows tokens, in the order of its rows.
+  // Chooses the step behind the one that alone is under way, as far as its tokens need not be
+  // known: when both only decode, nothing waits that would fit, and no block is scarce. A row of it
+  // whose sequence turns out to have ended is computed for nothing. Null: plan after Commit.
+  const StepPlan* PlanAhead(Time now);
+  // The oldest plan under way ran: `sampled` are its logit_rows tokens, in the order of its rows.
   void Commit(std::span<SampledToken> sampled, Time now);
-  // The plan failed: its requests end with `status`, all others go on. The hand-offs keep the
-  // plan's chunks only if they were told of any (`chunks_told`).
+  // It failed: its requests, and those of the plan behind it, end with `status`, all others go on.
+  // The hand-offs keep the plan's chunks only if they were told of any (`chunks_told`).
   void Abort(const Status& status, bool chunks_told);
 
   // What happened since the last call.
@@ -70,6 +76,18 @@ class Scheduler final {
   Status CheckIntegrity() const;
 
  private:
+  // What ended while a plan was under way: the plan's rows point to it, and its blocks may be
+  // written.
+  struct Remains {
+    std::vector<std::unique_ptr<ActiveRequest>> requests;
+    std::vector<Lease> leases;
+
+    void Clear() {
+      requests.clear();
+      leases.clear();
+    }
+  };
+
   struct ByRank {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->rank < b->rank; }
   };
@@ -93,6 +111,8 @@ class Scheduler final {
   }
 
   // scheduler_plan.cc: what the next step computes.
+  bool CanPlanAhead();
+  void Foresee();
   void PlanDecodes();
   void PlanPrompts();
   int32_t PromptBudget(int32_t context) const;
@@ -117,7 +137,7 @@ class Scheduler final {
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);
   FinishReason Judge(const ActiveRequest& active, TokenId token, int32_t length) const;
-  void TakeToken(Sequence& sequence, SampledToken&& token, bool emit);
+  void TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit);
   void Emit(const ActiveRequest& active,
             int32_t sample,
             int32_t length,
@@ -150,7 +170,12 @@ class Scheduler final {
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 
-  StepPlan plan_;
+  StepPlan plan_;           // the last
+  StepPlan before_;         // the one that it is behind, when `two_under_way_`
+  Remains remains_;         // while plan_ was the last under way
+  Remains remains_before_;  // while before_ was
+  bool under_way_ = false;  // plan_ is
+  bool two_under_way_ = false;
   size_t decode_rows_ = 0;          // the plan's first rows, which are no prompts
   std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
   // The head of the queue did not fit: it is not matched again before so many blocks are available

@@ -7,17 +7,24 @@
 namespace baton {
 
 void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
-  BATON_CHECK(std::cmp_equal(sampled.size(), plan_.logit_rows),
+  // From here on under_way_ is about the plan behind this one.
+  under_way_ = std::exchange(two_under_way_, false);
+  StepPlan& plan = under_way_ ? before_ : plan_;
+  BATON_CHECK(std::cmp_equal(sampled.size(), plan.logit_rows),
               "{} tokens for {} logit rows",
               sampled.size(),
-              plan_.logit_rows);
-  std::ranges::move(plan_.chunks, std::back_inserter(outcomes_.chunks));
+              plan.logit_rows);
+  std::ranges::move(plan.chunks, std::back_inserter(outcomes_.chunks));
   outcomes_.tokens.reserve(outcomes_.tokens.size() + sampled.size());
   size_t used = 0;
-  for (const PlanRow& row : plan_.rows) {
+  for (const PlanRow& row : plan.rows) {
     Sequence& sequence = *row.sequence;
     ActiveRequest& active = *sequence.request;
-    sequence.computed += row.count;
+    if (sequence.state != SequenceState::kRunning) {
+      used += row.samples;
+      continue;
+    }
+    if (!plan.foreseen) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     StoreFullBlocks(sequence);
@@ -25,18 +32,20 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
     if (active.forked) {
-      TakeToken(sequence, std::move(tokens[0]), /*emit=*/true);
+      TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
     } else {
       active.times.prefill = now - active.first_step;
       TakeFirstTokens(active, tokens, /*emit=*/true);
     }
   }
-  plan_.Clear();
   Reap();
+  plan.Clear();
+  (under_way_ ? remains_before_ : remains_).Clear();
 }
 
 void Scheduler::Abort(const Status& status, bool chunks_told) {
-  for (const Outcomes::Chunk& chunk : plan_.chunks) {
+  StepPlan& plan = two_under_way_ ? before_ : plan_;
+  for (const Outcomes::Chunk& chunk : plan.chunks) {
     if (chunks_told) break;
     const auto handoff = handoffs_.find({chunk.id, chunk.epoch});
     if (chunk.first_index == 0) {
@@ -45,16 +54,21 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
       handoff->second = handoff->second.Share(chunk.first_index);
     }
   }
-  std::vector<ActiveRequest*> failed;
-  for (const PlanRow& row : plan_.rows) failed.push_back(row.sequence->request);
-  std::ranges::sort(failed);
-  failed.erase(std::unique(failed.begin(), failed.end()), failed.end());
+  std::set<ActiveRequest*> failed;
+  for (const StepPlan* of : {&before_, &plan_}) {
+    for (const PlanRow& row : of->rows) {
+      if (row.sequence->state == SequenceState::kRunning) failed.insert(row.sequence->request);
+    }
+  }
+  under_way_ = two_under_way_ = false;
   for (ActiveRequest* active : failed) Fail(*active, status);
-  plan_.Clear();
   Reap();
+  for (StepPlan* of : {&before_, &plan_}) of->Clear();
+  for (Remains* of : {&remains_before_, &remains_}) of->Clear();
 }
 
-// Full blocks never change again, so others may use them from now on.
+// Full blocks never change again, so others may use them from now on. While a plan is under way it
+// may read those of the table, which therefore stays as it is.
 void Scheduler::StoreFullBlocks(Sequence& sequence) {
   const int32_t block_tokens = cache_.block_tokens();
   const int32_t full = sequence.computed / block_tokens;
@@ -70,7 +84,7 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
                      sequence.chain,
                      std::span<const TokenId>(sequence.tokens)
                          .subspan(static_cast<size_t>(index) * block_tokens, block_tokens),
-                     /*adopt=*/true);
+                     /*adopt=*/!under_way_);
     sequence.chain_broken = !entry.has_value();
     if (!entry) return;
     sequence.chain = *entry;
@@ -109,11 +123,12 @@ void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> t
     return Finish(leader);
   }
   Fork(active);
+  const int32_t length = leader.length();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (active.stopped.contains(static_cast<int32_t>(i))) {
       Finish(active.sequences[i]);
     } else {
-      TakeToken(active.sequences[i], std::move(tokens[i]), emit);
+      TakeToken(active.sequences[i], length, std::move(tokens[i]), emit);
     }
   }
 }
@@ -153,12 +168,12 @@ FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_
   return length + 1 >= active.longest ? FinishReason::kLength : FinishReason::kNone;
 }
 
-void Scheduler::TakeToken(Sequence& sequence, SampledToken&& token, bool emit) {
+// `token` is the one at `index`, behind all that are known.
+void Scheduler::TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit) {
   const TokenId id = token.token;
-  const FinishReason finish = Judge(*sequence.request, id, sequence.length());
-  if (emit) {
-    Emit(*sequence.request, sequence.index, sequence.length(), std::move(token), finish);
-  }
+  const FinishReason finish = Judge(*sequence.request, id, index);
+  if (emit) Emit(*sequence.request, sequence.index, index, std::move(token), finish);
+  sequence.tokens.resize(index);
   sequence.tokens.push_back(id);
   if (finish != FinishReason::kNone) Finish(sequence);
 }

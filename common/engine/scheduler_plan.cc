@@ -12,6 +12,7 @@ constexpr int32_t kPlansBetweenLooks = 16;
 }  // namespace
 
 const StepPlan& Scheduler::Plan(Time now) {
+  BATON_CHECK(!under_way_, "a plan is made while one is under way");
   EndExpired(now);
   plan_.Clear();
   PlanDecodes();
@@ -19,7 +20,53 @@ const StepPlan& Scheduler::Plan(Time now) {
   PlanPrompts();
   AdmitWaiting(now);
   LeaseChunks();
+  under_way_ = !plan_.rows.empty();
   return plan_;
+}
+
+const StepPlan* Scheduler::PlanAhead(Time now) {
+  EndExpired(now);
+  if (!CanPlanAhead()) return nullptr;
+  Foresee();
+  std::swap(before_, plan_);
+  PlanDecodes();
+  if (plan_.rows.empty()) {
+    std::swap(before_, plan_);
+    return nullptr;
+  }
+  std::swap(remains_before_, remains_);
+  decode_rows_ = plan_.rows.size();
+  two_under_way_ = true;
+  return &plan_;
+}
+
+bool Scheduler::CanPlanAhead() {
+  if (!under_way_ || two_under_way_ || decode_rows_ != plan_.rows.size()) return false;
+  const auto decodes = [](const Sequence& sequence) {
+    const ActiveRequest& active = *sequence.request;
+    return active.forked && !active.request.sampling.looks_at_output();
+  };
+  const auto plain = [&](const PlanRow& row) { return decodes(*row.sequence); };
+  if (!std::ranges::all_of(plan_.rows, plain)) return false;
+  const auto ready = [&](const Sequence* sequence) {
+    return decodes(*sequence) && sequence->remaining() == 1;
+  };
+  if (!std::ranges::all_of(running_, ready)) return false;
+  // Each takes one block at most, so that nobody is preempted.
+  if (std::cmp_less(cache_.available(), running_.size())) return false;
+  if (waiting_reservations_ > options_.engine.max_waiting_reservations) return false;
+  return waiting_.empty() || Blocked(**waiting_.begin());
+}
+
+// Counts the tokens that the plan under way will choose as if they had come.
+void Scheduler::Foresee() {
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    Sequence& sequence = *plan_.rows[i].sequence;
+    if (sequence.state != SequenceState::kRunning) continue;
+    ++sequence.computed;
+    sequence.tokens.push_back(ChosenBefore(static_cast<int32_t>(i)));
+  }
+  plan_.foreseen = true;
 }
 
 // Before the step runs: peers may read a chunk's first layers while the last ones are computed.
@@ -35,7 +82,9 @@ void Scheduler::LeaseChunks() {
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (sequence.remaining() != 1) continue;
+    // A foreseen token may be the last.
+    const bool ends = sequence.length() >= sequence.request->longest;
+    if (sequence.remaining() != 1 || ends) continue;
     bool fits = MakeRoom(sequence, 1);
     while (!fits && i < running_.size()) {
       Preempt(*running_.back());

@@ -28,6 +28,9 @@ struct StepPlan {
   int32_t logit_rows = 0;               // samples of all rows
   int32_t preempted = 0;                // sequences sent back to the queue to make room
   int64_t token_context = 0;  // Σ over the tokens of the positions they see: attention's work
+  // The tokens it will choose have a place in their sequences (as ChosenBefore), since the plan
+  // behind it computes them.
+  bool foreseen = false;
 
   void Clear() {
     rows.clear();
@@ -35,6 +38,7 @@ struct StepPlan {
     chunks.clear();
     tokens = logit_rows = preempted = 0;
     token_context = 0;
+    foreseen = false;
   }
 };
 

@@ -41,7 +41,7 @@ class Decoder final {
                                                  const LoadProgress& progress = {});
   ~Decoder();
 
-  // Issues the whole model for `input`: call it between ops().BeginStep(input, kv) and EndStep().
+  // Issues the whole model for `input`: call it between ops().BeginStep(input, kv) and IssueStep().
   // Returns the float32 logits [input.logit_rows.size()][vocab] of the wanted rows, in a buffer of
   // the decoder's that the next Forward overwrites; Ops::Sample may follow in the same step.
   // `input` has 1 … max_rows tokens and at most max_logit_rows logit rows.

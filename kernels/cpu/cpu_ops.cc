@@ -138,7 +138,7 @@ Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
   return OkStatus();
 }
 
-Status CpuOps::EndStep() {
+Status CpuOps::IssueStep() {
   input_ = {};
   return std::exchange(error_, OkStatus());
 }

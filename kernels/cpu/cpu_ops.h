@@ -41,7 +41,7 @@ class CpuOps final : public Ops {
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
-  Status EndStep() override;
+  Status IssueStep() override;
   void NotifyWhenDone(std::function<void()> done) override { done(); }
 
   void Embed(const Matrix& table, const Tensor& residual) override;

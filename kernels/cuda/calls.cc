@@ -194,7 +194,12 @@ cudaError_t Run(const Call& call, const CallContext& context) {
   return std::visit(
       Overloaded{
           [&](const EmbedCall& c) {
-            return LaunchEmbed(c.table->data(), c.table->rows(), step.d_tokens, c.out, stream);
+            return LaunchEmbed(c.table->data(),
+                               c.table->rows(),
+                               step.d_tokens,
+                               context.sampling.tokens(),
+                               c.out,
+                               stream);
           },
           [&](const NormCall& c) {
             return LaunchNorm({.residual = c.residual,

@@ -51,10 +51,6 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
   cudaStreamSynchronize(stream_);
-  for (const cudaEvent_t event : {began_, ended_}) {
-    if (event != nullptr) cudaEventDestroy(event);
-  }
-  for (const cudaEvent_t mark : marks_) cudaEventDestroy(mark);
   cudaStreamDestroy(stream_);
 }
 
@@ -77,8 +73,7 @@ Status CudaOps::Create() {
   BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   BATON_CUDA_RETURN_IF_ERROR(
       cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&began_));
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&ended_));
+  for (PendingStep& step : pending_) BATON_RETURN_IF_ERROR(step.Create());
   BATON_ASSIGN_OR_RETURN(gemm_,
                          Gemm::Create({.deterministic = options_.deterministic,
                                        .architecture = device_.architecture(),
@@ -134,14 +129,14 @@ StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> val
 // ---- a step
 
 Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
+  BATON_CHECK(under_way_ < pending_.size(), "a step begins while {} are under way", under_way_);
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   input_ = input;
   kv_ = kv;
   calls_.clear();
   sampling_rows_ = {};
-  sampled_ = {};
+  pending().Clear();
   error_ = OkStatus();
-  notices_.clear();
   next_quantized_ = 0;
   fixed_->Clear();
   lists_->Clear();
@@ -150,25 +145,36 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   return layout_.Build(input_, kv_, recorded ? PaddedDecodeRows(rows) : 0, *fixed_, *lists_);
 }
 
-Status CudaOps::EndStep() {
-  Status status = error_;
-  if (status.ok()) status = PlanStep();
-  if (status.ok()) status = RunStep();
-  if (status.ok()) status = ToStatus(cudaEventRecord(ended_, stream_), "ending a step");
-  if (status.ok()) status = AwaitStep();
-  // Whatever became of it, nothing of this step may run when the next one writes its buffers.
+Status CudaOps::IssueStep() {
+  const Status status = StartStep();
+  if (status.ok()) {
+    next_ = 1 - next_;
+    ++under_way_;
+    return status;
+  }
+  // Nothing of it may run when the next one writes its buffers. That the device is lost says more
+  // than what failed for that reason.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
-  // That the device is lost says more than what failed for that reason.
-  if (synchronized.code() == StatusCode::kUnavailable) return synchronized;
-  BATON_RETURN_IF_ERROR(status);
-  BATON_RETURN_IF_ERROR(synchronized);
-  return sampled_.empty() ? OkStatus() : sampling_->Collect(sampling_rows_, sampled_);
+  return synchronized.code() == StatusCode::kUnavailable ? synchronized : status;
 }
 
-Duration CudaOps::DeviceTime() const {
-  float milliseconds = 0;
-  if (cudaEventElapsedTime(&milliseconds, began_, ended_) != cudaSuccess) return {};
-  return FromSeconds(milliseconds / 1e3);
+Status CudaOps::StartStep() {
+  BATON_RETURN_IF_ERROR(error_);
+  BATON_RETURN_IF_ERROR(PlanStep());
+  BATON_RETURN_IF_ERROR(RunStep());
+  if (!pending().sampled.empty()) BATON_RETURN_IF_ERROR(sampling_->Fetch(next_, stream_));
+  BATON_CUDA_RETURN_IF_ERROR(pending().End(stream_, /*marked=*/!layout_.recorded));
+  return OkStatus();
+}
+
+Status CudaOps::AwaitStep() {
+  BATON_CHECK(under_way_ > 0, "a step is awaited, and none is under way");
+  const size_t oldest = (next_ + pending_.size() - under_way_) % pending_.size();
+  const PendingStep& step = pending_[oldest];
+  --under_way_;
+  BATON_RETURN_IF_ERROR(step.Await());
+  device_time_ = step.DeviceTime();
+  return step.sampled.empty() ? OkStatus() : sampling_->Collect(oldest, step.sampled);
 }
 
 Status CudaOps::PlanCalls() {
@@ -207,7 +213,7 @@ Status CudaOps::PlanStep() {
         layout_.Build(input_, kv_, layout_.recorded ? layout_.rows : 0, *fixed_, *lists_));
     BATON_RETURN_IF_ERROR(PlanCalls());
   }
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(began_, stream_));
+  BATON_CUDA_RETURN_IF_ERROR(pending().Begin(stream_));
   BATON_CUDA_RETURN_IF_ERROR(fixed_->Upload(stream_));
   BATON_CUDA_RETURN_IF_ERROR(lists_->Upload(stream_));
   return OkStatus();
@@ -223,15 +229,6 @@ Status CudaOps::RunStep() {
   return OkStatus();
 }
 
-Status CudaOps::AwaitStep() {
-  for (size_t i = 0; i < notices_.size(); ++i) {
-    BATON_CUDA_RETURN_IF_ERROR(layout_.recorded ? cudaStreamSynchronize(stream_)
-                                                : cudaEventSynchronize(marks_[i]));
-    notices_[i]();
-  }
-  return OkStatus();
-}
-
 CallContext CudaOps::context() {
   return {.step = layout_,
           .kv = kv_,
@@ -239,7 +236,7 @@ CallContext CudaOps::context() {
           .attention = *attention_,
           .experts = *experts_,
           .sampling = *sampling_,
-          .marks = marks_,
+          .marks = pending().marks(),
           .stream = stream_};
 }
 
@@ -438,22 +435,17 @@ void CudaOps::Sample(const Tensor& logits,
                      std::span<const SamplingRow> rows,
                      std::span<SampledToken> out) {
   sampling_rows_ = rows;
-  sampled_ = out;
+  pending().sampled = out;
   calls_.emplace_back(SampleCall{Padded(logits), {}});
 }
 
 void CudaOps::NotifyWhenDone(std::function<void()> notify) {
-  if (notices_.size() == marks_.size()) {
-    cudaEvent_t mark = nullptr;
-    const cudaError_t made = cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
-    if (made != cudaSuccess) {
-      error_ = ToStatus(made, "making an event");
-      return;
-    }
-    marks_.push_back(mark);
+  const StatusOr<size_t> index = pending().AddNotice(std::move(notify));
+  if (!index.ok()) {
+    error_ = index.status();
+    return;
   }
-  calls_.emplace_back(NotifyCall{notices_.size()});
-  notices_.push_back(std::move(notify));
+  calls_.emplace_back(NotifyCall{*index});
 }
 
 // Blocks are whole ranges of memory: the copy engines do it, in order.
@@ -474,7 +466,8 @@ Status CudaOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) 
                                                cudaMemcpyDeviceToDevice,
                                                stream_));
   }
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
+  // Behind a step they are in the way of nobody who does not use the stream.
+  if (under_way_ == 0) BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
   return OkStatus();
 }
 

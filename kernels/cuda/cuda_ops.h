@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matrix.h"
+#include "kernels/cuda/pending_step.h"
 #include "kernels/cuda/scratch_memory.h"
 #include "kernels/cuda/step_buffer.h"
 #include "kernels/cuda/step_layout.h"
@@ -22,7 +24,7 @@ namespace baton::cuda {
 // Ops on one GPU. Ops are written down (calls.h) and run when the step ends: as they are, or, in a
 // step that only decodes, as a CUDA graph for a padded number of rows. Bad arguments of BeginStep
 // are errors, bad arguments of an op are bugs of the caller and checked; CUDA errors come out of
-// EndStep. One thread at a time.
+// IssueStep and AwaitStep. One thread at a time.
 class CudaOps final : public Ops {
  public:
   static StatusOr<std::unique_ptr<CudaOps>> Create(CudaDevice& device, const CudaOptions& options);
@@ -41,8 +43,10 @@ class CudaOps final : public Ops {
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
-  Status EndStep() override;
-  Duration DeviceTime() const override;
+  bool queues_steps() const override { return true; }
+  Status IssueStep() override;
+  Status AwaitStep() override;
+  Duration DeviceTime() const override { return device_time_; }
 
   void Embed(const Matrix& table, const Tensor& residual) override;
   void RmsNorm(const Tensor& residual,
@@ -90,17 +94,14 @@ class CudaOps final : public Ops {
   Status PlanStep();
   Status PlanCalls();
   Status RunStep();
-  // Waits until all is done, and tells of each mark on the way: the host has nothing else to do,
-  // and a callback in the stream would hold the device up.
-  Status AwaitStep();
+  Status StartStep();
+  PendingStep& pending() { return pending_[next_]; }
   CallContext context();
 
   CudaDevice& device_;
   const CudaOptions options_;
   WeightLoader loader_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t began_ = nullptr;  // of the last step
-  cudaEvent_t ended_ = nullptr;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<cuda::Attention> attention_;
   std::unique_ptr<cuda::Experts> experts_;
@@ -109,16 +110,19 @@ class CudaOps final : public Ops {
   std::unique_ptr<StepBuffer> lists_;
   GraphCache graphs_;
 
+  // In turn, since two steps at most are under way.
+  std::array<PendingStep, Sampling::kSlots> pending_;
+  size_t next_ = 0;  // of the step that is written down
+  size_t under_way_ = 0;
+  Duration device_time_{};
+
   // This step.
   StepInput input_;
   KvView kv_;
   StepLayout layout_;
   std::vector<Call> calls_;
   std::span<const SamplingRow> sampling_rows_;
-  std::span<SampledToken> sampled_;
   Status error_;
-  std::vector<std::function<void()>> notices_;
-  std::vector<cudaEvent_t> marks_;  // of notices; only grows
 
   // Scratch, kept from step to step; grows.
   ScratchMemory gate_up_;

@@ -26,12 +26,14 @@ __device__ __forceinline__ float SumOverBlock(float value) {
 __global__ void EmbedKernel(const __nv_bfloat16* table,
                             int64_t vocabulary,
                             const int32_t* tokens,
+                            const int32_t* chosen,
                             float* out,
                             int64_t stride,
                             int cols) {
   ReleaseSuccessor();
   WaitForPredecessor();
-  const int32_t token = tokens[blockIdx.x];
+  const int32_t given = tokens[blockIdx.x];
+  const int32_t token = given < 0 ? chosen[-1 - given] : given;
   const bool known = token >= 0 && token < vocabulary;
   const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
   float* to = out + blockIdx.x * stride;
@@ -207,6 +209,7 @@ NormFunction NormFor(bool delta, bool quantize) {
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         int64_t vocabulary,
                         const int32_t* tokens,
+                        const int32_t* chosen,
                         const Tensor& out,
                         cudaStream_t stream) {
   return LaunchOverlapped(EmbedKernel,
@@ -217,6 +220,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           table,
                           vocabulary,
                           tokens,
+                          chosen,
                           Floats(out),
                           out.stride,
                           static_cast<int>(out.cols));

@@ -12,10 +12,12 @@
 // tensors are bf16; strides are multiples of 8.
 namespace baton::cuda {
 
-// out[i] = table[tokens[i]], a residual; a token outside the table gives zeros.
+// out[i] = table[tokens[i]], a residual; a token outside the table gives zeros. A token of
+// ChosenBefore(k) stands for chosen[k].
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         int64_t vocabulary,
                         const int32_t* tokens,
+                        const int32_t* chosen,
                         const Tensor& out,
                         cudaStream_t stream);
 

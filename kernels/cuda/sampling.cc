@@ -1,6 +1,7 @@
 #include "kernels/cuda/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ namespace {
 constexpr int32_t kWantedBlocks = 528;
 // Bytes of results of each row beside its list: token, failed, logprob.
 constexpr size_t kRowResultBytes = 3 * sizeof(int32_t);
+constexpr int32_t kMostRows = 1 << 16;
 constexpr int32_t kShortTop = 32;  // lists of logprobs up to this length share a graph
 
 SamplingKind KindOf(const SamplingParams& params) {
@@ -44,20 +46,34 @@ class Sampling::Impl {
                               StepBuffer& fixed,
                               StepBuffer& lists);
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
-  const int32_t* tokens() const { return plan_.tokens; }
-  Status Collect(std::span<const SamplingRow> rows, std::span<SampledToken> out) const;
+  Status Reserve() { return results_.Reserve(kMostRows * kRowResultBytes); }
+  const int32_t* tokens() const { return results_.at<int32_t>(); }
+  Status Fetch(size_t slot, cudaStream_t stream);
+  Status Collect(size_t slot, std::span<SampledToken> out) const;
 
  private:
+  // Results on the host.
+  struct Fetched {
+    PinnedMemory memory;
+    PinnedMemory lists;
+    size_t rows = 0;   // padded
+    int32_t room = 0;  // in a row's list
+    int32_t vocabulary = 0;
+    std::vector<int32_t> tops;  // how many logprobs each row wants
+  };
+
   SamplingRowArgs Describe(const SamplingRow& row, StepBuffer& lists);
   uint64_t WriteBias(const SamplingRow& row, StepBuffer& lists, int32_t& count);
   Status Place(int64_t undo_entries);
 
   DeviceMemory scratch_;
   DeviceMemory undo_;
-  DeviceMemory results_;
-  PinnedMemory host_results_;
-  size_t row_room_ = 0;  // rows that scratch_ has room for
-  SamplingPlan plan_;    // the last
+  DeviceMemory results_;  // never moves: the step behind this one reads the tokens
+  DeviceMemory lists_;
+  std::array<Fetched, kSlots> fetched_;
+  size_t row_room_ = 0;        // rows that scratch_ has room for
+  SamplingPlan plan_;          // the last
+  std::vector<int32_t> tops_;  // its rows'
   std::vector<SamplingRowArgs> args_;
   std::vector<LogitBias> bias_;
 };
@@ -75,7 +91,12 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
     return InvalidArgument(
         "logits of {} tokens; sampling takes 1 to {}", vocabulary, kMostVocabulary);
   }
+  if (padded_rows > kMostRows) {
+    return InvalidArgument("{} rows of logits; sampling takes up to {}", padded_rows, kMostRows);
+  }
   plan_ = {};
+  tops_.clear();
+  for (const SamplingRow& row : rows) tops_.push_back(row.params->top_logprobs);
   plan_.rows = padded_rows;
   plan_.vocabulary = vocabulary;
   plan_.range = RangeOf(padded_rows, vocabulary);
@@ -127,11 +148,8 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
     count = static_cast<int32_t>(tokens.size());
   };
   write(row.banned, args.banned_at, args.banned_count);
-  const bool repetition = params.repetition_penalty != 1.0f;
-  if (repetition || params.presence_penalty != 0 || params.frequency_penalty != 0) {
-    write(row.output, args.output_at, args.output_count);
-  }
-  if (repetition) write(row.prompt, args.prompt_at, args.prompt_count);
+  if (params.looks_at_output()) write(row.output, args.output_at, args.output_count);
+  if (params.repetition_penalty != 1.0f) write(row.prompt, args.prompt_at, args.prompt_count);
   return args;
 }
 
@@ -167,52 +185,59 @@ Status Sampling::Impl::Place(int64_t undo_entries) {
     BATON_RETURN_IF_ERROR(undo_.Reserve(entries * sizeof(float)));
   }
   plan_.undo = undo_.at<float>();
-  const size_t row_bytes = kRowResultBytes + static_cast<size_t>(plan_.top) * sizeof(TokenLogprob);
-  BATON_RETURN_IF_ERROR(results_.Reserve(row_room_ * row_bytes));
-  BATON_RETURN_IF_ERROR(host_results_.Reserve(row_room_ * row_bytes));
+  BATON_RETURN_IF_ERROR(
+      lists_.Reserve(row_room_ * static_cast<size_t>(plan_.top) * sizeof(TokenLogprob)));
   plan_.tokens = results_.at<int32_t>();
   plan_.failed = plan_.tokens + rows;
   plan_.logprobs = reinterpret_cast<float*>(plan_.failed + rows);
-  plan_.top_list = reinterpret_cast<TokenLogprob*>(plan_.logprobs + rows);
+  plan_.top_list = lists_.at<TokenLogprob>();
   return OkStatus();
 }
 
 cudaError_t Sampling::Impl::Launch(const SamplingPlan& plan,
                                    const Tensor& logits,
                                    cudaStream_t stream) {
-  if (const cudaError_t error = LaunchSampling(plan, logits, stream); error != cudaSuccess) {
-    return error;
-  }
-  const size_t bytes = static_cast<size_t>(plan.rows) *
-                       (kRowResultBytes + static_cast<size_t>(plan.top) * sizeof(TokenLogprob));
-  return cudaMemcpyAsync(host_results_.data(), plan.tokens, bytes, cudaMemcpyDeviceToHost, stream);
+  return LaunchSampling(plan, logits, stream);
 }
 
-Status Sampling::Impl::Collect(std::span<const SamplingRow> rows,
-                               std::span<SampledToken> out) const {
-  const auto padded = static_cast<size_t>(plan_.rows);
-  BATON_CHECK(rows.size() == out.size() && rows.size() <= padded,
-              "{} rows, {} results, {} planned",
-              rows.size(),
-              out.size(),
-              padded);
-  const auto* tokens = reinterpret_cast<const int32_t*>(host_results_.data());
-  const int32_t* failed = tokens + padded;
-  const auto* logprobs = reinterpret_cast<const float*>(failed + padded);
-  const auto* top_list = reinterpret_cast<const TokenLogprob*>(logprobs + padded);
-  for (size_t i = 0; i < rows.size(); ++i) {
+Status Sampling::Impl::Fetch(size_t slot, cudaStream_t stream) {
+  Fetched& to = fetched_[slot];
+  to.rows = static_cast<size_t>(plan_.rows);
+  to.room = plan_.top;
+  to.vocabulary = plan_.vocabulary;
+  to.tops = tops_;
+  const auto fetch = [&](PinnedMemory& memory, const void* from, size_t bytes) -> Status {
+    if (bytes == 0) return OkStatus();
+    BATON_RETURN_IF_ERROR(memory.Reserve(bytes));
+    BATON_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(memory.data(), from, bytes, cudaMemcpyDeviceToHost, stream));
+    return OkStatus();
+  };
+  BATON_RETURN_IF_ERROR(fetch(to.memory, plan_.tokens, to.rows * kRowResultBytes));
+  return fetch(
+      to.lists, plan_.top_list, to.rows * static_cast<size_t>(to.room) * sizeof(TokenLogprob));
+}
+
+Status Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
+  const Fetched& from = fetched_[slot];
+  BATON_CHECK(out.size() == from.tops.size(), "{} results of {}", out.size(), from.tops.size());
+  const auto* tokens = reinterpret_cast<const int32_t*>(from.memory.data());
+  const int32_t* failed = tokens + from.rows;
+  const auto* logprobs = reinterpret_cast<const float*>(failed + from.rows);
+  const auto* top_list = reinterpret_cast<const TokenLogprob*>(from.lists.data());
+  for (size_t i = 0; i < out.size(); ++i) {
     if (failed[i] != 0) {
       return MakeStatus(StatusCode::kInternal,
                         "no token can be chosen: all {} logits are NaN or -inf",
-                        plan_.vocabulary);
+                        from.vocabulary);
     }
     out[i] = {};
     out[i].token = tokens[i];
-    const int32_t top = rows[i].params->top_logprobs;
+    const int32_t top = from.tops[i];
     if (top < 0) continue;
     out[i].logprob = logprobs[i];
-    const TokenLogprob* list = top_list + i * static_cast<size_t>(plan_.top);
-    const int32_t listed = std::min(top, plan_.vocabulary);
+    const TokenLogprob* list = top_list + i * static_cast<size_t>(from.room);
+    const int32_t listed = std::min(top, from.vocabulary);
     for (int32_t k = 0; k < listed && list[k].token >= 0; ++k) out[i].top.push_back(list[k]);
   }
   return OkStatus();
@@ -223,7 +248,9 @@ Sampling::Sampling(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Sampling::~Sampling() = default;
 
 StatusOr<std::unique_ptr<Sampling>> Sampling::Create() {
-  return std::unique_ptr<Sampling>(new Sampling(std::make_unique<Impl>()));
+  auto impl = std::make_unique<Impl>();
+  BATON_RETURN_IF_ERROR(impl->Reserve());
+  return std::unique_ptr<Sampling>(new Sampling(std::move(impl)));
 }
 
 StatusOr<SamplingPlan> Sampling::Plan(std::span<const SamplingRow> rows,
@@ -242,8 +269,12 @@ const int32_t* Sampling::tokens() const {
   return impl_->tokens();
 }
 
-Status Sampling::Collect(std::span<const SamplingRow> rows, std::span<SampledToken> out) const {
-  return impl_->Collect(rows, out);
+Status Sampling::Fetch(size_t slot, cudaStream_t stream) {
+  return impl_->Fetch(slot, stream);
+}
+
+Status Sampling::Collect(size_t slot, std::span<SampledToken> out) const {
+  return impl_->Collect(slot, out);
 }
 
 }  // namespace baton::cuda

@@ -24,21 +24,26 @@ class Sampling final {
 
   // Writes the rows' parameters into `fixed` and their lists of tokens into `lists`. Rows from
   // rows.size() to `padded_rows` are padding. Not while a graph is captured. Errors:
-  // InvalidArgument for a vocabulary above kMostVocabulary or a list of logprobs above
-  // kMostCandidates, ResourceExhausted.
+  // InvalidArgument for more than kMostRows rows, a vocabulary above kMostVocabulary or a list of
+  // logprobs above kMostCandidates, ResourceExhausted.
   StatusOr<SamplingPlan> Plan(std::span<const SamplingRow> rows,
                               int32_t padded_rows,
                               int32_t vocabulary,
                               StepBuffer& fixed,
                               StepBuffer& lists);
-  // Chooses a token for each row of `logits` (f32, overwritten), leaves it on the device (tokens())
-  // and issues its copy to the host. Padding rows get token 0.
+  // Chooses a token for each row of `logits` (f32, overwritten) and leaves it on the device
+  // (tokens()). Padding rows get token 0.
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
-  // Device address of the tokens that the last Launch chose, in row order.
+  // Device address of the tokens that the last Launch chose, in row order; always the same.
   const int32_t* tokens() const;
-  // What the last Launch of a plan equal to the last Plan chose, once the stream is there. Errors:
-  // Internal when a row had no token with a probability.
-  Status Collect(std::span<const SamplingRow> rows, std::span<SampledToken> out) const;
+  // Issues the copy to the host of what the last Launch chose, which was of the last Plan. `slot`:
+  // which of kSlots places on the host takes it. Errors: ResourceExhausted.
+  Status Fetch(size_t slot, cudaStream_t stream);
+  // What was fetched into `slot`, once the stream is there; `out` has the plan's rows without
+  // padding. Errors: Internal when a row had no token with a probability.
+  Status Collect(size_t slot, std::span<SampledToken> out) const;
+
+  static constexpr size_t kSlots = 2;
 
  private:
   class Impl;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cuda/cuda_status.h"
 
@@ -18,16 +19,17 @@ StepBuffer::~StepBuffer() {
 }
 
 Status StepBuffer::Allocate(size_t capacity) {
-  BATON_CUDA_RETURN_IF_ERROR(cudaMallocHost(reinterpret_cast<void**>(&staging_), capacity));
+  for (std::byte*& staging : staging_) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaMallocHost(reinterpret_cast<void**>(&staging), capacity));
+  }
   BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&device_), capacity));
   capacity_ = capacity;
   return OkStatus();
 }
 
 void StepBuffer::Free() {
-  cudaFreeHost(staging_);
+  for (std::byte*& staging : staging_) cudaFreeHost(std::exchange(staging, nullptr));
   cudaFree(device_);
-  staging_ = nullptr;
   device_ = nullptr;
   capacity_ = 0;
 }
@@ -35,7 +37,7 @@ void StepBuffer::Free() {
 // What does not fit is only counted: Fits() then asks for it again.
 size_t StepBuffer::Append(const void* from, size_t bytes) {
   const size_t at = size_;
-  if (bytes > 0 && at + bytes <= capacity_) std::memcpy(staging_ + at, from, bytes);
+  if (bytes > 0 && at + bytes <= capacity_) std::memcpy(staging_[turn_] + at, from, bytes);
   size_ = (at + bytes + kAlignment - 1) / kAlignment * kAlignment;
   return at;
 }
@@ -43,6 +45,7 @@ size_t StepBuffer::Append(const void* from, size_t bytes) {
 StatusOr<bool> StepBuffer::Fits() {
   if (size_ <= capacity_) return true;
   const size_t wanted = std::max(size_, 2 * capacity_);
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
   Free();
   BATON_RETURN_IF_ERROR(Allocate(wanted));
   Clear();
@@ -50,7 +53,7 @@ StatusOr<bool> StepBuffer::Fits() {
 }
 
 cudaError_t StepBuffer::Upload(cudaStream_t stream) {
-  return cudaMemcpyAsync(device_, staging_, size_, cudaMemcpyHostToDevice, stream);
+  return cudaMemcpyAsync(device_, staging_[turn_], size_, cudaMemcpyHostToDevice, stream);
 }
 
 }  // namespace baton::cuda

@@ -24,8 +24,11 @@ class StepBuffer final {
   StepBuffer(const StepBuffer&) = delete;
   StepBuffer& operator=(const StepBuffer&) = delete;
 
-  // Forgets what was written. The copy before must be over.
-  void Clear() { size_ = 0; }
+  // Forgets what was written. The copy before the last must be over.
+  void Clear() {
+    size_ = 0;
+    turn_ = 1 - turn_;
+  }
 
   // Appends `values`; gives the device address at which they lie once uploaded.
   template <class T>
@@ -39,8 +42,9 @@ class StepBuffer final {
   }
   const std::byte* base() const { return device_; }
 
-  // True when all that was written fits. Else makes room and gives false: all addresses changed,
-  // and everything must be written again. Errors: ResourceExhausted.
+  // True when all that was written fits. Else makes room, when the device is done with all it was
+  // given, and gives false: all addresses changed, and everything must be written again. Errors:
+  // ResourceExhausted.
   StatusOr<bool> Fits();
   // Issues the copy of all that was written.
   cudaError_t Upload(cudaStream_t stream);
@@ -51,7 +55,8 @@ class StepBuffer final {
   Status Allocate(size_t capacity);
   void Free();
 
-  std::byte* staging_ = nullptr;  // pinned
+  std::byte* staging_[2] = {};  // pinned; in turn, since a copy waits for the steps before it
+  size_t turn_ = 0;
   std::byte* device_ = nullptr;
   size_t capacity_ = 0;
   size_t size_ = 0;

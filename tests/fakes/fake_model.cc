@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/check.h"
 #include "common/engine/sequence.h"
 #include "tests/fakes/host_buffer.h"
 
@@ -73,13 +74,79 @@ FakeModel::FakeModel(const Shape& shape)
               .kv_heads = 1,
               .head_dim = 2,
               .k_dim_major = false,
-              .fingerprint = {0xFA4E, 0x3D31}} {}
+              .fingerprint = {0xFA4E, 0x3D31}},
+      queues_steps_(shape.queues_steps) {}
 
-Status FakeModel::Run(const StepInput& input,
-                      const KvView& kv,
-                      std::span<const SamplingRow> sampling,
-                      std::span<SampledToken> out,
-                      const LayerWatch& watch) {
+FakeModel::~FakeModel() = default;
+
+// What the caller's spans hold is copied, since they end when the step is issued.
+struct FakeModel::Work {
+  struct Row {
+    SamplingParams params;
+    uint64_t position = 0;
+    std::vector<TokenId> prompt, output, banned;
+  };
+
+  explicit Work(const KvView& view) : kv(view) {}
+
+  KvView kv;
+  std::vector<BlockCopy> copies;
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions, block_tables, logit_rows;
+  std::vector<SequenceRows> sequences;
+  std::vector<Row> sampling;
+  std::span<SampledToken> out;
+  LayerWatch watch;
+  bool is_step = false;
+};
+
+Status FakeModel::Issue(const StepInput& input,
+                        const KvView& kv,
+                        std::span<const SamplingRow> sampling,
+                        std::span<SampledToken> out,
+                        const LayerWatch& watch) {
+  if (lost_) return MakeStatus(StatusCode::kUnavailable, "the fake device is lost");
+  auto work = std::make_unique<Work>(kv);
+  work->tokens.assign(input.tokens.begin(), input.tokens.end());
+  work->positions.assign(input.positions.begin(), input.positions.end());
+  work->block_tables.assign(input.block_tables.begin(), input.block_tables.end());
+  work->logit_rows.assign(input.logit_rows.begin(), input.logit_rows.end());
+  work->sequences.assign(input.sequences.begin(), input.sequences.end());
+  for (const SamplingRow& row : sampling) {
+    work->sampling.push_back({*row.params,
+                              row.position,
+                              {row.prompt.begin(), row.prompt.end()},
+                              {row.output.begin(), row.output.end()},
+                              {row.banned.begin(), row.banned.end()}});
+  }
+  work->out = out;
+  work->watch = watch;
+  work->is_step = true;
+  const bool behind =
+      std::ranges::any_of(queue_, [](const auto& queued) { return queued->is_step; });
+  steps_behind_ += behind;
+  queue_.push_back(std::move(work));
+  return queues_steps_ ? OkStatus() : RunNext();
+}
+
+Status FakeModel::Await() {
+  return queues_steps_ ? RunNext() : OkStatus();
+}
+
+// Runs the queue up to its next step, and that.
+Status FakeModel::RunNext() {
+  for (bool step = false; !step;) {
+    BATON_CHECK(!queue_.empty(), "a step is awaited that was not issued");
+    const std::unique_ptr<Work> work = std::move(queue_.front());
+    queue_.pop_front();
+    step = work->is_step;
+    if (step) return Run(*work);
+    Copy(*work);
+  }
+  return OkStatus();
+}
+
+Status FakeModel::Run(Work& work) {
   for (int64_t allowed = allowed_runs_; runs_ >= allowed; allowed = allowed_runs_) {
     allowed_runs_.wait(allowed);
   }
@@ -88,11 +155,13 @@ Status FakeModel::Run(const StepInput& input,
   const bool fails = failing_runs_ > 0;
   if (fails) --failing_runs_;
   if (fails && !fails_late_) return MakeStatus(StatusCode::kInternal, "the fake device is away");
-  rows_run_ += static_cast<int64_t>(input.tokens.size());
-  most_rows_ = std::max(most_rows_, static_cast<int32_t>(input.tokens.size()));
-  size_t next_logits = 0;
-  for (const SequenceRows& rows : input.sequences) {
-    const auto table = input.block_tables.subspan(rows.first_block);
+  rows_run_ += static_cast<int64_t>(work.tokens.size());
+  most_rows_ = std::max(most_rows_, static_cast<int32_t>(work.tokens.size()));
+  Resolve(work);
+  const KvView& kv = work.kv;
+  std::vector<TokenId> chosen;
+  for (const SequenceRows& rows : work.sequences) {
+    const auto table = std::span<const int32_t>(work.block_tables).subspan(rows.first_block);
     std::vector<uint64_t> visible;  // digest of positions 0 … i
     uint64_t digest = 0;
     uint64_t previous = 0;
@@ -101,7 +170,7 @@ Status FakeModel::Run(const StepInput& input,
       std::byte* value = Slot(kv, table, position, 1);
       if (position >= rows.context) {
         const int32_t row = rows.first_row + position - rows.context;
-        const uint64_t made = KvOf(previous, input.tokens[row], input.positions[row]);
+        const uint64_t made = KvOf(previous, work.tokens[row], work.positions[row]);
         const uint64_t complement = ~made;
         std::memcpy(key, &made, sizeof(made));
         std::memcpy(value, &complement, sizeof(complement));
@@ -113,26 +182,62 @@ Status FakeModel::Run(const StepInput& input,
       digest = Mix(digest, previous);
       visible.push_back(digest);
     }
-    for (; next_logits < input.logit_rows.size(); ++next_logits) {
-      const int32_t row = input.logit_rows[next_logits] - rows.first_row;
+    for (; chosen.size() < work.logit_rows.size();) {
+      const int32_t row = work.logit_rows[chosen.size()] - rows.first_row;
       if (row >= rows.row_count) break;
-      out[next_logits] =
-          Choose(visible[rows.context + row], sampling[next_logits], traits_.vocabulary);
+      const Work::Row& sampling = work.sampling[chosen.size()];
+      work.out[chosen.size()] = Choose(visible[rows.context + row],
+                                       {.params = &sampling.params,
+                                        .position = sampling.position,
+                                        .prompt = sampling.prompt,
+                                        .output = sampling.output,
+                                        .banned = sampling.banned},
+                                       traits_.vocabulary);
+      chosen.push_back(work.out[chosen.size()].token);
     }
   }
-  for (const int32_t layers : watch.marks) watch.reached(layers);
+  chosen_ = std::move(chosen);
+  for (const int32_t layers : work.watch.marks) work.watch.reached(layers);
   if (fails) return MakeStatus(StatusCode::kInternal, "the fake device went away");
   return OkStatus();
 }
 
+// Puts in the tokens that the step before chose. A real device has them for its rows, but not for
+// sampling, which therefore must not look at what was not known when it was asked for.
+void FakeModel::Resolve(Work& work) {
+  const auto resolve = [&](TokenId& token) {
+    if (token >= 0) return;
+    const auto index = static_cast<size_t>(-1 - token);
+    BATON_CHECK(index < chosen_.size(), "token {} of {}", index, chosen_.size());
+    token = chosen_[index];
+  };
+  std::ranges::for_each(work.tokens, resolve);
+  for (Work::Row& row : work.sampling) {
+    const bool known = std::ranges::all_of(row.output, [](TokenId token) { return token >= 0; });
+    faults_ += !known && row.params.looks_at_output();
+    std::ranges::for_each(row.output, resolve);
+  }
+}
+
 Status FakeModel::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
-  for (const BlockCopy& copy : copies) {
+  auto work = std::make_unique<Work>(kv);
+  work->copies.assign(copies.begin(), copies.end());
+  if (!queues_steps_) {
+    Copy(*work);
+  } else {
+    queue_.push_back(std::move(work));
+  }
+  return OkStatus();
+}
+
+void FakeModel::Copy(const Work& work) {
+  const KvView& kv = work.kv;
+  for (const BlockCopy& copy : work.copies) {
     std::memcpy(kv.base + copy.to * kv.block_stride,
                 kv.base + copy.from * kv.block_stride,
                 kv.block_stride);
     ++copies_;
   }
-  return OkStatus();
 }
 
 std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample) const {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -32,20 +33,27 @@ class FakeModel final : public ModelRunner {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
+    // Steps are queued as on a GPU, and run as late as can be: when they are awaited.
+    bool queues_steps = false;
   };
 
   FakeModel() : FakeModel(Shape{}) {}
   explicit FakeModel(const Shape& shape);
+  ~FakeModel() override;
 
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return device_; }
-  Status Run(const StepInput& input,
-             const KvView& kv,
-             std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out,
-             const LayerWatch& watch) override;
+  bool queues_steps() const override { return queues_steps_; }
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override;
+  Status Await() override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
+  // Steps that were issued behind another one.
+  int64_t steps_behind() const { return steps_behind_; }
   // The next `count` runs fail; with `late`, after they told of every layer.
   void FailRuns(int count, bool late = false) {
     failing_runs_ = count;
@@ -69,8 +77,20 @@ class FakeModel final : public ModelRunner {
   std::vector<TokenId> Expected(const Request& request, int32_t sample) const;
 
  private:
+  // A step, or a copy of blocks, with all that it needs.
+  struct Work;
+
+  Status RunNext();
+  Status Run(Work& work);
+  void Resolve(Work& work);
+  void Copy(const Work& work);
+
   ModelTraits traits_;
   FakeDevice device_;
+  const bool queues_steps_;
+  std::deque<std::unique_ptr<Work>> queue_;
+  std::vector<TokenId> chosen_;  // by the last step
+  int64_t steps_behind_ = 0;
   int failing_runs_ = 0;
   bool fails_late_ = false;
   std::atomic<bool> lost_ = false;

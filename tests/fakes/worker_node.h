@@ -18,13 +18,15 @@ class SharedFakeModel final : public ModelRunner {
   explicit SharedFakeModel(const FakeModel::Shape& shape) : model_(shape) {}
   const ModelTraits& traits() const override { return model_.traits(); }
   Device& device() override { return device_; }
-  Status Run(const StepInput& input,
-             const KvView& kv,
-             std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out,
-             const LayerWatch& watch) override {
-    return model_.Run(input, kv, sampling, out, watch);
+  bool queues_steps() const override { return model_.queues_steps(); }
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override {
+    return model_.Issue(input, kv, sampling, out, watch);
   }
+  Status Await() override { return model_.Await(); }
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
     return model_.CopyBlocks(kv, copies);
   }

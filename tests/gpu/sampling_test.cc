@@ -133,12 +133,13 @@ class SamplingTest : public testing::Test {
     logits.cols = batch.vocabulary;
     logits.stride = batch.stride;
     BATON_CUDA_RETURN_IF_ERROR(sampling_->Launch(plan, logits, nullptr));
+    BATON_RETURN_IF_ERROR(sampling_->Fetch(0, nullptr));
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
     out.resize(batch.rows.size());
     tokens.resize(static_cast<size_t>(batch.padded));
     BATON_CUDA_RETURN_IF_ERROR(
         cudaMemcpy(tokens.data(), sampling_->tokens(), tokens.size() * 4, cudaMemcpyDeviceToHost));
-    return sampling_->Collect(batch.rows, out);
+    return sampling_->Collect(0, out);
   }
 
   std::unique_ptr<StepBuffer> fixed_;

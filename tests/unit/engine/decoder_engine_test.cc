@@ -181,16 +181,20 @@ class LayerChecker final : public ModelRunner {
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
     return runner_.CopyBlocks(kv, copies);
   }
-  Status Run(const StepInput& input,
-             const KvView& kv,
-             std::span<const SamplingRow> sampling,
-             std::span<SampledToken> out,
-             const LayerWatch&) override {
-    std::map<int32_t, std::string> told;
-    const Status status = runner_.Run(
-        input, kv, sampling, out, {marks_, [&](int32_t n) { told[n] = Layers(kv, n); }});
-    EXPECT_EQ(told.size(), marks_.size());
-    for (const auto& [layers, bytes] : told) EXPECT_EQ(bytes, Layers(kv, layers)) << layers;
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch&) override {
+    kv_ = kv;
+    told_.clear();
+    return runner_.Issue(
+        input, kv, sampling, out, {marks_, [this](int32_t n) { told_[n] = Layers(kv_, n); }});
+  }
+  Status Await() override {
+    const Status status = runner_.Await();
+    EXPECT_EQ(told_.size(), marks_.size());
+    for (const auto& [layers, bytes] : told_) EXPECT_EQ(bytes, Layers(kv_, layers)) << layers;
     return status;
   }
 
@@ -206,6 +210,8 @@ class LayerChecker final : public ModelRunner {
 
   ModelRunner& runner_;
   std::vector<int32_t> marks_;
+  KvView kv_;
+  std::map<int32_t, std::string> told_;
 };
 
 TEST_P(DecoderEngineTest, LayersAreToldWhenTheyAreFinal) {

@@ -60,8 +60,8 @@ class RandomWorkload {
  public:
   explicit RandomWorkload(uint64_t seed)
       : random_(seed),
-        prefill_(RandomOptions(random_)),
-        decode_(RandomOptions(random_)),
+        prefill_(RandomOptions(random_), {.queues_steps = seed % 2 == 0}),
+        decode_(RandomOptions(random_), {.queues_steps = seed % 2 == 0}),
         driver_(prefill_, decode_, &random_) {}
 
   void Run(int requests) {
@@ -84,6 +84,7 @@ class RandomWorkload {
     return prefill_.engine().Stats().preemptions + decode_.engine().Stats().preemptions;
   }
   int64_t completed() const { return completed_; }
+  int64_t steps_behind() { return decode_.model().steps_behind(); }
 
  private:
   void Submit() {
@@ -156,6 +157,7 @@ class RandomWorkload {
 TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t preemptions = 0;
   int64_t completed = 0;
+  int64_t steps_behind = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     RandomWorkload workload(seed);
@@ -163,10 +165,12 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
     if (HasFailure()) return;
     preemptions += workload.preemptions();
     completed += workload.completed();
+    steps_behind += workload.steps_behind();
   }
   // The workload is of use only as long as it does all of this.
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
+  EXPECT_GT(steps_behind, 100);
 }
 
 }  // namespace

@@ -1,0 +1,154 @@
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/engine/decoder_runner.h"
+#include "common/model/open_model.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tests/fakes/engine_harness.h"
+
+// The engine on a GPU that has a step in its queue while one runs.
+namespace baton {
+namespace {
+
+// A runner that queues steps or not, and counts those that were issued behind another.
+class CountingRunner final : public ModelRunner {
+ public:
+  CountingRunner(ModelRunner& runner, bool queues) : runner_(runner), queues_(queues) {}
+  const ModelTraits& traits() const override { return runner_.traits(); }
+  Device& device() override { return runner_.device(); }
+  bool queues_steps() const override { return queues_; }
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override {
+    BATON_RETURN_IF_ERROR(runner_.Issue(input, kv, sampling, out, watch));
+    behind_ += under_way_++;
+    return OkStatus();
+  }
+  Status Await() override {
+    --under_way_;
+    return runner_.Await();
+  }
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
+    return runner_.CopyBlocks(kv, copies);
+  }
+  int behind() const { return behind_; }
+
+ private:
+  ModelRunner& runner_;
+  const bool queues_;
+  int under_way_ = 0;
+  int behind_ = 0;
+};
+
+class GpuStepQueue : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = cuda::CudaDevice::Open(0);
+    if (!device.ok() && device.status().code() == StatusCode::kNotFound) {
+      GTEST_SKIP() << "steps in a GPU's queue were NOT tested: " << device.status();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  void Open(bool deterministic) {
+    deterministic_ = deterministic;
+    auto ops = MakeCudaOps(*device_, {.deterministic = deterministic, .graphs = true});
+    BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
+    ops_ = *std::move(ops);
+    auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa");
+    BATON_CHECK(model.ok(), "{}", Message(model.status()));
+    auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {640, 64});
+    BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
+    decoder_ = *std::move(decoder);
+    runner_ = std::make_unique<DecoderRunner>(*decoder_);
+  }
+
+  std::vector<Request> Requests(int count) {
+    std::vector<Request> requests;
+    for (int i = 0; i < count; ++i) {
+      Request request = MakeRequest(i + 1, 3 + 7 * (i % 5), i, 10 + 3 * i);
+      for (TokenId& token : request.tokens) token %= decoder_->spec().vocab;
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+      request.sampling.top_k = i % 4 == 3 ? 20 : 0;
+      request.sampling.top_logprobs = i % 3 == 0 ? 2 : -1;
+      request.samples = i == 5 ? 3 : 1;
+      requests.push_back(request);
+    }
+    return requests;
+  }
+
+  // What each sample of each request got; how many steps were behind another goes into `behind`.
+  std::vector<std::vector<TokenOutput>> Serve(const std::vector<Request>& requests,
+                                              bool queues,
+                                              int& behind) {
+    EngineOptions options;
+    options.kv_blocks = 200;
+    options.max_step_tokens = 640;
+    options.max_sequences = 32;
+    options.kv_dtype = DType::kBF16;
+    options.repeat_output_singly = deterministic_;
+    CountingRunner runner(*runner_, queues);
+    EngineHarness harness(options, runner);
+    for (const Request& request : requests) harness.Submit(request);
+    EXPECT_TRUE(harness.RunUntilIdle());
+    EXPECT_EQ(harness.engine().Stats().blocks_free, 200);
+    behind = runner.behind();
+    std::vector<std::vector<TokenOutput>> served;
+    for (const Request& request : requests) {
+      EXPECT_TRUE(harness.log(request).times.has_value());
+      for (const auto& [sample, tokens] : harness.log(request).samples) served.push_back(tokens);
+    }
+    return served;
+  }
+
+  void ExpectSame(const std::vector<Request>& requests, int least_behind) {
+    int behind = 0;
+    const auto want = Serve(requests, false, behind);
+    EXPECT_EQ(behind, 0);
+    const auto got = Serve(requests, true, behind);
+    EXPECT_GE(behind, least_behind);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size()) << i;
+      for (size_t k = 0; k < want[i].size(); ++k) {
+        ASSERT_EQ(got[i][k].token.token, want[i][k].token.token) << i << " at " << k;
+        ASSERT_EQ(got[i][k].token.logprob, want[i][k].token.logprob) << i << " at " << k;
+      }
+    }
+  }
+
+  bool deterministic_ = false;
+  std::unique_ptr<cuda::CudaDevice> device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DecoderRunner> runner_;
+};
+
+TEST_F(GpuStepQueue, TokensAreThoseOfStepsOneByOne) {
+  Open(/*deterministic=*/false);
+  ExpectSame(Requests(1), 5);
+  ExpectSame(Requests(12), 30);
+}
+
+// Rows computed for nothing change the batch, which changes no bits only here.
+TEST_F(GpuStepQueue, StopTokensToo) {
+  Open(/*deterministic=*/true);
+  std::vector<Request> requests = Requests(12);
+  ExpectSame(requests, 30);
+  for (Request& request : requests) {
+    for (TokenId token = 0; token < decoder_->spec().vocab; token += 9) {
+      request.stop_tokens.push_back(token);
+    }
+  }
+  ExpectSame(requests, 5);
+}
+
+}  // namespace
+}  // namespace baton
