@@ -50,9 +50,9 @@ class DmaQueue {
                       const Buffer& from,
                       const Buffer& to,
                       std::span<const CopyRun> runs) = 0;
-  // The XXH3-64 (seed 0) of each `granule` bytes of the ranges' bytes in their order; granule
-  // divides their sum. Runs beside copies and a step's kernels; may wait for the next Poll to
-  // start.
+  // The checksum (granule_checksum.h) of each `granule` bytes of the ranges' bytes in their order;
+  // granule divides their sum. Runs beside copies and a step's kernels; may wait for the next Poll
+  // to start.
   virtual Status Checksum(uint64_t id,
                           const Buffer& of,
                           std::span<const ByteRange> ranges,

@@ -17,7 +17,7 @@
 // is in codec.h; who sends what when is in README.md.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 3;
+constexpr uint32_t kKvProtocolVersion = 4;
 
 // Where a shard can be written through one transport. The descriptor is the transport's own.
 struct KvEndpoint {
@@ -71,8 +71,8 @@ struct Refuse {
   bool operator==(const Refuse&) const = default;
 };
 
-// Sender → receiver: everything is written. Checksums are XXH3-64 of each block's bytes on each
-// link, link-major, in block order.
+// Sender → receiver: everything is written. Checksums (kernels/granule_checksum.h) are of each
+// block's bytes on each link, link-major, in block order.
 struct Seal {
   uint32_t blocks = 0;
   uint64_t bytes = 0;

@@ -34,8 +34,8 @@ using WriteRun = CopyRun;
 
 // One write operation. The payload is its runs in order. The window key is the right to write; the
 // tag is returned in the receiver's Arrival. With granule > 0, which must divide the payload's
-// size, both sides compute the XXH3-64 of each granule: of the source's bytes (kChecksums), and of
-// those that landed (Arrival).
+// size, both sides compute the checksum of each granule (kernels/granule_checksum.h): of the
+// source's bytes (kChecksums), and of those that landed (Arrival).
 struct WriteOp {
   std::span<const WriteRun> runs;  // may be empty
   uint64_t window_key = 0;

@@ -1,207 +1,186 @@
 #include "kernels/cuda/block_kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/granule_checksum.h"
 
 namespace baton::cuda {
 namespace {
 
-// XXH3's default secret and primes (xxHash, doc/xxhash_spec.md).
-__constant__ uint8_t kSecret[192] = {
-    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
-    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
-    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
-    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
-    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
-    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
-    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
-    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
-    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
-    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
-    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
-    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+// Constants of XXH3 (xxHash, doc/xxhash_spec.md): the default secret in 64-bit words, and what the
+// accumulators begin with. In global memory, since lanes read different words at once.
+__device__ const uint64_t kSecret[24] = {
+    0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072,
+    0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82, 0x8e2443f7744608b8, 0x4c263a81e69035e0,
+    0xcb00c391bb52283c, 0xa32e531b8b65d088, 0x4ef90da297486471, 0xd8acdea946ef1938,
+    0x3f349ce33f76faa8, 0x1d4f0bc7c7bbdcf9, 0x3159b4cd4be0518a, 0x647378d9c97e9fc8,
+    0xc3ebd33483acc5ea, 0xeb6313faffa081c5, 0x49daf0b751dd0d17, 0x9e68d429265516d3,
+    0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af,
 };
-constexpr uint64_t kPrime32_1 = 0x9E3779B1;
-constexpr uint64_t kPrime32_2 = 0x85EBCA77;
-constexpr uint64_t kPrime32_3 = 0xC2B2AE3D;
-constexpr uint64_t kPrime64_1 = 0x9E3779B185EBCA87;
-constexpr uint64_t kPrime64_2 = 0xC2B2AE3D27D4EB4F;
-constexpr uint64_t kPrime64_3 = 0x165667B19E3779F9;
-constexpr uint64_t kPrime64_4 = 0x85EBCA77C2B2AE63;
-constexpr uint64_t kPrime64_5 = 0x27D4EB2F165667C5;
+__device__ const uint64_t kFirstAccumulators[8] = {
+    0x00000000c2b2ae3d,
+    0x9e3779b185ebca87,
+    0xc2b2ae3d27d4eb4f,
+    0x165667b19e3779f9,
+    0x85ebca77c2b2ae63,
+    0x0000000085ebca77,
+    0x27d4eb2f165667c5,
+    0x000000009e3779b1,
+};
+constexpr uint64_t kPrime32_1 = 0x9e3779b1;
+constexpr uint64_t kPrime64_1 = 0x9e3779b185ebca87;
+constexpr uint64_t kLastFactor = 0x165667919e3779f9;
 constexpr int kStripe = 64;
-constexpr int kJoinBytes = 1024;        // XXH3's block: 16 stripes
+constexpr int kStripesJoined = 16;      // XXH3's block: 1,024 bytes
 constexpr int kLastStripeSecret = 121;  // 192 − 64 − 7
 constexpr int kScrambleSecret = 128;    // 192 − 64
 constexpr int kMergeSecret = 11;
 
-constexpr int kSumThreads = 256;
-constexpr int kSumUnroll = 4;  // joined blocks of a warp in flight
-constexpr int kSumRounds = 2;
-constexpr int kSumsOfBlock = kSumThreads / 32 * kSumUnroll * kSumRounds;
-constexpr int kJoinThreads = 32;  // four pieces, eight lanes each
-constexpr int kJoinAhead = 16;
+constexpr int kThreads = 256;
+constexpr int kBlocksOfProcessor = 4;
+constexpr int kJoinedOfWarp = 4;  // of a part; all in flight
+// A thread block ends in a few microseconds: a step's kernel may wait for the processor it is on.
+constexpr int kPartsOfBlock = 2;
+constexpr int kSumsOfPart = kThreads / 32 * kJoinedOfWarp * 8;
+static_assert(kThreads / 32 * kJoinedOfWarp * kStripesJoined * kStripe == kChecksumPartBytes);
 
-__device__ __forceinline__ uint64_t Secret(int at) {
-  uint64_t value = 0;
-  for (int i = 7; i >= 0; --i) value = value << 8 | kSecret[at + i];
-  return value;
+// The eight bytes of the secret at kFrom + 8 · index.
+template <int kFrom>
+__device__ __forceinline__ uint64_t Secret(int index) {
+  constexpr int kShift = kFrom % 8 * 8;
+  const uint64_t* words = kSecret + kFrom / 8 + index;
+  if constexpr (kShift == 0) {
+    return __ldg(words);
+  } else {
+    return __ldg(words) >> kShift | __ldg(words + 1) << (64 - kShift);
+  }
 }
 
-// What a 16-byte part of a stripe adds to the two accumulators at its place.
+__device__ __forceinline__ uint64_t HalvesProduct(uint64_t value) {
+  return uint64_t{static_cast<uint32_t>(value)} * (value >> 32);
+}
+
+// What 16-byte pieces of stripes add to the two accumulators at their place.
 struct PairSum {
   uint64_t even = 0;
   uint64_t odd = 0;
 
-  __device__ void Add(const ulonglong2& data, uint64_t even_secret, uint64_t odd_secret) {
-    const uint64_t a = data.x ^ even_secret;
-    const uint64_t b = data.y ^ odd_secret;
-    even += uint64_t{static_cast<uint32_t>(a)} * (a >> 32) + data.y;
-    odd += uint64_t{static_cast<uint32_t>(b)} * (b >> 32) + data.x;
+  __device__ void Add(const ulonglong2& data, const ulonglong2& secret) {
+    even += HalvesProduct(data.x ^ secret.x) + data.y;
+    odd += HalvesProduct(data.y ^ secret.y) + data.x;
   }
 };
 
-// Adds the sums of the lanes that hold the same part of stripes; lanes 0 to 3 store the eight.
-__device__ __forceinline__ void StoreSums(PairSum sum, int lane, uint64_t* to) {
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2) {
-    sum.even += __shfl_xor_sync(0xffffffffu, sum.even, offset);
-    sum.odd += __shfl_xor_sync(0xffffffffu, sum.odd, offset);
-  }
-  if (lane < 4) reinterpret_cast<ulonglong2*>(to)[lane] = make_ulonglong2(sum.even, sum.odd);
+struct Part {
+  const std::byte* data = nullptr;
+  int bytes = 0;
+};
+
+__device__ __forceinline__ Part PartAt(const ChecksumArgs& args, uint32_t parts, uint32_t index) {
+  const uint32_t granule = index / parts;
+  const uint32_t part = index - granule * parts;
+  return {args.base + args.offsets[granule] + part * kChecksumPartBytes,
+          static_cast<int>(ChecksumPartBytes(args.bytes, part))};
 }
 
-__device__ __forceinline__ ulonglong2 LoadPart(const std::byte* from) {
-  return __ldcs(reinterpret_cast<const ulonglong2*>(from));
+// Adds up between lanes that differ in `bit` alone: those without it keep the sum of `low`, the
+// others that of `high`.
+__device__ __forceinline__ uint64_t AddAcross(uint64_t low, uint64_t high, int lane, int bit) {
+  const bool is_high = (lane & bit) != 0;
+  const uint64_t other = __shfl_xor_sync(0xffffffffu, is_high ? low : high, bit);
+  return (is_high ? high : low) + other;
 }
 
-// A warp for each 1,024 bytes: the sums of their stripes. Behind the whole ones come the stripes
-// that are left, without the last, and the last 64 bytes, which XXH3 adds with a secret of their
-// own.
-__global__ void __launch_bounds__(kSumThreads) SumStripes(const ChecksumArgs args) {
-  WaitForPredecessor();
+// The eight sums of the stripes of each 1,024 bytes of a part, all but its last stripe. A lane
+// reads 16 bytes at the same place of the stripes lane / 4 and lane / 4 + 8, for which it brings
+// secrets.
+__device__ __forceinline__ void SumStripes(const Part& part,
+                                           const ulonglong2 (&secret)[2],
+                                           uint64_t* sums) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  const uint64_t piece = blockIdx.y;
-  const std::byte* data = args.base + args.offsets[piece];
-  const auto whole = static_cast<int64_t>((args.bytes - 1) / kJoinBytes);
-  uint64_t* sums = args.sums + piece * (8 * static_cast<uint64_t>(whole + 2));
-  const int pair = lane % 4;
-  const int stripe = lane / 4;  // and stripe + 8
-  uint64_t secret[2][2];
+  const int joined = static_cast<int>(threadIdx.x / 32) * kJoinedOfWarp;
+  const int stripes = (part.bytes - 1) / kStripe;
+  const int first = joined * kStripesJoined + lane / 4;
+  const std::byte* from = part.data + first * kStripe + lane % 4 * 16;
+  ulonglong2 data[kJoinedOfWarp][2];
+#pragma unroll
+  for (int i = 0; i < kJoinedOfWarp * 2; ++i) {
+    if (first + 8 * i >= stripes) continue;
+    data[i / 2][i % 2] = __ldcs(reinterpret_cast<const ulonglong2*>(from + 8 * i * kStripe));
+  }
+  PairSum sum[kJoinedOfWarp];
+#pragma unroll
+  for (int i = 0; i < kJoinedOfWarp * 2; ++i) {
+    if (first + 8 * i < stripes) sum[i / 2].Add(data[i / 2][i % 2], secret[i % 2]);
+  }
+  // Eight lanes hold what one place of stripes gave: in three steps each gets one of the eight
+  // sums (four times even and odd) at that place.
+  PairSum half[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    secret[i][0] = Secret(8 * (stripe + 8 * i) + 16 * pair);
-    secret[i][1] = Secret(8 * (stripe + 8 * i) + 16 * pair + 8);
+    half[i].even = AddAcross(sum[i].even, sum[i + 2].even, lane, 16);
+    half[i].odd = AddAcross(sum[i].odd, sum[i + 2].odd, lane, 16);
   }
-  int64_t at = int64_t{blockIdx.x} * kSumsOfBlock + threadIdx.x / 32 * kSumUnroll;
-  for (int round = 0; round < kSumRounds && at < whole; ++round) {
-    ulonglong2 parts[kSumUnroll][2];
-#pragma unroll
-    for (int i = 0; i < kSumUnroll; ++i) {
-      // Beyond the end it reads the last again, which is not stored.
-      const std::byte* from = data + min(at + i, whole - 1) * kJoinBytes + lane * 16;
-      parts[i][0] = LoadPart(from);
-      parts[i][1] = LoadPart(from + kJoinBytes / 2);
-    }
-#pragma unroll
-    for (int i = 0; i < kSumUnroll; ++i) {
-      if (at + i >= whole) continue;
-      PairSum sum;
-      sum.Add(parts[i][0], secret[0][0], secret[0][1]);
-      sum.Add(parts[i][1], secret[1][0], secret[1][1]);
-      StoreSums(sum, lane, sums + 8 * (at + i));
-    }
-    at += kSumThreads / 32 * kSumUnroll;
-  }
-  if (blockIdx.x != 0 || threadIdx.x >= 32) return;
-  const auto left = static_cast<int>((args.bytes - 1 - whole * kJoinBytes) / kStripe);
-  PairSum rest;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (stripe + 8 * i >= left) continue;
-    const std::byte* from = data + whole * kJoinBytes + (stripe + 8 * i) * kStripe + pair * 16;
-    rest.Add(LoadPart(from), secret[i][0], secret[i][1]);
-  }
-  StoreSums(rest, lane, sums + 8 * whole);
-  PairSum last;
-  if (stripe == 0) {
-    last.Add(LoadPart(data + args.bytes - kStripe + pair * 16),
-             Secret(kLastStripeSecret + 16 * pair),
-             Secret(kLastStripeSecret + 16 * pair + 8));
-  }
-  StoreSums(last, lane, sums + 8 * (whole + 1));
+  const uint64_t even = AddAcross(half[0].even, half[1].even, lane, 8);
+  const uint64_t odd = AddAcross(half[0].odd, half[1].odd, lane, 8);
+  sums[(joined + lane / 8) * 8 + lane % 4 * 2 + lane / 4 % 2] = AddAcross(even, odd, lane, 4);
 }
 
-__device__ __forceinline__ uint64_t FirstAccumulator(int lane) {
-  constexpr uint64_t kFirst[8] = {kPrime32_3,
-                                  kPrime64_1,
-                                  kPrime64_2,
-                                  kPrime64_3,
-                                  kPrime64_4,
-                                  kPrime32_2,
-                                  kPrime64_5,
-                                  kPrime32_1};
-  uint64_t value = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) value = lane == i ? kFirst[i] : value;
-  return value;
-}
-
-// Eight lanes for each piece, one an accumulator: joins the sums in order, then the accumulators.
-__global__ void __launch_bounds__(kJoinThreads) JoinSums(const ChecksumArgs args) {
-  WaitForPredecessor();
+// Eight lanes, one an accumulator: joins a part's sums in order, then its last 64 bytes, which have
+// a secret of their own, then the accumulators. All eight get the part's XXH3-64.
+__device__ __forceinline__ uint64_t JoinSums(const Part& part, const uint64_t* sums) {
   const auto lane = static_cast<int>(threadIdx.x % 8);
-  const auto piece = static_cast<int32_t>(blockIdx.x * (kJoinThreads / 8) + threadIdx.x / 8);
-  const auto whole = static_cast<int64_t>((args.bytes - 1) / kJoinBytes);
-  // Lanes beyond the last piece repeat it, since all take part in the shuffles.
-  const uint64_t of_piece = min(piece, args.count - 1);
-  const uint64_t* sums = args.sums + of_piece * (8 * static_cast<uint64_t>(whole + 2)) + lane;
-  const uint64_t secret = Secret(kScrambleSecret + 8 * lane);
-  uint64_t value = FirstAccumulator(lane);
-  const auto join = [&](uint64_t sum) {
-    value += sum;
-    value = (value ^ value >> 47 ^ secret) * kPrime32_1;
-  };
-  uint64_t ahead[kJoinAhead];
-  int64_t at = 0;
-  if (whole >= kJoinAhead) {
-#pragma unroll
-    for (int i = 0; i < kJoinAhead; ++i) ahead[i] = sums[8 * i];
+  const unsigned eight = 0xffu << (threadIdx.x % 32 / 8 * 8);
+  const auto* stripe = reinterpret_cast<const uint64_t*>(part.data + part.bytes - kStripe);
+  const uint64_t last =
+      HalvesProduct(stripe[lane] ^ Secret<kLastStripeSecret>(lane)) + stripe[lane ^ 1];
+  const uint64_t scramble = Secret<kScrambleSecret>(lane);
+  const int whole = (part.bytes - 1) / (kStripesJoined * kStripe);
+  uint64_t value = __ldg(kFirstAccumulators + lane);
+#pragma unroll 4
+  for (int i = 0; i < whole; ++i) {
+    value += sums[8 * i + lane];
+    value = (value ^ value >> 47 ^ scramble) * kPrime32_1;
   }
-  for (; at + kJoinAhead <= whole; at += kJoinAhead) {
-    uint64_t now[kJoinAhead];
-#pragma unroll
-    for (int i = 0; i < kJoinAhead; ++i) {
-      now[i] = ahead[i];
-      ahead[i] = sums[8 * min(at + kJoinAhead + i, whole)];
-    }
-#pragma unroll
-    for (int i = 0; i < kJoinAhead; ++i) join(now[i]);
-  }
-  for (; at < whole; ++at) join(sums[8 * at]);
-  value += sums[8 * whole] + sums[8 * (whole + 1)];
+  value += sums[8 * whole + lane] + last;
   // Each accumulator with its neighbour, then the four products.
-  value ^= Secret(kMergeSecret + 8 * lane);
-  const uint64_t other = __shfl_xor_sync(0xffffffffu, value, 1);
+  value ^= Secret<kMergeSecret>(lane);
+  const uint64_t other = __shfl_xor_sync(eight, value, 1);
   uint64_t merged = value * other ^ __umul64hi(value, other);
-  merged += __shfl_xor_sync(0xffffffffu, merged, 2);
-  merged += __shfl_xor_sync(0xffffffffu, merged, 4);
-  merged += args.bytes * kPrime64_1;
+  merged += __shfl_xor_sync(eight, merged, 2);
+  merged += __shfl_xor_sync(eight, merged, 4);
+  merged += static_cast<uint64_t>(part.bytes) * kPrime64_1;
   merged ^= merged >> 37;
-  merged *= 0x165667919E3779F9;
-  merged ^= merged >> 32;
-  if (lane == 0 && piece < args.count) args.out[piece] = merged;
+  merged *= kLastFactor;
+  return merged ^ merged >> 32;
+}
+
+// The XXH3-64 of kPartsOfBlock parts, those of all granules counted in their order: all threads sum
+// the stripes of one part after the other, eight lanes for each then join them.
+__global__ void __launch_bounds__(kThreads, kBlocksOfProcessor)
+    SumParts(const __grid_constant__ ChecksumArgs args) {
+  __shared__ uint64_t sums[kPartsOfBlock][kSumsOfPart];
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const int word = lane / 4 + lane % 4 * 2;
+  const ulonglong2 secret[2] = {make_ulonglong2(Secret<0>(word), Secret<0>(word + 1)),
+                                make_ulonglong2(Secret<64>(word), Secret<64>(word + 1))};
+  const auto parts = static_cast<uint32_t>(ChecksumParts(args.bytes));
+  const uint32_t first = blockIdx.x * kPartsOfBlock;
+  const uint32_t count = min(uint32_t{kPartsOfBlock}, args.count * parts - first);
+  WaitForPredecessor();
+#pragma unroll 1
+  for (uint32_t i = 0; i < count; ++i) SumStripes(PartAt(args, parts, first + i), secret, sums[i]);
+  __syncthreads();
+  const uint32_t mine = threadIdx.x / 8;
+  if (mine >= count) return;
+  const uint64_t checksum = JoinSums(PartAt(args, parts, first + mine), sums[mine]);
+  if (threadIdx.x % 8 == 0) args.out[first + mine] = checksum;
 }
 
 }  // namespace
 
 cudaError_t LaunchChecksums(const ChecksumArgs& args, cudaStream_t stream) {
-  const uint64_t whole = (args.bytes - 1) / kJoinBytes;
-  const auto parts = static_cast<uint32_t>((whole + kSumsOfBlock - 1) / kSumsOfBlock);
-  const dim3 grid(parts > 0 ? parts : 1, static_cast<uint32_t>(args.count));
-  cudaError_t error = LaunchOverlapped(SumStripes, grid, dim3(kSumThreads), 0, stream, args);
-  if (error != cudaSuccess) return error;
-  const int32_t pieces = kJoinThreads / 8;
-  const dim3 join_grid(static_cast<uint32_t>((args.count + pieces - 1) / pieces));
-  return LaunchOverlapped(JoinSums, join_grid, dim3(kJoinThreads), 0, stream, args);
+  const uint64_t parts = args.count * ChecksumParts(args.bytes);
+  const dim3 grid(static_cast<uint32_t>((parts + kPartsOfBlock - 1) / kPartsOfBlock));
+  return LaunchOverlapped(SumParts, grid, dim3(kThreads), 0, stream, args);
 }
 
 }  // namespace baton::cuda

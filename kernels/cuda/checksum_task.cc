@@ -1,8 +1,9 @@
 #include "kernels/cuda/checksum_task.h"
 
-#include "common/base/hash.h"
+#include "kernels/cuda/block_checksum.h"
 #include "kernels/cuda/copy_runs.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/granule_checksum.h"
 
 namespace baton::cuda {
 namespace {
@@ -23,9 +24,8 @@ StatusOr<std::unique_ptr<ChecksumTask>> ChecksumTask::Create(cudaStream_t stream
   constexpr size_t kGranuleBytes = kUsualBytes / kUsualGranules;
   std::unique_ptr<ChecksumTask> task(new ChecksumTask(stream));
   BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&task->ended_, cudaEventDisableTiming));
-  BATON_ASSIGN_OR_RETURN(task->checksums_, BlockChecksums::Create());
-  BATON_RETURN_IF_ERROR(task->checksums_->Reserve(kUsualGranules, kGranuleBytes));
-  BATON_RETURN_IF_ERROR(task->host_.Reserve(kUsualGranules * sizeof(uint64_t)));
+  constexpr size_t kMostParts = kUsualBytes / kChecksumPartBytes + kUsualGranules;
+  BATON_RETURN_IF_ERROR(task->host_.Reserve(kMostParts * sizeof(uint64_t)));
   BATON_RETURN_IF_ERROR(task->gathered_.Reserve(kGranuleBytes));
   task->granule_ = kGranuleBytes;
   const uint64_t first = 0;
@@ -41,15 +41,15 @@ ChecksumTask::~ChecksumTask() {
 Status ChecksumTask::Start(std::span<const Request> requests) {
   const Buffer& of = *requests.front().of;
   granule_ = requests.front().granule;
-  parts_.clear();
+  requests_.clear();
   std::vector<ByteRange> ranges;
   uint64_t bytes = 0;
   for (const Request& request : requests) {
-    parts_.emplace_back(request.id, request.bytes / granule_);
+    requests_.emplace_back(request.id, request.bytes / granule_);
     ranges.insert(ranges.end(), request.ranges.begin(), request.ranges.end());
     bytes += request.bytes;
   }
-  on_host_ = granule_ < BlockChecksums::kLeastBytes || granule_ % BlockChecksums::kAlignment != 0;
+  on_host_ = !BlockChecksums::Takes(granule_);
   if (!on_host_) {
     const std::vector<uint64_t> offsets = GranuleOffsets(ranges, granule_);
     if (!offsets.empty()) return Sum(of.data(), offsets);
@@ -69,26 +69,27 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
 }
 
 Status ChecksumTask::Sum(const std::byte* base, std::span<const uint64_t> offsets) {
-  BATON_RETURN_IF_ERROR(host_.Reserve(offsets.size_bytes()));
-  BATON_RETURN_IF_ERROR(
-      checksums_->Launch(base,
-                         offsets,
-                         granule_,
-                         {reinterpret_cast<uint64_t*>(host_.data()), offsets.size()},
-                         stream_));
+  const size_t parts = offsets.size() * ChecksumParts(granule_);
+  BATON_RETURN_IF_ERROR(host_.Reserve(parts * sizeof(uint64_t)));
+  const std::span<uint64_t> sums(reinterpret_cast<uint64_t*>(host_.data()), parts);
+  BATON_RETURN_IF_ERROR(BlockChecksums::Launch(base, offsets, granule_, sums, stream_));
   return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
+}
+
+uint64_t ChecksumTask::Checksum(size_t granule) const {
+  if (on_host_) return GranuleChecksum({host_.data() + granule * granule_, granule_});
+  const size_t parts = ChecksumParts(granule_);
+  return JoinChecksumParts(
+      {reinterpret_cast<const uint64_t*>(host_.data()) + granule * parts, parts});
 }
 
 std::vector<DmaDone> ChecksumTask::Take() const {
   std::vector<DmaDone> done;
   size_t at = 0;
-  for (const auto& [id, count] : parts_) {
+  for (const auto& [id, count] : requests_) {
     DmaDone& end = done.emplace_back();
     end.id = id;
-    for (size_t i = at; i < at + count; ++i) {
-      end.checksums.push_back(on_host_ ? Xxh3({host_.data() + i * granule_, granule_})
-                                       : reinterpret_cast<const uint64_t*>(host_.data())[i]);
-    }
+    for (size_t i = at; i < at + count; ++i) end.checksums.push_back(Checksum(i));
     at += count;
   }
   return done;
@@ -96,7 +97,7 @@ std::vector<DmaDone> ChecksumTask::Take() const {
 
 std::vector<DmaDone> ChecksumTask::Fail(const Status& status) const {
   std::vector<DmaDone> done;
-  for (const auto& [id, count] : parts_) done.push_back({id, status, {}});
+  for (const auto& [id, count] : requests_) done.push_back({id, status, {}});
   return done;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "kernels/cuda/block_checksum.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/dma.h"
@@ -53,13 +52,14 @@ class ChecksumTask final {
  private:
   explicit ChecksumTask(cudaStream_t stream) : stream_(stream) {}
   Status Sum(const std::byte* base, std::span<const uint64_t> offsets);
+  // Of the granule at this index, once the work is done.
+  uint64_t Checksum(size_t granule) const;
 
   const cudaStream_t stream_;
   cudaEvent_t ended_ = nullptr;
-  std::unique_ptr<BlockChecksums> checksums_;
   DeviceMemory gathered_;
-  PinnedMemory host_;                               // results, or bytes to be summed here
-  std::vector<std::pair<uint64_t, size_t>> parts_;  // (id, granules) of the requests
+  PinnedMemory host_;  // sums of the granules' parts, or bytes to be summed here
+  std::vector<std::pair<uint64_t, size_t>> requests_;  // (id, granules)
   uint64_t granule_ = 0;
   bool on_host_ = false;
 };

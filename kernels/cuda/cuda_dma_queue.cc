@@ -14,7 +14,7 @@
 namespace baton::cuda {
 namespace {
 
-// Checksums under way at one time: each keeps the scratch memory of its granules' sums.
+// Checksums under way at one time: each keeps pinned memory for its results.
 constexpr size_t kTasks = 4;
 
 void CUDART_CB Wake(void* fd) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "kernels/granule_checksum.h"
 
 namespace baton {
 
@@ -16,6 +17,7 @@ GranuleHasher::~GranuleHasher() {
 
 void GranuleHasher::Start(uint64_t granule) {
   granule_ = granule;
+  parts_.clear();
   filled_ = 0;
   checksums_.clear();
 }
@@ -23,19 +25,23 @@ void GranuleHasher::Start(uint64_t granule) {
 void GranuleHasher::Update(std::span<const std::byte> bytes) {
   if (granule_ == 0) return;
   while (!bytes.empty()) {
-    if (filled_ == 0 && bytes.size() >= granule_) {
-      checksums_.push_back(kernel_.once(bytes.data(), granule_));
-      bytes = bytes.subspan(granule_);
-      continue;
+    const uint64_t part = ChecksumPartBytes(granule_, parts_.size());
+    const size_t taken = std::min<uint64_t>(bytes.size(), part - filled_);
+    if (taken == part) {
+      parts_.push_back(kernel_.once(bytes.data(), part));
+    } else {
+      if (filled_ == 0) kernel_.reset(state_);
+      kernel_.update(state_, bytes.data(), taken);
+      filled_ += taken;
+      if (filled_ == part) {
+        parts_.push_back(kernel_.digest(state_));
+        filled_ = 0;
+      }
     }
-    if (filled_ == 0) kernel_.reset(state_);
-    const size_t part = std::min<uint64_t>(bytes.size(), granule_ - filled_);
-    kernel_.update(state_, bytes.data(), part);
-    bytes = bytes.subspan(part);
-    filled_ += part;
-    if (filled_ < granule_) continue;
-    checksums_.push_back(kernel_.digest(state_));
-    filled_ = 0;
+    bytes = bytes.subspan(taken);
+    if (parts_.size() < ChecksumParts(granule_)) continue;
+    checksums_.push_back(JoinChecksumParts(parts_));
+    parts_.clear();
   }
 }
 

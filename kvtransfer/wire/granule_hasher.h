@@ -10,7 +10,8 @@
 
 namespace baton {
 
-// XXH3-64 of each granule of a stream of bytes that comes in pieces. Not thread-safe.
+// The checksum (kernels/granule_checksum.h) of each granule of a stream of bytes that comes in
+// pieces. Not thread-safe.
 class GranuleHasher final {
  public:
   explicit GranuleHasher(const Xxh3Kernel& kernel = BestXxh3());
@@ -28,7 +29,8 @@ class GranuleHasher final {
   const Xxh3Kernel& kernel_;
   void* const state_;  // owned; of the kernel's own type
   uint64_t granule_ = 0;
-  uint64_t filled_ = 0;  // of the current granule
+  std::vector<uint64_t> parts_;  // of the current granule: sums of those completed
+  uint64_t filled_ = 0;          // bytes of its next part
   std::vector<uint64_t> checksums_;
 };
 

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "common/base/hash.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/granule_checksum.h"
 
 namespace baton {
 
@@ -156,27 +156,32 @@ TEST_P(TransportConformance, AWriteArrives) {
   EXPECT_EQ(Landed(8000), std::byte{0});
 }
 
+// Granules begin and end inside runs. Some are of two parts, the last one tiny or not.
 TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
   OpenWindow(0, kArenaBytes);
-  // Granules of 1,000 bytes that begin and end inside runs of 700.
-  std::vector<WriteRun> runs;
-  for (uint64_t i = 0; i < 10; ++i) runs.push_back({i * 1000, i * 2000, 700});
-  WriteOp op;
-  op.runs = runs;
-  op.window_key = kKey;
-  op.granule = 1000;
-  const auto id = channel_->PostWrite(op);
-  ASSERT_TRUE(id.ok());
-  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
-  std::vector<std::byte> payload;
-  for (const WriteRun& run : runs) {
-    const auto from = original_.begin() + static_cast<ptrdiff_t>(run.source);
-    payload.insert(payload.end(), from, from + 700);
-  }
-  ASSERT_EQ(arrived_[0].checksums.size(), 7u);
-  EXPECT_EQ(checksums_.at(*id), arrived_[0].checksums);
-  for (size_t i = 0; i < 7; ++i) {
-    EXPECT_EQ(arrived_[0].checksums[i], Xxh3(std::span(payload).subspan(i * 1000, 1000)));
+  for (const uint64_t granule : {1000u, 32800u, 60000u}) {
+    const uint64_t run_bytes = granule / 10 * 7;
+    std::vector<WriteRun> runs;
+    std::vector<std::byte> payload;
+    for (uint64_t i = 0; i < 10; ++i) {
+      runs.push_back({i * granule, i * 2 * granule, run_bytes});
+      const auto from = original_.begin() + static_cast<ptrdiff_t>(i * granule);
+      payload.insert(payload.end(), from, from + static_cast<ptrdiff_t>(run_bytes));
+    }
+    WriteOp op;
+    op.runs = runs;
+    op.window_key = kKey;
+    op.granule = granule;
+    const size_t before = arrived_.size();
+    const auto id = channel_->PostWrite(op);
+    ASSERT_TRUE(id.ok()) << id.status();
+    DriveUntil([&] { return arrived_.size() > before && ended_.size() > before; });
+    ASSERT_EQ(arrived_.back().checksums.size(), 7u);
+    EXPECT_EQ(checksums_.at(*id), arrived_.back().checksums);
+    for (size_t i = 0; i < 7; ++i) {
+      EXPECT_EQ(arrived_.back().checksums[i],
+                GranuleChecksum(std::span(payload).subspan(i * granule, granule)));
+    }
   }
 }
 

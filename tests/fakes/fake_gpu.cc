@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/hash.h"
 #include "common/base/unique_fd.h"
+#include "kernels/granule_checksum.h"
 #include "tests/fakes/host_buffer.h"
 
 namespace baton {
@@ -111,7 +111,7 @@ class FakeGpu::Queue final : public DmaQueue {
       }
       DmaDone done{id, OkStatus(), {}};
       for (size_t at = 0; at < bytes.size(); at += granule) {
-        done.checksums.push_back(Xxh3(std::span(bytes).subspan(at, granule)));
+        done.checksums.push_back(GranuleChecksum(std::span(bytes).subspan(at, granule)));
       }
       return done;
     });

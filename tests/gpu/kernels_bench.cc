@@ -186,7 +186,7 @@ void BenchBlocks(cudaStream_t stream) {
   constexpr int64_t kBytes = int64_t{2} << 20;
   DeviceMemory arena;
   Check(arena.Reserve(static_cast<size_t>(kBlocks * kBytes)));
-  const auto checksums = Take(BlockChecksums::Create());
+  BlockChecksums checksums;
   for (const int32_t count : {1, 8, 64, 512}) {
     std::vector<uint64_t> offsets;
     for (int32_t i = 0; i < count; ++i) {
@@ -195,7 +195,7 @@ void BenchBlocks(cudaStream_t stream) {
     const double gigabytes = static_cast<double>(count) * kBytes / 1e9;
     std::vector<uint64_t> out(offsets.size());
     const double checksum = TimeStream(stream, kRepeats, [&] {
-      Check(checksums->Compute(arena.at(), offsets, kBytes, out, stream));
+      Check(checksums.Compute(arena.at(), offsets, kBytes, out, stream));
     });
     Print(fmt::format("block_checksum/{}", count), checksum, gigabytes);
   }
