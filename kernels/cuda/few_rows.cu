@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/few_rows_kernel.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace baton::cuda {
 namespace {
@@ -48,65 +49,6 @@ bool Aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-using Encode = CUresult (*)(CUtensorMap*,
-                            CUtensorMapDataType,
-                            cuuint32_t,
-                            void*,
-                            const cuuint64_t*,
-                            const cuuint64_t*,
-                            const cuuint32_t*,
-                            const cuuint32_t*,
-                            CUtensorMapInterleave,
-                            CUtensorMapSwizzle,
-                            CUtensorMapL2promotion,
-                            CUtensorMapFloatOOBfill);
-
-// The driver's function, found at run time: nothing links to the driver.
-Encode FindEncode() {
-  constexpr unsigned kSince = 12000;
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &found, kSince, cudaEnableDefault, &result);
-  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<Encode>(found);
-}
-
-// Boxes of `box_rows` rows × `box_spans` spans of the matrix [rows][k], seen as
-// [span][row][number]; what lies outside it reads as zeros.
-cudaError_t DescribeBoxes(const void* data,
-                          int32_t rows,
-                          int32_t k,
-                          int64_t stride,
-                          int32_t box_rows,
-                          int32_t box_spans,
-                          CUtensorMap* map) {
-  static const Encode encode = FindEncode();
-  if (encode == nullptr) return cudaErrorNotSupported;
-  const cuuint64_t sizes[] = {
-      kFewRowsSpan, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(k / kFewRowsSpan)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2, kFewRowsSpan * 2};
-  const cuuint32_t box[] = {
-      kFewRowsSpan, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_spans)};
-  const cuuint32_t steps[] = {1, 1, 1};
-  // Where the next box is the neighbour of this one, memory gives both at once.
-  const CUtensorMapL2promotion promotion =
-      box_spans == 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE;
-  const CUresult result = encode(map,
-                                 CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                 3,
-                                 const_cast<void*>(data),
-                                 sizes,
-                                 strides,
-                                 box,
-                                 steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B,
-                                 promotion,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
-
 // The launch of a plan, overlapped with its predecessor.
 struct Configuration {
   cudaLaunchAttribute attributes[2];
@@ -151,7 +93,7 @@ bool FewRowsTakes(const Product& product) {
   const bool f32 = product.out_dtype == DType::kF32;
   return product.x_dtype == DType::kBF16 && product.weight_dtype == DType::kBF16 &&
          product.rows >= 1 && product.rows <= kFewRowsMost && product.k > 0 &&
-         product.k % kFewRowsSpan == 0 && product.n > 0 && product.n % (8 * halves) == 0 &&
+         product.k % kSpanNumbers == 0 && product.n > 0 && product.n % (8 * halves) == 0 &&
          product.norm_weight == nullptr && product.x_stride % 8 == 0 &&
          product.out_stride % 4 == 0 && Aligned(product.x, 16) && Aligned(product.weight, 16) &&
          Aligned(product.out, f32 ? 16 : 8) && (!product.silu_mul || product.bias == nullptr);
@@ -177,15 +119,14 @@ cudaError_t LaunchFewRows(const Product& product, const FewRowsPlan& plan, cudaS
   a.out_stride = product.out_stride;
   a.rows = product.rows;
   a.outputs = product.silu_mul ? product.n / 2 : product.n;
-  a.k_spans = product.k / kFewRowsSpan;
+  a.k_spans = product.k / kSpanNumbers;
   a.f32 = product.out_dtype == DType::kF32;
   a.accumulate = product.accumulate;
   a.plan = plan;
-  cudaError_t error = DescribeBoxes(
-      product.weight, product.n, product.k, product.k, plan.tile_outputs, plan.spans, &a.weight);
+  cudaError_t error =
+      DescribeBoxes(WeightOf(product), {.rows = plan.tile_outputs, .spans = plan.spans}, &a.weight);
   if (error != cudaSuccess) return error;
-  error = DescribeBoxes(
-      product.x, product.rows, product.k, product.x_stride, plan.row_group, plan.spans, &a.x);
+  error = DescribeBoxes(XOf(product), {.rows = plan.row_group, .spans = plan.spans}, &a.x);
   if (error != cudaSuccess) return error;
   const Kernel kernel = KernelFor(plan, product.silu_mul);
   error =

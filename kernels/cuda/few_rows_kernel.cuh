@@ -6,6 +6,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 // out[m][n] = Σ x[m][k] · weight[n][k] for few m is bound by reading the weight. The block's last
 // warp streams tiles of the weight and the matching pieces of x through a ring of stages; the other
@@ -136,19 +137,23 @@ __device__ __forceinline__ void FetchFewRows(const FewRowsArguments& a,
 }
 
 // Adds the product of a stage to the sums; with kPairs the second half of the matrices is up's.
-template <int kGroup, int kMatrices, bool kPairs>
+// Commits each span's products by themselves: ptxas puts an empty product where a loop of them ends
+// without that. `begun` is called once the first span's are under way.
+template <int kGroup, int kMatrices, bool kPairs, class Begun>
 __device__ __forceinline__ void MultiplyStage(const FewRowsPlan& plan,
                                               uint32_t stage,
-                                              float (&sums)[kMatrices][kGroup / 2]) {
+                                              float (&sums)[kMatrices][kGroup / 2],
+                                              const Begun& begun) {
   constexpr int kHalf = kPairs ? kMatrices / 2 : kMatrices;
   const auto blocks = [](int32_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
-  const uint64_t span_blocks = blocks(plan.tile_outputs * kFewRowsSpan * 2);
+  const uint64_t span_blocks = blocks(plan.tile_outputs * kSpanNumbers * 2);
   const uint64_t up = blocks(plan.weight_bytes / 2);
   uint64_t weight = MatrixAt(stage);
   uint64_t x = MatrixAt(stage + static_cast<uint32_t>(plan.weight_bytes));
   for (int32_t span = 0; span < plan.spans; ++span) {
+    BeginProducts();
 #pragma unroll
-    for (int step = 0; step < kFewRowsSpan / 16; ++step) {
+    for (int step = 0; step < kSpanNumbers / 16; ++step) {
 #pragma unroll
       for (int i = 0; i < kMatrices; ++i) {
         const uint64_t at = weight + static_cast<uint64_t>(step * 2) + (i >= kHalf ? up : 0) +
@@ -156,8 +161,10 @@ __device__ __forceinline__ void MultiplyStage(const FewRowsPlan& plan,
         MultiplyMatrices<kGroup>(sums[i], at, x + static_cast<uint64_t>(step * 2));
       }
     }
+    CommitProducts();
+    if (span == 0) begun();
     weight += span_blocks;
-    x += blocks(kGroup * kFewRowsSpan * 2);
+    x += blocks(kGroup * kSpanNumbers * 2);
   }
 }
 
@@ -387,15 +394,16 @@ __device__ __forceinline__ void MultiplyFewRows(const FewRowsArguments& a,
     [[maybe_unused]] int32_t last = -1;  // stage that is being read
     for (; round < (pass + 1) * plan.rounds; round += kTeams) {
       AwaitPhase(memory.full + static_cast<uint32_t>(cursor.slot * 8), cursor.parity);
-      BeginProducts();
-      MultiplyStage<kGroup, kMatrices, kPairs>(plan, memory.Stage(plan, cursor.slot), sums);
-      CommitProducts();
-      if constexpr (kTeams == 1) {
-        // A team that is alone goes on to the next stage meanwhile.
-        AwaitProducts<1>();
-        if (tells && last >= 0) Arrive(empty_of(last));
-        last = cursor.slot;
-      } else {
+      const auto begun = [&] {
+        if constexpr (kTeams == 1) {
+          // The stage before has been read; the next one's products go on meanwhile.
+          AwaitProducts<1>();
+          if (tells && last >= 0) Arrive(empty_of(last));
+          last = cursor.slot;
+        }
+      };
+      MultiplyStage<kGroup, kMatrices, kPairs>(plan, memory.Stage(plan, cursor.slot), sums, begun);
+      if constexpr (kTeams > 1) {
         // Each must not keep a stage until its next comes: the ring may hold no more.
         AwaitProducts<0>();
         if (tells) Arrive(empty_of(cursor.slot));

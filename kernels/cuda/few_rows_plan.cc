@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/tensor_map.h"
+
 namespace baton::cuda {
 namespace {
 
@@ -74,7 +76,7 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   FewRowsPlan plan;
   const int32_t halves = product.silu_mul ? 2 : 1;
   const int32_t outputs = product.n / halves;
-  const int32_t k_spans = product.k / kFewRowsSpan;
+  const int32_t k_spans = product.k / kSpanNumbers;
   while (plan.row_group < product.rows) plan.row_group *= 2;
 
   float least = std::numeric_limits<float>::max();
@@ -108,10 +110,10 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   const int32_t staging = apart           ? sums_bytes
                           : plan.parted() ? 0
                                           : kFewRowsWarps * plan.row_group * kFewRowsStaging;
-  const int32_t fixed = kFewRowsHead + std::max(staging, kFewRowsMatrix * kFewRowsSpan * 2);
+  const int32_t fixed = kFewRowsHead + std::max(staging, kFewRowsMatrix * kSpanNumbers * 2);
   const int32_t room = limits.shared_bytes - fixed;
-  const int32_t weight_bytes = plan.tile_outputs * halves * kFewRowsSpan * 2;
-  const int32_t span_bytes = weight_bytes + plan.row_group * kFewRowsSpan * 2;
+  const int32_t weight_bytes = plan.tile_outputs * halves * kSpanNumbers * 2;
+  const int32_t span_bytes = weight_bytes + plan.row_group * kSpanNumbers * 2;
   const int32_t part_spans = k_spans / plan.cluster;
   const int32_t enough = std::max(kEnoughStages, 2 * plan.teams);
   plan.spans = StageSpans(

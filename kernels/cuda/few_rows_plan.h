@@ -10,7 +10,6 @@
 namespace baton::cuda {
 
 inline constexpr int32_t kFewRowsMost = 64;    // rows of x
-inline constexpr int32_t kFewRowsSpan = 64;    // of k: 128 bytes, as wide as the swizzle
 inline constexpr int32_t kFewRowsTile = 256;   // most rows of the weight in a tile
 inline constexpr int32_t kFewRowsMatrix = 64;  // rows of the weight that one instruction takes
 inline constexpr int32_t kFewRowsStages = 16;  // most

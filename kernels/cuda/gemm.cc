@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/gated_gemm.h"
 #include "kernels/cuda/gemv.h"
 
 namespace baton::cuda {
@@ -32,8 +33,10 @@ constexpr float kNear = 1.2f;
 constexpr size_t kMostTimed = 6;
 constexpr int kRounds = 4;
 constexpr int32_t kDeterministicRows = 64;
-// From more rows on cuBLASLt is as fast as our kernel, which reads x once for each of its tiles.
-constexpr int32_t kOurMostRows = 32;
+// The kernel for few rows reads x too often for more of them, but for long sums, which it shares
+// out better than cuBLASLt does.
+constexpr int32_t kFewRows = 32;
+constexpr int32_t kFewRowsOfLongSums = 64;
 
 Status ToStatus(cublasStatus_t error, std::string_view what) {
   if (error == CUBLAS_STATUS_SUCCESS) return OkStatus();
@@ -183,12 +186,16 @@ class Gemm::Impl {
     return OkStatus();
   }
 
-  // Few rows go to our own kernels.
   bool TakesFewRows(const Product& product) const {
-    return ours_ && product.rows <= kOurMostRows && FewRowsTakes(product);
+    const bool long_sums = product.k >= 2 * product.n;
+    return ours_ && product.rows <= (long_sums ? kFewRowsOfLongSums : kFewRows) &&
+           FewRowsTakes(product);
+  }
+  bool TakesGated(const Product& product) const {
+    return ours_ && product.rows > kFewRows && GatedGemmTakes(product);
   }
   bool TakesJoined(const Product& product) const {
-    return (ours_ && GemvTakes(product)) || TakesFewRows(product);
+    return (ours_ && GemvTakes(product)) || TakesFewRows(product) || TakesGated(product);
   }
   bool deterministic() const { return options_.deterministic; }
 
@@ -205,6 +212,7 @@ class Gemm::Impl {
     if (product.rows == 0) return cudaSuccess;
     if (ours_ && GemvTakes(product)) return LaunchGemv(product, options_.processors, stream);
     if (TakesFewRows(product)) return LaunchFewRows(product, options_.processors, stream);
+    if (TakesGated(product)) return LaunchGatedGemm(product, options_.processors, stream);
     const auto found = algorithms_.find(KeyOf(product));
     if (found == algorithms_.end()) return cudaErrorInvalidValue;
     return Multiply(product, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess

@@ -19,8 +19,8 @@ struct GemmOptions {
 };
 
 // Matrix products through cuBLASLt, whose algorithms are timed once for each shape and size class
-// of rows, and through our own kernels for up to 32 rows. Owns the handle and its workspace; one
-// thread, one stream.
+// of rows, and through our own kernels where they are faster. Owns the handle and its workspace;
+// one thread, one stream.
 class Gemm final {
  public:
   static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);

@@ -88,6 +88,28 @@ __device__ __forceinline__ void FetchBox(uint32_t to,
       : "memory");
 }
 
+// The same, to the same place in both blocks of a cluster of two; tells each one's own barrier.
+__device__ __forceinline__ void FetchBoxForPair(uint32_t to,
+                                                const CUtensorMap* map,
+                                                int32_t x,
+                                                int32_t y,
+                                                int32_t z,
+                                                uint32_t barrier,
+                                                uint64_t keep) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+      "l"(map),
+      "r"(x),
+      "r"(y),
+      "r"(z),
+      "r"(barrier),
+      "h"(kBoth),
+      "l"(keep)
+      : "memory");
+}
+
 __device__ __forceinline__ void ArriveAtCluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
@@ -107,6 +129,11 @@ __device__ __forceinline__ uint32_t AddressIn(uint32_t address, uint32_t rank) {
   uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
+}
+
+// Arrives at another block's barrier, whose address AddressIn gives.
+__device__ __forceinline__ void ArriveThere(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ float4 LoadInCluster4(uint32_t address) {

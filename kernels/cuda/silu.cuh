@@ -4,7 +4,7 @@ namespace baton::cuda {
 
 // silu(gate) · up.
 __device__ __forceinline__ float SiluMul(float gate, float up) {
-  return gate / (1.0f + __expf(-gate)) * up;
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
 }
 
 }  // namespace baton::cuda

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/gated_gemm.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/row_kernels.h"
 #include "tests/gpu/gemm_reference.h"
@@ -99,6 +100,7 @@ class Bench final {
         "o", [&](int i) { return Out(i); }, kLayers);
     TimeShape(
         "gate_up", [&](int i) { return GateUp(i); }, kLayers);
+    TimeGated();
     TimeShape(
         "down", [&](int i) { return Down(i); }, kLayers);
     TimeShape(
@@ -136,6 +138,13 @@ class Bench final {
   Product GateUp(int i) const {
     const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden);
     return Make(normal_, at, 2 * kWidth, kHidden, gate_up_.at());
+  }
+  Product Gated(int i) const {
+    Product product = GateUp(i);
+    product.silu_mul = true;
+    product.out = hidden_.at();
+    product.out_stride = kWidth;
+    return product;
   }
   Product Down(int i) const {
     const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden + 2 * int64_t{kWidth});
@@ -202,6 +211,30 @@ class Bench final {
                plan.spans,
                plan.stage_bytes / plan.spans >> 10),
            [&](int i) { Check(LaunchFewRows(product(i), plan, stream_)); });
+    }
+  }
+
+  // Gate, up and silu · up in one.
+  void TimeGated() const {
+    const Product first = Gated(0);
+    if (!GatedGemmTakes(first)) return;
+    const auto time = [&](const std::string& how, const GatedPlan& plan) {
+      const double all = TimeGraph(stream_, kRepeats, [&] {
+        for (int i = 0; i < kLayers; ++i) Check(LaunchGatedGemm(Gated(i), plan, stream_));
+      });
+      Print("gated", how, rows_, all / kLayers, 2.0 * first.n * first.k);
+    };
+    const GatedLimits limits = FindGatedLimits(processors_);
+    time("as it is", PlanGatedGemm(first, limits));
+    for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
+      if (columns > GatedMostColumns((rows_ + kGatedRowBlock - 1) / kGatedRowBlock)) continue;
+      for (const int32_t cluster : {1, 2}) {
+        GatedLimits changed = limits;
+        changed.columns = columns;
+        changed.cluster = cluster;
+        time(fmt::format("{} columns, clusters of {}", columns, cluster),
+             PlanGatedGemm(first, changed));
+      }
     }
   }
 
@@ -280,11 +313,7 @@ class Bench final {
         Ours(Qkv(i));
         Ours(Out(i));
         Norm();
-        Product gate_up = GateUp(i);
-        gate_up.silu_mul = true;
-        gate_up.out = hidden_.at();
-        gate_up.out_stride = kWidth;
-        Ours(gate_up);
+        Ours(Gated(i));
         Ours(Down(i));
       });
       limits_ = FindFewRowsLimits(processors_);

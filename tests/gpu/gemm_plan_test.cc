@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/few_rows_plan.h"
+#include "kernels/cuda/gated_gemm_plan.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace baton::cuda {
 namespace {
@@ -25,7 +27,7 @@ void ExpectSound(const FewRowsPlan& plan, const Product& product, const FewRowsL
   SCOPED_TRACE(::testing::Message() << product.rows << " rows, n " << product.n << ", k "
                                     << product.k << ", pairs " << product.silu_mul);
   const int32_t halves = product.silu_mul ? 2 : 1;
-  const int32_t k_spans = product.k / kFewRowsSpan;
+  const int32_t k_spans = product.k / kSpanNumbers;
   EXPECT_GE(plan.row_group, product.rows);
   EXPECT_LE(plan.row_group, kFewRowsMost);
   // Every output is in a tile, every tile is taken, and every span of k by exactly one block.
@@ -113,6 +115,57 @@ TEST(FewRowsPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
   const FewRowsPlan plan = PlanFewRows(product, {});
   EXPECT_EQ(plan.cluster, 2);
   EXPECT_EQ(plan.tile_outputs, 64);
+}
+
+TEST(GatedPlanTest, IsSoundForAllShapes) {
+  for (const GatedLimits& limits : {GatedLimits{},
+                                    GatedLimits{.blocks = 114, .clusters_of_2 = 0},
+                                    GatedLimits{.cluster = 2},
+                                    GatedLimits{.columns = 64}}) {
+    for (const int32_t n : {16, 1168, 3072, 28672}) {
+      for (const int32_t k : {64, 1088, 14336}) {
+        for (const int32_t rows : {1, 8, 33, 64, 65, 129, 250, 256}) {
+          SCOPED_TRACE(::testing::Message() << rows << " rows, n " << n << ", k " << k);
+          Product product;
+          product.n = n;
+          product.k = k;
+          product.rows = rows;
+          product.silu_mul = true;
+          const GatedPlan plan = PlanGatedGemm(product, limits);
+          const int32_t spans = GatedSpans(plan.row_blocks, plan.columns);
+          // Every output is in a tile, every tile is taken, and all of k and x fetched.
+          EXPECT_GE(plan.tiles * plan.columns, n);
+          EXPECT_LT((plan.tiles - 1) * plan.columns, n);
+          EXPECT_LE(plan.clusters * plan.cluster, limits.blocks);
+          EXPECT_GE(plan.rounds * spans, k / kSpanNumbers);
+          EXPECT_LT((plan.rounds - 1) * spans, k / kSpanNumbers);
+          EXPECT_GE(plan.x_rows * plan.cluster, rows);
+          EXPECT_LE(plan.x_rows * plan.cluster, plan.row_blocks * kGatedRowBlock);
+          EXPECT_EQ(plan.x_rows % 8, 0);
+          EXPECT_LE(plan.columns, GatedMostColumns(plan.row_blocks));
+          EXPECT_GE(plan.stages, 3);
+          EXPECT_LE(plan.stages, kGatedStages);
+          EXPECT_LE(plan.shared_bytes, limits.shared_bytes);
+          EXPECT_GE(plan.shared_bytes,
+                    kGatedHeadBytes +
+                        plan.stages * spans * GatedSpanBytes(plan.row_blocks, plan.columns));
+        }
+      }
+    }
+  }
+}
+
+TEST(GatedPlanTest, SharesOutputsOutEvenly) {
+  Product product;
+  product.n = 28672;
+  product.k = 4096;
+  product.silu_mul = true;
+  product.rows = 64;
+  EXPECT_EQ(PlanGatedGemm(product, {}).tiles, 128);  // one for nearly each processor
+  product.rows = 256;
+  const GatedPlan plan = PlanGatedGemm(product, {});
+  EXPECT_EQ(plan.tiles, 256);  // two
+  EXPECT_EQ(plan.cluster, 2);
 }
 
 }  // namespace

@@ -1,0 +1,264 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/gated_gemm_plan.h"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/wgmma.cuh"
+
+// out[m][i] = silu(x[m] · gate[i]) · (x[m] · up[i]). The block's last warp streams tiles of the
+// weight and x through a ring of stages; each of its warp groups multiplies 64 rows of x with the
+// whole tile. Rows of x are the rows of the sums, so that a tile can be as wide as shares the
+// outputs out evenly, and a thread holds both sums of an output. The ring is filled with weights
+// before the kernel waits for its predecessor, x follows.
+namespace baton::cuda {
+
+struct GatedArguments {
+  CUtensorMap weight;  // [gate | up]; boxes of half a tile's rows, one span
+  CUtensorMap x;       // boxes of the rows that a block fetches, one span
+  __nv_bfloat16* out = nullptr;
+  int64_t out_stride = 0;
+  int32_t rows = 0;
+  int32_t outputs = 0;
+  GatedPlan plan;
+};
+
+// Of a block.
+constexpr int32_t GatedThreads(int32_t row_blocks) {
+  return row_blocks * 128 + 32;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// A stage: for each span the tile's weights, then the rows of x.
+template <int kRowBlocks, int kColumns>
+struct GatedRing {
+  static constexpr int32_t kSpans = GatedSpans(kRowBlocks, kColumns);
+  static constexpr uint32_t kBytes = GatedSpanBytes(kRowBlocks, kColumns);
+  static constexpr uint32_t kXAt = kColumns * kSpanBytes;
+
+  uint32_t full;   // a barrier a stage: weights and x have come
+  uint32_t empty;  // the same: all warps of the cluster have read them
+  uint32_t stages;
+
+  __device__ explicit GatedRing(const unsigned char* shared)
+      : full(SharedAddress(shared)),
+        empty(full + kGatedStages * 8),
+        stages(full + kGatedHeadBytes) {}
+  __device__ uint32_t Full(int32_t slot) const { return full + static_cast<uint32_t>(slot * 8); }
+  __device__ uint32_t Empty(int32_t slot) const { return empty + static_cast<uint32_t>(slot * 8); }
+  __device__ uint32_t Span(int32_t slot, int32_t span) const {
+    return stages + static_cast<uint32_t>(slot * kSpans + span) * kBytes;
+  }
+};
+
+// Place in a ring.
+struct GatedCursor {
+  int32_t slot = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Advance(int32_t stages) {
+    if (++slot < stages) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+// The tiles of this block: those of its cluster's other block lie beside them.
+struct GatedWork {
+  int32_t rank;
+  int32_t first;
+  int32_t passes;
+
+  __device__ explicit GatedWork(const GatedPlan& plan) {
+    rank = static_cast<int32_t>(blockIdx.x) % plan.cluster;
+    first = static_cast<int32_t>(blockIdx.x) / plan.cluster;
+    const int32_t neighbours = (plan.tiles + plan.cluster - 1) / plan.cluster;
+    passes = (neighbours - first + plan.clusters - 1) / plan.clusters;
+  }
+  __device__ int32_t Tile(const GatedPlan& plan, int32_t pass) const {
+    return (first + pass * plan.clusters) * plan.cluster + rank;
+  }
+};
+
+// A thread of the last warp.
+template <int kRowBlocks, int kColumns>
+__device__ __forceinline__ void FetchGated(const GatedArguments& a,
+                                           const GatedWork& work,
+                                           const GatedRing<kRowBlocks, kColumns>& ring) {
+  constexpr int32_t kSpans = ring.kSpans;
+  constexpr int32_t kHalf = kColumns / 2;
+  const GatedPlan& plan = a.plan;
+  const int32_t total = work.passes * plan.rounds;
+  const auto stage_bytes =
+      static_cast<uint32_t>(kSpans * (kColumns + plan.cluster * plan.x_rows) * kSpanBytes);
+  int32_t pass = 0;
+  int32_t round = 0;
+  const auto fetch_weight = [&](int32_t slot) {
+    const uint32_t barrier = ring.Full(slot);
+    ArriveExpecting(barrier, stage_bytes);
+    const int32_t gate = work.Tile(plan, pass) * kHalf;
+#pragma unroll
+    for (int32_t i = 0; i < kSpans; ++i) {
+      const uint32_t to = ring.Span(slot, i);
+      const int32_t span = round * kSpans + i;
+      FetchBox(to, &a.weight, 0, gate, span, barrier, kKeepNormally);
+      FetchBox(
+          to + kHalf * kSpanBytes, &a.weight, 0, a.outputs + gate, span, barrier, kKeepNormally);
+    }
+    if (++round == plan.rounds) {
+      round = 0;
+      ++pass;
+    }
+  };
+  int32_t x_round = 0;
+  const auto fetch_x = [&](int32_t slot) {
+    const int32_t first_row = work.rank * plan.x_rows;
+#pragma unroll
+    for (int32_t i = 0; i < kSpans; ++i) {
+      const uint32_t to =
+          ring.Span(slot, i) + ring.kXAt + static_cast<uint32_t>(first_row * kSpanBytes);
+      const int32_t span = x_round * kSpans + i;
+      if (plan.cluster == 1) {
+        FetchBox(to, &a.x, 0, first_row, span, ring.Full(slot), kKeepLong);
+      } else {
+        FetchBoxForPair(to, &a.x, 0, first_row, span, ring.Full(slot), kKeepLong);
+      }
+    }
+    if (++x_round == plan.rounds) x_round = 0;
+  };
+
+  const int32_t early = min(plan.stages, total);
+  for (int32_t slot = 0; slot < early; ++slot) fetch_weight(slot);
+  // The other block's barriers are there.
+  if (plan.cluster > 1) AwaitCluster();
+  WaitForPredecessor();
+  for (int32_t slot = 0; slot < early; ++slot) fetch_x(slot);
+  GatedCursor cursor;
+  for (int32_t i = early; i < total; ++i) {
+    AwaitPhase(ring.Empty(cursor.slot), cursor.parity);
+    fetch_weight(cursor.slot);
+    fetch_x(cursor.slot);
+    cursor.Advance(plan.stages);
+  }
+}
+
+// Of every eight columns of gate a thread holds two, in two rows, and of up the same.
+template <int kColumns>
+__device__ __forceinline__ void PutGated(const GatedArguments& a,
+                                         int32_t row_block,
+                                         int32_t tile,
+                                         const float (&sums)[kColumns / 2]) {
+  constexpr int kGroups = kColumns / 16;
+  const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t first_row = row_block * kGatedRowBlock + thread / 32 * 16 + thread % 32 / 4;
+  const int32_t first_output = tile * (kColumns / 2) + thread % 4 * 2;
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t row = first_row + half * 8;
+      const int32_t output = first_output + group * 8;
+      if (row >= a.rows || output >= a.outputs) continue;
+      const int gate = group * 4 + half * 2;
+      const int up = gate + kGroups * 4;
+      *reinterpret_cast<__nv_bfloat162*>(a.out + row * a.out_stride + output) =
+          __floats2bfloat162_rn(SiluMul(sums[gate], sums[up]),
+                                SiluMul(sums[gate + 1], sums[up + 1]));
+    }
+  }
+}
+
+// A warp group.
+template <int kRowBlocks, int kColumns>
+__device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
+                                              const GatedWork& work,
+                                              const GatedRing<kRowBlocks, kColumns>& ring) {
+  const GatedPlan& plan = a.plan;
+  const int32_t row_block = static_cast<int32_t>(threadIdx.x) / 128;
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const uint32_t x_at = ring.kXAt + static_cast<uint32_t>(row_block * kGatedRowBlock * kSpanBytes);
+  const auto release = [&](int32_t slot) {
+    if (plan.cluster == 1) {
+      if (lane == 0) Arrive(ring.Empty(slot));
+    } else if (lane < plan.cluster) {
+      ArriveThere(AddressIn(ring.Empty(slot), static_cast<uint32_t>(lane)));
+    }
+  };
+  GatedCursor cursor;
+  if (plan.cluster > 1) AwaitCluster();
+  WaitForPredecessor();
+  for (int32_t pass = 0; pass < work.passes; ++pass) {
+    float sums[kColumns / 2];
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+    int32_t last = -1;  // stage that is being read
+    for (int32_t round = 0; round < plan.rounds; ++round) {
+      AwaitPhase(ring.Full(cursor.slot), cursor.parity);
+      BeginProducts();
+      // Unrolled: where a loop of products ends ptxas puts an empty one, which the next must await.
+#pragma unroll
+      for (int32_t span = 0; span < ring.kSpans; ++span) {
+        const uint64_t weight = MatrixAt(ring.Span(cursor.slot, span));
+        const uint64_t x = MatrixAt(ring.Span(cursor.slot, span) + x_at);
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+          MultiplyInto<kColumns>(sums, x + step * 2, weight + step * 2);
+        }
+      }
+      CommitProducts();
+      // The one before it has ended, and what it read may go.
+      AwaitProducts<1>();
+      if (last >= 0) release(last);
+      last = cursor.slot;
+      cursor.Advance(plan.stages);
+    }
+    AwaitProducts<0>();
+    release(last);
+    PutGated<kColumns>(a, row_block, work.Tile(plan, pass), sums);
+  }
+}
+
+#endif
+
+template <int kRowBlocks, int kColumns>
+__global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
+    GatedKernel(const __grid_constant__ GatedArguments a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const GatedRing<kRowBlocks, kColumns> ring(shared);
+  const GatedWork work(a.plan);
+  constexpr int32_t kFetching = kRowBlocks * 128;
+  if (threadIdx.x == kFetching) {
+    PrefetchMap(&a.weight);
+    PrefetchMap(&a.x);
+    for (int32_t i = 0; i < a.plan.stages; ++i) {
+      InitBarrier(ring.Full(i), 1);
+      InitBarrier(ring.Empty(i), static_cast<uint32_t>(kRowBlocks * 4 * a.plan.cluster));
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  ReleaseSuccessor();
+  if (a.plan.cluster > 1) ArriveAtCluster();
+  if (threadIdx.x < kFetching) {
+    MultiplyGated<kRowBlocks, kColumns>(a, work, ring);
+  } else {
+    if (threadIdx.x == kFetching) {
+      FetchGated<kRowBlocks, kColumns>(a, work, ring);
+    } else if (a.plan.cluster > 1) {
+      AwaitCluster();
+    }
+    __syncwarp();
+  }
+  if (a.plan.cluster == 1) return;
+  // The other block may still write to this one's shared memory.
+  ArriveAtCluster();
+  AwaitCluster();
+#endif
+}
+
+}  // namespace baton::cuda

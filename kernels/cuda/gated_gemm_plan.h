@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/product.h"
+
+// Who does what in a gated product (gated_gemm.h). Outputs are cut into tiles, each with as many
+// rows of gate as of up; blocks take tile after tile and stream its weights, with all of x, through
+// a ring of stages. Blocks of a cluster take neighbouring tiles at the same time, and each fetches
+// a part of x for both.
+namespace baton::cuda {
+
+inline constexpr int32_t kGatedRowBlock = 64;  // rows of x that one warp group multiplies
+inline constexpr int32_t kGatedMostRows = 256;
+inline constexpr int32_t kGatedStages = 16;       // most
+inline constexpr int32_t kGatedHeadBytes = 1024;  // of barriers
+
+struct GatedPlan {
+  int32_t row_blocks = 1;
+  int32_t x_rows = 8;    // that each block of the cluster fetches: a multiple of 8
+  int32_t columns = 64;  // rows of the weight in a tile, gate's and up's together
+  int32_t cluster = 1;   // blocks: 1 or 2
+  int32_t clusters = 1;
+  int32_t tiles = 1;
+  int32_t rounds = 1;  // stages of a tile
+  int32_t stages = 3;  // of the ring
+  int32_t shared_bytes = 0;
+
+  bool operator==(const GatedPlan&) const = default;
+};
+
+// What the device allows, and what to try.
+struct GatedLimits {
+  int32_t blocks = 132;
+  int32_t clusters_of_2 = 66;
+  int32_t shared_bytes = 208 << 10;  // leaves room for a small kernel beside
+  int32_t columns = 0;               // 0: to be chosen
+  int32_t cluster = 0;               // 0: to be chosen
+};
+
+constexpr int32_t GatedSpanBytes(int32_t row_blocks, int32_t columns) {
+  return (columns + row_blocks * kGatedRowBlock) * 128;
+}
+
+// Spans of k that are fetched and multiplied together, as long as the ring holds several of them.
+constexpr int32_t GatedSpans(int32_t row_blocks, int32_t columns) {
+  constexpr int32_t kMostBytes = 48 << 10;
+  return 2 * GatedSpanBytes(row_blocks, columns) <= kMostBytes ? 2 : 1;
+}
+
+// Beyond it a thread's sums leave no registers.
+constexpr int32_t GatedMostColumns(int32_t row_blocks) {
+  return row_blocks <= 2 ? 256 : row_blocks == 3 ? 192 : 128;
+}
+
+// For a product that GatedGemmTakes.
+GatedPlan PlanGatedGemm(const Product& product, const GatedLimits& limits);
+
+}  // namespace baton::cuda

@@ -1,0 +1,110 @@
+#include "kernels/cuda/gated_gemm.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/product_world.h"
+
+namespace baton::cuda {
+namespace {
+
+using Case = testing::ProductCase;
+using World = testing::ProductWorld;
+
+World::Launch With(const GatedLimits& limits) {
+  return [limits](const Product& product) {
+    return LaunchGatedGemm(product, PlanGatedGemm(product, limits), nullptr);
+  };
+}
+
+class GatedGemmTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+        major != 9) {
+      GTEST_SKIP() << "no GPU of compute capability 9: gated products were NOT tested";
+    }
+  }
+};
+
+TEST_P(GatedGemmTest, GivesTheProductAndNothingElse) {
+  World world(GetParam(), kGatedMostRows);
+  for (const int32_t rows : {1, 33, 40, 64, 65, 100, 128, 129, 190, 193, 256}) {
+    ASSERT_TRUE(GatedGemmTakes(world.Make(rows)));
+    world.Expect(rows, With(FindGatedLimits(world.processors())));
+  }
+}
+
+// Plans that the rules would not choose for this shape, but for others.
+TEST_P(GatedGemmTest, AnyPlanGivesTheProduct) {
+  World world(GetParam(), kGatedMostRows);
+  for (const int32_t rows : {3, 47, 127, 192, 250}) {
+    for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
+      if (columns > GatedMostColumns((rows + kGatedRowBlock - 1) / kGatedRowBlock)) continue;
+      for (const int32_t cluster : {1, 2}) {
+        GatedLimits limits = FindGatedLimits(world.processors());
+        limits.columns = columns;
+        limits.cluster = cluster;
+        SCOPED_TRACE(::testing::Message() << columns << " columns, clusters of " << cluster);
+        world.Expect(rows, With(limits));
+      }
+    }
+  }
+}
+
+TEST_P(GatedGemmTest, RepeatsItself) {
+  World world(GetParam(), kGatedMostRows);
+  const World::Launch launch = With(FindGatedLimits(world.processors()));
+  for (const int32_t rows : {40, 128, 255}) {
+    const std::vector<std::byte> first = world.Run(rows, launch);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(world.Run(rows, launch), first) << rows << " rows";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes,
+    GatedGemmTest,
+    ::testing::Values(Case{.name = "tiny", .n = 16, .k = 64, .silu_mul = true},
+                      Case{.name = "odd_k", .n = 1168, .k = 1088, .silu_mul = true, .x_gap = 24},
+                      Case{.name = "small", .n = 3072, .k = 576, .silu_mul = true, .out_gap = 6},
+                      Case{.name = "long", .n = 2048, .k = 14336, .silu_mul = true},
+                      Case{.name = "llama_8b", .n = 28672, .k = 4096, .silu_mul = true}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+TEST(GatedGemmTakesTest, RefusesWhatDoesNotFit) {
+  alignas(16) static __nv_bfloat16 numbers[16];
+  Product good;
+  good.x = good.weight = numbers;
+  good.silu_mul = true;
+  good.rows = 256;
+  good.n = 96;
+  good.k = good.x_stride = 192;
+  good.out_stride = 48;
+  EXPECT_TRUE(GatedGemmTakes(good));
+  const auto refused = [&](const auto& change) {
+    Product product = good;
+    change(product);
+    return !GatedGemmTakes(product);
+  };
+  EXPECT_TRUE(refused([](Product& p) { p.silu_mul = false; }));
+  EXPECT_TRUE(refused([](Product& p) { p.rows = 0; }));
+  EXPECT_TRUE(refused([](Product& p) { p.rows = 257; }));
+  EXPECT_TRUE(refused([](Product& p) { p.n = 104; }));
+  EXPECT_TRUE(refused([](Product& p) { p.k = 160; }));
+  EXPECT_TRUE(refused([](Product& p) { p.x_stride = 196; }));
+  EXPECT_TRUE(refused([](Product& p) { p.out_stride = 49; }));
+  EXPECT_TRUE(refused([](Product& p) { p.x = numbers + 1; }));
+  EXPECT_TRUE(refused([](Product& p) { p.weight = numbers + 4; }));
+  EXPECT_TRUE(refused([](Product& p) { p.bias = numbers; }));
+  EXPECT_TRUE(refused([](Product& p) { p.accumulate = true; }));
+  EXPECT_TRUE(refused([](Product& p) { p.out_dtype = DType::kF32; }));
+  EXPECT_TRUE(refused([](Product& p) { p.x_dtype = p.weight_dtype = DType::kF8; }));
+}
+
+}  // namespace
+}  // namespace baton::cuda
