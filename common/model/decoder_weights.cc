@@ -14,6 +14,9 @@ namespace {
 
 // The products of dense layers; embedding, head, routers and experts stay as they are.
 constexpr bool kMayQuantize = true;
+// The MLPs of the last layers are kept as they are: in E4M3 these two lose as much of a small
+// model's quality as all other products together (kernels/cuda/README.md).
+constexpr int32_t kExactLastMlps = 2;
 
 // One weight wanted from the source: which, and its rows (outputs).
 struct Part {
@@ -117,13 +120,14 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
 
 Status LoadDense(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
+  const bool may_quantize = layer < static_cast<int32_t>(spec.layers.size()) - kExactLastMlps;
   BATON_ASSIGN_OR_RETURN(
       to.gate_up,
       loader.LoadGateUp(
-          id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate, kMayQuantize));
+          id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate, may_quantize));
   BATON_ASSIGN_OR_RETURN(
       to.down,
-      loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate, kMayQuantize));
+      loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate, may_quantize));
   if (!spec.mlp_bias) return OkStatus();
   BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
                          loader.LoadVectors({{id(WeightKind::kGateBias), spec.intermediate},

@@ -33,10 +33,11 @@ struct Bounds {
 constexpr Bounds kReal = {.margin = 0.15, .steps_for_each_difference = 40, .nll = 2e-3};
 
 // Times the perplexity in float32. Of so small a model, whose weights had four bits before, more is
-// lost in E4M3 than of a large one.
+// lost in E4M3 than of a large one; and over so few tokens these are off by 0.007 (standard
+// deviation: kernels/cuda/README.md has what many tokens give).
 constexpr double kQuantizedKvPerplexity = 1.01;
-constexpr double kQuantizedWeightsPerplexity = 1.03;
-constexpr double kQuantizedPerplexity = 1.04;
+constexpr double kQuantizedWeightsPerplexity = 1.025;
+constexpr double kQuantizedPerplexity = 1.035;
 // The tiny models are random: every token is about as likely as the others (a mean of 7), so that
 // what rounding moves shows in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
