@@ -8,6 +8,8 @@ constexpr int32_t kCpuStepTokens = 512;
 constexpr int32_t kGpuPrefillStepTokens = 8192;
 // About 45 ms of an 8B model on an H200, which those who generate beside a prompt wait.
 constexpr int32_t kGpuStepTokens = 2048;
+// A step of 8,192 tokens of a large model behind a long context takes seconds.
+constexpr Duration kGpuStepLimit = std::chrono::seconds(60);
 constexpr size_t kCpuKvBytes = size_t{512} << 20;
 // On prefill workers, where nothing but prompts would share a longer step.
 constexpr int32_t kFullPrefillStepTokens = 2048;
@@ -107,6 +109,11 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
   to.repeat_output_singly = OnGpu(from) && from.deterministic();
   to.hash_secret = config.hash_secret();
   return to;
+}
+
+Duration StepLimitOf(const config::EngineConfig& engine) {
+  if (engine.step_limit_seconds() > 0) return FromSeconds(engine.step_limit_seconds());
+  return OnGpu(engine) ? kGpuStepLimit : Duration::zero();
 }
 
 std::vector<std::string> TransportsOf(const config::TransferConfig& config, MemoryKind arena) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/engine/options.h"
 #include "common/worker/model_host.h"
 #include "kernels/device.h"
@@ -18,6 +19,8 @@ std::string Name(WorkerKind kind);
 
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
 EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
+// After which a step counts as one that will not end; zero: never.
+Duration StepLimitOf(const config::EngineConfig& engine);
 // In order of preference, for an arena in memory of that kind.
 std::vector<std::string> TransportsOf(const config::TransferConfig& config, MemoryKind arena);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -26,6 +27,16 @@ bool IsWildcard(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
 }
 
+// Whoever waits for the device cannot be helped: peers and routers see the process end, as when it
+// is killed, and go on without it.
+[[noreturn]] void EndHung(const std::string& device, Duration limit) {
+  Log().Error(
+      "a step has not ended for {:.1f} s (engine.step_limit_seconds): {} hangs; the process ends",
+      ToSeconds(limit),
+      device);
+  std::_Exit(EXIT_FAILURE);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConfig& config,
@@ -45,10 +56,15 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
+  ModelRunner* runner = &service->model_->runner();
+  if (const Duration limit = StepLimitOf(config.engine()); limit > Duration::zero()) {
+    service->watched_ = std::make_unique<WatchedRunner>(
+        *runner, limit, [device = runner->device().name(), limit] { EndHung(device, limit); });
+    runner = service->watched_.get();
+  }
   BATON_ASSIGN_OR_RETURN(
       service->worker_,
-      Worker::Create(
-          std::move(options), service->model_->runner(), context.metrics, context.clock));
+      Worker::Create(std::move(options), *runner, context.metrics, context.clock));
   Worker& worker = *service->worker_;
   BATON_ASSIGN_OR_RETURN(service->addresses_, add_roles(config, worker));
   BATON_RETURN_IF_ERROR(worker.Start());

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/app/service.h"
+#include "common/engine/watched_runner.h"
 #include "common/worker/config_link.h"
 #include "common/worker/model_host.h"
 #include "common/worker/worker.h"
@@ -40,6 +41,7 @@ class WorkerService final : public Service {
   WorkerService() = default;
 
   std::unique_ptr<ModelHost> model_;
+  std::unique_ptr<WatchedRunner> watched_;  // null without a limit
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };

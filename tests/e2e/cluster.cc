@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <thread>
 
 #include "tests/support/raw_http.h"
@@ -54,6 +55,11 @@ void ClusterTest::StartCluster(int prefill,
   auto started = LocalCluster::Start(options, kStartLimit);
   ASSERT_TRUE(started.ok()) << started.status();
   cluster_ = *std::move(started);
+}
+
+std::string ClusterTest::LogOf(const std::string& member) {
+  std::ifstream file(log_folder_ + "/" + member + ".log");
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {

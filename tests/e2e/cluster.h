@@ -34,6 +34,8 @@ class ClusterTest : public ::testing::Test {
   const std::string& http(const std::string& member) {
     return cluster().Find(member)->addresses.at("http");
   }
+  // What a member has logged so far.
+  std::string LogOf(const std::string& member);
   const std::string& server() { return cluster().server(); }
 
   // One greedy request; its answer must come.

@@ -192,7 +192,7 @@ class LayerChecker final : public ModelRunner {
         input, kv, sampling, out, {marks_, [this](int32_t n) { told_[n] = Layers(kv_, n); }});
   }
   Status Await() override {
-    const Status status = runner_.Await();
+    Status status = runner_.Await();
     EXPECT_EQ(told_.size(), marks_.size());
     for (const auto& [layers, bytes] : told_) EXPECT_EQ(bytes, Layers(kv_, layers)) << layers;
     return status;

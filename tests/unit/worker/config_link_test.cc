@@ -67,6 +67,16 @@ TEST(ConfigLinkTest, WhatIsSaidWins) {
   EXPECT_FALSE(backend.fp8_weights);
 }
 
+TEST(ConfigLinkTest, OnlyDevicesThatMayHangLimitSteps) {
+  const auto limit = [](const std::vector<std::string>& set) {
+    return ToSeconds(StepLimitOf(Configured(set).engine()));
+  };
+  EXPECT_EQ(limit({}), 0);
+  EXPECT_EQ(limit({"engine.device=cuda:0"}), 60);
+  EXPECT_EQ(limit({"engine.device=cuda:0", "engine.step_limit_seconds=2.5"}), 2.5);
+  EXPECT_EQ(limit({"engine.step_limit_seconds=7"}), 7);
+}
+
 TEST(ConfigLinkTest, EightBitsAreForWeightsAndKvApart) {
   const auto both = [](const char* first, const char* second) {
     const config::WorkerConfig config = Configured({"engine.device=cuda:0", first, second});
