@@ -9,21 +9,25 @@
 namespace baton {
 namespace {
 
-// Looks at a call so many times before it is overdue.
+// Looks in a row that find the same call before it is overdue. They are counted, and not the time
+// between them: after a pause of the whole process the call gets the rest of its time.
 constexpr int kLooks = 8;
 
 // Until `overdue` was called or a stop is wanted.
-void Watch(const std::atomic<Time>& called,
+void Watch(const std::atomic<uint64_t>& turns,
            Duration limit,
            const std::function<void()>& overdue,
            const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
-  while (!stopped.wait_for(lock, stop, limit / kLooks, [&] { return stop.stop_requested(); })) {
-    const Time began = called.load();
-    if (began != kNever && SteadyClock().Now() - began >= limit) return overdue();
+  uint64_t found = 0;
+  for (int looks = 0; looks < kLooks;) {
+    if (stopped.wait_for(lock, stop, limit / kLooks, [&] { return stop.stop_requested(); })) return;
+    const uint64_t now = turns;
+    looks = now == std::exchange(found, now) && now % 2 == 1 ? looks + 1 : 0;
   }
+  overdue();
 }
 
 }  // namespace
@@ -31,8 +35,8 @@ void Watch(const std::atomic<Time>& called,
 // While it lives the runner is being called.
 class WatchedRunner::Call {
  public:
-  explicit Call(WatchedRunner& of) : of_(of) { of_.called_ = SteadyClock().Now(); }
-  ~Call() { of_.called_ = kNever; }
+  explicit Call(WatchedRunner& of) : of_(of) { ++of_.turns_; }
+  ~Call() { ++of_.turns_; }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -44,7 +48,7 @@ WatchedRunner::WatchedRunner(ModelRunner& runner, Duration limit, std::function<
     : runner_(runner),
       thread_(StartThread("step-watch",
                           [this, limit, overdue = std::move(overdue)](const std::stop_token& stop) {
-                            Watch(called_, limit, overdue, stop);
+                            Watch(turns_, limit, overdue, stop);
                           })) {}
 
 Status WatchedRunner::Issue(const StepInput& input,

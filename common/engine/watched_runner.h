@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <thread>
@@ -16,7 +17,7 @@ namespace baton {
 class WatchedRunner final : public ModelRunner {
  public:
   // `overdue` is called, on a thread of its own and at most once, when a step has kept `runner` for
-  // `limit`. `runner` outlives this.
+  // `limit`. Time in which the whole process stood still does not count. `runner` outlives this.
   WatchedRunner(ModelRunner& runner, Duration limit, std::function<void()> overdue);
 
   const ModelTraits& traits() const override { return runner_.traits(); }
@@ -36,7 +37,7 @@ class WatchedRunner final : public ModelRunner {
   class Call;
 
   ModelRunner& runner_;
-  std::atomic<Time> called_{kNever};  // when the call began that has not returned
+  std::atomic<uint64_t> turns_ = 0;  // calls that began and calls that returned; odd in between
   std::jthread thread_;
 };
 
