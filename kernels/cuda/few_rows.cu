@@ -45,42 +45,23 @@ Kernel KernelFor(const FewRowsPlan& plan, bool pairs) {
   }
 }
 
-bool Aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+OverlappedLaunch LaunchOf(const FewRowsPlan& plan, int32_t shared_bytes, cudaStream_t stream) {
+  return {dim3(static_cast<unsigned>(plan.clusters * plan.cluster)),
+          dim3(FewRowsThreads(plan.teams)),
+          static_cast<size_t>(shared_bytes),
+          stream,
+          plan.cluster};
 }
-
-// The launch of a plan, overlapped with its predecessor.
-struct Configuration {
-  cudaLaunchAttribute attributes[2];
-  cudaLaunchConfig_t config = {};
-
-  Configuration(const FewRowsPlan& plan, int32_t shared_bytes, cudaStream_t stream) {
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = static_cast<unsigned>(plan.cluster);
-    attributes[1].val.clusterDim.y = 1;
-    attributes[1].val.clusterDim.z = 1;
-    config.gridDim = dim3(static_cast<unsigned>(plan.clusters * plan.cluster));
-    config.blockDim = dim3(FewRowsThreads(plan.teams));
-    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = plan.cluster > 1 ? 2 : 1;
-  }
-  Configuration(const Configuration&) = delete;
-  Configuration& operator=(const Configuration&) = delete;
-};
 
 // Clusters of blocks with nearly all shared memory that run at a time; 0 when that is unknown.
 int32_t CountClusters(int32_t cluster) {
   constexpr int32_t kShared = 200 << 10;
   const Kernel kernel = FewRowsKernel<8, 1, false, 1>;
   int count = 0;
-  const Configuration launch(FewRowsPlan{.cluster = cluster}, kShared, nullptr);
+  const OverlappedLaunch launch = LaunchOf({.cluster = cluster}, kShared, nullptr);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared) !=
           cudaSuccess ||
-      cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config) != cudaSuccess) {
+      cudaOccupancyMaxActiveClusters(&count, kernel, launch.config()) != cudaSuccess) {
     return 0;
   }
   return count;
@@ -132,8 +113,8 @@ cudaError_t LaunchFewRows(const Product& product, const FewRowsPlan& plan, cudaS
   error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return error;
-  const Configuration launch(plan, plan.shared_bytes, stream);
-  return cudaLaunchKernelEx(&launch.config, kernel, a);
+  const OverlappedLaunch launch = LaunchOf(plan, plan.shared_bytes, stream);
+  return cudaLaunchKernelEx(launch.config(), kernel, a);
 }
 
 }  // namespace baton::cuda

@@ -49,10 +49,6 @@ Kernel KernelOf(const GatedPlan& plan) {
   }
 }
 
-bool Aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
 }  // namespace
 
 bool GatedGemmTakes(const Product& product) {
@@ -89,21 +85,12 @@ cudaError_t LaunchGatedGemm(const Product& product, const GatedPlan& plan, cudaS
   error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(plan.cluster);
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.clusters * plan.cluster));
-  config.blockDim = dim3(static_cast<unsigned>(GatedThreads(plan.row_blocks)));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = plan.cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kernel, a);
+  const OverlappedLaunch launch(dim3(static_cast<unsigned>(plan.clusters * plan.cluster)),
+                                dim3(static_cast<unsigned>(GatedThreads(plan.row_blocks))),
+                                static_cast<size_t>(plan.shared_bytes),
+                                stream,
+                                plan.cluster);
+  return cudaLaunchKernelEx(launch.config(), kernel, a);
 }
 
 }  // namespace baton::cuda

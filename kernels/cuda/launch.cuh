@@ -7,9 +7,38 @@
 
 namespace baton::cuda {
 
-// Launches `kernel` so that it may start while its predecessor on the stream drains (programmatic
-// dependent launch). Such a kernel must call WaitForPredecessor() before it touches memory that the
-// predecessor writes or reads, in every thread block.
+// How to launch a kernel so that it may start while its predecessor on the stream drains
+// (programmatic dependent launch), in clusters of `cluster` blocks. Such a kernel must call
+// WaitForPredecessor() before it touches memory that the predecessor writes or reads, in every
+// thread block.
+class OverlappedLaunch final {
+ public:
+  OverlappedLaunch(
+      dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, int cluster = 1) {
+    attributes_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes_[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes_[1].id = cudaLaunchAttributeClusterDimension;
+    attributes_[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes_[1].val.clusterDim.y = 1;
+    attributes_[1].val.clusterDim.z = 1;
+    config_.gridDim = grid;
+    config_.blockDim = block;
+    config_.dynamicSmemBytes = shared_bytes;
+    config_.stream = stream;
+    config_.attrs = attributes_;
+    config_.numAttrs = cluster > 1 ? 2 : 1;
+  }
+  OverlappedLaunch(const OverlappedLaunch&) = delete;
+  OverlappedLaunch& operator=(const OverlappedLaunch&) = delete;
+
+  const cudaLaunchConfig_t* config() const { return &config_; }
+
+ private:
+  cudaLaunchAttribute attributes_[2];
+  cudaLaunchConfig_t config_ = {};
+};
+
+// Launches `kernel` so.
 template <class... Parameters, class... Arguments>
 cudaError_t LaunchOverlapped(void (*kernel)(Parameters...),
                              dim3 grid,
@@ -17,17 +46,8 @@ cudaError_t LaunchOverlapped(void (*kernel)(Parameters...),
                              size_t shared_bytes,
                              cudaStream_t stream,
                              Arguments&&... arguments) {
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  const OverlappedLaunch launch(grid, block, shared_bytes, stream);
+  return cudaLaunchKernelEx(launch.config(), kernel, std::forward<Arguments>(arguments)...);
 }
 
 #ifdef __CUDACC__

@@ -29,6 +29,11 @@ constexpr MatrixView XOf(const Product& product) {
   return {product.x, product.rows, product.k, product.x_stride};
 }
 
+// What the accelerator asks of operands, as other kernels do of theirs.
+inline bool Aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
 struct Box {
   int32_t rows = 8;
   int32_t spans = 1;

@@ -21,16 +21,7 @@ World::Launch With(const GatedLimits& limits) {
   };
 }
 
-class GatedGemmTest : public ::testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
-        major != 9) {
-      GTEST_SKIP() << "no GPU of compute capability 9: gated products were NOT tested";
-    }
-  }
-};
+class GatedGemmTest : public testing::HopperTest, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(GatedGemmTest, GivesTheProductAndNothingElse) {
   World world(GetParam(), kGatedMostRows);
@@ -60,10 +51,7 @@ TEST_P(GatedGemmTest, AnyPlanGivesTheProduct) {
 TEST_P(GatedGemmTest, RepeatsItself) {
   World world(GetParam(), kGatedMostRows);
   const World::Launch launch = With(FindGatedLimits(world.processors()));
-  for (const int32_t rows : {40, 128, 255}) {
-    const std::vector<std::byte> first = world.Run(rows, launch);
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(world.Run(rows, launch), first) << rows << " rows";
-  }
+  for (const int32_t rows : {40, 128, 255}) world.ExpectRepeats(rows, launch);
 }
 
 INSTANTIATE_TEST_SUITE_P(

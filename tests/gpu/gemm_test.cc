@@ -24,16 +24,7 @@ World::Launch With(const FewRowsLimits& limits) {
   };
 }
 
-class FewRowsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
-        major != 9) {
-      GTEST_SKIP() << "no GPU of compute capability 9: products of few rows were NOT tested";
-    }
-  }
-};
+using FewRowsTest = testing::HopperTest;
 
 class FewRowsCaseTest : public FewRowsTest, public ::testing::WithParamInterface<Case> {};
 
@@ -70,10 +61,7 @@ TEST_P(FewRowsCaseTest, AnyPlanGivesTheProduct) {
 TEST_P(FewRowsCaseTest, RepeatsItself) {
   World world(GetParam(), kMostRows);
   const World::Launch launch = With(FindFewRowsLimits(world.processors()));
-  for (const int32_t rows : {2, 9, 40}) {
-    const std::vector<std::byte> first = world.Run(rows, launch);
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(world.Run(rows, launch), first) << rows << " rows";
-  }
+  for (const int32_t rows : {2, 9, 40}) world.ExpectRepeats(rows, launch);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/product.h"
 
@@ -33,6 +35,12 @@ struct ProductCase {
 
 void PrintTo(const ProductCase& c, std::ostream* out);
 
+// Of kernels for Hopper; without such a GPU it says so and skips.
+class HopperTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+};
+
 // One product on the device, with random operands.
 class ProductWorld final {
  public:
@@ -44,10 +52,12 @@ class ProductWorld final {
   int processors() const { return processors_; }
   // Expects `launch` to give the product of so many rows, and to write nothing beside it.
   void Expect(int32_t rows, const Launch& launch);
-  // All of `out` after the product, with what lies between its rows.
-  std::vector<std::byte> Run(int32_t rows, const Launch& launch);
+  // Expects `launch` to give the same bits each time.
+  void ExpectRepeats(int32_t rows, const Launch& launch);
 
  private:
+  // All of `out` after the product, with what lies between its rows.
+  std::vector<std::byte> Run(int32_t rows, const Launch& launch);
   const std::vector<float>& Want(int32_t rows);
   std::vector<std::byte> Fetch(const DeviceMemory& memory) const;
   float Number(std::span<const std::byte> out, int32_t row, int32_t output) const;
