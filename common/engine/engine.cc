@@ -263,7 +263,6 @@ class Engine::Impl {
   bool Deliver() {
     const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
     const Outcomes outcomes = scheduler_.TakeOutcomes();
-    for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const Outcomes::Chunk& chunk : outcomes.chunks) {
       listener_.OnKvChunk(ViewOf(chunk));
     }
@@ -271,6 +270,8 @@ class Engine::Impl {
       listener_.OnKvReserved(reservation);
     }
     if (!outcomes.tokens.empty()) listener_.OnTokens(outcomes.tokens);
+    // There can be many, and nobody waits for them.
+    for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const Outcomes::Finish& finish : outcomes.finished) {
       listener_.OnFinished(finish.id, finish.epoch, finish.times);
     }

@@ -65,23 +65,26 @@ TEST(HandoffTest, SamplesAndResumesGiveTheSameTokens) {
 }
 
 TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
-  EngineHarness prefill(Options());
-  EngineHarness decode(Options());
-  HandoffDriver driver(prefill, decode);
-  const Request first = MakeRequest(1, 16, 5, 5);
-  driver.Start(first);
-  ASSERT_TRUE(driver.RunUntilIdle());
-  EXPECT_EQ(driver.blocks_copied(), 4);
-  Request second = first;
-  second.id = RequestId(2);
-  second.tokens.resize(18, 3);
-  second.prompt_length = 18;
-  driver.Start(second);
-  ASSERT_TRUE(driver.RunUntilIdle());
-  EXPECT_EQ(driver.blocks_copied(), 5);
-  EXPECT_EQ(decode.log(second).reservation->cached_blocks, 4);
-  EXPECT_EQ(driver.Tokens(second, 0), prefill.model().Expected(second, 0));
-  EXPECT_EQ(prefill.log(second).times->cached_tokens, 16);
+  // Also those of a request that ends with the token that came with them.
+  for (const int32_t max_tokens : {1, 5}) {
+    EngineHarness prefill(Options());
+    EngineHarness decode(Options());
+    HandoffDriver driver(prefill, decode);
+    const Request first = MakeRequest(1, 16, 5, max_tokens);
+    driver.Start(first);
+    ASSERT_TRUE(driver.RunUntilIdle());
+    EXPECT_EQ(driver.blocks_copied(), 4);
+    Request second = first;
+    second.id = RequestId(2);
+    second.tokens.resize(18, 3);
+    second.prompt_length = 18;
+    driver.Start(second);
+    ASSERT_TRUE(driver.RunUntilIdle());
+    EXPECT_EQ(driver.blocks_copied(), 5);
+    EXPECT_EQ(decode.log(second).reservation->cached_blocks, 4);
+    EXPECT_EQ(driver.Tokens(second, 0), prefill.model().Expected(second, 0));
+    EXPECT_EQ(prefill.log(second).times->cached_tokens, 16);
+  }
 }
 
 TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
