@@ -330,7 +330,13 @@ void CudaOps::MultiplyQuantized(Product product,
   product.x = rows.data;
   product.x_dtype = DType::kF8;
   product.x_stride = rows.cols;
+  product.x_scales = rows.scales;
+  if (gemm_->TakesJoined(product)) {
+    calls_.emplace_back(MatMulCall{product});
+    return;
+  }
   const RescaleCall rescale = {Padded(out), {rows.scales, weight.scales}, product.bias};
+  product.x_scales = nullptr;
   product.weight_scales = nullptr;
   product.bias = nullptr;
   calls_.emplace_back(MatMulCall{product});

@@ -28,7 +28,7 @@ float Cost(const Product& product, int32_t row_group, int32_t cluster, int32_t t
   constexpr float kMemory = 4.4e6f;  // bytes in a microsecond
   constexpr float kCache = 8.2e6f;
   constexpr float kExchange = 1.0f / 840;
-  const auto k_bytes = 2.0f * static_cast<float>(product.k);
+  const auto k_bytes = static_cast<float>(product.k * NumberBytes(product));
   const float weights = k_bytes * static_cast<float>(product.n);
   const float inputs = k_bytes * static_cast<float>(row_group * tiles);
   const auto rows = static_cast<float>(row_group);
@@ -76,11 +76,11 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   FewRowsPlan plan;
   const int32_t halves = product.silu_mul ? 2 : 1;
   const int32_t outputs = product.n / halves;
-  const int32_t k_spans = product.k / kSpanNumbers;
+  const int32_t k_spans = product.k / SpanNumbers(product);
   while (plan.row_group < product.rows) plan.row_group *= 2;
 
   float least = std::numeric_limits<float>::max();
-  for (const int32_t cluster : {1, 2, 4}) {
+  for (const int32_t cluster : {1, 2, kFewRowsCluster}) {
     const int32_t at_once = AtOnce(cluster, limits);
     if (at_once == 0) continue;
     const int32_t tile = TileOutputs(outputs, at_once, limits.tile_rows / halves);
@@ -97,7 +97,6 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   }
   plan.clusters = std::min(AtOnce(plan.cluster, limits), plan.tiles);
   plan.matrices = halves * Parts(plan.tile_outputs, kFewRowsMatrix);
-
   const int32_t waves = Parts(plan.tiles, plan.clusters);
   // [team][half][row of x][output], with a gap behind each row.
   const int32_t team_bytes = halves * plan.row_group * (plan.tile_outputs + 4) * 4;
@@ -110,10 +109,10 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   const int32_t staging = apart           ? sums_bytes
                           : plan.parted() ? 0
                                           : kFewRowsWarps * plan.row_group * kFewRowsStaging;
-  const int32_t fixed = kFewRowsHead + std::max(staging, kFewRowsMatrix * kSpanNumbers * 2);
+  const int32_t fixed = kFewRowsHead + std::max(staging, kFewRowsMatrix * kSpanBytes);
   const int32_t room = limits.shared_bytes - fixed;
-  const int32_t weight_bytes = plan.tile_outputs * halves * kSpanNumbers * 2;
-  const int32_t span_bytes = weight_bytes + plan.row_group * kSpanNumbers * 2;
+  const int32_t weight_bytes = plan.tile_outputs * halves * kSpanBytes;
+  const int32_t span_bytes = weight_bytes + plan.row_group * kSpanBytes;
   const int32_t part_spans = k_spans / plan.cluster;
   const int32_t enough = std::max(kEnoughStages, 2 * plan.teams);
   plan.spans = StageSpans(

@@ -13,6 +13,7 @@ inline constexpr int32_t kFewRowsMost = 64;    // rows of x
 inline constexpr int32_t kFewRowsTile = 256;   // most rows of the weight in a tile
 inline constexpr int32_t kFewRowsMatrix = 64;  // rows of the weight that one instruction takes
 inline constexpr int32_t kFewRowsStages = 16;  // most
+inline constexpr int32_t kFewRowsCluster = 4;  // most blocks that share out k
 inline constexpr int32_t kFewRowsHead = 1024;  // bytes, of barriers
 inline constexpr int32_t kFewRowsWarps = 4;    // of a team, which multiplies stages by itself
 // Bytes of a row of x, with a gap, in the sums that a warp rearranges.

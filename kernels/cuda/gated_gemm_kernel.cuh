@@ -5,6 +5,7 @@
 #include "kernels/cuda/gated_gemm_plan.h"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ring_cursor.cuh"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -52,18 +53,6 @@ struct GatedRing {
   __device__ uint32_t Empty(int32_t slot) const { return empty + static_cast<uint32_t>(slot * 8); }
   __device__ uint32_t Span(int32_t slot, int32_t span) const {
     return stages + static_cast<uint32_t>(slot * kSpans + span) * kBytes;
-  }
-};
-
-// Place in a ring.
-struct GatedCursor {
-  int32_t slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Advance(int32_t stages) {
-    if (++slot < stages) return;
-    slot = 0;
-    parity ^= 1;
   }
 };
 
@@ -137,12 +126,12 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
   if (plan.cluster > 1) AwaitCluster();
   WaitForPredecessor();
   for (int32_t slot = 0; slot < early; ++slot) fetch_x(slot);
-  GatedCursor cursor;
+  RingCursor cursor;
   for (int32_t i = early; i < total; ++i) {
     AwaitPhase(ring.Empty(cursor.slot), cursor.parity);
     fetch_weight(cursor.slot);
     fetch_x(cursor.slot);
-    cursor.Advance(plan.stages);
+    cursor.Advance(1, plan.stages);
   }
 }
 
@@ -188,7 +177,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
       ArriveThere(AddressIn(ring.Empty(slot), static_cast<uint32_t>(lane)));
     }
   };
-  GatedCursor cursor;
+  RingCursor cursor;
   if (plan.cluster > 1) AwaitCluster();
   WaitForPredecessor();
   for (int32_t pass = 0; pass < work.passes; ++pass) {
@@ -205,7 +194,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
         const uint64_t weight = MatrixAt(ring.Span(cursor.slot, span));
         const uint64_t x = MatrixAt(ring.Span(cursor.slot, span) + x_at);
 #pragma unroll
-        for (int step = 0; step < 4; ++step) {
+        for (int step = 0; step < kSpanSteps; ++step) {
           MultiplyInto<kColumns>(sums, x + step * 2, weight + step * 2);
         }
       }
@@ -214,7 +203,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
       AwaitProducts<1>();
       if (last >= 0) release(last);
       last = cursor.slot;
-      cursor.Advance(plan.stages);
+      cursor.Advance(1, plan.stages);
     }
     AwaitProducts<0>();
     release(last);

@@ -33,8 +33,8 @@ constexpr float kNear = 1.2f;
 constexpr size_t kMostTimed = 6;
 constexpr int kRounds = 4;
 constexpr int32_t kDeterministicRows = 64;
-// The kernel for few rows reads x too often for more of them, but for long sums, which it shares
-// out better than cuBLASLt does.
+// The kernel for few rows reads x too often for more of them, but for long sums in bf16, which it
+// shares out better than cuBLASLt does.
 constexpr int32_t kFewRows = 32;
 constexpr int32_t kFewRowsOfLongSums = 64;
 
@@ -187,7 +187,7 @@ class Gemm::Impl {
   }
 
   bool TakesFewRows(const Product& product) const {
-    const bool long_sums = product.k >= 2 * product.n;
+    const bool long_sums = product.k >= 2 * product.n && product.weight_dtype == DType::kBF16;
     return ours_ && product.rows <= (long_sums ? kFewRowsOfLongSums : kFewRows) &&
            FewRowsTakes(product);
   }

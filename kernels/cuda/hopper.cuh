@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-// Hopper's instructions for barriers in shared memory, bulk copies, clusters, and products of
-// matrices in shared memory. Addresses of shared memory are 32-bit.
+// Hopper's instructions for barriers in shared memory, bulk copies and clusters, and what goes
+// around products of matrices (wgmma.cuh). Addresses of shared memory are 32-bit.
 namespace baton::cuda {
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -136,6 +136,15 @@ __device__ __forceinline__ void ArriveThere(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+__device__ __forceinline__ uint4 LoadShared16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
 __device__ __forceinline__ float4 LoadInCluster4(uint32_t address) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -170,110 +179,6 @@ __device__ __forceinline__ void CommitProducts() {
 template <int kLeft>
 __device__ __forceinline__ void AwaitProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
-}
-
-// sums[64][kColumns] += left[64][16] · right[kColumns][16]ᵀ by a warp group. A lane of warp w holds
-// rows 16 w + lane / 4 and that + 8, of every 8 columns lane % 4 · 2 and that + 1: (row, column),
-// (row, column + 1), (row + 8, column), (row + 8, column + 1).
-template <int kColumns>
-__device__ __forceinline__ void MultiplyMatrices(float (&d)[kColumns / 2],
-                                                 uint64_t left,
-                                                 uint64_t right);
-template <>
-__device__ __forceinline__ void MultiplyMatrices<8>(float (&d)[4], uint64_t left, uint64_t right) {
-  asm volatile(
-      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, "
-      "0; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "l"(left), "l"(right));
-}
-template <>
-__device__ __forceinline__ void MultiplyMatrices<16>(float (&d)[8], uint64_t left, uint64_t right) {
-  asm volatile(
-      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1, 0, 0; }"
-      : "+f"(d[0]),
-        "+f"(d[1]),
-        "+f"(d[2]),
-        "+f"(d[3]),
-        "+f"(d[4]),
-        "+f"(d[5]),
-        "+f"(d[6]),
-        "+f"(d[7])
-      : "l"(left), "l"(right));
-}
-template <>
-__device__ __forceinline__ void MultiplyMatrices<32>(float (&d)[16],
-                                                     uint64_t left,
-                                                     uint64_t right) {
-  asm volatile(
-      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
-      "%15}, %16, %17, p, 1, 1, 0, 0; }"
-      : "+f"(d[0]),
-        "+f"(d[1]),
-        "+f"(d[2]),
-        "+f"(d[3]),
-        "+f"(d[4]),
-        "+f"(d[5]),
-        "+f"(d[6]),
-        "+f"(d[7]),
-        "+f"(d[8]),
-        "+f"(d[9]),
-        "+f"(d[10]),
-        "+f"(d[11]),
-        "+f"(d[12]),
-        "+f"(d[13]),
-        "+f"(d[14]),
-        "+f"(d[15])
-      : "l"(left), "l"(right));
-}
-template <>
-__device__ __forceinline__ void MultiplyMatrices<64>(float (&d)[32],
-                                                     uint64_t left,
-                                                     uint64_t right) {
-  asm volatile(
-      "{ .reg .pred p; setp.eq.u32 p, 0, 0; "
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
-      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
-      "%31}, %32, %33, p, 1, 1, 0, 0; }"
-      : "+f"(d[0]),
-        "+f"(d[1]),
-        "+f"(d[2]),
-        "+f"(d[3]),
-        "+f"(d[4]),
-        "+f"(d[5]),
-        "+f"(d[6]),
-        "+f"(d[7]),
-        "+f"(d[8]),
-        "+f"(d[9]),
-        "+f"(d[10]),
-        "+f"(d[11]),
-        "+f"(d[12]),
-        "+f"(d[13]),
-        "+f"(d[14]),
-        "+f"(d[15]),
-        "+f"(d[16]),
-        "+f"(d[17]),
-        "+f"(d[18]),
-        "+f"(d[19]),
-        "+f"(d[20]),
-        "+f"(d[21]),
-        "+f"(d[22]),
-        "+f"(d[23]),
-        "+f"(d[24]),
-        "+f"(d[25]),
-        "+f"(d[26]),
-        "+f"(d[27]),
-        "+f"(d[28]),
-        "+f"(d[29]),
-        "+f"(d[30]),
-        "+f"(d[31])
-      : "l"(left), "l"(right));
 }
 #endif
 

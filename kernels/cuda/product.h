@@ -9,14 +9,15 @@
 namespace baton::cuda {
 
 // out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]), all row-major with float32 sums;
-// `out` is bf16 or f32. Strides in elements. Operands are both bf16 or both E4M3, whose scales the
-// product leaves to the reader of `out`; or a weight in E4M3 with x in bf16, for products that
-// GemvTakes, which apply weight_scales.
+// `out` is bf16 or f32. Strides in elements. Operands are both bf16 or both E4M3, whose scales
+// products that FewRowsTakes apply, and others leave to the reader of `out`; or a weight in E4M3
+// with x in bf16, for products that GemvTakes, which apply weight_scales.
 struct Product {
   const void* x = nullptr;
   const void* weight = nullptr;
   DType x_dtype = DType::kBF16;
   DType weight_dtype = DType::kBF16;
+  const float* x_scales = nullptr;       // [rows]
   const float* weight_scales = nullptr;  // [n]
   const __nv_bfloat16* bias = nullptr;
   void* out = nullptr;

@@ -34,8 +34,8 @@ cudaError_t DescribeBoxes(const MatrixView& matrix, const Box& box, CUtensorMap*
   if (encode == nullptr) return cudaErrorNotSupported;
   const cuuint64_t sizes[] = {kSpanNumbers,
                               static_cast<cuuint64_t>(matrix.rows),
-                              static_cast<cuuint64_t>(matrix.k / kSpanNumbers)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride) * 2, kSpanBytes};
+                              static_cast<cuuint64_t>(matrix.row_bytes / kSpanBytes)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride), kSpanBytes};
   const cuuint32_t shape[] = {
       kSpanNumbers, static_cast<cuuint32_t>(box.rows), static_cast<cuuint32_t>(box.spans)};
   const cuuint32_t steps[] = {1, 1, 1};

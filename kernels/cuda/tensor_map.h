@@ -14,19 +14,30 @@ namespace baton::cuda {
 
 inline constexpr int32_t kSpanBytes = 128;
 inline constexpr int32_t kSpanNumbers = 64;  // bf16
+inline constexpr int32_t kSpanSteps = 4;     // instructions that a product takes for it
+
+// Of both operands of a product that our kernels take, which are of one type.
+constexpr int32_t NumberBytes(const Product& product) {
+  return product.weight_dtype == DType::kF8 ? 1 : 2;
+}
+constexpr int32_t SpanNumbers(const Product& product) {
+  return kSpanBytes / NumberBytes(product);
+}
 
 struct MatrixView {
-  const void* data = nullptr;  // bf16
+  const void* data = nullptr;
   int32_t rows = 0;
-  int32_t k = 0;       // a multiple of kSpanNumbers
-  int64_t stride = 0;  // of rows, in numbers
+  int64_t row_bytes = 0;  // a multiple of kSpanBytes
+  int64_t stride = 0;     // of rows, in bytes
 };
 
 constexpr MatrixView WeightOf(const Product& product) {
-  return {product.weight, product.n, product.k, product.k};
+  const int64_t row_bytes = int64_t{product.k} * NumberBytes(product);
+  return {product.weight, product.n, row_bytes, row_bytes};
 }
 constexpr MatrixView XOf(const Product& product) {
-  return {product.x, product.rows, product.k, product.x_stride};
+  const int32_t bytes = NumberBytes(product);
+  return {product.x, product.rows, int64_t{product.k} * bytes, product.x_stride * bytes};
 }
 
 // What the accelerator asks of operands, as other kernels do of theirs.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -7,21 +10,30 @@
 #include <cute/arch/mma_sm90_gmma.hpp>
 #include <cute/arch/mma_sm90_gmma_ext.hpp>
 
-// Hopper's products of matrices in shared memory with many columns, as CUTLASS writes their
-// instructions.
+// Hopper's products of matrices in shared memory, as CUTLASS writes their instructions. A warp
+// group holds the sums [64][columns]: a lane of warp w rows 16 w + lane / 4 and that + 8, of every
+// 8 columns lane % 4 · 2 and that + 1: (row, column), (row, column + 1), (row + 8, column), (row +
+// 8, column + 1).
 namespace baton::cuda {
 
-// The instruction of 64 rows × kColumns outputs over 16 numbers of k.
-template <int kColumns>
+// The instruction of 64 rows × kColumns outputs over 32 bytes of k: 16 numbers in bf16, 32 in E4M3.
+template <int kColumns, class Number>
 struct MatrixProduct;
 
 #define BATON_MATRIX_PRODUCT(columns)                                                       \
   template <>                                                                               \
-  struct MatrixProduct<columns> {                                                           \
+  struct MatrixProduct<columns, __nv_bfloat16> {                                            \
     using Instruction =                                                                     \
         cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,  \
                                                                cute::SM90::GMMA::Major::K>; \
+  };                                                                                        \
+  template <>                                                                               \
+  struct MatrixProduct<columns, __nv_fp8_e4m3> {                                            \
+    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;        \
   };
+BATON_MATRIX_PRODUCT(8)
+BATON_MATRIX_PRODUCT(16)
+BATON_MATRIX_PRODUCT(32)
 BATON_MATRIX_PRODUCT(64)
 BATON_MATRIX_PRODUCT(96)
 BATON_MATRIX_PRODUCT(112)
@@ -31,13 +43,13 @@ BATON_MATRIX_PRODUCT(224)
 BATON_MATRIX_PRODUCT(256)
 #undef BATON_MATRIX_PRODUCT
 
-// sums[64][kColumns] += left[64][16] · right[kColumns][16]ᵀ by a warp group; hopper.cuh says who
-// holds which of the sums.
-template <int kColumns>
+// sums[64][kColumns] += left[64][k] · right[kColumns][k]ᵀ by a warp group, of matrices that
+// MatrixAt describes.
+template <int kColumns, class Number = __nv_bfloat16>
 __device__ __forceinline__ void MultiplyInto(float (&sums)[kColumns / 2],
                                              uint64_t left,
                                              uint64_t right) {
-  using Instruction = typename MatrixProduct<kColumns>::Instruction;
+  using Instruction = typename MatrixProduct<kColumns, Number>::Instruction;
   [&]<size_t... kAt>(std::index_sequence<kAt...>) {
     Instruction::fma(left, right, sums[kAt]...);
   }

@@ -21,8 +21,8 @@
 
 // Times products of few rows in graphs of 32 layers with weights of their own (Llama-3.1-8B's
 // shapes), ours beside cuBLASLt: each shape by itself, and whole layers. One JSON line each.
-// Arguments: [ours: without cuBLASLt; profile: one launch of each] numbers of rows (default 2 4 8
-// 16 32 64 128).
+// Arguments: [ours: without cuBLASLt; fp8: operands in E4M3;
+// profile: one launch of each] numbers of rows (default 2 4 8 16 32 64 128).
 namespace baton::cuda {
 namespace {
 
@@ -56,8 +56,8 @@ void Print(const std::string& what,
 
 class Bench final {
  public:
-  // `theirs`: cuBLASLt is timed, too.
-  explicit Bench(bool theirs) : theirs_(theirs) {
+  // `theirs`: cuBLASLt is timed, too. `fp8`: operands are in E4M3.
+  Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
     Check(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     // Below 90 it uses cuBLASLt alone.
@@ -76,8 +76,8 @@ class Bench final {
     }
     Check(cudaMemset(residual_.at(), 0, residual_.size()));
     Check(logits_.Reserve(size_t{kMostRows} * kVocabulary * 4));
-    Check(norm_.Reserve(size_t{kHidden} * 4));
-    const std::vector<float> ones(kHidden, 1.0f);
+    Check(norm_.Reserve(size_t{kVocabulary} * 4));
+    const std::vector<float> ones(kVocabulary, 1.0f);
     Check(cudaMemcpy(norm_.at(), ones.data(), ones.size() * 4, cudaMemcpyHostToDevice));
     Check(cudaDeviceSynchronize());
   }
@@ -117,11 +117,21 @@ class Bench final {
   Product Make(const DeviceMemory& x, int64_t weight, int32_t n, int32_t k, void* out) const {
     Product product;
     product.x = x.at<__nv_bfloat16>();
-    product.weight = weights_.at<__nv_bfloat16>() + weight;
+    product.weight = weights_.at() + weight * number_bytes();
+    if (fp8_) {
+      product.weight_dtype = product.x_dtype = DType::kF8;
+      product.weight_scales = product.x_scales = norm_.at<float>();
+    }
     product.out = out;
     product.rows = rows_;
     product.n = product.out_stride = n;
     product.k = product.x_stride = k;
+    return product;
+  }
+  int64_t number_bytes() const { return fp8_ ? 1 : 2; }
+  // As cuBLASLt takes it.
+  Product Theirs(Product product) const {
+    product.weight_scales = product.x_scales = nullptr;
     return product;
   }
   static int64_t Layer(int i) {
@@ -171,7 +181,7 @@ class Bench final {
 
   void TimeShape(const std::string& name, const std::function<Product(int)>& product, int count) {
     const Product first = product(0);
-    const double bytes = 2.0 * first.n * first.k;
+    const double bytes = static_cast<double>(number_bytes()) * first.n * first.k;
     const auto time = [&](const std::string& how, const std::function<void(int)>& launch) {
       const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < count; ++i) launch(i);
@@ -179,13 +189,13 @@ class Bench final {
       Print(name, how, rows_, all / count, bytes);
     };
     if (theirs_) {
-      Check(gemm_->Prepare(first, stream_));
-      time("cublaslt", [&](int i) { Check(gemm_->Launch(product(i), stream_)); });
+      Check(gemm_->Prepare(Theirs(first), stream_));
+      time("cublaslt", [&](int i) { Check(gemm_->Launch(Theirs(product(i)), stream_)); });
     }
     if (!FewRowsTakes(first)) return;
     std::vector<FewRowsPlan> timed;
     std::vector<std::pair<std::string, FewRowsLimits>> variants = Variants();
-    for (const int32_t cluster : {1, 2}) {
+    for (const int32_t cluster : {1, 2, 4}) {
       for (const int32_t stage : {8 << 10, 16 << 10, 32 << 10}) {
         for (const int32_t matrices : {1, 2, 4, 8}) {
           FewRowsLimits limits = limits_;
@@ -258,7 +268,7 @@ class Bench final {
   void Ours(const Product& product) {
     Check(LaunchFewRows(product, PlanFewRows(product, limits_), stream_));
   }
-  void Theirs(const Product& product) { Check(gemm_->Launch(product, stream_)); }
+  void RunTheirs(const Product& product) { Check(gemm_->Launch(Theirs(product), stream_)); }
   void Norm() {
     NormLaunch norm;
     norm.residual = Rows(residual_, kHidden, DType::kF32);
@@ -270,7 +280,7 @@ class Bench final {
 
   // Layers without attention.
   void TimeLayers() {
-    const double bytes = 2.0 * static_cast<double>(Layer(1));
+    const auto bytes = static_cast<double>(number_bytes() * Layer(1));
     const auto time = [&](const std::string& how, const std::function<void(int)>& layer) {
       const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < kLayers; ++i) layer(i);
@@ -284,19 +294,19 @@ class Bench final {
       time("norm", [&](int) { Norm(); });
       time("silu", [&](int) { silu(); });
       time("cublaslt, products alone", [&](int i) {
-        Theirs(Qkv(i));
-        Theirs(Out(i));
-        Theirs(GateUp(i));
-        Theirs(Down(i));
+        RunTheirs(Qkv(i));
+        RunTheirs(Out(i));
+        RunTheirs(GateUp(i));
+        RunTheirs(Down(i));
       });
       time("cublaslt, with norm and silu kernels", [&](int i) {
         Norm();
-        Theirs(Qkv(i));
-        Theirs(Out(i));
+        RunTheirs(Qkv(i));
+        RunTheirs(Out(i));
         Norm();
-        Theirs(GateUp(i));
+        RunTheirs(GateUp(i));
         silu();
-        Theirs(Down(i));
+        RunTheirs(Down(i));
       });
     }
     if (!FewRowsTakes(Qkv(0))) return;
@@ -326,6 +336,7 @@ class Bench final {
   std::unique_ptr<Gemm> gemm_;
   FewRowsLimits limits_;
   const bool theirs_;
+  const bool fp8_;
   DeviceMemory weights_;
   DeviceMemory residual_;
   DeviceMemory normal_;
@@ -342,8 +353,8 @@ class Bench final {
 
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
-  const bool named = how == "ours" || how == "profile";
-  baton::cuda::Bench bench(!named);
+  const bool named = how == "ours" || how == "fp8" || how == "profile";
+  baton::cuda::Bench bench(!named || how == "fp8", how == "fp8");
   for (int i = named ? 2 : 1; i < argc; ++i) {
     const int32_t rows = std::min(std::atoi(argv[i]), 256);
     if (how == "profile") {

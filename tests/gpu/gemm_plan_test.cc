@@ -27,7 +27,7 @@ void ExpectSound(const FewRowsPlan& plan, const Product& product, const FewRowsL
   SCOPED_TRACE(::testing::Message() << product.rows << " rows, n " << product.n << ", k "
                                     << product.k << ", pairs " << product.silu_mul);
   const int32_t halves = product.silu_mul ? 2 : 1;
-  const int32_t k_spans = product.k / kSpanNumbers;
+  const int32_t k_spans = product.k / SpanNumbers(product);
   EXPECT_GE(plan.row_group, product.rows);
   EXPECT_LE(plan.row_group, kFewRowsMost);
   // Every output is in a tile, every tile is taken, and every span of k by exactly one block.
@@ -84,7 +84,11 @@ TEST(FewRowsPlanTest, IsSoundForAllShapes) {
           product.silu_mul = pairs;
           for (const int32_t rows : {1, 8, 9, 17, 33, 64}) {
             product.rows = rows;
-            ExpectSound(PlanFewRows(product, limits), product, limits);
+            for (const DType type : {DType::kBF16, DType::kF8}) {
+              product.weight_dtype = type;
+              if (k % SpanNumbers(product) != 0) continue;
+              ExpectSound(PlanFewRows(product, limits), product, limits);
+            }
           }
         }
       }

@@ -1,3 +1,5 @@
+#include <cuda_fp8.h>
+
 #include "tests/gpu/gemm_reference.h"
 #include "tests/gpu/random_number.cuh"
 
@@ -15,14 +17,26 @@ __device__ const __nv_bfloat16* Numbers(const void* operand) {
   return static_cast<const __nv_bfloat16*>(operand);
 }
 
+__device__ float Quantized(const void* operand, int64_t at) {
+  __nv_fp8_e4m3 number;
+  number.__x = static_cast<const uint8_t*>(operand)[at];
+  return static_cast<float>(number);
+}
+
 __device__ float Dot(const Product& p, int row, int line) {
-  const __nv_bfloat16* inputs = Numbers(p.x) + row * p.x_stride;
-  const __nv_bfloat16* weights = Numbers(p.weight) + int64_t{line} * p.k;
+  const int64_t input = row * p.x_stride;
+  const int64_t weight = int64_t{line} * p.k;
   float sum = 0;
+  if (p.weight_dtype == DType::kF8) {
+    for (int i = 0; i < p.k; ++i) {
+      sum = fmaf(Quantized(p.x, input + i), Quantized(p.weight, weight + i), sum);
+    }
+    return sum * p.x_scales[row] * p.weight_scales[line];
+  }
   for (int i = 0; i < p.k; ++i) {
-    float x = __bfloat162float(inputs[i]);
+    float x = __bfloat162float(Numbers(p.x)[input + i]);
     if (p.norm_weight != nullptr) x *= p.norm_weight[i];
-    sum = fmaf(x, __bfloat162float(weights[i]), sum);
+    sum = fmaf(x, __bfloat162float(Numbers(p.weight)[weight + i]), sum);
   }
   return sum;
 }

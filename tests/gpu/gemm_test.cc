@@ -81,7 +81,37 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "down", .n = 4096, .k = 14336, .accumulate = true},
         Case{.name = "head", .n = 128256, .k = 512, .f32 = true},
         Case{.name = "o_f32", .n = 4096, .k = 4096, .accumulate = true, .f32 = true},
-        Case{.name = "head_odd", .n = 49160, .k = 576, .f32 = true}),
+        Case{.name = "head_odd", .n = 49160, .k = 576, .f32 = true},
+        Case{.name = "tiny_e4m3", .n = 16, .k = 128, .quantized = true},
+        Case{.name = "small_e4m3", .n = 96, .k = 640, .out_gap = 8, .quantized = true},
+        Case{.name = "odd_k_e4m3", .n = 576, .k = 1152, .f32 = true, .quantized = true},
+        Case{.name = "pairs_e4m3",
+             .n = 1056,
+             .k = 640,
+             .silu_mul = true,
+             .out_gap = 40,
+             .quantized = true},
+        Case{.name = "qkv_bias_e4m3",
+             .n = 6144,
+             .k = 4096,
+             .bias = true,
+             .f32 = true,
+             .quantized = true},
+        Case{.name = "o_e4m3",
+             .n = 4096,
+             .k = 4096,
+             .accumulate = true,
+             .f32 = true,
+             .quantized = true},
+        Case{.name = "gate_up_e4m3", .n = 28672, .k = 4096, .silu_mul = true, .quantized = true},
+        Case{.name = "down_e4m3",
+             .n = 4096,
+             .k = 14336,
+             .accumulate = true,
+             .f32 = true,
+             .quantized = true},
+        Case{.name = "wide_e4m3", .n = 49168, .k = 512, .f32 = true, .quantized = true},
+        Case{.name = "wide_pairs_e4m3", .n = 81920, .k = 256, .silu_mul = true, .quantized = true}),
     [](const auto& param) { return std::string(param.param.name); });
 
 TEST(FewRowsTakesTest, RefusesWhatDoesNotFit) {
@@ -106,6 +136,7 @@ TEST(FewRowsTakesTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](Product& p) { p.x_stride = 196; }));
   EXPECT_TRUE(refused([](Product& p) { p.x = numbers + 1; }));
   EXPECT_TRUE(refused([](Product& p) { p.weight = numbers + 4; }));
+  EXPECT_TRUE(refused([](Product& p) { p.weight_dtype = DType::kF8; }));  // and no scales
   EXPECT_TRUE(refused([](Product& p) {
     p.n = 120;
     p.silu_mul = true;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cuda/quantize.h"
 #include "tests/gpu/gemm_reference.h"
 
 namespace baton::cuda::testing {
@@ -18,6 +19,17 @@ void Reserve(DeviceMemory& memory, int64_t bytes) {
 
 void Fill(const DeviceMemory& memory, int64_t count, uint32_t seed, float scale) {
   Check(FillRandom(memory.at<__nv_bfloat16>(), count, seed, scale));
+}
+
+// Dense bf16 [rows][cols] in E4M3.
+void Quantize(const DeviceMemory& from, int32_t rows, int32_t cols, DeviceMemory& to) {
+  Reserve(to, static_cast<int64_t>(QuantizedRows::Bytes(rows, cols)));
+  Tensor tensor;
+  tensor.data = from.at();
+  tensor.dtype = DType::kBF16;
+  tensor.rows = rows;
+  tensor.cols = tensor.stride = cols;
+  Check(LaunchQuantize(tensor, QuantizedRows::At(to.at(), rows, cols), nullptr));
 }
 
 }  // namespace
@@ -46,6 +58,10 @@ ProductWorld::ProductWorld(const ProductCase& c, int32_t most_rows)
   Reserve(want_, int64_t{most_rows} * c.outputs() * 4);
   Fill(weight_, weights, 1, 0.05f);
   Fill(x_, inputs, 2, 1.0f);
+  if (c.quantized) {
+    Quantize(weight_, c.n, c.k, quantized_weight_);
+    Quantize(x_, most_rows, c.k, quantized_x_);
+  }
   Fill(bias_, c.n, 3, 1.0f);
   Fill(before_, static_cast<int64_t>(out_bytes() / 2), 4, 1.0f);
   Check(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
@@ -65,6 +81,16 @@ Product ProductWorld::Make(int32_t rows) const {
   product.out_stride = out_stride();
   product.accumulate = case_.accumulate;
   product.silu_mul = case_.silu_mul;
+  if (case_.quantized) {
+    const auto weight = QuantizedRows::At(quantized_weight_.at(), case_.n, case_.k);
+    const auto x = QuantizedRows::At(quantized_x_.at(), most_rows_, case_.k);
+    product.weight = weight.data;
+    product.x = x.data;
+    product.x_stride = case_.k;
+    product.weight_dtype = product.x_dtype = DType::kF8;
+    product.weight_scales = weight.scales;
+    product.x_scales = x.scales;
+  }
   return product;
 }
 
@@ -120,8 +146,10 @@ void ProductWorld::Expect(int32_t rows, const Launch& launch) {
       norm += std::pow(want[i], 2);
     }
   }
-  // bf16 rounds results to 2^-9; tensor cores cut off sums.
-  EXPECT_LT(std::sqrt(error / norm), case_.f32 ? 1e-4 : 4e-3) << rows << " rows";
+  // bf16 rounds results to 2^-9; tensor cores cut off sums, those of E4M3 to 14 bits of the
+  // largest.
+  const double sums = case_.quantized ? 5e-3 : 1e-4;
+  EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : sums + 4e-3) << rows << " rows";
 
   for (int32_t row = 0; row < most_rows_; ++row) {
     const int32_t written = row < rows ? case_.outputs() : 0;

@@ -27,8 +27,9 @@ struct ProductCase {
   bool bias = false;
   bool accumulate = false;
   bool f32 = false;
-  int32_t x_gap = 0;    // numbers between the rows of x
-  int32_t out_gap = 0;  // of out
+  int32_t x_gap = 0;       // numbers between the rows of x
+  int32_t out_gap = 0;     // of out
+  bool quantized = false;  // operands are in E4M3
 
   int32_t outputs() const { return silu_mul ? n / 2 : n; }
 };
@@ -72,6 +73,8 @@ class ProductWorld final {
   const int32_t most_rows_;
   int processors_ = 0;
   DeviceMemory weight_;
+  DeviceMemory quantized_weight_;
+  DeviceMemory quantized_x_;
   DeviceMemory x_;
   DeviceMemory bias_;
   DeviceMemory out_;
