@@ -75,6 +75,9 @@ Status LocalCluster::LaunchWorker(const WorkerPlan& plan) {
   };
   settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
   settings.insert(settings.end(), options_.worker_set.begin(), options_.worker_set.end());
+  if (plan.role == "decode") {
+    settings.insert(settings.end(), options_.decode_set.begin(), options_.decode_set.end());
+  }
   for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
   return Launch(plan.name, std::move(command));
 }

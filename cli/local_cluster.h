@@ -22,6 +22,7 @@ struct LocalClusterOptions {
   std::string http = "127.0.0.1:0";
   std::vector<std::string> router_set;  // further --set of the router
   std::vector<std::string> worker_set;  // further --set of all workers
+  std::vector<std::string> decode_set;  // further --set of decode workers
 };
 
 // One process of a local cluster.

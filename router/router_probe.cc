@@ -37,6 +37,8 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       retries_(registry.AddCounter("baton_router_retries_total", "Dispatches after the first.")),
       refusals_(registry.AddCounter("baton_router_handoff_refusals_total",
                                     "Hand-offs a decode worker refused for want of room.")),
+      served_alone_(registry.AddCounter("baton_router_served_alone_total",
+                                        "Requests whose prompt a decode worker computed itself.")),
       generated_tokens_(registry.AddCounter("baton_generated_tokens_total", "Tokens generated.")),
       cached_tokens_(registry.AddCounter("baton_cached_prompt_tokens_total",
                                          "Prompt tokens found in prefix caches.")),
@@ -67,6 +69,9 @@ void RouterProbe::OnOutcome(const Outcome& outcome) {
   requests_.Add();
   if (account.attempts > 1) retries_.Add(account.attempts - 1);
   if (account.refusals > 0) refusals_.Add(account.refusals);
+  if (!account.decode_worker.empty() && account.prefill_worker == account.decode_worker) {
+    served_alone_.Add();
+  }
   generated_tokens_.Add(account.generated_tokens);
   cached_tokens_.Add(account.cached_tokens);
   if (!outcome.status.ok()) {

@@ -62,6 +62,7 @@ class RouterProbe final {
   Counter failed_;
   Counter retries_;
   Counter refusals_;
+  Counter served_alone_;
   Counter generated_tokens_;
   Counter cached_tokens_;
   Histogram ttft_;

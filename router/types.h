@@ -44,6 +44,7 @@ struct WorkerInfo {
   int32_t context_length = 0;
   int32_t vocabulary = 0;
   int32_t max_step_tokens = 0;
+  double itl_target_ms = 0;  // that it keeps for those who generate beside prompts; 0: none
 };
 
 struct PeerTransport {

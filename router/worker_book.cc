@@ -6,7 +6,7 @@ namespace baton::router {
 namespace {
 
 // A heartbeat counts what was sent at least this long before it arrived.
-constexpr Duration kOneWay = std::chrono::milliseconds(20);
+constexpr Duration kOneWay = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -70,12 +70,31 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
   entry.last_heartbeat = now;
   entry.record.load = load;
   entry.change = {};
+  std::vector<Booked*> prompts;  // that the worker counts
   for (auto& [key, booked] : entry.bookings) {
     booked.counted = booked.counted || now - booked.at >= kOneWay;
-    if (booked.counted) continue;
+    if (booked.counted) {
+      if (booked.prompt_tokens > 0) prompts.push_back(&booked);
+      continue;
+    }
     entry.change.requests += 1;
     entry.change.tokens += booked.prompt_tokens;
     entry.change.blocks += booked.blocks;
+  }
+  TakeOffComputed(prompts, load.stats.queued_tokens);
+}
+
+// What the worker has of `prompts` is less than they had at first by what it has computed, of the
+// oldest first. Their end then takes off no more than is left.
+void WorkerBook::TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens) {
+  int64_t computed = -queued_tokens;
+  for (const Booked* prompt : prompts) computed += prompt->prompt_tokens;
+  if (computed <= 0) return;
+  std::ranges::sort(prompts, {}, &Booked::at);
+  for (Booked* prompt : prompts) {
+    const int64_t part = std::min(prompt->prompt_tokens, computed);
+    prompt->prompt_tokens -= part;
+    computed -= part;
   }
 }
 

@@ -79,11 +79,13 @@ class WorkerBook final {
 
  private:
   struct Booked {
-    int64_t prompt_tokens = 0;
+    int64_t prompt_tokens = 0;  // not known to be computed
     int32_t blocks = 0;
     Time at{};
     bool counted = false;  // the last heartbeat counts it
   };
+  static void TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens);
+
   // Changes since the last heartbeat.
   struct Change {
     int64_t requests = 0;

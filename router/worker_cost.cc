@@ -14,22 +14,55 @@ int32_t StepTokens(const Candidate& worker) {
   return std::max(1, worker.worker->info.max_step_tokens);
 }
 
-// `tokens` computed one after another from position `context` on.
-double ComputeMs(const Candidate& worker, double tokens, double context) {
-  const EngineStats& stats = StatsOf(worker);
-  const double steps = (tokens + StepTokens(worker) - 1) / StepTokens(worker);
-  return stats.step_ms_base * steps + stats.step_ms_per_token * tokens +
-         stats.step_ms_per_token_context * tokens * (context + tokens / 2);
+// It computes prompts in small chunks now, for the sake of those who generate.
+bool KeepsTarget(const Candidate& worker) {
+  return worker.worker->info.itl_target_ms > 0 && worker.load.requests > 0;
+}
+
+// What a token of a prompt adds to a step when it sees `context` others.
+double TokenMs(const EngineStats& stats, double context) {
+  return stats.step_ms_per_prompt_token + stats.step_ms_per_prompt_token_context * context;
+}
+
+// How much of a prompt a step takes whose tokens cost `token_ms` each. Under an ITL target as the
+// engine does (Scheduler::PromptBudget), which takes a block at least.
+double ChunkTokens(const Candidate& worker, double token_ms) {
+  const double budget = StepTokens(worker);
+  if (!KeepsTarget(worker) || token_ms <= 0) return budget;
+  const WorkerInfo& info = worker.worker->info;
+  const double least = std::clamp<double>(info.block_tokens, 1, budget);
+  return std::clamp((info.itl_target_ms - StepMs(worker, 0, 0)) / token_ms, least, budget);
+}
+
+// `tokens` that see `context` others on average, computed at the speed of `stats`.
+double ComputeMs(const Candidate& worker, const EngineStats& stats, double tokens, double context) {
+  if (tokens <= 0) return 0;
+  const double token_ms = TokenMs(stats, context);
+  const double chunk = ChunkTokens(worker, token_ms);
+  const double steps = (tokens + chunk - 1) / chunk;
+  const double beside = KeepsTarget(worker) ? StepMs(worker, 0, 0) : StatsOf(worker).step_ms_base;
+  return beside * steps + token_ms * tokens;
+}
+
+double QueueMs(const Candidate& worker, const EngineStats& stats, int32_t prompt_tokens) {
+  const auto queued = static_cast<double>(worker.load.queued_tokens);
+  return ComputeMs(worker, stats, queued, std::min<double>(queued, prompt_tokens) / 2);
+}
+
+double PrefillMs(const Candidate& worker, const EngineStats& stats, int32_t prompt_tokens) {
+  const double tokens = prompt_tokens - worker.cached_tokens;
+  return ComputeMs(worker, stats, tokens, worker.cached_tokens + tokens / 2);
+}
+
+bool Known(const EngineStats& prompts) {
+  return TokenMs(prompts, 1) > 0;
 }
 
 }  // namespace
 
-double PrefillMs(const Candidate& worker, int32_t prompt_tokens) {
-  return ComputeMs(worker, prompt_tokens - worker.cached_tokens, worker.cached_tokens);
-}
-
-double QueueMs(const Candidate& worker) {
-  return worker.load.queued_tokens == 0 ? 0 : ComputeMs(worker, worker.load.queued_tokens, 0);
+double PromptMs(const Candidate& worker, const RouteQuery& query) {
+  return QueueMs(worker, StatsOf(worker), query.prompt_tokens) +
+         PrefillMs(worker, StatsOf(worker), query.prompt_tokens);
 }
 
 double StepMs(const Candidate& worker, int32_t prompt_tokens, int32_t samples) {
@@ -69,11 +102,25 @@ bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {
   return uncached <= query.local_tokens && uncached <= decode.cached_tokens;
 }
 
+std::optional<double> TakeOverMs(const Candidate& decode,
+                                 const Candidate& prefill,
+                                 const RouteQuery& query) {
+  const EngineStats& own = StatsOf(decode);
+  const EngineStats& prompts = Known(own) ? own : StatsOf(prefill);
+  // Without a target it is negative.
+  const double room = decode.worker->info.itl_target_ms - StepMs(decode, 0, 0);
+  const bool speed_known = own.step_ms_base + own.step_ms_per_token > 0 && Known(prompts);
+  const double least = TokenMs(prompts, query.prompt_tokens) * decode.worker->info.block_tokens;
+  if (!speed_known || room < least) return std::nullopt;
+  return RoomMs(decode, query) + QueueMs(decode, prompts, query.prompt_tokens) +
+         PrefillMs(decode, prompts, query.prompt_tokens);
+}
+
 Route MakeRoute(const Candidate* prefill, const Candidate& decode, const RouteQuery& query) {
   if (prefill == nullptr || prefill->slot == decode.slot || MayServeLocally(decode, query)) {
-    return {nullptr, &decode, QueueMs(decode) + PrefillMs(decode, query.prompt_tokens)};
+    return {nullptr, &decode, PromptMs(decode, query)};
   }
-  return {prefill, &decode, QueueMs(*prefill) + PrefillMs(*prefill, query.prompt_tokens)};
+  return {prefill, &decode, PromptMs(*prefill, query)};
 }
 
 double RelativeLoad(const Candidate& worker) {

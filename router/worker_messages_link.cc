@@ -119,6 +119,8 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.stats.step_ms_base = std::max(0.0, in.step_ms_base());
   out.stats.step_ms_per_token = std::max(0.0, in.step_ms_per_token());
   out.stats.step_ms_per_token_context = std::max(0.0, in.step_ms_per_token_context());
+  out.stats.step_ms_per_prompt_token = std::max(0.0, in.step_ms_per_prompt_token());
+  out.stats.step_ms_per_prompt_token_context = std::max(0.0, in.step_ms_per_prompt_token_context());
   out.digest = {in.digest_high(), in.digest_low()};
   out.digest_sequence = in.digest_sequence();
   for (const wire::PeerTransport& peer : in.peers()) {
@@ -229,6 +231,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.context_length = in.context_length();
   out.vocabulary = in.vocabulary();
   out.max_step_tokens = std::max(1, in.max_step_tokens());
+  out.itl_target_ms = std::max(0.0, in.itl_target_ms());
   return out;
 }
 

@@ -230,7 +230,8 @@ class CaseRun final {
                              {"prefill_tok_s", case_.streams * case_.prompt / prefill},
                              {"steps", stats.steps},
                              {"fit_ms", stats.step_ms_base},
-                             {"fit_ms_per_token", stats.step_ms_per_token}};
+                             {"fit_ms_per_token", stats.step_ms_per_token},
+                             {"fit_ms_per_prompt_token", stats.step_ms_per_prompt_token}};
     if (case_.output > 1) {
       result["decode_s"] = decode;
       result["decode_tok_s"] = case_.streams * (case_.output - 1) / decode;

@@ -38,6 +38,7 @@ struct Options {
   std::string transport = "cuda_ipc";
   std::string log_folder;
   std::vector<std::string> worker_set;
+  std::vector<std::string> decode_set;
   std::vector<std::string> cases = {"meet", "latency", "gaps", "gaps_unified", "open"};
   std::vector<int> prompts = {512, 2048, 8192, 16000, 32000};
   int rounds = 5;
@@ -95,6 +96,7 @@ class Side final {
     if (split) {
       cluster.workers.prefill = 1;
       cluster.workers.prefill_devices = {options.prefill_device};
+      cluster.decode_set = options.decode_set;
       if (!options.transport.empty()) {
         cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
       }
@@ -316,9 +318,11 @@ Json OpenLoop(const Options& options, Side& side) {
   std::vector<double> tpot;
   std::vector<double> worst;
   std::vector<double> worst_later;
+  size_t alone = 0;  // whose prompt the decode worker computed
   for (LoadCall* const call : calls) {
     const RequestTrace& trace = Finished(*call);
     ttft.push_back(trace.FirstMs());
+    if (trace.timings.transport().empty()) ++alone;
     const auto gaps = static_cast<double>(trace.tokens.size() - 1);
     tpot.push_back(ToMillis(trace.tokens.back() - trace.tokens.front()) / gaps);
     double later = 0;
@@ -331,6 +335,8 @@ Json OpenLoop(const Options& options, Side& side) {
           {"rate", options.rate},
           {"seconds", options.seconds},
           {"arrivals", "poisson"},
+          {"decode_set", options.decode_set},
+          {"served_alone", alone},
           {"requests", calls.size()},
           {"ttft_ms", Spread(ttft)},
           {"tpot_ms", Spread(tpot)},
@@ -402,6 +408,8 @@ int main(int argc, char** argv) {
   app.add_option("--transport", options.transport, "that is required; empty: any");
   app.add_option("--log-folder", options.log_folder, "of the processes; empty: stderr");
   app.add_option("--worker-set", options.worker_set, "a --set of each worker")
+      ->allow_extra_args(false);
+  app.add_option("--decode-set", options.decode_set, "a --set of the split side's decode worker")
       ->allow_extra_args(false);
   app.add_option("--cases",
                  options.cases,

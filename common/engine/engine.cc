@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "common/base/overloaded.h"
@@ -108,6 +109,8 @@ class Engine::Impl {
       const StepPlan& plan = scheduler_.Plan(clock_.Now());
       worked |= plan.preempted > 0;
       worked |= Deliver();
+      // What came is counted before the step, which may take long.
+      if (worked && !plan.rows.empty()) UpdateStats();
       if (!plan.rows.empty()) Issue(plan);
     }
     if (!under_way_.empty()) {
@@ -115,6 +118,8 @@ class Engine::Impl {
       EndOldest();
       Deliver();
       worked = true;
+    } else {
+      last_end_.reset();
     }
     if (worked) UpdateStats();
     inbox_.Settle(scheduler_.idle() && under_way_.empty());
@@ -122,8 +127,12 @@ class Engine::Impl {
   }
 
   EngineStats Stats() const {
+    const Inbox::Waiting waiting = inbox_.waiting();
     std::lock_guard lock(stats_mutex_);
-    return stats_;
+    EngineStats stats = stats_;
+    stats.waiting += waiting.requests;
+    stats.queued_tokens += waiting.tokens;
+    return stats;
   }
 
   Inbox& inbox() { return inbox_; }
@@ -135,15 +144,13 @@ class Engine::Impl {
 
  private:
   struct UnderWay {
-    int32_t tokens = 0;  // of its plan
-    int64_t token_context = 0;
-    bool decodes_only = false;
-    Time begin{};  // of its work, as far as is known
+    StepWork work;  // of its plan
+    Time begin{};   // of its work, as far as is known
     Status issued;
     std::vector<SampledToken> sampled;
   };
   struct Took {
-    int32_t tokens = 0;
+    int32_t decodes = 0;
     Duration took{};
   };
 
@@ -173,10 +180,8 @@ class Engine::Impl {
 
   void Issue(const StepPlan& plan) {
     UnderWay& step = under_way_.emplace_back();
-    step.tokens = plan.tokens;
-    step.token_context = plan.token_context;
-    step.decodes_only = std::cmp_equal(plan.rows.size(), plan.tokens);
-    step.begin = clock_.Now();
+    step.work = plan.work;
+    step.begin = last_end_.value_or(clock_.Now());
     step.sampled.resize(plan.logit_rows);
     step.issued = IssueTo(plan, step.sampled);
   }
@@ -195,7 +200,7 @@ class Engine::Impl {
   void IssueAhead() {
     const UnderWay& step = under_way_.front();
     if (under_way_.size() > 1 || !step.issued.ok()) return;
-    if (step.decodes_only && step.tokens == last_decode_.tokens) {
+    if (step.work.prompt_tokens == 0 && step.work.decodes == last_decode_.decodes) {
       const Time due = step.begin + last_decode_.took - kTimeToPlan;
       for (Time now = clock_.Now(); now < due && inbox_.Wait(due - now); now = clock_.Now()) {
         TakeMessages();
@@ -216,12 +221,13 @@ class Engine::Impl {
     UnderWay step;
     const Status status = AwaitOldest(step);
     const Time end = clock_.Now();
+    last_end_ = end;
     ++steps_;
     if (status.ok()) {
       failed_in_a_row_ = 0;
-      step_time_.Observe(step.tokens, step.token_context, end - step.begin);
+      step_time_.Observe(step.work, end - step.begin);
       scheduler_.set_step_time(step_time_);
-      if (step.decodes_only) last_decode_ = {step.tokens, end - step.begin};
+      if (step.work.prompt_tokens == 0) last_decode_ = {step.work.decodes, end - step.begin};
       if (!under_way_.empty()) under_way_.front().begin = end;
       scheduler_.Commit(step.sampled, end);
       return;
@@ -299,8 +305,10 @@ class Engine::Impl {
                                .output_tokens = counts.output_tokens,
                                .preemptions = counts.preemptions,
                                .step_ms_base = fit.base_ms,
-                               .step_ms_per_token = fit.token_ms,
-                               .step_ms_per_token_context = fit.token_context_ms,
+                               .step_ms_per_token = fit.decode_ms,
+                               .step_ms_per_token_context = fit.decode_context_ms,
+                               .step_ms_per_prompt_token = fit.prompt_token_ms,
+                               .step_ms_per_prompt_token_context = fit.prompt_context_ms,
                                .cache_digest = cache_.prefix().digest(),
                                .cache_sequence = cache_.prefix().last_sequence(),
                                .healthy = healthy_};
@@ -324,6 +332,9 @@ class Engine::Impl {
   Batch batch_;
   std::deque<UnderWay> under_way_;  // two at most
   Took last_decode_;                // the last step that only decoded
+  // Of the last step, while the next follows at once: the host's work between two counts as the
+  // latter's, since those who generate wait for it, too.
+  std::optional<Time> last_end_;
   int64_t steps_ = 0;
   int64_t failed_steps_ = 0;
   int failed_in_a_row_ = 0;

@@ -32,10 +32,13 @@ struct EngineStats {
   int64_t cached_tokens = 0;  // found in the prefix cache, since the start
   int64_t output_tokens = 0;
   int64_t preemptions = 0;
-  // Fitted step time: a + b·tokens + c·tokens·context, milliseconds.
+  // Fitted step time in milliseconds: base, what a decoding sequence and each position that it sees
+  // add, what a token of a prompt and each position that it sees add. 0: nothing is known yet.
   double step_ms_base = 0;
   double step_ms_per_token = 0;
   double step_ms_per_token_context = 0;
+  double step_ms_per_prompt_token = 0;
+  double step_ms_per_prompt_token_context = 0;
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;
@@ -90,7 +93,7 @@ class Engine final {
   // drains stops submitting before.
   bool WaitUntilIdle(Duration timeout);
 
-  // As of the end of the last Step().
+  // As of the last Step(); what was submitted since counts as waiting.
   EngineStats Stats() const;
   // Everything in the prefix cache: queued like Submit, answered through OnCacheEvent as kCleared
   // followed by kStored of everything, with sequence numbers of their own.

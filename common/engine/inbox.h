@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -48,6 +49,25 @@ class Inbox final {
     messages.swap(messages_);
   }
 
+  // Requests that wait to be taken out, and the tokens of those that are computed here.
+  struct Waiting {
+    int32_t requests = 0;
+    int64_t tokens = 0;
+  };
+  Waiting waiting() const {
+    Waiting waiting;
+    std::lock_guard lock(mutex_);
+    for (const Message& message : messages_) {
+      const auto* request = std::get_if<Request>(&message);
+      if (request == nullptr) continue;
+      ++waiting.requests;
+      if (request->kind != RequestKind::kDecode) {
+        waiting.tokens += static_cast<int64_t>(request->tokens.size());
+      }
+    }
+    return waiting;
+  }
+
   // Waits for a message; false when `timeout` passes first.
   bool Wait(Duration timeout) {
     std::unique_lock lock(mutex_);
@@ -71,7 +91,7 @@ class Inbox final {
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::condition_variable idle_;
   std::vector<Message> messages_;

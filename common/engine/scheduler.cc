@@ -14,7 +14,8 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
 
 void Scheduler::set_step_time(const StepTimeModel& step_time) {
   step_time_ = step_time;
-  token_time_ = FromSeconds((step_time.fit().token_ms + step_time.fit().base_ms) / 1e3);
+  const StepTimeModel::Fit& fit = step_time.fit();
+  token_time_ = FromSeconds((fit.base_ms + std::max(fit.decode_ms, fit.prompt_token_ms)) / 1e3);
 }
 
 void Scheduler::Add(Request request, Time now) {

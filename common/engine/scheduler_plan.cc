@@ -8,6 +8,8 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
+// Times the most prompt tokens that a measured step had: so far its time is believed to follow.
+constexpr double kFarthest = 4;
 
 }  // namespace
 
@@ -108,7 +110,8 @@ void Scheduler::PlanPrompts() {
 }
 
 // How many tokens, the first of which sees `context` others, this step still takes of a prompt: n
-// tokens take token·n + token_context·(context·n + n²/2).
+// tokens take token·n + token_context·(context·n + n²/2). Of steps far beyond those that were
+// measured nothing is known, so a first prompt beside decodes starts small.
 int32_t Scheduler::PromptBudget(int32_t context) const {
   const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
   const auto prompt_tokens = plan_.tokens - static_cast<int32_t>(decode_rows_);
@@ -116,17 +119,19 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   const double target = ToMillis(options_.engine.itl_target);
   if (budget <= 0 || target <= 0 || decode_rows_ == 0) return budget;
   const StepTimeModel::Fit& fit = step_time_.fit();
-  const double left = target - step_time_.PredictMs(plan_.tokens, plan_.token_context);
-  const double linear = fit.token_ms + fit.token_context_ms * context;
-  const double square = fit.token_context_ms / 2;
-  if (linear <= 0) return budget;
-  double fitting = left / linear;
+  const double left = target - step_time_.PredictMs(plan_.work);
+  const double linear = fit.prompt_token_ms + fit.prompt_context_ms * context;
+  const double square = fit.prompt_context_ms / 2;
+  double fitting = linear > 0 ? left / linear : 0;
   if (left > 0 && square > 0) {
     fitting = (std::sqrt(linear * linear + 4 * square * left) - linear) / (2 * square);
   }
-  // The first prompt always gets on.
-  const double least = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
-  return static_cast<int32_t>(std::clamp(fitting, std::min<double>(least, budget), 1.0 * budget));
+  fitting = std::min(fitting, kFarthest * step_time_.most_prompt_tokens());
+  // The first prompt always gets on; another one is not worth a row for less than a block.
+  if (fitting < cache_.block_tokens()) {
+    fitting = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
+  }
+  return static_cast<int32_t>(std::min<double>(fitting, budget));
 }
 
 // How many tokens of a sequence that computes its prompt, or all again, the step takes; 0: it waits
@@ -150,7 +155,10 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
   plan_.rows.push_back({&sequence, sequence.computed, count, samples});
   plan_.tokens += count;
   plan_.logit_rows += samples;
-  plan_.token_context += int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
+  const int64_t context = int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
+  StepWork& work = plan_.work;
+  (count == 1 ? work.decodes : work.prompt_tokens) += count;
+  (count == 1 ? work.decode_context : work.prompt_context) += context;
 }
 
 // Gives `sequence` the blocks in which its next `count` tokens are written; a block that others use
@@ -196,13 +204,17 @@ void Scheduler::Preempt(Sequence& sequence) {
 }
 
 // Strictly by rank: when one does not fit, nobody behind it may take its place. Only a prompt whose
-// next block another one is computing right now steps aside, to find it in the cache soon.
+// next block another one is computing right now steps aside, to find it in the cache soon; and one
+// that the step has no budget for lets reservations pass, which need none.
 void Scheduler::AdmitWaiting(Time now) {
   auto next = waiting_.begin();
   while (next != waiting_.end() && plan_.preempted == 0) {
     Sequence& sequence = **next++;
     const bool reservation = sequence.request->awaits_reservation();
-    if (!reservation && PromptBudget(0) <= 0) break;
+    if (!reservation && PromptBudget(0) <= 0) {
+      if (waiting_reservations_ == 0) break;
+      continue;
+    }
     if (Blocked(sequence)) break;
     const PrefixHit hit = FindPrefix(sequence);
     if (!reservation && ComputedByOther(sequence, hit)) continue;

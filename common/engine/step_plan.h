@@ -5,6 +5,7 @@
 
 #include "common/engine/outcomes.h"
 #include "common/engine/sequence.h"
+#include "common/engine/step_time.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -27,7 +28,7 @@ struct StepPlan {
   int32_t tokens = 0;                   // of all rows
   int32_t logit_rows = 0;               // samples of all rows
   int32_t preempted = 0;                // sequences sent back to the queue to make room
-  int64_t token_context = 0;  // Σ over the tokens of the positions they see: attention's work
+  StepWork work;                        // of all rows
   // The tokens it will choose have a place in their sequences (as ChosenBefore), since the plan
   // behind it computes them.
   bool foreseen = false;
@@ -37,7 +38,7 @@ struct StepPlan {
     copies.clear();
     chunks.clear();
     tokens = logit_rows = preempted = 0;
-    token_context = 0;
+    work = {};
     foreseen = false;
   }
 };

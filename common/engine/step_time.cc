@@ -6,72 +6,106 @@
 namespace baton {
 namespace {
 
-constexpr double kForget = 0.995;  // a step's weight after each later one
-constexpr double kOutlier = 4;     // times the prediction: the most a step is believed to take
-constexpr int64_t kTrusted = 32;   // steps before predictions are trusted to judge outliers
+constexpr double kForget = 0.995;  // a step's weight after each later one of its kind
+// And after each of the other kind, as long as they weigh more than one step: so the terms that
+// both kinds have follow the newer ones, while what only this kind tells is never lost.
+constexpr double kForgetOther = 0.9999;
+constexpr double kOutlier = 4;    // times the prediction: the most a step is believed to take
+constexpr int64_t kTrusted = 32;  // steps of a kind before predictions may judge its outliers
 constexpr double kRidge = 1e-6;
-// Units that bring the three terms near 1.
-constexpr double kTokenUnit = 64;
-constexpr double kContextUnit = 64 * 512;
+// What x is counted in. Where steps are all alike and do not tell the terms apart, a prompt's time
+// is ascribed to its tokens and a decode's to the base, since these terms are the large ones then.
+constexpr double kDecodeUnit = 256;
+constexpr double kDecodeContextUnit = 512 * 1024;
+constexpr double kPromptUnit = 64;
+constexpr double kPromptContextUnit = 2048 * 1024;
+
+}  // namespace
+
+void StepTimeModel::Sums::Scale(double factor) {
+  for (auto& row : xx) {
+    for (double& sum : row) sum *= factor;
+  }
+  for (double& sum : xy) sum *= factor;
+}
+
+double StepTimeModel::PredictMs(const StepWork& work) const {
+  return fit_.base_ms + fit_.decode_ms * work.decodes +
+         fit_.decode_context_ms * static_cast<double>(work.decode_context) +
+         fit_.prompt_token_ms * work.prompt_tokens +
+         fit_.prompt_context_ms * static_cast<double>(work.prompt_context);
+}
+
+void StepTimeModel::Observe(const StepWork& work, Duration took) {
+  const bool prompt = work.prompt_tokens > 0;
+  Sums& sums = prompt ? prompts_ : decodes_;
+  Sums& other = prompt ? decodes_ : prompts_;
+  double ms = std::max(ToMillis(took), 0.0);
+  if (sums.steps >= kTrusted) ms = std::min(ms, kOutlier * PredictMs(work) + 0.01);
+  ++sums.steps;
+  sums.Scale(kForget);
+  if (other.xx[0][0] > 1) other.Scale(kForgetOther);
+  const std::array<double, kTerms> x = {
+      1,
+      work.decodes / kDecodeUnit,
+      static_cast<double>(work.decode_context) / kDecodeContextUnit,
+      work.prompt_tokens / kPromptUnit,
+      static_cast<double>(work.prompt_context) / kPromptContextUnit};
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) sums.xx[i][j] += x[i] * x[j];
+    sums.xy[i] += x[i] * ms;
+  }
+  most_prompt_tokens_ = std::max(most_prompt_tokens_, work.prompt_tokens);
+  Solve();
+}
 
 // Solves the symmetric system restricted to the terms in `used` by Gaussian elimination; the ridge
 // keeps it regular. Terms not used are 0.
-std::array<double, 3> SolveFor(const std::array<std::array<double, 3>, 3>& xx,
-                               const std::array<double, 3>& xy,
-                               const std::array<bool, 3>& used) {
-  std::array<std::array<double, 4>, 3> m{};
-  for (int i = 0; i < 3; ++i) {
-    for (int j = 0; j < 3; ++j) m[i][j] = used[i] && used[j] ? xx[i][j] : 0;
+std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveFor(
+    const Sums& sums, const std::array<bool, kTerms>& used) {
+  std::array<std::array<double, kTerms + 1>, kTerms> m{};
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) m[i][j] = used[i] && used[j] ? sums.xx[i][j] : 0;
     m[i][i] = used[i] ? m[i][i] + kRidge : 1;
-    m[i][3] = used[i] ? xy[i] : 0;
+    m[i][kTerms] = used[i] ? sums.xy[i] : 0;
   }
-  for (int i = 0; i < 3; ++i) {
-    for (int j = i + 1; j < 3; ++j) {
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = i + 1; j < kTerms; ++j) {
       const double factor = m[j][i] / m[i][i];
-      for (int k = i; k < 4; ++k) m[j][k] -= factor * m[i][k];
+      for (int k = i; k <= kTerms; ++k) m[j][k] -= factor * m[i][k];
     }
   }
-  std::array<double, 3> x{};
-  for (int i = 2; i >= 0; --i) {
-    x[i] = m[i][3];
-    for (int k = i + 1; k < 3; ++k) x[i] -= m[i][k] * x[k];
+  std::array<double, kTerms> x{};
+  for (int i = kTerms - 1; i >= 0; --i) {
+    x[i] = m[i][kTerms];
+    for (int k = i + 1; k < kTerms; ++k) x[i] -= m[i][k] * x[k];
     x[i] /= m[i][i];
   }
   return x;
 }
 
-}  // namespace
-
-double StepTimeModel::PredictMs(int32_t tokens, int64_t token_context) const {
-  return fit_.base_ms + fit_.token_ms * tokens +
-         fit_.token_context_ms * static_cast<double>(token_context);
-}
-
-void StepTimeModel::Observe(int32_t tokens, int64_t token_context, Duration took) {
-  double ms = std::max(ToMillis(took), 0.0);
-  if (steps_ >= kTrusted) ms = std::min(ms, kOutlier * PredictMs(tokens, token_context) + 0.01);
-  ++steps_;
-  const std::array<double, kTerms> x = {
-      1, tokens / kTokenUnit, static_cast<double>(token_context) / kContextUnit};
-  for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) xx_[i][j] = xx_[i][j] * kForget + x[i] * x[j];
-    xy_[i] = xy_[i] * kForget + x[i] * ms;
-  }
-  Solve();
-}
-
-// Non-negative least squares for three terms: the most negative term is left out, and so on.
+// Non-negative least squares: the most negative term is left out, and so on.
 void StepTimeModel::Solve() {
-  std::array<bool, kTerms> used = {true, true, true};
+  Sums all = decodes_;
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) all.xx[i][j] += prompts_.xx[i][j];
+    all.xy[i] += prompts_.xy[i];
+  }
+  std::array<bool, kTerms> used;
+  used.fill(true);
   std::array<double, kTerms> terms{};
   for (int round = 0; round < kTerms; ++round) {
-    terms = SolveFor(xx_, xy_, used);
+    terms = SolveFor(all, used);
     const auto lowest = std::ranges::min_element(terms);
     if (*lowest >= 0) break;
     used[lowest - terms.begin()] = false;
   }
   for (double& term : terms) term = std::isfinite(term) ? std::max(term, 0.0) : 0;
-  fit_ = {terms[0], terms[1] / kTokenUnit, terms[2] / kContextUnit};
+  fit_ = {terms[0],
+          terms[1] / kDecodeUnit,
+          terms[2] / kDecodeContextUnit,
+          terms[3] / kPromptUnit,
+          terms[4] / kPromptContextUnit};
 }
 
 }  // namespace baton

@@ -156,6 +156,7 @@ pb::Join ToProto(const WorkerIdentity& identity) {
   join.set_max_step_tokens(identity.max_step_tokens);
   join.set_admin_address(identity.admin_address);
   join.set_device(identity.device);
+  join.set_itl_target_ms(ToMillis(identity.itl_target));
   return join;
 }
 
@@ -173,6 +174,8 @@ pb::Heartbeat ToProto(const LoadReport& load) {
   heartbeat.set_step_ms_base(load.engine.step_ms_base);
   heartbeat.set_step_ms_per_token(load.engine.step_ms_per_token);
   heartbeat.set_step_ms_per_token_context(load.engine.step_ms_per_token_context);
+  heartbeat.set_step_ms_per_prompt_token(load.engine.step_ms_per_prompt_token);
+  heartbeat.set_step_ms_per_prompt_token_context(load.engine.step_ms_per_prompt_token_context);
   heartbeat.set_digest_high(load.digest.high);
   heartbeat.set_digest_low(load.digest.low);
   heartbeat.set_digest_sequence(load.digest_sequence);

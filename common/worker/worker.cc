@@ -63,6 +63,7 @@ void Worker::SetRole(RequestKind kind,
     decode_ = std::move(role);
     identity_.can_decode = true;
     identity_.kv_address = kv_address;
+    identity_.itl_target = options_.engine.itl_target;
   }
 }
 

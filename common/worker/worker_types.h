@@ -79,6 +79,7 @@ struct WorkerIdentity {
   int32_t max_step_tokens = 0;
   int32_t context_length = 0;
   int32_t vocabulary = 0;
+  Duration itl_target{};  // EngineOptions::itl_target, of a worker that decodes
 };
 
 // Whether another worker may succeed where this one failed with `status`.

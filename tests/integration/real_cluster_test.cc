@@ -15,14 +15,14 @@ TEST(RealCluster, DisaggregatedEqualsUnified) {
       << "the model \"" << model << "\" is absent: `./dev test` fetches it";
   std::vector<Answer> unified;
   {
-    Cluster alone(model, 0, 1, {"engine.kv_memory_mib=128"});
+    Cluster alone(model, 0, 1, {{"engine.kv_memory_mib=128"}});
     unified = alone.AskAll(kRequests);
   }
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
            {"transfer.transports=[shm]", "engine.kv_memory_mib=128"},
            {"transfer.transports=[tcp]", "engine.max_step_tokens=40", "engine.kv_blocks=60"}}) {
     SCOPED_TRACE(overrides.front());
-    Cluster cluster(model, 2, 2, overrides);
+    Cluster cluster(model, 2, 2, {overrides});
     ExpectSame(cluster.AskAll(kRequests), unified);
     ExpectSame(cluster.AskAll(kRequests), unified);  // now with prefix hits
     cluster.ExpectNoLeaks();

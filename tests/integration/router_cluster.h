@@ -45,15 +45,19 @@ struct Answer {
   grpc::Status status;
 };
 
+// Overrides of configurations.
+struct ClusterSettings {
+  std::vector<std::string> workers;
+  std::vector<std::string> decode = {};  // of decode workers alone
+  std::vector<std::string> router = {};
+};
+
 // A router and its workers in one process.
 class Cluster final {
  public:
-  Cluster(const std::string& model,
-          int prefill,
-          int decode,
-          std::vector<std::string> worker_overrides)
-      : router_(&router::StartRouter,
-                {"model.path=" + model, "heartbeat_ms=50", "model.name=tiny"}) {
+  Cluster(const std::string& model, int prefill, int decode, const ClusterSettings& settings)
+      : router_(&router::StartRouter, RouterOverrides(model, settings)) {
+    std::vector<std::string> worker_overrides = settings.workers;
     worker_overrides.insert(worker_overrides.end(),
                             {"model.path=" + model,
                              "engine.threads=1",
@@ -61,6 +65,7 @@ class Cluster final {
     for (int i = 0; i < prefill; ++i) {
       workers_.push_back(std::make_unique<InProcess>(&StartPrefillWorker, worker_overrides));
     }
+    worker_overrides.insert(worker_overrides.end(), settings.decode.begin(), settings.decode.end());
     for (int i = 0; i < decode; ++i) {
       workers_.push_back(std::make_unique<InProcess>(&StartDecodeWorker, worker_overrides));
     }
@@ -106,6 +111,8 @@ class Cluster final {
     }
   }
 
+  double RouterMetric(const std::string& metric) { return router_.Metric(metric); }
+
   double Sum(const std::string& metric) {
     double sum = 0;
     for (const auto& worker : workers_) sum += worker->Metric(metric);
@@ -113,6 +120,14 @@ class Cluster final {
   }
 
  private:
+  static std::vector<std::string> RouterOverrides(const std::string& model,
+                                                  const ClusterSettings& settings) {
+    std::vector<std::string> overrides = {
+        "model.path=" + model, "heartbeat_ms=50", "model.name=tiny"};
+    overrides.insert(overrides.end(), settings.router.begin(), settings.router.end());
+    return overrides;
+  }
+
   static void Await(const std::function<bool()>& condition) {
     const auto limit = std::chrono::steady_clock::now() + kLong;
     while (!condition() && std::chrono::steady_clock::now() < limit) {

@@ -28,11 +28,43 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
            {"engine.max_step_tokens=50", "engine.kv_blocks=40"},  // few blocks: preemption
            {"engine.max_step_tokens=8", "engine.prefix_cache=false"}}) {
     SCOPED_TRACE(overrides.front());
-    Cluster cluster(model.path(), 2, 2, overrides);
+    Cluster cluster(model.path(), 2, 2, {overrides});
     const std::vector<Answer> first = cluster.AskAll(kRequests);
     ExpectSame(first, unified);
     EXPECT_FALSE(first[2].timings.transport().empty()) << "nothing was handed over";
     ExpectSame(cluster.AskAll(kRequests), unified);  // now with prefix hits
+    cluster.ExpectNoLeaks();
+  }
+}
+
+// A prefill worker of small steps has a queue, and decode workers that keep an ITL target take
+// prompts off it.
+TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
+  const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/" + GetParam());
+  std::vector<Answer> unified;
+  {
+    Cluster single(model.path(), 0, 1, {});
+    unified = single.AskAll(kRequests);
+  }
+  for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
+           {"engine.max_step_tokens=24"}, {"engine.max_step_tokens=24", "engine.kv_blocks=40"}}) {
+    SCOPED_TRACE(overrides.back());
+    Cluster cluster(model.path(),
+                    1,
+                    2,
+                    {.workers = overrides,
+                     .decode = {"engine.max_step_tokens=64", "engine.itl_target_ms=50"},
+                     .router = {"local_tokens=0"}});
+    const auto alone = [&] { return cluster.RouterMetric("baton_router_served_alone_total"); };
+    int handed = 0;
+    // The first requests teach the router how fast the workers are.
+    for (int round = 0; round < 200 && (alone() == 0 || handed == 0); ++round) {
+      const std::vector<Answer> answers = cluster.AskAll(kRequests);
+      ExpectSame(answers, unified);
+      for (const Answer& answer : answers) handed += answer.timings.transport().empty() ? 0 : 1;
+    }
+    EXPECT_GT(alone(), 0);
+    EXPECT_GT(handed, 0);
     cluster.ExpectNoLeaks();
   }
 }

@@ -7,63 +7,136 @@
 namespace baton {
 namespace {
 
-constexpr double kBase = 3.0;
-constexpr double kToken = 0.5;
-constexpr double kContext = 1e-4;
+// A large model on a GPU: a position costs a decode, which reads it from memory, far more than a
+// prompt's token, which shares it with others.
+constexpr double kBase = 3.9;
+constexpr double kDecode = 0.02;
+constexpr double kDecodeContext = 2.7e-5;
+constexpr double kPromptToken = 0.0215;
+constexpr double kPromptContext = 1e-6;
 
-double TrueMs(int32_t tokens, int64_t context) {
-  return kBase + kToken * tokens + kContext * static_cast<double>(context);
+double TrueMs(const StepWork& work) {
+  return kBase + kDecode * work.decodes +
+         kDecodeContext * static_cast<double>(work.decode_context) +
+         kPromptToken * work.prompt_tokens +
+         kPromptContext * static_cast<double>(work.prompt_context);
 }
 
-void Feed(StepTimeModel& model, std::mt19937& random, int steps, double outlier_every = 0) {
-  std::uniform_real_distribution<double> noise(0.95, 1.05);
-  for (int i = 0; i < steps; ++i) {
-    const auto tokens = static_cast<int32_t>(1 + random() % 512);
-    const int64_t context = tokens * static_cast<int64_t>(random() % 4000);
-    double ms = TrueMs(tokens, context) * noise(random);
-    if (outlier_every > 0 && random() % 100 < outlier_every) ms *= 100;
-    model.Observe(tokens, context, FromSeconds(ms / 1e3));
+class StepTimeTest : public testing::Test {
+ protected:
+  // Steps of 5 to 40 sequences with contexts of 2,000 to 6,000.
+  StepWork Decodes() {
+    const auto decodes = static_cast<int32_t>(5 + random_() % 36);
+    return {.decodes = decodes,
+            .decode_context = decodes * static_cast<int64_t>(2000 + random_() % 4000)};
   }
+  // Beside them a chunk of a prompt.
+  StepWork Mixed(int32_t most = 400) {
+    StepWork work = Decodes();
+    work.prompt_tokens = static_cast<int32_t>(2 + random_() % most);
+    work.prompt_context = work.prompt_tokens * static_cast<int64_t>(random_() % 8000);
+    return work;
+  }
+  void Observe(const StepWork& work, double times = 1) {
+    std::uniform_real_distribution<double> noise(0.98, 1.02);
+    model_.Observe(work, FromSeconds(TrueMs(work) * times * noise(random_) / 1e3));
+  }
+  void ExpectWithin(const StepWork& work, double share) {
+    EXPECT_NEAR(model_.PredictMs(work), TrueMs(work), share * TrueMs(work));
+  }
+
+  std::mt19937_64 random_{5};
+  StepTimeModel model_;
+};
+
+constexpr StepWork kMixed = {.decodes = 20,
+                             .decode_context = int64_t{20} * 4000,
+                             .prompt_tokens = 200,
+                             .prompt_context = int64_t{200} * 3000};
+
+TEST_F(StepTimeTest, LearnsItsTerms) {
+  for (int i = 0; i < 300; ++i) {
+    Observe(Decodes());
+    Observe(Mixed());
+  }
+  const StepTimeModel::Fit& fit = model_.fit();
+  EXPECT_NEAR(fit.base_ms, kBase, 0.2);
+  EXPECT_NEAR(fit.decode_context_ms, kDecodeContext, 0.1 * kDecodeContext);
+  EXPECT_NEAR(fit.prompt_token_ms, kPromptToken, 0.05 * kPromptToken);
+  ExpectWithin(kMixed, 0.02);
+  EXPECT_GE(model_.most_prompt_tokens(), 390);
 }
 
-TEST(StepTimeTest, LearnsTheThreeTerms) {
-  std::mt19937 random(5);
-  StepTimeModel model;
-  Feed(model, random, 500);
-  EXPECT_NEAR(model.fit().token_ms, kToken, 0.05);
-  EXPECT_NEAR(model.fit().token_context_ms, kContext, 1e-5);
-  EXPECT_NEAR(model.PredictMs(256, 256 * 1000), TrueMs(256, 256 * 1000), 10);
+TEST_F(StepTimeTest, RemembersWhatPromptsCostThroughManyDecodes) {
+  for (int i = 0; i < 50; ++i) Observe(Mixed());
+  for (int i = 0; i < 300'000; ++i) Observe(Decodes());  // half an hour
+  EXPECT_NEAR(model_.fit().prompt_token_ms, kPromptToken, 0.15 * kPromptToken);
+  ExpectWithin(kMixed, 0.06);
 }
 
-TEST(StepTimeTest, OutliersMoveItLittle) {
-  std::mt19937 random(6);
-  StepTimeModel model;
-  Feed(model, random, 100);
-  Feed(model, random, 400, /*outlier_every=*/2);
-  const double expected = TrueMs(256, 256 * 1000);
-  EXPECT_NEAR(model.PredictMs(256, 256 * 1000), expected, expected * 0.3);
+TEST_F(StepTimeTest, RemembersWhatDecodesCostThroughManyPrompts) {
+  for (int i = 0; i < 200; ++i) Observe(Decodes());
+  for (int i = 0; i < 5000; ++i) {
+    Observe(
+        {.prompt_tokens = 2048, .prompt_context = 2048 * static_cast<int64_t>(random_() % 8000)});
+  }
+  ExpectWithin({.decodes = 20, .decode_context = int64_t{20} * 4000}, 0.1);
 }
 
-TEST(StepTimeTest, FollowsALastingChange) {
-  std::mt19937 random(7);
-  StepTimeModel model;
-  for (int i = 0; i < 200; ++i) model.Observe(64, 64 * 100, std::chrono::milliseconds(10));
-  for (int i = 0; i < 2000; ++i) model.Observe(64, 64 * 100, std::chrono::milliseconds(200));
-  EXPECT_NEAR(model.PredictMs(64, 64 * 100), 200, 5);
+TEST_F(StepTimeTest, KnowsNothingOfPromptsBeforeTheFirst) {
+  for (int i = 0; i < 1000; ++i) Observe(Decodes());
+  EXPECT_EQ(model_.fit().prompt_token_ms, 0);
+  EXPECT_EQ(model_.fit().prompt_context_ms, 0);
+  EXPECT_EQ(model_.most_prompt_tokens(), 0);
+  ExpectWithin({.decodes = 20, .decode_context = int64_t{20} * 4000}, 0.02);
 }
 
-TEST(StepTimeTest, TermsAreNeverNegativeAndAlwaysFinite) {
-  std::mt19937 random(8);
-  StepTimeModel model;
-  EXPECT_EQ(model.PredictMs(100, 1000), 0);
+TEST_F(StepTimeTest, BelievesTheFirstPromptAfterManyDecodes) {
+  for (int i = 0; i < 1000; ++i) Observe(Decodes());
+  for (int i = 0; i < 3; ++i)
+    Observe({.prompt_tokens = 8192, .prompt_context = int64_t{8192} * 4096});
+  ExpectWithin({.prompt_tokens = 8192, .prompt_context = int64_t{8192} * 4096}, 0.05);
+}
+
+// Where all prompts are alike, twice as many tokens are taken to need twice the time.
+TEST_F(StepTimeTest, AscribesTheTimeOfEqualPromptsToTheirTokens) {
+  for (int i = 0; i < 100; ++i)
+    Observe({.prompt_tokens = 4096, .prompt_context = int64_t{4096} * 2048});
+  const double one =
+      model_.PredictMs({.prompt_tokens = 4096, .prompt_context = int64_t{4096} * 2048});
+  EXPECT_NEAR(model_.fit().prompt_token_ms * 4096, one, 0.05 * one);
+}
+
+TEST_F(StepTimeTest, OutliersMoveItLittle) {
+  for (int i = 0; i < 100; ++i) Observe(Mixed());
+  for (int i = 0; i < 400; ++i) Observe(Mixed(), random_() % 100 < 2 ? 100 : 1);
+  ExpectWithin(kMixed, 0.3);
+}
+
+TEST_F(StepTimeTest, FollowsALastingChange) {
+  const StepWork work = {.prompt_tokens = 64, .prompt_context = int64_t{64} * 100};
+  for (int i = 0; i < 200; ++i) model_.Observe(work, std::chrono::milliseconds(10));
+  for (int i = 0; i < 2000; ++i) model_.Observe(work, std::chrono::milliseconds(200));
+  EXPECT_NEAR(model_.PredictMs(work), 200, 5);
+}
+
+TEST_F(StepTimeTest, TermsAreNeverNegativeAndAlwaysFinite) {
+  EXPECT_EQ(model_.PredictMs(kMixed), 0);
   for (int i = 0; i < 1000; ++i) {
     // More tokens take less time: no model of this kind fits.
-    const auto tokens = static_cast<int32_t>(1 + random() % 100);
-    model.Observe(tokens, tokens, std::chrono::milliseconds(200 - tokens));
-    EXPECT_GE(model.fit().base_ms, 0);
-    EXPECT_GE(model.fit().token_ms, 0);
-    EXPECT_GE(model.fit().token_context_ms, 0);
-    EXPECT_LT(model.PredictMs(100, 100), 1000);
+    const auto tokens = static_cast<int32_t>(1 + random_() % 100);
+    StepWork work = {.decodes = tokens, .decode_context = tokens};
+    if (i % 2 == 0) work = {.prompt_tokens = tokens, .prompt_context = tokens};
+    model_.Observe(work, std::chrono::milliseconds(200 - tokens));
+    const StepTimeModel::Fit& fit = model_.fit();
+    for (const double term : {fit.base_ms,
+                              fit.decode_ms,
+                              fit.decode_context_ms,
+                              fit.prompt_token_ms,
+                              fit.prompt_context_ms}) {
+      EXPECT_GE(term, 0);
+    }
+    EXPECT_LT(model_.PredictMs({.decodes = 50, .decode_context = 50}), 1000);
   }
 }
 

@@ -200,6 +200,7 @@ void FakeCluster::Work(Worker& worker) {
     report.load->stats.running = static_cast<int32_t>(worker.jobs.size());
     report.load->stats.blocks_free = 10'000 - 10 * static_cast<int32_t>(worker.jobs.size());
     report.load->stats.step_ms_per_token = 0.1;
+    report.load->stats.step_ms_per_prompt_token = 0.1;
   }
   if (report.load.has_value() || !report.tokens.empty() || !report.finished.empty()) {
     Report(worker, std::move(report));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,7 @@ class PolicyTest : public testing::Test {
       record->info.max_step_tokens = 512;
       record->load.stats.step_ms_base = 2;
       record->load.stats.step_ms_per_token = 0.1;
+      record->load.stats.step_ms_per_prompt_token = 0.1;
       records_.push_back(std::move(record));
       Candidate candidate{WorkerSlot(static_cast<uint16_t>(i)), records_.back().get(), {}, 0};
       candidate.load.blocks_free = 1000;
@@ -157,6 +159,130 @@ TEST_F(PolicyTest, PredictsTheTimeToFirstToken) {
   EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms,
               2 * (1511.0 / 512) + 100 + 2 * (1023.0 / 512) + 51.2,
               0.01);
+}
+
+TEST_F(PolicyTest, AQueueIsManyPromptsAndNotALongOne) {
+  for (auto& record : records_) {
+    record->load.stats = {};
+    record->load.stats.step_ms_per_prompt_token_context = 1e-4;
+  }
+  EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms, 50, 0.01);
+  for (Candidate& p : prefill_) p.load.queued_tokens = 4000;
+  EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms, 5 * 50, 0.01);
+}
+
+// One prefill and one decode worker; the latter keeps a target of 30 ms beside ten sequences, of
+// which its step takes 3, so that 270 tokens of a prompt fit.
+class TakeOverTest : public PolicyTest {
+ protected:
+  TakeOverTest() {
+    prefill_.resize(1);
+    decode_.resize(1);
+    records_[4]->info.itl_target_ms = 30;
+    decode_[0].load.requests = 10;
+  }
+
+  Route SelectBehind(int64_t queued_tokens) {
+    prefill_[0].load.queued_tokens = queued_tokens;
+    return Select(PolicyKind::kCost);
+  }
+
+  static constexpr double kAloneMs = 3 * 1269.0 / 270 + 100;
+};
+
+TEST_F(TakeOverTest, ADecodeWorkerComputesThePromptWhenTheQueueIsLong) {
+  EXPECT_NE(SelectBehind(0).prefill, nullptr);
+  const Route route = SelectBehind(1000);
+  EXPECT_EQ(route.prefill, nullptr);
+  EXPECT_EQ(route.decode->slot, WorkerSlot(4));
+  EXPECT_NEAR(route.ttft_ms, kAloneMs, 0.01);
+}
+
+TEST_F(TakeOverTest, OnlyWhenThatIsClearlyEarlier) {
+  const double prefill_ms = 2 * 1511.0 / 512 + 100;
+  const auto queue_for = [&](double ms) {  // the tokens that take it
+    return static_cast<int64_t>((ms - prefill_ms - 2 * 511.0 / 512) / (0.1 + 2.0 / 512));
+  };
+  EXPECT_NE(SelectBehind(queue_for(1.2 * kAloneMs)).prefill, nullptr);
+  EXPECT_EQ(SelectBehind(queue_for(1.3 * kAloneMs)).prefill, nullptr);
+}
+
+TEST_F(TakeOverTest, NotWithoutATarget) {
+  records_[4]->info.itl_target_ms = 0;
+  EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
+}
+
+TEST_F(TakeOverTest, NotWhenTheStepLeavesNoRoom) {
+  decode_[0].load.requests = 260;  // 28 ms
+  EXPECT_EQ(SelectBehind(1'000'000).prefill, nullptr);
+  decode_[0].load.requests = 270;  // 29 ms: less than a block is left
+  EXPECT_NE(SelectBehind(1'000'000).prefill, nullptr);
+  decode_[0].load.requests = 400;
+  EXPECT_NE(SelectBehind(1'000'000).prefill, nullptr);
+}
+
+TEST_F(TakeOverTest, NotWhileASpeedIsUnknown) {
+  EngineStats& stats = records_[4]->load.stats;
+  const EngineStats known = stats;
+  stats.step_ms_base = stats.step_ms_per_token = 0;
+  EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
+  stats = known;
+  stats.step_ms_per_prompt_token = 0;
+  records_[0]->load.stats.step_ms_per_prompt_token = 0;
+  EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
+}
+
+TEST_F(TakeOverTest, AFirstPromptIsBelievedToTakeAsLongAsOnThePrefillWorker) {
+  records_[4]->load.stats.step_ms_per_prompt_token = 0;
+  const Route route = SelectBehind(1000);
+  EXPECT_EQ(route.prefill, nullptr);
+  EXPECT_NEAR(route.ttft_ms, kAloneMs, 0.01);
+  records_[4]->load.stats.step_ms_per_prompt_token = 0.3;
+  EXPECT_NE(SelectBehind(1000).prefill, nullptr) << "it is known to be slower";
+}
+
+TEST_F(TakeOverTest, PromptsThatItHasAlreadyCount) {
+  decode_[0].load.queued_tokens = 1000;
+  EXPECT_NE(SelectBehind(1000).prefill, nullptr);
+  const Route route = SelectBehind(5000);
+  EXPECT_EQ(route.prefill, nullptr);
+  EXPECT_NEAR(route.ttft_ms, 2 * kAloneMs, 0.01);
+}
+
+TEST_F(TakeOverTest, NotWithoutRoomForItsBlocks) {
+  EXPECT_EQ(SelectBehind(1000).prefill, nullptr);
+  decode_[0].load.blocks_free = 10;
+  query_.expected_output = 500;  // one of the ten ends in 155 ms
+  EXPECT_NE(SelectBehind(1000).prefill, nullptr);
+}
+
+TEST_F(TakeOverTest, WithNobodyToDisturbItTakesWholeSteps) {
+  decode_[0].load.requests = 0;
+  EXPECT_NEAR(SelectBehind(5000).ttft_ms, 2 * 1511.0 / 512 + 100, 0.01);
+}
+
+TEST_F(TakeOverTest, ABurstSpreads) {
+  double longest = 0;
+  int alone = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Route route = Select(PolicyKind::kCost);
+    const bool taken_over = route.prefill == nullptr;
+    alone += taken_over ? 1 : 0;
+    (taken_over ? decode_[0] : prefill_[0]).load.queued_tokens += query_.prompt_tokens;
+    ++decode_[0].load.requests;
+    longest = std::max(longest, route.ttft_ms);
+  }
+  EXPECT_GE(alone, 6);
+  EXPECT_LE(alone, 10);
+  EXPECT_LT(longest, 0.7 * 20 * 106) << "of what they would take one after the other";
+}
+
+TEST_F(TakeOverTest, OtherPoliciesDoNotCompareTimes) {
+  prefill_[0].load.queued_tokens = 100'000;
+  for (const PolicyKind kind : kAll) {
+    if (kind == PolicyKind::kCost) continue;
+    EXPECT_NE(Select(kind).prefill, nullptr) << Name(kind);
+  }
 }
 
 }  // namespace

@@ -67,6 +67,20 @@ TEST_F(WorkerBookTest, ARequestSentJustBeforeAHeartbeatStaysBooked) {
   EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 100);
 }
 
+TEST_F(WorkerBookTest, WhatIsComputedOfAPromptIsNotTakenOffTwice) {
+  book_.Book(slot_, RequestId(1), kEpoch, {4000, 250}, kStart);
+  book_.Book(slot_, RequestId(2), kEpoch, {3000, 200}, After(10));
+  WorkerLoad load;
+  load.stats.running = 2;
+  load.stats.queued_tokens = 4000;  // 3,000 of the first are computed
+  book_.OnHeartbeat(slot_, load, After(500));
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 4000);
+  book_.PromptDone(slot_, RequestId(1), kEpoch);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 3000);
+  book_.PromptDone(slot_, RequestId(2), kEpoch);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 0);
+}
+
 TEST_F(WorkerBookTest, EstimatesAreNeverNegative) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
   WorkerLoad load;  // the worker has finished it already

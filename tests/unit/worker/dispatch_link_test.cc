@@ -75,6 +75,24 @@ TEST(DispatchLink, NamesWhatIsWrong) {
   EXPECT_NE(refused(dispatch, Both()).find("stop_tokens"), std::string::npos);
 }
 
+TEST(DispatchLink, TellsTheTargetAndTheStepTimes) {
+  WorkerIdentity self = Both();
+  self.itl_target = std::chrono::microseconds(9500);
+  EXPECT_EQ(ToProto(self).itl_target_ms(), 9.5);
+  LoadReport load;
+  load.engine.step_ms_base = 4;
+  load.engine.step_ms_per_token = 0.02;
+  load.engine.step_ms_per_token_context = 3e-5;
+  load.engine.step_ms_per_prompt_token = 0.03;
+  load.engine.step_ms_per_prompt_token_context = 1e-6;
+  const pb::Heartbeat heartbeat = ToProto(load);
+  EXPECT_EQ(heartbeat.step_ms_base(), 4);
+  EXPECT_EQ(heartbeat.step_ms_per_token(), 0.02);
+  EXPECT_EQ(heartbeat.step_ms_per_token_context(), 3e-5);
+  EXPECT_EQ(heartbeat.step_ms_per_prompt_token(), 0.03);
+  EXPECT_EQ(heartbeat.step_ms_per_prompt_token_context(), 1e-6);
+}
+
 TEST(FirstTokens, RoundTripAndBounds) {
   std::vector<SampledToken> tokens = {{5, -0.5f, {{5, -0.5f}, {9, -1.5f}}}, {7, 0, {}}};
   const std::string payload = EncodeFirstTokens(tokens);

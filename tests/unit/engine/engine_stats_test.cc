@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "common/engine/engine.h"
+#include "tests/fakes/engine_harness.h"
+
+namespace baton {
+namespace {
+
+// Looks at the engine's load while a step runs.
+class PeekingModel final : public ModelRunner {
+ public:
+  const ModelTraits& traits() const override { return model_.traits(); }
+  Device& device() override { return model_.device(); }
+  Status Issue(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override {
+    if (engine != nullptr) seen = engine->Stats();
+    return model_.Issue(input, kv, sampling, out, watch);
+  }
+  Status Await() override { return model_.Await(); }
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
+    return model_.CopyBlocks(kv, copies);
+  }
+
+  const Engine* engine = nullptr;
+  EngineStats seen;
+
+ private:
+  FakeModel model_;
+};
+
+EngineOptions SmallOptions() {
+  EngineOptions options;
+  options.kv_blocks = 64;
+  options.max_step_tokens = 64;
+  options.kv_dtype = DType::kF32;
+  return options;
+}
+
+TEST(EngineStatsTest, CountWhatWasSubmittedAtOnce) {
+  EngineHarness harness(SmallOptions());
+  harness.Submit(MakeRequest(1, 40, 7, 12));
+  Request handed = MakeRequest(2, 30, 7, 12);
+  handed.kind = RequestKind::kDecode;
+  harness.Submit(handed);
+  EXPECT_EQ(harness.engine().Stats().waiting, 2);
+  EXPECT_EQ(harness.engine().Stats().queued_tokens, 40)
+      << "the other one's KV comes from elsewhere";
+}
+
+TEST(EngineStatsTest, CountWhatAStepTakesInBeforeItEnds) {
+  PeekingModel model;
+  EngineHarness harness(SmallOptions(), model);
+  model.engine = &harness.engine();
+  harness.Submit(MakeRequest(1, 40, 7, 12));
+  harness.Submit(MakeRequest(2, 500, 8, 12));
+  harness.engine().Step();
+  EXPECT_EQ(model.seen.running + model.seen.waiting, 2);
+  EXPECT_EQ(model.seen.queued_tokens, 540);
+}
+
+// The harness moves the clock between steps alone, as if the host took all the time.
+TEST(EngineStatsTest, StepTimesHaveTheHostsWorkButNoIdleness) {
+  EngineHarness harness(SmallOptions());
+  harness.Submit(MakeRequest(1, 40, 7, 50));
+  ASSERT_TRUE(harness.RunUntilIdle());
+  const auto decode_ms = [&] {
+    const EngineStats stats = harness.engine().Stats();
+    return stats.step_ms_base + stats.step_ms_per_token + 60 * stats.step_ms_per_token_context;
+  };
+  EXPECT_NEAR(decode_ms(), 1, 0.1);
+  for (int i = 0; i < 20; ++i) {
+    harness.clock().Advance(std::chrono::hours(1));
+    harness.Submit(MakeRequest(2 + i, 1, 7, 1));
+    ASSERT_TRUE(harness.RunUntilIdle());
+  }
+  EXPECT_LT(decode_ms(), 1.1);
+}
+
+}  // namespace
+}  // namespace baton
