@@ -267,7 +267,6 @@ class Engine::Impl {
   }
 
   bool Deliver() {
-    const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
     const Outcomes outcomes = scheduler_.TakeOutcomes();
     for (const Outcomes::Chunk& chunk : outcomes.chunks) {
       listener_.OnKvChunk(ViewOf(chunk));
@@ -276,7 +275,9 @@ class Engine::Impl {
       listener_.OnKvReserved(reservation);
     }
     if (!outcomes.tokens.empty()) listener_.OnTokens(outcomes.tokens);
-    // There can be many, and nobody waits for them.
+    // There can be much to cache and to tell of it, and nobody waits for that.
+    scheduler_.StoreBlocks();
+    const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
     for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const Outcomes::Finish& finish : outcomes.finished) {
       listener_.OnFinished(finish.id, finish.epoch, finish.times);

@@ -56,7 +56,11 @@ class Scheduler final {
   // whose sequence turns out to have ended is computed for nothing. Null: plan after Commit.
   const StepPlan* PlanAhead(Time now);
   // The oldest plan under way ran: `sampled` are its logit_rows tokens, in the order of its rows.
+  // StoreBlocks must follow before anything but TakeOutcomes.
   void Commit(std::span<SampledToken> sampled, Time now);
+  // Puts the blocks that sequences which go on have filled into the prefix cache: after a hand-off
+  // many, so that tokens are better delivered first.
+  void StoreBlocks();
   // It failed: its requests, and those of the plan behind it, end with `status`, all others go on.
   // The hand-offs keep the plan's chunks only if they were told of any (`chunks_told`).
   void Abort(const Status& status, bool chunks_told);
@@ -121,6 +125,7 @@ class Scheduler final {
   bool MakeRoom(Sequence& sequence, int32_t count);
   void Preempt(Sequence& sequence);
   void AdmitWaiting(Time now);
+  void AdmitReservations(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
   int32_t SetAside() const;
   bool Blocked(const Sequence& sequence);
@@ -132,6 +137,7 @@ class Scheduler final {
   void LeaseChunks();
 
   // scheduler_commit.cc: what a step brought.
+  bool GoesOn(const PlanRow& row, std::span<const SampledToken> tokens) const;
   void StoreFullBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
@@ -164,6 +170,7 @@ class Scheduler final {
   std::vector<Sequence*> running_;  // by rank
   std::vector<Sequence*> awaiting_kv_;
   int32_t waiting_reservations_ = 0;
+  std::vector<Sequence*> store_later_;  // between Commit and StoreBlocks
   int64_t waiting_tokens_ = 0;
   int32_t slots_ = 0;     // of slot_limit_, in use by running and awaiting sequences
   int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)

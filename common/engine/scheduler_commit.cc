@@ -27,10 +27,14 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     if (!plan.foreseen) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
-    StoreFullBlocks(sequence);
-    if (row.samples == 0) continue;
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
+    if (active.forked && GoesOn(row, tokens)) {
+      store_later_.push_back(&sequence);
+    } else {
+      StoreFullBlocks(sequence);
+    }
+    if (row.samples == 0) continue;
     if (active.forked) {
       TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
     } else {
@@ -65,6 +69,16 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
   Reap();
   for (StepPlan* of : {&before_, &plan_}) of->Clear();
   for (Remains* of : {&remains_before_, &remains_}) of->Clear();
+}
+
+bool Scheduler::GoesOn(const PlanRow& row, std::span<const SampledToken> tokens) const {
+  return tokens.empty() || Judge(*row.sequence->request, tokens[0].token, row.first + row.count) ==
+                               FinishReason::kNone;
+}
+
+void Scheduler::StoreBlocks() {
+  for (Sequence* const sequence : store_later_) StoreFullBlocks(*sequence);
+  store_later_.clear();
 }
 
 // Full blocks never change again, so others may use them from now on. While a plan is under way it

@@ -28,6 +28,7 @@ const StepPlan& Scheduler::Plan(Time now) {
 
 const StepPlan* Scheduler::PlanAhead(Time now) {
   EndExpired(now);
+  if (under_way_ && !two_under_way_) AdmitReservations(now);
   if (!CanPlanAhead()) return nullptr;
   Foresee();
   std::swap(before_, plan_);
@@ -222,6 +223,16 @@ void Scheduler::AdmitWaiting(Time now) {
     if (!Admit(sequence, hit, now)) break;
   }
   RefuseExcessReservations();
+}
+
+// Those at the head of the queue: they need no step, and no step under way has to do with them.
+void Scheduler::AdmitReservations(Time now) {
+  while (!waiting_.empty()) {
+    Sequence& sequence = **waiting_.begin();
+    if (!sequence.request->awaits_reservation() || Blocked(sequence)) return;
+    const PrefixHit hit = FindPrefix(sequence);
+    if (!FitsNow(sequence, hit) || !Admit(sequence, hit, now)) return;
+  }
 }
 
 // Blocks that the running sequences may come to need. Under kMaxUtilization a guess: each may want

@@ -33,6 +33,7 @@ class ChunkTest : public testing::Test {
     for (const PlanRow& row : plan.rows) counts.push_back(row.count);
     std::vector<SampledToken> sampled(plan.logit_rows);
     if (!plan.rows.empty()) scheduler_.Commit(sampled, kNow);
+    scheduler_.StoreBlocks();
     return counts;
   }
 

@@ -45,6 +45,7 @@ class ItlTargetTest : public testing::Test {
     StepPlan plan = scheduler_.Plan(kNow);
     std::vector<SampledToken> sampled(plan.logit_rows);
     if (!plan.rows.empty()) scheduler_.Commit(sampled, kNow);
+    scheduler_.StoreBlocks();
     return plan;
   }
 

@@ -105,6 +105,7 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
           std::vector<SampledToken> sampled(under_way.front());
           for (SampledToken& token : sampled) token.token = static_cast<TokenId>(random() % 1000);
           scheduler.Commit(sampled, now);
+          scheduler.StoreBlocks();
           under_way.pop_front();
         }
         const Status status = scheduler.CheckIntegrity();

@@ -86,6 +86,29 @@ TEST_F(StepQueueTest, APromptDoesNotWaitForStepsBehind) {
   ExpectTokens(newcomer);
 }
 
+TEST_F(StepQueueTest, AReservationHoldsUpNoStepBehind) {
+  const Request running = MakeRequest(1, 6, 1, 60);
+  harness_.Submit(running);
+  for (int i = 0; i < 5; ++i) harness_.Step();
+  const auto others = [&] {
+    return harness_.engine().Stats().steps - harness_.model().steps_behind();
+  };
+  const int64_t before = others();
+  Request reserved = MakeRequest(2, 10, 2, 5);
+  reserved.kind = RequestKind::kDecode;
+  harness_.Submit(reserved);
+  harness_.Step();
+  ASSERT_TRUE(harness_.log(reserved).reservation.has_value());
+  EXPECT_EQ(harness_.log(reserved).reservation->blocks.size(), 3u);
+  for (int i = 0; i < 5; ++i) harness_.Step();
+  EXPECT_EQ(others(), before);
+  harness_.engine().Cancel(reserved.id, reserved.epoch);
+  harness_.engine().ReleaseKv(reserved.id, reserved.epoch);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  ExpectTokens(running);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 64);
+}
+
 TEST_F(StepQueueTest, PenaltiesNeedTheTokensBefore) {
   Request request = MakeRequest(1, 6, 1, 20);
   request.sampling.presence_penalty = 0.5f;

@@ -220,6 +220,7 @@ class Simulation final {
       node.scheduler.set_step_time(node.steps);
       std::vector<SampledToken> sampled(node_logits_[&node], SampledToken{1, 0, {}});
       node.scheduler.Commit(sampled, now_);
+      node.scheduler.StoreBlocks();
       Deliver(node);
       Step(node);
     });
