@@ -8,6 +8,7 @@ namespace baton {
 namespace {
 
 constexpr int32_t kMaxLayerGroups = 4;
+constexpr int32_t kLastGroupShare = 8;  // of all layers, the last group has one in so many
 constexpr size_t kGroupBytes = size_t{64} << 10;
 
 Status CheckRange(std::string_view field, int32_t value, int32_t highest) {
@@ -48,7 +49,8 @@ int32_t LayerGroupEnd(const KvLayout& layout, int32_t group) {
   const int32_t groups = LayerGroups(layout);
   if (groups == 1 || group >= groups - 1) return layout.layers;
   const size_t layer_bytes = ShardBlockBytes(layout, WholeModel(layout)) / layout.layers;
-  const auto last = static_cast<int32_t>((kGroupBytes + layer_bytes - 1) / layer_bytes);
+  const auto least = static_cast<int32_t>((kGroupBytes + layer_bytes - 1) / layer_bytes);
+  const int32_t last = std::max(layout.layers / kLastGroupShare, least);
   return static_cast<int32_t>(int64_t{layout.layers - last} * (group + 1) / (groups - 1));
 }
 

@@ -53,7 +53,7 @@ inline size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
 // Layers in order, cut into groups: a prompt's KV goes to another worker group by group, so that
 // the first layers travel while later ones are computed. As many groups (at most 4) as leave each
 // about 64 KiB of a block, since small pieces move slowly; at least one. The last one, for which
-// the hand-off waits, has no more than that.
+// the hand-off waits, is the smallest.
 int32_t LayerGroups(const KvLayout& layout);
 // The first layer behind group `group`, counted from 0.
 int32_t LayerGroupEnd(const KvLayout& layout, int32_t group);
