@@ -277,7 +277,11 @@ std::vector<double> Arrivals(double rate, double seconds, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> between(rate);
   std::vector<double> arrivals;
-  for (double at = between(random); at < seconds; at += between(random)) arrivals.push_back(at);
+  double at = between(random);
+  while (at < seconds) {
+    arrivals.push_back(at);
+    at += between(random);
+  }
   return arrivals;
 }
 
