@@ -7,9 +7,9 @@
 
 namespace baton::cuda {
 
-// Whether LaunchFewRows can do `product`, on a device of compute capability 9.0: at most 64 rows
-// that need no norm, k in whole pieces of 64, a number of outputs that 8 divides, and memory
-// aligned to 16 bytes.
+// Whether LaunchFewRows can do `product`, on a device of compute capability 9.0: operands of one
+// type, in E4M3 with scales for both; at most 64 rows that need no norm, k in whole pieces of 128
+// bytes, a number of outputs that 8 divides, and memory aligned to 16 bytes.
 bool FewRowsTakes(const Product& product);
 
 // A product of few rows: bound by reading the weight once. Weights stream through a ring of shared

@@ -198,7 +198,7 @@ struct FewRowsShare {
 };
 
 // Adds up what all teams of all blocks have laid down at `at`, in order of k and teams. What comes
-// from several blocks is asked for at once: they are far away.
+// from several blocks is asked for at once, as far as registers go: they are far away.
 template <int kTeams>
 __device__ __forceinline__ float4 AddUp(const FewRowsPlan& plan, uint32_t at, int32_t team_bytes) {
   constexpr int kAtOnce = kTeams == 4 ? 2 : kFewRowsCluster;
