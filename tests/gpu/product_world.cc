@@ -149,7 +149,7 @@ void ProductWorld::Expect(int32_t rows, const Launch& launch) {
   // bf16 rounds results to 2^-9; tensor cores cut off sums, those of E4M3 to 14 bits of the
   // largest.
   const double sums = case_.quantized ? 5e-3 : 1e-4;
-  EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : sums + 4e-3) << rows << " rows";
+  EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : 4e-3) << rows << " rows";
 
   for (int32_t row = 0; row < most_rows_; ++row) {
     const int32_t written = row < rows ? case_.outputs() : 0;
