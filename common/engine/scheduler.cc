@@ -122,12 +122,8 @@ void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens,
   std::erase(awaiting_kv_, &leader);
   leader.computed = leader.length();
   Run(leader);
-  // The blocks of a sequence that goes on are cached with its first step: a long prompt has many,
-  // and its second token must not wait for that.
-  const auto ends = [&](const SampledToken& first) {
-    return Judge(active, first.token, leader.length()) != FinishReason::kNone;
-  };
-  if (std::ranges::all_of(first_tokens, ends)) StoreFullBlocks(leader);
+  // Its blocks are cached with its first step: a long prompt has many, and the second token must
+  // not wait for that.
   TakeFirstTokens(active, first_tokens, /*emit=*/false);
   Reap();
 }

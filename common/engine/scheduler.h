@@ -137,7 +137,6 @@ class Scheduler final {
   void LeaseChunks();
 
   // scheduler_commit.cc: what a step brought.
-  bool GoesOn(const PlanRow& row, std::span<const SampledToken> tokens) const;
   void StoreFullBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);

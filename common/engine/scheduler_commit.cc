@@ -29,18 +29,17 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
-    if (active.forked && GoesOn(row, tokens)) {
-      store_later_.push_back(&sequence);
-    } else {
+    if (!active.forked) {
       StoreFullBlocks(sequence);
-    }
-    if (row.samples == 0) continue;
-    if (active.forked) {
-      TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
-    } else {
+      if (tokens.empty()) continue;
       active.times.prefill = now - active.first_step;
       TakeFirstTokens(active, tokens, /*emit=*/true);
+      continue;
     }
+    if (!tokens.empty()) {
+      TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
+    }
+    if (sequence.state == SequenceState::kRunning) store_later_.push_back(&sequence);
   }
   Reap();
   plan.Clear();
@@ -69,11 +68,6 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
   Reap();
   for (StepPlan* of : {&before_, &plan_}) of->Clear();
   for (Remains* of : {&remains_before_, &remains_}) of->Clear();
-}
-
-bool Scheduler::GoesOn(const PlanRow& row, std::span<const SampledToken> tokens) const {
-  return tokens.empty() || Judge(*row.sequence->request, tokens[0].token, row.first + row.count) ==
-                               FinishReason::kNone;
 }
 
 void Scheduler::StoreBlocks() {
@@ -189,7 +183,9 @@ void Scheduler::TakeToken(Sequence& sequence, int32_t index, SampledToken&& toke
   if (emit) Emit(*sequence.request, sequence.index, index, std::move(token), finish);
   sequence.tokens.resize(index);
   sequence.tokens.push_back(id);
-  if (finish != FinishReason::kNone) Finish(sequence);
+  if (finish == FinishReason::kNone) return;
+  StoreFullBlocks(sequence);
+  Finish(sequence);
 }
 
 void Scheduler::Emit(const ActiveRequest& active,

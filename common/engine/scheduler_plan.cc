@@ -219,7 +219,6 @@ void Scheduler::AdmitWaiting(Time now) {
     if (Blocked(sequence)) break;
     const PrefixHit hit = FindPrefix(sequence);
     if (!reservation && ComputedByOther(sequence, hit)) continue;
-    if (!FitsNow(sequence, hit)) break;
     if (!Admit(sequence, hit, now)) break;
   }
   RefuseExcessReservations();
@@ -230,8 +229,7 @@ void Scheduler::AdmitReservations(Time now) {
   while (!waiting_.empty()) {
     Sequence& sequence = **waiting_.begin();
     if (!sequence.request->awaits_reservation() || Blocked(sequence)) return;
-    const PrefixHit hit = FindPrefix(sequence);
-    if (!FitsNow(sequence, hit) || !Admit(sequence, hit, now)) return;
+    if (!Admit(sequence, FindPrefix(sequence), now)) return;
   }
 }
 
@@ -286,7 +284,9 @@ bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
   return false;
 }
 
+// False when it does not fit now.
 bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
+  if (!FitsNow(sequence, hit)) return false;
   ActiveRequest& active = *sequence.request;
   const auto hits = static_cast<int32_t>(hit.blocks.size());
   const int32_t blocks = cache_.BlocksFor(sequence.length());

@@ -97,6 +97,7 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   }
   plan.clusters = std::min(AtOnce(plan.cluster, limits), plan.tiles);
   plan.matrices = halves * Parts(plan.tile_outputs, kFewRowsMatrix);
+
   const int32_t waves = Parts(plan.tiles, plan.clusters);
   // [team][half][row of x][output], with a gap behind each row.
   const int32_t team_bytes = halves * plan.row_group * (plan.tile_outputs + 4) * 4;

@@ -54,11 +54,12 @@ __device__ __forceinline__ void PutFour(
 }
 
 __device__ __forceinline__ float4 LoadShared4(uint32_t address) {
-  const uint4 bits = LoadShared16(address);
-  return make_float4(__uint_as_float(bits.x),
-                     __uint_as_float(bits.y),
-                     __uint_as_float(bits.z),
-                     __uint_as_float(bits.w));
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void StoreShared(uint32_t address, float v) {
