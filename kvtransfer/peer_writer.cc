@@ -64,6 +64,18 @@ std::vector<uint32_t> PeerWriter::link_groups() const {
   return groups;
 }
 
+uint64_t PeerWriter::block_bytes() const {
+  uint64_t bytes = 0;
+  for (const Link& link : links_) bytes += link.block_bytes;
+  return bytes;
+}
+
+bool PeerWriter::prefers_bursts() const {
+  return std::ranges::all_of(lanes_, [&](const Lane& lane) {
+    return transports_[lane.route.transport].transport->caps().prefers_bursts;
+  });
+}
+
 Status PeerWriter::Connect() {
   for (Lane& lane : lanes_) {
     // A dead channel goes once its last events are taken.

@@ -7,6 +7,12 @@
 #include "common/base/check.h"
 
 namespace baton {
+namespace {
+
+// What is held back is sent when the time to the prompt's end is so many times what it takes.
+constexpr double kWaitMargin = 2;
+
+}  // namespace
 
 std::string_view Name(SenderState state) {
   switch (state) {
@@ -53,7 +59,8 @@ void SenderSession::OfferAgain(Duration timeout, Time now) {
 
 Status SenderSession::AddBlocks(uint32_t first_index,
                                 std::span<const BlockId> blocks,
-                                uint32_t groups) {
+                                uint32_t groups,
+                                Time now) {
   if (first_index > params_.block_count || blocks.size() > params_.block_count - first_index) {
     return InvalidArgument("blocks {}+{} are outside a prompt of {} blocks",
                            first_index,
@@ -63,15 +70,43 @@ Status SenderSession::AddBlocks(uint32_t first_index,
   if (seal_wanted_)
     return InvalidArgument("blocks {}+{} come after Seal", first_index, blocks.size());
   groups = std::min(groups, params_.layer_groups);
+  uint64_t added = 0;
   for (uint32_t i = 0; i < blocks.size(); ++i) {
     uint32_t& ready = ready_[first_index + i];
     if (groups <= ready) continue;
     sources_[first_index + i] = blocks[i];
+    added += groups - ready;
     ready = groups;
     if (ready == params_.layer_groups) ++ready_count_;
   }
-  if (live()) PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
+  if (added == 0) return OkStatus();
+  if (ready_groups_ == 0) {
+    first_ready_ = now;
+    first_groups_ = added;
+  }
+  ready_groups_ += added;
+  last_groups_ = added;
+  if (!live()) return OkStatus();
+  if (holds_back_) {
+    if (CanWait(now)) return OkStatus();
+    holds_back_ = false;
+    PostReady(0, params_.block_count);
+  } else {
+    PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
+  }
   return OkStatus();
+}
+
+// Judged before more has come, which is expected to be as much as the last time.
+bool SenderSession::CanWait(Time now) const {
+  const uint64_t groups = uint64_t{params_.block_count} * params_.layer_groups;
+  const uint64_t then_ready = ready_groups_ + last_groups_;
+  if (then_ready >= groups) return false;
+  const uint64_t computed = ready_groups_ - first_groups_;
+  if (computed == 0) return true;  // how fast it goes is not known; two more at least are to come
+  const double group_compute = ToSeconds(now - first_ready_) / static_cast<double>(computed);
+  return static_cast<double>(groups - then_ready) * group_compute >
+         kWaitMargin * static_cast<double>(then_ready) * ToSeconds(group_time_);
 }
 
 void SenderSession::Seal(std::string payload, Time now) {
@@ -137,7 +172,8 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   seal_.blocks = static_cast<uint32_t>(needed);
   if (grant_.checksums) seal_.checksums.assign(needed * grant_.contributors, 0);
   actions_.emplace_back(ReportGranted{});
-  PostReady(0, params_.block_count);
+  holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
+  if (!holds_back_) PostReady(0, params_.block_count);
   SendSealWhenPosted(now);
 }
 

@@ -76,12 +76,18 @@ class SenderSession final {
   void OfferAgain(Duration timeout, Time now);
   // The first `groups` layer groups of these blocks are final; said again as there are more.
   // InvalidArgument when the blocks lie outside the prompt or come after Seal.
-  Status AddBlocks(uint32_t first_index, std::span<const BlockId> blocks, uint32_t groups);
+  Status AddBlocks(uint32_t first_index,
+                   std::span<const BlockId> blocks,
+                   uint32_t groups,
+                   Time now);
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
 
   // The layer group of each link to the peer, before a GRANT of as many contributors is handed in.
   void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
+  // Before a GRANT, too. Not zero: what is ready is held back while there is time (TransportCaps::
+  // prefers_bursts), one layer group of one block taking so long.
+  void SetGroupTime(Duration group_time) { group_time_ = group_time; }
 
   // From the peer.
   void OnMessage(const ControlMessage& message, Time now);
@@ -116,6 +122,8 @@ class SenderSession final {
   void OnResend(const Resend& resend, Time now);
   // Hands out what is ready of blocks [first, end) of the prompt.
   void PostReady(uint32_t first, uint32_t end);
+  // Whether what is ready can still wait for more without its end becoming later.
+  bool CanWait(Time now) const;
   uint32_t LinksOf(uint32_t first_group, uint32_t end_group) const;
   void SendSealWhenPosted(Time now);
   void SendStateAgain(Time now);
@@ -132,6 +140,14 @@ class SenderSession final {
   std::vector<uint32_t> ready_;   // layer groups, by block of the prompt
   std::vector<uint32_t> posted_;  // layer groups, by index into Grant::blocks
   std::vector<uint32_t> link_groups_;
+  Duration group_time_{};
+  bool holds_back_ = false;
+  // How the prompt's computation goes on, in layer groups of blocks: those that are ready, those
+  // that were at first, and those that came last.
+  uint64_t ready_groups_ = 0;
+  uint64_t first_groups_ = 0;
+  uint64_t last_groups_ = 0;
+  Time first_ready_{};
   Grant grant_;
   baton::Seal seal_;
   bool seal_wanted_ = false;

@@ -27,6 +27,8 @@ struct TransportCaps {
   // What keeps a channel busy: the size of an operation, and of all that are outstanding.
   size_t op_bytes = size_t{1} << 20;
   size_t flight_bytes = size_t{32} << 20;
+  // Moving a little all the time costs more than moving much now and then.
+  bool prefers_bursts = false;
 };
 
 // From an offset of the channel's local region to an offset of the peer's.

@@ -49,7 +49,7 @@ void Run(std::string_view input) {
   SenderSession sender(params, times, now);
   ReceiverSession receiver(Offer{kBlocks, {}, std::chrono::seconds(10)}, kBlocks, times, now);
   const BlockId ready[] = {BlockId(0), BlockId(1)};
-  (void)sender.AddBlocks(0, ready, 1);
+  (void)sender.AddBlocks(0, ready, 1, now);
   while (input.size() >= 2) {
     const size_t size = static_cast<unsigned char>(input[0]) |
                         static_cast<size_t>(static_cast<unsigned char>(input[1])) << 8;

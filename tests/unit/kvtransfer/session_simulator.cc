@@ -128,7 +128,7 @@ void SessionSimulator::FeedSender(uint32_t session) {
     for (uint32_t link = 0; link < groups; ++link) {
       source_[block.value() * kLinks + link].value = Expected(session, index, link);
     }
-    if (!slot.machine->AddBlocks(index, {&block, 1}, groups).ok()) Violate("AddBlocks");
+    if (!slot.machine->AddBlocks(index, {&block, 1}, groups, now_).ok()) Violate("AddBlocks");
     if (!slot.half_given) ++slot.chunks_given;
     At(Delay(), [this, session] { FeedSender(session); });
   } else if (!slot.sealed) {
@@ -200,7 +200,10 @@ void SessionSimulator::DeliverToReceiver(uint32_t session, const ControlMessage&
 void SessionSimulator::DeliverToSender(uint32_t session, const ControlMessage& message) {
   SenderSlot& slot = senders_[session];
   if (slot.machine) {
-    if (std::holds_alternative<baton::Grant>(message)) slot.machine->SetLinks({0, 1});
+    if (std::holds_alternative<baton::Grant>(message)) {
+      slot.machine->SetLinks({0, 1});
+      slot.machine->SetGroupTime(Chance(0.5) ? Duration{} : Delay());
+    }
     slot.machine->OnMessage(message, now_);
     return ActSender(session);
   }

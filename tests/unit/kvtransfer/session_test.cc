@@ -1,4 +1,7 @@
+#include <chrono>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -7,6 +10,8 @@
 
 namespace baton {
 namespace {
+
+using std::chrono::milliseconds;
 
 constexpr uint32_t kSessions = 3;
 
@@ -120,6 +125,88 @@ TEST(SessionSimulation, OneStuckHandOffStallsNoOther) {
     EXPECT_TRUE(world.is_committed(2));
     EXPECT_FALSE(world.is_committed(1));
   }
+}
+
+// A prompt of eight blocks in four layer groups, one of which is computed every 100 ms.
+class HeldBack {
+ public:
+  explicit HeldBack(Duration group_time)
+      : sender_({.total_tokens = kBlocks,
+                 .block_count = kBlocks,
+                 .block_hashes = {},
+                 .timeout = std::chrono::seconds(10),
+                 .layer_groups = 4},
+                {},
+                now_) {
+    sender_.SetLinks({0, 1, 2, 3});
+    sender_.SetGroupTime(group_time);
+    for (uint32_t i = 0; i < kBlocks; ++i) blocks_.emplace_back(i);
+  }
+
+  void TakeGrant() {
+    Grant grant;
+    grant.contributors = 4;
+    grant.blocks = blocks_;
+    sender_.OnMessage(grant, now_);
+  }
+  // The next layer group is ready; the groups [first, end) of all blocks that are sent for that.
+  std::vector<std::pair<uint32_t, uint32_t>> Compute() {
+    now_ += milliseconds(100);
+    EXPECT_TRUE(sender_.AddBlocks(0, blocks_, ++computed_, now_).ok());
+    return Sent();
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> Sent() {
+    std::vector<std::pair<uint32_t, uint32_t>> sent;
+    for (const SenderAction& action : sender_.TakeActions()) {
+      const auto* post = std::get_if<PostBlocks>(&action);
+      if (post == nullptr) continue;
+      EXPECT_EQ(post->blocks.size(), kBlocks);
+      sent.emplace_back(post->first_group, post->end_group);
+    }
+    return sent;
+  }
+
+ private:
+  static constexpr uint32_t kBlocks = 8;
+  Time now_{std::chrono::hours(1)};
+  SenderSession sender_;
+  std::vector<BlockId> blocks_;
+  uint32_t computed_ = 0;
+};
+
+using Groups = std::vector<std::pair<uint32_t, uint32_t>>;
+
+TEST(SenderSession, SendsAtOnceWhenNothingIsGainedByWaiting) {
+  HeldBack prompt(Duration{});
+  prompt.TakeGrant();
+  EXPECT_EQ(prompt.Compute(), (Groups{{0, 1}}));
+  EXPECT_EQ(prompt.Compute(), (Groups{{1, 2}}));
+}
+
+TEST(SenderSession, HoldsBackUntilOnlyTheLastIsToCome) {
+  HeldBack prompt(milliseconds(1));
+  prompt.TakeGrant();
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.Compute(), (Groups{{0, 3}}));
+  EXPECT_EQ(prompt.Compute(), (Groups{{3, 4}}));
+}
+
+TEST(SenderSession, DoesNotHoldBackWhatTakesLongToSend) {
+  HeldBack prompt(milliseconds(50));
+  prompt.TakeGrant();
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.Compute(), (Groups{{0, 2}}));
+  EXPECT_EQ(prompt.Compute(), (Groups{{2, 3}}));
+}
+
+TEST(SenderSession, SendsAllAtOnceWhenTheGrantComesLate) {
+  HeldBack prompt(milliseconds(1));
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.Compute(), Groups{});
+  prompt.TakeGrant();
+  EXPECT_EQ(prompt.Sent(), (Groups{{0, 3}}));
 }
 
 }  // namespace
