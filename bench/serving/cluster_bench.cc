@@ -192,10 +192,16 @@ Json Latency(const Options& options, Side& unified, Side& split, int prompt) {
   Ask(split, prompt);
   std::vector<Sample> alone;
   std::vector<Sample> handed;
+  Json in_order = Json::array();
+  const auto ask_unified = [&] {
+    alone.push_back(Ask(unified, prompt));
+    in_order.push_back({"unified", alone.back().ttft_ms});
+  };
   for (int round = 0; round < options.rounds; ++round) {
-    if (round % 2 == 0) alone.push_back(Ask(unified, prompt));
+    if (round % 2 == 0) ask_unified();
     handed.push_back(Ask(split, prompt));
-    if (round % 2 == 1) alone.push_back(Ask(unified, prompt));
+    in_order.push_back({"split", handed.back().ttft_ms});
+    if (round % 2 == 1) ask_unified();
   }
   std::vector<double> above;
   for (size_t i = 0; i < alone.size(); ++i) above.push_back(handed[i].ttft_ms - alone[i].ttft_ms);
@@ -206,6 +212,7 @@ Json Latency(const Options& options, Side& unified, Side& split, int prompt) {
           {"unified_ttft_ms", Spread(Figures(alone, ttft))},
           {"split_ttft_ms", Spread(Figures(handed, ttft))},
           {"ttft_above_unified_ms", Spread(above)},
+          {"ttft_in_order_ms", in_order},
           {"unified_second_token_above_step_ms", Spread(Figures(alone, exposed))},
           {"second_token_above_step_ms", Spread(Figures(handed, exposed))},
           {"step_ms", Spread(Figures(handed, [](const Sample& s) { return s.step_ms; }))},

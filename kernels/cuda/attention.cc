@@ -26,6 +26,8 @@ constexpr int32_t kCrowdedPart = 1024;
 constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
+// In how many shares a row may lie, more or less: one warp adds them up.
+constexpr int32_t kMostShares = 8;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -98,6 +100,7 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   BATON_CUDA_RETURN_IF_ERROR(PrepareQuantizedAttention());
   if (attention->architecture_ < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareShareAttention());
   for (int32_t i = 0; i < 4; ++i) {
     auto& active = attention->active_clusters_;
     BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));
@@ -193,6 +196,8 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
       singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(shape, singles, kv);
   if (decode == DecodeKernel::kCluster) {
     plan.cluster = PlanCluster(shape, step, kv, fixed);
+  } else if (decode == DecodeKernel::kShares) {
+    BATON_ASSIGN_OR_RETURN(plan.shares, PlanShares(shape, step, fixed));
   } else {
     few_.insert(few_.end(), singles_.begin(), singles_.end());
   }
@@ -217,25 +222,39 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
                                      int32_t rows,
                                      const KvView& kv) const {
   if (!TakesSingleRows(shape, kv)) return DecodeKernel::kTiles;
-  if (options_.decode != DecodeKernel::kChosen) return options_.decode;
+  const bool takes_shares = architecture_ == 90 && TakesShares(shape, kv);
+  if (options_.decode != DecodeKernel::kChosen) {
+    return options_.decode == DecodeKernel::kShares && !takes_shares ? DecodeKernel::kTiles
+                                                                     : options_.decode;
+  }
   if (architecture_ < 90) return DecodeKernel::kTiles;
-  // Tiles turn E4M3 into bf16 too slowly to gain from it.
-  if (options_.deterministic || kv.dtype == DType::kF8) return DecodeKernel::kCluster;
+  if (options_.deterministic) return DecodeKernel::kCluster;
+  const bool quantized = kv.dtype == DType::kF8;
   int32_t longest = 0;
   int64_t total = 0;
   for (const AttendingSequence& sequence : singles_) {
     longest = std::max(longest, Visible(sequence.length, shape.window));
     total += Visible(sequence.length, shape.window);
   }
+  const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
   const int32_t most = MostParts(shape, rows, longest);
-  if (most == 0) {
-    const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
-    return are_short ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+  if (most > 0) {
+    const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
+    const int64_t fair = total * shape.kv_heads / processors_;
+    const bool even = positions <= 512 || positions <= 2 * fair;
+    if (even && positions <= kMaxClusterPositions) return DecodeKernel::kCluster;
   }
-  const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
-  const int64_t fair = total * shape.kv_heads / processors_;
-  const bool even = positions <= 512 || positions <= 2 * fair;
-  return even && positions <= kMaxClusterPositions ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+  // Of E4M3 a processor's share of long contexts comes faster than its few warps make halves of it.
+  if (takes_shares && (!quantized || are_short) &&
+      int64_t{longest} * ShareCount(shape) <= kMostShares * total) {
+    return DecodeKernel::kShares;
+  }
+  // Tiles turn E4M3 into bf16 too slowly to gain from it.
+  return quantized || (most == 0 && are_short) ? DecodeKernel::kCluster : DecodeKernel::kTiles;
+}
+
+int32_t Attention::ShareCount(const AttentionShape& shape) const {
+  return std::max(1, processors_ / ShareGroups(shape));
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
@@ -280,6 +299,32 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   decode_rows_.resize(rows);
   work.list = Write(fixed, decode_rows_);
   work.tables = step.d_tables;
+  return work;
+}
+
+StatusOr<ShareWork> Attention::PlanShares(const AttentionShape& shape,
+                                          const StepLayout& step,
+                                          StepBuffer& fixed) {
+  ShareWork work;
+  work.count = ShareCount(shape);
+  shared_rows_.clear();
+  for (const AttendingSequence& s : singles_) {
+    const int32_t begin = s.length - Visible(s.length, shape.window);
+    shared_rows_.push_back({s.row, s.table_start, begin, s.length});
+  }
+  CutShares(shared_rows_, work.count, shares_);
+  if (step.recorded) shared_rows_.resize(step.rows);
+  work.list = Write(fixed, shared_rows_);
+  work.shares = Write(fixed, shares_);
+  work.tables = step.d_tables;
+  const size_t parts = size_t{2} * work.count * shape.q_heads;
+  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
+                         partial_.Get(parts * (shape.head_dim * sizeof(float) + sizeof(float2))));
+  work.values = reinterpret_cast<float*>(memory);
+  work.weights = reinterpret_cast<float2*>(work.values + parts * shape.head_dim);
+  BATON_ASSIGN_OR_RETURN(std::byte* const tickets,
+                         tickets_.Get(shared_rows_.size() * shape.kv_heads * sizeof(uint32_t)));
+  work.tickets = reinterpret_cast<uint32_t*>(tickets);
   return work;
 }
 
@@ -423,6 +468,7 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
+  if (plan.shares.count > 0) then(LaunchShareAttention, plan.shares);
   if (plan.rows.pieces > 0) {
     then(quantized ? LaunchQuantizedDecodeAttention : LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);

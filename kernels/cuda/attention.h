@@ -22,6 +22,7 @@ namespace baton::cuda {
 struct AttentionPlan {
   AttentionShape shape;
   ClusterWork cluster;    // sequences of one row: short ones, or cut at fixed places
+  ShareWork shares;       // sequences of one row
   PagedWork rows;         // sequences of one row or few
   PagedWork chunks;       // prompt chunks, in their blocks
   RaggedWork ragged;      // prompt chunks, contiguous
@@ -32,9 +33,10 @@ struct AttentionPlan {
 
 // Which kernel decodes, where both can.
 enum class DecodeKernel {
-  kChosen,  // by the number of rows and their contexts
-  kTiles,   // FlashAttention 2
-  kCluster,
+  kChosen,   // by the number of rows and their contexts
+  kTiles,    // FlashAttention 2
+  kCluster,  // a cluster of thread blocks for each row and KV head
+  kShares,   // all contexts in equal shares, where it takes the shape; else tiles
 };
 
 struct AttentionOptions {
@@ -45,9 +47,10 @@ struct AttentionOptions {
 
 // Paged attention over the KV arena, for decode rows and prompt chunks of one step. Which kernel
 // computes a row:
-//   KV in bf16 or E4M3 with head size 64, 128 or 256: one row or few rows of a sequence, the 16-row
-//   tiles of FlashAttention 2; chunks, FlashAttention 3 on sm_90 (unless there is a window or too
-//   little work for it), else wide tiles of FlashAttention 2; anything else: the portable kernel.
+//   KV in bf16 or E4M3 with head size 64, 128 or 256: single rows as ChooseDecode says; few rows of
+//   a sequence, the 16-row tiles of FlashAttention 2; chunks, FlashAttention 3 on sm_90 (unless
+//   there is a window or too little work for it), else wide tiles of FlashAttention 2; anything
+//   else: the portable kernel.
 // Holds scratch memory on the device, which only grows; one thread, one stream.
 class Attention final {
  public:
@@ -84,11 +87,16 @@ class Attention final {
   bool GathersAll(const KvView& kv) const;
   // The kernel for singles_.
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
+  // Thread blocks that share out the units of a group of KV heads.
+  int32_t ShareCount(const AttentionShape& shape) const;
   int32_t MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const;
   ClusterWork PlanCluster(const AttentionShape& shape,
                           const StepLayout& step,
                           const KvView& kv,
                           StepBuffer& fixed);
+  StatusOr<ShareWork> PlanShares(const AttentionShape& shape,
+                                 const StepLayout& step,
+                                 StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,
                                 int32_t tile,
@@ -112,6 +120,7 @@ class Attention final {
   // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
   int32_t active_clusters_[2][4] = {};
   ScratchMemory partial_;
+  ScratchMemory tickets_;
   ScratchMemory gathered_;
   // Of the step being planned.
   std::vector<AttendingSequence> singles_;
@@ -120,6 +129,8 @@ class Attention final {
   PagedPieces paged_pieces_;
   RaggedPieces ragged_pieces_;
   std::vector<DecodeRow> decode_rows_;
+  std::vector<SharedRow> shared_rows_;
+  std::vector<Share> shares_;
   PortablePieces portable_pieces_;
 };
 

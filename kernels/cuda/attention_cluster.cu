@@ -106,15 +106,16 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
   int64_t offset = units.count() > 0 ? units.Offset(0, a.block_stride, kUnitBytes) : 0;
   const bool early = units.count() > 0 && units.at(0) != last;
   if (early) {
-    work.LoadKeys(keys + offset);
-    work.LoadValues(keys + a.part_stride + offset);
+    work.LoadKeys(RowsInMemory{keys + offset});
+    work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
   }
   ReleaseSuccessor();
   WaitForPredecessor();
-  work.LoadQueries(a.q + row.row * a.q_stride + int64_t{kv_head} * found.size, a.group);
+  const __nv_bfloat16* queries = a.q + row.row * a.q_stride + int64_t{kv_head} * found.size;
+  work.LoadQueries(RowsInMemory{reinterpret_cast<const std::byte*>(queries)}, a.group);
   if (units.count() > 0 && !early) {
-    work.LoadKeys(keys + offset);
-    work.LoadValues(keys + a.part_stride + offset);
+    work.LoadKeys(RowsInMemory{keys + offset});
+    work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
   }
   const bool scaled = a.kv_scales != nullptr;
   const float score_scale = scaled ? a.scale * a.kv_scales[kv_head] : a.scale;
@@ -124,10 +125,10 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerProcessor)
     const bool more = i + 1 < units.count();
     if (more) offset = units.Offset(i + 1, a.block_stride, kUnitBytes);
     work.Score(position, row.begin, row.end, score_scale);
-    if (more) work.LoadKeys(keys + offset);
+    if (more) work.LoadKeys(RowsInMemory{keys + offset});
     work.Soften();
     work.AddValues(position, row.end);
-    if (more) work.LoadValues(keys + a.part_stride + offset);
+    if (more) work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
   }
   work.Write(
       found.values + warp * found.size, found.weights + warp * kMaxQueries, a.group, value_scale);

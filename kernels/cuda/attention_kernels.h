@@ -91,6 +91,38 @@ struct ClusterWork {
   bool operator==(const ClusterWork&) const = default;
 };
 
+// Single rows, whose units (kUnitPositions positions of all KV heads) are cut into equal shares,
+// whatever rows they belong to.
+inline constexpr int32_t kUnitPositions = 16;
+struct SharedRow {
+  int32_t row = -1;
+  int32_t table_start = 0;
+  int32_t begin = 0;  // it sees positions [begin, end)
+  int32_t end = 0;
+  int32_t first_share = 0;
+  int32_t shares = 1;  // that it lies in
+};
+// A share: so many units from one of a row on.
+struct Share {
+  int32_t listed = 0;  // the row
+  int32_t unit = 0;    // of those that it sees
+  int32_t units = 0;
+  SharedRow row;  // as listed
+};
+struct ShareWork {
+  int32_t count = 0;  // a thread block each for every group of KV heads
+  const Share* shares = nullptr;
+  const SharedRow* list = nullptr;  // padded
+  const int32_t* tables = nullptr;
+  // Of rows that lie in several shares: [share][whether the row begins in it][q head][dim], not
+  // normalised, and of each q head the largest score and the sum of exponentials over it; and the
+  // shares that have come, [listed][kv head], all 0 before and after.
+  float* values = nullptr;
+  float2* weights = nullptr;
+  uint32_t* tickets = nullptr;
+  bool operator==(const ShareWork&) const = default;
+};
+
 // Copies the K and V of sequences out of their blocks: [part][head][token][dim], each sequence
 // followed by zeros up to a multiple of kGatherAlignment tokens.
 inline constexpr int32_t kGatherAlignment = 128;
@@ -173,8 +205,6 @@ cudaError_t LaunchQuantizedChunkAttention(const PagedWork& work, const Attention
 // Our own kernels for single rows take head sizes 64 and 128, groups of up to 8, KV in bf16 or
 // E4M3.
 bool TakesSingleRows(const AttentionShape& shape, const KvView& kv);
-// For any number of them.
-// For few of them, on sm_90.
 // Into how many parts to cut a row that sees `positions`, so that a part has about
 // `positions_per_part`: a power of two up to `most` and 16.
 int32_t ClusterParts(int32_t positions, int32_t positions_per_part, int32_t most);
@@ -182,6 +212,13 @@ cudaError_t PrepareClusterAttention();
 // How many clusters of `parts` thread blocks of eight warps run at a time (after Prepare).
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t parts, int32_t* clusters);
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call);
+// Of these, the kernel of equal shares takes heads of 128, KV heads by four, whose blocks hold a
+// unit, on sm_90 and newer.
+bool TakesShares(const AttentionShape& shape, const KvView& kv);
+// Groups of KV heads that have shares of their own.
+int32_t ShareGroups(const AttentionShape& shape);
+cudaError_t PrepareShareAttention();
+cudaError_t LaunchShareAttention(const ShareWork& work, const AttentionCall& call);
 
 // FlashAttention-3 style for sm_90, by head size, over contiguous K and V: those of `qkv`, or the
 // gathered copy. No window.

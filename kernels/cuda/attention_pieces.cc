@@ -11,6 +11,8 @@ namespace {
 constexpr int32_t kStride = 128;
 // Shorter contexts are not worth a second kernel.
 constexpr int32_t kShortContext = 256;
+// Units of single rows that are worth a thread block.
+constexpr int32_t kFewestUnits = 4;
 // The portable kernel splits sequences of at most this many rows.
 constexpr int32_t kFewRows = 32;
 
@@ -155,6 +157,40 @@ void CutPaged(std::span<const AttendingSequence> sequences,
   if (limits.padded_rows == 0) return;
   Pad(out, split.capacity, limits.padded_rows);
   if (!whole) out.partials = split.capacity;
+}
+
+void CutShares(std::span<SharedRow> rows, int32_t count, std::vector<Share>& shares) {
+  const auto units_of = [](const SharedRow& row) {
+    return int64_t{(row.end - 1) / kUnitPositions - row.begin / kUnitPositions + 1};
+  };
+  int64_t total = 0;
+  for (SharedRow& row : rows) {
+    total += units_of(row);
+    row.shares = 0;
+  }
+  const int64_t used = std::clamp<int64_t>(total / kFewestUnits, 1, count);
+  shares.assign(count, {});
+  size_t listed = 0;
+  int64_t before = 0;  // units of rows in front of it
+  for (int64_t i = 0; i < used; ++i) {
+    const int64_t begin = total * i / used;
+    const int64_t end = total * (i + 1) / used;
+    Share& share = shares[i];
+    share.units = static_cast<int32_t>(end - begin);
+    share.listed = static_cast<int32_t>(listed);
+    share.unit = static_cast<int32_t>(begin - before);
+    for (int64_t row_end = before; row_end < end;) {
+      SharedRow& row = rows[listed];
+      if (row.shares++ == 0) row.first_share = static_cast<int32_t>(i);
+      row_end = before + units_of(row);
+      if (row_end > end) break;
+      before = row_end;
+      ++listed;
+    }
+  }
+  for (Share& share : shares) {
+    if (share.units > 0) share.row = rows[share.listed];
+  }
 }
 
 void CutRagged(std::span<const AttendingSequence> sequences,

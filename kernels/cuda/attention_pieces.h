@@ -49,6 +49,10 @@ void CutPaged(std::span<const AttendingSequence> sequences,
               const PagedLimits& limits,
               PagedPieces& out);
 
+// Cuts all units of `rows` into `count` shares that differ by one unit at most; when there are few
+// units, the last shares have none. Sets the rows' shares.
+void CutShares(std::span<SharedRow> rows, int32_t count, std::vector<Share>& shares);
+
 // The arrays of a RaggedWork.
 struct RaggedPieces {
   std::vector<int32_t> starts;

@@ -10,18 +10,22 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/fp8.cuh"
 
-// A warp takes 16 positions at a time straight from memory into the registers of mma.m16n8k16, with
-// the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care in
-// which order its inner dimension is numbered, nor the outer: they are numbered so that a thread's
-// registers are 16 bytes in a row of memory. With g = lane / 4 and c = lane % 4, in bf16:
+// A warp takes 16 positions at a time as they lie in memory into the registers of mma.m16n8k16,
+// with the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care
+// in which order its inner dimension is numbered, nor the outer: they are numbered so that a
+// thread's registers are 16 bytes in a row of memory. With g = lane / 4 and c = lane % 4, in bf16:
 //   K: positions g and g + 8, dimensions 32 i + 8 c + (0 … 7);
-//   V: positions 2 c, 2 c + 1, 2 c + 8, 2 c + 9, dimensions 64 h + 8 g + (0 … 7);
-//   O': dimensions 64 h + 8 g + (0 … 7) of queries 2 c and 2 c + 1.
+//   V: positions 2 c, 2 c + 1, 2 c + 8, 2 c + 9, dimensions 64 h + 8 (g ^ 4 h) + (0 … 7);
+//   O': the same dimensions of queries 2 c and 2 c + 1.
 // In E4M3 16 bytes are twice as many dimensions, which become two such groups of 8 in half
 // precision (KeyDim, ValueDim).
+//
+// Rows lie at multiples of 128 bytes, so that in shared memory the same dimensions of all positions
+// are in the same banks. Neighbouring lanes therefore load their groups in different orders, and
+// swap them afterwards (SwapIf): K then comes at full rate, V in bf16 at half.
 namespace baton::cuda {
 
-constexpr int kUnit = 16;  // positions
+constexpr int kUnit = kUnitPositions;
 
 // What the kernels of single rows are told of a call.
 struct RowsCall {
@@ -130,6 +134,35 @@ __device__ __forceinline__ uint2 Load8Bytes(const std::byte* from) {
   return x;
 }
 
+// Rows of one head that lie one after the other, in memory or in shared memory; offsets in bytes.
+struct RowsInMemory {
+  static constexpr bool kInBanks = false;
+  const std::byte* at;
+
+  __device__ __forceinline__ uint4 Take16(int offset) const { return Load16(at + offset); }
+  __device__ __forceinline__ uint2 Take8(int offset) const { return Load8Bytes(at + offset); }
+};
+struct RowsInShared {
+  static constexpr bool kInBanks = true;
+  uint32_t at;
+
+  __device__ __forceinline__ uint4 Take16(int offset) const {
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(at + static_cast<uint32_t>(offset))
+                 : "memory");
+    return x;
+  }
+};
+
+template <class Group>
+__device__ __forceinline__ void SwapIf(bool swap, Group& a, Group& b) {
+  const Group before = a;
+  a = swap ? b : a;
+  b = swap ? before : b;
+}
+
 // The largest of the eight lanes with the same lane % 4, in each of them; and their sum.
 __device__ __forceinline__ float LargestOfColumn(float x) {
 #pragma unroll
@@ -166,35 +199,57 @@ class Warp {
 
   __device__ __forceinline__ Warp() : g_(threadIdx.x / 4), c_(threadIdx.x % 4) {}
 
-  __device__ __forceinline__ void LoadKeys(const std::byte* unit) {
+  template <class Unit>
+  __device__ __forceinline__ void LoadKeys(const Unit& unit) {
+    constexpr int kStep = kFp8 ? 2 : 1;
+    const bool swap = Unit::kInBanks && g_ % 2 == 1;
 #pragma unroll
-    for (int i = 0; i < kKeyGroups; i += kFp8 ? 2 : 1) {
-      const int at = KeyDim(i) * static_cast<int>(sizeof(Kv));
-      LoadGroups<kFp8>(unit + g_ * kRowBytes + at, &keys_[0][i]);
-      LoadGroups<kFp8>(unit + (g_ + 8) * kRowBytes + at, &keys_[1][i]);
+    for (int i = 0; i < kKeyGroups; i += kStep) {
+      const int at = KeyDim(swap ? i ^ kStep : i) * static_cast<int>(sizeof(Kv));
+      LoadGroups<kFp8>(unit, g_ * kRowBytes + at, &keys_[0][i]);
+      LoadGroups<kFp8>(unit, (g_ + 8) * kRowBytes + at, &keys_[1][i]);
     }
-  }
-
-  __device__ __forceinline__ void LoadValues(const std::byte* unit) {
-    constexpr bool kTwo = kFp8 && kValueGroups > 1;
+    if constexpr (Unit::kInBanks) {
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const int position = 2 * c_ + t % 2 + t / 2 * 8;
-#pragma unroll
-      for (int h = 0; h < kValueGroups; h += kTwo ? 2 : 1) {
-        const int at = ValueDim(h) * static_cast<int>(sizeof(Kv));
-        LoadGroups<kTwo>(unit + position * kRowBytes + at, &values_[t][h]);
+      for (int i = 0; i < kKeyGroups; ++i) {
+        if (i & kStep) continue;
+        SwapIf(swap, keys_[0][i], keys_[0][i ^ kStep]);
+        SwapIf(swap, keys_[1][i], keys_[1][i ^ kStep]);
       }
     }
   }
 
-  // `q` is the first query of the group; the columns behind it stay 0.
-  __device__ __forceinline__ void LoadQueries(const __nv_bfloat16* q, int group) {
+  template <class Unit>
+  __device__ __forceinline__ void LoadValues(const Unit& unit) {
+    constexpr bool kTwo = kFp8 && kValueGroups > 1;
+    constexpr bool kSwaps = Unit::kInBanks && !kFp8 && kValueGroups > 1;
+    const bool swap = kSwaps && c_ % 2 == 1;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int h = 0; h < kValueGroups; h += kTwo ? 2 : 1) {
+        const int at = ValueDim(swap ? h ^ 1 : h) * static_cast<int>(sizeof(Kv));
+        LoadGroups<kTwo>(unit, ValuePosition(t) * kRowBytes + at, &values_[t][h]);
+      }
+    }
+    if constexpr (kSwaps) {
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+#pragma unroll
+        for (int h = 0; h < kValueGroups; h += 2) SwapIf(swap, values_[t][h], values_[t][h + 1]);
+      }
+    }
+  }
+
+  // `rows` begins with the group's first query; the columns behind it stay 0.
+  template <class Rows>
+  __device__ __forceinline__ void LoadQueries(const Rows& rows, int group) {
 #pragma unroll
     for (int i = 0; i < kKeyGroups; ++i) {
       queries_[i] = make_uint4(0, 0, 0, 0);
       if (g_ >= group) continue;
-      queries_[i] = Load16(reinterpret_cast<const std::byte*>(q + g_ * kHeadDim + KeyDim(i)));
+      constexpr int kBytes = static_cast<int>(sizeof(__nv_bfloat16));
+      queries_[i] = rows.Take16((g_ * kHeadDim + KeyDim(i)) * kBytes);
       if (kFp8) queries_[i] = HalvesOf(queries_[i]);
     }
   }
@@ -246,7 +301,7 @@ class Warp {
     if (first + kUnit > end) {
 #pragma unroll
       for (int t = 0; t < 4; ++t) {
-        if (first + 2 * c_ + t % 2 + t / 2 * 8 < end) continue;
+        if (first + ValuePosition(t) < end) continue;
 #pragma unroll
         for (int h = 0; h < kValueGroups; ++h) values_[t][h] = {};
       }
@@ -317,26 +372,81 @@ class Warp {
     }
   }
 
+  // Adds what a warp wrote with a scale of 1.
+  __device__ __forceinline__ void Add(const float* values, const float2* weights, int group) {
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      const int column = 2 * c_ + query;
+      if (column >= group) continue;
+      const float2 weight = __ldcg(weights + column);
+      const float next = fmaxf(largest_[query], weight.x);
+      const float keep = exp2f(largest_[query] - next);
+      const float add = exp2f(weight.x - next);
+      largest_[query] = next;
+      sum_[query] = sum_[query] * keep + (g_ == 0 ? weight.y * add : 0.0f);
+#pragma unroll
+      for (int h = 0; h < kValueGroups; ++h) {
+        const auto* from =
+            reinterpret_cast<const float4*>(values + column * kHeadDim + ValueDim(h));
+        auto& o = out_[h];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float4 four = __ldcg(from + i);
+          o[2 * i][query] = o[2 * i][query] * keep + four.x * add;
+          o[2 * i][query + 2] = o[2 * i][query + 2] * keep + four.y * add;
+          o[2 * i + 1][query] = o[2 * i + 1][query] * keep + four.z * add;
+          o[2 * i + 1][query + 2] = o[2 * i + 1][query + 2] * keep + four.w * add;
+        }
+      }
+    }
+  }
+
+  // Writes rows [query][dim], normalised, times `scale`.
+  __device__ __forceinline__ void WriteRows(__nv_bfloat16* rows, int group, float scale) {
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      const float by = scale / SumOfColumn(sum_[query]);
+      const int column = 2 * c_ + query;
+      if (column >= group) continue;
+#pragma unroll
+      for (int h = 0; h < kValueGroups; ++h) {
+        const auto& o = out_[h];
+        uint32_t pairs[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          pairs[j] = PackPair<false>(o[j][query] * by, o[j][query + 2] * by);
+        }
+        *reinterpret_cast<uint4*>(rows + column * kHeadDim + ValueDim(h)) =
+            make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      }
+    }
+  }
+
  private:
+  // Of V's four in this thread.
+  __device__ __forceinline__ int ValuePosition(int t) const {
+    return 2 * c_ + t % 2 + t / 2 * 8;
+  }
   // The first dimension of a group of K, and of V.
   __device__ __forceinline__ int KeyDim(int i) const {
     return kFp8 ? 64 * (i / 2) + 16 * c_ + 8 * (i % 2) : 32 * i + 8 * c_;
   }
   __device__ __forceinline__ int ValueDim(int h) const {
-    return kFp8 && kValueGroups > 1 ? 128 * (h / 2) + 16 * g_ + 8 * (h % 2) : 64 * h + 8 * g_;
+    return kFp8 && kValueGroups > 1 ? 128 * (h / 2) + 16 * g_ + 8 * (h % 2)
+                                    : 64 * h + 8 * (g_ ^ h % 2 * 4);
   }
 
   // One group, or two of E4M3.
-  template <bool kTwo>
-  static __device__ __forceinline__ void LoadGroups(const std::byte* from, Group* to) {
+  template <bool kTwo, class Unit>
+  static __device__ __forceinline__ void LoadGroups(const Unit& unit, int offset, Group* to) {
     if constexpr (kTwo) {
-      const uint4 both = Load16(from);
+      const uint4 both = unit.Take16(offset);
       to[0] = make_uint2(both.x, both.y);
       to[1] = make_uint2(both.z, both.w);
     } else if constexpr (kFp8) {
-      to[0] = Load8Bytes(from);
+      to[0] = unit.Take8(offset);
     } else {
-      to[0] = Load16(from);
+      to[0] = unit.Take16(offset);
     }
   }
 

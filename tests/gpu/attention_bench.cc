@@ -52,6 +52,7 @@ std::vector<Case> Cases() {
       {"decode 64 x 2048", Repeat(64, 2047, 1)},
       {"decode 64 ragged 128..3968", ragged},
       {"decode 256 x 512", Repeat(256, 511, 1)},
+      {"decode 256 x 64", Repeat(256, 63, 1)},
       {"prefill 8192", {{0, 8192}}},
       {"prefill 2048", {{0, 2048}}},
       {"prefill 512", {{0, 512}}},
@@ -138,6 +139,7 @@ int Run(std::string_view filter) {
       {"chosen", {}},
       {"tiles", {false, DecodeKernel::kTiles}},
       {"cluster", {false, DecodeKernel::kCluster}},
+      {"shares", {false, DecodeKernel::kShares}},
       {"deterministic", {true, DecodeKernel::kChosen}},
   };
   for (const auto& [mode, options] : modes) {

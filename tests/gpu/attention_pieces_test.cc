@@ -135,6 +135,56 @@ TEST(AttentionPiecesTest, FixedPartsDoNotDependOnOthers) {
   }
 }
 
+TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
+  std::mt19937 random(4);
+  std::vector<Share> shares;
+  for (int i = 0; i < 200; ++i) {
+    std::vector<SharedRow> rows;
+    for (size_t r = 0; r < 1 + random() % 70; ++r) {
+      const auto end = static_cast<int32_t>(1 + random() % (i % 2 == 0 ? 4000 : 20));
+      const auto begin = static_cast<int32_t>(i % 3 == 0 ? random() % end : 0);
+      rows.push_back({static_cast<int32_t>(r), 0, begin, end});
+    }
+    const auto count = static_cast<int32_t>(1 + random() % 132);
+    CutShares(rows, count, shares);
+    ASSERT_EQ(shares.size(), static_cast<size_t>(count));
+    std::vector<std::set<int32_t>> seen(rows.size());    // units
+    std::vector<std::set<int32_t>> owners(rows.size());  // shares
+    int32_t least = INT32_MAX;
+    int32_t most = 0;
+    bool more = true;
+    for (int32_t at = 0; at < count; ++at) {
+      const Share& share = shares[at];
+      more = more && share.units > 0;
+      ASSERT_EQ(more, share.units > 0);
+      if (!more) continue;
+      EXPECT_EQ(share.row.row, rows.at(share.listed).row);
+      EXPECT_EQ(share.row.shares, rows.at(share.listed).shares);
+      least = std::min(least, share.units);
+      most = std::max(most, share.units);
+      int32_t listed = share.listed;
+      int32_t unit = share.unit;
+      for (int32_t u = 0; u < share.units; ++u) {
+        const SharedRow& row = rows.at(listed);
+        ASSERT_TRUE(seen[listed].insert(unit).second);
+        owners[listed].insert(at);
+        if (++unit > (row.end - 1) / 16 - row.begin / 16) {
+          ++listed;
+          unit = 0;
+        }
+      }
+    }
+    EXPECT_LE(most - least, 1);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      EXPECT_EQ(static_cast<int32_t>(seen[r].size()),
+                (rows[r].end - 1) / 16 - rows[r].begin / 16 + 1);
+      EXPECT_EQ(rows[r].first_share, *owners[r].begin());
+      EXPECT_EQ(rows[r].shares, static_cast<int32_t>(owners[r].size()));
+      EXPECT_EQ(*owners[r].rbegin(), rows[r].first_share + rows[r].shares - 1);
+    }
+  }
+}
+
 TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
   std::mt19937 random(3);
   RaggedPieces pieces;

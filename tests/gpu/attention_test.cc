@@ -94,6 +94,7 @@ struct Heads {
 const AttentionOptions kDeterministic = {true, DecodeKernel::kChosen};
 const AttentionOptions kTiles = {false, DecodeKernel::kTiles};
 const AttentionOptions kCluster = {false, DecodeKernel::kCluster};
+const AttentionOptions kShares = {false, DecodeKernel::kShares};
 
 TEST_F(AttentionTest, DecodesOddLengths) {
   for (const Heads& h : {Heads{8, 8, 64},
@@ -135,6 +136,37 @@ TEST_F(AttentionTest, DecodesInClusters) {
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), {{2000, 1}, {1000, 1}}).cluster.rows, 2);
 }
 
+TEST_F(AttentionTest, DecodesInShares) {
+  if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
+  for (const Heads& h : {Heads{8, 8, 128},
+                         {32, 8, 128},
+                         {40, 8, 128},
+                         {64, 8, 128},
+                         {4, 4, 128},
+                         {28, 4, 128},
+                         {24, 12, 128},
+                         {32, 32, 128}}) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
+    WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+    EXPECT_GT(Run(shape, kOddLengths, kShares).shares.count, 0);
+    for (const int32_t context : {0, 15, 16, 300, 2047, 5000, 40001}) {
+      SCOPED_TRACE(context);
+      Run(shape, {{context, 1}}, kShares);
+    }
+    shape.shape.window = 333;
+    Run(shape, kOddLengths, kShares);
+    Run(shape, {{4000, 1}}, kShares);
+  }
+  Lengths lengths;
+  for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
+  Run(Shape(32, 8, 128, 0), lengths, kShares);
+  lengths.assign(256, {500, 1});
+  Run(Shape(32, 8, 128, 0), lengths, kShares);
+  lengths.assign(40, {10, 1});
+  lengths[7] = {60000, 1};
+  Run(Shape(32, 8, 128, 0), lengths, kShares);
+}
+
 TEST_F(AttentionTest, DecodesOneSequence) {
   for (const int32_t context : {0, 1, 100, 300, 2047, 8192, 32768, 131071}) {
     SCOPED_TRACE(context);
@@ -147,12 +179,15 @@ TEST_F(AttentionTest, DecodesOneSequence) {
 TEST_F(AttentionTest, DecodesManySequences) {
   Lengths lengths;
   for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).rows.merge.rows, 0);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths, kTiles).rows.merge.rows, 0);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count > 0, IsHopper());
   lengths.assign(256, {500, 1});
-  Run(Shape(32, 8, 128, 0), lengths);
+  Run(Shape(32, 8, 128, 0), lengths, kTiles);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count > 0, IsHopper());
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
-  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths).rows.merge.rows, 0);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count, 0);
+  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kTiles).rows.merge.rows, 0);
 }
 
 TEST_F(AttentionTest, ComputesChunks) {
@@ -240,7 +275,7 @@ TEST_F(AttentionTest, PortableTakesLongContexts) {
 // A recorded plan serves steps of other lengths.
 TEST_F(AttentionTest, RepeatsRecordedSteps) {
   for (const int32_t dim : {64, 128, 256, 96}) {
-    for (const AttentionOptions& options : {kTiles, kCluster, kDeterministic}) {
+    for (const AttentionOptions& options : {kTiles, kCluster, kShares, kDeterministic}) {
       SCOPED_TRACE(::testing::Message() << dim << (options.deterministic ? " deterministic" : ""));
       WorldShape shape = Shape(32, 8, dim, 200000);
       World world(shape, options);

@@ -85,6 +85,13 @@ void CheckDecode(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   }
 }
 
+// More rows than run at a time, of odd lengths.
+Shape ManyRows(const HeadShape& heads, DType dtype) {
+  Shape shape{heads, dtype, 16, 0, {}};
+  for (int32_t i = 0; i < 40; ++i) shape.sequences.emplace_back(60 + 37 * i % 191, 1 + i % 3);
+  return shape;
+}
+
 double RotatedAt(const std::vector<double>& x,
                  const std::vector<float>& frequencies,
                  const RopeArgs& args,
@@ -235,6 +242,13 @@ std::vector<Case> AttentionCases() {
            CheckDecode(ops, tolerance, shape);
          }});
   }
+  for (const int32_t kv_heads : {4, 8}) {
+    cases.push_back(
+        {fmt::format("Attention_decode_many_rows_kv{}", kv_heads),
+         [=](Ops& ops, const Tolerance& tolerance) {
+           CheckDecode(ops, tolerance, ManyRows({2 * kv_heads, kv_heads, 128}, DType::kBF16));
+         }});
+  }
   cases.push_back({"Attention_decode_window", [](Ops& ops, const Tolerance& tolerance) {
                      const Shape shape{{4, 2, 64}, DType::kBF16, 16, 33, {{20, 20}, {150, 4}}};
                      CheckDecode(ops, tolerance, shape);
@@ -277,6 +291,13 @@ std::vector<Case> QuantizedKvCases() {
            const Shape shape{
                {8, 2, dim}, DType::kF8, 16, 0, {{0, 5}, {13, 8}, {300, 3}, {2000, 1}}};
            CheckDecode(ops, tolerance, shape);
+         }});
+  }
+  for (const int32_t kv_heads : {4, 8}) {
+    cases.push_back(
+        {fmt::format("Attention_fp8_decode_many_rows_kv{}", kv_heads),
+         [=](Ops& ops, const Tolerance& tolerance) {
+           CheckDecode(ops, tolerance, ManyRows({2 * kv_heads, kv_heads, 128}, DType::kF8));
          }});
   }
   add("block32", {{3, 3, 64}, DType::kF8, 32, 0, {{0, 33}, {70, 1}}});
