@@ -64,16 +64,19 @@ std::vector<uint32_t> PeerWriter::link_groups() const {
   return groups;
 }
 
-uint64_t PeerWriter::block_bytes() const {
-  uint64_t bytes = 0;
-  for (const Link& link : links_) bytes += link.block_bytes;
-  return bytes;
-}
-
-bool PeerWriter::prefers_bursts() const {
-  return std::ranges::all_of(lanes_, [&](const Lane& lane) {
-    return transports_[lane.route.transport].transport->caps().prefers_bursts;
-  });
+Duration PeerWriter::GroupTime() const {
+  // Channels work side by side: the busiest one counts.
+  double longest = 0;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    const TransportCaps caps = transports_[lane.route.transport].transport->caps();
+    const double rate = lane.channel ? lane.channel->bytes_per_second() : 0;
+    if (!caps.prefers_bursts || rate == 0) return {};
+    uint64_t block_bytes = 0;
+    for (const Link& link : links_) block_bytes += link.lane == i ? link.block_bytes : 0;
+    longest = std::max(longest, static_cast<double>(block_bytes) / rate);
+  }
+  return FromSeconds(longest / LayerGroups(options_.layout));
 }
 
 Status PeerWriter::Connect() {

@@ -71,9 +71,9 @@ class PeerWriter final {
   size_t link_count() const { return links_.size(); }
   // The layer group of each link.
   std::vector<uint32_t> link_groups() const;
-  // Of a block, over all links.
-  uint64_t block_bytes() const;
-  bool prefers_bursts() const;
+  // How long a layer group of a block is on its way on average, when all transports prefer bursts
+  // and their rate is known; else 0.
+  Duration GroupTime() const;
   const Hello& theirs() const { return theirs_; }
   // "shm", or "shm+tcp" when links differ.
   const std::string& transport_name() const { return transport_name_; }

@@ -8,9 +8,6 @@
 namespace baton {
 namespace {
 
-// Of what is known of a peer's rate, after each session.
-constexpr double kKeepOfRate = 0.8;
-
 Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   if (request.total_tokens == 0 || request.total_tokens > max_tokens) {
     return InvalidArgument(
@@ -203,7 +200,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
   }
   if (!usable.ok()) return session.machine.Abort(usable, end_.Now());
   session.machine.SetLinks(writer->link_groups());
-  session.machine.SetGroupTime(GroupTime(peers_.at(session.peer)));
+  session.machine.SetGroupTime(writer->GroupTime());
   session.machine.OnMessage(envelope.message, end_.Now());
 }
 
@@ -328,11 +325,6 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   stats.total = end_.Now() - session.offered;
   if (session.busy > Duration{}) {
     stats.bytes_per_second = static_cast<double>(stats.bytes) / ToSeconds(session.busy);
-    if (const auto peer = peers_.find(session.peer); status.ok() && peer != peers_.end()) {
-      const auto add = [](double& sum, double more) { sum = kKeepOfRate * sum + more; };
-      add(peer->second.busy_bytes, static_cast<double>(stats.bytes));
-      add(peer->second.busy_seconds, ToSeconds(session.busy));
-    }
   }
   ++(status.ok() ? counters_.finished : counters_.failed);
   if (!status.ok()) {
@@ -343,14 +335,6 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
                          Message(status)));
   }
   listener_.OnFinished(key.first, key.second, status, stats);
-}
-
-Duration KvSender::Impl::GroupTime(const Peer& peer) const {
-  // Of the first session nothing is known: what it has goes at once.
-  if (peer.busy_bytes == 0 || !peer.writer->prefers_bursts()) return {};
-  const auto groups = static_cast<double>(LayerGroups(end_.options().layout));
-  const double group_bytes = static_cast<double>(peer.writer->block_bytes()) / groups;
-  return FromSeconds(group_bytes * peer.busy_seconds / peer.busy_bytes);
 }
 
 PeerWriter* KvSender::Impl::Writer(const WorkerId& peer) {

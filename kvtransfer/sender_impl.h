@@ -61,9 +61,6 @@ class KvSender::Impl final : public PieceSink {
   struct Peer {
     std::unique_ptr<PeerWriter> writer;
     bool leaving = false;
-    // Of the last sessions, the latest counting most.
-    double busy_bytes = 0;
-    double busy_seconds = 0;
   };
 
   Time Turn(Time now);
@@ -78,8 +75,6 @@ class KvSender::Impl final : public PieceSink {
   void Act(const SessionKey& key, Session& session, SenderAction& action);
   void Post(const SessionKey& key, Session& session, const PostBlocks& post);
   void Finish(const SessionKey& key, const Status& status);
-  // How long a layer group of a block takes to the peer, when sending should wait for more.
-  Duration GroupTime(const Peer& peer) const;
   PeerWriter* Writer(const WorkerId& peer);
   void PublishStats();
 

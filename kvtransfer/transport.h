@@ -112,6 +112,8 @@ class Channel {
   virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
   // OK, or why the channel is dead.
   virtual Status status() const = 0;
+  // How fast bytes have moved lately while any did; 0: not known, or not measured.
+  virtual double bytes_per_second() const { return 0; }
 };
 
 // One kind of transport in one process: endpoint for peers' writes, and maker of channels.

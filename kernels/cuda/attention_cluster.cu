@@ -24,6 +24,60 @@ struct Arguments {
   RowsCall call;
 };
 
+// Where the units of one warp are: every kWarps-th of its thread block's. Block numbers are read 32
+// at a time, one a lane.
+template <int kWarps>
+class Units {
+ public:
+  __device__ __forceinline__ Units(const int32_t* table, int block_units, int first, int end)
+      : table_(table),
+        block_units_(block_units),
+        first_(first),
+        count_(max(0, (end - first + kWarps - 1) / kWarps)) {}
+
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ int at(int i) const { return first_ + i * kWarps; }
+
+  // Offset in the arena; i counts up from 0.
+  __device__ __forceinline__ int64_t Offset(int i, int64_t block_stride, int unit_bytes) {
+    if (i % 32 == 0) {
+      const int mine = i + static_cast<int>(threadIdx.x);
+      blocks_ = mine < count_ ? table_[at(mine) / block_units_] : 0;
+    }
+    const int block = __shfl_sync(~0u, blocks_, i % 32);
+    return block * block_stride + int64_t{at(i) % block_units_} * unit_bytes;
+  }
+
+ private:
+  const int32_t* table_;
+  int block_units_;
+  int first_;
+  int count_;
+  int blocks_ = 0;
+};
+
+// Sums over `count` parts, of which part i has its values at values(i) and its weights (largest
+// score, sum of exponentials over it) at weights(i); parts that saw nothing are allowed. Gives the
+// value and the weight of the whole.
+struct Added {
+  float value = 0;
+  float2 weight = make_float2(-INFINITY, 0);
+};
+template <class Values, class Weights>
+__device__ __forceinline__ Added AddUp(int count, const Values& values, const Weights& weights) {
+  Added added;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) added.weight.x = fmaxf(added.weight.x, weights(i).x);
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const float2 weight = weights(i);
+    const float share = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - added.weight.x);
+    added.value += share * values(i);
+    added.weight.y += share * weight.y;
+  }
+  return added;
+}
+
 // Shared memory of a thread block: what its warps found, and the sum of it.
 struct Found {
   int size;              // group · dim

@@ -1,6 +1,5 @@
 #include <cuda_bf16.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/attention_kernels.h"
@@ -39,9 +38,6 @@ struct Segment {
   int end;
   bool begins;  // with the row's first unit
   bool ends;
-  // The next one's, when there is one: asked for early, since memory answers late while it streams.
-  bool more;
-  SharedRow next_row;
 
   __device__ __forceinline__ int newest() const { return (row.end - 1) / kUnit; }
   __device__ __forceinline__ bool whole() const { return begins && ends; }
@@ -53,6 +49,7 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
                                                const Share& share,
                                                const Use& use) {
   Segment segment;
+  SharedRow next;
   segment.listed = share.listed;
   segment.row = share.row;
   int skipped = share.unit;
@@ -63,11 +60,11 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
     segment.begins = skipped == 0;
     segment.ends = segment.end == segment.newest() + 1;
     left -= segment.end - segment.first;
-    segment.more = left > 0;
-    if (segment.more) segment.next_row = work.list[segment.listed + 1];
+    // Asked for early: memory answers late while it streams.
+    if (left > 0) next = work.list[segment.listed + 1];
     use(segment);
     ++segment.listed;
-    segment.row = segment.next_row;
+    segment.row = next;
     skipped = 0;
   }
 }
@@ -273,6 +270,7 @@ class Attender {
 
  private:
   using M = Memory<Kv, kHeads>;
+
   // Calls `use` once the slot is filled, which is empty again when all have used it.
   template <class Use>
   __device__ __forceinline__ void Take(int slot, uint32_t parity, const Use& use) {

@@ -14,6 +14,8 @@ namespace {
 // Copies take milliseconds: what takes longer than this does not end.
 constexpr Duration kLongestCopies = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
+// Of what is known of the rate, after each time that copies were under way.
+constexpr double kKeepOfRate = 0.8;
 
 // An operation has two pieces of work of the queue.
 constexpr uint64_t CopyId(uint64_t op) {
@@ -90,6 +92,7 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) ReceiveFrames();
   if (status_.ok()) StartQueued();
   if (queue_) TakeDone();
+  MeasureRate(now);
   if (status_.ok()) {
     if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
   }
@@ -252,6 +255,7 @@ bool IpcChannel::TryStart(Op& op) {
 Status IpcChannel::StartCopy(Op& op) {
   BATON_RETURN_IF_ERROR(queue_->Copy(CopyId(op.header.op), source_, *peer_memory_, op.runs));
   op.started = op.copying = true;
+  ++copies_;
   ++windows_[op.header.window_key].copies;
   if (op.header.granule == 0) return OkStatus();
   std::vector<ByteRange> ranges;
@@ -283,6 +287,8 @@ void IpcChannel::TakeDone() {
 
 void IpcChannel::OnCopied(Op& op, const Status& status) {
   op.copying = false;
+  --copies_;
+  busy_bytes_ += op.header.payload_bytes;
   if (!status.ok()) {
     copies_are_lost_ = true;
     return Die(status, WriteEvent::Kind::kFailed);
@@ -291,6 +297,23 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
   --windows_[key].copies;
   if (!op.verdict) SendLanded(op);
   ConfirmIfDrained(key);
+}
+
+void IpcChannel::MeasureRate(Time now) {
+  if (busy_since_ == Time{}) {
+    if (copies_ > 0) busy_since_ = now;
+    busy_bytes_ = 0;  // copied between two Polls: too little to judge by
+    return;
+  }
+  if (copies_ > 0) return;
+  rate_bytes_ = kKeepOfRate * rate_bytes_ + static_cast<double>(busy_bytes_);
+  rate_seconds_ = kKeepOfRate * rate_seconds_ + ToSeconds(now - busy_since_);
+  busy_since_ = Time{};
+  busy_bytes_ = 0;
+}
+
+double IpcChannel::bytes_per_second() const {
+  return rate_seconds_ > 0 ? rate_bytes_ / rate_seconds_ : 0;
 }
 
 void IpcChannel::SendLanded(const Op& op) {

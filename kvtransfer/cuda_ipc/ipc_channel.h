@@ -44,6 +44,8 @@ class IpcChannel final : public Channel {
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }
+  // Of the copies alone: checksums may wait long for a step that computes.
+  double bytes_per_second() const override;
 
  private:
   struct Op {
@@ -80,6 +82,7 @@ class IpcChannel final : public Channel {
   Status StartCopy(Op& op);
   void TakeDone();
   void OnCopied(Op& op, const Status& status);
+  void MeasureRate(Time now);
   void SendLanded(const Op& op);
   void OnSummed(Op& op, DmaDone done);
   // Has the operation end like this as soon as nothing reads its source.
@@ -115,6 +118,13 @@ class IpcChannel final : public Channel {
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
   std::deque<WriteEvent> events_;
+  // Copies under way, and since when there are any; what has been copied since then.
+  size_t copies_ = 0;
+  Time busy_since_{};
+  uint64_t busy_bytes_ = 0;
+  // Of all such times, the latest counting most.
+  double rate_bytes_ = 0;
+  double rate_seconds_ = 0;
 };
 
 }  // namespace baton

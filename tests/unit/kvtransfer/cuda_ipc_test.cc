@@ -412,6 +412,17 @@ TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
   EXPECT_EQ(target_.Get(200, 1)[0], std::byte{0});
 }
 
+TEST_F(SenderDutyTest, TheRateIsThatOfTheTimeWithCopies) {
+  EXPECT_EQ(channel_->bytes_per_second(), 0);
+  now_ += std::chrono::milliseconds(1);
+  gpu_.Release();
+  DriveUntil([&] { return channel_->bytes_per_second() > 0; });
+  EXPECT_NEAR(channel_->bytes_per_second(), 100 / 1e-3, 1);
+  now_ += std::chrono::seconds(1);
+  Drive();
+  EXPECT_NEAR(channel_->bytes_per_second(), 100 / 1e-3, 1);
+}
+
 TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
   channel_->Release(kKey);
   Drive();
