@@ -38,6 +38,9 @@ struct Segment {
   int end;
   bool begins;  // with the row's first unit
   bool ends;
+  // The next one's, when there is one: asked for early, since memory answers late while it streams.
+  bool more;
+  SharedRow next_row;
 
   __device__ __forceinline__ int newest() const { return (row.end - 1) / kUnit; }
   __device__ __forceinline__ bool whole() const { return begins && ends; }
@@ -49,7 +52,6 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
                                                const Share& share,
                                                const Use& use) {
   Segment segment;
-  SharedRow next;
   segment.listed = share.listed;
   segment.row = share.row;
   int skipped = share.unit;
@@ -60,11 +62,11 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
     segment.begins = skipped == 0;
     segment.ends = segment.end == segment.newest() + 1;
     left -= segment.end - segment.first;
-    // Asked for early: memory answers late while it streams.
-    if (left > 0) next = work.list[segment.listed + 1];
+    segment.more = left > 0;
+    if (segment.more) segment.next_row = work.list[segment.listed + 1];
     use(segment);
     ++segment.listed;
-    segment.row = next;
+    segment.row = segment.next_row;
     skipped = 0;
   }
 }
