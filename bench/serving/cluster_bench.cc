@@ -1,6 +1,5 @@
-// A router with one prefill and one decode worker against a router with one unified worker, each a
-// process of its own, mostly on GPUs; README.md says what is measured. Prints a JSON object for
-// each figure.
+// What disaggregation costs and gains between workers that are processes of their own, mostly on
+// GPUs; README.md says what is measured. Prints a JSON object for each figure.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -78,28 +77,42 @@ const RequestTrace& Finished(LoadCall& call) {
   return trace;
 }
 
+// What workers a cluster has.
+enum class Kind {
+  kUnified,  // one of both abilities
+  kSplit,    // one that prefills and one that decodes
+  // One of both abilities and one that only decodes: the router has the first serve every second
+  // request alone, and hand over the others. So nothing differs between the two but the hand-off:
+  // not the process, nor where its memory lies.
+  kTurns,
+};
+
 // A cluster of processes and a client of it.
 class Side final {
  public:
-  Side(const Options& options, const std::string& model, int32_t vocabulary, bool split) {
+  Side(const Options& options, const std::string& model, int32_t vocabulary, Kind kind) {
     LocalClusterOptions cluster;
     cluster.binary_folder = BinaryFolder();
     cluster.model = model;
     cluster.log_folder = options.log_folder;
     if (!cluster.log_folder.empty()) {
-      cluster.log_folder += split ? "/split" : "/unified";
+      cluster.log_folder += kind == Kind::kSplit     ? "/split"
+                            : kind == Kind::kUnified ? "/unified"
+                                                     : "/turns";
       std::filesystem::create_directories(cluster.log_folder);
     }
     cluster.workers.decode = 1;
-    cluster.workers.unified = !split;
-    cluster.workers.decode_devices = {split ? options.decode_device : options.unified_device};
-    if (split) {
+    cluster.workers.unified = kind != Kind::kSplit;
+    cluster.workers.decode_devices = {kind == Kind::kSplit ? options.decode_device
+                                                           : options.unified_device};
+    if (kind == Kind::kSplit) {
       cluster.workers.prefill = 1;
       cluster.workers.prefill_devices = {options.prefill_device};
       cluster.decode_set = options.decode_set;
-      if (!options.transport.empty()) {
-        cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
-      }
+    }
+    if (kind == Kind::kTurns) cluster.router_set = {"policy=round_robin"};
+    if (kind != Kind::kUnified && !options.transport.empty()) {
+      cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
     }
     if (options.dummy) cluster.worker_set.push_back("model.load_format=dummy");
     cluster.worker_set.insert(
@@ -109,6 +122,12 @@ class Side final {
     BATON_CHECK(started.ok(), "{}", Message(started.status()));
     start_seconds_ = ToSeconds(SteadyClock().Now() - start);
     cluster_ = *std::move(started);
+    if (kind == Kind::kTurns) {
+      const WorkerPlan decoding = {
+          "decode", "decode-1", {QuotedOverride("engine.device", options.decode_device)}, false};
+      const Status joined = cluster_->AddWorker(decoding, kStartLimit);
+      BATON_CHECK(joined.ok(), "{}", Message(joined));
+    }
     client_.emplace(cluster_->server(), vocabulary);
   }
   ~Side() { cluster_->Drain(kDrainLimit); }
@@ -187,21 +206,22 @@ std::vector<double> Figures(const std::vector<Sample>& samples, const Figure& fi
   return values;
 }
 
-Json Latency(const Options& options, Side& unified, Side& split, int prompt) {
-  Ask(unified, prompt);
-  Ask(split, prompt);
+Json Latency(const Options& options, Side& turns, int prompt) {
+  Ask(turns, prompt);
+  Ask(turns, prompt);
   std::vector<Sample> alone;
   std::vector<Sample> handed;
   Json in_order = Json::array();
-  const auto ask_unified = [&] {
-    alone.push_back(Ask(unified, prompt));
-    in_order.push_back({"unified", alone.back().ttft_ms});
-  };
   for (int round = 0; round < options.rounds; ++round) {
-    if (round % 2 == 0) ask_unified();
-    handed.push_back(Ask(split, prompt));
-    in_order.push_back({"split", handed.back().ttft_ms});
-    if (round % 2 == 1) ask_unified();
+    for (int i = 0; i < 2; ++i) {
+      const Sample sample = Ask(turns, prompt);
+      const bool split = !sample.timings.transport().empty();
+      in_order.push_back({split ? "split" : "unified", sample.ttft_ms});
+      (split ? handed : alone).push_back(sample);
+    }
+    BATON_CHECK(alone.size() == handed.size(), "the router did not take turns");
+    // One more turn, so that the next round asks in the other order.
+    Ask(turns, prompt);
   }
   std::vector<double> above;
   for (size_t i = 0; i < alone.size(); ++i) above.push_back(handed[i].ttft_ms - alone[i].ttft_ms);
@@ -364,30 +384,29 @@ int Run(const Options& options) {
   std::vector<Meeting> meetings;
   if (wanted("meet")) {
     for (int i = 1; i < options.meetings; ++i) {
-      Side split(options, model, vocabulary, true);
+      Side split(options, model, vocabulary, Kind::kSplit);
       meetings.push_back(Meet(split));
     }
   }
+  Json seconds = Json::object();
+  if (wanted("latency")) {
+    Side turns(options, model, vocabulary, Kind::kTurns);
+    seconds["turns_s"] = turns.start_seconds();
+    for (const int prompt : options.prompts) Print("latency", Latency(options, turns, prompt));
+  }
   std::optional<Side> unified;
   std::optional<Side> split;
-  Json seconds = Json::object();
-  if (wanted("latency") || wanted("gaps_unified") || wanted("open_unified")) {
-    unified.emplace(options, model, vocabulary, false);
+  if (wanted("gaps_unified") || wanted("open_unified")) {
+    unified.emplace(options, model, vocabulary, Kind::kUnified);
     seconds["unified_s"] = unified->start_seconds();
   }
-  if (wanted("meet") || wanted("latency") || wanted("split_latency") || wanted("gaps") ||
-      wanted("open")) {
-    split.emplace(options, model, vocabulary, true);
+  if (wanted("meet") || wanted("split_latency") || wanted("gaps") || wanted("open")) {
+    split.emplace(options, model, vocabulary, Kind::kSplit);
     seconds["split_s"] = split->start_seconds();
     meetings.push_back(Meet(*split));
   }
   Print("start", seconds);
   if (wanted("meet")) Print("meet", MeetingsOf(meetings));
-  if (wanted("latency")) {
-    for (const int prompt : options.prompts) {
-      Print("latency", Latency(options, *unified, *split, prompt));
-    }
-  }
   if (wanted("split_latency")) {
     for (const int prompt : options.prompts) {
       Print("split_latency", SplitLatency(options, *split, prompt));
@@ -405,7 +424,7 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   baton::Options options;
-  CLI::App app("One prefill and one decode worker against a unified one, as processes");
+  CLI::App app("Prefill and decode workers against a unified one, as processes");
   app.option_defaults()->always_capture_default();
   app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
   app.add_flag("--dummy", options.dummy, "random weights, and a tokenizer of bytes");

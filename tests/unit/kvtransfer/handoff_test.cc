@@ -315,6 +315,49 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
     testing::PrintToStringParamName());
 
+// Once the rate of its copies is known, what is ready waits: here for the last of three layer
+// groups.
+TEST(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
+  FakeGpu gpu;
+  HandoffPair::Options options;
+  options.transport = "cuda_ipc";
+  options.device = &gpu;
+  options.dma = &gpu;
+  options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
+  HandoffPair pair(options);
+  const std::vector<BlockId> source = Blocks(2, 4);
+  gpu.Hold();
+  pair.Send(SessionId(1), source, 4, "x");
+  while (pair.sender().Stats().ops == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  gpu.Release();
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  const uint64_t group_bytes = 4 * ShardBlockBytes(options.layout, {0, 2, 0, 8});
+  const auto await_bytes = [&](uint64_t expected) {
+    const SteadyClock clock;
+    const Time until = clock.Now() + std::chrono::seconds(10);
+    while (pair.receiver().Stats().bytes < expected && clock.Now() < until) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(pair.receiver().Stats().bytes, expected);
+  };
+  await_bytes(3 * group_bytes);
+
+  const SessionId id(2);
+  pair.Offer(id, 4 * 16);
+  ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+  pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  await_bytes(3 * group_bytes);
+  pair.sender().LayersReady(id, Epoch(1), 0, source, 4);
+  await_bytes(5 * group_bytes);
+  pair.sender().ChunkReady(id, Epoch(1), 0, source);
+  pair.sender().Seal(id, Epoch(1), "x");
+  ASSERT_TRUE(pair.received().WaitEnd(id));
+  EXPECT_TRUE(pair.received().Get(id).committed) << pair.received().Get(id).status;
+  EXPECT_TRUE(pair.SameContent(source, pair.granted(id)));
+}
+
 // Sessions over a transport that applies writes late, out of order, twice, damaged or never: each
 // ends on both sides, and what is committed is right.
 TEST(DelayedWriteHandoffTest, EndsAndCommitsOnlyWhatIsRight) {
