@@ -19,8 +19,8 @@ SessionSimulator::SessionSimulator(uint64_t seed, const Faults& faults, uint32_t
       session_count_(sessions),
       senders_(sessions),
       receivers_(sessions),
-      source_(sessions * kBlocks * kLinks),
-      destination_(sessions * kBlocks * kLinks) {
+      source_(size_t{sessions} * kBlocks * kLinks),
+      destination_(size_t{sessions} * kBlocks * kLinks) {
   times_.renew = std::chrono::milliseconds(50);
   times_.lease = std::chrono::milliseconds(400);
   times_.drain = std::chrono::milliseconds(100);
@@ -170,14 +170,14 @@ void SessionSimulator::CrashReceiver() {
   });
 }
 
-void SessionSimulator::ToReceiver(uint32_t session, ControlMessage message) {
+void SessionSimulator::ToReceiver(uint32_t session, const ControlMessage& message) {
   for (int copies = Chance(faults_.duplicate) ? 2 : 1; copies > 0; --copies) {
     if (Chance(faults_.drop)) continue;
     At(Delay(), [this, session, message] { DeliverToReceiver(session, message); });
   }
 }
 
-void SessionSimulator::ToSender(uint32_t session, ControlMessage message) {
+void SessionSimulator::ToSender(uint32_t session, const ControlMessage& message) {
   for (int copies = Chance(faults_.duplicate) ? 2 : 1; copies > 0; --copies) {
     if (Chance(faults_.drop)) continue;
     At(Delay(), [this, session, message] { DeliverToSender(session, message); });
@@ -225,7 +225,7 @@ void SessionSimulator::ActSender(uint32_t session) {
 
 void SessionSimulator::Act(uint32_t session, SenderAction& action) {
   if (auto* send = std::get_if<SendControl>(&action)) {
-    ToReceiver(session, std::move(send->message));
+    ToReceiver(session, send->message);
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(session, *post);
   } else if (std::holds_alternative<StopWrites>(action)) {
@@ -354,7 +354,7 @@ void SessionSimulator::ActReceiver(uint32_t session) {
 void SessionSimulator::Act(uint32_t session, ReceiverAction& action) {
   ReceiverSlot& slot = receivers_[session];
   if (auto* send = std::get_if<SendControl>(&action)) {
-    ToSender(session, std::move(send->message));
+    ToSender(session, send->message);
   } else if (std::holds_alternative<ReportOffer>(action)) {
     At(Delay(), [this, session, life = receiver_life_] {
       if (life == receiver_life_) Grant(session);

@@ -92,8 +92,8 @@ class SessionSimulator final {
   void Step(uint32_t session);
   void CrashSender();
   void CrashReceiver();
-  void ToReceiver(uint32_t session, ControlMessage message);
-  void ToSender(uint32_t session, ControlMessage message);
+  void ToReceiver(uint32_t session, const ControlMessage& message);
+  void ToSender(uint32_t session, const ControlMessage& message);
   void DeliverToReceiver(uint32_t session, const ControlMessage& message);
   void DeliverToSender(uint32_t session, const ControlMessage& message);
   void ActSender(uint32_t session);
