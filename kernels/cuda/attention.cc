@@ -100,7 +100,8 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   BATON_CUDA_RETURN_IF_ERROR(PrepareQuantizedAttention());
   if (attention->architecture_ < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
-  BATON_CUDA_RETURN_IF_ERROR(PrepareShareAttention());
+  // Others have no code of it, and some not its shared memory.
+  if (attention->architecture_ == 90) BATON_CUDA_RETURN_IF_ERROR(PrepareShareAttention());
   for (int32_t i = 0; i < 4; ++i) {
     auto& active = attention->active_clusters_;
     BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));

@@ -213,7 +213,7 @@ cudaError_t PrepareClusterAttention();
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t parts, int32_t* clusters);
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall& call);
 // Of these, the kernel of equal shares takes heads of 128, KV heads by four, whose blocks hold a
-// unit, on sm_90 and newer.
+// unit, on sm_90 alone.
 bool TakesShares(const AttentionShape& shape, const KvView& kv);
 // Groups of KV heads that have shares of their own.
 int32_t ShareGroups(const AttentionShape& shape);

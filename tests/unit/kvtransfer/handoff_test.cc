@@ -1,4 +1,6 @@
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,19 @@ std::vector<BlockId> Blocks(uint32_t first, uint32_t count) {
   std::vector<BlockId> blocks;
   for (uint32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i));
   return blocks;
+}
+
+// Polls for ten seconds at most; the caller says what it expects.
+void WaitUntil(const std::function<bool()>& condition) {
+  const SteadyClock clock;
+  const Time until = clock.Now() + std::chrono::seconds(10);
+  while (!condition() && clock.Now() < until) std::this_thread::yield();
+}
+
+// How much the receiver has got, once that is `expected` or more.
+uint64_t AwaitBytes(HandoffPair& pair, uint64_t expected) {
+  WaitUntil([&] { return pair.receiver().Stats().bytes >= expected; });
+  return pair.receiver().Stats().bytes;
 }
 
 struct Way {
@@ -126,12 +141,7 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
     }
     pair.sender().LayersReady(id, Epoch(1), 0, std::span(source).first(3), layers);
     const uint64_t expected = 3 * group_bytes * (layers / 2);
-    const SteadyClock clock;
-    const Time until = clock.Now() + std::chrono::seconds(10);
-    while (pair.receiver().Stats().bytes < expected && clock.Now() < until) {
-      std::this_thread::yield();
-    }
-    ASSERT_EQ(pair.receiver().Stats().bytes, expected);
+    ASSERT_EQ(AwaitBytes(pair, expected), expected);
   }
   pair.sender().ChunkReady(id, Epoch(1), 0, source);
   pair.sender().Seal(id, Epoch(1), "x");
@@ -175,11 +185,7 @@ TEST_P(HandoffTest, ManyAtOnce) {
     EXPECT_EQ(pair.received().Get(SessionId(i)).payload, std::to_string(i));
     EXPECT_TRUE(pair.SameContent(Blocks(i * 10, 10), pair.granted(SessionId(i))));
   }
-  const SteadyClock clock;
-  const Time until = clock.Now() + std::chrono::seconds(10);
-  while (pair.receiver().Stats().finished < kSessions && clock.Now() < until) {
-    std::this_thread::yield();
-  }
+  WaitUntil([&] { return pair.receiver().Stats().finished >= kSessions; });
   EXPECT_EQ(pair.receiver().Stats().finished, kSessions);
 }
 
@@ -328,29 +334,21 @@ TEST(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
   const std::vector<BlockId> source = Blocks(2, 4);
   gpu.Hold();
   pair.Send(SessionId(1), source, 4, "x");
-  while (pair.sender().Stats().ops == 0) std::this_thread::yield();
+  WaitUntil([&] { return pair.sender().Stats().ops > 0; });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   gpu.Release();
   ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
   const uint64_t group_bytes = 4 * ShardBlockBytes(options.layout, {0, 2, 0, 8});
-  const auto await_bytes = [&](uint64_t expected) {
-    const SteadyClock clock;
-    const Time until = clock.Now() + std::chrono::seconds(10);
-    while (pair.receiver().Stats().bytes < expected && clock.Now() < until) {
-      std::this_thread::yield();
-    }
-    EXPECT_EQ(pair.receiver().Stats().bytes, expected);
-  };
-  await_bytes(3 * group_bytes);
+  EXPECT_EQ(AwaitBytes(pair, 3 * group_bytes), 3 * group_bytes);
 
   const SessionId id(2);
   pair.Offer(id, 4 * 16);
   ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
   pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  await_bytes(3 * group_bytes);
+  EXPECT_EQ(pair.receiver().Stats().bytes, 3 * group_bytes);
   pair.sender().LayersReady(id, Epoch(1), 0, source, 4);
-  await_bytes(5 * group_bytes);
+  EXPECT_EQ(AwaitBytes(pair, 5 * group_bytes), 5 * group_bytes);
   pair.sender().ChunkReady(id, Epoch(1), 0, source);
   pair.sender().Seal(id, Epoch(1), "x");
   ASSERT_TRUE(pair.received().WaitEnd(id));
