@@ -86,6 +86,7 @@ Status PeerWriter::Connect() {
       BATON_RETURN_IF_ERROR(lane.channel->status());
       continue;
     }
+    lane.starting.clear();
     BoundTransport& bound = transports_[lane.route.transport];
     BATON_ASSIGN_OR_RETURN(lane.channel,
                            bound.transport->Connect(*bound.regions[lane.route.link.source],
@@ -138,12 +139,13 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   op.window_key = job.terms.window_key;
   op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
+  op.held = job.terms.held;
   const uint64_t bytes = link.block_bytes * job.pairs.size();
   BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;
   const auto pieces = static_cast<uint32_t>(job.pairs.size());
-  lane.flying[id.value()] = {job.session, job.link, job.first, pieces, bytes};
-  lane.flying_bytes += bytes;
+  lane.flying[id.value()] = {job.session, job.link, job.first, pieces, bytes, op.held};
+  if (!op.held) lane.flying_bytes += bytes;
   if (!job.terms.checksums) {
     sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
@@ -152,8 +154,13 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
 
 bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
   uint64_t posted = 0;
-  while (!lane.waiting.empty() && lane.flying_bytes < lane.flight_bytes) {
+  while (!(lane.starting.empty() && lane.waiting.empty()) &&
+         lane.flying_bytes < lane.flight_bytes) {
     if (posted >= std::max(kPostBytes, kPostOps * lane.op_bytes)) return true;
+    if (!lane.starting.empty()) {
+      posted += StartFirst(lane);
+      continue;
+    }
     const Job job = std::move(lane.waiting.front());
     lane.waiting.pop_front();
     const Status status = PostJob(lane, job, sink);
@@ -168,6 +175,31 @@ bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
     posted += links_[job.link].block_bytes * job.pairs.size();
   }
   return false;
+}
+
+void PeerWriter::Start(const SessionKey& session) {
+  for (Lane& lane : lanes_) {
+    for (Job& job : lane.waiting) {
+      if (job.session == session) job.terms.held = false;
+    }
+    std::vector<uint64_t> held;
+    for (const auto& [op, flight] : lane.flying) {
+      if (flight.session == session && flight.held) held.push_back(op);
+    }
+    std::sort(held.begin(), held.end());  // as they were posted
+    lane.starting.insert(lane.starting.end(), held.begin(), held.end());
+  }
+}
+
+uint64_t PeerWriter::StartFirst(Lane& lane) {
+  const uint64_t op = lane.starting.front();
+  lane.starting.pop_front();
+  const auto found = lane.flying.find(op);
+  if (found == lane.flying.end() || !found->second.held) return 0;
+  found->second.held = false;
+  lane.flying_bytes += found->second.bytes;
+  lane.channel->Start(OpId(op));
+  return found->second.bytes;
 }
 
 size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
@@ -185,7 +217,7 @@ size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
         continue;
       }
       lane.flying.erase(found);
-      lane.flying_bytes -= flight.bytes;
+      if (!flight.held) lane.flying_bytes -= flight.bytes;
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
         sink.OnWritten(flight.session, flight.pieces, flight.bytes);
@@ -202,7 +234,8 @@ bool PeerWriter::Pump(Time now, PieceSink& sink) {
   for (Lane& lane : lanes_) {
     more = Post(lane, sink) || more;
     const size_t ended = lane.channel ? TakeEvents(lane, now, sink) : 0;
-    more = more || (ended > 0 && !lane.waiting.empty());
+    more = more || (lane.channel && lane.channel->wants_poll());
+    more = more || (ended > 0 && !(lane.starting.empty() && lane.waiting.empty()));
   }
   return more;
 }

@@ -48,6 +48,7 @@ class PeerWriter final {
     bool checksums = true;
     uint32_t first_group = 0;
     uint32_t end_group = 0;
+    bool held = false;  // until Start
   };
   // (index into Grant::blocks, from, to).
   struct Block {
@@ -56,6 +57,9 @@ class PeerWriter final {
   };
   // Queues writes of `blocks`, which ascend by index.
   void Enqueue(const SessionKey& session, const Terms& terms, std::span<const Block> blocks);
+
+  // Lets the session's held writes begin.
+  void Start(const SessionKey& session);
 
   // Posts what fits and takes in what ended. True when more can be done at once.
   bool Pump(Time now, PieceSink& sink);
@@ -94,6 +98,7 @@ class PeerWriter final {
     uint32_t first = 0;
     uint32_t pieces = 0;
     uint64_t bytes = 0;
+    bool held = false;
   };
   struct Link {
     KvLink link;
@@ -111,7 +116,8 @@ class PeerWriter final {
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, Flight> flying;  // by operation
-    uint64_t flying_bytes = 0;
+    std::deque<uint64_t> starting;                // held operations that may begin
+    uint64_t flying_bytes = 0;                    // of those that are not held
   };
 
   // The index of its lane, made when there is none yet.
@@ -122,6 +128,8 @@ class PeerWriter final {
                  std::span<const Block> blocks);
   // True when there was more than its quantum.
   bool Post(Lane& lane, PieceSink& sink);
+  // Starts the first held operation that may begin; its bytes, or 0 when it has ended.
+  uint64_t StartFirst(Lane& lane);
   Status PostJob(Lane& lane, const Job& job, PieceSink& sink);
   // How many operations ended.
   size_t TakeEvents(Lane& lane, Time now, PieceSink& sink);

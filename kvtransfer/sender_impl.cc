@@ -235,6 +235,9 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
     if (is_seal && writer != nullptr) writer->Release(session.machine.grant().window_key);
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
+  } else if (std::holds_alternative<StartWrites>(action)) {
+    session.NoteStart(end_.Now());
+    if (writer != nullptr) writer->Start(key);
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (writer != nullptr) writer->Stop(key, *this);
   } else if (std::holds_alternative<FenceWrites>(action)) {
@@ -272,12 +275,11 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
   for (const uint32_t index : post.blocks) {
     blocks.push_back({index, {session.machine.source(index), grant.blocks[index]}});
   }
-  const Time now = end_.Now();
-  if (session.first_post == Time{}) session.first_post = now;
-  if (session.busy_since == Time{}) session.busy_since = now;
+  if (!post.held) session.NoteStart(end_.Now());
   if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(blocks.size());
-  writer->Enqueue(
-      key, {grant.window_key, grant.checksums, post.first_group, post.end_group}, blocks);
+  writer->Enqueue(key,
+                  {grant.window_key, grant.checksums, post.first_group, post.end_group, post.held},
+                  blocks);
 }
 
 void KvSender::Impl::OnPosted(const SessionKey& key,

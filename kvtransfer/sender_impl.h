@@ -50,6 +50,11 @@ class KvSender::Impl final : public PieceSink {
   struct Session {
     Session(SenderSession::Params params, const SessionTimes& times, Time now)
         : machine(std::move(params), times, now), offered(now) {}
+    // Writes may move from now on.
+    void NoteStart(Time now) {
+      if (first_post == Time{}) first_post = now;
+      if (busy_since == Time{}) busy_since = now;
+    }
     SenderSession machine;
     WorkerId peer;
     TransferStats stats;

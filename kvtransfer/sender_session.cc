@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 // What is held back is sent when the time to the prompt's end is so many times what it takes.
-constexpr double kWaitMargin = 2;
+constexpr double kWaitMargin = 3;
 
 }  // namespace
 
@@ -87,13 +87,11 @@ Status SenderSession::AddBlocks(uint32_t first_index,
   ready_groups_ += added;
   last_groups_ = added;
   if (!live()) return OkStatus();
-  if (holds_back_) {
-    if (CanWait(now)) return OkStatus();
+  if (holds_back_ && !CanWait(now)) {
     holds_back_ = false;
-    PostReady(0, params_.block_count);
-  } else {
-    PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
+    actions_.emplace_back(StartWrites{});
   }
+  PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
   return OkStatus();
 }
 
@@ -173,7 +171,7 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   if (grant_.checksums) seal_.checksums.assign(needed * grant_.contributors, 0);
   actions_.emplace_back(ReportGranted{});
   holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
-  if (!holds_back_) PostReady(0, params_.block_count);
+  PostReady(0, params_.block_count);
   SendSealWhenPosted(now);
 }
 
@@ -198,6 +196,7 @@ void SenderSession::PostReady(uint32_t first, uint32_t end) {
     post.pieces =
         static_cast<uint32_t>(post.blocks.size()) * LinksOf(post.first_group, post.end_group);
     if (post.pieces == 0) continue;
+    post.held = holds_back_;
     to_post_ -= post.pieces;
     unposted_ += post.pieces;
     outstanding_ += post.pieces;

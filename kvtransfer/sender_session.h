@@ -19,13 +19,15 @@ struct SendControl {
 };
 // Write these blocks (indices into Grant::blocks) on every link of the layer groups
 // [first_group, end_group). Each (block, link) pair is one *piece*, and is accounted for by
-// OnPosted and one of OnWritten, OnWriteLost.
+// OnPosted and one of OnWritten, OnWriteLost. When held, no byte of them is to move yet.
 struct PostBlocks {
   std::vector<uint32_t> blocks;
   uint32_t first_group = 0;
   uint32_t end_group = 1;
   uint32_t pieces = 0;
+  bool held = false;
 };
+struct StartWrites {};  // those that are held
 struct StopWrites {};   // end the outstanding pieces early where that is possible
 struct FenceWrites {};  // they did not end in time: kill their channels, which ends them
 struct ReportGranted {};
@@ -38,6 +40,7 @@ struct ReportEnd {  // last action of a session; nothing is outstanding
 };
 using SenderAction = std::variant<SendControl,
                                   PostBlocks,
+                                  StartWrites,
                                   StopWrites,
                                   FenceWrites,
                                   ReportGranted,
@@ -85,7 +88,7 @@ class SenderSession final {
 
   // The layer group of each link to the peer, before a GRANT of as many contributors is handed in.
   void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
-  // Before a GRANT, too. Not zero: what is ready is held back while there is time (TransportCaps::
+  // Before a GRANT, too. Not zero: writes are held while there is time (TransportCaps::
   // prefers_bursts), one layer group of one block taking so long.
   void SetGroupTime(Duration group_time) { group_time_ = group_time; }
 

@@ -43,6 +43,9 @@ struct WriteOp {
   uint64_t window_key = 0;
   uint64_t tag = 0;
   uint64_t granule = 0;
+  // Its source's checksums are computed at once, but no byte moves before Channel::Start. Only for
+  // channels that prefer bursts.
+  bool held = false;
 };
 
 // What happened to an accepted operation, or to a Fence. All but kChecksums are terminal.
@@ -99,8 +102,11 @@ class Channel {
   virtual ~Channel() = default;
   // Accepts the write, which then gets exactly one terminal event; on an error nothing was
   // posted. InvalidArgument: a run outside the local region, sizes that do not fit the granule or
-  // the caps. ResourceExhausted: too many outstanding. Unavailable: the channel is dead.
+  // the caps, held where bursts are not preferred. ResourceExhausted: too many outstanding.
+  // Unavailable: the channel is dead.
   virtual StatusOr<OpId> PostWrite(const WriteOp& op) = 0;
+  // Lets a held write begin; of others, and of those that have ended, nothing comes.
+  virtual void Start(OpId /*op*/) {}
   // Ends the operation early where that is possible; its terminal event follows either way.
   virtual void RequestAbort(OpId op) = 0;
   // No write through the window is meant to follow: its right is given back, so that the
@@ -112,6 +118,9 @@ class Channel {
   virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
   // OK, or why the channel is dead.
   virtual Status status() const = 0;
+  // Whether Poll is best called again at once: something is about to end, of which a thread that
+  // sleeps until wait_fd() would hear tens of microseconds late.
+  virtual bool wants_poll() const { return false; }
   // How fast bytes have moved lately while any did; 0: not known, or not measured.
   virtual double bytes_per_second() const { return 0; }
 };

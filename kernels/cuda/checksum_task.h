@@ -44,6 +44,7 @@ class ChecksumTask final {
   Status Start(std::span<const Request> requests);
   // cudaErrorNotReady while it is under way.
   cudaError_t Query() const { return cudaEventQuery(ended_); }
+  cudaEvent_t ended() const { return ended_; }
   // Of each request, after Query gave cudaSuccess.
   std::vector<DmaDone> Take() const;
   // The same requests, ended by an error.

@@ -41,28 +41,33 @@ Status CudaDmaQueue::Open() {
   int least = 0;
   int greatest = 0;
   BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  for (cudaStream_t* stream : {&copies_, &checksums_, &notices_}) {
-    BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+  for (Line* line : {&copies_, &checksums_}) {
+    for (cudaStream_t* stream : {&line->work, &line->notices}) {
+      BATON_CUDA_RETURN_IF_ERROR(
+          cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+    }
   }
   for (size_t i = 0; i < kTasks; ++i) {
-    BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_));
+    BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_.work));
     free_tasks_.push_back(std::move(task));
   }
   // The first host function starts the thread that calls them all.
-  BATON_RETURN_IF_ERROR(Tell(notices_));
-  return ToStatus(cudaStreamSynchronize(notices_), "starting a copy queue");
+  BATON_RETURN_IF_ERROR(Tell(checksums_, free_tasks_.front()->ended()));
+  return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
 }
 
 CudaDmaQueue::~CudaDmaQueue() {
   if (device_.MakeCurrent() != cudaSuccess) return;
-  for (const cudaStream_t stream : {copies_, checksums_, notices_}) {
+  const cudaStream_t streams[] = {
+      copies_.work, checksums_.work, copies_.notices, checksums_.notices};
+  for (const cudaStream_t stream : streams) {
     if (stream != nullptr) cudaStreamSynchronize(stream);
   }
   for (const PendingCopy& copy : pending_) cudaEventDestroy(copy.ended);
   for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
   tasks_.clear();
   free_tasks_.clear();
-  for (const cudaStream_t stream : {copies_, checksums_, notices_}) {
+  for (const cudaStream_t stream : streams) {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
 }
@@ -82,17 +87,12 @@ StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
   return event;
 }
 
-Status CudaDmaQueue::Tell(cudaStream_t stream) {
+Status CudaDmaQueue::Tell(const Line& line, cudaEvent_t ended) {
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(line.notices, ended, 0));
   return ToStatus(
       cudaLaunchHostFunc(
-          stream, Wake, reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get()))),
+          line.notices, Wake, reinterpret_cast<void*>(static_cast<intptr_t>(event_fd_.get()))),
       "asking for a notice");
-}
-
-Status CudaDmaQueue::TellCopied(cudaEvent_t copied) {
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(copied, copies_));
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(notices_, copied, 0));
-  return Tell(notices_);
 }
 
 Status CudaDmaQueue::Copy(uint64_t id,
@@ -101,11 +101,13 @@ Status CudaDmaQueue::Copy(uint64_t id,
                           std::span<const CopyRun> runs) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
-  Status status = ToStatus(CopyRuns(from.data(), to.data(), runs, copies_), "copying KV blocks");
-  if (status.ok()) status = TellCopied(event);
+  cudaError_t error = CopyRuns(from.data(), to.data(), runs, copies_.work);
+  if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
+  Status status = ToStatus(error, "copying KV blocks");
+  if (status.ok()) status = Tell(copies_, event);
   if (!status.ok()) {
     // A part of it may have been posted: it must not go on behind the caller's back.
-    cudaStreamSynchronize(copies_);
+    cudaStreamSynchronize(copies_.work);
     free_events_.push_back(event);
     return status;
   }
@@ -145,7 +147,7 @@ Status CudaDmaQueue::StartWaiting() {
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
     Status started = task->Start(together);
-    if (started.ok()) started = Tell(checksums_);
+    if (started.ok()) started = Tell(checksums_, task->ended());
     if (started.ok()) {
       tasks_.push_back(std::move(task));
       continue;

@@ -19,8 +19,7 @@ namespace baton::cuda {
 
 // Copies and checksums of one GPU's memory, on streams of their own, both of lower priority than a
 // step: copies one after the other on the first, checksums on the second. What ends is told by host
-// functions, for copies on a third stream, so that none waits for them. Contract and threads:
-// kernels/dma.h.
+// functions on two more, so that no work waits for them. Contract and threads: kernels/dma.h.
 class CudaDmaQueue final : public DmaQueue {
  public:
   // Errors: ResourceExhausted.
@@ -44,13 +43,17 @@ class CudaDmaQueue final : public DmaQueue {
     cudaEvent_t ended = nullptr;
   };
 
+  // Work in its order, and what tells of its ends.
+  struct Line {
+    cudaStream_t work = nullptr;
+    cudaStream_t notices = nullptr;
+  };
+
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
   StatusOr<cudaEvent_t> TakeEvent();
-  // Has wait_fd() become readable when `stream` has come here; what follows on it waits for that.
-  Status Tell(cudaStream_t stream);
-  // The same of the copies, which do not wait.
-  Status TellCopied(cudaEvent_t copied);
+  // Has wait_fd() become readable after the event, which lies on `line`'s work.
+  Status Tell(const Line& line, cudaEvent_t ended);
   // Starts checksums that wait, several of them together, as far as there are tasks.
   Status StartWaiting();
   void PollCopies();
@@ -59,9 +62,8 @@ class CudaDmaQueue final : public DmaQueue {
 
   const CudaDevice& device_;
   UniqueFd event_fd_;
-  cudaStream_t copies_ = nullptr;
-  cudaStream_t checksums_ = nullptr;
-  cudaStream_t notices_ = nullptr;
+  Line copies_;
+  Line checksums_;
   std::vector<cudaEvent_t> free_events_;
   std::deque<PendingCopy> pending_;
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;

@@ -156,8 +156,7 @@ void CudaIpcTransport::CloseWindow(uint64_t window_key) {
 }
 
 bool CudaIpcTransport::ServeMore(Time now) {
-  if (receiver_) receiver_->Poll(now, *server());
-  return false;
+  return receiver_ && receiver_->Poll(now, *server());
 }
 
 Status CudaIpcTransport::Reaches(std::string_view text) const {

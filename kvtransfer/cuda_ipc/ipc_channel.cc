@@ -14,6 +14,8 @@ namespace {
 // Copies take milliseconds: what takes longer than this does not end.
 constexpr Duration kLongestCopies = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
+// A peer that has not answered for so long is no longer about to.
+constexpr Duration kLongestPolling = std::chrono::milliseconds(2);
 // Of what is known of the rate, after each time that copies were under way.
 constexpr double kKeepOfRate = 0.8;
 
@@ -74,9 +76,14 @@ StatusOr<OpId> IpcChannel::PostWrite(const WriteOp& op) {
     return MakeStatus(StatusCode::kResourceExhausted, "{} writes are outstanding", ops_.size());
   }
   queued.runs.assign(op.runs.begin(), op.runs.end());
+  queued.held = op.held;
   ops_.emplace(next_op_, std::move(queued));
   queued_.push_back(next_op_);
   return OpId(next_op_++);
+}
+
+void IpcChannel::Start(OpId op) {
+  if (const auto found = ops_.find(op.value()); found != ops_.end()) found->second.held = false;
 }
 
 size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
@@ -93,6 +100,7 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) StartQueued();
   if (queue_) TakeDone();
   MeasureRate(now);
+  JudgePolling(now);
   if (status_.ok()) {
     if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
   }
@@ -120,6 +128,7 @@ void IpcChannel::ReceiveFrames() {
 }
 
 Status IpcChannel::OnFrame(IpcFrame frame) {
+  has_moved_ = true;
   switch (frame.header.type) {
     case IpcType::kWelcome:
       return OnWelcome(frame);
@@ -188,7 +197,8 @@ void IpcChannel::ConfirmIfDrained(uint64_t key) {
 
 bool IpcChannel::IsQueued(uint64_t key) const {
   return std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
-    return entry.second.header.window_key == key && !entry.second.started;
+    const Op& op = entry.second;
+    return op.header.window_key == key && !op.started && !op.verdict;
   });
 }
 
@@ -227,13 +237,14 @@ void IpcChannel::StartQueued() {
   std::deque<uint64_t> keep;
   for (const uint64_t id : std::exchange(queued_, {})) {
     const auto found = ops_.find(id);
-    if (found == ops_.end()) continue;
+    if (found == ops_.end() || found->second.verdict) continue;
     if (!status_.ok() || !TryStart(found->second)) keep.push_back(id);
   }
   queued_ = std::move(keep);
 }
 
 bool IpcChannel::TryStart(Op& op) {
+  if (op.held && op.sums_asked) return false;
   const uint64_t key = op.header.window_key;
   const auto found = windows_.find(key);
   if (found == windows_.end()) {
@@ -247,16 +258,25 @@ bool IpcChannel::TryStart(Op& op) {
   const ByteRange all{0, peer_memory_->size()};
   Status allowed = CheckDestinations(op.runs, window.ranges);
   if (allowed.ok()) allowed = CheckDestinations(op.runs, {&all, 1});
-  if (allowed.ok()) allowed = StartCopy(op);
+  const bool held = op.held;
+  if (allowed.ok()) allowed = held ? StartSums(op) : StartCopy(op);
   if (!allowed.ok()) EndLater(ops_.find(op.header.op), WriteEvent::Kind::kFailed, allowed);
-  return true;
+  return !held || !allowed.ok();
 }
 
 Status IpcChannel::StartCopy(Op& op) {
   BATON_RETURN_IF_ERROR(queue_->Copy(CopyId(op.header.op), source_, *peer_memory_, op.runs));
   op.started = op.copying = true;
+  has_moved_ = true;
+  ++started_;
   ++copies_;
   ++windows_[op.header.window_key].copies;
+  return StartSums(op);
+}
+
+Status IpcChannel::StartSums(Op& op) {
+  if (op.sums_asked) return OkStatus();
+  op.sums_asked = true;
   if (op.header.granule == 0) return OkStatus();
   std::vector<ByteRange> ranges;
   for (const WriteRun& run : op.runs) ranges.push_back({run.source, run.bytes});
@@ -271,6 +291,7 @@ void IpcChannel::TakeDone() {
   size_t count = 0;
   do {
     count = queue_->Poll(done);
+    has_moved_ = has_moved_ || count > 0;
     for (DmaDone& end : std::span(done).first(count)) {
       const uint64_t id = end.id >> 1;
       Op& op = ops_.at(id);  // it stays until its work is done
@@ -297,6 +318,12 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
   --windows_[key].copies;
   if (!op.verdict) SendLanded(op);
   ConfirmIfDrained(key);
+}
+
+void IpcChannel::JudgePolling(Time now) {
+  if (has_moved_) moved_ = now;
+  has_moved_ = false;
+  wants_poll_ = status_.ok() && started_ > 0 && now < moved_ + kLongestPolling;
 }
 
 void IpcChannel::MeasureRate(Time now) {
@@ -360,6 +387,7 @@ void IpcChannel::EndIfIdle(Ops::iterator found) {
   if (op.copying || op.summing || (!op.verdict && !op.acknowledged)) return;
   events_.push_back(op.verdict ? *std::move(op.verdict)
                                : WriteEvent{OpId(found->first), {}, OkStatus(), {}});
+  if (op.started) --started_;
   ops_.erase(found);
 }
 

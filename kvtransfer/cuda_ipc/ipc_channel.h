@@ -39,11 +39,13 @@ class IpcChannel final : public Channel {
   ~IpcChannel() override;
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
+  void Start(OpId op) override;
   void RequestAbort(OpId op) override;
   void Release(uint64_t window_key) override;
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }
+  bool wants_poll() const override { return wants_poll_; }
   // Of the copies alone: checksums may wait long for a step that computes.
   double bytes_per_second() const override;
 
@@ -51,6 +53,8 @@ class IpcChannel final : public Channel {
   struct Op {
     WriteHeader header;
     std::vector<WriteRun> runs;
+    bool held = false;
+    bool sums_asked = false;
     bool started = false;
     bool copying = false;
     bool summing = false;
@@ -80,9 +84,12 @@ class IpcChannel final : public Channel {
   // True when the operation is no longer queued.
   bool TryStart(Op& op);
   Status StartCopy(Op& op);
+  // Asks for the source's checksums, once, if any are wanted.
+  Status StartSums(Op& op);
   void TakeDone();
   void OnCopied(Op& op, const Status& status);
   void MeasureRate(Time now);
+  void JudgePolling(Time now);
   void SendLanded(const Op& op);
   void OnSummed(Op& op, DmaDone done);
   // Has the operation end like this as soon as nothing reads its source.
@@ -115,6 +122,7 @@ class IpcChannel final : public Channel {
   size_t fences_ = 0;             // whose kFenced is due
   uint64_t next_op_ = 1;
   Ops ops_;
+  size_t started_ = 0;  // of ops_
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
   std::deque<WriteEvent> events_;
@@ -125,6 +133,9 @@ class IpcChannel final : public Channel {
   // Of all such times, the latest counting most.
   double rate_bytes_ = 0;
   double rate_seconds_ = 0;
+  bool wants_poll_ = false;
+  bool has_moved_ = false;  // since the last Poll: something started or ended
+  Time moved_{};
 };
 
 }  // namespace baton

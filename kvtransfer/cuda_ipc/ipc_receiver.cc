@@ -17,6 +17,9 @@
 namespace baton {
 namespace {
 
+// How long bytes that follow others are looked for. One operation's take a tenth of it.
+constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
+
 void Watch(int epoll_fd, int fd) {
   const Status watched = WatchFd(epoll_fd, fd);
   BATON_CHECK(watched.ok(), "{}", Message(watched));
@@ -105,6 +108,7 @@ const WriteWindow* IpcReceiver::Give(uint64_t peer, uint64_t key, uint32_t regio
 
 Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& frame) {
   const IpcHeader& header = frame.header;
+  has_landed_ = true;
   if (!grants_.holds(peer, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "no such write window was given to the peer");
   }
@@ -188,11 +192,13 @@ void IpcReceiver::TakeEndedProcesses() {
   }
 }
 
-void IpcReceiver::Poll(Time now, FrameServer& server) {
+bool IpcReceiver::Poll(Time now, FrameServer& server) {
+  if (std::exchange(has_landed_, false)) landed_ = now;
   TakeChecksums(server);
   TakeEndedProcesses();
   grants_.OnTime(now);
   ReportClosed();
+  return now < landed_ + kLongestPolling;
 }
 
 void IpcReceiver::ReportClosed() {

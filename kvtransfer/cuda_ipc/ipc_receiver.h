@@ -35,8 +35,9 @@ class IpcReceiver final {
   StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
   // Lets nothing more be granted through the window; kClosed follows. False for an unknown key.
   bool CloseWindow(uint64_t key);
-  // Takes in checksums, ended processes and time-outs.
-  void Poll(Time now, FrameServer& server);
+  // Takes in checksums, ended processes and time-outs. True when it is best called again at once:
+  // bytes came a moment ago, whose checksums and successors are due.
+  bool Poll(Time now, FrameServer& server);
   // Whether a closed window may still be written through.
   bool is_closing() const { return grants_.is_closing(); }
 
@@ -74,6 +75,8 @@ class IpcReceiver final {
   GrantTable grants_;
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
+  bool has_landed_ = false;  // since the last Poll
+  Time landed_{};
   std::map<uint64_t, Landed> summing_;  // by DMA id
   uint64_t next_dma_ = 1;
   std::unique_ptr<DmaQueue> queue_;

@@ -40,6 +40,7 @@ FrameChannel::~FrameChannel() {
 
 StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
+  if (op.held) return InvalidArgument("a write that is held: this transport has no bursts");
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.bytes));
   if (stage_ != nullptr && queued.header.payload_bytes > Stage::kPieceBytes) {

@@ -31,6 +31,7 @@ class MemoryChannel final : public Channel {
   StatusOr<OpId> PostWrite(const WriteOp& op) override {
     std::lock_guard lock(fabric_.mutex_);
     if (!status_.ok()) return status_;
+    if (op.held) return InvalidArgument("a write that is held");
     BATON_RETURN_IF_ERROR(HeaderOf(op, next_op_, source_.bytes).status());
     MemoryTransport::Incoming write;
     write.channel = this;

@@ -185,6 +185,30 @@ TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
   }
 }
 
+TEST_P(TransportConformance, AHeldWriteMovesWhenStarted) {
+  OpenWindow(0, 65536);
+  const WriteRun run = {0, 4096, 8192};
+  WriteOp op;
+  op.runs = {&run, 1};
+  op.window_key = kKey;
+  op.granule = 8192;
+  op.held = true;
+  const auto id = channel_->PostWrite(op);
+  if (!sender_->caps().prefers_bursts) {
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
+    return;
+  }
+  ASSERT_TRUE(id.ok()) << id.status();
+  DriveUntil([&] { return checksums_.contains(*id); });
+  Settle();
+  EXPECT_TRUE(arrived_.empty());
+  EXPECT_EQ(Landed(4096), std::byte{0});
+  channel_->Start(*id);
+  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
+  EXPECT_EQ(checksums_.at(*id), arrived_[0].checksums);
+  EXPECT_TRUE(Same(0, 4096, 8192));
+}
+
 TEST_P(TransportConformance, AnEmptyWriteArrives) {
   OpenWindow(0, 4096);
   WriteOp op;

@@ -344,7 +344,9 @@ TEST(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
   const SessionId id(2);
   pair.Offer(id, 4 * 16);
   ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+  const uint64_t ops = pair.sender().Stats().ops;
   pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
+  WaitUntil([&] { return pair.sender().Stats().ops > ops; });  // whose sources are summed early
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(pair.receiver().Stats().bytes, 3 * group_bytes);
   pair.sender().LayersReady(id, Epoch(1), 0, source, 4);

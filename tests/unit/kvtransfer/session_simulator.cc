@@ -228,6 +228,10 @@ void SessionSimulator::Act(uint32_t session, SenderAction& action) {
     ToReceiver(session, send->message);
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(session, *post);
+  } else if (std::holds_alternative<StartWrites>(action)) {
+    for (const uint64_t id : std::exchange(senders_[session].held, {})) {
+      if (writes_.contains(id)) Launch(id);
+    }
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (!Chance(faults_.stall_write)) EndWritesOf(session);
   } else if (std::holds_alternative<FenceWrites>(action)) {
@@ -268,7 +272,11 @@ void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
       const uint64_t id = next_write_++;
       writes_[id] = write;
       machine.OnPosted(link, block, {&checksum, 1}, kPieceBytes, now_);
-      Launch(id);
+      if (post.held) {
+        senders_[session].held.push_back(id);
+      } else {
+        Launch(id);
+      }
     }
   }
 }

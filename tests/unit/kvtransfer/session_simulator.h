@@ -76,6 +76,7 @@ class SessionSimulator final {
     uint32_t chunks_given = 0;
     bool half_given = false;  // the next block's first layer group
     bool sealed = false;
+    std::vector<uint64_t> held = {};  // writes that may not move yet
   };
   struct ReceiverSlot {
     std::unique_ptr<ReceiverSession> machine;

@@ -149,7 +149,7 @@ class HeldBack {
     grant.blocks = blocks_;
     sender_.OnMessage(grant, now_);
   }
-  // The next layer group is ready; the groups [first, end) of all blocks that are sent for that.
+  // The next layer group is ready; the groups [first, end) of all blocks that may move for that.
   std::vector<std::pair<uint32_t, uint32_t>> Compute() {
     now_ += milliseconds(100);
     EXPECT_TRUE(sender_.AddBlocks(0, blocks_, ++computed_, now_).ok());
@@ -157,20 +157,36 @@ class HeldBack {
   }
   std::vector<std::pair<uint32_t, uint32_t>> Sent() {
     std::vector<std::pair<uint32_t, uint32_t>> sent;
+    const auto send = [&](std::pair<uint32_t, uint32_t> groups) {
+      if (!sent.empty() && sent.back().second == groups.first) {
+        sent.back().second = groups.second;
+      } else {
+        sent.push_back(groups);
+      }
+    };
     for (const SenderAction& action : sender_.TakeActions()) {
-      const auto* post = std::get_if<PostBlocks>(&action);
-      if (post == nullptr) continue;
-      EXPECT_EQ(post->blocks.size(), kBlocks);
-      sent.emplace_back(post->first_group, post->end_group);
+      if (std::holds_alternative<StartWrites>(action)) {
+        for (const auto& groups : std::exchange(held_, {})) send(groups);
+      } else if (const auto* post = std::get_if<PostBlocks>(&action)) {
+        EXPECT_EQ(post->blocks.size(), kBlocks);
+        if (post->held) {
+          held_.emplace_back(post->first_group, post->end_group);
+        } else {
+          send({post->first_group, post->end_group});
+        }
+      }
     }
     return sent;
   }
+  // Handed out, but not to move yet.
+  const std::vector<std::pair<uint32_t, uint32_t>>& held() const { return held_; }
 
  private:
   static constexpr uint32_t kBlocks = 8;
   Time now_{std::chrono::hours(1)};
   SenderSession sender_;
   std::vector<BlockId> blocks_;
+  std::vector<std::pair<uint32_t, uint32_t>> held_;
   uint32_t computed_ = 0;
 };
 
@@ -188,6 +204,7 @@ TEST(SenderSession, HoldsBackUntilOnlyTheLastIsToCome) {
   prompt.TakeGrant();
   EXPECT_EQ(prompt.Compute(), Groups{});
   EXPECT_EQ(prompt.Compute(), Groups{});
+  EXPECT_EQ(prompt.held(), (Groups{{0, 1}, {1, 2}}));
   EXPECT_EQ(prompt.Compute(), (Groups{{0, 3}}));
   EXPECT_EQ(prompt.Compute(), (Groups{{3, 4}}));
 }

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/options.h"
+
+// One end of a cuda_ipc channel as tests play it by hand.
+namespace baton {
+
+inline constexpr uint64_t kKey = 77;
+inline constexpr Duration kFence = std::chrono::seconds(2);
+
+inline TransportOptions Options() {
+  TransportOptions options;
+  options.fence_timeout = kFence;
+  return options;
+}
+
+inline IpcFrame FrameOf(IpcType type, uint64_t key = 0) {
+  IpcFrame frame;
+  frame.header.type = type;
+  frame.header.key = key;
+  return frame;
+}
+
+// Frames that came on a socket, and whether it is still open.
+struct Heard {
+  std::vector<IpcFrame> frames;
+  bool is_open = true;
+
+  const IpcFrame* Last(IpcType type) const {
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+      if (frame->header.type == type) return &*frame;
+    }
+    return nullptr;
+  }
+};
+
+inline void Hear(IpcSocket& socket, Heard& heard) {
+  while (heard.is_open) {
+    auto frame = socket.Receive();
+    heard.is_open = frame.ok();
+    if (!frame.ok() || !frame->has_value()) return;
+    heard.frames.push_back(**std::move(frame));
+  }
+}
+
+}  // namespace baton

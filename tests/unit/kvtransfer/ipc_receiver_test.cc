@@ -1,0 +1,222 @@
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
+#include "kvtransfer/wire/local_socket.h"
+#include "tests/conformance/test_memory.h"
+#include "tests/fakes/fake_gpu.h"
+#include "tests/unit/kvtransfer/ipc_peer.h"
+
+namespace baton {
+namespace {
+
+// A sender that says to a receiving transport what it likes.
+class HostileSenderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    transport_ = *CudaIpcTransport::Create(Options(), &gpu_, [this](auto line) { log_ += line; });
+    region_ = *transport_->Register(arena_.buffer());
+    const std::string descriptor = *transport_->Listen();
+    name_ = descriptor.substr(descriptor.find("baton-ipc-"), 26);
+    ASSERT_TRUE(transport_->OpenWindow({kKey, region_->id(), {{1024, 1024}}}).ok());
+    peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
+  }
+  void TearDown() override {
+    peer_.reset();
+    region_.reset();
+  }
+
+  // Serves until nothing more happens.
+  void Serve() {
+    for (int i = 0; i < 20; ++i) {
+      std::array<Arrival, 8> arrivals;
+      const size_t count = transport_->Poll(now_, arrivals);
+      for (Arrival& arrival : std::span(arrivals).first(count)) {
+        arrived_.push_back(std::move(arrival));
+      }
+      Hear(*peer_, heard_);
+    }
+  }
+  void ServeUntil(const std::function<bool()>& done) {
+    const Time until = SteadyClock().Now() + std::chrono::seconds(10);
+    while (!done() && SteadyClock().Now() < until) Serve();
+    EXPECT_TRUE(done());
+  }
+  void Say(const IpcFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
+  void Greet() {
+    Say(FrameOf(IpcType::kHello));
+    Serve();
+    ASSERT_NE(heard_.Last(IpcType::kWelcome), nullptr);
+  }
+  void Ask(uint64_t key) {
+    Say(FrameOf(IpcType::kAsk, key));
+    Serve();
+    ASSERT_NE(heard_.Last(IpcType::kWindow), nullptr);
+  }
+  static IpcFrame Landed(WriteRun run, uint64_t key = kKey) {
+    IpcFrame frame = FrameOf(IpcType::kLanded, key);
+    frame.header.op = 1;
+    frame.header.bytes = run.bytes;
+    frame.runs = {run};
+    return frame;
+  }
+  size_t Count(Arrival::Kind kind) const {
+    size_t count = 0;
+    for (const Arrival& arrival : arrived_) count += arrival.kind == kind ? 1 : 0;
+    return count;
+  }
+
+  FakeGpu gpu_;
+  TestMemory arena_{gpu_, 4096};
+  std::string log_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Region> region_;
+  std::string name_;
+  std::optional<IpcSocket> peer_;
+  Time now_{std::chrono::hours(1)};
+  Heard heard_;
+  std::vector<Arrival> arrived_;
+};
+
+TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
+  Say(FrameOf(IpcType::kAsk, kKey));
+  Serve();
+  EXPECT_FALSE(heard_.is_open);
+  EXPECT_TRUE(heard_.frames.empty());
+  for (const IpcType type : {IpcType::kHello, IpcType::kWelcome, IpcType::kAck}) {
+    peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
+    heard_ = {};
+    Greet();
+    Say(FrameOf(type));
+    Serve();
+    EXPECT_FALSE(heard_.is_open) << static_cast<int>(type);
+  }
+  transport_->CloseWindow(kKey);
+}
+
+TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
+  IpcFrame hello = FrameOf(IpcType::kHello);
+  hello.header.op = 9;
+  Say(hello);
+  Serve();
+  EXPECT_FALSE(heard_.is_open);
+  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
+  heard_ = {};
+  Greet();
+  Ask(kKey + 1);
+  EXPECT_EQ(heard_.Last(IpcType::kWindow)->header.code,
+            static_cast<uint32_t>(StatusCode::kNotFound));
+  Ask(kKey);
+  EXPECT_EQ(heard_.Last(IpcType::kWindow)->header.code, 0u);
+  EXPECT_EQ(heard_.Last(IpcType::kWindow)->ranges, (std::vector<ByteRange>{{1024, 1024}}));
+  Say(FrameOf(IpcType::kBye));
+  transport_->CloseWindow(kKey);
+}
+
+TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
+  Greet();
+  const auto refused = [&](StatusCode code) {
+    Serve();
+    const IpcFrame* ack = heard_.Last(IpcType::kAck);
+    EXPECT_TRUE(ack != nullptr && ack->header.code == static_cast<uint32_t>(code));
+    heard_.frames.clear();
+  };
+  Say(Landed({0, 1024, 100}));  // it never asked
+  refused(StatusCode::kNotFound);
+  Ask(kKey);
+  Say(Landed({0, 1000, 100}));
+  refused(StatusCode::kPermissionDenied);
+  EXPECT_NE(log_.find("that it was not given"), std::string::npos) << log_;
+  Say(Landed({0, ~uint64_t{0} - 50, 100}));
+  refused(StatusCode::kPermissionDenied);
+  EXPECT_TRUE(arrived_.empty());
+  Say(Landed({0, 1024, 100}));
+  refused(StatusCode::kOk);
+  EXPECT_EQ(arrived_.size(), 1u);
+  IpcFrame wrong = Landed({0, 1024, 100});
+  wrong.header.bytes = 99;
+  Say(wrong);
+  Serve();
+  EXPECT_FALSE(heard_.is_open);
+  transport_->CloseWindow(kKey);
+}
+
+TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
+  Greet();
+  Ask(kKey);
+  transport_->CloseWindow(kKey);
+  Serve();
+  EXPECT_NE(heard_.Last(IpcType::kClose), nullptr);
+  EXPECT_TRUE(arrived_.empty());
+  Say(Landed({0, 1024, 100}));
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kArrived), 0u);
+  Say(FrameOf(IpcType::kDrained, kKey + 1));
+  Serve();
+  EXPECT_TRUE(arrived_.empty());
+  Say(FrameOf(IpcType::kDrained, kKey));
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u);
+}
+
+TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {
+  Greet();
+  Ask(kKey);
+  transport_->CloseWindow(kKey);
+  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));  // the first connection is gone
+  Serve();
+  EXPECT_TRUE(arrived_.empty());
+  now_ += kFence;
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kUnfenced), 1u);
+  now_ += kFence;
+  Serve();
+  EXPECT_EQ(arrived_.size(), 1u);  // this process lives, so that no proof comes
+  EXPECT_NE(log_.find("may still write"), std::string::npos) << log_;
+}
+
+TEST_F(HostileSenderTest, AGoodbyeGivesEveryWindowBack) {
+  Greet();
+  Ask(kKey);
+  Say(FrameOf(IpcType::kBye));
+  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
+  Serve();
+  transport_->CloseWindow(kKey);
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u);
+}
+
+TEST_F(HostileSenderTest, AWindowOfManyRangesComesInParts) {
+  TestMemory large(gpu_, size_t{10000} * 32);
+  const auto region = *transport_->Register(large.buffer());
+  std::vector<ByteRange> ranges;
+  for (uint64_t i = 0; i < 10000; ++i) ranges.push_back({i * 32, 16});
+  ASSERT_TRUE(transport_->OpenWindow({kKey + 1, region->id(), ranges}).ok());
+  IpcFrame hello = FrameOf(IpcType::kHello);
+  hello.header.op = region->id();
+  Say(hello);
+  Ask(kKey + 1);
+  ServeUntil([&] { return heard_.frames.size() == 4; });
+  std::vector<ByteRange> heard;
+  for (const IpcFrame& frame : heard_.frames) {
+    heard.insert(heard.end(), frame.ranges.begin(), frame.ranges.end());
+  }
+  EXPECT_EQ(heard, ranges);
+  Say(FrameOf(IpcType::kBye));
+  Serve();
+  transport_->CloseWindow(kKey + 1);
+  transport_->CloseWindow(kKey);
+  Serve();
+}
+
+}  // namespace
+}  // namespace baton
