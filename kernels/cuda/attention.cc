@@ -27,7 +27,7 @@ constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, it also takes more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
 // In how many shares a row may lie, more or less: one warp adds them up.
-constexpr int32_t kMostShares = 8;
+constexpr int32_t kMostShares = 40;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {

@@ -38,9 +38,6 @@ struct Segment {
   int end;
   bool begins;  // with the row's first unit
   bool ends;
-  // The next one's, when there is one: asked for early, since memory answers late while it streams.
-  bool more;
-  SharedRow next_row;
 
   __device__ __forceinline__ int newest() const { return (row.end - 1) / kUnit; }
   __device__ __forceinline__ bool whole() const { return begins && ends; }
@@ -54,6 +51,7 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
   Segment segment;
   segment.listed = share.listed;
   segment.row = share.row;
+  SharedRow next;
   int skipped = share.unit;
   for (int left = share.units; left > 0;) {
     const int first = segment.row.begin / kUnit;
@@ -62,11 +60,11 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
     segment.begins = skipped == 0;
     segment.ends = segment.end == segment.newest() + 1;
     left -= segment.end - segment.first;
-    segment.more = left > 0;
-    if (segment.more) segment.next_row = work.list[segment.listed + 1];
+    // Asked for early: memory answers late while it streams.
+    if (left > 0) next = work.list[segment.listed + 1];
     use(segment);
     ++segment.listed;
-    segment.row = segment.next_row;
+    segment.row = next;
     skipped = 0;
   }
 }
@@ -309,12 +307,11 @@ class Attender {
       work.Reset();
       kept = -1;
     }
-#pragma unroll 2
-    for (int i = 0; i < row.shares; ++i) {
-      if (i == kept) continue;
-      const Part part(a_, row.first_share + i, i == 0, kv_head_);
-      work.Add(part.values, part.weights, group);
-    }
+    const bool keeps = kept >= 0;
+    work.Add(row.shares - (keeps ? 1 : 0), group, [&](int i) {
+      const int share = keeps && i >= kept ? i + 1 : i;
+      return Part(a_, row.first_share + share, share == 0, kv_head_);
+    });
     if (lane_ == 0) *ticket = 0;
     return true;
   }

@@ -284,15 +284,8 @@ class Warp {
       largest_[query] = next;
       scores_[query] = exp2f(scores_[query] - next);
       scores_[query + 2] = exp2f(scores_[query + 2] - next);
-      sum_[query] = sum_[query] * keep + scores_[query] + scores_[query + 2];
-#pragma unroll
-      for (int h = 0; h < kValueGroups; ++h) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          out_[h][j][query] *= keep;
-          out_[h][j][query + 2] *= keep;
-        }
-      }
+      Scale(query, keep);
+      sum_[query] += scores_[query] + scores_[query + 2];
     }
   }
 
@@ -372,30 +365,65 @@ class Warp {
     }
   }
 
-  // Adds what a warp wrote with a scale of 1.
-  __device__ __forceinline__ void Add(const float* values, const float2* weights, int group) {
+  // Adds what warps wrote with a scale of 1: part(i), for i < count, has its values and weights.
+  // Several are asked for at once, since each answer takes most of a microsecond.
+  template <class PartOf>
+  __device__ __forceinline__ void Add(int count, int group, const PartOf& part) {
+    // Columns behind the group repeat its last one, so that no lane goes another way.
+    const int columns[2] = {min(2 * c_, group - 1), min(2 * c_ + 1, group - 1)};
+    float largest[2] = {largest_[0], largest_[1]};
+    for (int i = g_; i < count; i += 8) {
+      const float2* weights = part(i).weights;
+#pragma unroll
+      for (int query = 0; query < 2; ++query) {
+        largest[query] = fmaxf(largest[query], __ldcg(weights + columns[query]).x);
+      }
+    }
 #pragma unroll
     for (int query = 0; query < 2; ++query) {
-      const int column = 2 * c_ + query;
-      if (column >= group) continue;
-      const float2 weight = __ldcg(weights + column);
-      const float next = fmaxf(largest_[query], weight.x);
-      const float keep = exp2f(largest_[query] - next);
-      const float add = exp2f(weight.x - next);
-      largest_[query] = next;
-      sum_[query] = sum_[query] * keep + (g_ == 0 ? weight.y * add : 0.0f);
+      largest[query] = LargestOfColumn(largest[query]);
+      Scale(query, exp2f(largest_[query] - largest[query]));
+      largest_[query] = largest[query];
+    }
+    constexpr int kTogether = 4;
+    for (int first = 0; first < count; first += kTogether) {
+      float2 weights[kTogether][2];
+      float4 values[kTogether][2][kValueGroups][2];
 #pragma unroll
-      for (int h = 0; h < kValueGroups; ++h) {
-        const auto* from =
-            reinterpret_cast<const float4*>(values + column * kHeadDim + ValueDim(h));
-        auto& o = out_[h];
+      for (int i = 0; i < kTogether; ++i) {
+        const auto from = part(min(first + i, count - 1));
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float4 four = __ldcg(from + i);
-          o[2 * i][query] = o[2 * i][query] * keep + four.x * add;
-          o[2 * i][query + 2] = o[2 * i][query + 2] * keep + four.y * add;
-          o[2 * i + 1][query] = o[2 * i + 1][query] * keep + four.z * add;
-          o[2 * i + 1][query + 2] = o[2 * i + 1][query + 2] * keep + four.w * add;
+        for (int query = 0; query < 2; ++query) {
+          weights[i][query] = __ldcg(from.weights + columns[query]);
+          const float* row = from.values + columns[query] * kHeadDim;
+#pragma unroll
+          for (int h = 0; h < kValueGroups; ++h) {
+            const auto* at = reinterpret_cast<const float4*>(row + ValueDim(h));
+            values[i][query][h][0] = __ldcg(at);
+            values[i][query][h][1] = __ldcg(at + 1);
+          }
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= count) break;
+#pragma unroll
+        for (int query = 0; query < 2; ++query) {
+          const float2 weight = weights[i][query];
+          const float by = exp2f(weight.x - largest_[query]);
+          if (g_ == 0) sum_[query] += weight.y * by;
+#pragma unroll
+          for (int h = 0; h < kValueGroups; ++h) {
+            auto& o = out_[h];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const float4 four = values[i][query][h][half];
+              o[2 * half][query] += four.x * by;
+              o[2 * half][query + 2] += four.y * by;
+              o[2 * half + 1][query] += four.z * by;
+              o[2 * half + 1][query + 2] += four.w * by;
+            }
+          }
         }
       }
     }
@@ -423,6 +451,18 @@ class Warp {
   }
 
  private:
+  // Multiplies what a query has so far.
+  __device__ __forceinline__ void Scale(int query, float by) {
+    sum_[query] *= by;
+#pragma unroll
+    for (int h = 0; h < kValueGroups; ++h) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        out_[h][j][query] *= by;
+        out_[h][j][query + 2] *= by;
+      }
+    }
+  }
   // Of V's four in this thread.
   __device__ __forceinline__ int ValuePosition(int t) const {
     return 2 * c_ + t % 2 + t / 2 * 8;
