@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/trace_range.h"
 
 namespace baton::cuda {
 namespace {
@@ -172,6 +173,7 @@ Status CudaOps::AwaitStep() {
   const size_t oldest = (next_ + pending_.size() - under_way_) % pending_.size();
   const PendingStep& step = pending_[oldest];
   --under_way_;
+  const TraceRange range("await step");
   BATON_RETURN_IF_ERROR(step.Await());
   device_time_ = step.DeviceTime();
   return step.sampled.empty() ? OkStatus() : sampling_->Collect(oldest, step.sampled);
@@ -201,6 +203,7 @@ Status CudaOps::PlanCalls() {
 }
 
 Status CudaOps::PlanStep() {
+  const TraceRange range("plan step");
   Join(calls_, *gemm_);
   BATON_RETURN_IF_ERROR(PlanCalls());
   for (;;) {
@@ -220,6 +223,7 @@ Status CudaOps::PlanStep() {
 }
 
 Status CudaOps::RunStep() {
+  const TraceRange range("launch step");
   const CallContext with = context();
   if (layout_.recorded) return graphs_.Launch(calls_, with);
   for (const Call& call : calls_) {

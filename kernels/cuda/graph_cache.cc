@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/trace_range.h"
 
 namespace baton::cuda {
 
@@ -23,6 +24,7 @@ Status GraphCache::Launch(const std::vector<Call>& calls, const CallContext& con
 }
 
 Status GraphCache::Capture(const std::vector<Call>& calls, const CallContext& context) {
+  const TraceRange range("capture step");
   for (const Call& call : calls) BATON_RETURN_IF_ERROR(Prepare(call, context));
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context.stream));
   BATON_CUDA_RETURN_IF_ERROR(

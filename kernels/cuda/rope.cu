@@ -52,14 +52,22 @@ __global__ void AnglesKernel(const float* frequencies,
   }
 }
 
-// Where element 0 of the head lies in the arena, for this row's token: K (part 0) or V (part 1).
-template <class Kv>
-__device__ __forceinline__ Kv* KvRow(const Arguments& a, int row, int part, int head) {
-  std::byte* at =
-      a.layer + a.row_blocks[row] * a.block_stride + part * a.part_stride + head * a.head_stride;
-  return reinterpret_cast<Kv*>(at) +
-         static_cast<int64_t>(a.positions[row] % a.block_tokens) * a.dim;
-}
+// Where a row's token lies in the arena. Brought with the step's data, so there before its first
+// kernel: it may be read before waiting for the predecessor.
+struct Place {
+  int block;  // negative: its K and V are not kept
+  int token;  // of the block
+
+  __device__ __forceinline__ Place(const Arguments& a, int row)
+      : block(a.row_blocks[row]), token(a.positions[row] % a.block_tokens) {}
+
+  // Element 0 of the head's K (part 0) or V (part 1).
+  template <class Kv>
+  __device__ __forceinline__ Kv* Head(const Arguments& a, int part, int head) const {
+    std::byte* at = a.layer + block * a.block_stride + part * a.part_stride + head * a.head_stride;
+    return reinterpret_cast<Kv*>(at) + static_cast<int64_t>(token) * a.dim;
+  }
+};
 
 // What a number of the head is stored divided by, as a factor.
 __device__ __forceinline__ float KvFactor(const Arguments& a, int part, int head) {
@@ -88,7 +96,8 @@ __global__ void AnyRopeKernel(const Arguments a) {
   const int row = static_cast<int>(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  const bool kept = a.row_blocks[row] >= 0;
+  const Place place(a, row);
+  const bool kept = place.block >= 0;
   for (int head = static_cast<int>(threadIdx.x) / kWarp; head < a.q_heads + 2 * a.kv_heads;
        head += warps) {
     __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * a.dim;
@@ -102,7 +111,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
     }
     if (head >= a.q_heads + a.kv_heads) {
       if (!kept) continue;
-      Kv* v = KvRow<Kv>(a, row, 1, kv_head);
+      Kv* v = place.Head<Kv>(a, 1, kv_head);
       const float factor = KvFactor(a, 1, kv_head);
       for (int i = lane; i < a.dim; i += kWarp) StoreKv(v + i, x[i], factor);
       continue;
@@ -122,7 +131,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
       const float value = __bfloat162float(x[i]);
       return norm == nullptr ? value : value * scale * norm[i];
     };
-    Kv* k = head >= a.q_heads && kept ? KvRow<Kv>(a, row, 0, kv_head) : nullptr;
+    Kv* k = head >= a.q_heads && kept ? place.Head<Kv>(a, 0, kv_head) : nullptr;
     const float factor = k != nullptr ? KvFactor(a, 0, kv_head) : 1.0f;
     const auto put = [&](int i, float value) {
       x[i] = __float2bfloat16(value);
@@ -209,9 +218,9 @@ template <int kDim, bool kAdjacent, bool kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
   constexpr int kThreads = kDim / 16;  // a head
   ReleaseSuccessor();
-  WaitForPredecessor();
   const int row = static_cast<int>(blockIdx.x);
-  const int block = a.row_blocks[row];
+  const Place place(a, row);
+  WaitForPredecessor();
   const int heads = a.q_heads + 2 * a.kv_heads;
   const int share = static_cast<int>(threadIdx.x) % kThreads;
   const int first = kAdjacent ? share * 16 : share * 8;
@@ -240,11 +249,11 @@ __global__ void RopeKernel(const Arguments a) {
       Store8(x, low);
       Store8(x + kSecond, high);
     }
-    if (head < a.q_heads || block < 0) continue;
+    if (head < a.q_heads || place.block < 0) continue;
     const int kv_head = (head - a.q_heads) % a.kv_heads;
     const int part = is_v ? 1 : 0;
     const float factor = KvFactor(a, part, kv_head);
-    Kv* to = KvRow<Kv>(a, row, part, kv_head) + first;
+    Kv* to = place.Head<Kv>(a, part, kv_head) + first;
     StoreKv8(to, low, factor);
     StoreKv8(to + kSecond, high, factor);
   }

@@ -72,6 +72,13 @@ struct NormArguments {
 template <int kPieces, bool kDelta, bool kQuantize>
 __global__ void NormKernel(const NormArguments a) {
   ReleaseSuccessor();
+  // Weights come from memory: asked for here, they are there when the sum is.
+  float weights[kPieces][8] = {};
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
+    if (at < a.cols) Read8(a.weight + at, weights[piece]);
+  }
   WaitForPredecessor();
   float* x = a.residual + blockIdx.x * a.residual_stride;
   float values[kPieces][8] = {};
@@ -104,10 +111,8 @@ __global__ void NormKernel(const NormArguments a) {
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at >= a.cols) continue;
-    float weights[8];
-    Read8(a.weight + at, weights);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[i];
+    for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[piece][i];
     if (!kQuantize) Write8(a.out + blockIdx.x * a.out_stride + at, values[piece]);
   }
   if (kQuantize) {
