@@ -27,6 +27,9 @@ using Json = nlohmann::json;
 
 constexpr auto kStartLimit = std::chrono::seconds(120);
 constexpr auto kDrainLimit = std::chrono::seconds(20);
+// Before each request whose latency counts: a GPU at its power limit is faster for a while after it
+// did little, and whether it decoded or waited for the other side's decoding should not matter.
+constexpr auto kRest = std::chrono::milliseconds(250);
 
 struct Options {
   std::string model;
@@ -187,6 +190,7 @@ struct Sample {
 };
 
 Sample Ask(Side& side, int prompt) {
+  std::this_thread::sleep_for(kRest);
   LoadCall* const call = side.client().Send(prompt, 12);
   const RequestTrace& trace = Finished(*call);
   Sample sample;
@@ -220,8 +224,6 @@ Json Latency(const Options& options, Side& turns, int prompt) {
       (split ? handed : alone).push_back(sample);
     }
     BATON_CHECK(alone.size() == handed.size(), "the router did not take turns");
-    // One more turn, so that the next round asks in the other order.
-    Ask(turns, prompt);
   }
   std::vector<double> above;
   for (size_t i = 0; i < alone.size(); ++i) above.push_back(handed[i].ttft_ms - alone[i].ttft_ms);
