@@ -18,7 +18,8 @@ constexpr int32_t kFixedPart = 1024;
 constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 // The same for the cluster kernel.
 constexpr int32_t kFixedClusterPart = 512;
-// Positions that keep a thread block of the cluster kernel busy once, and that it takes at most.
+// Positions that keep a thread block of the cluster kernel busy once, and that it takes at most
+// where rows differ.
 constexpr int32_t kShortPart = 128;
 constexpr int32_t kMaxClusterPositions = 1024;
 constexpr int32_t kCrowdedPart = 1024;
@@ -219,6 +220,16 @@ int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows, int32_t 
   return clusters <= processors_ ? 1 : 0;
 }
 
+Attention::Contexts Attention::SinglesContexts(const AttentionShape& shape) const {
+  Contexts contexts;
+  for (const AttendingSequence& sequence : singles_) {
+    const int32_t visible = Visible(sequence.length, shape.window);
+    contexts.longest = std::max(contexts.longest, visible);
+    contexts.total += visible;
+  }
+  return contexts;
+}
+
 DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
                                      int32_t rows,
                                      const KvView& kv) const {
@@ -231,19 +242,15 @@ DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
   if (architecture_ < 90) return DecodeKernel::kTiles;
   if (options_.deterministic) return DecodeKernel::kCluster;
   const bool quantized = kv.dtype == DType::kF8;
-  int32_t longest = 0;
-  int64_t total = 0;
-  for (const AttendingSequence& sequence : singles_) {
-    longest = std::max(longest, Visible(sequence.length, shape.window));
-    total += Visible(sequence.length, shape.window);
-  }
+  const auto [longest, total] = SinglesContexts(shape);
   const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
   const int32_t most = MostParts(shape, rows, longest);
   if (most > 0) {
     const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
     const int64_t fair = total * shape.kv_heads / processors_;
-    const bool even = positions <= 512 || positions <= 2 * fair;
-    if (even && positions <= kMaxClusterPositions) return DecodeKernel::kCluster;
+    const bool even = positions <= 512 || 2 * positions <= 5 * fair;
+    const bool full = 4 * positions <= 5 * fair;  // few processors wait for the longest row
+    if (even && (full || positions <= kMaxClusterPositions)) return DecodeKernel::kCluster;
   }
   // Of E4M3 a processor's share of long contexts comes faster than its few warps make halves of it.
   if (takes_shares && (!quantized || are_short) &&
@@ -263,12 +270,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const KvView& kv,
                                    StepBuffer& fixed) {
   const auto rows = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
-  int32_t longest = 0;
-  int64_t total = 0;
-  for (const AttendingSequence& sequence : singles_) {
-    longest = std::max(longest, Visible(sequence.length, shape.window));
-    total += Visible(sequence.length, shape.window);
-  }
+  const auto [longest, total] = SinglesContexts(shape);
   // Of more rows than run at a time, those that would be the last are cut.
   const int64_t average = total / static_cast<int64_t>(singles_.size());
   const auto fair = static_cast<int32_t>(std::max<int64_t>(kCrowdedPart, 2 * average));
@@ -276,7 +278,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   ClusterWork work;
   work.rows = rows;
   // With fixed parts, of each row; else of all.
-  const auto parts_of = [&](int32_t positions) {
+  const auto parts_of = [&, longest = longest](int32_t positions) {
     if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
       return ClusterParts(positions, fair, INT32_MAX);
     }
@@ -289,7 +291,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
     decode_rows_.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
     work.parts = std::max(work.parts, decode_rows_.back().parts);
   }
-  const bool crowded = MostParts(shape, rows, longest) < work.parts;
+  const bool crowded = most < work.parts;
   work.warps = crowded || options_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
     std::stable_sort(

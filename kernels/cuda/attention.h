@@ -85,6 +85,12 @@ class Attention final {
   bool TakesRagged(const AttentionShape& shape, const KvView& kv);
   // Whether chunks read the cache instead of the step's own k and v.
   bool GathersAll(const KvView& kv) const;
+  // What the rows of singles_ see: the most of any, and all together.
+  struct Contexts {
+    int32_t longest = 0;
+    int64_t total = 0;
+  };
+  Contexts SinglesContexts(const AttentionShape& shape) const;
   // The kernel for singles_.
   DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
   // Thread blocks that share out the units of a group of KV heads.
