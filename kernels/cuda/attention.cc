@@ -11,24 +11,14 @@ namespace {
 // Packed rows of a sequence that still go through 16-row tiles: its context is then split well.
 constexpr int32_t kFewPackedRows = 64;
 constexpr int32_t kDecodeTile = 16;
-// Where contexts are split when rows must not depend on the batch.
+// Where contexts are split when rows must not depend on the batch, by tiles and by clusters.
 constexpr int32_t kFixedPart = 1024;
+constexpr int32_t kFixedClusterPart = 512;
+// Where clusters split at the least when there are more of them than run at a time.
+constexpr int32_t kCrowdedPart = 1024;
 // Above this, or when memory is short, chunks read their blocks where they lie instead of a
 // gathered copy.
 constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
-// The same for the cluster kernel.
-constexpr int32_t kFixedClusterPart = 512;
-// Positions that keep a thread block of the cluster kernel busy once, and that it takes at most
-// where rows differ.
-constexpr int32_t kShortPart = 128;
-constexpr int32_t kMaxClusterPositions = 1024;
-constexpr int32_t kCrowdedPart = 1024;
-// From so many positions on, a cluster of the largest size pays.
-constexpr int32_t kLargestClusterContext = 4096;
-// Up to this many positions a row on average, it also takes more rows than run at a time.
-constexpr int32_t kShortContext = 1024;
-// In how many shares a row may lie, more or less: one warp adds them up.
-constexpr int32_t kMostShares = 40;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -37,11 +27,6 @@ const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
 
 int32_t RoundUp(int32_t value, int32_t unit) {
   return (value + unit - 1) / unit * unit;
-}
-
-// Positions that the last of `length` sees.
-int32_t Visible(int32_t length, int32_t window) {
-  return window > 0 ? std::min(window, length) : length;
 }
 
 Status CheckShape(const AttentionShape& shape, const KvView& kv) {
@@ -79,7 +64,9 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
 
 StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
   std::unique_ptr<Attention> attention(new Attention());
-  attention->options_ = options;
+  DecodeLimits& limits = attention->limits_;
+  limits.deterministic = options.deterministic;
+  limits.decode = options.decode;
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -89,22 +76,22 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
   BATON_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   BATON_CUDA_RETURN_IF_ERROR(
-      cudaDeviceGetAttribute(&attention->processors_, cudaDevAttrMultiProcessorCount, device));
-  attention->architecture_ = 10 * major + minor;
-  if (attention->architecture_ < 80) {
+      cudaDeviceGetAttribute(&limits.processors, cudaDevAttrMultiProcessorCount, device));
+  limits.architecture = 10 * major + minor;
+  if (limits.architecture < 80) {
     return MakeStatus(StatusCode::kFailedPrecondition,
                       "attention: the GPU is of architecture sm_{}; it must be sm_80 or newer",
-                      attention->architecture_);
+                      limits.architecture);
   }
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareQuantizedAttention());
-  if (attention->architecture_ < 90) return attention;
+  if (limits.architecture < 90) return attention;
   BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
   // Others have no code of it, and some not its shared memory.
-  if (attention->architecture_ == 90) BATON_CUDA_RETURN_IF_ERROR(PrepareShareAttention());
+  if (limits.architecture == 90) BATON_CUDA_RETURN_IF_ERROR(PrepareShareAttention());
   for (int32_t i = 0; i < 4; ++i) {
-    auto& active = attention->active_clusters_;
+    auto& active = limits.active_clusters;
     BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));
     BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(128, 2 << i, &active[1][i]));
   }
@@ -121,12 +108,12 @@ bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const 
 // Rounded keys and values are not those of the step: rows that must not depend on how a prompt is
 // cut may see nothing else.
 bool Attention::GathersAll(const KvView& kv) const {
-  return options_.deterministic && kv.dtype == DType::kF8;
+  return limits_.deterministic && kv.dtype == DType::kF8;
 }
 
 // Of many_, in a shape that TakesPaged.
 bool Attention::TakesRagged(const AttentionShape& shape, const KvView& kv) {
-  if (architecture_ != 90) return false;
+  if (limits_.architecture != 90) return false;
   int64_t tiles = 0;
   int64_t tokens = 0;
   int32_t longest = 0;
@@ -139,7 +126,7 @@ bool Attention::TakesRagged(const AttentionShape& shape, const KvView& kv) {
   }
   if (shape.window > 0 && shape.window < longest) return false;
   // With less, most of the device would wait for a few long tiles, which FlashAttention 2 splits.
-  if (!options_.deterministic && 2 * tiles * shape.q_heads < processors_) return false;
+  if (!limits_.deterministic && 2 * tiles * shape.q_heads < limits_.processors) return false;
   const int64_t bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
   return !cached || (bytes <= kMaxGatheredBytes && gathered_.Get(bytes).ok());
 }
@@ -150,7 +137,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         StepBuffer& fixed) {
   BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
   const bool paged = TakesPaged(shape, kv);
-  const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  const int32_t few_rows = limits_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
   singles_.clear();
   few_.clear();
   many_.clear();
@@ -193,11 +180,12 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
   }
-  const auto singles = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
+  const auto launched = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
+  const DecodeRows rows = DecodeRowsOf(singles_, shape.window, launched);
   const DecodeKernel decode =
-      singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(shape, singles, kv);
+      singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(limits_, shape, kv, rows);
   if (decode == DecodeKernel::kCluster) {
-    plan.cluster = PlanCluster(shape, step, kv, fixed);
+    plan.cluster = PlanCluster(shape, step, kv, rows, fixed);
   } else if (decode == DecodeKernel::kShares) {
     BATON_ASSIGN_OR_RETURN(plan.shares, PlanShares(shape, step, fixed));
   } else {
@@ -209,97 +197,40 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   return plan;
 }
 
-// The largest cluster of which one for every row and KV head runs at a time; 0 when not even single
-// thread blocks do.
-int32_t Attention::MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const {
-  const int32_t clusters = rows * shape.kv_heads;
-  const int32_t* active = active_clusters_[shape.head_dim == 64 ? 0 : 1];
-  for (int32_t i = longest > kLargestClusterContext ? 3 : 2; i >= 0; --i) {
-    if (active[i] >= clusters) return 2 << i;
-  }
-  return clusters <= processors_ ? 1 : 0;
-}
-
-Attention::Contexts Attention::SinglesContexts(const AttentionShape& shape) const {
-  Contexts contexts;
-  for (const AttendingSequence& sequence : singles_) {
-    const int32_t visible = Visible(sequence.length, shape.window);
-    contexts.longest = std::max(contexts.longest, visible);
-    contexts.total += visible;
-  }
-  return contexts;
-}
-
-DecodeKernel Attention::ChooseDecode(const AttentionShape& shape,
-                                     int32_t rows,
-                                     const KvView& kv) const {
-  if (!TakesSingleRows(shape, kv)) return DecodeKernel::kTiles;
-  const bool takes_shares = architecture_ == 90 && TakesShares(shape, kv);
-  if (options_.decode != DecodeKernel::kChosen) {
-    return options_.decode == DecodeKernel::kShares && !takes_shares ? DecodeKernel::kTiles
-                                                                     : options_.decode;
-  }
-  if (architecture_ < 90) return DecodeKernel::kTiles;
-  if (options_.deterministic) return DecodeKernel::kCluster;
-  const bool quantized = kv.dtype == DType::kF8;
-  const auto [longest, total] = SinglesContexts(shape);
-  const bool are_short = total <= int64_t{kShortContext} * static_cast<int64_t>(singles_.size());
-  const int32_t most = MostParts(shape, rows, longest);
-  if (most > 0) {
-    const int32_t positions = longest / ClusterParts(longest, kShortPart, most);
-    const int64_t fair = total * shape.kv_heads / processors_;
-    const bool even = positions <= 512 || 2 * positions <= 5 * fair;
-    const bool full = 4 * positions <= 5 * fair;  // few processors wait for the longest row
-    if (even && (full || positions <= kMaxClusterPositions)) return DecodeKernel::kCluster;
-  }
-  // Of E4M3 a processor's share of long contexts comes faster than its few warps make halves of it.
-  if (takes_shares && (!quantized || are_short) &&
-      int64_t{longest} * ShareCount(shape) <= kMostShares * total) {
-    return DecodeKernel::kShares;
-  }
-  // Tiles turn E4M3 into bf16 too slowly to gain from it.
-  return quantized || (most == 0 && are_short) ? DecodeKernel::kCluster : DecodeKernel::kTiles;
-}
-
-int32_t Attention::ShareCount(const AttentionShape& shape) const {
-  return std::max(1, processors_ / ShareGroups(shape));
-}
-
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,
                                    const StepLayout& step,
                                    const KvView& kv,
+                                   const DecodeRows& rows,
                                    StepBuffer& fixed) {
-  const auto rows = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
-  const auto [longest, total] = SinglesContexts(shape);
   // Of more rows than run at a time, those that would be the last are cut.
-  const int64_t average = total / static_cast<int64_t>(singles_.size());
+  const int64_t average = rows.total / rows.count;
   const auto fair = static_cast<int32_t>(std::max<int64_t>(kCrowdedPart, 2 * average));
-  const int32_t most = MostParts(shape, rows, longest);
+  const int32_t most = MostClusterParts(limits_, shape, rows);
   ClusterWork work;
-  work.rows = rows;
+  work.rows = rows.launched;
   // With fixed parts, of each row; else of all.
-  const auto parts_of = [&, longest = longest](int32_t positions) {
-    if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
+  const auto parts_of = [&](int32_t positions) {
+    if (!limits_.deterministic && kv.dtype == DType::kF8 && most == 0) {
       return ClusterParts(positions, fair, INT32_MAX);
     }
-    return options_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
-                                  : ClusterParts(longest, kShortPart, most);
+    return limits_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
+                                 : ClusterParts(rows.longest, kShortClusterPart, most);
   };
   decode_rows_.clear();
   for (const AttendingSequence& s : singles_) {
-    const int32_t visible = Visible(s.length, shape.window);
+    const int32_t visible = VisiblePositions(s.length, shape.window);
     decode_rows_.push_back({s.row, s.table_start, s.length - visible, s.length, parts_of(visible)});
     work.parts = std::max(work.parts, decode_rows_.back().parts);
   }
   const bool crowded = most < work.parts;
-  work.warps = crowded || options_.deterministic ? 4 : 8;
+  work.warps = crowded || limits_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
     std::stable_sort(
         decode_rows_.begin(), decode_rows_.end(), [](const DecodeRow& a, const DecodeRow& b) {
           return a.end - a.begin > b.end - b.begin;
         });
   }
-  decode_rows_.resize(rows);
+  decode_rows_.resize(rows.launched);
   work.list = Write(fixed, decode_rows_);
   work.tables = step.d_tables;
   return work;
@@ -309,10 +240,10 @@ StatusOr<ShareWork> Attention::PlanShares(const AttentionShape& shape,
                                           const StepLayout& step,
                                           StepBuffer& fixed) {
   ShareWork work;
-  work.count = ShareCount(shape);
+  work.count = ShareCount(limits_, shape);
   shared_rows_.clear();
   for (const AttendingSequence& s : singles_) {
-    const int32_t begin = s.length - Visible(s.length, shape.window);
+    const int32_t begin = s.length - VisiblePositions(s.length, shape.window);
     shared_rows_.push_back({s.row, s.table_start, begin, s.length});
   }
   CutShares(shared_rows_, work.count, shares_);
@@ -341,8 +272,8 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
   limits.tile = tile;
   limits.group = shape.group();
   limits.window = shape.window;
-  limits.slots = std::max(1, 2 * processors_ / shape.kv_heads);
-  if (options_.deterministic) limits.fixed_part = decode ? kFixedPart : INT32_MAX / 2;
+  limits.slots = std::max(1, 2 * limits_.processors / shape.kv_heads);
+  if (limits_.deterministic) limits.fixed_part = decode ? kFixedPart : INT32_MAX / 2;
   limits.padded_rows = step.recorded ? step.rows : 0;
   limits.sequences = step.sequences;
   PagedPieces& pieces = paged_pieces_;
@@ -395,7 +326,8 @@ StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
         gathered_.Get(size_t{4} * work.gather.tokens * shape.kv_heads * shape.head_dim));
   }
   RaggedPieces& pieces = ragged_pieces_;
-  CutRagged(many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, processors_, pieces);
+  CutRagged(
+      many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, limits_.processors, pieces);
   work.pieces = static_cast<int32_t>(pieces.head.size());
   work.starts = Write(fixed, pieces.starts);
   work.head = Write(fixed, pieces.head);
@@ -449,7 +381,8 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
       out.stride != int64_t{shape.q_heads} * shape.head_dim) {
     return cudaErrorInvalidValue;
   }
-  const AttentionCall call = {shape, kv, layer, kv_scales, qkv, out, architecture_ >= 90, stream};
+  const AttentionCall call = {
+      shape, kv, layer, kv_scales, qkv, out, limits_.architecture >= 90, stream};
   cudaError_t error = cudaSuccess;
   const auto then = [&](auto&& launch, const auto& work) {
     if (error == cudaSuccess) error = launch(work, call);

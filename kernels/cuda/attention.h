@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_pieces.h"
+#include "kernels/cuda/decode_choice.h"
 #include "kernels/cuda/scratch_memory.h"
 #include "kernels/cuda/step_buffer.h"
 #include "kernels/cuda/step_layout.h"
@@ -29,14 +30,6 @@ struct AttentionPlan {
   PortableWork portable;  // what the others do not take
 
   bool operator==(const AttentionPlan&) const = default;
-};
-
-// Which kernel decodes, where both can.
-enum class DecodeKernel {
-  kChosen,   // by the number of rows and their contexts
-  kTiles,    // FlashAttention 2
-  kCluster,  // a cluster of thread blocks for each row and KV head
-  kShares,   // all contexts in equal shares, where it takes the shape; else tiles
 };
 
 struct AttentionOptions {
@@ -85,20 +78,10 @@ class Attention final {
   bool TakesRagged(const AttentionShape& shape, const KvView& kv);
   // Whether chunks read the cache instead of the step's own k and v.
   bool GathersAll(const KvView& kv) const;
-  // What the rows of singles_ see: the most of any, and all together.
-  struct Contexts {
-    int32_t longest = 0;
-    int64_t total = 0;
-  };
-  Contexts SinglesContexts(const AttentionShape& shape) const;
-  // The kernel for singles_.
-  DecodeKernel ChooseDecode(const AttentionShape& shape, int32_t rows, const KvView& kv) const;
-  // Thread blocks that share out the units of a group of KV heads.
-  int32_t ShareCount(const AttentionShape& shape) const;
-  int32_t MostParts(const AttentionShape& shape, int32_t rows, int32_t longest) const;
   ClusterWork PlanCluster(const AttentionShape& shape,
                           const StepLayout& step,
                           const KvView& kv,
+                          const DecodeRows& rows,
                           StepBuffer& fixed);
   StatusOr<ShareWork> PlanShares(const AttentionShape& shape,
                                  const StepLayout& step,
@@ -120,11 +103,7 @@ class Attention final {
                                 int32_t partials,
                                 StepBuffer& fixed);
 
-  AttentionOptions options_;
-  int32_t processors_ = 0;
-  int32_t architecture_ = 0;  // 90 for sm_90
-  // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
-  int32_t active_clusters_[2][4] = {};
+  DecodeLimits limits_;
   ScratchMemory partial_;
   ScratchMemory tickets_;
   ScratchMemory gathered_;
