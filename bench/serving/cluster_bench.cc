@@ -27,8 +27,8 @@ using Json = nlohmann::json;
 
 constexpr auto kStartLimit = std::chrono::seconds(120);
 constexpr auto kDrainLimit = std::chrono::seconds(20);
-// Before each request whose latency counts: a GPU at its power limit is faster for a while after it
-// did little, and whether it decoded or waited for the other side's decoding should not matter.
+// Before each request whose latency counts: whether the GPU that computes it has just decoded, or
+// waited for the other one to decode, should not matter to one at its power limit.
 constexpr auto kRest = std::chrono::milliseconds(250);
 
 struct Options {
