@@ -226,6 +226,20 @@ TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
   EXPECT_EQ(target_.Get(200, 1)[0], std::byte{0});
 }
 
+TEST_F(SenderDutyTest, EndsAreLookedForWhileTheyAreNear) {
+  EXPECT_TRUE(channel_->wants_poll());
+  now_ += std::chrono::milliseconds(5);
+  Drive();
+  EXPECT_FALSE(channel_->wants_poll()) << "for ever, if the receiver is stopped";
+  gpu_.Release();
+  DriveUntil([&] { return Heard(IpcType::kLanded); });
+  EXPECT_TRUE(channel_->wants_poll());
+  IpcFrame ack = FrameOf(IpcType::kAck);
+  ack.header.op = op_.value();
+  Say(ack);
+  EXPECT_FALSE(channel_->wants_poll());
+}
+
 TEST_F(SenderDutyTest, TheRateIsThatOfTheTimeWithCopies) {
   EXPECT_EQ(channel_->bytes_per_second(), 0);
   now_ += std::chrono::milliseconds(1);

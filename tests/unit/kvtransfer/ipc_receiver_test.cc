@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -148,6 +149,26 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   Serve();
   EXPECT_FALSE(heard_.is_open);
   transport_->CloseWindow(kKey);
+}
+
+TEST_F(HostileSenderTest, WhatFollowsBytesIsLookedForALittleWhile) {
+  const auto wants_poll = [&] {
+    pollfd ready{transport_->wait_fd(), POLLIN, 0};
+    return ::poll(&ready, 1, 0) == 1;
+  };
+  Greet();
+  Ask(kKey);
+  EXPECT_FALSE(wants_poll());
+  Say(Landed({0, 1024, 100}));
+  ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
+  EXPECT_TRUE(wants_poll());
+  now_ += std::chrono::milliseconds(5);
+  Serve();
+  EXPECT_FALSE(wants_poll());
+  Say(FrameOf(IpcType::kBye));
+  Serve();
+  transport_->CloseWindow(kKey);
+  Serve();
 }
 
 TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
