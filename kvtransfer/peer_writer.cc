@@ -9,6 +9,9 @@ namespace {
 // Posted for one link in one Pump, or so many operations: keeps what moves them busy in between.
 constexpr uint64_t kPostBytes = uint64_t{4} << 20;
 constexpr uint64_t kPostOps = 4;
+// Operations that may be held on one channel while others are to go through it, too. More begin at
+// once.
+constexpr size_t kMostHeld = 256;
 
 }  // namespace
 
@@ -139,13 +142,17 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   op.window_key = job.terms.window_key;
   op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
-  op.held = job.terms.held;
+  op.held = job.terms.held && lane.held < kMostHeld;
   const uint64_t bytes = link.block_bytes * job.pairs.size();
   BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;
   const auto pieces = static_cast<uint32_t>(job.pairs.size());
   lane.flying[id.value()] = {job.session, job.link, job.first, pieces, bytes, op.held};
-  if (!op.held) lane.flying_bytes += bytes;
+  if (op.held) {
+    ++lane.held;
+  } else {
+    lane.flying_bytes += bytes;
+  }
   if (!job.terms.checksums) {
     sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
@@ -197,6 +204,7 @@ uint64_t PeerWriter::StartFirst(Lane& lane) {
   const auto found = lane.flying.find(op);
   if (found == lane.flying.end() || !found->second.held) return 0;
   found->second.held = false;
+  --lane.held;
   lane.flying_bytes += found->second.bytes;
   lane.channel->Start(OpId(op));
   return found->second.bytes;
@@ -217,7 +225,11 @@ size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
         continue;
       }
       lane.flying.erase(found);
-      if (!flight.held) lane.flying_bytes -= flight.bytes;
+      if (flight.held) {
+        --lane.held;
+      } else {
+        lane.flying_bytes -= flight.bytes;
+      }
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
         sink.OnWritten(flight.session, flight.pieces, flight.bytes);

@@ -116,7 +116,8 @@ class PeerWriter final {
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, Flight> flying;  // by operation
-    std::deque<uint64_t> starting;                // held operations that may begin
+    size_t held = 0;                              // of flying
+    std::deque<uint64_t> starting;                // of the held ones, those that may begin
     uint64_t flying_bytes = 0;                    // of those that are not held
   };
 

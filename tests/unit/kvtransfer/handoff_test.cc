@@ -1,6 +1,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -321,41 +322,71 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
     testing::PrintToStringParamName());
 
-// Once the rate of its copies is known, what is ready waits: here for the last of three layer
-// groups.
-TEST(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
-  FakeGpu gpu;
-  HandoffPair::Options options;
-  options.transport = "cuda_ipc";
-  options.device = &gpu;
-  options.dma = &gpu;
-  options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
-  HandoffPair pair(options);
-  const std::vector<BlockId> source = Blocks(2, 4);
-  gpu.Hold();
-  pair.Send(SessionId(1), source, 4, "x");
-  WaitUntil([&] { return pair.sender().Stats().ops > 0; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  gpu.Release();
-  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
-  const uint64_t group_bytes = 4 * ShardBlockBytes(options.layout, {0, 2, 0, 8});
-  EXPECT_EQ(AwaitBytes(pair, 3 * group_bytes), 3 * group_bytes);
+// Once the rate of its copies is known, what is ready waits. A prompt has three layer groups.
+class BurstHandoffTest : public testing::Test {
+ protected:
+  // Hands `source` over once, so that the rate is known; then its second hand-off is granted.
+  void Begin(const std::vector<BlockId>& source, uint32_t blocks, size_t op_bytes) {
+    HandoffPair::Options options;
+    options.transport = "cuda_ipc";
+    options.device = &gpu_;
+    options.dma = &gpu_;
+    options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
+    options.blocks = blocks;
+    options.op_bytes = op_bytes;
+    pair_.emplace(options);
+    gpu_.Hold();
+    pair_->Send(SessionId(1), source, static_cast<uint32_t>(source.size()), "x");
+    WaitUntil([&] { return pair_->sender().Stats().ops > 0; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    gpu_.Release();
+    ASSERT_TRUE(pair_->sent().WaitEnd(SessionId(1)));
+    ASSERT_TRUE(pair_->received().WaitEnd(SessionId(1)));
+    piece_bytes_ = ShardBlockBytes(options.layout, {0, 2, 0, 8});
+    before_ = 3 * source.size() * piece_bytes_;
+    ASSERT_EQ(AwaitBytes(*pair_, before_), before_);
+    pair_->Offer(id_, static_cast<uint32_t>(source.size()) * 16);
+    ASSERT_TRUE(pair_->sent().Wait(id_, [](const auto& log) { return log.grants == 1; }));
+  }
+  void End(const std::vector<BlockId>& source) {
+    pair_->sender().ChunkReady(id_, Epoch(1), 0, source);
+    pair_->sender().Seal(id_, Epoch(1), "x");
+    ASSERT_TRUE(pair_->received().WaitEnd(id_));
+    EXPECT_TRUE(pair_->received().Get(id_).committed) << pair_->received().Get(id_).status;
+    EXPECT_TRUE(pair_->SameContent(source, pair_->granted(id_)));
+  }
 
-  const SessionId id(2);
-  pair.Offer(id, 4 * 16);
-  ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
-  const uint64_t ops = pair.sender().Stats().ops;
-  pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
-  WaitUntil([&] { return pair.sender().Stats().ops > ops; });  // whose sources are summed early
+  const SessionId id_{2};
+  FakeGpu gpu_;
+  std::optional<HandoffPair> pair_;
+  uint64_t piece_bytes_ = 0;
+  uint64_t before_ = 0;  // moved by the first hand-off
+};
+
+TEST_F(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
+  const std::vector<BlockId> source = Blocks(2, 4);
+  Begin(source, 64, 0);
+  const uint64_t ops = pair_->sender().Stats().ops;
+  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
+  WaitUntil([&] { return pair_->sender().Stats().ops > ops; });  // whose sources are summed early
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(pair.receiver().Stats().bytes, 3 * group_bytes);
-  pair.sender().LayersReady(id, Epoch(1), 0, source, 4);
-  EXPECT_EQ(AwaitBytes(pair, 5 * group_bytes), 5 * group_bytes);
-  pair.sender().ChunkReady(id, Epoch(1), 0, source);
-  pair.sender().Seal(id, Epoch(1), "x");
-  ASSERT_TRUE(pair.received().WaitEnd(id));
-  EXPECT_TRUE(pair.received().Get(id).committed) << pair.received().Get(id).status;
-  EXPECT_TRUE(pair.SameContent(source, pair.granted(id)));
+  EXPECT_EQ(pair_->receiver().Stats().bytes, before_);
+  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 4);
+  const uint64_t expected = before_ + 2 * source.size() * piece_bytes_;
+  EXPECT_EQ(AwaitBytes(*pair_, expected), expected);
+  End(source);
+}
+
+// A channel holds 256 writes at most: those behind them move at once.
+TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
+  const std::vector<BlockId> source = Blocks(0, 300);
+  Begin(source, 300, 1);  // every piece is a write
+  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
+  const uint64_t early = before_ + (source.size() - 256) * piece_bytes_;
+  EXPECT_EQ(AwaitBytes(*pair_, early), early);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(pair_->receiver().Stats().bytes, early);
+  End(source);
 }
 
 // Sessions over a transport that applies writes late, out of order, twice, damaged or never: each
