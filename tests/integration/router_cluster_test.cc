@@ -37,8 +37,16 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
   }
 }
 
-// A prefill worker of small steps has a queue, and decode workers that keep an ITL target take
-// prompts off it.
+// As long as a prefill worker computes it in small steps, its queue is long.
+v1::GenerateRequest LongRequest() {
+  v1::GenerateRequest request;
+  for (int i = 0; i < 480; ++i) request.mutable_tokens()->add_ids(i % 250);
+  request.set_max_tokens(2);
+  request.set_ignore_eos(true);
+  return request;
+}
+
+// Decode workers that keep an ITL target take prompts off the queue of a prefill worker.
 TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
   const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/" + GetParam());
   std::vector<Answer> unified;
@@ -47,18 +55,19 @@ TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
     unified = single.AskAll(kRequests);
   }
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
-           {"engine.max_step_tokens=24"}, {"engine.max_step_tokens=24", "engine.kv_blocks=40"}}) {
+           {"engine.max_step_tokens=8"}, {"engine.max_step_tokens=8", "engine.kv_blocks=40"}}) {
     SCOPED_TRACE(overrides.back());
     Cluster cluster(model.path(),
                     1,
                     2,
                     {.workers = overrides,
-                     .decode = {"engine.max_step_tokens=64", "engine.itl_target_ms=50"},
+                     .decode = {"engine.max_step_tokens=64", "engine.itl_target_ms=500"},
                      .router = {"local_tokens=0"}});
     const auto alone = [&] { return cluster.RouterMetric("baton_router_served_alone_total"); };
     int handed = 0;
     // The first requests teach the router how fast the workers are.
     for (int round = 0; round < 200 && (alone() == 0 || handed == 0); ++round) {
+      const std::jthread first([&] { EXPECT_TRUE(cluster.Ask(LongRequest()).status.ok()); });
       const std::vector<Answer> answers = cluster.AskAll(kRequests);
       ExpectSame(answers, unified);
       for (const Answer& answer : answers) handed += answer.timings.transport().empty() ? 0 : 1;
