@@ -42,7 +42,7 @@ def complain(path, line, text):
 
 
 def check_sizes(path, lines):
-    limit = CUDA_FILE_LINES if path.endswith((".cu", ".cuh")) else FILE_LINES
+    limit = CUDA_FILE_LINES if path.endswith(".cu") else FILE_LINES
     if os.path.basename(path) == "main.cc":
         limit = MAIN_LINES
     if len(lines) > limit:
