@@ -64,9 +64,8 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
 
 StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
   std::unique_ptr<Attention> attention(new Attention());
+  attention->options_ = options;
   DecodeLimits& limits = attention->limits_;
-  limits.deterministic = options.deterministic;
-  limits.decode = options.decode;
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -108,7 +107,7 @@ bool Attention::TakesPaged(const AttentionShape& shape, const KvView& kv) const 
 // Rounded keys and values are not those of the step: rows that must not depend on how a prompt is
 // cut may see nothing else.
 bool Attention::GathersAll(const KvView& kv) const {
-  return limits_.deterministic && kv.dtype == DType::kF8;
+  return options_.deterministic && kv.dtype == DType::kF8;
 }
 
 // Of many_, in a shape that TakesPaged.
@@ -126,7 +125,7 @@ bool Attention::TakesRagged(const AttentionShape& shape, const KvView& kv) {
   }
   if (shape.window > 0 && shape.window < longest) return false;
   // With less, most of the device would wait for a few long tiles, which FlashAttention 2 splits.
-  if (!limits_.deterministic && 2 * tiles * shape.q_heads < limits_.processors) return false;
+  if (!options_.deterministic && 2 * tiles * shape.q_heads < limits_.processors) return false;
   const int64_t bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
   return !cached || (bytes <= kMaxGatheredBytes && gathered_.Get(bytes).ok());
 }
@@ -137,7 +136,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         StepBuffer& fixed) {
   BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
   const bool paged = TakesPaged(shape, kv);
-  const int32_t few_rows = limits_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
   singles_.clear();
   few_.clear();
   many_.clear();
@@ -183,7 +182,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   const auto launched = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
   const DecodeRows rows = DecodeRowsOf(singles_, shape.window, launched);
   const DecodeKernel decode =
-      singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(limits_, shape, kv, rows);
+      singles_.empty() ? DecodeKernel::kTiles : ChooseDecode(options_, limits_, shape, kv, rows);
   if (decode == DecodeKernel::kCluster) {
     plan.cluster = PlanCluster(shape, step, kv, rows, fixed);
   } else if (decode == DecodeKernel::kShares) {
@@ -210,11 +209,11 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   work.rows = rows.launched;
   // With fixed parts, of each row; else of all.
   const auto parts_of = [&](int32_t positions) {
-    if (!limits_.deterministic && kv.dtype == DType::kF8 && most == 0) {
+    if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
       return ClusterParts(positions, fair, INT32_MAX);
     }
-    return limits_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
-                                 : ClusterParts(rows.longest, kShortClusterPart, most);
+    return options_.deterministic ? ClusterParts(positions, kFixedClusterPart, INT32_MAX)
+                                  : ClusterParts(rows.longest, kShortClusterPart, most);
   };
   decode_rows_.clear();
   for (const AttendingSequence& s : singles_) {
@@ -223,7 +222,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
     work.parts = std::max(work.parts, decode_rows_.back().parts);
   }
   const bool crowded = most < work.parts;
-  work.warps = crowded || limits_.deterministic ? 4 : 8;
+  work.warps = crowded || options_.deterministic ? 4 : 8;
   if (crowded) {  // the longest begin first
     std::stable_sort(
         decode_rows_.begin(), decode_rows_.end(), [](const DecodeRow& a, const DecodeRow& b) {
@@ -273,7 +272,7 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
   limits.group = shape.group();
   limits.window = shape.window;
   limits.slots = std::max(1, 2 * limits_.processors / shape.kv_heads);
-  if (limits_.deterministic) limits.fixed_part = decode ? kFixedPart : INT32_MAX / 2;
+  if (options_.deterministic) limits.fixed_part = decode ? kFixedPart : INT32_MAX / 2;
   limits.padded_rows = step.recorded ? step.rows : 0;
   limits.sequences = step.sequences;
   PagedPieces& pieces = paged_pieces_;

@@ -32,12 +32,6 @@ struct AttentionPlan {
   bool operator==(const AttentionPlan&) const = default;
 };
 
-struct AttentionOptions {
-  // Rows give the same bits whatever else is in the step: the context is split at fixed places.
-  bool deterministic = false;
-  DecodeKernel decode = DecodeKernel::kChosen;
-};
-
 // Paged attention over the KV arena, for decode rows and prompt chunks of one step. Which kernel
 // computes a row:
 //   KV in bf16 or E4M3 with head size 64, 128 or 256: single rows as ChooseDecode says; few rows of
@@ -103,6 +97,7 @@ class Attention final {
                                 int32_t partials,
                                 StepBuffer& fixed);
 
+  AttentionOptions options_;
   DecodeLimits limits_;
   ScratchMemory partial_;
   ScratchMemory tickets_;

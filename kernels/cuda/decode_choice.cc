@@ -55,18 +55,19 @@ DecodeRows DecodeRowsOf(std::span<const AttendingSequence> singles,
   return rows;
 }
 
-DecodeKernel ChooseDecode(const DecodeLimits& limits,
+DecodeKernel ChooseDecode(const AttentionOptions& options,
+                          const DecodeLimits& limits,
                           const AttentionShape& shape,
                           const KvView& kv,
                           const DecodeRows& rows) {
   if (!TakesSingleRows(shape, kv)) return DecodeKernel::kTiles;
   const bool takes_shares = limits.architecture == 90 && TakesShares(shape, kv);
-  if (limits.decode != DecodeKernel::kChosen) {
-    return limits.decode == DecodeKernel::kShares && !takes_shares ? DecodeKernel::kTiles
-                                                                   : limits.decode;
+  if (options.decode != DecodeKernel::kChosen) {
+    return options.decode == DecodeKernel::kShares && !takes_shares ? DecodeKernel::kTiles
+                                                                    : options.decode;
   }
   if (limits.architecture < 90) return DecodeKernel::kTiles;
-  if (limits.deterministic) return DecodeKernel::kCluster;
+  if (options.deterministic) return DecodeKernel::kCluster;
   const int32_t most = MostClusterParts(limits, shape, rows);
   if (most > 0 && SuitsClusters(limits, shape, rows, most)) return DecodeKernel::kCluster;
   const bool quantized = kv.dtype == DType::kF8;

@@ -18,14 +18,18 @@ enum class DecodeKernel {
   kShares,   // all contexts in equal shares, where it takes the shape; else tiles
 };
 
-// What the choice depends on beside the step.
+struct AttentionOptions {
+  // Rows give the same bits whatever else is in the step: the context is split at fixed places.
+  bool deterministic = false;
+  DecodeKernel decode = DecodeKernel::kChosen;
+};
+
+// What the device allows.
 struct DecodeLimits {
   int32_t processors = 0;
   int32_t architecture = 0;  // 90 for sm_90
   // Clusters of 2, 4, 8, 16 thread blocks that run at a time, for heads of 64 and of 128.
   int32_t active_clusters[2][4] = {};
-  bool deterministic = false;
-  DecodeKernel decode = DecodeKernel::kChosen;
 };
 
 // The single rows of a step.
@@ -43,7 +47,8 @@ DecodeRows DecodeRowsOf(std::span<const AttendingSequence> singles,
                         int32_t launched);
 
 // For a shape that FlashAttention 2 takes; not kChosen.
-DecodeKernel ChooseDecode(const DecodeLimits& limits,
+DecodeKernel ChooseDecode(const AttentionOptions& options,
+                          const DecodeLimits& limits,
                           const AttentionShape& shape,
                           const KvView& kv,
                           const DecodeRows& rows);

@@ -55,7 +55,7 @@ DecodeRows RowsOf(const std::vector<Rows>& all, int32_t window = 0) {
 }
 
 DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
-  return ChooseDecode(Limits(), Shape(), View(Shape(), dtype), RowsOf(rows));
+  return ChooseDecode({}, Limits(), Shape(), View(Shape(), dtype), RowsOf(rows));
 }
 
 // What was fastest on an H200 (bench/results/h200/attention_shares.jsonl).
@@ -89,23 +89,21 @@ TEST(DecodeChoice, E4M3OfLongContextsGoesToClusters) {
 TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   DecodeLimits limits = Limits();
   const DecodeRows rows = RowsOf({{64, 2048}});
-  limits.deterministic = true;
-  EXPECT_EQ(ChooseDecode(limits, Shape(), View(Shape()), rows), DecodeKernel::kCluster);
-  limits = Limits();
+  EXPECT_EQ(ChooseDecode({.deterministic = true}, limits, Shape(), View(Shape()), rows),
+            DecodeKernel::kCluster);
   limits.architecture = 100;  // which has no code of the shares
-  EXPECT_EQ(ChooseDecode(limits, Shape(), View(Shape()), rows), DecodeKernel::kTiles);
+  EXPECT_EQ(ChooseDecode({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kTiles);
   limits.architecture = 80;
-  EXPECT_EQ(ChooseDecode(limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
+  EXPECT_EQ(ChooseDecode({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
             DecodeKernel::kTiles);
   for (const int32_t kv_heads : {1, 2}) {  // which has no groups of KV heads to share out
     SCOPED_TRACE(kv_heads);
-    limits = Limits();
     AttentionShape shape = Shape(kv_heads);
     shape.q_heads = 8 * kv_heads;
     const KvView kv = View(shape);
-    EXPECT_NE(ChooseDecode(limits, shape, kv, rows), DecodeKernel::kShares);
-    limits.decode = DecodeKernel::kShares;
-    EXPECT_EQ(ChooseDecode(limits, shape, kv, rows), DecodeKernel::kTiles);
+    EXPECT_NE(ChooseDecode({}, Limits(), shape, kv, rows), DecodeKernel::kShares);
+    EXPECT_EQ(ChooseDecode({.decode = DecodeKernel::kShares}, Limits(), shape, kv, rows),
+              DecodeKernel::kTiles);
   }
 }
 
