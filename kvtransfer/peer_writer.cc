@@ -61,6 +61,16 @@ size_t PeerWriter::BlocksPerOp(const Link& link) const {
                                     caps.max_op_runs / std::max<size_t>(runs, 1)}));
 }
 
+void PeerWriter::Lane::CountIn(const Flight& flight) {
+  held += flight.held ? 1 : 0;
+  flying_bytes += flight.held ? 0 : flight.bytes;
+}
+
+void PeerWriter::Lane::CountOut(const Flight& flight) {
+  held -= flight.held ? 1 : 0;
+  flying_bytes -= flight.held ? 0 : flight.bytes;
+}
+
 std::vector<uint32_t> PeerWriter::link_groups() const {
   std::vector<uint32_t> groups;
   for (const Link& link : links_) groups.push_back(link.link.group);
@@ -147,12 +157,9 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;
   const auto pieces = static_cast<uint32_t>(job.pairs.size());
-  lane.flying[id.value()] = {job.session, job.link, job.first, pieces, bytes, op.held};
-  if (op.held) {
-    ++lane.held;
-  } else {
-    lane.flying_bytes += bytes;
-  }
+  const Flight flight = {job.session, job.link, job.first, pieces, bytes, op.held};
+  lane.flying[id.value()] = flight;
+  lane.CountIn(flight);
   if (!job.terms.checksums) {
     sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
@@ -203,9 +210,9 @@ uint64_t PeerWriter::StartFirst(Lane& lane) {
   lane.starting.pop_front();
   const auto found = lane.flying.find(op);
   if (found == lane.flying.end() || !found->second.held) return 0;
+  lane.CountOut(found->second);
   found->second.held = false;
-  --lane.held;
-  lane.flying_bytes += found->second.bytes;
+  lane.CountIn(found->second);
   lane.channel->Start(OpId(op));
   return found->second.bytes;
 }
@@ -225,11 +232,7 @@ size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
         continue;
       }
       lane.flying.erase(found);
-      if (flight.held) {
-        --lane.held;
-      } else {
-        lane.flying_bytes -= flight.bytes;
-      }
+      lane.CountOut(flight);
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
         sink.OnWritten(flight.session, flight.pieces, flight.bytes);

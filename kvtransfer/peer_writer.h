@@ -116,9 +116,14 @@ class PeerWriter final {
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, Flight> flying;  // by operation
-    size_t held = 0;                              // of flying
     std::deque<uint64_t> starting;                // of the held ones, those that may begin
-    uint64_t flying_bytes = 0;                    // of those that are not held
+    // Kept by CountIn and CountOut: held operations, and the bytes of the others.
+    size_t held = 0;
+    uint64_t flying_bytes = 0;
+
+    // `flight` has begun to fly as it is now, or does not any more.
+    void CountIn(const Flight& flight);
+    void CountOut(const Flight& flight);
   };
 
   // The index of its lane, made when there is none yet.

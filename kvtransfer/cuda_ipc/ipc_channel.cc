@@ -202,6 +202,10 @@ bool IpcChannel::IsQueued(uint64_t key) const {
   });
 }
 
+bool IpcChannel::IsCopying() const {
+  return std::ranges::any_of(windows_, [](const auto& entry) { return entry.second.copies > 0; });
+}
+
 void IpcChannel::Release(uint64_t window_key) {
   const auto found = windows_.find(window_key);
   if (found == windows_.end()) return;
@@ -268,8 +272,6 @@ Status IpcChannel::StartCopy(Op& op) {
   BATON_RETURN_IF_ERROR(queue_->Copy(CopyId(op.header.op), source_, *peer_memory_, op.runs));
   op.started = op.copying = true;
   has_moved_ = true;
-  ++started_;
-  ++copies_;
   ++windows_[op.header.window_key].copies;
   return StartSums(op);
 }
@@ -308,7 +310,6 @@ void IpcChannel::TakeDone() {
 
 void IpcChannel::OnCopied(Op& op, const Status& status) {
   op.copying = false;
-  --copies_;
   busy_bytes_ += op.header.payload_bytes;
   if (!status.ok()) {
     copies_are_lost_ = true;
@@ -323,16 +324,18 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
 void IpcChannel::JudgePolling(Time now) {
   if (has_moved_) moved_ = now;
   has_moved_ = false;
-  wants_poll_ = status_.ok() && started_ > 0 && now < moved_ + kLongestPolling;
+  // The oldest one comes first, and only those that wait or are held have not started.
+  wants_poll_ = status_.ok() && now < moved_ + kLongestPolling &&
+                std::ranges::any_of(ops_, [](const auto& op) { return op.second.started; });
 }
 
 void IpcChannel::MeasureRate(Time now) {
   if (busy_since_ == Time{}) {
-    if (copies_ > 0) busy_since_ = now;
+    if (IsCopying()) busy_since_ = now;
     busy_bytes_ = 0;  // copied between two Polls: too little to judge by
     return;
   }
-  if (copies_ > 0) return;
+  if (IsCopying()) return;
   rate_bytes_ = kKeepOfRate * rate_bytes_ + static_cast<double>(busy_bytes_);
   rate_seconds_ = kKeepOfRate * rate_seconds_ + ToSeconds(now - busy_since_);
   busy_since_ = Time{};
@@ -387,7 +390,6 @@ void IpcChannel::EndIfIdle(Ops::iterator found) {
   if (op.copying || op.summing || (!op.verdict && !op.acknowledged)) return;
   events_.push_back(op.verdict ? *std::move(op.verdict)
                                : WriteEvent{OpId(found->first), {}, OkStatus(), {}});
-  if (op.started) --started_;
   ops_.erase(found);
 }
 

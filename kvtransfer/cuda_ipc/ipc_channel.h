@@ -101,6 +101,7 @@ class IpcChannel final : public Channel {
   void EndIfIdle(Ops::iterator op);
   void ConfirmIfDrained(uint64_t key);
   bool IsQueued(uint64_t key) const;
+  bool IsCopying() const;
   // Ends everything; what is being copied is waited for.
   void Die(const Status& reason, WriteEvent::Kind kind);
   // After the last copy of a dead channel: says goodbye and lets the peer's memory go.
@@ -122,12 +123,10 @@ class IpcChannel final : public Channel {
   size_t fences_ = 0;             // whose kFenced is due
   uint64_t next_op_ = 1;
   Ops ops_;
-  size_t started_ = 0;  // of ops_
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
   std::deque<WriteEvent> events_;
-  // Copies under way, and since when there are any; what has been copied since then.
-  size_t copies_ = 0;
+  // Since when copies are under way; what has been copied since then.
   Time busy_since_{};
   uint64_t busy_bytes_ = 0;
   // Of all such times, the latest counting most.
