@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "kernels/cuda/cuda_status.h"
 
@@ -58,6 +59,12 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
     }
   }
   return OkStatus();
+}
+
+// Whether the kernel of equal shares computes all rows.
+bool OnlyShares(const AttentionPlan& plan) {
+  return plan.shares.count > 0 && plan.rows.pieces == 0 && plan.chunks.pieces == 0 &&
+         plan.ragged.pieces == 0;
 }
 
 }  // namespace
@@ -256,7 +263,7 @@ StatusOr<ShareWork> Attention::PlanShares(const AttentionShape& shape,
   work.values = reinterpret_cast<float*>(memory);
   work.weights = reinterpret_cast<float2*>(work.values + parts * shape.head_dim);
   BATON_ASSIGN_OR_RETURN(std::byte* const tickets,
-                         tickets_.Get(shared_rows_.size() * shape.kv_heads * sizeof(uint32_t)));
+                         tickets_.Get(shared_rows_.size() * ShareGroups(shape) * sizeof(uint32_t)));
   work.tickets = reinterpret_cast<uint32_t*>(tickets);
   return work;
 }
@@ -368,20 +375,24 @@ StatusOr<MergeWork> Attention::PlanMerge(const AttentionShape& shape,
   return work;
 }
 
-cudaError_t Attention::Launch(const AttentionPlan& plan,
-                              const KvView& kv,
-                              int32_t layer,
-                              const Tensor& qkv,
-                              const Tensor& out,
-                              cudaStream_t stream,
-                              const float* kv_scales) {
+cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionCall call) {
   const AttentionShape& shape = plan.shape;
-  if (qkv.dtype != DType::kBF16 || out.dtype != DType::kBF16 ||
-      out.stride != int64_t{shape.q_heads} * shape.head_dim) {
+  if (call.qkv.dtype != DType::kBF16 || call.out.dtype != DType::kBF16 ||
+      call.out.stride != int64_t{shape.q_heads} * shape.head_dim) {
     return cudaErrorInvalidValue;
   }
-  const AttentionCall call = {
-      shape, kv, layer, kv_scales, qkv, out, limits_.architecture >= 90, stream};
+  call.shape = shape;
+  call.overlapped = limits_.architecture >= 90;
+  if (call.quantized.data != nullptr && !(OnlyShares(plan) && SharesQuantize(shape))) {
+    const QuantizedRows quantized = std::exchange(call.quantized, {});
+    const cudaError_t error = LaunchKernels(plan, call);
+    return error != cudaSuccess ? error : LaunchQuantize(call.out, quantized, call.stream);
+  }
+  return LaunchKernels(plan, call);
+}
+
+cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionCall& call) {
+  const AttentionShape& shape = plan.shape;
   cudaError_t error = cudaSuccess;
   const auto then = [&](auto&& launch, const auto& work) {
     if (error == cudaSuccess) error = launch(work, call);
@@ -397,7 +408,7 @@ cudaError_t Attention::Launch(const AttentionPlan& plan,
     if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
     if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
   }
-  const bool quantized = kv.dtype == DType::kF8;
+  const bool quantized = call.kv.dtype == DType::kF8;
   if (plan.chunks.pieces > 0) {
     then(quantized ? LaunchQuantizedChunkAttention : LaunchChunkAttention, plan.chunks);
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);

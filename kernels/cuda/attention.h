@@ -56,15 +56,9 @@ class Attention final {
                                const KvView& kv,
                                StepBuffer& fixed);
   // `qkv` is [rows][(q + 2·kv) heads · dim] in bf16 after rope, whose k and v are in the arena
-  // already; `out` is [rows][q heads · dim] without gaps. Rows without a sequence are left as they
-  // are. `kv_scales` as RopeArgs::kv_scales.
-  cudaError_t Launch(const AttentionPlan& plan,
-                     const KvView& kv,
-                     int32_t layer,
-                     const Tensor& qkv,
-                     const Tensor& out,
-                     cudaStream_t stream,
-                     const float* kv_scales = nullptr);
+  // already; `out` is [rows][q heads · dim] without gaps, which may hold anything when the result
+  // goes to `quantized`. Rows without a sequence are left as they are.
+  cudaError_t Launch(const AttentionPlan& plan, AttentionCall call);
 
  private:
   Attention() = default;
@@ -96,6 +90,7 @@ class Attention final {
                                 const std::vector<MergedRow>& merged,
                                 int32_t partials,
                                 StepBuffer& fixed);
+  static cudaError_t LaunchKernels(const AttentionPlan& plan, const AttentionCall& call);
 
   AttentionOptions options_;
   DecodeLimits limits_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/quantize.h"
 #include "kernels/kv_view.h"
 #include "kernels/tensor.h"
 
@@ -116,7 +117,7 @@ struct ShareWork {
   const int32_t* tables = nullptr;
   // Of rows that lie in several shares: [share][whether the row begins in it][q head][dim], not
   // normalised, and of each q head the largest score and the sum of exponentials over it; and the
-  // shares that have come, [listed][kv head], all 0 before and after.
+  // shares that have come, [listed][group of KV heads], all 0 before and after.
   float* values = nullptr;
   float2* weights = nullptr;
   uint32_t* tickets = nullptr;
@@ -177,15 +178,16 @@ struct PortableWork {
   bool operator==(const PortableWork&) const = default;
 };
 
-// One call of attention, as Attention::Launch.
+// One call of attention, as Attention::Launch, which knows shape and overlapped.
 struct AttentionCall {
-  AttentionShape shape;
+  AttentionShape shape{};
   KvView kv;
   int32_t layer = 0;
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
   Tensor qkv;
   Tensor out;
-  bool overlapped = false;  // programmatic dependent launch
+  QuantizedRows quantized{};  // with data: `out` in E4M3
+  bool overlapped = false;    // programmatic dependent launch
   cudaStream_t stream = nullptr;
 };
 
@@ -217,6 +219,8 @@ cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionCall&
 bool TakesShares(const AttentionShape& shape, const KvView& kv);
 // Groups of KV heads that have shares of their own.
 int32_t ShareGroups(const AttentionShape& shape);
+// Whether the kernel writes AttentionCall::quantized.
+bool SharesQuantize(const AttentionShape& shape);
 cudaError_t PrepareShareAttention();
 cudaError_t LaunchShareAttention(const ShareWork& work, const AttentionCall& call);
 

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_warp.cuh"
 
 // Attention for any shape: a warp computes one query head of one row, 32 positions at a time; the
 // lanes are positions for the scores, and dimensions for the values. Nothing depends on other rows.
@@ -88,7 +89,7 @@ class Part {
               static_cast<int64_t>(position % a_.block_tokens) * a_.head_dim * sizeof(Kv);
         score = Score(reinterpret_cast<const Kv*>(key));
       }
-      const float next = fmaxf(largest, WarpMax(score));
+      const float next = fmaxf(largest, LargestOverWarp(score));
       const float keep = exp2f(largest - next);
       const float weight = exp2f(score - next);
       largest = next;
@@ -109,11 +110,6 @@ class Part {
   }
 
  private:
-  static __device__ __forceinline__ float WarpMax(float x) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-    return x;
-  }
   static __device__ __forceinline__ float WarpSum(float x) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) x = __fadd_rn(x, __shfl_xor_sync(~0u, x, step));

@@ -6,6 +6,8 @@
 #include "kernels/cuda/attention_warp.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_warp.cuh"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/ring_cursor.cuh"
 
 // Attention of single rows, as many thread blocks as processors: each streams its share of all
@@ -15,7 +17,7 @@
 //
 // What was in the cache before this step is fetched before the kernel waits for its predecessor,
 // which writes the queries and the newest positions. A row that lies in several shares is added up
-// by who comes last.
+// by the block that comes last; the block that has all of a row can write it in E4M3.
 namespace baton::cuda {
 namespace {
 
@@ -28,6 +30,8 @@ constexpr int kQuerySlots = 2;
 struct Arguments {
   ShareWork work;
   RowsCall call;
+  uint8_t* quantized;  // [row][q head][dim], instead of call.out
+  float* scales;       // [row]
 };
 
 // What a thread block takes of one row.
@@ -71,6 +75,14 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+// What warps that attend tell each other. Whoever writes here has awaited the other slot's use, and
+// with it the last reads of this one.
+template <int kHeads>
+struct Exchange {
+  uint32_t come[2];
+  float largest[2][kHeads];
+};
+
 // Shared memory of a thread block, where every slot has two barriers: a ring whose stages are K or
 // V of a unit, and the queries of one row and of the next.
 template <class Kv, int kHeads>
@@ -84,6 +96,7 @@ struct Memory {
 
   uint32_t barriers;
   uint32_t ring;
+  Exchange<kHeads>* exchange;
 
   __device__ __forceinline__ uint32_t Full(int slot) const { return barriers + slot * 16; }
   __device__ __forceinline__ uint32_t Empty(int slot) const { return barriers + slot * 16 + 8; }
@@ -262,9 +275,18 @@ class Attender {
         });
       }
       if (!segment.whole() && !AddOthers(segment, work)) return;
-      __nv_bfloat16* out =
-          call.out + row.row * call.out_stride + int64_t{kv_head_} * call.group * kHeadDim;
-      work.WriteRows(out, call.group, value_scale);
+      const int64_t columns = int64_t{kv_head_} * call.group * kHeadDim;
+      if (a_.quantized == nullptr) {
+        work.WriteRows(call.out + row.row * call.out_stride + columns, call.group, value_scale);
+        return;
+      }
+      const float largest = LargestOfRow(work.LargestOfRows(call.group, value_scale));
+      if (head_ == 0 && lane_ == 0) a_.scales[row.row] = largest / kLargestFp8;
+      const int64_t row_bytes = int64_t{kHeads} * call.group * kHeadDim;
+      work.WriteRows(a_.quantized + row.row * row_bytes + columns,
+                     call.group,
+                     value_scale,
+                     QuantizingFactor(largest));
     });
   }
 
@@ -277,10 +299,10 @@ class Attender {
     AwaitPhase(memory_.Full(slot), parity);
     use();
     // An arrival does not wait for loads from shared memory that are still under way: without the
-    // fence the next bytes came before they were done (on an H200).
+    // fence the next bytes came before they were done (on an H200). Each lane arrives for itself:
+    // as fast as one for all behind a __syncwarp, and racecheck can follow it.
     __threadfence_block();
-    __syncwarp();
-    if (lane_ == 0) Arrive(memory_.Empty(slot));
+    Arrive(memory_.Empty(slot));
   }
   template <class Use>
   __device__ __forceinline__ void TakeStage(const Use& use) {
@@ -291,50 +313,56 @@ class Attender {
   }
 
   // Of a row that lies in other shares, too: true when `work` has become the sum of all parts;
-  // else this one is laid down for who comes last.
+  // else this one is laid down for the block that comes last.
   __device__ __forceinline__ bool AddOthers(const Segment& segment, Warp<kHeadDim, Kv>& work) {
     const SharedRow& row = segment.row;
     const int group = a_.call.group;
     const auto mine = static_cast<int>(blockIdx.x) - row.first_share;
-    uint32_t* ticket = a_.work.tickets + int64_t{segment.listed} * a_.call.kv_heads + kv_head_;
+    uint32_t* ticket = a_.work.tickets + segment.listed * gridDim.y + blockIdx.y;
     const auto others = static_cast<uint32_t>(row.shares) - 1;
     // When they have come already, this part need not be laid down.
-    int kept = mine;
-    if (LoadTicket(ticket) != others) {
+    if (Told([&] { return LoadRelaxed(ticket); }) != others) {
       const Part part(a_, static_cast<int>(blockIdx.x), segment.begins, kv_head_);
       work.Write(part.values, part.weights, group, 1);
-      if (TakeTicket(ticket) != others) return false;
-      work.Reset();
-      kept = -1;
+      FenceDevice();
+      SyncHeads();
+      if (Told([&] { return atomicAdd(ticket, 1); }) != others) return false;
     }
-    const bool keeps = kept >= 0;
-    work.Add(row.shares - (keeps ? 1 : 0), group, [&](int i) {
-      const int share = keeps && i >= kept ? i + 1 : i;
+    FenceDevice();
+    work.Add(row.shares - 1, group, [&](int i) {
+      const int share = i < mine ? i : i + 1;
       return Part(a_, row.first_share + share, share == 0, kv_head_);
     });
-    if (lane_ == 0) *ticket = 0;
+    if (head_ == 0 && lane_ == 0) *ticket = 0;
     return true;
   }
 
-  // How many parts have been laid down, in all lanes, and what they hold.
-  __device__ __forceinline__ uint32_t LoadTicket(const uint32_t* ticket) const {
-    uint32_t count = 0;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(ticket) : "memory");
-    count = __shfl_sync(~0u, count, 0);
-    __syncwarp();
-    FenceDevice();
-    return count;
+  // What one thread of the block has from ask(), in all that attend.
+  template <class Ask>
+  __device__ __forceinline__ uint32_t Told(const Ask& ask) {
+    uint32_t& come = memory_.exchange->come[slot_];
+    slot_ ^= 1;
+    if (head_ == 0 && lane_ == 0) come = ask();
+    SyncHeads();
+    return come;
   }
-  // The same, and one more has been.
-  __device__ __forceinline__ uint32_t TakeTicket(uint32_t* ticket) const {
-    FenceDevice();
-    __syncwarp();
-    uint32_t before = 0;
-    if (lane_ == 0) before = atomicAdd(ticket, 1);
-    before = __shfl_sync(~0u, before, 0);
-    __syncwarp();
-    FenceDevice();
-    return before;
+  // The largest number of the whole row.
+  __device__ __forceinline__ float LargestOfRow(float of_head) {
+    float* const largest = memory_.exchange->largest[slot_];
+    slot_ ^= 1;
+    if (lane_ == 0) largest[head_] = of_head;
+    SyncHeads();
+    return LargestOverWarp(largest[lane_ % kHeads]);
+  }
+  // All warps of the block that attend.
+  static __device__ __forceinline__ void SyncHeads() {
+    asm volatile("barrier.sync 1, %0;" ::"n"(kHeads * 32) : "memory");
+  }
+
+  static __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* from) {
+    uint32_t value = 0;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
   }
   static __device__ __forceinline__ void FenceDevice() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
@@ -347,6 +375,7 @@ class Attender {
   const int kv_head_;
   RingCursor cursor_;
   RingCursor queries_;
+  int slot_ = 0;  // of the exchange
 };
 
 #endif
@@ -359,11 +388,12 @@ __global__ void __launch_bounds__((kHeads + 1) * 32, 1)
   using M = Memory<Kv, kHeads>;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ uint64_t barriers[2 * M::kSlots];
-  const M memory = {SharedAddress(barriers), SharedAddress(shared)};
+  __shared__ Exchange<kHeads> exchange;
+  const M memory = {SharedAddress(barriers), SharedAddress(shared), &exchange};
   if (threadIdx.x == 0 && threadIdx.y == kHeads) {
     for (int slot = 0; slot < M::kSlots; ++slot) {
       InitBarrier(memory.Full(slot), 1);
-      InitBarrier(memory.Empty(slot), kHeads);
+      InitBarrier(memory.Empty(slot), kHeads * 32);
     }
     PublishBarriers();
   }
@@ -416,6 +446,10 @@ bool TakesShares(const AttentionShape& shape, const KvView& kv) {
          kv.block_tokens == kUnit && kv.head_stride == head_bytes;
 }
 
+bool SharesQuantize(const AttentionShape& shape) {
+  return ShareGroups(shape) == 1;
+}
+
 int32_t ShareGroups(const AttentionShape& shape) {
   return shape.kv_heads % 8 == 0 ? shape.kv_heads / 8 : shape.kv_heads / 4;
 }
@@ -434,7 +468,10 @@ cudaError_t PrepareShareAttention() {
 }
 
 cudaError_t LaunchShareAttention(const ShareWork& work, const AttentionCall& call) {
-  const Arguments a = {work, RowsCallOf(call, work.tables)};
+  const Arguments a = {work,
+                       RowsCallOf(call, work.tables),
+                       reinterpret_cast<uint8_t*>(call.quantized.data),
+                       call.quantized.scales};
   return With(
       call.shape, call.kv.dtype == DType::kF8, [&](auto kernel) { return kernel.Launch(a, call); });
 }

@@ -9,6 +9,8 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_operands.cuh"
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/over_warp.cuh"
+#include "kernels/cuda/vector8.cuh"
 
 // A warp takes 16 positions at a time as they lie in memory into the registers of mma.m16n8k16,
 // with the queries of a group (up to 8) as columns: S' = K Q' and O' = V' P'. An mma does not care
@@ -311,7 +313,33 @@ class Warp {
   }
 
   // Writes rows [query][dim], normalised, times `scale`.
-  __device__ __forceinline__ void WriteRows(__nv_bfloat16* rows, int group, float scale) {
+  __device__ __forceinline__ void WriteRows(__nv_bfloat16* rows, int group, float scale) const {
+    ForEachEight(group, scale, [&](int at, const float(&eight)[8]) { Write8(rows + at, eight); });
+  }
+  // The same in E4M3, times `factor`, too.
+  __device__ __forceinline__ void WriteRows(uint8_t* rows,
+                                            int group,
+                                            float scale,
+                                            float factor) const {
+    ForEachEight(group, scale, [&](int at, const float(&eight)[8]) {
+      *reinterpret_cast<uint2*>(rows + at) = PackFp8(eight, factor);
+    });
+  }
+  // The largest number, in all lanes, of what WriteRows writes.
+  __device__ __forceinline__ float LargestOfRows(int group, float scale) const {
+    float largest = 0;
+    ForEachEight(group, scale, [&](int, const float(&eight)[8]) {
+#pragma unroll
+      for (const float value : eight) largest = fmaxf(largest, fabsf(value));
+    });
+    return LargestOverWarp(largest);
+  }
+
+ private:
+  // Calls use(at, eight) for what this thread holds of rows [query][dim], normalised, times
+  // `scale`.
+  template <class Use>
+  __device__ __forceinline__ void ForEachEight(int group, float scale, const Use& use) const {
 #pragma unroll
     for (int query = 0; query < 2; ++query) {
       const float by = scale / SumOfColumn(sum_[query]);
@@ -319,19 +347,16 @@ class Warp {
       if (column >= group) continue;
 #pragma unroll
       for (int h = 0; h < kValueGroups; ++h) {
-        const auto& o = out_[h];
-        uint32_t pairs[4];
+        float eight[8];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          pairs[j] = PackPair<false>(o[j][query] * by, o[j][query + 2] * by);
+          eight[2 * j] = out_[h][j][query] * by;
+          eight[2 * j + 1] = out_[h][j][query + 2] * by;
         }
-        *reinterpret_cast<uint4*>(rows + column * kHeadDim + ValueDim(h)) =
-            make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        use(column * kHeadDim + ValueDim(h), eight);
       }
     }
   }
-
- private:
   // Multiplies what a query has so far.
   __device__ __forceinline__ void Scale(int query, float by) {
     sum_[query] *= by;

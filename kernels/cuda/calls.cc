@@ -50,21 +50,6 @@ bool TakesNorm(const NormCall& norm, MatMulCall& multiply, const Gemm& gemm) {
   return true;
 }
 
-// A product of one row with [gate | up] can keep silu(gate) · up alone.
-bool TakesSiluMul(MatMulCall& multiply, const SiluMulCall& silu, const Gemm& gemm) {
-  Product product = multiply.product;
-  if (!SamePlace(product.out, silu.gate_up) || product.out_dtype != silu.out.dtype ||
-      product.accumulate) {
-    return false;
-  }
-  product.silu_mul = true;
-  product.out = silu.out.data;
-  product.out_stride = silu.out.stride;
-  if (!gemm.TakesJoined(product)) return false;
-  multiply.product = product;
-  return true;
-}
-
 // The last of `calls` when it rescales `x` and adds nothing.
 const RescaleCall* RescalesOnly(const Call& call, const Tensor& x) {
   const auto* rescale = std::get_if<RescaleCall>(&call);
@@ -85,6 +70,31 @@ void TakeScales(std::vector<Call>& calls, const Tensor& x, ProductScales& scales
   calls.erase(at);
 }
 
+// A product with [gate | up] can keep silu(gate) · up alone, and scale them itself.
+bool TakesSiluMul(std::vector<Call>& calls, const SiluMulCall& silu, const Gemm& gemm) {
+  const RescaleCall* const rescale = RescalesOnly(calls.back(), silu.gate_up);
+  if (rescale != nullptr && calls.size() < 2) return false;
+  auto* const multiply =
+      std::get_if<MatMulCall>(&calls[calls.size() - (rescale != nullptr ? 2 : 1)]);
+  if (multiply == nullptr) return false;
+  Product product = multiply->product;
+  if (!SamePlace(product.out, silu.gate_up) || product.out_dtype != silu.out.dtype ||
+      product.accumulate) {
+    return false;
+  }
+  product.silu_mul = true;
+  product.out = silu.out.data;
+  product.out_stride = silu.out.stride;
+  if (rescale != nullptr) {
+    product.x_scales = rescale->scales.rows;
+    product.weight_scales = rescale->scales.cols;
+  }
+  if (!gemm.TakesJoined(product)) return false;
+  multiply->product = product;
+  if (rescale != nullptr) calls.pop_back();
+  return true;
+}
+
 // What writes the operand of a product of quantised operands quantises it on the way out.
 bool TakesQuantize(std::vector<Call>& calls, const QuantizeCall& quantize) {
   if (calls.empty()) return false;
@@ -94,6 +104,14 @@ bool TakesQuantize(std::vector<Call>& calls, const QuantizeCall& quantize) {
       return false;
     }
     norm->quantized = quantize.out;
+    return true;
+  }
+  if (auto* attend = std::get_if<AttendCall>(&calls.back())) {
+    if (!SamePlace(quantize.x.data, attend->out) || attend->packed.data != nullptr ||
+        attend->quantized.data != nullptr || attend->out.rows != quantize.x.rows) {
+      return false;
+    }
+    attend->quantized = quantize.out;
     return true;
   }
   auto* silu = std::get_if<SiluMulCall>(&calls.back());
@@ -130,8 +148,14 @@ RopeLaunch LaunchOf(const RopeCall& call, const StepLayout& step) {
 cudaError_t Attend(const AttendCall& call, const CallContext& context) {
   const bool gaps = call.packed.data != nullptr;
   const Tensor& to = gaps ? call.packed : call.out;
-  const cudaError_t error = context.attention.Launch(
-      call.plan, context.kv, call.layer, call.qkv, to, context.stream, call.kv_scales);
+  const cudaError_t error = context.attention.Launch(call.plan,
+                                                     {.kv = context.kv,
+                                                      .layer = call.layer,
+                                                      .kv_scales = call.kv_scales,
+                                                      .qkv = call.qkv,
+                                                      .out = to,
+                                                      .quantized = call.quantized,
+                                                      .stream = context.stream});
   if (error != cudaSuccess || !gaps) return error;
   const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
   return cudaMemcpy2DAsync(call.out.data,
@@ -146,14 +170,12 @@ cudaError_t Attend(const AttendCall& call, const CallContext& context) {
 
 // Joins `call` with those before it around a product that `gemm` takes joined. True when nothing is
 // left of it.
-bool JoinsOneRow(std::vector<Call>& calls, Call& call, const Gemm& gemm) {
+bool JoinsProduct(std::vector<Call>& calls, Call& call, const Gemm& gemm) {
   if (calls.empty()) return false;
+  if (auto* silu = std::get_if<SiluMulCall>(&call)) return TakesSiluMul(calls, *silu, gemm);
   auto* last_product = std::get_if<MatMulCall>(&calls.back());
   if (auto* norm = std::get_if<NormCall>(&call); norm != nullptr && last_product != nullptr) {
     AddsToResidual(*last_product, *norm, gemm);
-  }
-  if (auto* silu = std::get_if<SiluMulCall>(&call); silu != nullptr && last_product != nullptr) {
-    return TakesSiluMul(*last_product, *silu, gemm);
   }
   auto* last_norm = std::get_if<NormCall>(&calls.back());
   if (auto* product = std::get_if<MatMulCall>(&call); product != nullptr && last_norm != nullptr) {
@@ -175,7 +197,7 @@ void Join(std::vector<Call>& calls, const Gemm& gemm) {
       TakeScales(joined, norm->delta, norm->delta_scales);
     }
     if (auto* rope = std::get_if<RopeCall>(&call)) TakeScales(joined, rope->qkv, rope->scales);
-    if (!gemm.deterministic() && JoinsOneRow(joined, call, gemm)) continue;
+    if (!gemm.deterministic() && JoinsProduct(joined, call, gemm)) continue;
     joined.push_back(std::move(call));
   }
   calls = std::move(joined);

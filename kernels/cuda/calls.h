@@ -110,7 +110,8 @@ struct AttendCall {
   int32_t layer = 0;
   const float* kv_scales = nullptr;
   Tensor out;
-  Tensor packed;  // where the kernels write when `out` has gaps between its rows
+  Tensor packed;              // where the kernels write when `out` has gaps between its rows
+  QuantizedRows quantized{};  // instead of `out`, when it has data
   bool operator==(const AttendCall&) const = default;
 };
 

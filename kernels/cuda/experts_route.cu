@@ -1,7 +1,7 @@
 #include "kernels/cuda/experts_kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/vector8.cuh"
-#include "kernels/cuda/warp_sum.cuh"
 
 // Which experts a row goes to, and the sum of what they give.
 namespace baton::cuda {
@@ -13,13 +13,7 @@ constexpr int kGroupThreads = 1024;
 constexpr int kCombineThreads = 128;
 constexpr uint32_t kAll = 0xffffffffu;
 
-__device__ __forceinline__ float WarpMax(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, offset));
-  return x;
-}
-
-__device__ __forceinline__ uint64_t WarpMax(uint64_t x) {
+__device__ __forceinline__ uint64_t LargestOverWarp(uint64_t x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     const uint64_t other = __shfl_xor_sync(kAll, x, offset);
@@ -44,7 +38,7 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
     p[i] = expert < experts.experts ? scores[expert] : -INFINITY;
     highest = fmaxf(highest, p[i]);
   }
-  highest = WarpMax(highest);
+  highest = LargestOverWarp(highest);
   if (highest == -INFINITY) highest = 0;
   float sum = 0;
 #pragma unroll
@@ -65,7 +59,7 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
     uint64_t best = 0;
 #pragma unroll
     for (int i = 0; i < kLaneScores; ++i) best = keys[i] > best ? keys[i] : best;
-    best = WarpMax(best);
+    best = LargestOverWarp(best);
 #pragma unroll
     for (int i = 0; i < kLaneScores; ++i) keys[i] = keys[i] == best ? 0 : keys[i];
     const float value = __uint_as_float(static_cast<uint32_t>(best >> 32) - 1);

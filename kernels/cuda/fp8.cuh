@@ -4,12 +4,17 @@
 #include <cuda_fp8.h>
 
 #include <cstdint>
+#include <type_traits>
 
 // Eight-bit floating-point numbers: E4M3 of "FP8 Formats for Deep Learning" (arXiv 2209.05433), in
 // hardware from sm_89 on.
 namespace baton::cuda {
 
 inline constexpr float kLargestFp8 = 448.0f;
+
+// Whether operands of a product are of this type, and so come with scales.
+template <class Number>
+inline constexpr bool kIsQuantized = std::is_same_v<Number, __nv_fp8_e4m3>;
 
 // To nearest, ties to even; what is too large becomes the largest number. The first number comes in
 // the lowest byte.

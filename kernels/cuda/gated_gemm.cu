@@ -3,62 +3,18 @@
 #include "kernels/cuda/gated_gemm_kernel.cuh"
 
 namespace baton::cuda {
-namespace {
-
-using Kernel = void (*)(GatedArguments);
-
-template <int kRowBlocks, int kColumns>
-Kernel KernelOf() {
-  if constexpr (kColumns > GatedMostColumns(kRowBlocks)) {
-    return nullptr;  // no plan has it
-  } else {
-    return GatedKernel<kRowBlocks, kColumns>;
-  }
-}
-
-template <int kRowBlocks>
-Kernel KernelOf(int32_t columns) {
-  switch (columns) {
-    case 64:
-      return KernelOf<kRowBlocks, 64>();
-    case 96:
-      return KernelOf<kRowBlocks, 96>();
-    case 112:
-      return KernelOf<kRowBlocks, 112>();
-    case 128:
-      return KernelOf<kRowBlocks, 128>();
-    case 192:
-      return KernelOf<kRowBlocks, 192>();
-    case 224:
-      return KernelOf<kRowBlocks, 224>();
-    default:
-      return KernelOf<kRowBlocks, 256>();
-  }
-}
-
-Kernel KernelOf(const GatedPlan& plan) {
-  switch (plan.row_blocks) {
-    case 1:
-      return KernelOf<1>(plan.columns);
-    case 2:
-      return KernelOf<2>(plan.columns);
-    case 3:
-      return KernelOf<3>(plan.columns);
-    default:
-      return KernelOf<4>(plan.columns);
-  }
-}
-
-}  // namespace
 
 bool GatedGemmTakes(const Product& product) {
-  return product.silu_mul && product.x_dtype == DType::kBF16 &&
-         product.weight_dtype == DType::kBF16 && product.out_dtype == DType::kBF16 &&
-         product.rows >= 1 && product.rows <= kGatedMostRows && product.k > 0 &&
-         product.k % kSpanNumbers == 0 && product.n > 0 && product.n % 16 == 0 &&
-         product.norm_weight == nullptr && product.bias == nullptr && !product.accumulate &&
-         product.x_stride % 8 == 0 && product.out_stride % 2 == 0 && Aligned(product.x, 16) &&
-         Aligned(product.weight, 16) && Aligned(product.out, 4);
+  const bool quantized = product.weight_dtype == DType::kF8;
+  const DType type = quantized ? DType::kF8 : DType::kBF16;
+  return product.silu_mul && product.x_dtype == type && product.weight_dtype == type &&
+         quantized == (product.x_scales != nullptr && product.weight_scales != nullptr) &&
+         product.out_dtype == DType::kBF16 && product.rows >= 1 && product.rows <= kGatedMostRows &&
+         product.k > 0 && product.k % SpanNumbers(product) == 0 && product.n > 0 &&
+         product.n % 16 == 0 && product.norm_weight == nullptr && product.bias == nullptr &&
+         !product.accumulate && product.x_stride * NumberBytes(product) % 16 == 0 &&
+         product.out_stride % 2 == 0 && Aligned(product.x, 16) && Aligned(product.weight, 16) &&
+         Aligned(product.out, 4);
 }
 
 GatedLimits FindGatedLimits(int processors) {
@@ -72,6 +28,8 @@ cudaError_t LaunchGatedGemm(const Product& product, int processors, cudaStream_t
 
 cudaError_t LaunchGatedGemm(const Product& product, const GatedPlan& plan, cudaStream_t stream) {
   GatedArguments a;
+  a.x_scales = product.x_scales;
+  a.weight_scales = product.weight_scales;
   a.out = static_cast<__nv_bfloat16*>(product.out);
   a.out_stride = product.out_stride;
   a.rows = product.rows;
@@ -81,7 +39,9 @@ cudaError_t LaunchGatedGemm(const Product& product, const GatedPlan& plan, cudaS
   if (error != cudaSuccess) return error;
   error = DescribeBoxes(XOf(product), {.rows = plan.x_rows}, &a.x);
   if (error != cudaSuccess) return error;
-  const Kernel kernel = KernelOf(plan);
+  const GatedKernelPointer kernel = product.weight_dtype == DType::kF8
+                                        ? QuantizedGatedKernelOf(plan)
+                                        : GatedKernelOf<__nv_bfloat16>(plan);
   error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return error;

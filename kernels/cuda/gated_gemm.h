@@ -5,9 +5,9 @@
 #include "kernels/cuda/gated_gemm_plan.h"
 #include "kernels/cuda/product.h"
 
-// Products with silu_mul of up to 256 rows for Hopper, in bf16: bound by reading the weight or,
-// towards 256, by tensor cores. Besides the product, cuBLASLt's way has to write and read gate and
-// up.
+// Products with silu_mul of up to 256 rows for Hopper, of operands in bf16 or E4M3: bound by
+// reading the weight or, towards 256, by tensor cores. Besides the product, cuBLASLt's way has to
+// write and read gate and up.
 namespace baton::cuda {
 
 bool GatedGemmTakes(const Product& product);

@@ -2,6 +2,7 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/gated_gemm_plan.h"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -18,8 +19,10 @@
 namespace baton::cuda {
 
 struct GatedArguments {
-  CUtensorMap weight;  // [gate | up]; boxes of half a tile's rows, one span
-  CUtensorMap x;       // boxes of the rows that a block fetches, one span
+  CUtensorMap weight;               // [gate | up]; boxes of half a tile's rows, one span
+  CUtensorMap x;                    // boxes of the rows that a block fetches, one span
+  const float* x_scales = nullptr;  // of operands in E4M3
+  const float* weight_scales = nullptr;
   __nv_bfloat16* out = nullptr;
   int64_t out_stride = 0;
   int32_t rows = 0;
@@ -135,8 +138,17 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
   }
 }
 
+// What sums of two neighbouring outputs of the weight are multiplied by, but for their row's scale.
+template <class Number>
+__device__ __forceinline__ float2 WeightScales(const GatedArguments& a, int32_t output) {
+  if constexpr (kIsQuantized<Number>) {
+    return *reinterpret_cast<const float2*>(a.weight_scales + output);
+  }
+  return make_float2(1, 1);
+}
+
 // Of every eight columns of gate a thread holds two, in two rows, and of up the same.
-template <int kColumns>
+template <class Number, int kColumns>
 __device__ __forceinline__ void PutGated(const GatedArguments& a,
                                          int32_t row_block,
                                          int32_t tile,
@@ -145,24 +157,48 @@ __device__ __forceinline__ void PutGated(const GatedArguments& a,
   const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
   const int32_t first_row = row_block * kGatedRowBlock + thread / 32 * 16 + thread % 32 / 4;
   const int32_t first_output = tile * (kColumns / 2) + thread % 4 * 2;
-#pragma unroll
-  for (int group = 0; group < kGroups; ++group) {
+  float row_scales[2] = {1, 1};
+  if constexpr (kIsQuantized<Number>) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t row = first_row + half * 8;
-      const int32_t output = first_output + group * 8;
-      if (row >= a.rows || output >= a.outputs) continue;
+      if (row < a.rows) row_scales[half] = a.x_scales[row];
+    }
+  }
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    const int32_t output = first_output + group * 8;
+    if (output >= a.outputs) continue;
+    const float2 gates = WeightScales<Number>(a, output);
+    const float2 ups = WeightScales<Number>(a, a.outputs + output);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t row = first_row + half * 8;
+      if (row >= a.rows) continue;
       const int gate = group * 4 + half * 2;
       const int up = gate + kGroups * 4;
+      const float scale = row_scales[half];
       *reinterpret_cast<__nv_bfloat162*>(a.out + row * a.out_stride + output) =
-          __floats2bfloat162_rn(SiluMul(sums[gate], sums[up]),
-                                SiluMul(sums[gate + 1], sums[up + 1]));
+          __floats2bfloat162_rn(
+              SiluMul(sums[gate] * (scale * gates.x), sums[up] * (scale * ups.x)),
+              SiluMul(sums[gate + 1] * (scale * gates.y), sums[up + 1] * (scale * ups.y)));
     }
   }
 }
 
+// Asks for a tile's scales, so that they are near when its sums are there.
+template <int kColumns>
+__device__ __forceinline__ void PrefetchScales(const GatedArguments& a, int32_t tile) {
+  constexpr int32_t kHalf = kColumns / 2;
+  constexpr int32_t kSector = 8;  // numbers
+  const int32_t output = tile * kHalf + static_cast<int32_t>(threadIdx.x) * kSector;
+  if (output >= min((tile + 1) * kHalf, a.outputs)) return;
+  PrefetchToCache(a.weight_scales + output);
+  PrefetchToCache(a.weight_scales + a.outputs + output);
+}
+
 // A warp group.
-template <int kRowBlocks, int kColumns>
+template <class Number, int kRowBlocks, int kColumns>
 __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
                                               const GatedWork& work,
                                               const GatedRing<kRowBlocks, kColumns>& ring) {
@@ -181,6 +217,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
   if (plan.cluster > 1) AwaitCluster();
   WaitForPredecessor();
   for (int32_t pass = 0; pass < work.passes; ++pass) {
+    if constexpr (kIsQuantized<Number>) PrefetchScales<kColumns>(a, work.Tile(plan, pass));
     float sums[kColumns / 2];
 #pragma unroll
     for (float& sum : sums) sum = 0;
@@ -195,7 +232,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
         const uint64_t x = MatrixAt(ring.Span(cursor.slot, span) + x_at);
 #pragma unroll
         for (int step = 0; step < kSpanSteps; ++step) {
-          MultiplyInto<kColumns>(sums, x + step * 2, weight + step * 2);
+          MultiplyInto<kColumns, Number>(sums, x + step * 2, weight + step * 2);
         }
       }
       CommitProducts();
@@ -207,13 +244,14 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
     }
     AwaitProducts<0>();
     release(last);
-    PutGated<kColumns>(a, row_block, work.Tile(plan, pass), sums);
+    PutGated<Number, kColumns>(a, row_block, work.Tile(plan, pass), sums);
   }
 }
 
 #endif
 
-template <int kRowBlocks, int kColumns>
+// Number: of the operands.
+template <class Number, int kRowBlocks, int kColumns>
 __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
     GatedKernel(const __grid_constant__ GatedArguments a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -234,7 +272,7 @@ __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
   ReleaseSuccessor();
   if (a.plan.cluster > 1) ArriveAtCluster();
   if (threadIdx.x < kFetching) {
-    MultiplyGated<kRowBlocks, kColumns>(a, work, ring);
+    MultiplyGated<Number, kRowBlocks, kColumns>(a, work, ring);
   } else {
     if (threadIdx.x == kFetching) {
       FetchGated<kRowBlocks, kColumns>(a, work, ring);
@@ -249,5 +287,54 @@ __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
   AwaitCluster();
 #endif
 }
+
+using GatedKernelPointer = void (*)(GatedArguments);
+
+template <class Number, int kRowBlocks, int kColumns>
+GatedKernelPointer GatedKernelOf() {
+  if constexpr (kColumns > GatedMostColumns(kRowBlocks)) {
+    return nullptr;  // no plan has it
+  } else {
+    return GatedKernel<Number, kRowBlocks, kColumns>;
+  }
+}
+
+template <class Number, int kRowBlocks>
+GatedKernelPointer GatedKernelOf(int32_t columns) {
+  switch (columns) {
+    case 64:
+      return GatedKernelOf<Number, kRowBlocks, 64>();
+    case 96:
+      return GatedKernelOf<Number, kRowBlocks, 96>();
+    case 112:
+      return GatedKernelOf<Number, kRowBlocks, 112>();
+    case 128:
+      return GatedKernelOf<Number, kRowBlocks, 128>();
+    case 192:
+      return GatedKernelOf<Number, kRowBlocks, 192>();
+    case 224:
+      return GatedKernelOf<Number, kRowBlocks, 224>();
+    default:
+      return GatedKernelOf<Number, kRowBlocks, 256>();
+  }
+}
+
+// The kernel of a plan.
+template <class Number>
+GatedKernelPointer GatedKernelOf(const GatedPlan& plan) {
+  switch (plan.row_blocks) {
+    case 1:
+      return GatedKernelOf<Number, 1>(plan.columns);
+    case 2:
+      return GatedKernelOf<Number, 2>(plan.columns);
+    case 3:
+      return GatedKernelOf<Number, 3>(plan.columns);
+    default:
+      return GatedKernelOf<Number, 4>(plan.columns);
+  }
+}
+
+// For operands in E4M3 (gated_gemm_fp8.cu).
+GatedKernelPointer QuantizedGatedKernelOf(const GatedPlan& plan);
 
 }  // namespace baton::cuda

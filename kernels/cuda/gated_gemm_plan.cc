@@ -23,7 +23,7 @@ float Cost(const Product& product, const GatedPlan& plan) {
   constexpr float kCache = 8.2e6f;
   constexpr float kCycles = 1700;
   constexpr float kTile = 1;
-  const float row_bytes = 2.0f * static_cast<float>(product.k);
+  const auto row_bytes = static_cast<float>(NumberBytes(product) * product.k);
   const auto rows = static_cast<float>(plan.row_blocks * kGatedRowBlock);
   const auto columns = static_cast<float>(plan.columns);
   const auto waves = static_cast<float>(Parts(plan.tiles, plan.clusters * plan.cluster));
@@ -50,13 +50,15 @@ GatedPlan PlanGatedGemm(const Product& product, const GatedLimits& limits) {
     const int32_t stage_bytes = spans * GatedSpanBytes(plan.row_blocks, columns);
     plan.columns = columns;
     plan.tiles = Parts(product.n, columns);
-    plan.rounds = Parts(product.k / kSpanNumbers, spans);
+    plan.rounds = Parts(product.k / SpanNumbers(product), spans);
     plan.stages = std::min((limits.shared_bytes - kGatedHeadBytes) / stage_bytes, kGatedStages);
     plan.shared_bytes = kGatedHeadBytes + plan.stages * stage_bytes;
     if (plan.stages < kFewestStages) continue;
     for (const int32_t cluster : {1, 2}) {
       const int32_t at_once = cluster == 1 ? limits.blocks : limits.clusters_of_2;
       if (at_once == 0 || (limits.cluster != 0 && cluster != limits.cluster)) continue;
+      // With half the bytes, waiting for each other takes longer than fetching x twice.
+      if (limits.cluster == 0 && cluster == 2 && product.weight_dtype == DType::kF8) continue;
       plan.cluster = cluster;
       plan.clusters = std::min(at_once, Parts(plan.tiles, cluster));
       // No more than there are: filling up with zeros takes the copy engine longer than copying.

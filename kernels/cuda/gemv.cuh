@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
-#include "kernels/cuda/warp_sum.cuh"
 
 // What the kernels for one row share: a matrix times one vector is bound by reading the matrix. One
 // block a multiprocessor; each warp takes rows in turn and streams them through a ring of its own,

@@ -10,8 +10,8 @@ namespace baton::cuda {
 
 // out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]), all row-major with float32 sums;
 // `out` is bf16 or f32. Strides in elements. Operands are both bf16 or both E4M3, whose scales
-// products that FewRowsTakes apply, and others leave to the reader of `out`; or a weight in E4M3
-// with x in bf16, for products that GemvTakes, which apply weight_scales.
+// products that FewRowsTakes or GatedGemmTakes apply, and others leave to the reader of `out`; or a
+// weight in E4M3 with x in bf16, for products that GemvTakes, which apply weight_scales.
 struct Product {
   const void* x = nullptr;
   const void* weight = nullptr;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/over_warp.cuh"
 
 // The last step of kernels whose thread blocks hold one row each.
 namespace baton::cuda {
@@ -14,18 +15,10 @@ __device__ __forceinline__ float LargestOfBlock(float value) {
   __shared__ float largest[32];
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-  }
+  value = LargestOverWarp(value);
   if (lane == 0) largest[threadIdx.x / 32] = value;
   __syncthreads();
-  value = lane < warps ? largest[lane] : 0.0f;
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-  }
-  return value;
+  return LargestOverWarp(lane < warps ? largest[lane] : 0.0f);
 }
 
 // A row of zeros gets the scale 0, and stays one.

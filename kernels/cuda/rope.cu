@@ -3,9 +3,9 @@
 
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/vector8.cuh"
-#include "kernels/cuda/warp_sum.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -150,22 +150,23 @@ __global__ void AnyRopeKernel(const Arguments a) {
   }
 }
 
-// Multiplies a thread's two groups of a head by what qkv still lacks.
-__device__ __forceinline__ void Scale(const Arguments& a,
-                                      int row,
-                                      const float* cols,
-                                      int second,
-                                      float (&lows)[8],
-                                      float (&highs)[8]) {
-  const float row_scale = a.scales.rows[row];
-  float scales[8];
-  Read8(cols, scales);
+// What a thread's two groups of a head still lack.
+struct Scales {
+  float lows[8];
+  float highs[8];
+
+  __device__ __forceinline__ void Load(const float* cols, int second) {
+    Read8(cols, lows);
+    Read8(cols + second, highs);
+  }
+  __device__ __forceinline__ void Apply(float of_row, float (&low)[8], float (&high)[8]) const {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) lows[i] *= row_scale * scales[i];
-  Read8(cols + second, scales);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) highs[i] *= row_scale * scales[i];
-}
+    for (int i = 0; i < 8; ++i) {
+      low[i] *= of_row * lows[i];
+      high[i] *= of_row * highs[i];
+    }
+  }
+};
 
 // RMS norm of a head of which kThreads threads have 16 numbers each.
 template <int kThreads>
@@ -189,7 +190,7 @@ __device__ __forceinline__ void Normalize(
 // Turns eight pairs: of neighbours, or of the two groups.
 template <bool kAdjacent>
 __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], float (&highs)[8]) {
-  if (kAdjacent) {
+  if constexpr (kAdjacent) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 one = angles[i];
@@ -201,62 +202,62 @@ __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], flo
       highs[2 * i] = b0 * two.x - highs[2 * i + 1] * two.y;
       highs[2 * i + 1] = b0 * two.y + highs[2 * i + 1] * two.x;
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float2 angle = angles[i];
-    const float a0 = lows[i];
-    lows[i] = a0 * angle.x - highs[i] * angle.y;
-    highs[i] = a0 * angle.y + highs[i] * angle.x;
+    for (int i = 0; i < 8; ++i) {
+      const float2 angle = angles[i];
+      const float a0 = lows[i];
+      lows[i] = a0 * angle.x - highs[i] * angle.y;
+      highs[i] = a0 * angle.y + highs[i] * angle.x;
+    }
   }
 }
 
 // For heads of kDim that turn whole, in a cache of bf16 or E4M3: a thread has 16 numbers of one
-// head.
+// head, and a block a part of a row's heads.
 template <int kDim, bool kAdjacent, bool kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
   constexpr int kThreads = kDim / 16;  // a head
   ReleaseSuccessor();
   const int row = static_cast<int>(blockIdx.x);
-  const Place place(a, row);
-  WaitForPredecessor();
-  const int heads = a.q_heads + 2 * a.kv_heads;
+  const int head = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) / kThreads;
+  if (head >= a.q_heads + 2 * a.kv_heads) return;
   const int share = static_cast<int>(threadIdx.x) % kThreads;
   const int first = kAdjacent ? share * 16 : share * 8;
   constexpr int kSecond = kAdjacent ? 8 : kDim / 2;  // group, from the first
-  for (int head = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) / kThreads; head < heads;
-       head += static_cast<int>(gridDim.y * blockDim.x) / kThreads) {
-    __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * kDim + first;
-    Packed8 low = Load8(x);
-    Packed8 high = Load8(x + kSecond);
-    const bool is_v = head >= a.q_heads + a.kv_heads;
-    const bool scaled = a.scales.rows != nullptr;
-    if (!is_v || scaled) {
-      float lows[8];
-      float highs[8];
-      Unpack(low, lows);
-      Unpack(high, highs);
-      if (scaled) Scale(a, row, a.scales.cols + head * kDim + first, kSecond, lows, highs);
-      if (!is_v) {
-        const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
-        if (kNorm) Normalize<kThreads>(norm + first, kSecond, a.epsilon, lows, highs);
-        const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
-        Turn<kAdjacent>(angles, lows, highs);
-      }
-      low = Pack(lows);
-      high = Pack(highs);
-      Store8(x, low);
-      Store8(x + kSecond, high);
+  const Place place(a, row);
+  const bool scaled = a.scales.rows != nullptr;
+  Scales scales;
+  if (scaled) scales.Load(a.scales.cols + head * kDim + first, kSecond);
+  WaitForPredecessor();
+  __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * kDim + first;
+  Packed8 low = Load8(x);
+  Packed8 high = Load8(x + kSecond);
+  const bool is_v = head >= a.q_heads + a.kv_heads;
+  if (!is_v || scaled) {
+    float lows[8];
+    float highs[8];
+    Unpack(low, lows);
+    Unpack(high, highs);
+    if (scaled) scales.Apply(a.scales.rows[row], lows, highs);
+    if (!is_v) {
+      const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
+      if (kNorm) Normalize<kThreads>(norm + first, kSecond, a.epsilon, lows, highs);
+      const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
+      Turn<kAdjacent>(angles, lows, highs);
     }
-    if (head < a.q_heads || place.block < 0) continue;
-    const int kv_head = (head - a.q_heads) % a.kv_heads;
-    const int part = is_v ? 1 : 0;
-    const float factor = KvFactor(a, part, kv_head);
-    Kv* to = place.Head<Kv>(a, part, kv_head) + first;
-    StoreKv8(to, low, factor);
-    StoreKv8(to + kSecond, high, factor);
+    low = Pack(lows);
+    high = Pack(highs);
+    Store8(x, low);
+    Store8(x + kSecond, high);
   }
+  if (head < a.q_heads || place.block < 0) return;
+  const int kv_head = (head - a.q_heads) % a.kv_heads;
+  const int part = is_v ? 1 : 0;
+  const float factor = KvFactor(a, part, kv_head);
+  Kv* to = place.Head<Kv>(a, part, kv_head) + first;
+  StoreKv8(to, low, factor);
+  StoreKv8(to + kSecond, high, factor);
 }
 
 using Kernel = void (*)(Arguments);
@@ -350,7 +351,6 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
   const auto rows = static_cast<unsigned>(launch.qkv.rows);
   const int heads = shape.q_heads + 2 * shape.kv_heads;
   if (const Kernel whole = WholeKernelFor(launch, kv)) {
-    // Few rows are spread over more blocks.
     constexpr int kThreads = 128;
     const int wanted = heads * (shape.head_dim / 16);
     const int parts = (wanted + kThreads - 1) / kThreads;

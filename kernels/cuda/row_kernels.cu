@@ -1,11 +1,11 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/row_kernels.h"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
-#include "kernels/cuda/warp_sum.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -73,18 +73,21 @@ template <int kPieces, bool kDelta, bool kQuantize>
 __global__ void NormKernel(const NormArguments a) {
   ReleaseSuccessor();
   // Weights come from memory: asked for here, they are there when the sum is.
+  const bool scaled = kDelta && a.delta_scales.rows != nullptr;
   float weights[kPieces][8] = {};
+  float delta_scales[kPieces][8];
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
-    if (at < a.cols) Read8(a.weight + at, weights[piece]);
+    if (at >= a.cols) continue;
+    Read8(a.weight + at, weights[piece]);
+    if (scaled) Read8(a.delta_scales.cols + at, delta_scales[piece]);
   }
   WaitForPredecessor();
   float* x = a.residual + blockIdx.x * a.residual_stride;
   float values[kPieces][8] = {};
   float squares = 0;
-  const float row_scale =
-      kDelta && a.delta_scales.rows != nullptr ? a.delta_scales.rows[blockIdx.x] : 1.0f;
+  const float row_scale = scaled ? a.delta_scales.rows[blockIdx.x] : 1.0f;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
@@ -93,11 +96,9 @@ __global__ void NormKernel(const NormArguments a) {
     if (kDelta) {
       float more[8];
       Read8(a.delta + blockIdx.x * a.delta_stride + at, more);
-      if (a.delta_scales.rows != nullptr) {
-        float scales[8];
-        Read8(a.delta_scales.cols + at, scales);
+      if (scaled) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) more[i] *= row_scale * scales[i];
+        for (int i = 0; i < 8; ++i) more[i] *= row_scale * delta_scales[piece][i];
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[piece][i] += more[i];

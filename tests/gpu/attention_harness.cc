@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "kernels/dequantize.h"
 #include "tests/gpu/attention_reference.h"
 
 namespace baton::cuda::testing {
@@ -164,7 +165,36 @@ AttentionPlan World::Plan() {
 }
 
 void World::Launch(const AttentionPlan& plan, int32_t layer) {
-  Check(attention_->Launch(plan, kv_, layer, qkv_view_, out_view_, stream_), "Attention::Launch");
+  LaunchTo(plan, layer, {});
+}
+
+void World::LaunchTo(const AttentionPlan& plan, int32_t layer, const QuantizedRows& quantized) {
+  Check(attention_->Launch(plan,
+                           {.kv = kv_,
+                            .layer = layer,
+                            .qkv = qkv_view_,
+                            .out = out_view_,
+                            .quantized = quantized,
+                            .stream = stream_}),
+        "Attention::Launch");
+}
+
+std::vector<float> World::LaunchQuantized(const AttentionPlan& plan, int32_t layer) {
+  const int64_t cols = out_view_.cols;
+  const Memory memory(QuantizedRows::Bytes(out_view_.rows, cols));
+  FillNan(memory.data(), memory.size(), stream_);
+  LaunchTo(plan, layer, QuantizedRows::At(memory.data(), out_view_.rows, cols));
+  std::vector<std::byte> bytes(memory.size());
+  Check(cudaMemcpyAsync(bytes.data(), memory.data(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
+        "LaunchQuantized");
+  Check(cudaStreamSynchronize(stream_), "LaunchQuantized");
+  const QuantizedRows copy = QuantizedRows::At(bytes.data(), out_view_.rows, cols);
+  std::vector<float> numbers(static_cast<size_t>(rows() * cols));
+  Dequantize(DType::kF8, {copy.data, numbers.size()}, numbers);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] *= copy.scales[static_cast<int64_t>(i) / cols];
+  }
+  return numbers;
 }
 
 void World::ClearOut() {

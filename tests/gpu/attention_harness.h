@@ -61,7 +61,9 @@ class World {
   AttentionPlan Plan();
   // Launches attention of one layer.
   void Launch(const AttentionPlan& plan, int32_t layer);
-  // `out` gets a pattern that Untouched finds again.
+  // The same to E4M3: what it stands for, [row][q head][dim] without padding.
+  std::vector<float> LaunchQuantized(const AttentionPlan& plan, int32_t layer);
+  // `out` gets a pattern that PaddingUntouched finds again.
   void ClearOut();
 
   // Largest relative error (L2, of one head of one row) against the reference; 1e9 when a result is
@@ -79,6 +81,8 @@ class World {
   int32_t rows() const { return static_cast<int32_t>(tokens_.size()); }
 
  private:
+  void LaunchTo(const AttentionPlan& plan, int32_t layer, const QuantizedRows& quantized);
+
   WorldShape shape_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<Memory> arena_;

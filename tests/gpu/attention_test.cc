@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/dequantize.h"
 #include "tests/gpu/attention_harness.h"
 
 namespace baton::cuda::testing {
@@ -157,6 +158,10 @@ TEST_F(AttentionTest, DecodesInShares) {
     Run(shape, kOddLengths, kShares);
     Run(shape, {{4000, 1}}, kShares);
   }
+}
+
+TEST_F(AttentionTest, DecodesManyInShares) {
+  if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
   Lengths lengths;
   for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
   Run(Shape(32, 8, 128, 0), lengths, kShares);
@@ -165,6 +170,53 @@ TEST_F(AttentionTest, DecodesInShares) {
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
   Run(Shape(32, 8, 128, 0), lengths, kShares);
+}
+
+// Whatever kernel computes it: by itself, or behind one that writes bf16.
+TEST_F(AttentionTest, GivesRowsInFp8) {
+  if (!IsHopper()) GTEST_SKIP() << "E4M3 needs sm_89, equal shares sm_90";
+  const auto expect_near = [](const Heads& h,
+                              const Lengths& lengths,
+                              int32_t padded_rows,
+                              const AttentionOptions& options) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
+    const WorldShape shape = Shape(h.q, h.kv, h.dim, TokensOf(lengths));
+    World world(shape, options);
+    world.Begin(lengths, padded_rows);
+    const AttentionPlan plan = world.Plan();
+    world.Launch(plan, 0);
+    const std::vector<uint16_t> want = world.Rows(0, world.rows());
+    const std::vector<float> got = world.LaunchQuantized(plan, 0);
+    ASSERT_EQ(got.size(), want.size());
+    const size_t cols = got.size() / static_cast<size_t>(world.rows());
+    for (size_t row = 0; row < got.size() / cols; ++row) {
+      float largest = 0;
+      for (size_t i = 0; i < cols; ++i) {
+        largest = std::max(largest, std::abs(BrainToFloat(want[row * cols + i])));
+      }
+      for (size_t i = row * cols; i < (row + 1) * cols; ++i) {
+        // Half a step of three bits of mantissa, and of bf16; the smallest step is 2^-9 of 448.
+        const float number = BrainToFloat(want[i]);
+        const float step = std::max(std::abs(number) / 14, largest / 448 / 256);
+        ASSERT_NEAR(got[i], number, step) << "row " << row << ", column " << i % cols;
+      }
+    }
+  };
+  Lengths ragged;
+  for (int32_t i = 0; i < 50; ++i) ragged.emplace_back(128 + 61 * i, 1);
+  Lengths one_long(40, {10, 1});
+  one_long[7] = {60000, 1};
+  for (const Heads& h : {Heads{32, 8, 128}, {64, 8, 128}, {4, 4, 128}, {28, 4, 128}}) {
+    expect_near(h, kOddLengths, 0, kShares);
+    expect_near(h, ragged, 64, kShares);
+    expect_near(h, one_long, 0, kShares);
+  }
+  expect_near({24, 12, 128}, kOddLengths, 0, kShares);
+  expect_near({32, 8, 128}, kOddLengths, 16, kCluster);
+  expect_near({32, 8, 128}, kOddLengths, 0, kTiles);
+  expect_near({32, 8, 128}, kMixed, 0, kShares);
+  expect_near({8, 4, 64}, kMixed, 0, {});
+  expect_near({6, 2, 80}, kMixed, 0, {});
 }
 
 TEST_F(AttentionTest, DecodesOneSequence) {

@@ -57,15 +57,25 @@ TEST_P(GatedGemmTest, RepeatsItself) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes,
     GatedGemmTest,
-    ::testing::Values(Case{.name = "tiny", .n = 16, .k = 64, .silu_mul = true},
-                      Case{.name = "odd_k", .n = 1168, .k = 1088, .silu_mul = true, .x_gap = 24},
-                      Case{.name = "small", .n = 3072, .k = 576, .silu_mul = true, .out_gap = 6},
-                      Case{.name = "long", .n = 2048, .k = 14336, .silu_mul = true},
-                      Case{.name = "llama_8b", .n = 28672, .k = 4096, .silu_mul = true}),
+    ::testing::Values(
+        Case{.name = "tiny", .n = 16, .k = 64, .silu_mul = true},
+        Case{.name = "odd_k", .n = 1168, .k = 1088, .silu_mul = true, .x_gap = 24},
+        Case{.name = "small", .n = 3072, .k = 576, .silu_mul = true, .out_gap = 6},
+        Case{.name = "long", .n = 2048, .k = 14336, .silu_mul = true},
+        Case{.name = "llama_8b", .n = 28672, .k = 4096, .silu_mul = true},
+        Case{.name = "tiny_e4m3", .n = 16, .k = 128, .silu_mul = true, .quantized = true},
+        Case{.name = "odd_k_e4m3",
+             .n = 1168,
+             .k = 1152,
+             .silu_mul = true,
+             .out_gap = 6,
+             .quantized = true},
+        Case{.name = "llama_8b_e4m3", .n = 28672, .k = 4096, .silu_mul = true, .quantized = true}),
     [](const auto& param) { return std::string(param.param.name); });
 
 TEST(GatedGemmTakesTest, RefusesWhatDoesNotFit) {
   alignas(16) static __nv_bfloat16 numbers[16];
+  static float scale = 1;
   Product good;
   good.x = good.weight = numbers;
   good.silu_mul = true;
@@ -91,7 +101,17 @@ TEST(GatedGemmTakesTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](Product& p) { p.bias = numbers; }));
   EXPECT_TRUE(refused([](Product& p) { p.accumulate = true; }));
   EXPECT_TRUE(refused([](Product& p) { p.out_dtype = DType::kF32; }));
-  EXPECT_TRUE(refused([](Product& p) { p.x_dtype = p.weight_dtype = DType::kF8; }));
+  const auto in_fp8 = [](Product& p) {
+    p.x_dtype = p.weight_dtype = DType::kF8;
+    p.x_scales = p.weight_scales = &scale;
+    p.k = p.x_stride = 256;
+  };
+  EXPECT_FALSE(refused(in_fp8));
+  EXPECT_TRUE(refused([&](Product& p) { in_fp8(p), p.k = 192; }));
+  EXPECT_TRUE(refused([&](Product& p) { in_fp8(p), p.x_stride = 264; }));
+  EXPECT_TRUE(refused([&](Product& p) { in_fp8(p), p.x_dtype = DType::kBF16; }));
+  EXPECT_TRUE(refused([&](Product& p) { in_fp8(p), p.x_scales = nullptr; }));
+  EXPECT_TRUE(refused([&](Product& p) { in_fp8(p), p.weight_scales = nullptr; }));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/gated_gemm.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/quantize.h"
 #include "kernels/cuda/row_kernels.h"
 #include "tests/gpu/gemm_reference.h"
 #include "tests/gpu/graph_timer.h"
@@ -105,6 +106,7 @@ class Bench final {
         "down", [&](int i) { return Down(i); }, kLayers);
     TimeShape(
         "head", [&](int i) { return Head(i); }, kHeads);
+    TimeMlps();
     TimeLayers();
   }
 
@@ -232,7 +234,11 @@ class Bench final {
       const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < kLayers; ++i) Check(LaunchGatedGemm(Gated(i), plan, stream_));
       });
-      Print("gated", how, rows_, all / kLayers, 2.0 * first.n * first.k);
+      Print("gated",
+            how,
+            rows_,
+            all / kLayers,
+            static_cast<double>(number_bytes()) * first.n * first.k);
     };
     const GatedLimits limits = FindGatedLimits(processors_);
     time("as it is", PlanGatedGemm(first, limits));
@@ -261,7 +267,8 @@ class Bench final {
     for (const int32_t v : {1, 2, 4, 8}) add("matrices", &FewRowsLimits::matrices, v);
     for (const int32_t v : {1, 2, 4}) add("clusters of", &FewRowsLimits::cluster, v);
     for (const int32_t v : {32, 64, 128}) add("tile", &FewRowsLimits::tile_rows, v);
-    for (const int32_t v : {226 << 10, 160 << 10}) add("shared", &FewRowsLimits::shared_bytes, v);
+    for (const int32_t v : {226 << 10, 160 << 10, 110 << 10})
+      add("shared", &FewRowsLimits::shared_bytes, v);
     return variants;
   }
 
@@ -275,7 +282,51 @@ class Bench final {
     norm.weight = norm_.at<float>();
     norm.epsilon = kEpsilon;
     norm.out = Rows(normal_, kHidden);
+    if (fp8_) norm.quantized = Quantized(normal_, kHidden);
     Check(LaunchNorm(norm, stream_));
+  }
+  void SiluMul() {
+    const Tensor both = Rows(gate_up_, 2 * kWidth);
+    if (fp8_) {
+      const float* ones = norm_.at<float>();
+      Check(LaunchSiluMulQuantize(both, {ones, ones}, Quantized(hidden_, kWidth), stream_));
+    } else {
+      Check(LaunchSiluMul(both, Rows(hidden_, kWidth), stream_));
+    }
+  }
+  QuantizedRows Quantized(const DeviceMemory& memory, int32_t cols) const {
+    return QuantizedRows::At(memory.at(), rows_, cols);
+  }
+
+  // The second half of layers, with gate and up by cuBLASLt and in one product.
+  void TimeMlps() {
+    const Product gated = Gated(0);
+    if (!theirs_ || !GatedGemmTakes(gated)) return;
+    const double bytes = 3.0 * static_cast<double>(number_bytes()) * kWidth * kHidden;
+    const auto time = [&](const std::string& how, const std::function<void(int)>& gate_up) {
+      const double all = TimeGraph(stream_, kRepeats, [&] {
+        for (int i = 0; i < kLayers; ++i) {
+          Norm();
+          gate_up(i);
+          RunTheirs(Down(i));
+        }
+      });
+      Print("mlp", how, rows_, all / kLayers, bytes);
+    };
+    const GatedPlan plan = PlanGatedGemm(gated, FindGatedLimits(processors_));
+    for (int turn = 0; turn < 2; ++turn) {
+      time("cublaslt", [&](int i) {
+        RunTheirs(GateUp(i));
+        SiluMul();
+      });
+      time("gated", [&](int i) {
+        Product product = Gated(i);
+        if (fp8_) product.out = gate_up_.at();
+        Check(LaunchGatedGemm(product, plan, stream_));
+        if (!fp8_) return;
+        Check(LaunchQuantize(Rows(gate_up_, kWidth), Quantized(hidden_, kWidth), stream_));
+      });
+    }
   }
 
   // Layers without attention.
@@ -287,12 +338,9 @@ class Bench final {
       });
       Print("layer", how, rows_, all / kLayers, bytes);
     };
-    const auto silu = [&] {
-      Check(LaunchSiluMul(Rows(gate_up_, 2 * kWidth), Rows(hidden_, kWidth), stream_));
-    };
     if (theirs_) {
       time("norm", [&](int) { Norm(); });
-      time("silu", [&](int) { silu(); });
+      time("silu", [&](int) { SiluMul(); });
       time("cublaslt, products alone", [&](int i) {
         RunTheirs(Qkv(i));
         RunTheirs(Out(i));
@@ -305,7 +353,7 @@ class Bench final {
         RunTheirs(Out(i));
         Norm();
         RunTheirs(GateUp(i));
-        silu();
+        SiluMul();
         RunTheirs(Down(i));
       });
     }

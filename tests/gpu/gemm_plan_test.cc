@@ -121,18 +121,21 @@ TEST(FewRowsPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
   EXPECT_EQ(plan.tile_outputs, 64);
 }
 
-TEST(GatedPlanTest, IsSoundForAllShapes) {
+class GatedPlanTest : public ::testing::TestWithParam<DType> {};
+
+TEST_P(GatedPlanTest, IsSoundForAllShapes) {
   for (const GatedLimits& limits : {GatedLimits{},
                                     GatedLimits{.blocks = 114, .clusters_of_2 = 0},
                                     GatedLimits{.cluster = 2},
                                     GatedLimits{.columns = 64}}) {
     for (const int32_t n : {16, 1168, 3072, 28672}) {
-      for (const int32_t k : {64, 1088, 14336}) {
+      for (const int32_t k_spans : {1, 17, 224}) {
         for (const int32_t rows : {1, 8, 33, 64, 65, 129, 250, 256}) {
-          SCOPED_TRACE(::testing::Message() << rows << " rows, n " << n << ", k " << k);
+          SCOPED_TRACE(::testing::Message() << rows << " rows, n " << n << ", spans " << k_spans);
           Product product;
+          product.x_dtype = product.weight_dtype = GetParam();
           product.n = n;
-          product.k = k;
+          product.k = k_spans * SpanNumbers(product);
           product.rows = rows;
           product.silu_mul = true;
           const GatedPlan plan = PlanGatedGemm(product, limits);
@@ -141,8 +144,8 @@ TEST(GatedPlanTest, IsSoundForAllShapes) {
           EXPECT_GE(plan.tiles * plan.columns, n);
           EXPECT_LT((plan.tiles - 1) * plan.columns, n);
           EXPECT_LE(plan.clusters * plan.cluster, limits.blocks);
-          EXPECT_GE(plan.rounds * spans, k / kSpanNumbers);
-          EXPECT_LT((plan.rounds - 1) * spans, k / kSpanNumbers);
+          EXPECT_GE(plan.rounds * spans, k_spans);
+          EXPECT_LT((plan.rounds - 1) * spans, k_spans);
           EXPECT_GE(plan.x_rows * plan.cluster, rows);
           EXPECT_LE(plan.x_rows * plan.cluster, plan.row_blocks * kGatedRowBlock);
           EXPECT_EQ(plan.x_rows % 8, 0);
@@ -159,7 +162,9 @@ TEST(GatedPlanTest, IsSoundForAllShapes) {
   }
 }
 
-TEST(GatedPlanTest, SharesOutputsOutEvenly) {
+INSTANTIATE_TEST_SUITE_P(Operands, GatedPlanTest, ::testing::Values(DType::kBF16, DType::kF8));
+
+TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   Product product;
   product.n = 28672;
   product.k = 4096;
@@ -170,6 +175,8 @@ TEST(GatedPlanTest, SharesOutputsOutEvenly) {
   const GatedPlan plan = PlanGatedGemm(product, {});
   EXPECT_EQ(plan.tiles, 256);  // two
   EXPECT_EQ(plan.cluster, 2);
+  product.x_dtype = product.weight_dtype = DType::kF8;
+  EXPECT_EQ(PlanGatedGemm(product, {}).cluster, 1);
 }
 
 }  // namespace
