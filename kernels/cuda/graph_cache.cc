@@ -26,7 +26,6 @@ Status GraphCache::Launch(const std::vector<Call>& calls, const CallContext& con
 Status GraphCache::Capture(const std::vector<Call>& calls, const CallContext& context) {
   const TraceRange range("capture step");
   for (const Call& call : calls) BATON_RETURN_IF_ERROR(Prepare(call, context));
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context.stream));
   BATON_CUDA_RETURN_IF_ERROR(
       cudaStreamBeginCapture(context.stream, cudaStreamCaptureModeThreadLocal));
   cudaError_t error = cudaSuccess;

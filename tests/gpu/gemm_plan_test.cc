@@ -176,7 +176,9 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   EXPECT_EQ(plan.tiles, 256);  // two
   EXPECT_EQ(plan.cluster, 2);
   product.x_dtype = product.weight_dtype = DType::kF8;
-  EXPECT_EQ(PlanGatedGemm(product, {}).cluster, 1);
+  const GatedPlan quantized = PlanGatedGemm(product, {});
+  EXPECT_EQ(quantized.tiles, 256);
+  EXPECT_EQ(quantized.cluster, 1);
 }
 
 }  // namespace
