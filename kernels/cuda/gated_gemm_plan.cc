@@ -21,8 +21,8 @@ constexpr int32_t Parts(int32_t whole, int32_t part) {
 float Cost(const Product& product, const GatedPlan& plan) {
   constexpr float kMemory = 4.4e6f;  // bytes in a microsecond
   constexpr float kCache = 8.2e6f;
-  const float kCycles = product.weight_dtype == DType::kF8 ? 1150 : 1700;  // in a microsecond
   constexpr float kTile = 1;
+  const float cycles_in_us = product.weight_dtype == DType::kF8 ? 1150 : 1700;
   const auto row_bytes = static_cast<float>(NumberBytes(product) * product.k);
   const auto rows = static_cast<float>(plan.row_blocks * kGatedRowBlock);
   const auto columns = static_cast<float>(plan.columns);
@@ -32,7 +32,7 @@ float Cost(const Product& product, const GatedPlan& plan) {
       row_bytes * rows * static_cast<float>(plan.tiles) / static_cast<float>(plan.cluster);
   const float cycles = row_bytes / 32 * static_cast<float>(plan.row_blocks) *
                        std::max(columns / 2, 16 + columns / 4);
-  return std::max({weights / kMemory, (weights + inputs) / kCache, waves * cycles / kCycles}) +
+  return std::max({weights / kMemory, (weights + inputs) / kCache, waves * cycles / cycles_in_us}) +
          waves * kTile;
 }
 
