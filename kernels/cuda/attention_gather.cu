@@ -30,7 +30,7 @@ struct Arguments {
 
 // 16 bytes of bf16, or as many numbers of E4M3.
 template <class Kv>
-using Piece = std::conditional_t<std::is_same_v<Kv, __nv_fp8_e4m3>, uint2, uint4>;
+using Piece = std::conditional_t<kIsFp8<Kv>, uint2, uint4>;
 
 __device__ __forceinline__ uint4 Brains(const uint4& values, float) {
   return values;

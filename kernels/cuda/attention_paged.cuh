@@ -15,6 +15,7 @@
 #include <flashinfer/pos_enc.cuh>
 
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
 
 // FlashInfer's FlashAttention-2 kernel over pages (flashinfer/attention/prefill.cuh), launched with
@@ -62,7 +63,7 @@ struct ScaledAttention : PlainAttention {
 template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out>
 struct PagedKernel {
   using Brain = __nv_bfloat16;
-  static constexpr bool kScaled = std::is_same_v<Kv, Fp8>;
+  static constexpr bool kScaled = kIsFp8<Kv>;
   using Params =
       std::conditional_t<kScaled,
                          ScaledParams<Out>,

@@ -74,7 +74,7 @@ constexpr int kMaxQueries = 8;  // columns of an mma
 template <int kHeadDim, class Kv>
 class Warp {
  public:
-  static constexpr bool kFp8 = std::is_same_v<Kv, __nv_fp8_e4m3>;
+  static constexpr bool kFp8 = kIsFp8<Kv>;
   static constexpr int kKeyGroups = kHeadDim / 32;    // of 8 dimensions, of one position
   static constexpr int kValueGroups = kHeadDim / 64;  // the same
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Kv));

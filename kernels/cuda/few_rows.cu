@@ -34,15 +34,9 @@ int32_t CountClusters(int32_t cluster) {
 bool FewRowsTakes(const Product& product) {
   const int32_t halves = product.silu_mul ? 2 : 1;
   const bool f32 = product.out_dtype == DType::kF32;
-  const bool quantized = product.weight_dtype == DType::kF8;
-  const DType type = quantized ? DType::kF8 : DType::kBF16;
-  return product.x_dtype == type && product.weight_dtype == type &&
-         quantized == (product.x_scales != nullptr && product.weight_scales != nullptr) &&
-         product.rows >= 1 && product.rows <= kFewRowsMost && product.k > 0 &&
-         product.k % SpanNumbers(product) == 0 && product.n > 0 && product.n % (8 * halves) == 0 &&
-         product.norm_weight == nullptr && product.x_stride * NumberBytes(product) % 16 == 0 &&
-         product.out_stride % 4 == 0 && Aligned(product.x, 16) && Aligned(product.weight, 16) &&
-         Aligned(product.out, f32 ? 16 : 8) && (!product.silu_mul || product.bias == nullptr);
+  return OperandsFit(product) && product.rows <= kFewRowsMost && product.n % (8 * halves) == 0 &&
+         product.out_stride % 4 == 0 && Aligned(product.out, f32 ? 16 : 8) &&
+         (!product.silu_mul || product.bias == nullptr);
 }
 
 FewRowsLimits FindFewRowsLimits(int processors) {

@@ -77,7 +77,7 @@ __device__ __forceinline__ float4 SiluMul(float4 gate, float4 up) {
 template <class Number>
 __device__ __forceinline__ float4
 Scaled(const FewRowsArguments& a, int32_t row, int32_t line, float4 sum) {
-  if constexpr (kIsQuantized<Number>) {
+  if constexpr (kIsFp8<Number>) {
     const float of_row = a.x_scales[row];
     const float4 scales = *reinterpret_cast<const float4*>(a.weight_scales + line);
     sum = make_float4(sum.x * (of_row * scales.x),
@@ -119,7 +119,7 @@ __device__ __forceinline__ void PutTile(const FewRowsArguments& a,
       float value = sums[i][e];
       if constexpr (kPairs) {
         float up = sums[i + kHalf][e];
-        if constexpr (kIsQuantized<Number>) {
+        if constexpr (kIsFp8<Number>) {
           const float of_row = a.x_scales[min(row + lane % 4 * 2, a.rows - 1)];
           value *= of_row * gate_scales[e / 2 % 2];
           up *= of_row * up_scales[e / 2 % 2];

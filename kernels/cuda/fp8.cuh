@@ -12,9 +12,9 @@ namespace baton::cuda {
 
 inline constexpr float kLargestFp8 = 448.0f;
 
-// Whether operands of a product are of this type, and so come with scales.
+// Of the numbers that a kernel is made for: they come with scales.
 template <class Number>
-inline constexpr bool kIsQuantized = std::is_same_v<Number, __nv_fp8_e4m3>;
+inline constexpr bool kIsFp8 = std::is_same_v<Number, __nv_fp8_e4m3>;
 
 // To nearest, ties to even; what is too large becomes the largest number. The first number comes in
 // the lowest byte.

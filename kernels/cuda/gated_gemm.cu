@@ -5,16 +5,9 @@
 namespace baton::cuda {
 
 bool GatedGemmTakes(const Product& product) {
-  const bool quantized = product.weight_dtype == DType::kF8;
-  const DType type = quantized ? DType::kF8 : DType::kBF16;
-  return product.silu_mul && product.x_dtype == type && product.weight_dtype == type &&
-         quantized == (product.x_scales != nullptr && product.weight_scales != nullptr) &&
-         product.out_dtype == DType::kBF16 && product.rows >= 1 && product.rows <= kGatedMostRows &&
-         product.k > 0 && product.k % SpanNumbers(product) == 0 && product.n > 0 &&
-         product.n % 16 == 0 && product.norm_weight == nullptr && product.bias == nullptr &&
-         !product.accumulate && product.x_stride * NumberBytes(product) % 16 == 0 &&
-         product.out_stride % 2 == 0 && Aligned(product.x, 16) && Aligned(product.weight, 16) &&
-         Aligned(product.out, 4);
+  return OperandsFit(product) && product.silu_mul && product.out_dtype == DType::kBF16 &&
+         product.rows <= kGatedMostRows && product.n % 16 == 0 && product.bias == nullptr &&
+         !product.accumulate && product.out_stride % 2 == 0 && Aligned(product.out, 4);
 }
 
 GatedLimits FindGatedLimits(int processors) {

@@ -141,7 +141,7 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
 // What sums of two neighbouring outputs of the weight are multiplied by, but for their row's scale.
 template <class Number>
 __device__ __forceinline__ float2 WeightScales(const GatedArguments& a, int32_t output) {
-  if constexpr (kIsQuantized<Number>) {
+  if constexpr (kIsFp8<Number>) {
     return *reinterpret_cast<const float2*>(a.weight_scales + output);
   }
   return make_float2(1, 1);
@@ -158,7 +158,7 @@ __device__ __forceinline__ void PutGated(const GatedArguments& a,
   const int32_t first_row = row_block * kGatedRowBlock + thread / 32 * 16 + thread % 32 / 4;
   const int32_t first_output = tile * (kColumns / 2) + thread % 4 * 2;
   float row_scales[2] = {1, 1};
-  if constexpr (kIsQuantized<Number>) {
+  if constexpr (kIsFp8<Number>) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t row = first_row + half * 8;
@@ -217,7 +217,7 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
   if (plan.cluster > 1) AwaitCluster();
   WaitForPredecessor();
   for (int32_t pass = 0; pass < work.passes; ++pass) {
-    if constexpr (kIsQuantized<Number>) PrefetchScales<kColumns>(a, work.Tile(plan, pass));
+    if constexpr (kIsFp8<Number>) PrefetchScales<kColumns>(a, work.Tile(plan, pass));
     float sums[kColumns / 2];
 #pragma unroll
     for (float& sum : sums) sum = 0;

@@ -45,6 +45,19 @@ inline bool Aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+// Whether a product's operands can be fetched in boxes of spans and multiplied where they lie: both
+// in bf16, or both in E4M3 with their scales, and neither joined with a norm.
+inline bool OperandsFit(const Product& product) {
+  const bool quantized = product.weight_dtype == DType::kF8;
+  const DType type = quantized ? DType::kF8 : DType::kBF16;
+  return product.x_dtype == type && product.weight_dtype == type &&
+         quantized == (product.x_scales != nullptr && product.weight_scales != nullptr) &&
+         product.rows >= 1 && product.n > 0 && product.k > 0 &&
+         product.k % SpanNumbers(product) == 0 && product.norm_weight == nullptr &&
+         product.x_stride * NumberBytes(product) % 16 == 0 && Aligned(product.x, 16) &&
+         Aligned(product.weight, 16);
+}
+
 struct Box {
   int32_t rows = 8;
   int32_t spans = 1;
