@@ -17,7 +17,7 @@
 // is in codec.h; who sends what when is in README.md.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 4;
+constexpr uint32_t kKvProtocolVersion = 5;
 
 // Where a shard can be written through one transport. The descriptor is the transport's own.
 struct KvEndpoint {

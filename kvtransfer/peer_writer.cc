@@ -282,6 +282,18 @@ void PeerWriter::Release(uint64_t window_key) {
   }
 }
 
+bool PeerWriter::PostNote(uint64_t window_key, std::string_view note) {
+  return std::ranges::any_of(lanes_, [&](const Lane& lane) {
+    return lane.channel && lane.channel->PostNote(window_key + lane.route.link.destination, note);
+  });
+}
+
+bool PeerWriter::takes_notes() const {
+  return std::ranges::any_of(lanes_, [this](const Lane& lane) {
+    return transports_[lane.route.transport].transport->caps().max_note_bytes > 0;
+  });
+}
+
 void PeerWriter::Fence(const SessionKey& session) {
   for (Lane& lane : lanes_) {
     const bool concerned =

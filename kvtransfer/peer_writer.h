@@ -67,6 +67,8 @@ class PeerWriter final {
   void Stop(const SessionKey& session, PieceSink& sink);
   // No piece of the session is meant to follow; `window_key` is its grant's.
   void Release(uint64_t window_key);
+  // Whether a channel takes the note, of the window of a grant (Channel::PostNote).
+  bool PostNote(uint64_t window_key, std::string_view note);
   // Kills the channels on which pieces of the session are outstanding; their ends come in Pump.
   void Fence(const SessionKey& session);
   void FenceAll();
@@ -78,6 +80,7 @@ class PeerWriter final {
   // How long a layer group of a block is on its way on average, when all transports prefer bursts
   // and their rate is known; else 0.
   Duration GroupTime() const;
+  bool takes_notes() const;
   const Hello& theirs() const { return theirs_; }
   // "shm", or "shm+tcp" when links differ.
   const std::string& transport_name() const { return transport_name_; }

@@ -185,7 +185,7 @@ void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
   Act(key);
 }
 
-void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transport) {
+void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transport) {
   const auto found = windows_.find(arrival.window_key);
   if (found == windows_.end()) return;
   const WindowOwner owner = found->second;
@@ -200,6 +200,8 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transp
       }
       session->machine.OnWindowsClosed(OkStatus(), end_.Now());
     }
+  } else if (arrival.kind == Arrival::Kind::kNote) {
+    OnNote(owner.session, *session, arrival.note);
   } else {
     PieceArrival piece;
     piece.link = static_cast<uint32_t>(arrival.tag >> 32);
@@ -212,15 +214,35 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, std::string_view transp
     } else {
       counters_.bytes += arrival.bytes;
       ++counters_.ops;
-      session->stats.transport = transport;
+      session->stats.transport = transport.name();
       session->stats.bytes += arrival.bytes;
       session->stats.stream = end_.Now() - session->granted_at;
       piece.count = static_cast<uint32_t>(
           arrival.bytes / LinkBlockBytes(end_.options().layout, session->links[piece.link]));
       session->machine.OnArrival(piece, end_.Now());
+      if (session->machine.lacks_only_seal() && transport.caps().max_note_bytes > 0) {
+        end_.ExpectSeal(end_.Now());
+      }
     }
   }
   Act(owner.session);
+}
+
+void KvReceiver::Impl::OnNote(const SessionKey& key, Session& session, std::string_view note) {
+  const StatusOr<Envelope> envelope = DecodeEnvelope(note);
+  if (!envelope.ok()) return session.machine.Abort(envelope.status(), end_.Now());
+  if (SessionKey(envelope->session, envelope->epoch) != key ||
+      !std::holds_alternative<Seal>(envelope->message)) {
+    return session.machine.Abort(InvalidArgument("{} of session {}.{} came as a note; a note can "
+                                                 "only be the SEAL of its window's session {}.{}",
+                                                 Name(envelope->message),
+                                                 envelope->session,
+                                                 envelope->epoch,
+                                                 key.first,
+                                                 key.second),
+                                 end_.Now());
+  }
+  session.machine.OnMessage(envelope->message, end_.Now());
 }
 
 Status KvReceiver::Impl::CheckPlacement(const Session& session,
@@ -367,7 +389,7 @@ Time KvReceiver::Impl::Turn(Time now) {
     std::array<Arrival, 64> arrivals;
     const size_t count = bound.transport->Poll(now, arrivals);
     for (Arrival& arrival : std::span(arrivals).first(count)) {
-      OnArrival(arrival, bound.transport->name());
+      OnArrival(arrival, *bound.transport);
     }
   }
   const bool tick = end_.Tick(now);
@@ -380,6 +402,7 @@ Time KvReceiver::Impl::Turn(Time now) {
   }
   const bool idle = sessions_.size() == ended_.size();
   if (tick || idle) PublishStats();
+  if (end_.expects_seal(now)) return now;
   return idle ? kNever : end_.next_tick();
 }
 

@@ -71,7 +71,8 @@ class KvReceiver::Impl final {
   void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
   Status CheckBlocks(std::span<const BlockId> blocks) const;
-  void OnArrival(const Arrival& arrival, std::string_view transport);
+  void OnArrival(const Arrival& arrival, const Transport& transport);
+  void OnNote(const SessionKey& key, Session& session, std::string_view note);
   // OK when the payload went exactly where its tag says.
   Status CheckPlacement(const Session& session,
                         const WindowOwner& owner,

@@ -97,6 +97,10 @@ class ReceiverSession final {
   std::vector<ReceiverAction> TakeActions() { return std::exchange(actions_, {}); }
   ReceiverState state() const { return state_; }
   bool ended() const { return state_ >= ReceiverState::kCommitted; }
+  // All has arrived, and SEAL has not.
+  bool lacks_only_seal() const {
+    return state_ == ReceiverState::kReceiving && !sealed_ && arrived_ == pieces_.size();
+  }
   const baton::Grant& grant() const { return reservation_.grant; }
   uint32_t block_count() const { return block_count_; }
   uint64_t bytes() const { return expected_bytes_; }

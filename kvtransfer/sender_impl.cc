@@ -230,9 +230,9 @@ void KvSender::Impl::Act(const SessionKey& key) {
 void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& action) {
   PeerWriter* writer = Writer(session.peer);
   if (auto* send = std::get_if<SendControl>(&action)) {
-    const bool is_seal = std::holds_alternative<baton::Seal>(send->message);
+    auto* const seal = std::get_if<baton::Seal>(&send->message);
+    if (seal != nullptr) return SendSeal(key, session, std::move(*seal));
     end_.Send(session.peer, key, std::move(send->message));
-    if (is_seal && writer != nullptr) writer->Release(session.machine.grant().window_key);
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
   } else if (std::holds_alternative<StartWrites>(action)) {
@@ -282,6 +282,17 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
                   blocks);
 }
 
+void KvSender::Impl::SendSeal(const SessionKey& key, const Session& session, baton::Seal seal) {
+  PeerWriter* writer = Writer(session.peer);
+  const uint64_t window_key = session.machine.grant().window_key;
+  Envelope envelope{key.first, key.second, 0, std::move(seal)};
+  if (writer == nullptr || !writer->takes_notes() ||
+      !writer->PostNote(window_key, EncodeEnvelope(envelope))) {
+    end_.Send(session.peer, key, std::move(envelope.message));
+  }
+  if (writer != nullptr) writer->Release(window_key);
+}
+
 void KvSender::Impl::OnPosted(const SessionKey& key,
                               uint32_t link,
                               uint32_t first,
@@ -303,6 +314,10 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   if (session->machine.outstanding() == 0) {
     session->busy += now - session->busy_since;
     session->busy_since = Time{};
+  }
+  const PeerWriter* writer = Writer(session->peer);
+  if (session->machine.lacks_only_seal() && writer != nullptr && writer->takes_notes()) {
+    end_.ExpectSeal(now);
   }
   Act(key);
 }
@@ -359,7 +374,7 @@ Time KvSender::Impl::Turn(Time now) {
   }
   const bool idle = sessions_.empty() && departing_.empty();
   if (tick || idle) PublishStats();
-  if (more) return now;
+  if (more || end_.expects_seal(now)) return now;
   return idle ? kNever : end_.next_tick();
 }
 

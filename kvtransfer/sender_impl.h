@@ -79,6 +79,8 @@ class KvSender::Impl final : public PieceSink {
   void Act(const SessionKey& key);
   void Act(const SessionKey& key, Session& session, SenderAction& action);
   void Post(const SessionKey& key, Session& session, const PostBlocks& post);
+  // By the channel that carried the blocks, if it takes notes.
+  void SendSeal(const SessionKey& key, const Session& session, baton::Seal seal);
   void Finish(const SessionKey& key, const Status& status);
   PeerWriter* Writer(const WorkerId& peer);
   void PublishStats();

@@ -114,6 +114,10 @@ class SenderSession final {
   // The local block to be read for index `block` of Grant::blocks.
   BlockId source(uint32_t block) const { return sources_[grant_.cached_blocks + block]; }
   uint32_t outstanding() const { return outstanding_; }
+  // All is written, and Seal has not been called.
+  bool lacks_only_seal() const {
+    return state_ == SenderState::kStreaming && !seal_wanted_ && to_post_ == 0 && outstanding_ == 0;
+  }
   uint32_t resent_blocks() const { return resent_; }
   uint64_t bytes() const { return bytes_; }
 

@@ -7,6 +7,8 @@ namespace {
 
 constexpr size_t kMaxPosted = size_t{1} << 16;
 constexpr Duration kTick = std::chrono::milliseconds(20);
+// From the last layer's KV to the first token: attention of a long chunk, and little else.
+constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -47,6 +49,10 @@ bool TransferEnd::Tick(Time now) {
   if (now < next_tick_) return false;
   next_tick_ = now + kTick;
   return true;
+}
+
+void TransferEnd::ExpectSeal(Time now) {
+  seal_due_ = now + kLongestToSeal;
 }
 
 void TransferEnd::Publish(KvTransferStats stats) {

@@ -46,6 +46,11 @@ class TransferEnd final {
   bool Tick(Time now);
   Time next_tick() const { return next_tick_; }
 
+  // SEAL is all that a session lacks, and goes by a channel: for a while the thread had better look
+  // for it all the time, since one that sleeps hears of it a tenth of a millisecond late.
+  void ExpectSeal(Time now);
+  bool expects_seal(Time now) const { return now < seal_due_; }
+
   void Publish(KvTransferStats stats);
   KvTransferStats Stats() const;
 
@@ -56,6 +61,7 @@ class TransferEnd final {
   Hello hello_;
   PeerStreams streams_;
   Time next_tick_{};
+  Time seal_due_{};
   mutable std::mutex stats_mutex_;
   KvTransferStats published_;
   std::unique_ptr<EventLoop> loop_;  // last: its thread uses all of the above

@@ -29,6 +29,7 @@ struct TransportCaps {
   size_t flight_bytes = size_t{32} << 20;
   // Moving a little all the time costs more than moving much now and then.
   bool prefers_bursts = false;
+  size_t max_note_bytes = 0;  // of Channel::PostNote; 0: no notes
 };
 
 // From an offset of the channel's local region to an offset of the peer's.
@@ -75,6 +76,7 @@ struct WriteWindow {
 struct Arrival {
   enum class Kind {
     kArrived,   // one operation's payload is in place
+    kNote,      // what the peer had to say through Channel::PostNote
     kClosed,    // last event of a window: no byte can land through it any more
     kUnfenced,  // the close could not be enforced in time: the ranges must not be reused
   };
@@ -85,6 +87,7 @@ struct Arrival {
   uint64_t bytes = 0;
   std::vector<ByteRange> ranges;    // where the payload went, in its order
   std::vector<uint64_t> checksums;  // one a granule
+  std::string note;                 // of kNote
   Status status;
 };
 
@@ -112,6 +115,10 @@ class Channel {
   // No write through the window is meant to follow: its right is given back, so that the
   // receiver need not ask for it. A write that follows after all gets it again.
   virtual void Release(uint64_t window_key) = 0;
+  // Says `note` to the receiver, of a window that the channel has written through: sooner heard
+  // than what comes another way, by threads that look after the writes anyway. Nothing comes of
+  // it here, and it is lost with the channel. False: not taken (too long, no such window).
+  virtual bool PostNote(uint64_t /*window_key*/, std::string_view /*note*/) { return false; }
   // Kills the channel: every outstanding operation gets kAborted, then kFenced comes.
   virtual void Fence() = 0;
   // Moves things forward and takes out events; how many.

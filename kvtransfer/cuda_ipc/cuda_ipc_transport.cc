@@ -118,6 +118,7 @@ TransportCaps CudaIpcTransport::caps() const {
   // NVLink's links stay awake for 50 ms after a byte, and a GPU at its power limit computes 1.6 %
   // slower meanwhile (bench/results/h200/link_power.txt).
   caps.prefers_bursts = true;
+  caps.max_note_bytes = kMaxIpcNoteBytes;
   return caps;
 }
 

@@ -213,6 +213,16 @@ void IpcChannel::Release(uint64_t window_key) {
   ConfirmIfDrained(window_key);
 }
 
+bool IpcChannel::PostNote(uint64_t window_key, std::string_view note) {
+  const auto found = windows_.find(window_key);
+  if (!status_.ok() || note.size() > kMaxIpcNoteBytes || found == windows_.end()) return false;
+  if (!found->second.given || found->second.closing) return false;
+  IpcFrame frame = FrameOf(IpcType::kNote, window_key);
+  frame.text = note;
+  Send(frame);
+  return status_.ok();
+}
+
 Status IpcChannel::OnAck(const IpcHeader& header) {
   const auto found = ops_.find(header.op);
   if (found == ops_.end()) {

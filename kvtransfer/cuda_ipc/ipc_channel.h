@@ -42,6 +42,7 @@ class IpcChannel final : public Channel {
   void Start(OpId op) override;
   void RequestAbort(OpId op) override;
   void Release(uint64_t window_key) override;
+  bool PostNote(uint64_t window_key, std::string_view note) override;
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }

@@ -59,6 +59,9 @@ Status IpcConnection::OnFrame(const IpcFrame& frame) {
     case IpcType::kDrained:
       receiver_.OnDrained(id_, frame.header.key);
       return OkStatus();
+    case IpcType::kNote:
+      receiver_.OnNote(id_, region_, frame);
+      return OkStatus();
     case IpcType::kBye:
       said_bye_ = true;
       return OkStatus();

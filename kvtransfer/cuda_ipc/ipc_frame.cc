@@ -15,16 +15,21 @@ size_t RecordBytes(IpcType type) {
     case IpcType::kWindow:
       return sizeof(ByteRange);
     case IpcType::kWelcome:
+    case IpcType::kNote:
       return 1;
     default:
       return 0;
   }
 }
 
+size_t MostRecords(IpcType type) {
+  return type == IpcType::kNote ? kMaxIpcNoteBytes : kMaxIpcRecords;
+}
+
 bool IsKnown(IpcType type) {
   const auto value = static_cast<uint16_t>(type);
   return (value >= static_cast<uint16_t>(IpcType::kHello) &&
-          value <= static_cast<uint16_t>(IpcType::kBye)) ||
+          value <= static_cast<uint16_t>(IpcType::kNote)) ||
          (value >= static_cast<uint16_t>(IpcType::kWelcome) &&
           value <= static_cast<uint16_t>(IpcType::kAck));
 }
@@ -65,7 +70,7 @@ StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
   }
   const size_t record = RecordBytes(header.type);
   const std::span<const std::byte> rest = bytes.subspan(sizeof(header));
-  if (header.count > kMaxIpcRecords || rest.size() != header.count * record ||
+  if (header.count > MostRecords(header.type) || rest.size() != header.count * record ||
       (record == 0 && header.count > 0)) {
     return InvalidArgument("a frame of type {} with {} records in {} bytes",
                            static_cast<uint16_t>(header.type),

@@ -21,6 +21,7 @@ enum class IpcType : uint16_t {
   kLanded = 3,   // key, op, tag, granule, bytes, runs: these copies have ended
   kDrained = 4,  // key: no copy through that window is under way, nor comes before it is asked for
   kBye = 5,      // no copy at all is under way, and none will be
+  kNote = 6,     // key, text: Channel::PostNote
   // From the receiver.
   kWelcome = 16,  // text: the region's memory, as Dma::Export gives it
   kWindow = 17,   // key, code; ranges: as many of `bytes` ranges as fit, the rest follows
@@ -44,13 +45,14 @@ static_assert(sizeof(IpcHeader) == 56);
 
 constexpr uint32_t kMaxIpcRecords = 4096;  // in one frame
 constexpr size_t kMaxIpcFrameBytes = sizeof(IpcHeader) + kMaxIpcRecords * sizeof(WriteRun);
+constexpr size_t kMaxIpcNoteBytes = kMaxIpcFrameBytes - sizeof(IpcHeader);
 constexpr uint64_t kMaxWindowRanges = uint64_t{1} << 20;
 
 struct IpcFrame {
   IpcHeader header;
   std::vector<WriteRun> runs;     // of kLanded
   std::vector<ByteRange> ranges;  // of kWindow
-  std::string text;               // of kWelcome
+  std::string text;               // of kWelcome, kNote
 };
 
 std::string EncodeIpcFrame(const IpcFrame& frame);

@@ -143,6 +143,17 @@ Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& fra
   return OkStatus();
 }
 
+void IpcReceiver::OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame) {
+  const uint64_t key = frame.header.key;
+  if (!grants_.holds(peer, key) || windows_.FindWindow(key) == nullptr) return;
+  Arrival note;
+  note.kind = Arrival::Kind::kNote;
+  note.window_key = key;
+  note.region = region;
+  note.note = frame.text;
+  windows_.Report(std::move(note));
+}
+
 void IpcReceiver::Count(Landed landed, const Status& status) {
   Status verdict = status;
   if (verdict.ok() && windows_.FindWindow(landed.arrival.window_key) == nullptr) {

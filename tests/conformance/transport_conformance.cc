@@ -294,6 +294,32 @@ TEST_P(TransportConformance, WritesOutsideTheWindowFailAndChangeNothing) {
   EXPECT_EQ(Landed(8192), std::byte{0});
 }
 
+TEST_P(TransportConformance, ANoteFollowsTheWritesOfItsWindow) {
+  OpenWindow(0, 4096);
+  EXPECT_FALSE(channel_->PostNote(kKey, "too early"));
+  Write(0, 0, 4096);
+  DriveUntilEnded(1);
+  const size_t most = sender_->caps().max_note_bytes;
+  const std::string note(most, 'n');
+  EXPECT_EQ(channel_->PostNote(kKey, note), most > 0);
+  EXPECT_FALSE(channel_->PostNote(kKey, note + "n"));
+  EXPECT_FALSE(channel_->PostNote(kKey + 1, "of another window"));
+  if (most > 0) {
+    DriveUntil([&] { return arrived_.size() == 2; });
+    EXPECT_EQ(arrived_[0].kind, Arrival::Kind::kArrived);
+    EXPECT_EQ(arrived_[1].kind, Arrival::Kind::kNote);
+    EXPECT_EQ(arrived_[1].window_key, kKey);
+    EXPECT_EQ(arrived_[1].region, destination_->id());
+    EXPECT_EQ(arrived_[1].note, note);
+  }
+  receiver_->CloseWindow(kKey);
+  channel_->PostNote(kKey, "too late");  // the channel may not know it yet
+  DriveUntil([&] { return closed_ == 1; });
+  EXPECT_FALSE(channel_->PostNote(kKey, "too late"));
+  Settle();
+  EXPECT_EQ(arrived_.size(), most > 0 ? 2u : 1u);
+}
+
 TEST_P(TransportConformance, AnUnknownKeyFails) {
   OpenWindow(0, 4096, kKey + 1);
   Write(0, 0, 100);

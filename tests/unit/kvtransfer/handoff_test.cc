@@ -75,6 +75,28 @@ TEST_P(HandoffTest, MovesEveryByte) {
   EXPECT_EQ(sent.stats.blocks, 10u);
 }
 
+TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
+  HandoffPair pair(Options());
+  std::atomic<int> seals = 0;
+  pair.filter = [&](const Envelope& envelope, bool to_receiver) {
+    if (to_receiver && std::holds_alternative<Seal>(envelope.message)) ++seals;
+    return true;
+  };
+  pair.Send(SessionId(1), Blocks(0, 6), 2, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  EXPECT_EQ(seals, GetParam().transport == "cuda_ipc" ? 0 : 1);
+  // Nothing is written, so that no channel has the window.
+  pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+    pair.receiver().Grant(id, epoch, 2, Blocks(10, 2));
+  };
+  const int before = seals;
+  pair.Send(SessionId(2), Blocks(10, 2), 2, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(2)));
+  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed);
+  EXPECT_EQ(seals, before + 1);
+}
+
 TEST_P(HandoffTest, SendsOnlyWhatTheReceiverLacks) {
   HandoffPair pair(Options());
   const std::vector<BlockId> granted = Blocks(20, 6);

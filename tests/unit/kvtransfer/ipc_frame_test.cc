@@ -31,7 +31,11 @@ TEST(IpcFrameTest, ComesBackAsItWas) {
   IpcFrame welcome;
   welcome.header.type = IpcType::kWelcome;
   welcome.text = std::string("a\0b", 3);
-  for (const IpcFrame& frame : {landed, window, welcome}) {
+  IpcFrame note;
+  note.header.type = IpcType::kNote;
+  note.header.key = 9;
+  note.text = std::string(kMaxIpcNoteBytes, 'n');
+  for (const IpcFrame& frame : {landed, window, welcome, note}) {
     const std::string bytes = EncodeIpcFrame(frame);
     const auto parsed = ParseIpcFrame(BytesOf(bytes));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -58,12 +62,16 @@ TEST(IpcFrameTest, RefusesWhatIsNone) {
   EXPECT_TRUE(refused(changed(0, 'x')));  // magic
   EXPECT_TRUE(refused(changed(4, 9)));    // version
   EXPECT_TRUE(refused(changed(6, 0)));    // type
-  EXPECT_TRUE(refused(changed(6, 6)));    // between the two sides' types
+  EXPECT_TRUE(refused(changed(6, 7)));    // between the two sides' types
   EXPECT_TRUE(refused(changed(6, 2)));    // kAsk carries nothing
   EXPECT_TRUE(refused(changed(8, 2)));    // count
   EXPECT_TRUE(refused(changed(11, 0x7f)));
   frame.runs.resize(kMaxIpcRecords + 1);
   EXPECT_TRUE(refused(EncodeIpcFrame(frame)));
+  IpcFrame note;
+  note.header.type = IpcType::kNote;
+  note.text = std::string(kMaxIpcNoteBytes + 1, 'n');
+  EXPECT_TRUE(refused(EncodeIpcFrame(note)));
 }
 
 TEST(GrantTableTest, AWindowThatNobodyHoldsIsClosedAtOnce) {

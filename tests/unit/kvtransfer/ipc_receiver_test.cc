@@ -104,6 +104,25 @@ TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
   transport_->CloseWindow(kKey);
 }
 
+TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
+  Greet();
+  IpcFrame note = FrameOf(IpcType::kNote, kKey);
+  note.text = "let me in";
+  Say(note);
+  Serve();
+  EXPECT_TRUE(arrived_.empty());
+  Ask(kKey);
+  Say(note);
+  Serve();
+  ASSERT_EQ(Count(Arrival::Kind::kNote), 1u);
+  EXPECT_EQ(arrived_[0].note, "let me in");
+  transport_->CloseWindow(kKey);
+  Say(note);
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kNote), 1u);
+  EXPECT_TRUE(heard_.is_open);
+}
+
 TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
   IpcFrame hello = FrameOf(IpcType::kHello);
   hello.header.op = 9;

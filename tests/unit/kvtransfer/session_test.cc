@@ -226,5 +226,46 @@ TEST(SenderSession, SendsAllAtOnceWhenTheGrantComesLate) {
   EXPECT_EQ(prompt.Sent(), (Groups{{0, 3}}));
 }
 
+TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
+  const Time now{std::chrono::hours(1)};
+  SenderSession sender({.total_tokens = 1,
+                        .block_count = 1,
+                        .block_hashes = {},
+                        .timeout = std::chrono::seconds(10)},
+                       {},
+                       now);
+  Grant grant;
+  grant.blocks = {BlockId(3)};
+  sender.OnMessage(grant, now);
+  EXPECT_FALSE(sender.lacks_only_seal());  // nothing is computed
+  ASSERT_TRUE(sender.AddBlocks(0, grant.blocks, 1, now).ok());
+  EXPECT_FALSE(sender.lacks_only_seal());
+  const uint64_t checksum = 5;
+  sender.OnPosted(0, 0, {&checksum, 1}, 100, now);
+  EXPECT_FALSE(sender.lacks_only_seal());
+  sender.OnWritten(1, 100, now);
+  EXPECT_TRUE(sender.lacks_only_seal());
+  sender.Seal("x", now);
+  EXPECT_FALSE(sender.lacks_only_seal());
+}
+
+TEST(ReceiverSession, LacksOnlySealBetweenTheLastArrivalAndSeal) {
+  const Time now{std::chrono::hours(1)};
+  ReceiverSession receiver(
+      {.total_tokens = 1, .block_hashes = {}, .timeout = std::chrono::seconds(10)}, 1, {}, now);
+  EXPECT_FALSE(receiver.lacks_only_seal());
+  ReceiverSession::Reservation reservation;
+  reservation.grant.blocks = {BlockId(3)};
+  reservation.link_bytes = {100};
+  ASSERT_TRUE(receiver.Grant(std::move(reservation), now).ok());
+  EXPECT_FALSE(receiver.lacks_only_seal());
+  const uint64_t checksum = 5;
+  receiver.OnArrival({.link = 0, .first = 0, .count = 1, .bytes = 100, .checksums = {&checksum, 1}},
+                     now);
+  EXPECT_TRUE(receiver.lacks_only_seal());
+  receiver.OnMessage(Seal{.blocks = 1, .bytes = 100, .checksums = {checksum}, .payload = {}}, now);
+  EXPECT_FALSE(receiver.lacks_only_seal());
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,70 @@
+#include <sys/socket.h>
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "kvtransfer/codec.h"
+#include "kvtransfer/wire/local_socket.h"
+#include "tests/conformance/handoff_pair.h"
+#include "tests/fakes/fake_gpu.h"
+#include "tests/unit/kvtransfer/ipc_peer.h"
+
+namespace baton {
+namespace {
+
+// Whoever was given a session's window can say something of it: nothing but its SEAL counts.
+TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
+  FakeGpu gpu;
+  HandoffPair::Options options;
+  options.transport = "cuda_ipc";
+  options.device = &gpu;
+  options.dma = &gpu;
+  HandoffPair pair(options);
+  std::atomic<uint64_t> key = 0;
+  pair.filter = [&](const Envelope& envelope, bool) {
+    if (const auto* grant = std::get_if<Grant>(&envelope.message)) key = grant->window_key;
+    return true;
+  };
+  const std::string descriptor = pair.receiver().hello().shards.at(0).endpoints.at(0).descriptor;
+  IpcSocket peer(
+      *ConnectLocal(descriptor.substr(descriptor.find("baton-ipc-"), 26), SOCK_SEQPACKET));
+  Heard heard;
+  const auto say = [&](IpcType type, std::string text = {}) {
+    IpcFrame frame = FrameOf(type, key);
+    frame.text = std::move(text);
+    EXPECT_TRUE(peer.Send(frame).ok());
+  };
+  const auto await = [&](IpcType type) {
+    const Time until = SteadyClock().Now() + std::chrono::seconds(10);
+    while (heard.Last(type) == nullptr && SteadyClock().Now() < until) Hear(peer, heard);
+    EXPECT_NE(heard.Last(type), nullptr);
+  };
+  say(IpcType::kHello);
+  await(IpcType::kWelcome);
+  const auto expect_end = [&](SessionId id, const std::string& note, const std::string& why) {
+    pair.Offer(id, 8);
+    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+    heard = {};
+    say(IpcType::kAsk);
+    await(IpcType::kWindow);
+    say(IpcType::kNote, note);
+    say(IpcType::kDrained);
+    ASSERT_TRUE(pair.received().WaitEnd(id));
+    const SessionLog log = pair.received().Get(id);
+    EXPECT_FALSE(log.committed);
+    EXPECT_NE(Message(log.status).find(why), std::string::npos) << log.status;
+  };
+  expect_end(SessionId(1), "garbage", "kind is 103");
+  expect_end(SessionId(2),
+             EncodeEnvelope({SessionId(3), Epoch(1), 0, Seal{}}),
+             "SEAL of session 3.1 came as a note");
+  expect_end(SessionId(4),
+             EncodeEnvelope({SessionId(4), Epoch(1), 0, Renew{}}),
+             "RENEW of session 4.1 came as a note");
+}
+
+}  // namespace
+}  // namespace baton
