@@ -61,10 +61,10 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
   return OkStatus();
 }
 
-// Whether the kernel of equal shares computes all rows.
+// Whether the kernel of equal shares gives all rows.
 bool OnlyShares(const AttentionPlan& plan) {
-  return plan.shares.count > 0 && plan.rows.pieces == 0 && plan.chunks.pieces == 0 &&
-         plan.ragged.pieces == 0;
+  return plan.shares.count > 0 && plan.shares.merge.rows == 0 && plan.rows.pieces == 0 &&
+         plan.chunks.pieces == 0 && plan.ragged.pieces == 0;
 }
 
 }  // namespace
@@ -253,15 +253,23 @@ StatusOr<ShareWork> Attention::PlanShares(const AttentionShape& shape,
     shared_rows_.push_back({s.row, s.table_start, begin, s.length});
   }
   CutShares(shared_rows_, work.count, shares_);
-  if (step.recorded) shared_rows_.resize(step.rows);
+  std::vector<MergedRow> merged = RowsInManyShares(shared_rows_, kMostAddedShares);
+  if (step.recorded) {
+    shared_rows_.resize(step.rows);
+    // As many as there can be of them: neighbours have one share in common.
+    if (!merged.empty()) merged.resize((work.count - 1) / kMostAddedShares);
+  }
   work.list = Write(fixed, shared_rows_);
   work.shares = Write(fixed, shares_);
   work.tables = step.d_tables;
-  const size_t parts = size_t{2} * work.count * shape.q_heads;
-  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
-                         partial_.Get(parts * (shape.head_dim * sizeof(float) + sizeof(float2))));
-  work.values = reinterpret_cast<float*>(memory);
-  work.weights = reinterpret_cast<float2*>(work.values + parts * shape.head_dim);
+  const auto parts = work.count + static_cast<int32_t>(shared_rows_.size());
+  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, parts));
+  if (!merged.empty()) {
+    work.merge = {.rows = static_cast<int32_t>(merged.size()),
+                  .many_parts = true,
+                  .list = Write(fixed, merged),
+                  .partial = work.partial};
+  }
   BATON_ASSIGN_OR_RETURN(std::byte* const tickets,
                          tickets_.Get(shared_rows_.size() * ShareGroups(shape) * sizeof(uint32_t)));
   work.tickets = reinterpret_cast<uint32_t*>(tickets);
@@ -367,12 +375,16 @@ StatusOr<MergeWork> Attention::PlanMerge(const AttentionShape& shape,
   if (merged.empty()) return work;
   work.rows = static_cast<int32_t>(merged.size());
   work.list = Write(fixed, merged);
-  const size_t weights = static_cast<size_t>(partials) * shape.q_heads;
+  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, partials));
+  return work;
+}
+
+StatusOr<PartialResults> Attention::Partials(const AttentionShape& shape, int32_t count) {
+  const size_t weights = static_cast<size_t>(count) * shape.q_heads;
   BATON_ASSIGN_OR_RETURN(std::byte* const memory,
                          partial_.Get(weights * (shape.head_dim + 1) * sizeof(float)));
-  work.partial.values = reinterpret_cast<float*>(memory);
-  work.partial.weights = work.partial.values + weights * shape.head_dim;
-  return work;
+  auto* const values = reinterpret_cast<float*>(memory);
+  return PartialResults{values, values + weights * shape.head_dim};
 }
 
 cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionCall call) {
@@ -414,7 +426,10 @@ cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionC
     if (plan.chunks.merge.rows > 0) then(LaunchMerge, plan.chunks.merge);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
-  if (plan.shares.count > 0) then(LaunchShareAttention, plan.shares);
+  if (plan.shares.count > 0) {
+    then(LaunchShareAttention, plan.shares);
+    if (plan.shares.merge.rows > 0) then(LaunchMerge, plan.shares.merge);
+  }
   if (plan.rows.pieces > 0) {
     then(quantized ? LaunchQuantizedDecodeAttention : LaunchDecodeAttention, plan.rows);
     if (plan.rows.merge.rows > 0) then(LaunchMerge, plan.rows.merge);

@@ -90,6 +90,8 @@ class Attention final {
                                 const std::vector<MergedRow>& merged,
                                 int32_t partials,
                                 StepBuffer& fixed);
+  // Room for so many.
+  StatusOr<PartialResults> Partials(const AttentionShape& shape, int32_t count);
   static cudaError_t LaunchKernels(const AttentionPlan& plan, const AttentionCall& call);
 
   AttentionOptions options_;

@@ -40,7 +40,8 @@ struct PartialResults {
 };
 
 struct MergeWork {
-  int32_t rows = 0;  // padded
+  int32_t rows = 0;         // padded
+  bool many_parts = false;  // of a row, which are added up in another order
   const MergedRow* list = nullptr;
   PartialResults partial;
   bool operator==(const MergeWork&) const = default;
@@ -110,17 +111,19 @@ struct Share {
   int32_t units = 0;
   SharedRow row;  // as listed
 };
+// A row in up to so many shares is added up by the last of them, others by LaunchMerge.
+inline constexpr int32_t kMostAddedShares = 8;
 struct ShareWork {
   int32_t count = 0;  // a thread block each for every group of KV heads
   const Share* shares = nullptr;
   const SharedRow* list = nullptr;  // padded
   const int32_t* tables = nullptr;
-  // Of rows that lie in several shares: [share][whether the row begins in it][q head][dim], not
-  // normalised, and of each q head the largest score and the sum of exponentials over it; and the
-  // shares that have come, [listed][group of KV heads], all 0 before and after.
-  float* values = nullptr;
-  float2* weights = nullptr;
+  // Of rows that lie in several shares: what a share has of the row `listed` is partial result
+  // share + listed. And the shares that have come, [listed][group of KV heads], all 0 before and
+  // after.
+  PartialResults partial;
   uint32_t* tickets = nullptr;
+  MergeWork merge;
   bool operator==(const ShareWork&) const = default;
 };
 

@@ -8,71 +8,115 @@
 namespace baton::cuda {
 namespace {
 
-// Grid [listed row][group of heads]; a warp adds up one head.
+constexpr int kManyPartsWarps = 16;
+
+struct Arguments {
+  const MergedRow* list;
+  PartialResults partial;
+  int q_heads;
+  int head_dim;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+};
+
+// Adds parts [first, end) of a row's head.
 template <int kPairs>
-__global__ void MergeRows(const MergedRow* list,
-                          PartialResults partial,
-                          int q_heads,
-                          int head_dim,
-                          __nv_bfloat16* out,
-                          int64_t out_stride) {
-  const MergedRow row = list[blockIdx.x];
-  ReleaseSuccessor();
-  WaitForPredecessor();
-  const int lane = threadIdx.x;
-  const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (row.row < 0 || head >= q_heads) return;
-  MergedSum<kPairs> sum;
-  const float* weights = partial.weights + int64_t{row.first} * q_heads + head;
-  const float* values = partial.values + (int64_t{row.first} * q_heads + head) * head_dim;
+__device__ __forceinline__ void AddParts(const Arguments& a,
+                                         const MergedRow& row,
+                                         int head,
+                                         int first,
+                                         int end,
+                                         MergedSum<kPairs>& sum) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const float* weights = a.partial.weights + int64_t{row.first} * a.q_heads + head;
+  const float* values = a.partial.values + (int64_t{row.first} * a.q_heads + head) * a.head_dim;
   // Many parts are under way at once: one after the other, each would wait for memory.
   constexpr int kAtOnce = 32 / kPairs;
-  for (int first = 0; first < row.count; first += kAtOnce) {
+  for (; first < end; first += kAtOnce) {
     float2 parts[kAtOnce][kPairs];
     float part_weights[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int64_t at = first + i;
-      const bool inside = at < row.count;
-      part_weights[i] = inside ? weights[at * q_heads] : 0;
+      const bool inside = at < end;
+      part_weights[i] = inside ? weights[at * a.q_heads] : 0;
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         const int d = 64 * j + 2 * lane;
         parts[i][j] = make_float2(0, 0);
-        if (inside && d < head_dim) {
-          parts[i][j] = *reinterpret_cast<const float2*>(values + at * q_heads * head_dim + d);
+        if (inside && d < a.head_dim) {
+          parts[i][j] = *reinterpret_cast<const float2*>(values + at * a.q_heads * a.head_dim + d);
         }
       }
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i < row.count) sum.Add(parts[i], part_weights[i]);
+      if (first + i < end) sum.Add(parts[i], part_weights[i]);
     }
   }
-  sum.Write(out + row.row * out_stride + int64_t{head} * head_dim, head_dim, lane);
+}
+
+// Grid [listed row][group of heads]; a warp adds up one head, part after part.
+template <int kPairs>
+__global__ void MergeRows(const Arguments a) {
+  const MergedRow row = a.list[blockIdx.x];
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (row.row < 0 || head >= a.q_heads) return;
+  MergedSum<kPairs> sum;
+  AddParts(a, row, head, 0, row.count, sum);
+  __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{head} * a.head_dim;
+  sum.Write(out, a.head_dim, static_cast<int>(threadIdx.x));
+}
+
+// Grid [listed row][head]; each of the block's warps adds up its share of the parts.
+template <int kPairs>
+__global__ void __launch_bounds__(32 * kManyPartsWarps) MergeManyParts(const Arguments a) {
+  const MergedRow row = a.list[blockIdx.x];
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  if (row.row < 0) return;
+  const int head = static_cast<int>(blockIdx.y);
+  const int lane = static_cast<int>(threadIdx.x);
+  const int warp = static_cast<int>(threadIdx.y);
+  const int share = (row.count + kManyPartsWarps - 1) / kManyPartsWarps;
+  const int used = (row.count + share - 1) / share;  // warps
+  __shared__ float2 values[kManyPartsWarps][kPairs][32];
+  __shared__ float weights[kManyPartsWarps];
+  if (warp < used) {
+    MergedSum<kPairs> sum;
+    AddParts(a, row, head, warp * share, min((warp + 1) * share, row.count), sum);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) values[warp][i][lane] = sum.Value(i);
+    if (lane == 0) weights[warp] = sum.Weight();
+  }
+  __syncthreads();
+  if (warp > 0) return;
+  MergedSum<kPairs> sum;
+  for (int i = 0; i < used; ++i) {
+    float2 part[kPairs];
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) part[j] = values[i][j][lane];
+    sum.Add(part, weights[i]);
+  }
+  sum.Write(a.out + row.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
 }
 
 template <int kPairs>
 cudaError_t Launch(const MergeWork& work, const AttentionCall& call) {
   const int q_heads = call.shape.q_heads;
-  const dim3 block(32, std::min(q_heads, 4));
-  const dim3 grid(work.rows, (q_heads + block.y - 1) / block.y);
-  auto* out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
-  if (call.overlapped) {
-    return LaunchOverlapped(MergeRows<kPairs>,
-                            grid,
-                            block,
-                            0,
-                            call.stream,
-                            work.list,
-                            work.partial,
-                            q_heads,
-                            call.shape.head_dim,
-                            out,
-                            call.out.stride);
-  }
-  MergeRows<kPairs><<<grid, block, 0, call.stream>>>(
-      work.list, work.partial, q_heads, call.shape.head_dim, out, call.out.stride);
+  const Arguments a = {work.list,
+                       work.partial,
+                       q_heads,
+                       call.shape.head_dim,
+                       reinterpret_cast<__nv_bfloat16*>(call.out.data),
+                       call.out.stride};
+  const dim3 block(32, work.many_parts ? kManyPartsWarps : std::min(q_heads, 4));
+  const dim3 grid(work.rows, work.many_parts ? q_heads : (q_heads + block.y - 1) / block.y);
+  const auto kernel = work.many_parts ? MergeManyParts<kPairs> : MergeRows<kPairs>;
+  if (call.overlapped) return LaunchOverlapped(kernel, grid, block, 0, call.stream, a);
+  kernel<<<grid, block, 0, call.stream>>>(a);
   return cudaGetLastError();
 }
 

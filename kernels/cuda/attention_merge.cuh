@@ -27,14 +27,22 @@ struct MergedSum {
     }
   }
 
+  // What it is as one part of a larger sum.
+  __device__ __forceinline__ float2 Value(int i) const {
+    return make_float2(__fdiv_rn(values[i].x, weight), __fdiv_rn(values[i].y, weight));
+  }
+  __device__ __forceinline__ float Weight() const {
+    return largest + log2f(weight);
+  }
+
   // Writes the row `out` [head_dim].
   __device__ __forceinline__ void Write(__nv_bfloat16* out, int head_dim, int lane) const {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const int d = 64 * i + 2 * lane;
       if (d < head_dim) {
-        *reinterpret_cast<__nv_bfloat162*>(out + d) =
-            __floats2bfloat162_rn(__fdiv_rn(values[i].x, weight), __fdiv_rn(values[i].y, weight));
+        const float2 value = Value(i);
+        *reinterpret_cast<__nv_bfloat162*>(out + d) = __floats2bfloat162_rn(value.x, value.y);
       }
     }
   }

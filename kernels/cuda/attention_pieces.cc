@@ -193,6 +193,16 @@ void CutShares(std::span<SharedRow> rows, int32_t count, std::vector<Share>& sha
   }
 }
 
+std::vector<MergedRow> RowsInManyShares(std::span<const SharedRow> rows, int32_t most) {
+  std::vector<MergedRow> merged;
+  for (size_t listed = 0; listed < rows.size(); ++listed) {
+    const SharedRow& row = rows[listed];
+    if (row.shares <= most) continue;
+    merged.push_back({row.row, row.first_share + static_cast<int32_t>(listed), row.shares});
+  }
+  return merged;
+}
+
 void CutRagged(std::span<const AttendingSequence> sequences,
                std::span<const int32_t> key_starts,
                int32_t tile,
@@ -225,7 +235,7 @@ void CutRagged(std::span<const AttendingSequence> sequences,
     const auto [cost, block] = loads.top();
     loads.pop();
     // Loading a tile of queries and writing its results costs about as much as two tiles of keys.
-    loads.emplace(cost + tiles[i % tiles.size()].cost + 2 * tile, block);
+    loads.emplace(cost + tiles[i % tiles.size()].cost + int64_t{2} * tile, block);
     owner[i] = block;
     ++out.starts[block + 1];
   }

@@ -52,6 +52,8 @@ void CutPaged(std::span<const AttendingSequence> sequences,
 // Cuts all units of `rows` into `count` shares that differ by one unit at most; when there are few
 // units, the last shares have none. Sets the rows' shares.
 void CutShares(std::span<SharedRow> rows, int32_t count, std::vector<Share>& shares);
+// Of rows that CutShares has cut, those in more than `most` shares, as ShareWork::partial has them.
+std::vector<MergedRow> RowsInManyShares(std::span<const SharedRow> rows, int32_t most);
 
 // The arrays of a RaggedWork.
 struct RaggedPieces {

@@ -17,7 +17,8 @@
 //
 // What was in the cache before this step is fetched before the kernel waits for its predecessor,
 // which writes the queries and the newest positions. A row that lies in several shares is added up
-// by the block that comes last; the block that has all of a row can write it in E4M3.
+// by the block that comes last, or, of many shares, by the kernel behind this one. The block that
+// has all of a row can write it in E4M3.
 namespace baton::cuda {
 namespace {
 
@@ -40,11 +41,9 @@ struct Segment {
   SharedRow row;
   int first;  // units
   int end;
-  bool begins;  // with the row's first unit
-  bool ends;
 
   __device__ __forceinline__ int newest() const { return (row.end - 1) / kUnit; }
-  __device__ __forceinline__ bool whole() const { return begins && ends; }
+  __device__ __forceinline__ bool whole() const { return row.shares == 1; }
 };
 
 // Calls use(segment) for each row of a share.
@@ -61,8 +60,6 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
     const int first = segment.row.begin / kUnit;
     segment.first = first + skipped;
     segment.end = min(segment.first + left, segment.newest() + 1);
-    segment.begins = skipped == 0;
-    segment.ends = segment.end == segment.newest() + 1;
     left -= segment.end - segment.first;
     // Asked for early: memory answers late while it streams.
     if (left > 0) next = work.list[segment.listed + 1];
@@ -226,14 +223,13 @@ class Fetcher {
 
 // Of one row and KV head, where a share lays down its part.
 struct Part {
-  float* values;  // [query][dim]
-  float2* weights;
+  float* values;   // [query][dim]
+  float* weights;  // [query]
 
-  __device__ __forceinline__ Part(const Arguments& a, int share, bool begins, int kv_head) {
-    const int64_t head = (int64_t{2} * share + (begins ? 1 : 0)) * a.call.kv_heads * a.call.group +
-                         kv_head * a.call.group;
-    values = a.work.values + head * kHeadDim;
-    weights = a.work.weights + head;
+  __device__ __forceinline__ Part(const Arguments& a, int share, int listed, int kv_head) {
+    const int64_t head = (int64_t{share + listed} * a.call.kv_heads + kv_head) * a.call.group;
+    values = a.work.partial.values + head * kHeadDim;
+    weights = a.work.partial.weights + head;
   }
 };
 
@@ -274,7 +270,7 @@ class Attender {
           work.AddValues(unit * kUnit, row.end);
         });
       }
-      if (!segment.whole() && !AddOthers(segment, work)) return;
+      if (!segment.whole() && !AddOthers(segment, value_scale, work)) return;
       const int64_t columns = int64_t{kv_head_} * call.group * kHeadDim;
       if (a_.quantized == nullptr) {
         work.WriteRows(call.out + row.row * call.out_stride + columns, call.group, value_scale);
@@ -313,25 +309,31 @@ class Attender {
   }
 
   // Of a row that lies in other shares, too: true when `work` has become the sum of all parts;
-  // else this one is laid down for the block that comes last.
-  __device__ __forceinline__ bool AddOthers(const Segment& segment, Warp<kHeadDim, Kv>& work) {
+  // else this one is laid down for who adds them up.
+  __device__ __forceinline__ bool AddOthers(const Segment& segment,
+                                            float value_scale,
+                                            Warp<kHeadDim, Kv>& work) {
     const SharedRow& row = segment.row;
     const int group = a_.call.group;
-    const auto mine = static_cast<int>(blockIdx.x) - row.first_share;
+    const auto share = static_cast<int>(blockIdx.x);
+    const Part mine(a_, share, segment.listed, kv_head_);
+    if (row.shares > kMostAddedShares) {
+      work.WritePart(mine.values, mine.weights, group, value_scale);
+      return false;
+    }
     uint32_t* ticket = a_.work.tickets + segment.listed * gridDim.y + blockIdx.y;
     const auto others = static_cast<uint32_t>(row.shares) - 1;
     // When they have come already, this part need not be laid down.
     if (Told([&] { return LoadRelaxed(ticket); }) != others) {
-      const Part part(a_, static_cast<int>(blockIdx.x), segment.begins, kv_head_);
-      work.Write(part.values, part.weights, group, 1);
+      work.WritePart(mine.values, mine.weights, group, 1);
       FenceDevice();
       SyncHeads();
       if (Told([&] { return atomicAdd(ticket, 1); }) != others) return false;
     }
     FenceDevice();
     work.Add(row.shares - 1, group, [&](int i) {
-      const int share = i < mine ? i : i + 1;
-      return Part(a_, row.first_share + share, share == 0, kv_head_);
+      const int at = row.first_share + i;
+      return Part(a_, at < share ? at : at + 1, segment.listed, kv_head_);
     });
     if (head_ == 0 && lane_ == 0) *ticket = 0;
     return true;

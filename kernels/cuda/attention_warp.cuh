@@ -248,7 +248,7 @@ class Warp {
     }
   }
 
-  // Adds what warps wrote with a scale of 1: part(i), for i < count, has its values and weights.
+  // Adds parts of a context that WritePart wrote with a scale of 1: part(i), for i < count.
   // Several are asked for at once, since each answer takes most of a microsecond.
   template <class PartOf>
   __device__ __forceinline__ void Add(int count, int group, const PartOf& part) {
@@ -256,10 +256,10 @@ class Warp {
     const int columns[2] = {min(2 * c_, group - 1), min(2 * c_ + 1, group - 1)};
     float largest[2] = {largest_[0], largest_[1]};
     for (int i = g_; i < count; i += 8) {
-      const float2* weights = part(i).weights;
+      const float* weights = part(i).weights;
 #pragma unroll
       for (int query = 0; query < 2; ++query) {
-        largest[query] = fmaxf(largest[query], __ldcg(weights + columns[query]).x);
+        largest[query] = fmaxf(largest[query], __ldcg(weights + columns[query]));
       }
     }
 #pragma unroll
@@ -270,7 +270,7 @@ class Warp {
     }
     constexpr int kTogether = 4;
     for (int first = 0; first < count; first += kTogether) {
-      float2 weights[kTogether][2];
+      float weights[kTogether][2];
       float4 values[kTogether][2][kValueGroups][2];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
@@ -292,9 +292,8 @@ class Warp {
         if (first + i >= count) break;
 #pragma unroll
         for (int query = 0; query < 2; ++query) {
-          const float2 weight = weights[i][query];
-          const float by = exp2f(weight.x - largest_[query]);
-          if (g_ == 0) sum_[query] += weight.y * by;
+          const float by = exp2f(weights[i][query] - largest_[query]);
+          if (g_ == 0) sum_[query] += by;
 #pragma unroll
           for (int h = 0; h < kValueGroups; ++h) {
             auto& o = out_[h];
@@ -312,6 +311,20 @@ class Warp {
     }
   }
 
+  // Writes a part of a context as PartialResults has it: values [query][dim], normalised, times
+  // `scale`, and their weights.
+  __device__ __forceinline__ void WritePart(float* values,
+                                            float* weights,
+                                            int group,
+                                            float scale) const {
+    ForEachEight(group, scale, [&](int at, const float(&eight)[8]) { Write8(values + at, eight); });
+#pragma unroll
+    for (int query = 0; query < 2; ++query) {
+      const float sum = SumOfColumn(sum_[query]);
+      const int column = 2 * c_ + query;
+      if (g_ == 0 && column < group) weights[column] = largest_[query] + log2f(sum);
+    }
+  }
   // Writes rows [query][dim], normalised, times `scale`.
   __device__ __forceinline__ void WriteRows(__nv_bfloat16* rows, int group, float scale) const {
     ForEachEight(group, scale, [&](int at, const float(&eight)[8]) { Write8(rows + at, eight); });

@@ -11,11 +11,9 @@ constexpr int32_t kMostClusterPositions = 1024;
 constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, clusters also take more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
-// In how many shares a row may lie, more or less, since one warp adds them up: of any length, and
-// of shares of so many positions.
-constexpr int32_t kMostShares = 8;
-constexpr int32_t kMostLongShares = 40;
-constexpr int32_t kLongShare = 512;
+// From so many positions in a share on, rows may lie in any number of shares: that their parts are
+// added up by another kernel then matters little.
+constexpr int32_t kLongShare = 192;
 
 bool SuitsClusters(const DecodeLimits& limits,
                    const AttentionShape& shape,
@@ -32,7 +30,7 @@ bool SuitsClusters(const DecodeLimits& limits,
 
 bool SuitsShares(const DecodeLimits& limits, const AttentionShape& shape, const DecodeRows& rows) {
   const int64_t share = rows.total / ShareCount(limits, shape);
-  return rows.longest <= share * (share < kLongShare ? kMostShares : kMostLongShares);
+  return share >= kLongShare || rows.longest <= share * kMostAddedShares;
 }
 
 }  // namespace

@@ -40,9 +40,12 @@ std::vector<Case> Cases() {
   return {
       {"decode 1 x 1024", Repeat(1, 1023, 1)},
       {"decode 1 x 2048", Repeat(1, 2047, 1)},
+      {"decode 1 x 4096", Repeat(1, 4095, 1)},
+      {"decode 1 x 6144", Repeat(1, 6143, 1)},
       {"decode 1 x 8192", Repeat(1, 8191, 1)},
       {"decode 1 x 32768", Repeat(1, 32767, 1)},
       {"decode 1 x 131072", Repeat(1, 131071, 1)},
+      {"decode 2 x 8192", Repeat(2, 8191, 1)},
       {"decode 4 x 2000", Repeat(4, 1999, 1)},
       {"decode 8 x 2048", Repeat(8, 2047, 1)},
       {"decode 16 x 2048", Repeat(16, 2047, 1)},

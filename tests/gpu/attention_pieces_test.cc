@@ -182,6 +182,24 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
       EXPECT_EQ(rows[r].shares, static_cast<int32_t>(owners[r].size()));
       EXPECT_EQ(*owners[r].rbegin(), rows[r].first_share + rows[r].shares - 1);
     }
+    // Every share has a place of its own for what it has of a row.
+    std::set<int32_t> places;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      for (const int32_t owner : owners[r]) {
+        EXPECT_TRUE(places.insert(owner + static_cast<int32_t>(r)).second);
+      }
+    }
+    EXPECT_LT(*places.rbegin(), count + static_cast<int32_t>(rows.size()));
+    for (const MergedRow& merged : RowsInManyShares(rows, 3)) {
+      const SharedRow& row = rows.at(merged.row);
+      EXPECT_GT(row.shares, 3);
+      EXPECT_EQ(merged.count, row.shares);
+      EXPECT_EQ(merged.first, row.first_share + merged.row);
+    }
+    const auto many = static_cast<size_t>(
+        std::ranges::count_if(rows, [](const SharedRow& row) { return row.shares > 3; }));
+    EXPECT_EQ(RowsInManyShares(rows, 3).size(), many);
+    EXPECT_LE(many, static_cast<size_t>(count - 1) / 3);
   }
 }
 

@@ -238,7 +238,8 @@ TEST_F(AttentionTest, DecodesManySequences) {
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count > 0, IsHopper());
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count, 0);
+  // Its parts are added up behind the shares.
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.merge.rows > 0, IsHopper());
   EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kTiles).rows.merge.rows, 0);
 }
 

@@ -62,8 +62,8 @@ DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
 TEST(DecodeChoice, IsWhatWasFastest) {
   EXPECT_EQ(Choose({{1, 1024}}), DecodeKernel::kCluster);
   EXPECT_EQ(Choose({{1, 8192}}), DecodeKernel::kCluster);
-  EXPECT_EQ(Choose({{1, 32768}}), DecodeKernel::kTiles);
-  EXPECT_EQ(Choose({{1, 131072}}), DecodeKernel::kTiles);
+  EXPECT_EQ(Choose({{1, 32768}}), DecodeKernel::kShares);
+  EXPECT_EQ(Choose({{1, 131072}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{4, 2000}}), DecodeKernel::kCluster);
   EXPECT_EQ(Choose({{8, 2048}}), DecodeKernel::kCluster);
   EXPECT_EQ(Choose({{16, 2048}}), DecodeKernel::kCluster);
@@ -75,7 +75,7 @@ TEST(DecodeChoice, IsWhatWasFastest) {
 TEST(DecodeChoice, OneLongRowAmongManyKeepsTheShares) {
   EXPECT_EQ(Choose({{32, 2300}, {1, 8192}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{60, 1024}, {2, 32768}}), DecodeKernel::kShares);
-  EXPECT_EQ(Choose({{32, 2300}, {1, 32768}}), DecodeKernel::kTiles);
+  EXPECT_EQ(Choose({{32, 2300}, {1, 32768}}), DecodeKernel::kShares);
   // Where shares are short, adding up many of them takes too long.
   EXPECT_EQ(Choose({{4, 3000}}), DecodeKernel::kTiles);
   EXPECT_EQ(Choose({{20, 300}, {1, 8192}}), DecodeKernel::kTiles);
