@@ -128,6 +128,12 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
   });
 }
 
+// The engine has one more sequence to decode before long.
+void DecodeRole::OnSealDue(Duration within) {
+  worker_.loop().LookFor(within);
+  worker_.engine().LookFor(within);
+}
+
 void DecodeRole::OnCommitted(SessionId session,
                              Epoch epoch,
                              const std::string& payload,

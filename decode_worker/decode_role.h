@@ -91,6 +91,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
                Epoch epoch,
                const struct Offer& offer) override;
   void OnWithdrawn(SessionId session, Epoch epoch, const Status& status) override;
+  void OnSealDue(Duration within) override;
   void OnCommitted(SessionId session,
                    Epoch epoch,
                    const std::string& payload,

@@ -1,12 +1,15 @@
 #include "kvtransfer/codec.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 namespace baton {
 namespace {
+
+static_assert(std::endian::native == std::endian::little, "lists of words are copied as they lie");
 
 // Appends values. The field functions below take a Writer or a Reader, so that the format is
 // written down once.
@@ -26,6 +29,10 @@ class Writer final {
   size_t List(std::string_view field, size_t size, size_t, size_t) {
     Count(field, size);
     return size;
+  }
+  void Words(std::string_view field, std::vector<uint64_t>& values, size_t) {
+    Count(field, values.size());
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t));
   }
   void Refuse(std::string_view, std::string_view) {}
   std::string Take() { return std::move(bytes_); }
@@ -62,6 +69,13 @@ class Reader final {
     const size_t size = List(field, 0, limit, 1);
     value = rest_.substr(0, size);
     rest_.remove_prefix(size);
+  }
+  void Words(std::string_view field, std::vector<uint64_t>& values, size_t limit) {
+    values.resize(List(field, 0, limit, sizeof(uint64_t)));
+    if (values.empty()) return;
+    const size_t bytes = values.size() * sizeof(uint64_t);
+    std::memcpy(values.data(), rest_.data(), bytes);
+    rest_.remove_prefix(bytes);
   }
   // The size of a list of at most `limit` items that take at least `item_bytes` each.
   size_t List(std::string_view field, size_t, size_t limit, size_t item_bytes) {
@@ -242,9 +256,7 @@ template <class Io>
 void Fields(Io& io, Seal& m) {
   io.Integer("blocks", m.blocks);
   io.Integer("bytes", m.bytes);
-  Items(io, "checksums", m.checksums, size_t{kMaxPromptBlocks} * 4, 8, [&](uint64_t& checksum) {
-    io.Integer("checksums", checksum);
-  });
+  io.Words("checksums", m.checksums, size_t{kMaxPromptBlocks} * 4);
   io.Text("payload", m.payload, kMaxPayloadBytes);
 }
 

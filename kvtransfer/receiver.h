@@ -25,6 +25,9 @@ class KvReceiverListener {
                        const Offer& offer) = 0;
   // The offer is gone before it was answered; no answer is needed.
   virtual void OnWithdrawn(SessionId session, Epoch epoch, const Status& status) = 0;
+  // SEAL is all that a hand-off lacks, and will come `within` that time if all goes well. Not said
+  // of every hand-off.
+  virtual void OnSealDue(Duration /*within*/) {}
   // Every byte is in the granted blocks and was verified; they are the worker's alone now.
   // `payload` is what the sender gave to Seal.
   virtual void OnCommitted(SessionId session,

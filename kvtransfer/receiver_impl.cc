@@ -221,7 +221,7 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transp
           arrival.bytes / LinkBlockBytes(end_.options().layout, session->links[piece.link]));
       session->machine.OnArrival(piece, end_.Now());
       if (session->machine.lacks_only_seal() && transport.caps().max_note_bytes > 0) {
-        end_.ExpectSeal(end_.Now());
+        listener_.OnSealDue(end_.ExpectSeal(end_.Now()));
       }
     }
   }

@@ -33,6 +33,9 @@ class KvSenderListener {
   // The peer did not take the offer, or could not be asked. The session is parked: what ChunkReady
   // and Seal said is kept. Offer it to another peer, or Abort it.
   virtual void OnRefused(SessionId session, Epoch epoch, const Status& status) = 0;
+  // Seal is all that a hand-off lacks, and is meant to come `within` that time. Not said of every
+  // hand-off.
+  virtual void OnSealDue(Duration /*within*/) {}
   // The session is over, and nobody reads its source blocks any more. OK: the receiver committed.
   virtual void OnFinished(SessionId session,
                           Epoch epoch,

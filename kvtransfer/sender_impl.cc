@@ -317,7 +317,7 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   }
   const PeerWriter* writer = Writer(session->peer);
   if (session->machine.lacks_only_seal() && writer != nullptr && writer->takes_notes()) {
-    end_.ExpectSeal(now);
+    listener_.OnSealDue(end_.ExpectSeal(now));
   }
   Act(key);
 }

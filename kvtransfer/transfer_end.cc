@@ -51,8 +51,9 @@ bool TransferEnd::Tick(Time now) {
   return true;
 }
 
-void TransferEnd::ExpectSeal(Time now) {
+Duration TransferEnd::ExpectSeal(Time now) {
   seal_due_ = now + kLongestToSeal;
+  return kLongestToSeal;
 }
 
 void TransferEnd::Publish(KvTransferStats stats) {

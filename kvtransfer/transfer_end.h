@@ -46,9 +46,10 @@ class TransferEnd final {
   bool Tick(Time now);
   Time next_tick() const { return next_tick_; }
 
-  // SEAL is all that a session lacks, and goes by a channel: for a while the thread had better look
-  // for it all the time, since one that sleeps hears of it a tenth of a millisecond late.
-  void ExpectSeal(Time now);
+  // SEAL is all that a session lacks, and goes by a channel: until the time that is returned has
+  // passed, the thread had better look for it all the time, since one that sleeps hears of it a
+  // tenth of a millisecond late.
+  Duration ExpectSeal(Time now);
   bool expects_seal(Time now) const { return now < seal_due_; }
 
   void Publish(KvTransferStats stats);

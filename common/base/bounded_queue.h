@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/lookout.h"
 
 namespace baton {
 
@@ -21,23 +21,27 @@ class BoundedQueue final {
 
   // False when full or closed; the item is then dropped.
   bool TryPush(T item) {
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_ || items_.size() >= capacity_) return false;
-      items_.push_back(std::move(item));
-    }
-    ready_.notify_one();
+    std::lock_guard lock(mutex_);
+    if (closed_ || items_.size() >= capacity_) return false;
+    items_.push_back(std::move(item));
+    ready_.Notify();
     return true;
   }
 
   // The next item, waiting until `timeout` passes; nothing on time-out or when closed and empty.
   std::optional<T> Pop(Duration timeout) {
     std::unique_lock lock(mutex_);
-    ready_.wait_for(lock, timeout, [&] { return closed_ || !items_.empty(); });
+    ready_.Wait(lock, timeout, [&] { return closed_ || !items_.empty(); });
     if (items_.empty()) return std::nullopt;
     T item = std::move(items_.front());
     items_.pop_front();
     return item;
+  }
+
+  // An item is due: Pop looks for it so long (Lookout).
+  void LookFor(Duration duration) {
+    std::lock_guard lock(mutex_);
+    ready_.LookFor(duration);
   }
 
   // Everything inside, in order, without waiting.
@@ -50,11 +54,9 @@ class BoundedQueue final {
   }
 
   void Close() {
-    {
-      std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    ready_.notify_all();
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    ready_.Notify();
   }
 
   bool closed() const {
@@ -69,7 +71,7 @@ class BoundedQueue final {
  private:
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::condition_variable ready_;
+  Lookout ready_;
   std::deque<T> items_;
   bool closed_ = false;
 };

@@ -396,6 +396,9 @@ bool Engine::Step() {
   return impl_->Step();
 }
 
+void Engine::LookFor(Duration duration) {
+  impl_->inbox().LookFor(duration);
+}
 void Engine::WaitForWork(Duration timeout) {
   impl_->inbox().Wait(timeout);
 }

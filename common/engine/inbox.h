@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/lookout.h"
 #include "common/engine/sequence.h"
 
 namespace baton {
@@ -34,12 +35,10 @@ class Inbox final {
   using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot>;
 
   void Push(Message message) {
-    {
-      std::lock_guard lock(mutex_);
-      messages_.push_back(std::move(message));
-      settled_ = false;
-    }
-    ready_.notify_one();
+    std::lock_guard lock(mutex_);
+    messages_.push_back(std::move(message));
+    settled_ = false;
+    ready_.Notify();
   }
 
   // Swaps everything inside into `messages`, which is emptied first.
@@ -71,7 +70,12 @@ class Inbox final {
   // Waits for a message; false when `timeout` passes first.
   bool Wait(Duration timeout) {
     std::unique_lock lock(mutex_);
-    return ready_.wait_for(lock, timeout, [&] { return !messages_.empty(); });
+    return ready_.Wait(lock, timeout, [&] { return !messages_.empty(); });
+  }
+  // A message is due: Wait looks for it so long (Lookout).
+  void LookFor(Duration duration) {
+    std::lock_guard lock(mutex_);
+    ready_.LookFor(duration);
   }
 
   // Said after each step: whether all that was taken out has been dealt with to its end.
@@ -92,7 +96,7 @@ class Inbox final {
 
  private:
   mutable std::mutex mutex_;
-  std::condition_variable ready_;
+  Lookout ready_;
   std::condition_variable idle_;
   std::vector<Message> messages_;
   bool settled_ = true;

@@ -32,6 +32,9 @@ class WorkerLoop final {
   // is beyond what Post may take; to fill it, this thread must have hung for many thousand steps.
   void PostOwn(Task task);
 
+  // A task is due: the thread looks for it so long, rather than sleep. Thread-safe.
+  void LookFor(Duration duration) { tasks_.LookFor(duration); }
+
   // Runs what was posted before, then ends the thread. Further calls do nothing.
   void Stop();
 

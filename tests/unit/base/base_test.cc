@@ -1,7 +1,9 @@
 #include <fcntl.h>
 
 #include <cstdio>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_set>
 
 #include <gmock/gmock.h>
@@ -12,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
+#include "common/base/lookout.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status.h"
 #include "common/base/thread.h"
@@ -74,6 +77,26 @@ TEST(BoundedQueueTest, RefusesWhenFullAndAfterClose) {
   EXPECT_EQ(queue.Pop(std::chrono::seconds(1)), 1);
   EXPECT_EQ(queue.PopAll(), std::vector<int>{2});
   EXPECT_EQ(queue.Pop(std::chrono::hours(1)), std::nullopt);
+}
+
+TEST(LookoutTest, SeesWhatNobodyTellsOfWhileItLooks) {
+  std::mutex mutex;
+  Lookout lookout;
+  bool is_done = false;
+  std::unique_lock lock(mutex);
+  std::jthread other([&] {
+    {
+      std::lock_guard guard(mutex);
+      lookout.LookFor(std::chrono::seconds(20));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::lock_guard guard(mutex);
+    is_done = true;  // without Notify
+  });
+  const Time begin = SteadyClock().Now();
+  EXPECT_TRUE(lookout.Wait(lock, std::chrono::seconds(20), [&] { return is_done; }));
+  EXPECT_LT(SteadyClock().Now() - begin, std::chrono::seconds(10));
+  EXPECT_FALSE(lookout.Wait(lock, std::chrono::milliseconds(1), [] { return false; }));
 }
 
 TEST(BoundedQueueTest, WakesAWaitingConsumer) {
