@@ -112,7 +112,7 @@ struct Share {
   SharedRow row;  // as listed
 };
 // A row in up to so many shares is added up by the last of them, others by LaunchMerge.
-inline constexpr int32_t kMostAddedShares = 8;
+inline constexpr int32_t kMostAddedShares = 12;
 struct ShareWork {
   int32_t count = 0;  // a thread block each for every group of KV heads
   const Share* shares = nullptr;

@@ -7,13 +7,14 @@ namespace {
 
 // What a thread block of the cluster kernel takes at most where rows differ.
 constexpr int32_t kMostClusterPositions = 1024;
-// From so many positions on, a cluster of the largest size pays.
+// From so many positions on, a cluster of the largest size pays, and equal shares pay more.
 constexpr int32_t kLargestClusterContext = 4096;
 // Up to this many positions a row on average, clusters also take more rows than run at a time.
 constexpr int32_t kShortContext = 1024;
-// From so many positions in a share on, rows may lie in any number of shares: that their parts are
-// added up by another kernel then matters little.
-constexpr int32_t kLongShare = 192;
+// In how many shares a row may lie however short they are, and from how many positions in a share
+// on rows may lie in any number: that another kernel adds up their parts matters little then.
+constexpr int32_t kFewShares = 8;
+constexpr int32_t kLongShare = 40;
 
 bool SuitsClusters(const DecodeLimits& limits,
                    const AttentionShape& shape,
@@ -30,7 +31,7 @@ bool SuitsClusters(const DecodeLimits& limits,
 
 bool SuitsShares(const DecodeLimits& limits, const AttentionShape& shape, const DecodeRows& rows) {
   const int64_t share = rows.total / ShareCount(limits, shape);
-  return share >= kLongShare || rows.longest <= share * kMostAddedShares;
+  return share >= kLongShare || rows.longest <= share * kFewShares;
 }
 
 }  // namespace
@@ -66,14 +67,17 @@ DecodeKernel ChooseDecode(const AttentionOptions& options,
   }
   if (limits.architecture < 90) return DecodeKernel::kTiles;
   if (options.deterministic) return DecodeKernel::kCluster;
-  const int32_t most = MostClusterParts(limits, shape, rows);
-  if (most > 0 && SuitsClusters(limits, shape, rows, most)) return DecodeKernel::kCluster;
   const bool quantized = kv.dtype == DType::kF8;
   const bool are_short = rows.total <= int64_t{kShortContext} * rows.count;
   // Of E4M3 a processor's share of long contexts comes faster than its few warps make halves of it.
-  if (takes_shares && (!quantized || are_short) && SuitsShares(limits, shape, rows)) {
-    return DecodeKernel::kShares;
+  const bool suits_shares =
+      takes_shares && (!quantized || are_short) && SuitsShares(limits, shape, rows);
+  const int32_t most = MostClusterParts(limits, shape, rows);
+  if (most > 0 && SuitsClusters(limits, shape, rows, most) &&
+      !(suits_shares && rows.longest > kLargestClusterContext)) {
+    return DecodeKernel::kCluster;
   }
+  if (suits_shares) return DecodeKernel::kShares;
   // Tiles turn E4M3 into bf16 too slowly to gain from it, and are large for short rows.
   const bool all_short = most == 0 && are_short && rows.longest <= kMostClusterPositions;
   return quantized || all_short ? DecodeKernel::kCluster : DecodeKernel::kTiles;

@@ -61,7 +61,10 @@ DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
 // What was fastest on an H200 (bench/results/h200/attention_shares.jsonl).
 TEST(DecodeChoice, IsWhatWasFastest) {
   EXPECT_EQ(Choose({{1, 1024}}), DecodeKernel::kCluster);
-  EXPECT_EQ(Choose({{1, 8192}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{1, 4096}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{1, 6144}}), DecodeKernel::kShares);
+  EXPECT_EQ(Choose({{1, 8192}}), DecodeKernel::kShares);
+  EXPECT_EQ(Choose({{2, 8192}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{1, 32768}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{1, 131072}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{4, 2000}}), DecodeKernel::kCluster);
@@ -76,9 +79,9 @@ TEST(DecodeChoice, OneLongRowAmongManyKeepsTheShares) {
   EXPECT_EQ(Choose({{32, 2300}, {1, 8192}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{60, 1024}, {2, 32768}}), DecodeKernel::kShares);
   EXPECT_EQ(Choose({{32, 2300}, {1, 32768}}), DecodeKernel::kShares);
+  EXPECT_EQ(Choose({{20, 300}, {1, 8192}}), DecodeKernel::kShares);
   // Where shares are short, adding up many of them takes too long.
-  EXPECT_EQ(Choose({{4, 3000}}), DecodeKernel::kTiles);
-  EXPECT_EQ(Choose({{20, 300}, {1, 8192}}), DecodeKernel::kTiles);
+  EXPECT_EQ(Choose({{40, 10}, {1, 4000}}), DecodeKernel::kTiles);
 }
 
 TEST(DecodeChoice, E4M3OfLongContextsGoesToClusters) {
