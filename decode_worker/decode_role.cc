@@ -128,10 +128,10 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
   });
 }
 
-// The engine has one more sequence to decode before long.
-void DecodeRole::OnSealDue(Duration within) {
-  worker_.loop().LookFor(within);
-  worker_.engine().LookFor(within);
+// The engine has one more sequence to decode before long. A time of zero: no longer.
+void DecodeRole::LookForSeal(Duration duration) {
+  worker_.loop().LookFor(duration);
+  worker_.engine().LookFor(duration);
 }
 
 void DecodeRole::OnCommitted(SessionId session,
@@ -158,6 +158,7 @@ void DecodeRole::Committed(const Key& key, const std::string& payload, const Tra
   } else {
     worker_.Drop(key.first, key.second);
   }
+  LookForSeal(Duration{});
   worker_.engine().ReleaseKv(key.first, key.second);
   PeerTraffic& traffic = traffic_[handoff.peer];
   traffic.transport = stats.transport;

@@ -91,7 +91,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
                Epoch epoch,
                const struct Offer& offer) override;
   void OnWithdrawn(SessionId session, Epoch epoch, const Status& status) override;
-  void OnSealDue(Duration within) override;
+  void OnSealDue(Duration within) override { LookForSeal(within); }
   void OnCommitted(SessionId session,
                    Epoch epoch,
                    const std::string& payload,
@@ -103,6 +103,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void Committed(const Key& key, const std::string& payload, const TransferStats& stats);
   void Released(const Key& key, const Status& status);
   void GrantIfReady(Handoff& handoff);
+  void LookForSeal(Duration duration);
   void Refuse(const SessionKey& session, const Status& reason);
   void GiveUp(const Key& key, const Status& reason);
   void Erase(const Key& key);

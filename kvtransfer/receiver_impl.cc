@@ -229,6 +229,7 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transp
 }
 
 void KvReceiver::Impl::OnNote(const SessionKey& key, Session& session, std::string_view note) {
+  end_.ForgetSeal();
   const StatusOr<Envelope> envelope = DecodeEnvelope(note);
   if (!envelope.ok()) return session.machine.Abort(envelope.status(), end_.Now());
   if (SessionKey(envelope->session, envelope->epoch) != key ||

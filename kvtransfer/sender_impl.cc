@@ -152,6 +152,7 @@ void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
                                    payload.size(),
                                    kMaxPayloadBytes));
   }
+  end_.ForgetSeal();
   session->machine.Seal(std::move(payload), end_.Now());
   Act(key);
 }

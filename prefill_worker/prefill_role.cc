@@ -142,6 +142,7 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   if (found == handoffs_.end()) return true;
   Handoff& handoff = *found->second;
   handoff.computed = true;
+  worker_.loop().LookFor(Duration{});
   if (!status.ok()) {
     GiveUp(key, handoff, status);
   } else if (!handoff.goes_on) {

@@ -17,7 +17,7 @@ class Lookout final {
   // The condition may have changed.
   void Notify() { changed_.notify_all(); }
 
-  // From now on, and for so long, who waits does not sleep.
+  // From now on, and for so long, who waits does not sleep; for no time: it does again.
   void LookFor(Duration duration) {
     look_until_ = SteadyClock().Now() + duration;
     Notify();

@@ -33,7 +33,7 @@ Status IpcConnection::Step(Time, size_t quantum) {
   BATON_RETURN_IF_ERROR(socket_.Flush());
   has_more_ = false;
   for (size_t read = 0; socket_.waiting() < kMaxWaiting; read += kMaxIpcFrameBytes) {
-    if (read > quantum) {
+    if (read > quantum || receiver_.is_behind()) {
       has_more_ = true;
       break;
     }

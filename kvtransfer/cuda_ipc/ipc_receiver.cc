@@ -20,6 +20,9 @@ namespace {
 // How long bytes that follow others are looked for. One operation's take a tenth of it.
 constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 
+// Arrivals that may wait to be taken: a note among them can be a hundred kilobytes.
+constexpr size_t kMostArrivals = 256;
+
 void Watch(int epoll_fd, int fd) {
   const Status watched = WatchFd(epoll_fd, fd);
   BATON_CHECK(watched.ok(), "{}", Message(watched));
@@ -141,6 +144,10 @@ Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& fra
       queue_->Checksum(id, *windows_.Find(region)->buffer, landed.arrival.ranges, header.granule));
   summing_[id] = std::move(landed);
   return OkStatus();
+}
+
+bool IpcReceiver::is_behind() const {
+  return windows_.arrivals() >= kMostArrivals;
 }
 
 void IpcReceiver::OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame) {

@@ -51,6 +51,8 @@ class IpcReceiver final {
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
   // An operation's bytes are there. Its acknowledgement follows, unless it is refused at once.
   Status OnLanded(uint64_t peer, uint32_t region, const IpcFrame& frame);
+  // So much has come that nobody has taken yet that no more may be read.
+  bool is_behind() const;
   // Counts for windows that the peer was given.
   void OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame);
 

@@ -52,7 +52,7 @@ size_t FrameTransport::Poll(Time now, std::span<Arrival> arrivals) {
   bool left = server_ && server_->Poll(now);
   left = ServeMore(now) || left;
   const size_t count = windows_.TakeArrivals(arrivals);
-  SignalWork(left || windows_.has_arrivals());
+  SignalWork(left || windows_.arrivals() > 0);
   return count;
 }
 

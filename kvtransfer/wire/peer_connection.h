@@ -30,7 +30,7 @@ class PeerConnection {
   virtual bool wants_write() const = 0;
   // Something goes on without the socket: Step is to be called for it.
   virtual bool is_landing() const { return false; }
-  // The last Step ended for its quantum, not for want of input.
+  // The last Step ended for its quantum, or because too much waits, not for want of input.
   virtual bool has_more() const = 0;
 };
 

@@ -40,7 +40,7 @@ class WindowTable final {
   Status CheckWrite(uint64_t key, uint32_t region, std::span<const WriteRun> runs) const;
 
   void Report(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }
-  bool has_arrivals() const { return !arrivals_.empty(); }
+  size_t arrivals() const { return arrivals_.size(); }  // not taken yet
   size_t TakeArrivals(std::span<Arrival> out);
 
  private:

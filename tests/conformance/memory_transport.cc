@@ -207,7 +207,7 @@ size_t MemoryTransport::Poll(Time now, std::span<Arrival> arrivals) {
   incoming_ = std::move(later);
   for (Incoming& write : due) Apply(std::move(write), now);
   const size_t count = windows_.TakeArrivals(arrivals);
-  if (windows_.has_arrivals()) Signal();
+  if (windows_.arrivals() > 0) Signal();
   return count;
 }
 

@@ -123,6 +123,25 @@ TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
   EXPECT_TRUE(heard_.is_open);
 }
 
+TEST_F(HostileSenderTest, NotesThatNobodyTakesAreNotReadOn) {
+  Greet();
+  Ask(kKey);
+  IpcFrame note = FrameOf(IpcType::kNote, kKey);
+  note.text = std::string(kMaxIpcNoteBytes, 'n');
+  constexpr size_t kNotes = 400;
+  for (size_t i = 0; i < kNotes; ++i) Say(note);
+  for (int i = 0; i < 500; ++i) {
+    transport_->Poll(now_, {});
+    ASSERT_TRUE(peer_->Flush().ok());
+  }
+  EXPECT_GT(peer_->waiting(), 100u);
+  ServeUntil([&] {
+    EXPECT_TRUE(peer_->Flush().ok());
+    return Count(Arrival::Kind::kNote) == kNotes;
+  });
+  transport_->CloseWindow(kKey);
+}
+
 TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
   IpcFrame hello = FrameOf(IpcType::kHello);
   hello.header.op = 9;
