@@ -51,7 +51,7 @@ class TransferEnd final {
   // tenth of a millisecond late.
   Duration ExpectSeal(Time now);
   bool expects_seal(Time now) const { return now < seal_due_; }
-  // It came, or the session is over. Others that wait for theirs hear of it a little later.
+  // It came. Other sessions that wait for theirs hear of them a little later.
   void ForgetSeal() { seal_due_ = Time{}; }
 
   void Publish(KvTransferStats stats);
