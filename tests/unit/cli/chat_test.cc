@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <future>
 #include <thread>
 #include <utility>
@@ -14,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "common/app/child_process.h"
+#include "common/base/check.h"
 #include "proto/generation.grpc.pb.h"
 #include "tests/support/temporary_folder.h"
 
@@ -83,6 +86,7 @@ class TerminalChat final {
     const std::string tool = BATON_BINARY_FOLDER "/baton";
     int terminal = -1;
     pid_ = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    BATON_CHECK(pid_ >= 0, "a terminal of its own: {}; is /dev/pts there?", std::strerror(errno));
     if (pid_ == 0) {
       ::execl("/usr/bin/env",
               "env",
