@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
 namespace {
@@ -24,10 +25,6 @@ constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
   return fixed.Write(std::span<const T>(values));
-}
-
-int32_t RoundUp(int32_t value, int32_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 Status CheckShape(const AttentionShape& shape, const KvView& kv) {
@@ -126,7 +123,7 @@ bool Attention::TakesRagged(const AttentionShape& shape, const KvView& kv) {
   bool cached = GathersAll(kv);
   for (const AttendingSequence& sequence : many_) {
     cached = cached || sequence.length > sequence.rows;
-    tiles += (sequence.rows + HopperTile(shape.head_dim) - 1) / HopperTile(shape.head_dim);
+    tiles += CeilDiv(sequence.rows, HopperTile(shape.head_dim));
     tokens += RoundUp(sequence.length, kGatherAlignment);
     longest = std::max(longest, sequence.length);
   }
@@ -328,8 +325,7 @@ StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
     gathered.push_back({sequence.table_start, sequence.length, work.gather.tokens});
     const int32_t tokens = RoundUp(sequence.length, kGatherAlignment);
     work.gather.tokens += tokens;
-    work.gather.max_blocks =
-        std::max(work.gather.max_blocks, (tokens + block_tokens - 1) / block_tokens);
+    work.gather.max_blocks = std::max(work.gather.max_blocks, CeilDiv(tokens, block_tokens));
   }
   if (cached) {
     work.gather.sequences = static_cast<int32_t>(gathered.size());

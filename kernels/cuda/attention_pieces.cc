@@ -4,6 +4,8 @@
 #include <bit>
 #include <queue>
 
+#include "kernels/cuda/rounding.h"
+
 namespace baton::cuda {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr int32_t kShortContext = 256;
 constexpr int32_t kFewestUnits = 4;
 // The portable kernel splits sequences of at most this many rows.
 constexpr int32_t kFewRows = 32;
-
-int32_t CeilDiv(int64_t a, int64_t b) {
-  return static_cast<int32_t>((a + b - 1) / b);
-}
 
 int32_t PowerOfTwo(int32_t value) {
   return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(std::max(value, 1))));

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/trace_range.h"
 
 namespace baton::cuda {
@@ -23,7 +24,7 @@ int32_t PaddedDecodeRows(int32_t rows) {
     if (rows <= size) return size;
   }
   const int32_t step = rows <= 256 ? 16 : 64;
-  return (rows + step - 1) / step * step;
+  return RoundUp(rows, step);
 }
 
 // Whether every row is the next token of a sequence of its own, and its logits are wanted.

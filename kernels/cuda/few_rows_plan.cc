@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace baton::cuda {
@@ -13,14 +14,6 @@ constexpr int32_t kEnoughStages = 4;
 constexpr int32_t kMostTeams = 4;
 // For sums beside a ring that goes on.
 constexpr int32_t kSumsBytes = 40 << 10;
-
-constexpr int32_t Parts(int32_t whole, int32_t part) {
-  return (whole + part - 1) / part;
-}
-
-constexpr int32_t RoundUp(int32_t number, int32_t step) {
-  return Parts(number, step) * step;
-}
 
 // Microseconds on an H200, as measured: weights come from memory; they and x, which is read once
 // for each tile, pass the second-level cache; and blocks that share out k exchange sums.
@@ -43,8 +36,8 @@ int32_t AtOnce(int32_t cluster, const FewRowsLimits& limits) {
 
 // Outputs of a tile when as few tiles as possible follow each other in a block.
 int32_t TileOutputs(int32_t outputs, int32_t at_once, int32_t most) {
-  const int32_t waves = Parts(outputs, at_once * most);
-  return std::min(RoundUp(Parts(outputs, at_once * waves), 8), most);
+  const int32_t waves = CeilDiv(outputs, at_once * most);
+  return std::min(RoundUp(CeilDiv(outputs, at_once * waves), 8), most);
 }
 
 // Spans of a stage: about `wanted` bytes of weights, not more than `ring`.
@@ -84,7 +77,7 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
     const int32_t at_once = AtOnce(cluster, limits);
     if (at_once == 0) continue;
     const int32_t tile = TileOutputs(outputs, at_once, limits.tile_rows / halves);
-    const int32_t tiles = Parts(outputs, tile);
+    const int32_t tiles = CeilDiv(outputs, tile);
     // Sums that blocks exchange lie in the ring, which must then be free.
     if (cluster > 1 && (tiles > at_once || k_spans % cluster != 0)) continue;
     const float cost =
@@ -96,9 +89,9 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
     plan.tiles = tiles;
   }
   plan.clusters = std::min(AtOnce(plan.cluster, limits), plan.tiles);
-  plan.matrices = halves * Parts(plan.tile_outputs, kFewRowsMatrix);
+  plan.matrices = halves * CeilDiv(plan.tile_outputs, kFewRowsMatrix);
 
-  const int32_t waves = Parts(plan.tiles, plan.clusters);
+  const int32_t waves = CeilDiv(plan.tiles, plan.clusters);
   // [team][half][row of x][output], with a gap behind each row.
   const int32_t team_bytes = halves * plan.row_group * (plan.tile_outputs + 4) * 4;
   plan.teams = Teams(plan, waves > 1 ? kSumsBytes / team_bytes : kMostTeams, limits.matrices);
@@ -117,10 +110,10 @@ FewRowsPlan PlanFewRows(const Product& product, const FewRowsLimits& limits) {
   const int32_t part_spans = k_spans / plan.cluster;
   const int32_t enough = std::max(kEnoughStages, 2 * plan.teams);
   plan.spans = StageSpans(
-      weight_bytes, Parts(part_spans, plan.teams), span_bytes, room / enough, limits.stage_bytes);
+      weight_bytes, CeilDiv(part_spans, plan.teams), span_bytes, room / enough, limits.stage_bytes);
   // A part of k that is shared out ends where the next begins.
   while (plan.cluster > 1 && part_spans % plan.spans != 0) plan.spans /= 2;
-  plan.rounds = Parts(part_spans, plan.spans);
+  plan.rounds = CeilDiv(part_spans, plan.spans);
   plan.weight_bytes = plan.spans * weight_bytes;
   plan.stage_bytes = plan.spans * span_bytes;
   plan.stages = std::min({room / plan.stage_bytes, kFewRowsStages, plan.rounds * waves});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace baton::cuda {
@@ -11,10 +12,6 @@ namespace {
 // Those that there are kernels of.
 constexpr int32_t kColumns[] = {64, 96, 112, 128, 192, 224, 256};
 constexpr int32_t kFewestStages = 3;
-
-constexpr int32_t Parts(int32_t whole, int32_t part) {
-  return (whole + part - 1) / part;
-}
 
 // Microseconds on an H200, roughly: weights come from memory; they and x pass the second-level
 // cache; tensor cores multiply what shared memory gives them; and tiles begin and end.
@@ -26,7 +23,7 @@ float Cost(const Product& product, const GatedPlan& plan) {
   const auto row_bytes = static_cast<float>(NumberBytes(product) * product.k);
   const auto rows = static_cast<float>(plan.row_blocks * kGatedRowBlock);
   const auto columns = static_cast<float>(plan.columns);
-  const auto waves = static_cast<float>(Parts(plan.tiles, plan.clusters * plan.cluster));
+  const auto waves = static_cast<float>(CeilDiv(plan.tiles, plan.clusters * plan.cluster));
   const float weights = row_bytes * static_cast<float>(product.n);
   const float inputs =
       row_bytes * rows * static_cast<float>(plan.tiles) / static_cast<float>(plan.cluster);
@@ -42,15 +39,15 @@ GatedPlan PlanGatedGemm(const Product& product, const GatedLimits& limits) {
   GatedPlan best;
   float least = std::numeric_limits<float>::max();
   GatedPlan plan;
-  plan.row_blocks = Parts(product.rows, kGatedRowBlock);
+  plan.row_blocks = CeilDiv(product.rows, kGatedRowBlock);
   for (const int32_t columns : kColumns) {
     if (columns > GatedMostColumns(plan.row_blocks)) continue;
     if (limits.columns != 0 && columns != limits.columns) continue;
     const int32_t spans = GatedSpans(plan.row_blocks, columns);
     const int32_t stage_bytes = spans * GatedSpanBytes(plan.row_blocks, columns);
     plan.columns = columns;
-    plan.tiles = Parts(product.n, columns);
-    plan.rounds = Parts(product.k / SpanNumbers(product), spans);
+    plan.tiles = CeilDiv(product.n, columns);
+    plan.rounds = CeilDiv(product.k / SpanNumbers(product), spans);
     plan.stages = std::min((limits.shared_bytes - kGatedHeadBytes) / stage_bytes, kGatedStages);
     plan.shared_bytes = kGatedHeadBytes + plan.stages * stage_bytes;
     if (plan.stages < kFewestStages) continue;
@@ -60,9 +57,9 @@ GatedPlan PlanGatedGemm(const Product& product, const GatedLimits& limits) {
       // With half the bytes, waiting for each other takes longer than fetching x twice.
       if (limits.cluster == 0 && cluster == 2 && product.weight_dtype == DType::kF8) continue;
       plan.cluster = cluster;
-      plan.clusters = std::min(at_once, Parts(plan.tiles, cluster));
+      plan.clusters = std::min(at_once, CeilDiv(plan.tiles, cluster));
       // No more than there are: filling up with zeros takes the copy engine longer than copying.
-      plan.x_rows = Parts(product.rows, 8 * cluster) * 8;
+      plan.x_rows = CeilDiv(product.rows, 8 * cluster) * 8;
       const float cost = Cost(product, plan);
       if (cost >= least) continue;
       least = cost;

@@ -17,6 +17,7 @@
 #include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/gated_gemm.h"
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
 namespace {
@@ -69,7 +70,7 @@ int32_t RowClass(int32_t rows) {
   if (rows <= 8) return rows;
   int32_t step = 16;
   while (rows > 256 && rows > 8 * step) step *= 2;
-  return (rows + step - 1) / step * step;
+  return RoundUp(rows, step);
 }
 
 // What decides the choice of an algorithm.

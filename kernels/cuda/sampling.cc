@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
 namespace {
@@ -28,12 +29,11 @@ SamplingKind KindOf(const SamplingParams& params) {
 
 // The tokens a row's range has, so that all ranges begin at a multiple of 4.
 int32_t RangeOf(int32_t rows, int32_t vocabulary) {
-  const int32_t least = (vocabulary + kMostRange - 1) / kMostRange;
+  const int32_t least = CeilDiv(vocabulary, kMostRange);
   const int32_t useful = std::max(1, vocabulary / 1024);
-  const int32_t wanted =
-      std::clamp((kWantedBlocks + rows - 1) / rows, 1, std::min(useful, kMostSplits));
+  const int32_t wanted = std::clamp(CeilDiv(kWantedBlocks, rows), 1, std::min(useful, kMostSplits));
   const int32_t splits = std::max(least, wanted);
-  return ((vocabulary + splits - 1) / splits + 3) / 4 * 4;
+  return RoundUp(CeilDiv(vocabulary, splits), 4);
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
   plan_.rows = padded_rows;
   plan_.vocabulary = vocabulary;
   plan_.range = RangeOf(padded_rows, vocabulary);
-  plan_.splits = (vocabulary + plan_.range - 1) / plan_.range;
+  plan_.splits = CeilDiv(vocabulary, plan_.range);
   args_.assign(static_cast<size_t>(padded_rows), {});
   int64_t undo_entries = 0;
   for (size_t i = 0; i < rows.size(); ++i) {

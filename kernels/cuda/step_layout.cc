@@ -2,6 +2,8 @@
 
 #include <span>
 
+#include "kernels/cuda/rounding.h"
+
 namespace baton::cuda {
 namespace {
 
@@ -68,7 +70,7 @@ Status StepLayout::Build(const StepInput& in,
   row_blocks_.clear();
   for (const SequenceRows& sequence : in.sequences) {
     const int32_t length = sequence.context + sequence.row_count;
-    const int32_t blocks = (length + kv.block_tokens - 1) / kv.block_tokens;
+    const int32_t blocks = CeilDiv(length, kv.block_tokens);
     if (sequence.first_block < 0 ||
         std::cmp_greater(int64_t{sequence.first_block} + blocks, in.block_tables.size())) {
       return InvalidArgument("step: a table of {} blocks at {} in block tables of {}",
