@@ -316,9 +316,9 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
     session->busy += now - session->busy_since;
     session->busy_since = Time{};
   }
-  const PeerWriter* writer = Writer(session->peer);
-  if (session->machine.lacks_only_seal() && writer != nullptr && writer->takes_notes()) {
-    listener_.OnSealDue(end_.ExpectSeal(now));
+  if (session->machine.lacks_only_seal()) {
+    const PeerWriter* writer = Writer(session->peer);
+    if (writer != nullptr && writer->takes_notes()) listener_.OnSealDue(end_.ExpectSeal(now));
   }
   Act(key);
 }

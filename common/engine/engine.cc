@@ -399,6 +399,7 @@ bool Engine::Step() {
 void Engine::LookFor(Duration duration) {
   impl_->inbox().LookFor(duration);
 }
+
 void Engine::WaitForWork(Duration timeout) {
   impl_->inbox().Wait(timeout);
 }

@@ -261,12 +261,8 @@ StatusOr<ShareWork> Attention::PlanShares(const AttentionShape& shape,
   work.tables = step.d_tables;
   const auto parts = work.count + static_cast<int32_t>(shared_rows_.size());
   BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, parts));
-  if (!merged.empty()) {
-    work.merge = {.rows = static_cast<int32_t>(merged.size()),
-                  .many_parts = true,
-                  .list = Write(fixed, merged),
-                  .partial = work.partial};
-  }
+  BATON_ASSIGN_OR_RETURN(work.merge, PlanMerge(shape, merged, parts, fixed));
+  work.merge.many_parts = work.merge.rows > 0;
   BATON_ASSIGN_OR_RETURN(std::byte* const tickets,
                          tickets_.Get(shared_rows_.size() * ShareGroups(shape) * sizeof(uint32_t)));
   work.tickets = reinterpret_cast<uint32_t*>(tickets);

@@ -67,6 +67,15 @@ class HandoffPair final {
     Dma* dma = nullptr;
     // Instead of the transport's own; see KvTransferOptions.
     std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
+
+    // Both arenas on one GPU.
+    static Options OverCudaIpc(Device& gpu, Dma& dma) {
+      Options options;
+      options.transport = "cuda_ipc";
+      options.device = &gpu;
+      options.dma = &dma;
+      return options;
+    }
   };
 
   // For tests in which one side falls silent and the other has to find out.

@@ -58,7 +58,8 @@ DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
   return ChooseDecode({}, Limits(), Shape(), View(Shape(), dtype), RowsOf(rows));
 }
 
-// What was fastest on an H200 (bench/results/h200/attention_shares.jsonl).
+// What was fastest on an H200 (bench/results/h200/attention_shares.jsonl,
+// attention_long_rows.jsonl).
 TEST(DecodeChoice, IsWhatWasFastest) {
   EXPECT_EQ(Choose({{1, 1024}}), DecodeKernel::kCluster);
   EXPECT_EQ(Choose({{1, 4096}}), DecodeKernel::kCluster);

@@ -88,9 +88,7 @@ class GpuHandoffTest : public testing::Test {
  protected:
   void SetUp() override {
     if (Gpu(0) == nullptr) GTEST_SKIP() << "there is no GPU";
-    options_.transport = "cuda_ipc";
-    options_.device = &Gpu(0)->device();
-    options_.dma = Gpu(0)->dma();
+    options_ = HandoffPair::Options::OverCudaIpc(Gpu(0)->device(), *Gpu(0)->dma());
   }
   void ExpectHandoff() {
     HandoffPair pair(options_);

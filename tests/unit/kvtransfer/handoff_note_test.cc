@@ -18,11 +18,7 @@ namespace {
 // Whoever was given a session's window can say something of it: nothing but its SEAL counts.
 TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
   FakeGpu gpu;
-  HandoffPair::Options options;
-  options.transport = "cuda_ipc";
-  options.device = &gpu;
-  options.dma = &gpu;
-  HandoffPair pair(options);
+  HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));
   std::atomic<uint64_t> key = 0;
   pair.filter = [&](const Envelope& envelope, bool) {
     if (const auto* grant = std::get_if<Grant>(&envelope.message)) key = grant->window_key;

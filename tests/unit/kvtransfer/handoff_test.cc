@@ -349,10 +349,7 @@ class BurstHandoffTest : public testing::Test {
  protected:
   // Hands `source` over once, so that the rate is known; then its second hand-off is granted.
   void Begin(const std::vector<BlockId>& source, uint32_t blocks, size_t op_bytes) {
-    HandoffPair::Options options;
-    options.transport = "cuda_ipc";
-    options.device = &gpu_;
-    options.dma = &gpu_;
+    HandoffPair::Options options = HandoffPair::Options::OverCudaIpc(gpu_, gpu_);
     options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
     options.blocks = blocks;
     options.op_bytes = op_bytes;

@@ -102,11 +102,7 @@ TEST_F(TransportChoiceTest, HostMemoryUsesShm) {
 // Bytes that change on their way are found by the devices' checksums.
 TEST(GpuChecksumTest, DamageIsFoundAndRepairedOnce) {
   FakeGpu gpu;
-  HandoffPair::Options options;
-  options.transport = "cuda_ipc";
-  options.device = &gpu;
-  options.dma = &gpu;
-  HandoffPair pair(options);
+  HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));
   gpu.Corrupt(true);
   const std::vector<BlockId> source = {BlockId(4), BlockId(9)};
   pair.filter = [&](const Envelope& envelope, bool) {
