@@ -335,6 +335,7 @@ StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
   CutRagged(
       many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, limits_.processors, pieces);
   work.pieces = static_cast<int32_t>(pieces.head.size());
+  work.blocks = limits_.processors;
   work.starts = Write(fixed, pieces.starts);
   work.head = Write(fixed, pieces.head);
   work.query_tile = Write(fixed, pieces.query_tile);

@@ -3,70 +3,162 @@
 #include <cutlass/numeric_types.h>
 
 #include <cstdint>
+#include <tuple>
 
 #include <flashinfer/attention/hopper/default_params.cuh>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention_operands.cuh"
 
 // FlashInfer's FlashAttention-3 kernel over contiguous K and V (flashinfer/attention/hopper), with
-// lists of work of our own.
+// lists of work and an epilogue of our own.
 namespace baton::cuda {
+
+// Of the four lanes of a quad, each with a piece of four rows: lane i gets the whole of row i.
+__device__ __forceinline__ void TransposeQuad(uint32_t (&pieces)[4]) {
+  const auto lane = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    const bool second = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const uint32_t given = second ? pieces[i] : pieces[i + step];
+      const uint32_t taken = __shfl_xor_sync(~0u, given, step);
+      pieces[i] = second ? taken : pieces[i];
+      pieces[i + step] = second ? pieces[i + step] : taken;
+    }
+  }
+}
+
+// Writes results straight from registers.
+//
+// FlashInfer's own epilogue (0.7.2) takes them through the shared memory of V, and counts every
+// thread twice at the barrier in between, as one that arrives and as one that waits: half the warps
+// open it, and read what others have not written yet. Nor does it keep the next tile's V away from
+// warps that still read, where heads have 256 dimensions.
+template <class Traits>
+struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
+  using Base = flashinfer::CollectiveEpilogue<Traits>;
+
+  // Called by the warps that multiply; `thread` counts theirs. Each has 16 rows of the tile, a lane
+  // two of them: of every eight columns a pair in either (wgmma.cuh).
+  template <class Place, class Sums, class Weights, class Shared, class Product>
+  __device__ __forceinline__ void store(const typename Base::Params& params,
+                                        const Sums& sums,
+                                        const Weights& /*nobody asks for them*/,
+                                        Shared& /*not needed*/,
+                                        Product /*its layout is known*/,
+                                        int thread,
+                                        const Place& place) {
+    constexpr int kColumns = Traits::HEAD_DIM_VO;
+    static_assert(decltype(cute::size(sums))::value == kColumns / 2);
+    const auto [query_tile, q_head, kv_head, query_start, key_start, queries, keys, sequence] =
+        place;
+    const auto strides = params.layout_O.stride();  // of tokens, dimensions and heads
+    const int lane = thread % 32;
+    const int first = query_tile * Traits::CTA_Q + thread / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + half * 8;
+      cutlass::bfloat16_t* const to = params.O_ptr + (query_start + row) * cute::get<0>(strides) +
+                                      q_head * cute::get<2>(strides) + lane % 4 * 8;
+#pragma unroll
+      for (int column = 0; column < kColumns; column += 32) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = (column / 8 + i) * 4 + half * 2;
+          pairs[i] = PackPair</*kHalves=*/false>(sums(at), sums(at + 1));
+        }
+        TransposeQuad(pairs);
+        if (row < queries) {
+          *reinterpret_cast<uint4*>(to + column) =
+              make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        }
+      }
+    }
+  }
+};
 
 template <int kHeadDim>
 cudaError_t LaunchHopper(const RaggedWork& work, const AttentionCall& call) {
   using Brain = cutlass::bfloat16_t;
   using Params = flashinfer::BatchPrefillRaggedParams<Brain, Brain, Brain, int32_t>;
   using Variant = flashinfer::DefaultAttention</*use_logits_soft_cap=*/false>;
-  const auto list = [](const int32_t* p) { return const_cast<int32_t*>(p); };
+  constexpr auto kTile = flashinfer::getCTATileSize<kHeadDim, kHeadDim, /*CAUSAL=*/true>();
+  static_assert(std::get<0>(kTile) == HopperTile(kHeadDim));
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true,
+                                                   kHeadDim,
+                                                   kHeadDim,
+                                                   std::get<0>(kTile),
+                                                   std::get<1>(kTile),
+                                                   /*NUM_STAGES_=*/2,
+                                                   Brain,
+                                                   Brain,
+                                                   Brain,
+                                                   int32_t,
+                                                   Variant>;
+  using Mainloop =
+      flashinfer::CollectiveMainloop<Params::AdditionalParams, Traits, /*CAUSAL=*/true>;
+  using Epilogue = HopperEpilogue<Traits>;
+  using Scheduler = flashinfer::BatchPrefillPersistentTileScheduler<int32_t>;
+
   const AttentionShape& shape = call.shape;
-  const int64_t kv_size = int64_t{shape.kv_heads} * kHeadDim;
-  auto* qkv = reinterpret_cast<Brain*>(call.qkv.data);
-  Params params = {};
-  params.q_ptr = qkv;
-  params.o_ptr = reinterpret_cast<Brain*>(call.out.data);
-  params.q_stride_n = call.qkv.stride;
-  params.q_stride_h = kHeadDim;
-  params.o_stride_n = call.out.stride;
-  params.o_stride_h = kHeadDim;
-  params.nnz_qo = work.row_count;
+  auto* const q = reinterpret_cast<Brain*>(call.qkv.data);
+  const auto layout = [](int tokens, int heads, int64_t token_stride, int64_t head_stride) {
+    return flashinfer::get_gmem_layout(tokens, heads, kHeadDim, token_stride, head_stride);
+  };
+  Brain* k = q + int64_t{shape.q_heads} * kHeadDim;
+  Brain* v = k + int64_t{shape.kv_heads} * kHeadDim;
+  auto kv_layout = layout(work.row_count, shape.kv_heads, call.qkv.stride, kHeadDim);
   if (work.gather.sequences > 0) {
-    params.k_ptr = reinterpret_cast<Brain*>(work.gather.to);
-    params.v_ptr = params.k_ptr + work.gather.tokens * kv_size;
-    params.k_stride_n = kHeadDim;
-    params.k_stride_h = int64_t{work.gather.tokens} * kHeadDim;
-    params.nnz_kv = work.gather.tokens;
-  } else {
-    params.k_ptr = qkv + int64_t{shape.q_heads} * kHeadDim;
-    params.v_ptr = params.k_ptr + kv_size;
-    params.k_stride_n = call.qkv.stride;
-    params.k_stride_h = kHeadDim;
-    params.nnz_kv = work.row_count;
+    const int64_t head_stride = int64_t{work.gather.tokens} * kHeadDim;
+    k = reinterpret_cast<Brain*>(work.gather.to);
+    v = k + shape.kv_heads * head_stride;
+    kv_layout = layout(work.gather.tokens, shape.kv_heads, kHeadDim, head_stride);
   }
-  params.v_stride_n = params.k_stride_n;
-  params.v_stride_h = params.k_stride_h;
-  params.qo_tile_indices = list(work.query_tile);
-  params.qo_indptr = list(work.query_start);
-  params.kv_indptr = list(work.key_start);
-  params.qo_lens = list(work.query_rows);
-  params.kv_lens = list(work.keys);
-  params.head_indices = list(work.head);
-  params.work_indptr = list(work.starts);
-  params.batch_indices = list(work.sequence);
-  params.additional_params.sm_scale = shape.scale;
-  params.num_qo_heads = shape.q_heads;
-  params.num_kv_heads = shape.kv_heads;
-  params.group_size = shape.group();
-  params.window_left = -1;
-  params.causal = true;
-  return flashinfer::BatchPrefillWithRaggedKVCacheDispatched<kHeadDim,
-                                                             kHeadDim,
-                                                             flashinfer::MaskMode::kCausal,
-                                                             /*LEFT_SLIDING_WINDOW=*/false,
-                                                             /*SAME_SCHEDULE_FOR_ALL_HEADS=*/false,
-                                                             Variant>(
-      params, /*enable_pdl=*/false, call.stream);
+  Params::AdditionalParams additional = {};
+  additional.sm_scale = shape.scale;
+  const auto mainloop = Mainloop::to_underlying_arguments(
+      {q,
+       layout(work.row_count, shape.q_heads, call.qkv.stride, kHeadDim),
+       k,
+       kv_layout,
+       v,
+       kv_layout,
+       /*window_left=*/-1,
+       additional});
+  const auto epilogue = Epilogue::to_underlying_arguments(
+      {reinterpret_cast<Brain*>(call.out.data),
+       layout(work.row_count, shape.q_heads, call.out.stride, kHeadDim),
+       /*lse_ptr=*/nullptr,
+       flashinfer::get_lse_gmem_layout(work.row_count, shape.q_heads)});
+  const auto list = [](const int32_t* p) { return const_cast<int32_t*>(p); };
+  const auto scheduler = Scheduler::to_underlying_arguments({list(work.starts),
+                                                             list(work.head),
+                                                             list(work.query_tile),
+                                                             list(work.query_start),
+                                                             list(work.key_start),
+                                                             list(work.query_rows),
+                                                             list(work.keys),
+                                                             list(work.sequence),
+                                                             cutlass::FastDivmod(shape.group()),
+                                                             shape.q_heads});
+  const auto kernel = flashinfer::PrefillWithKVCacheKernel<Mainloop,
+                                                           Epilogue,
+                                                           Traits,
+                                                           /*LEFT_SLIDING_WINDOW=*/false,
+                                                           /*CAUSAL=*/true,
+                                                           Scheduler>;
+  constexpr int kShared = sizeof(typename Traits::SharedStorage);
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  if (error != cudaSuccess) return error;
+  kernel<<<work.blocks, Traits::NUM_THREADS, kShared, call.stream>>>(mainloop, epilogue, scheduler);
+  return cudaGetLastError();
 }
 
 }  // namespace baton::cuda

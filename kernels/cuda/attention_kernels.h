@@ -146,11 +146,12 @@ struct GatherWork {
 };
 
 // Pieces for the Hopper kernel: tiles of rows of one sequence and one query head, a list for each
-// of `processors` thread blocks.
+// of `blocks` thread blocks.
 struct RaggedWork {
   int32_t pieces = 0;
+  int32_t blocks = 0;
   int32_t row_count = 0;            // of the step, those up to the last chunk's end
-  const int32_t* starts = nullptr;  // [processors + 1]
+  const int32_t* starts = nullptr;  // [blocks + 1]
   const int32_t* head = nullptr;    // [pieces] …
   const int32_t* query_tile = nullptr;
   const int32_t* query_start = nullptr;
