@@ -70,8 +70,6 @@ __device__ __forceinline__ void ForEachSegment(const ShareWork& work,
   }
 }
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
 // What warps that attend tell each other. Whoever writes here has awaited the other slot's use, and
 // with it the last reads of this one.
 template <int kHeads>
@@ -90,6 +88,7 @@ struct Memory {
       kRingBytes / kStageBytes < kMostStages ? kRingBytes / kStageBytes : kMostStages;
   static constexpr int kSlots = kStages + kQuerySlots;
   static constexpr int kQueriesBytes = kHeads * kMaxQueries * kQueryBytes;
+  static constexpr int kBytes = kStages * kStageBytes + kQuerySlots * kQueriesBytes;
 
   uint32_t barriers;
   uint32_t ring;
@@ -104,6 +103,8 @@ struct Memory {
     return ring + static_cast<uint32_t>(kStages * kStageBytes + slot * kQueriesBytes);
   }
 };
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // The numbers of the blocks of a row's units, 32 at a time, one a lane; the next ones are asked for
 // early.
@@ -324,13 +325,11 @@ class Attender {
     uint32_t* ticket = a_.work.tickets + segment.listed * gridDim.y + blockIdx.y;
     const auto others = static_cast<uint32_t>(row.shares) - 1;
     // When they have come already, this part need not be laid down.
-    if (Told([&] { return LoadRelaxed(ticket); }) != others) {
+    if (Told([&] { return LoadAcquire(ticket); }) != others) {
       work.WritePart(mine.values, mine.weights, group, 1);
-      FenceDevice();
       SyncHeads();
-      if (Told([&] { return atomicAdd(ticket, 1); }) != others) return false;
+      if (Told([&] { return ArriveAt(ticket); }) != others) return false;
     }
-    FenceDevice();
     work.Add(row.shares - 1, group, [&](int i) {
       const int at = row.first_share + i;
       return Part(a_, at < share ? at : at + 1, segment.listed, kv_head_);
@@ -361,13 +360,19 @@ class Attender {
     asm volatile("barrier.sync 1, %0;" ::"n"(kHeads * 32) : "memory");
   }
 
-  static __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* from) {
+  // Both order what the block's threads do before and after they meet around them.
+  static __device__ __forceinline__ uint32_t LoadAcquire(const uint32_t* from) {
     uint32_t value = 0;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
     return value;
   }
-  static __device__ __forceinline__ void FenceDevice() {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  static __device__ __forceinline__ uint32_t ArriveAt(uint32_t* ticket) {
+    uint32_t come = 0;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(come)
+                 : "l"(ticket)
+                 : "memory");
+    return come;
   }
 
   const Arguments& a_;
@@ -413,7 +418,7 @@ __global__ void __launch_bounds__((kHeads + 1) * 32, 1)
 template <class Kv, int kHeads>
 struct Kernel {
   static constexpr auto kFunction = AttendShares<Kv, kHeads>;
-  static constexpr int kSharedBytes = kRingBytes + kQuerySlots * kHeads * kMaxQueries * kQueryBytes;
+  static constexpr int kSharedBytes = Memory<Kv, kHeads>::kBytes;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(

@@ -249,26 +249,13 @@ class Warp {
   }
 
   // Adds parts of a context that WritePart wrote with a scale of 1: part(i), for i < count.
-  // Several are asked for at once, since each answer takes most of a microsecond.
+  // Several are asked for at once, since each answer takes most of a microsecond; more than two
+  // would leave no registers.
   template <class PartOf>
   __device__ __forceinline__ void Add(int count, int group, const PartOf& part) {
+    constexpr int kTogether = 2;
     // Columns behind the group repeat its last one, so that no lane goes another way.
     const int columns[2] = {min(2 * c_, group - 1), min(2 * c_ + 1, group - 1)};
-    float largest[2] = {largest_[0], largest_[1]};
-    for (int i = g_; i < count; i += 8) {
-      const float* weights = part(i).weights;
-#pragma unroll
-      for (int query = 0; query < 2; ++query) {
-        largest[query] = fmaxf(largest[query], __ldcg(weights + columns[query]));
-      }
-    }
-#pragma unroll
-    for (int query = 0; query < 2; ++query) {
-      largest[query] = LargestOfColumn(largest[query]);
-      Scale(query, exp2f(largest_[query] - largest[query]));
-      largest_[query] = largest[query];
-    }
-    constexpr int kTogether = 4;
     for (int first = 0; first < count; first += kTogether) {
       float weights[kTogether][2];
       float4 values[kTogether][2][kValueGroups][2];
@@ -277,7 +264,8 @@ class Warp {
         const auto from = part(min(first + i, count - 1));
 #pragma unroll
         for (int query = 0; query < 2; ++query) {
-          weights[i][query] = __ldcg(from.weights + columns[query]);
+          const bool counts = first + i < count;
+          weights[i][query] = counts ? __ldcg(from.weights + columns[query]) : -INFINITY;
           const float* row = from.values + columns[query] * kHeadDim;
 #pragma unroll
           for (int h = 0; h < kValueGroups; ++h) {
@@ -288,11 +276,15 @@ class Warp {
         }
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (first + i >= count) break;
+      for (int query = 0; query < 2; ++query) {
+        float largest = largest_[query];
 #pragma unroll
-        for (int query = 0; query < 2; ++query) {
-          const float by = exp2f(weights[i][query] - largest_[query]);
+        for (int i = 0; i < kTogether; ++i) largest = fmaxf(largest, weights[i][query]);
+        Scale(query, exp2f(largest_[query] - largest));
+        largest_[query] = largest;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const float by = exp2f(weights[i][query] - largest);
           if (g_ == 0) sum_[query] += by;
 #pragma unroll
           for (int h = 0; h < kValueGroups; ++h) {

@@ -38,11 +38,11 @@ cudaError_t LaunchGatedGemm(const Product& product, const GatedPlan& plan, cudaS
   error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return error;
-  const OverlappedLaunch launch(dim3(static_cast<unsigned>(plan.clusters * plan.cluster)),
+  const OverlappedLaunch launch(dim3(static_cast<unsigned>(plan.clusters * plan.cluster())),
                                 dim3(static_cast<unsigned>(GatedThreads(plan.row_blocks))),
                                 static_cast<size_t>(plan.shared_bytes),
                                 stream,
-                                plan.cluster);
+                                plan.cluster());
   return cudaLaunchKernelEx(launch.config(), kernel, a);
 }
 

@@ -59,20 +59,27 @@ struct GatedRing {
   }
 };
 
-// The tiles of this block: those of its cluster's other block lie beside them.
+// The tiles of this block, and its rows of x.
 struct GatedWork {
-  int32_t rank;
+  int32_t rank;  // in the cluster
   int32_t first;
   int32_t passes;
+  int32_t first_row;
+  int32_t end_row;
 
-  __device__ explicit GatedWork(const GatedPlan& plan) {
-    rank = static_cast<int32_t>(blockIdx.x) % plan.cluster;
-    first = static_cast<int32_t>(blockIdx.x) / plan.cluster;
-    const int32_t neighbours = (plan.tiles + plan.cluster - 1) / plan.cluster;
-    passes = (neighbours - first + plan.clusters - 1) / plan.clusters;
+  __device__ explicit GatedWork(const GatedArguments& a) {
+    const GatedPlan& plan = a.plan;
+    rank = static_cast<int32_t>(blockIdx.x) % plan.cluster();
+    first = static_cast<int32_t>(blockIdx.x) / plan.cluster();
+    const int32_t taken = (plan.tiles + plan.neighbours() - 1) / plan.neighbours();
+    passes = (taken - first + plan.clusters - 1) / plan.clusters;
+    const bool halves = plan.sharing == GatedSharing::kWeights;
+    first_row = halves ? rank * plan.x_rows : 0;
+    end_row = halves ? min(first_row + plan.x_rows, a.rows) : a.rows;
   }
   __device__ int32_t Tile(const GatedPlan& plan, int32_t pass) const {
-    return (first + pass * plan.clusters) * plan.cluster + rank;
+    const int32_t taken = first + pass * plan.clusters;
+    return plan.sharing == GatedSharing::kX ? taken * 2 + rank : taken;
   }
 };
 
@@ -84,9 +91,11 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
   constexpr int32_t kSpans = ring.kSpans;
   constexpr int32_t kHalf = kColumns / 2;
   const GatedPlan& plan = a.plan;
+  const bool shares_x = plan.sharing == GatedSharing::kX;
+  const bool shares_weights = plan.sharing == GatedSharing::kWeights;
   const int32_t total = work.passes * plan.rounds;
   const auto stage_bytes =
-      static_cast<uint32_t>(kSpans * (kColumns + plan.cluster * plan.x_rows) * kSpanBytes);
+      static_cast<uint32_t>(kSpans * (kColumns + plan.neighbours() * plan.x_rows) * kSpanBytes);
   int32_t pass = 0;
   int32_t round = 0;
   const auto fetch_weight = [&](int32_t slot) {
@@ -95,11 +104,17 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
     const int32_t gate = work.Tile(plan, pass) * kHalf;
 #pragma unroll
     for (int32_t i = 0; i < kSpans; ++i) {
-      const uint32_t to = ring.Span(slot, i);
       const int32_t span = round * kSpans + i;
-      FetchBox(to, &a.weight, 0, gate, span, barrier, kKeepNormally);
-      FetchBox(
-          to + kHalf * kSpanBytes, &a.weight, 0, a.outputs + gate, span, barrier, kKeepNormally);
+#pragma unroll
+      for (int32_t half = 0; half < 2; ++half) {
+        const uint32_t to = ring.Span(slot, i) + static_cast<uint32_t>(half * kHalf * kSpanBytes);
+        const int32_t line = half * a.outputs + gate;
+        if (!shares_weights) {
+          FetchBox(to, &a.weight, 0, line, span, barrier, kKeepNormally);
+        } else if (half == work.rank) {
+          FetchBoxForPair(to, &a.weight, 0, line, span, barrier, kKeepNormally);
+        }
+      }
     }
     if (++round == plan.rounds) {
       round = 0;
@@ -109,24 +124,25 @@ __device__ __forceinline__ void FetchGated(const GatedArguments& a,
   int32_t x_round = 0;
   const auto fetch_x = [&](int32_t slot) {
     const int32_t first_row = work.rank * plan.x_rows;
+    const int32_t line = shares_x ? first_row : 0;  // of the stage
 #pragma unroll
     for (int32_t i = 0; i < kSpans; ++i) {
-      const uint32_t to =
-          ring.Span(slot, i) + ring.kXAt + static_cast<uint32_t>(first_row * kSpanBytes);
+      const uint32_t to = ring.Span(slot, i) + ring.kXAt + static_cast<uint32_t>(line * kSpanBytes);
       const int32_t span = x_round * kSpans + i;
-      if (plan.cluster == 1) {
-        FetchBox(to, &a.x, 0, first_row, span, ring.Full(slot), kKeepLong);
-      } else {
+      if (shares_x) {
         FetchBoxForPair(to, &a.x, 0, first_row, span, ring.Full(slot), kKeepLong);
+      } else {
+        FetchBox(to, &a.x, 0, first_row, span, ring.Full(slot), kKeepLong);
       }
     }
     if (++x_round == plan.rounds) x_round = 0;
   };
 
   const int32_t early = min(plan.stages, total);
+  // The other block's barriers are there, before anything is fetched for it.
+  if (shares_weights) AwaitCluster();
   for (int32_t slot = 0; slot < early; ++slot) fetch_weight(slot);
-  // The other block's barriers are there.
-  if (plan.cluster > 1) AwaitCluster();
+  if (shares_x) AwaitCluster();
   WaitForPredecessor();
   for (int32_t slot = 0; slot < early; ++slot) fetch_x(slot);
   RingCursor cursor;
@@ -150,19 +166,20 @@ __device__ __forceinline__ float2 WeightScales(const GatedArguments& a, int32_t 
 // Of every eight columns of gate a thread holds two, in two rows, and of up the same.
 template <class Number, int kColumns>
 __device__ __forceinline__ void PutGated(const GatedArguments& a,
-                                         int32_t row_block,
+                                         int32_t block_row,
+                                         int32_t end_row,
                                          int32_t tile,
                                          const float (&sums)[kColumns / 2]) {
   constexpr int kGroups = kColumns / 16;
   const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
-  const int32_t first_row = row_block * kGatedRowBlock + thread / 32 * 16 + thread % 32 / 4;
+  const int32_t first_row = block_row + thread / 32 * 16 + thread % 32 / 4;
   const int32_t first_output = tile * (kColumns / 2) + thread % 4 * 2;
   float row_scales[2] = {1, 1};
   if constexpr (kIsFp8<Number>) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t row = first_row + half * 8;
-      if (row < a.rows) row_scales[half] = a.x_scales[row];
+      if (row < end_row) row_scales[half] = a.x_scales[row];
     }
   }
 #pragma unroll
@@ -174,7 +191,7 @@ __device__ __forceinline__ void PutGated(const GatedArguments& a,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int32_t row = first_row + half * 8;
-      if (row >= a.rows) continue;
+      if (row >= end_row) continue;
       const int gate = group * 4 + half * 2;
       const int up = gate + kGroups * 4;
       const float scale = row_scales[half];
@@ -207,14 +224,14 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
   const uint32_t x_at = ring.kXAt + static_cast<uint32_t>(row_block * kGatedRowBlock * kSpanBytes);
   const auto release = [&](int32_t slot) {
-    if (plan.cluster == 1) {
+    if (plan.cluster() == 1) {
       if (lane == 0) Arrive(ring.Empty(slot));
-    } else if (lane < plan.cluster) {
+    } else if (lane < plan.cluster()) {
       ArriveThere(AddressIn(ring.Empty(slot), static_cast<uint32_t>(lane)));
     }
   };
   RingCursor cursor;
-  if (plan.cluster > 1) AwaitCluster();
+  if (plan.cluster() > 1) AwaitCluster();
   WaitForPredecessor();
   for (int32_t pass = 0; pass < work.passes; ++pass) {
     if constexpr (kIsFp8<Number>) PrefetchScales<kColumns>(a, work.Tile(plan, pass));
@@ -244,7 +261,8 @@ __device__ __forceinline__ void MultiplyGated(const GatedArguments& a,
     }
     AwaitProducts<0>();
     release(last);
-    PutGated<Number, kColumns>(a, row_block, work.Tile(plan, pass), sums);
+    PutGated<Number, kColumns>(
+        a, work.first_row + row_block * kGatedRowBlock, work.end_row, work.Tile(plan, pass), sums);
   }
 }
 
@@ -257,31 +275,31 @@ __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
   const GatedRing<kRowBlocks, kColumns> ring(shared);
-  const GatedWork work(a.plan);
+  const GatedWork work(a);
   constexpr int32_t kFetching = kRowBlocks * 128;
   if (threadIdx.x == kFetching) {
     PrefetchMap(&a.weight);
     PrefetchMap(&a.x);
     for (int32_t i = 0; i < a.plan.stages; ++i) {
       InitBarrier(ring.Full(i), 1);
-      InitBarrier(ring.Empty(i), static_cast<uint32_t>(kRowBlocks * 4 * a.plan.cluster));
+      InitBarrier(ring.Empty(i), static_cast<uint32_t>(kRowBlocks * 4 * a.plan.cluster()));
     }
     PublishBarriers();
   }
   __syncthreads();
   ReleaseSuccessor();
-  if (a.plan.cluster > 1) ArriveAtCluster();
+  if (a.plan.cluster() > 1) ArriveAtCluster();
   if (threadIdx.x < kFetching) {
     MultiplyGated<Number, kRowBlocks, kColumns>(a, work, ring);
   } else {
     if (threadIdx.x == kFetching) {
       FetchGated<kRowBlocks, kColumns>(a, work, ring);
-    } else if (a.plan.cluster > 1) {
+    } else if (a.plan.cluster() > 1) {
       AwaitCluster();
     }
     __syncwarp();
   }
-  if (a.plan.cluster == 1) return;
+  if (a.plan.cluster() == 1) return;
   // The other block may still write to this one's shared memory.
   ArriveAtCluster();
   AwaitCluster();

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/cuda/product.h"
 
 // Who does what in a gated product (gated_gemm.h). Outputs are cut into tiles, each with as many
-// rows of gate as of up; blocks take tile after tile and stream its weights, with all of x, through
-// a ring of stages. Blocks of a cluster take neighbouring tiles at the same time, and each fetches
-// a part of x for both.
+// rows of gate as of up; blocks take tile after tile and stream its weights, with their rows of x,
+// through a ring of stages.
 namespace baton::cuda {
 
 inline constexpr int32_t kGatedRowBlock = 64;  // rows of x that one warp group multiplies
@@ -15,17 +15,24 @@ inline constexpr int32_t kGatedMostRows = 256;
 inline constexpr int32_t kGatedStages = 16;       // most
 inline constexpr int32_t kGatedHeadBytes = 1024;  // of barriers
 
+// What two blocks fetch for each other, half each: all of x for neighbouring tiles, or the weights
+// of one tile for half of x's rows each.
+enum class GatedSharing : int32_t { kNothing, kX, kWeights };
+
 struct GatedPlan {
-  int32_t row_blocks = 1;
-  int32_t x_rows = 8;    // that each block of the cluster fetches: a multiple of 8
-  int32_t columns = 64;  // rows of the weight in a tile, gate's and up's together
-  int32_t cluster = 1;   // blocks: 1 or 2
+  GatedSharing sharing = GatedSharing::kNothing;
+  int32_t row_blocks = 1;  // of a block
+  int32_t x_rows = 8;      // that each block fetches: a multiple of 8
+  int32_t columns = 64;    // rows of the weight in a tile, gate's and up's together
   int32_t clusters = 1;
   int32_t tiles = 1;
   int32_t rounds = 1;  // stages of a tile
   int32_t stages = 3;  // of the ring
   int32_t shared_bytes = 0;
 
+  // Blocks of a cluster, and tiles that it takes at a time.
+  constexpr int32_t cluster() const { return sharing == GatedSharing::kNothing ? 1 : 2; }
+  constexpr int32_t neighbours() const { return sharing == GatedSharing::kX ? 2 : 1; }
   bool operator==(const GatedPlan&) const = default;
 };
 
@@ -34,8 +41,9 @@ struct GatedLimits {
   int32_t blocks = 132;
   int32_t clusters_of_2 = 66;
   int32_t shared_bytes = 208 << 10;  // leaves room for a small kernel beside
-  int32_t columns = 0;               // 0: to be chosen
-  int32_t cluster = 0;               // 0: to be chosen
+  // To be chosen without them.
+  int32_t columns = 0;
+  std::optional<GatedSharing> sharing = {};
 };
 
 constexpr int32_t GatedSpanBytes(int32_t row_blocks, int32_t columns) {

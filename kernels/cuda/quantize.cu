@@ -23,7 +23,8 @@ __global__ void QuantizeKernel(
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at < cols) Read8(x + blockIdx.x * stride + at, values[piece]);
   }
-  QuantizeRow(values, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
+  const float largest = LargestOfBlock(LargestOf(values));
+  QuantizeRow(values, largest, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
 }
 
 // For rows of any length, read twice.
@@ -80,7 +81,8 @@ __global__ void SiluMulQuantizeKernel(const __nv_bfloat16* gate_up,
       values[piece][i] = SiluMul(gate, up[i]);
     }
   }
-  QuantizeRow(values, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
+  const float largest = LargestOfBlock(LargestOf(values));
+  QuantizeRow(values, largest, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
 }
 
 template <class Number>

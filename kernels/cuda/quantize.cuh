@@ -26,20 +26,23 @@ __device__ __forceinline__ float QuantizingFactor(float largest) {
   return largest > 0 ? kLargestFp8 / largest : 0.0f;
 }
 
-// Quantises a row of which each thread holds groups of 8: group p lies at column
-// (p · threads + thread) · 8. Groups behind `cols` must be zeros.
+// Of what a thread holds.
 template <int kPieces>
-__device__ __forceinline__ void QuantizeRow(const float (&values)[kPieces][8],
-                                            int cols,
-                                            uint8_t* out,
-                                            float* scale) {
+__device__ __forceinline__ float LargestOf(const float (&values)[kPieces][8]) {
   float largest = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(values[piece][i]));
   }
-  largest = LargestOfBlock(largest);
+  return largest;
+}
+
+// Quantises a row, whose largest number is given, of which each thread holds groups of 8: group p
+// lies at column (p · threads + thread) · 8. Groups behind `cols` must be zeros.
+template <int kPieces>
+__device__ __forceinline__ void QuantizeRow(
+    const float (&values)[kPieces][8], float largest, int cols, uint8_t* out, float* scale) {
   const float factor = QuantizingFactor(largest);
   if (threadIdx.x == 0) *scale = largest / kLargestFp8;
 #pragma unroll

@@ -12,15 +12,27 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// The sum over the block; every thread gets it. The order of additions is fixed.
-__device__ __forceinline__ float SumOverBlock(float value) {
-  __shared__ float partial[kWarp];
-  value = SumOverWarp(value);
-  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
-  __syncthreads();
+// Of a row.
+struct Totals {
+  float sum;
+  float largest;
+};
+
+// Over the block; every thread gets both at one meeting. The order of additions is fixed.
+template <bool kLargest>
+__device__ __forceinline__ Totals OverBlock(Totals mine) {
+  __shared__ Totals partial[kWarp];
+  const auto over_warp = [](Totals totals) {
+    totals.sum = SumOverWarp(totals.sum);
+    if (kLargest) totals.largest = LargestOverWarp(totals.largest);
+    return totals;
+  };
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  return SumOverWarp(static_cast<int>(threadIdx.x % kWarp) < warps ? partial[threadIdx.x % kWarp]
-                                                                   : 0.0f);
+  mine = over_warp(mine);
+  if (lane == 0) partial[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  return over_warp(lane < warps ? partial[lane] : Totals{0, 0});
 }
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
@@ -107,17 +119,29 @@ __global__ void NormKernel(const NormArguments a) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) squares = fmaf(values[piece][i], values[piece][i], squares);
   }
-  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(a.cols) + a.epsilon);
+  float largest = 0;
+  if (kQuantize) {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        largest = fmaxf(largest, fabsf(values[piece][i] * weights[piece][i]));
+      }
+    }
+  }
+  const Totals totals = OverBlock<kQuantize>({squares, largest});
+  const float scale = rsqrtf(totals.sum / static_cast<float>(a.cols) + a.epsilon);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at >= a.cols) continue;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[piece][i];
+    for (int i = 0; i < 8; ++i) values[piece][i] *= weights[piece][i] * scale;
     if (!kQuantize) Write8(a.out + blockIdx.x * a.out_stride + at, values[piece]);
   }
   if (kQuantize) {
-    QuantizeRow(values, a.cols, a.quantized + blockIdx.x * int64_t{a.cols}, a.scales + blockIdx.x);
+    uint8_t* const out = a.quantized + blockIdx.x * int64_t{a.cols};
+    QuantizeRow(values, totals.largest * scale, a.cols, out, a.scales + blockIdx.x);
   }
 }
 
@@ -136,7 +160,8 @@ __global__ void AnyNormKernel(const NormArguments a) {
     }
     squares = fmaf(x[i], x[i], squares);
   }
-  const float scale = rsqrtf(SumOverBlock(squares) / static_cast<float>(a.cols) + a.epsilon);
+  const float sum = OverBlock<false>({squares, 0}).sum;
+  const float scale = rsqrtf(sum / static_cast<float>(a.cols) + a.epsilon);
   for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
     a.out[blockIdx.x * a.out_stride + i] = __float2bfloat16(x[i] * scale * a.weight[i]);
   }

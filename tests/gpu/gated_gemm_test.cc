@@ -36,12 +36,14 @@ TEST_P(GatedGemmTest, AnyPlanGivesTheProduct) {
   World world(GetParam(), kGatedMostRows);
   for (const int32_t rows : {3, 47, 127, 192, 250}) {
     for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
-      if (columns > GatedMostColumns((rows + kGatedRowBlock - 1) / kGatedRowBlock)) continue;
-      for (const int32_t cluster : {1, 2}) {
+      for (const auto sharing :
+           {GatedSharing::kNothing, GatedSharing::kX, GatedSharing::kWeights}) {
         GatedLimits limits = FindGatedLimits(world.processors());
         limits.columns = columns;
-        limits.cluster = cluster;
-        SCOPED_TRACE(::testing::Message() << columns << " columns, clusters of " << cluster);
+        limits.sharing = sharing;
+        if (PlanGatedGemm(world.Make(rows), limits).columns != columns) continue;  // too many
+        SCOPED_TRACE(::testing::Message()
+                     << columns << " columns, sharing " << static_cast<int>(sharing));
         world.Expect(rows, With(limits));
       }
     }

@@ -243,14 +243,16 @@ class Bench final {
     const GatedLimits limits = FindGatedLimits(processors_);
     time("as it is", PlanGatedGemm(first, limits));
     for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
-      if (columns > GatedMostColumns((rows_ + kGatedRowBlock - 1) / kGatedRowBlock)) continue;
-      for (const int32_t cluster : {1, 2}) {
+      const auto with = [&](const char* how, GatedSharing sharing) {
         GatedLimits changed = limits;
         changed.columns = columns;
-        changed.cluster = cluster;
-        time(fmt::format("{} columns, clusters of {}", columns, cluster),
-             PlanGatedGemm(first, changed));
-      }
+        changed.sharing = sharing;
+        const GatedPlan plan = PlanGatedGemm(first, changed);
+        if (plan.columns == columns) time(fmt::format("{} columns, {}", columns, how), plan);
+      };
+      with("alone", GatedSharing::kNothing);
+      with("x in pairs", GatedSharing::kX);
+      with("weights in pairs", GatedSharing::kWeights);
     }
   }
 

@@ -126,7 +126,8 @@ class GatedPlanTest : public ::testing::TestWithParam<DType> {};
 TEST_P(GatedPlanTest, IsSoundForAllShapes) {
   for (const GatedLimits& limits : {GatedLimits{},
                                     GatedLimits{.blocks = 114, .clusters_of_2 = 0},
-                                    GatedLimits{.cluster = 2},
+                                    GatedLimits{.sharing = GatedSharing::kX},
+                                    GatedLimits{.sharing = GatedSharing::kWeights},
                                     GatedLimits{.columns = 64}}) {
     for (const int32_t n : {16, 1168, 3072, 28672}) {
       for (const int32_t k_spans : {1, 17, 224}) {
@@ -143,11 +144,11 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
           // Every output is in a tile, every tile is taken, and all of k and x fetched.
           EXPECT_GE(plan.tiles * plan.columns, n);
           EXPECT_LT((plan.tiles - 1) * plan.columns, n);
-          EXPECT_LE(plan.clusters * plan.cluster, limits.blocks);
+          EXPECT_LE(plan.clusters * plan.cluster(), limits.blocks);
           EXPECT_GE(plan.rounds * spans, k_spans);
           EXPECT_LT((plan.rounds - 1) * spans, k_spans);
-          EXPECT_GE(plan.x_rows * plan.cluster, rows);
-          EXPECT_LE(plan.x_rows * plan.cluster, plan.row_blocks * kGatedRowBlock);
+          EXPECT_GE(plan.x_rows * plan.cluster(), rows);
+          EXPECT_LE(plan.x_rows * plan.neighbours(), plan.row_blocks * kGatedRowBlock);
           EXPECT_EQ(plan.x_rows % 8, 0);
           EXPECT_LE(plan.columns, GatedMostColumns(plan.row_blocks));
           EXPECT_GE(plan.stages, 3);
@@ -173,12 +174,13 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   EXPECT_EQ(PlanGatedGemm(product, {}).tiles, 128);  // one for nearly each processor
   product.rows = 256;
   const GatedPlan plan = PlanGatedGemm(product, {});
-  EXPECT_EQ(plan.tiles, 256);  // two
-  EXPECT_EQ(plan.cluster, 2);
+  EXPECT_EQ(plan.sharing, GatedSharing::kWeights);
+  EXPECT_EQ(plan.tiles, 128);  // two for nearly each pair
+  EXPECT_EQ(plan.row_blocks, 2);
   product.x_dtype = product.weight_dtype = DType::kF8;
   const GatedPlan quantized = PlanGatedGemm(product, {});
   EXPECT_EQ(quantized.tiles, 256);
-  EXPECT_EQ(quantized.cluster, 1);
+  EXPECT_EQ(quantized.sharing, GatedSharing::kNothing);
 }
 
 }  // namespace
