@@ -125,8 +125,8 @@ class Channel {
   virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
   // OK, or why the channel is dead.
   virtual Status status() const = 0;
-  // Whether Poll is best called again at once: something is about to end, of which a thread that
-  // sleeps until wait_fd() would hear tens of microseconds late.
+  // Whether Poll is best called again at once: something is about to begin or end, of which a
+  // thread that sleeps until wait_fd() would hear tens of microseconds late.
   virtual bool wants_poll() const { return false; }
   // How fast bytes have moved lately while any did; 0: not known, or not measured.
   virtual double bytes_per_second() const { return 0; }

@@ -264,6 +264,7 @@ bool IpcChannel::TryStart(Op& op) {
   if (found == windows_.end()) {
     windows_.emplace(key, Window());
     Send(FrameOf(IpcType::kAsk, key));
+    has_moved_ = true;
     return false;
   }
   const Window& window = found->second;
@@ -334,9 +335,12 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
 void IpcChannel::JudgePolling(Time now) {
   if (has_moved_) moved_ = now;
   has_moved_ = false;
-  // The oldest one comes first, and only those that wait or are held have not started.
-  wants_poll_ = status_.ok() && now < moved_ + kLongestPolling &&
-                std::ranges::any_of(ops_, [](const auto& op) { return op.second.started; });
+  const auto waits = [&](const auto& entry) {
+    const Op& op = entry.second;
+    const auto window = windows_.find(op.header.window_key);
+    return op.started || (window != windows_.end() && !window->second.given);
+  };
+  wants_poll_ = status_.ok() && now < moved_ + kLongestPolling && std::ranges::any_of(ops_, waits);
 }
 
 void IpcChannel::MeasureRate(Time now) {

@@ -134,7 +134,7 @@ class IpcChannel final : public Channel {
   double rate_bytes_ = 0;
   double rate_seconds_ = 0;
   bool wants_poll_ = false;
-  bool has_moved_ = false;  // since the last Poll: something started or ended
+  bool has_moved_ = false;  // since the last Poll: something was asked, started or ended
   Time moved_{};
 };
 

@@ -106,12 +106,13 @@ const WriteWindow* IpcReceiver::Give(uint64_t peer, uint64_t key, uint32_t regio
   const WriteWindow* window = windows_.FindWindow(key);
   if (window == nullptr || window->region != region) return nullptr;
   grants_.Give(peer, key);
+  has_moved_ = true;
   return window;
 }
 
 Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& frame) {
   const IpcHeader& header = frame.header;
-  has_landed_ = true;
+  has_moved_ = true;
   if (!grants_.holds(peer, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "no such write window was given to the peer");
   }
@@ -211,12 +212,12 @@ void IpcReceiver::TakeEndedProcesses() {
 }
 
 bool IpcReceiver::Poll(Time now, FrameServer& server) {
-  if (std::exchange(has_landed_, false)) landed_ = now;
+  if (std::exchange(has_moved_, false)) moved_ = now;
   TakeChecksums(server);
   TakeEndedProcesses();
   grants_.OnTime(now);
   ReportClosed();
-  return now < landed_ + kLongestPolling;
+  return now < moved_ + kLongestPolling;
 }
 
 void IpcReceiver::ReportClosed() {

@@ -79,8 +79,8 @@ class IpcReceiver final {
   GrantTable grants_;
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool has_landed_ = false;  // since the last Poll
-  Time landed_{};
+  bool has_moved_ = false;  // since the last Poll: something landed, or soon will
+  Time moved_{};
   std::map<uint64_t, Landed> summing_;  // by DMA id
   uint64_t next_dma_ = 1;
   std::unique_ptr<DmaQueue> queue_;

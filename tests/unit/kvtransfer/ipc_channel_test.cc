@@ -113,6 +113,17 @@ TEST_F(HostileReceiverTest, NonsenseKillsTheChannel) {
   EXPECT_EQ(channel_->status().code(), StatusCode::kUnavailable);
 }
 
+TEST_F(HostileReceiverTest, AWindowThatWasAskedForIsLookedForALittleWhile) {
+  Welcome();
+  Post({0, 0, 100});
+  Drive();
+  EXPECT_TRUE(Heard(IpcType::kAsk));
+  EXPECT_TRUE(channel_->wants_poll());
+  now_ += std::chrono::milliseconds(5);
+  Drive();
+  EXPECT_FALSE(channel_->wants_poll());
+}
+
 TEST_F(HostileReceiverTest, AWindowBeyondTheMemoryIsNotWritten) {
   Welcome();
   Post({0, 4000, 200});

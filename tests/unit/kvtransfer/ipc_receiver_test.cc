@@ -189,20 +189,25 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   transport_->CloseWindow(kKey);
 }
 
-TEST_F(HostileSenderTest, WhatFollowsBytesIsLookedForALittleWhile) {
+TEST_F(HostileSenderTest, WhatFollowsAWindowAndBytesIsLookedForALittleWhile) {
   const auto wants_poll = [&] {
     pollfd ready{transport_->wait_fd(), POLLIN, 0};
     return ::poll(&ready, 1, 0) == 1;
   };
+  const auto stops = [&] {
+    now_ += std::chrono::milliseconds(5);
+    Serve();
+    return !wants_poll();
+  };
   Greet();
-  Ask(kKey);
   EXPECT_FALSE(wants_poll());
+  Ask(kKey);
+  EXPECT_TRUE(wants_poll());
+  EXPECT_TRUE(stops());
   Say(Landed({0, 1024, 100}));
   ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
   EXPECT_TRUE(wants_poll());
-  now_ += std::chrono::milliseconds(5);
-  Serve();
-  EXPECT_FALSE(wants_poll());
+  EXPECT_TRUE(stops());
   Say(FrameOf(IpcType::kBye));
   Serve();
   transport_->CloseWindow(kKey);
