@@ -136,7 +136,7 @@ __global__ void NormKernel(const NormArguments a) {
     const int at = static_cast<int>(piece * blockDim.x + threadIdx.x) * 8;
     if (at >= a.cols) continue;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[piece][i] *= weights[piece][i] * scale;
+    for (int i = 0; i < 8; ++i) values[piece][i] *= scale * weights[piece][i];
     if (!kQuantize) Write8(a.out + blockIdx.x * a.out_stride + at, values[piece]);
   }
   if (kQuantize) {
