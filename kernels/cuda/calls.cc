@@ -198,7 +198,7 @@ void Join(std::vector<Call>& calls, const Gemm& gemm) {
     }
     if (auto* rope = std::get_if<RopeCall>(&call)) TakeScales(joined, rope->qkv, rope->scales);
     if (!gemm.deterministic() && JoinsProduct(joined, call, gemm)) continue;
-    joined.push_back(std::move(call));
+    joined.push_back(call);
   }
   calls = std::move(joined);
 }

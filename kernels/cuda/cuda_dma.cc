@@ -74,6 +74,10 @@ class PinnedBuffer final : public Buffer {
   const size_t size_;
 };
 
+void* AddressOf(const Exported& exported) {
+  return reinterpret_cast<void*>(exported.address);  // NOLINT(performance-no-int-to-ptr): it is one
+}
+
 StatusOr<Exported> Parse(std::string_view text) {
   Exported exported;
   if (text.size() != sizeof(exported)) {
@@ -93,8 +97,7 @@ StatusOr<Exported> Parse(std::string_view text) {
 // other.
 Status ReachOwn(const CudaDevice& device, const Exported& exported) {
   cudaPointerAttributes attributes{};
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaPointerGetAttributes(&attributes, reinterpret_cast<const void*>(exported.address)));
+  BATON_CUDA_RETURN_IF_ERROR(cudaPointerGetAttributes(&attributes, AddressOf(exported)));
   if (attributes.type != cudaMemoryTypeDevice) {
     return InvalidArgument("exported GPU memory of this process is not there any more");
   }
@@ -146,7 +149,7 @@ StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
 StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
   BATON_ASSIGN_OR_RETURN(const Exported exported, Parse(text));
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  void* data = reinterpret_cast<void*>(exported.address);
+  void* data = AddressOf(exported);
   const bool is_own = exported.process == ThisProcess();
   if (is_own) {
     BATON_RETURN_IF_ERROR(ReachOwn(device_, exported));

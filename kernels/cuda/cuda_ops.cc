@@ -148,7 +148,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
 }
 
 Status CudaOps::IssueStep() {
-  const Status status = StartStep();
+  Status status = StartStep();
   if (status.ok()) {
     next_ = 1 - next_;
     ++under_way_;
@@ -435,7 +435,7 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
     call.packed.data = *room;
     call.packed.stride = call.out.cols;
   }
-  calls_.emplace_back(std::move(call));
+  calls_.emplace_back(call);
 }
 
 void CudaOps::GatherLogitRows(const Tensor& x, const Tensor& out) {

@@ -21,7 +21,7 @@ bool SuitsClusters(const DecodeLimits& limits,
                    const DecodeRows& rows,
                    int32_t most) {
   const int32_t parts = ClusterParts(rows.longest, kShortClusterPart, most);
-  const int32_t positions = rows.longest / parts;
+  const int64_t positions = rows.longest / parts;
   const int64_t fair = rows.total * shape.kv_heads / limits.processors;
   const bool even = positions <= 512 || 2 * positions <= 5 * fair;
   // Few processors wait for the longest row, nor for each other.

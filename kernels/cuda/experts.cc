@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -140,7 +141,7 @@ Status Experts::Impl::Describe(const ExpertArgs& args, Layer& layer) {
   std::vector<const __nv_bfloat16*> table;
   for (const auto& matrix : args.gate_up) table.push_back(DataOf(*matrix));
   for (const auto& matrix : args.down) table.push_back(DataOf(*matrix));
-  const size_t bytes = table.size() * sizeof(table[0]);
+  const size_t bytes = std::span(table).size_bytes();
   BATON_RETURN_IF_ERROR(layer.table.Reserve(bytes));
   BATON_CUDA_RETURN_IF_ERROR(
       cudaMemcpy(layer.table.at(), table.data(), bytes, cudaMemcpyHostToDevice));

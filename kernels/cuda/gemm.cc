@@ -154,6 +154,7 @@ class Descriptors final {
  private:
   template <class T>
   void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): a pointer is an attribute, too
     cublasLtMatmulDescSetAttribute(&product_, attribute, &value, sizeof(value));
   }
 

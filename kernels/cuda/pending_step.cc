@@ -45,7 +45,7 @@ Status PendingStep::Await() const {
     told = ToStatus(cudaEventSynchronize(marked_ ? marks_[i] : ended_), "a part of a step");
     if (told.ok()) notices_[i]();
   }
-  const Status ended = ToStatus(cudaEventSynchronize(ended_), "a step");
+  Status ended = ToStatus(cudaEventSynchronize(ended_), "a step");
   // That the device is lost says more than what failed for that reason.
   if (ended.code() == StatusCode::kUnavailable) return ended;
   BATON_RETURN_IF_ERROR(told);

@@ -129,7 +129,7 @@ void World::Begin(const Lengths& lengths,
     const auto* blocks = reinterpret_cast<const int32_t*>(table.data()) + s.first_block;
     WriteKv(kv_, blocks, number, s.context + s.row_count, stream_);
     WriteQkv(shape,
-             qkv_->data() + 2 * s.first_row * width,
+             qkv_->data() + int64_t{2} * s.first_row * width,
              width,
              number,
              s.context,
@@ -260,7 +260,7 @@ std::vector<uint16_t> World::Rows(int32_t first, int32_t count) {
   std::vector<uint16_t> bits(static_cast<size_t>(count * out_view_.stride));
   Check(cudaStreamSynchronize(stream_), "Rows");
   Check(cudaMemcpy(bits.data(),
-                   out_view_.data + 2 * first * out_view_.stride,
+                   out_view_.data + int64_t{2} * first * out_view_.stride,
                    2 * bits.size(),
                    cudaMemcpyDeviceToHost),
         "Rows");

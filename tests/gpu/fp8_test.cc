@@ -226,7 +226,7 @@ TEST_F(GpuFp8, JoinedOpsAgreeWithSingleOnes) {
       const auto count = static_cast<size_t>(rows * hidden);
       const auto x = parity::RandomFloats(count, 5, 3.0f);
       const auto first = parity::RandomActivations(*ops, count, 6);
-      const auto run = [&](bool joined) {
+      const auto run = [&, hidden = hidden, intermediate = intermediate](bool joined) {
         DeviceTensor residual(*ops, DType::kF32, rows, hidden);
         residual.Write(x);
         const DeviceTensor delta(*ops, rows, hidden, first);
@@ -274,7 +274,7 @@ TEST_F(GpuFp8, DeterministicRowsDoNotDependOnTheBatch) {
     constexpr int64_t kRows = 135;
     const auto x = parity::RandomActivations(*ops, static_cast<size_t>(kRows * inputs), 3);
     for (const bool pairs : {false, true}) {
-      const auto run = [&](int64_t first, int64_t count) {
+      const auto run = [&, inputs = inputs, outputs = outputs](int64_t first, int64_t count) {
         const DeviceTensor in(*ops,
                               count,
                               inputs,
