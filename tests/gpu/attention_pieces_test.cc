@@ -239,7 +239,9 @@ TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
       total += load;
     }
     size_t expected = 0;
-    for (const AttendingSequence& s : sequences) expected += heads * CeilDiv(s.rows, 128);
+    for (const AttendingSequence& s : sequences) {
+      expected += static_cast<size_t>(heads) * static_cast<size_t>(CeilDiv(s.rows, 128));
+    }
     EXPECT_EQ(seen.size(), expected);
     EXPECT_LE(heaviest, total / 132 + largest);
   }

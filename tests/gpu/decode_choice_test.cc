@@ -36,7 +36,7 @@ KvView View(const AttentionShape& shape, DType dtype = DType::kBF16) {
   kv.kv_heads = shape.kv_heads;
   kv.head_dim = shape.head_dim;
   kv.block_tokens = 16;
-  kv.head_stride = 16 * shape.head_dim * (dtype == DType::kF8 ? 1 : 2);
+  kv.head_stride = int64_t{16} * shape.head_dim * (dtype == DType::kF8 ? 1 : 2);
   return kv;
 }
 
