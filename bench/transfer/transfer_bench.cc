@@ -18,6 +18,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -172,6 +173,12 @@ class WaitEnd final : public KvSenderListener {
   TransferStats stats_;
 };
 
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 // GB/s of one plain copy of a hand-off's bytes to the peer's GPU, the median; 0 without GPUs.
 double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
@@ -196,8 +203,7 @@ double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
     }
     rates.push_back(static_cast<double>(bytes) / ToSeconds(clock.Now() - begin) / 1e9);
   }
-  std::sort(rates.begin(), rates.end());
-  return rates[rates.size() / 2];
+  return Median(std::move(rates));
 }
 
 std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
@@ -245,9 +251,6 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     bytes += stats.bytes;
   }
   sender->RemovePeer(WorkerId("decode"));
-  std::sort(micros.begin(), micros.end());
-  std::sort(rates.begin(), rates.end());
-  const double median = micros.empty() ? 0 : micros[micros.size() / 2];
   return fmt::format(
       R"({{"transport": "{}", "checksums": {}, "block_bytes": {}, "blocks": {}, "handoffs": {}, )"
       R"("gb_per_s": {:.3f}, "stream_gb_per_s_p50": {:.3f}, "raw_copy_gb_per_s": {:.3f}, "handoff_us_p50": {:.1f}, )"
@@ -258,10 +261,10 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
       c.blocks,
       micros.size(),
       busy_seconds > 0 ? static_cast<double>(bytes) / busy_seconds / 1e9 : 0.0,
-      rates.empty() ? 0 : rates[rates.size() / 2],
+      Median(rates),
       raw_rate,
-      median,
-      micros.empty() ? 0 : micros.front(),
+      Median(micros),
+      micros.empty() ? 0 : std::ranges::min(micros),
       first_micros);
 }
 

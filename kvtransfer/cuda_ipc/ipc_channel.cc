@@ -337,8 +337,9 @@ void IpcChannel::JudgePolling(Time now) {
   has_moved_ = false;
   const auto waits = [&](const auto& entry) {
     const Op& op = entry.second;
+    if (op.started) return true;
     const auto window = windows_.find(op.header.window_key);
-    return op.started || (window != windows_.end() && !window->second.given);
+    return window != windows_.end() && !window->second.given;
   };
   wants_poll_ = status_.ok() && now < moved_ + kLongestPolling && std::ranges::any_of(ops_, waits);
 }
