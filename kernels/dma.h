@@ -41,7 +41,7 @@ struct DmaDone {
 class DmaQueue {
  public:
   virtual ~DmaQueue() = default;
-  // Readable whenever Poll may have something.
+  // Readable once Poll has something, if it is watched for: see WatchEnds.
   virtual int wait_fd() const = 0;
   // Copies every run, on copy engines, never on processors. At least one of the two buffers is the
   // device's own; the other may be that, too, or imported, or staging memory. Copies end in the
@@ -59,6 +59,10 @@ class DmaQueue {
                           uint64_t granule) = 0;
   // Takes out what ended; how many.
   virtual size_t Poll(std::span<DmaDone> done) = 0;
+  // To be called before wait_fd() is waited for: it becomes readable when some of the work posted
+  // so far has ended or may go on, at once if that is so already. It holds until the next Poll. Who
+  // calls Poll all the time leaves it out: a notice costs more than a look.
+  virtual void WatchEnds() = 0;
 };
 
 // What one device offers to KV transports. Thread-safe. Outlives its queues and imported buffers.

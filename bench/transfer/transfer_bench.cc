@@ -4,7 +4,6 @@
 // transport likes.
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -198,8 +197,6 @@ double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
     if (!posted.ok()) Must(StatusOr<int>(posted));
     std::array<DmaDone, 1> done;
     while (queue->Poll(done) == 0) {
-      pollfd ready{queue->wait_fd(), POLLIN, 0};
-      ::poll(&ready, 1, 1000);
     }
     rates.push_back(static_cast<double>(bytes) / ToSeconds(clock.Now() - begin) / 1e9);
   }

@@ -16,6 +16,9 @@ namespace {
 
 // Checksums under way at one time: each keeps pinned memory for its results.
 constexpr size_t kTasks = 4;
+// An idle device is given so many runs of a copy first, then twice as many each time: it has
+// something to do while the others are posted, half a microsecond or more each.
+constexpr size_t kFirstRuns = 4;
 
 // A file descriptor as a host function is given it.
 void* Given(const UniqueFd& fd) {
@@ -58,7 +61,7 @@ Status CudaDmaQueue::Open() {
     free_tasks_.push_back(std::move(task));
   }
   // The first host function starts the thread that calls them all.
-  BATON_RETURN_IF_ERROR(Tell(checksums_, free_tasks_.front()->ended()));
+  BATON_CUDA_RETURN_IF_ERROR(Tell(checksums_, free_tasks_.front()->ended()));
   return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
 }
 
@@ -93,9 +96,21 @@ StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
   return event;
 }
 
-Status CudaDmaQueue::Tell(const Line& line, cudaEvent_t ended) {
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(line.notices, ended, 0));
-  return ToStatus(cudaLaunchHostFunc(line.notices, Wake, Given(event_fd_)), "asking for a notice");
+cudaError_t CudaDmaQueue::Tell(const Line& line, cudaEvent_t ended) {
+  const cudaError_t error = cudaStreamWaitEvent(line.notices, ended, 0);
+  return error != cudaSuccess ? error : cudaLaunchHostFunc(line.notices, Wake, Given(event_fd_));
+}
+
+void CudaDmaQueue::WatchEnds() {
+  if (!done_.empty() || (!waiting_.empty() && !free_tasks_.empty())) return Signal();
+  const auto watch = [this](const Line& line, cudaEvent_t ended, bool& is_watched) {
+    // What cannot be told is looked for: the device is in trouble, of which Poll hears.
+    if (!is_watched && Tell(line, ended) != cudaSuccess) return Signal();
+    is_watched = true;
+  };
+  if ((pending_.empty() && tasks_.empty()) || device_.MakeCurrent() != cudaSuccess) return;
+  if (!pending_.empty()) watch(copies_, pending_.front().ended, pending_.front().is_watched);
+  if (!tasks_.empty()) watch(checksums_, tasks_.front().task->ended(), tasks_.front().is_watched);
 }
 
 Status CudaDmaQueue::Copy(uint64_t id,
@@ -104,17 +119,21 @@ Status CudaDmaQueue::Copy(uint64_t id,
                           std::span<const CopyRun> runs) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
-  cudaError_t error = CopyRuns(from.data(), to.data(), runs, copies_.work);
+  cudaError_t error = cudaSuccess;
+  size_t at_once = pending_.empty() ? kFirstRuns : runs.size();
+  for (auto left = runs; !left.empty() && error == cudaSuccess; at_once *= 2) {
+    at_once = std::min(at_once, left.size());
+    error = CopyRuns(from.data(), to.data(), left.first(at_once), copies_.work);
+    left = left.subspan(at_once);
+  }
   if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
-  Status status = ToStatus(error, "copying KV blocks");
-  if (status.ok()) status = Tell(copies_, event);
-  if (!status.ok()) {
+  if (error != cudaSuccess) {
     // A part of it may have been posted: it must not go on behind the caller's back.
     cudaStreamSynchronize(copies_.work);
     free_events_.push_back(event);
-    return status;
+    return ToStatus(error, "copying KV blocks");
   }
-  pending_.push_back({id, event});
+  pending_.push_back({id, event, false});
   return OkStatus();
 }
 
@@ -124,13 +143,11 @@ Status CudaDmaQueue::Checksum(uint64_t id,
                               uint64_t granule) {
   if (ranges.empty()) {
     done_.push_back({id, OkStatus(), {}});
-    Signal();
     return OkStatus();
   }
   uint64_t bytes = 0;
   for (const ByteRange& range : ranges) bytes += range.bytes;
   waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule, bytes});
-  Signal();
   return OkStatus();
 }
 
@@ -150,9 +167,8 @@ Status CudaDmaQueue::StartWaiting() {
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
     Status started = task->Start(together);
-    if (started.ok()) started = Tell(checksums_, task->ended());
     if (started.ok()) {
-      tasks_.push_back(std::move(task));
+      tasks_.push_back({std::move(task), false});
       continue;
     }
     free_tasks_.push_back(std::move(task));
@@ -175,9 +191,9 @@ void CudaDmaQueue::PollCopies() {
 
 void CudaDmaQueue::PollChecksums() {
   while (!tasks_.empty()) {
-    const cudaError_t state = tasks_.front()->Query();
+    const cudaError_t state = tasks_.front().task->Query();
     if (state == cudaErrorNotReady) return;
-    std::unique_ptr<ChecksumTask> task = std::move(tasks_.front());
+    std::unique_ptr<ChecksumTask> task = std::move(tasks_.front().task);
     tasks_.pop_front();
     const Status status = ToStatus(state, "checksums of KV blocks");
     for (DmaDone& done : status.ok() ? task->Take() : task->Fail(status)) {
@@ -204,7 +220,6 @@ size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
     done[i] = std::move(done_.front());
     done_.pop_front();
   }
-  if (!done_.empty()) Signal();
   return taken;
 }
 

@@ -18,8 +18,9 @@
 namespace baton::cuda {
 
 // Copies and checksums of one GPU's memory, on streams of their own, both of lower priority than a
-// step: copies one after the other on the first, checksums on the second. What ends is told by host
-// functions on two more, so that no work waits for them. Contract and threads: kernels/dma.h.
+// step: copies one after the other on the first, checksums on the second. Ends that are watched for
+// are told by host functions on two more, so that no work waits for them. Contract and threads:
+// kernels/dma.h.
 class CudaDmaQueue final : public DmaQueue {
  public:
   // Errors: ResourceExhausted.
@@ -36,11 +37,18 @@ class CudaDmaQueue final : public DmaQueue {
                   std::span<const ByteRange> ranges,
                   uint64_t granule) override;
   size_t Poll(std::span<DmaDone> done) override;
+  void WatchEnds() override;
 
  private:
   struct PendingCopy {
     uint64_t id = 0;
     cudaEvent_t ended = nullptr;
+    bool is_watched = false;
+  };
+
+  struct PendingTask {
+    std::unique_ptr<ChecksumTask> task;
+    bool is_watched = false;
   };
 
   // Work in its order, and what tells of its ends.
@@ -53,7 +61,7 @@ class CudaDmaQueue final : public DmaQueue {
   Status Open();
   StatusOr<cudaEvent_t> TakeEvent();
   // Has wait_fd() become readable after the event, which lies on `line`'s work.
-  Status Tell(const Line& line, cudaEvent_t ended);
+  cudaError_t Tell(const Line& line, cudaEvent_t ended);
   // Starts checksums that wait, several of them together, as far as there are tasks.
   Status StartWaiting();
   void PollCopies();
@@ -67,8 +75,8 @@ class CudaDmaQueue final : public DmaQueue {
   std::vector<cudaEvent_t> free_events_;
   std::deque<PendingCopy> pending_;
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
-  std::deque<std::unique_ptr<ChecksumTask>> tasks_;  // under way
-  std::deque<ChecksumTask::Request> waiting_;        // until Poll, which joins them
+  std::deque<PendingTask> tasks_;
+  std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them
   std::deque<DmaDone> done_;
 };
 

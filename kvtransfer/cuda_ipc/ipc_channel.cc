@@ -56,6 +56,7 @@ IpcChannel::~IpcChannel() {
   const SteadyClock clock;
   const Time limit = clock.Now() + kLongestCopies;
   while (!ops_.empty() && clock.Now() < limit) {
+    queue_->WatchEnds();
     pollfd done{queue_->wait_fd(), POLLIN, 0};
     (void)::poll(&done, 1, kPollMs);
     TakeDone();
@@ -101,6 +102,7 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (queue_) TakeDone();
   MeasureRate(now);
   JudgePolling(now);
+  if (queue_ && !wants_poll_) queue_->WatchEnds();
   if (status_.ok()) {
     if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
   }

@@ -217,7 +217,9 @@ bool IpcReceiver::Poll(Time now, FrameServer& server) {
   TakeEndedProcesses();
   grants_.OnTime(now);
   ReportClosed();
-  return now < moved_ + kLongestPolling;
+  const bool wants_poll = now < moved_ + kLongestPolling;
+  if (!wants_poll) queue_->WatchEnds();
+  return wants_poll;
 }
 
 void IpcReceiver::ReportClosed() {

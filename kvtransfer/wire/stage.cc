@@ -53,6 +53,7 @@ Status Stage::Start(int piece,
                     std::span<const CopyRun> runs) {
   BATON_RETURN_IF_ERROR(lost_);
   BATON_RETURN_IF_ERROR(queue_->Copy(static_cast<uint64_t>(piece), from, to, runs));
+  queue_->WatchEnds();
   ++pieces_[static_cast<size_t>(piece)].copies;
   return OkStatus();
 }
@@ -76,6 +77,7 @@ Status Stage::Poll() {
     --pieces_[end.id].copies;
     if (lost_.ok()) lost_ = end.status;
   }
+  queue_->WatchEnds();
   return lost_;
 }
 

@@ -185,6 +185,18 @@ TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
   }
 }
 
+TEST_P(TransportConformance, WhoSleepsIsWoken) {
+  OpenWindow(0, kArenaBytes);
+  for (uint64_t i = 0; i < 64; ++i) Write(i << 16, i << 16, 1 << 16, i);
+  while (ended_.size() < 64 || arrived_.size() < 64) {
+    if (DriveOnce() || channel_->wants_poll()) continue;
+    std::array<pollfd, 2> fds = {pollfd{sender_->wait_fd(), POLLIN, 0},
+                                 pollfd{receiver_->wait_fd(), POLLIN, 0}};
+    ASSERT_GT(::poll(fds.data(), fds.size(), 5000), 0) << "of " << ended_.size() << " ends";
+  }
+  ExpectOriginals();
+}
+
 TEST_P(TransportConformance, AHeldWriteMovesWhenStarted) {
   OpenWindow(0, 65536);
   const WriteRun run = {0, 4096, 8192};

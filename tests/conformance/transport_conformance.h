@@ -46,6 +46,8 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   void OpenWindow(uint64_t offset, uint64_t bytes, uint64_t key = kKey);
   // Posts a write of one run and expects that it is accepted.
   OpId Write(uint64_t source, uint64_t destination, uint64_t bytes, uint64_t tag = 0);
+  // Lets both sides do what they can. False: nothing came of it.
+  bool DriveOnce();
   // Moves both sides on until `done`; fails the test after ten seconds.
   void DriveUntil(const std::function<bool()>& done);
   void DriveUntilEnded(size_t ops) {
@@ -77,9 +79,6 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   int fenced_ = 0;
   std::vector<Arrival> arrived_;
   int closed_ = 0;
-
- private:
-  bool DriveOnce();
 };
 
 }  // namespace baton

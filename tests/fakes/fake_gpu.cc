@@ -121,13 +121,19 @@ class FakeGpu::Queue final : public DmaQueue {
     uint64_t value = 0;
     (void)!::read(event_.get(), &value, sizeof(value));
     std::lock_guard lock(gpu_.mutex_);
+    is_watched_ = false;
     size_t count = 0;
     for (; count < done.size() && !done_.empty(); ++count) {
       done[count] = std::move(done_.front());
       done_.pop_front();
     }
-    if (!done_.empty()) Signal();
     return count;
+  }
+
+  void WatchEnds() override {
+    std::lock_guard lock(gpu_.mutex_);
+    is_watched_ = true;
+    if (!done_.empty()) Signal();
   }
 
  private:
@@ -154,7 +160,7 @@ class FakeGpu::Queue final : public DmaQueue {
       }
       lock.lock();
       done_.push_back(std::move(done));
-      Signal();
+      if (is_watched_) Signal();
     }
   }
 
@@ -166,6 +172,7 @@ class FakeGpu::Queue final : public DmaQueue {
   FakeGpu& gpu_;
   const UniqueFd event_;
   bool ending_ = false;
+  bool is_watched_ = false;
   std::deque<std::function<DmaDone()>> work_;
   std::deque<DmaDone> done_;
   std::jthread thread_;  // last: it uses the above

@@ -69,7 +69,10 @@ Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
     posts.push_back(ToSeconds(clock.Now() - begin) * 1e6);
     while (count == 0) {
       pollfd ready{queue.wait_fd(), POLLIN, 0};
-      if (!spin) ::poll(&ready, 1, 1000);
+      if (!spin) {
+        queue.WatchEnds();
+        ::poll(&ready, 1, 1000);
+      }
       count = queue.Poll(done);
     }
     ends.push_back(ToSeconds(clock.Now() - begin) * 1e6);

@@ -242,7 +242,9 @@ TEST_F(SenderDutyTest, EndsAreLookedForWhileTheyAreNear) {
   now_ += std::chrono::milliseconds(5);
   Drive();
   EXPECT_FALSE(channel_->wants_poll()) << "for ever, if the receiver is stopped";
+  EXPECT_FALSE(IsWokenIn(0, *transport_));
   gpu_.Release();
+  EXPECT_TRUE(IsWokenIn(5000, *transport_)) << "nobody hears of the end";
   DriveUntil([&] { return Heard(IpcType::kLanded); });
   EXPECT_TRUE(channel_->wants_poll());
   IpcFrame ack = FrameOf(IpcType::kAck);

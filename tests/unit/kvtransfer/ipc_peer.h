@@ -1,11 +1,14 @@
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/transport.h"
 
 // One end of a cuda_ipc channel as tests play it by hand.
 namespace baton {
@@ -24,6 +27,12 @@ inline IpcFrame FrameOf(IpcType type, uint64_t key = 0) {
   frame.header.type = type;
   frame.header.key = key;
   return frame;
+}
+
+// Whether the transport calls for its thread, now or in so many milliseconds.
+inline bool IsWokenIn(int milliseconds, const Transport& transport) {
+  pollfd ready{transport.wait_fd(), POLLIN, 0};
+  return ::poll(&ready, 1, milliseconds) == 1;
 }
 
 // Frames that came on a socket, and whether it is still open.

@@ -1,4 +1,3 @@
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -190,10 +189,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
 }
 
 TEST_F(HostileSenderTest, WhatFollowsAWindowAndBytesIsLookedForALittleWhile) {
-  const auto wants_poll = [&] {
-    pollfd ready{transport_->wait_fd(), POLLIN, 0};
-    return ::poll(&ready, 1, 0) == 1;
-  };
+  const auto wants_poll = [&] { return IsWokenIn(0, *transport_); };
   const auto stops = [&] {
     now_ += std::chrono::milliseconds(5);
     Serve();
@@ -208,6 +204,27 @@ TEST_F(HostileSenderTest, WhatFollowsAWindowAndBytesIsLookedForALittleWhile) {
   ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
   EXPECT_TRUE(wants_poll());
   EXPECT_TRUE(stops());
+  Say(FrameOf(IpcType::kBye));
+  Serve();
+  transport_->CloseWindow(kKey);
+  Serve();
+}
+
+TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
+  Greet();
+  Ask(kKey);
+  gpu_.Hold();
+  IpcFrame landed = Landed({0, 1024, 100});
+  landed.header.granule = 100;
+  Say(landed);
+  Serve();
+  now_ += std::chrono::milliseconds(5);
+  Serve();
+  EXPECT_FALSE(IsWokenIn(0, *transport_));
+  gpu_.Release();
+  EXPECT_TRUE(IsWokenIn(5000, *transport_));
+  ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
+  EXPECT_EQ(arrived_[0].checksums.size(), 1u);
   Say(FrameOf(IpcType::kBye));
   Serve();
   transport_->CloseWindow(kKey);
