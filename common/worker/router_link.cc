@@ -14,7 +14,7 @@ namespace pb = worker::v1;
 
 constexpr size_t kQueuedMessages = 8192;
 constexpr uint32_t kMinHeartbeatMs = 10;
-constexpr uint32_t kMaxHeartbeatMs = 60000;
+constexpr uint32_t kMaxHeartbeatMs = 900;  // they keep gRPC's threads awake
 // gRPC ends a broken stream at once; this is far more than it ever needs.
 constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
