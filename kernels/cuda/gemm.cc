@@ -26,13 +26,14 @@ constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 // Room for copies of a small weight, well larger than the second-level cache.
 constexpr size_t kWeightsBytes = size_t{160} << 20;
 constexpr int kCandidates = 16;
-// Runs of an algorithm in a row, of few rows and of many.
+// Runs of an algorithm in a row, of few rows, and of many, which take their time: a start waits for
+// all of these.
 constexpr size_t kRuns = 8;
-constexpr size_t kLongRuns = 3;
-constexpr int32_t kLongRows = 1024;
+constexpr size_t kLongRuns = 2;
+constexpr int32_t kLongRows = 320;
 constexpr float kNear = 1.2f;
-constexpr size_t kMostTimed = 6;
-constexpr int kRounds = 4;
+constexpr size_t kMostTimed = 4;
+constexpr int kRounds = 3;
 constexpr int32_t kDeterministicRows = 64;
 // The kernel for few rows reads x too often for more of them, but for long sums in bf16, which it
 // shares out better than cuBLASLt does.
@@ -305,13 +306,12 @@ class Gemm::Impl {
   // run.
   StatusOr<float> Time(const Product& product,
                        const cublasLtMatmulAlgo_t& algorithm,
+                       size_t runs,
                        cudaStream_t stream) {
     const size_t bytes = PaddedWeightBytes(product);
     const size_t places = kWeightsBytes / bytes;
-    // The first run of a kernel waits until its code has been loaded.
-    cublasStatus_t status = Multiply(product, algorithm, stream);
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
-    const size_t runs = product.rows < kLongRows ? kRuns : kLongRuns;
     for (size_t run = 0; run < runs && status == CUBLAS_STATUS_SUCCESS; ++run) {
       Product elsewhere = product;
       if (places > 0) elsewhere.weight = weights_ + run % places * bytes;
@@ -322,6 +322,7 @@ class Gemm::Impl {
     float time = std::numeric_limits<float>::max();
     if (status == CUBLAS_STATUS_SUCCESS) {
       BATON_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&time, start_, end_));
+      time /= static_cast<float>(runs);
     }
     return time;
   }
@@ -348,8 +349,11 @@ class Gemm::Impl {
           cudaMemcpyAsync(weights_ + at, product.weight, size, cudaMemcpyDeviceToDevice, stream));
     }
     std::vector<Timed> timed;
+    const bool is_long = product.rows >= kLongRows;
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, stream));
+      // The first run of a kernel waits until its code has been loaded.
+      (void)Multiply(trial, candidate, stream);
+      BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, is_long ? 1 : kRuns, stream));
       if (time < std::numeric_limits<float>::max()) timed.push_back({candidate, {time}});
     }
     if (timed.empty()) {
@@ -363,7 +367,8 @@ class Gemm::Impl {
     while (timed.size() > kMostTimed || timed.back().Median() > enough) timed.pop_back();
     for (int round = 0; round < kRounds && timed.size() > 1; ++round) {
       for (Timed& one : timed) {
-        BATON_ASSIGN_OR_RETURN(const float time, Time(trial, one.algorithm, stream));
+        BATON_ASSIGN_OR_RETURN(const float time,
+                               Time(trial, one.algorithm, is_long ? kLongRuns : kRuns, stream));
         one.times.push_back(time);
       }
     }
