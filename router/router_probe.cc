@@ -1,6 +1,6 @@
 #include "router/router_probe.h"
 
-#include <algorithm>
+#include "common/base/quantile.h"
 
 namespace baton::router {
 namespace {
@@ -10,13 +10,6 @@ constexpr const char* kWorkersHelp = "Workers joined to this router, by state.";
 
 double Seconds(double ms) {
   return ms / 1000;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(q * (values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
 }
 
 }  // namespace

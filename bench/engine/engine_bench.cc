@@ -16,6 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
 #include "common/model/open_model.h"
@@ -148,12 +149,6 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
 
 double Milliseconds(Duration duration) {
   return ToSeconds(duration) * 1e3;
-}
-
-double Quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
 // One case on an engine of its own. Step times are of steps that only decode all streams.

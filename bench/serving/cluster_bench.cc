@@ -1,7 +1,6 @@
 // What disaggregation costs and gains between workers that are processes of their own, mostly on
 // GPUs; README.md says what is measured. Prints a JSON object for each figure.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "bench/serving/load_client.h"
 #include "cli/local_cluster.h"
 #include "common/base/check.h"
+#include "common/base/quantile.h"
 #include "common/model/open_model.h"
 #include "tests/fakes/byte_model.h"
 
@@ -56,17 +56,6 @@ struct Options {
   double rate = 7;
   double seconds = 15;
 };
-
-double Quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const double last = static_cast<double>(values.size() - 1);
-  return values[static_cast<size_t>(std::lround(share * last))];
-}
-
-double Median(const std::vector<double>& values) {
-  return Quantile(values, 0.5);
-}
 
 Json Spread(const std::vector<double>& values) {
   return {{"p50", Median(values)},

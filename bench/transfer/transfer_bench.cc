@@ -23,6 +23,7 @@
 #include <fmt/format.h>
 
 #include "common/base/clock.h"
+#include "common/base/quantile.h"
 #include "kernels/backend.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
@@ -171,12 +172,6 @@ class WaitEnd final : public KvSenderListener {
   bool ended_ = false;
   TransferStats stats_;
 };
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // GB/s of one plain copy of a hand-off's bytes to the peer's GPU, the median; 0 without GPUs.
 double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {

@@ -3,7 +3,6 @@
 // names contain it.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -11,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/quantile.h"
 #include "tests/gpu/attention_harness.h"
 #include "tests/gpu/graph_timer.h"
 

@@ -12,11 +12,13 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/base/clock.h"
+#include "common/base/quantile.h"
 #include "kernels/backend.h"
 
 namespace baton {
@@ -77,9 +79,7 @@ Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
     }
     ends.push_back(ToSeconds(clock.Now() - begin) * 1e6);
   }
-  std::nth_element(posts.begin(), posts.begin() + kRounds / 2, posts.end());
-  std::nth_element(ends.begin(), ends.begin() + kRounds / 2, ends.end());
-  return {posts[kRounds / 2], ends[kRounds / 2]};
+  return {Median(std::move(posts)), Median(std::move(ends))};
 }
 
 int Main(const char* from_device, const char* to_device) {

@@ -1,10 +1,11 @@
 #include "tests/gpu/graph_timer.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "common/base/quantile.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace baton::cuda::testing {
@@ -22,11 +23,6 @@ void Check(const Status& status) {
 
 void Check(cudaError_t error) {
   Check(ToStatus(error, "benchmark"));
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 double TimeStream(cudaStream_t stream, int runs, const std::function<void()>& body) {

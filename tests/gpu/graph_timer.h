@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
-#include <vector>
 
 #include "common/base/status.h"
 
@@ -13,8 +12,6 @@ namespace baton::cuda::testing {
 // Ends the program when it is an error.
 void Check(const Status& status);
 void Check(cudaError_t error);
-
-double Median(std::vector<double> values);
 
 // Median microseconds of `runs` runs of what `body` issues on the stream.
 double TimeStream(cudaStream_t stream, int runs, const std::function<void()>& body);

@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include "common/base/ids.h"
 #include "common/base/lookout.h"
 #include "common/base/mapped_file.h"
+#include "common/base/quantile.h"
 #include "common/base/status.h"
 #include "common/base/thread.h"
 #include "common/base/unique_fd.h"
@@ -124,6 +126,17 @@ TEST(UniqueFdTest, ClosesWhatItOwns) {
     EXPECT_TRUE(moved.valid());
   }
   EXPECT_EQ(::fcntl(raw, F_GETFD), -1);
+}
+
+TEST(QuantileTest, IsTheNearestOfTheValues) {
+  EXPECT_EQ(Quantile({}, 0.5), 0);
+  EXPECT_EQ(Median({7}), 7);
+  EXPECT_EQ(Median({3, 1, 2}), 2);
+  const std::vector<double> values = {50, 10, 40, 20, 30};
+  EXPECT_EQ(Quantile(values, 0), 10);
+  EXPECT_EQ(Quantile(values, 0.99), 50);
+  EXPECT_EQ(Quantile(values, 0.6), 30);
+  EXPECT_EQ(Quantile(values, 0.65), 40);
 }
 
 TEST(CheckDeathTest, SaysWhatBroke) {
