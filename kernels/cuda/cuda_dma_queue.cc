@@ -102,13 +102,16 @@ cudaError_t CudaDmaQueue::Tell(const Line& line, cudaEvent_t ended) {
 }
 
 void CudaDmaQueue::WatchEnds() {
-  if (!done_.empty() || (!waiting_.empty() && !free_tasks_.empty())) return Signal();
+  if (!done_.empty()) return Signal();
+  if (pending_.empty() && tasks_.empty() && waiting_.empty()) return;
+  // Without its device Poll starts nothing, however often it is called.
+  if (device_.MakeCurrent() != cudaSuccess) return;
+  if (!waiting_.empty() && !free_tasks_.empty()) return Signal();
   const auto watch = [this](const Line& line, cudaEvent_t ended, bool& is_watched) {
     // What cannot be told is looked for: the device is in trouble, of which Poll hears.
     if (!is_watched && Tell(line, ended) != cudaSuccess) return Signal();
     is_watched = true;
   };
-  if ((pending_.empty() && tasks_.empty()) || device_.MakeCurrent() != cudaSuccess) return;
   if (!pending_.empty()) watch(copies_, pending_.front().ended, pending_.front().is_watched);
   if (!tasks_.empty()) watch(checksums_, tasks_.front().task->ended(), tasks_.front().is_watched);
 }

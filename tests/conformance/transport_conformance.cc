@@ -102,14 +102,17 @@ bool TransportConformance::DriveOnce() {
   return moved;
 }
 
+bool TransportConformance::AwaitWork(std::chrono::milliseconds limit) const {
+  std::array<pollfd, 2> fds = {pollfd{sender_->wait_fd(), POLLIN, 0},
+                               pollfd{receiver_ ? receiver_->wait_fd() : -1, POLLIN, 0}};
+  return ::poll(fds.data(), fds.size(), static_cast<int>(limit.count())) > 0;
+}
+
 void TransportConformance::DriveUntil(const std::function<bool()>& done) {
   const Time limit = SteadyClock().Now() + std::chrono::seconds(10);
   while (!done()) {
     ASSERT_LT(SteadyClock().Now(), limit) << "nothing moves any more";
-    if (DriveOnce()) continue;
-    std::array<pollfd, 2> fds = {pollfd{sender_->wait_fd(), POLLIN, 0},
-                                 pollfd{receiver_ ? receiver_->wait_fd() : -1, POLLIN, 0}};
-    ::poll(fds.data(), fds.size(), 10);
+    if (!DriveOnce()) AwaitWork(std::chrono::milliseconds(10));
   }
 }
 
@@ -190,9 +193,7 @@ TEST_P(TransportConformance, WhoSleepsIsWoken) {
   for (uint64_t i = 0; i < 64; ++i) Write(i << 16, i << 16, 1 << 16, i);
   while (ended_.size() < 64 || arrived_.size() < 64) {
     if (DriveOnce() || channel_->wants_poll()) continue;
-    std::array<pollfd, 2> fds = {pollfd{sender_->wait_fd(), POLLIN, 0},
-                                 pollfd{receiver_->wait_fd(), POLLIN, 0}};
-    ASSERT_GT(::poll(fds.data(), fds.size(), 5000), 0) << "of " << ended_.size() << " ends";
+    ASSERT_TRUE(AwaitWork(std::chrono::seconds(5))) << "of " << ended_.size() << " ends";
   }
   ExpectOriginals();
 }

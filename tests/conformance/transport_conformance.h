@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,8 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   OpId Write(uint64_t source, uint64_t destination, uint64_t bytes, uint64_t tag = 0);
   // Lets both sides do what they can. False: nothing came of it.
   bool DriveOnce();
+  // Sleeps until a side calls for its thread. False: none did within the limit.
+  bool AwaitWork(std::chrono::milliseconds limit) const;
   // Moves both sides on until `done`; fails the test after ten seconds.
   void DriveUntil(const std::function<bool()>& done);
   void DriveUntilEnded(size_t ops) {

@@ -62,6 +62,13 @@ class HostileSenderTest : public testing::Test {
     Serve();
     ASSERT_NE(heard_.Last(IpcType::kWindow), nullptr);
   }
+  // Gives its window back, so that nothing waits for it when the test ends.
+  void SayBye() {
+    Say(FrameOf(IpcType::kBye));
+    Serve();
+    transport_->CloseWindow(kKey);
+    Serve();
+  }
   static IpcFrame Landed(WriteRun run, uint64_t key = kKey) {
     IpcFrame frame = FrameOf(IpcType::kLanded, key);
     frame.header.op = 1;
@@ -204,10 +211,7 @@ TEST_F(HostileSenderTest, WhatFollowsAWindowAndBytesIsLookedForALittleWhile) {
   ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
   EXPECT_TRUE(wants_poll());
   EXPECT_TRUE(stops());
-  Say(FrameOf(IpcType::kBye));
-  Serve();
-  transport_->CloseWindow(kKey);
-  Serve();
+  SayBye();
 }
 
 TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
@@ -225,10 +229,7 @@ TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
   EXPECT_TRUE(IsWokenIn(5000, *transport_));
   ServeUntil([&] { return Count(Arrival::Kind::kArrived) == 1; });
   EXPECT_EQ(arrived_[0].checksums.size(), 1u);
-  Say(FrameOf(IpcType::kBye));
-  Serve();
-  transport_->CloseWindow(kKey);
-  Serve();
+  SayBye();
 }
 
 TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
