@@ -12,11 +12,7 @@
 namespace baton {
 namespace {
 
-// The products of dense layers; embedding, head, routers and experts stay as they are.
-constexpr bool kMayQuantize = true;
-// The MLPs of the last layers are kept as they are: in E4M3 these two lose as much of a small
-// model's quality as all other products together (kernels/cuda/README.md).
-constexpr int32_t kExactLastMlps = 2;
+constexpr int32_t kExactFirstOutputs = 2;
 
 // One weight wanted from the source: which, and its rows (outputs).
 struct Part {
@@ -32,15 +28,11 @@ class Loader {
 
   size_t bytes() const { return bytes_; }
 
-  // The parts stacked along their rows; as HostMatrix::may_quantize.
-  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
-                                                int64_t cols,
-                                                bool may_quantize = false) {
+  // The parts stacked along their rows.
+  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts, int64_t cols) {
     std::vector<HostMatrix> views;
     for (const Part& part : parts) {
-      BATON_ASSIGN_OR_RETURN(HostMatrix view, source_.GetMatrix(part.id, part.rows, cols));
-      view.may_quantize = may_quantize;
-      views.push_back(view);
+      BATON_ASSIGN_OR_RETURN(views.emplace_back(), GetMatrix(part, cols));
     }
     auto loaded = ops_.LoadMatrix(views);
     for (const Part& part : parts) source_.Release(part.id);
@@ -49,12 +41,9 @@ class Loader {
 
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const WeightId& gate,
                                                const WeightId& up,
-                                               int64_t rows,
-                                               bool may_quantize) {
-    BATON_ASSIGN_OR_RETURN(HostMatrix gate_view, source_.GetMatrix(gate, rows, spec_.hidden));
-    BATON_ASSIGN_OR_RETURN(HostMatrix up_view, source_.GetMatrix(up, rows, spec_.hidden));
-    gate_view.may_quantize = may_quantize;
-    up_view.may_quantize = may_quantize;
+                                               int64_t rows) {
+    BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, spec_.hidden));
+    BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, spec_.hidden));
     auto loaded = ops_.LoadGateUp(gate_view, up_view);
     source_.Release(gate);
     source_.Release(up);
@@ -72,6 +61,11 @@ class Loader {
   }
 
  private:
+  StatusOr<HostMatrix> GetMatrix(const Part& part, int64_t cols) const {
+    BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(part.id, part.rows, cols));
+    matrix.may_quantize = MayQuantize(spec_, part.id);
+    return matrix;
+  }
   StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
     if (matrix.ok()) bytes_ += (*matrix)->bytes();
     return matrix;
@@ -93,8 +87,7 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
                          loader.LoadStacked({{id(WeightKind::kQuery), q_rows},
                                              {id(WeightKind::kKey), kv_rows},
                                              {id(WeightKind::kValue), kv_rows}},
-                                            spec.hidden,
-                                            kMayQuantize));
+                                            spec.hidden));
   if (spec.qkv_bias) {
     BATON_ASSIGN_OR_RETURN(to.qkv_bias,
                            loader.LoadVectors({{id(WeightKind::kQueryBias), q_rows},
@@ -109,7 +102,7 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
   }
   BATON_ASSIGN_OR_RETURN(
       to.attention_output,
-      loader.LoadStacked({{id(WeightKind::kAttentionOutput), spec.hidden}}, q_rows, kMayQuantize));
+      loader.LoadStacked({{id(WeightKind::kAttentionOutput), spec.hidden}}, q_rows));
   if (spec.o_bias) {
     BATON_ASSIGN_OR_RETURN(
         to.attention_output_bias,
@@ -120,14 +113,10 @@ Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, Layer
 
 Status LoadDense(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
-  const bool may_quantize = layer < static_cast<int32_t>(spec.layers.size()) - kExactLastMlps;
   BATON_ASSIGN_OR_RETURN(
-      to.gate_up,
-      loader.LoadGateUp(
-          id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate, may_quantize));
+      to.gate_up, loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate));
   BATON_ASSIGN_OR_RETURN(
-      to.down,
-      loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate, may_quantize));
+      to.down, loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate));
   if (!spec.mlp_bias) return OkStatus();
   BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
                          loader.LoadVectors({{id(WeightKind::kGateBias), spec.intermediate},
@@ -146,7 +135,7 @@ Status LoadExperts(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWe
     BATON_ASSIGN_OR_RETURN(
         auto gate_up,
         loader.LoadGateUp(
-            id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), spec.moe.intermediate, false));
+            id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), spec.moe.intermediate));
     BATON_ASSIGN_OR_RETURN(
         auto down,
         loader.LoadStacked({{id(WeightKind::kExpertDown), spec.hidden}}, spec.moe.intermediate));
@@ -175,6 +164,23 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
 }
 
 }  // namespace
+
+bool MayQuantize(const ModelSpec& spec, const WeightId& id) {
+  switch (id.kind) {
+    case WeightKind::kQuery:
+    case WeightKind::kKey:
+    case WeightKind::kValue:
+      return true;
+    case WeightKind::kAttentionOutput:
+      return id.layer >= kExactFirstOutputs;
+    case WeightKind::kGate:
+    case WeightKind::kUp:
+    case WeightKind::kDown:
+      return id.layer > 0 && id.layer + 1 < spec.layer_count();
+    default:
+      return false;
+  }
+}
 
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,

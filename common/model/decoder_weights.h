@@ -46,6 +46,11 @@ struct DecoderWeights {
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
 
+// Whether a backend that holds weights in fewer bits does so with this one: the products of dense
+// layers, but for those by which a small model loses most for their bytes (kernels/cuda/README.md):
+// attention's outputs of the first two layers, and the MLPs of the first and the last.
+bool MayQuantize(const ModelSpec& spec, const WeightId& id);
+
 // Loads tensor by tensor, releasing each source after use, with scales for a KV cache in E4M3 when
 // `quantized_kv`; `progress` may be empty. Errors as Decoder::Load.
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
+#include "common/model/decoder_weights.h"
 #include "common/model/dummy_weights.h"
 #include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
@@ -377,6 +378,31 @@ TEST(DummyWeights, GiveTheSameModelForTheSameSeed) {
   EXPECT_EQ(logits(1), first);
   EXPECT_NE(logits(2), first);
   EXPECT_LT(LargestDifference(first, logits(2)), 100);
+}
+
+TEST(MayQuantize, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
+  ModelSpec spec;
+  spec.layers.resize(4);
+  const auto layers = [&](WeightKind kind) {
+    std::vector<int32_t> quantized;
+    for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
+      if (MayQuantize(spec, {kind, layer, -1})) quantized.push_back(layer);
+    }
+    return quantized;
+  };
+  using enum WeightKind;
+  for (const WeightKind kind : {kQuery, kKey, kValue}) {
+    EXPECT_THAT(layers(kind), testing::ElementsAre(0, 1, 2, 3));
+  }
+  EXPECT_THAT(layers(kAttentionOutput), testing::ElementsAre(2, 3));
+  for (const WeightKind kind : {kGate, kUp, kDown}) {
+    EXPECT_THAT(layers(kind), testing::ElementsAre(1, 2));
+  }
+  for (const WeightKind kind : {kRouter, kExpertGate, kExpertUp, kExpertDown}) {
+    EXPECT_THAT(layers(kind), testing::IsEmpty());
+  }
+  EXPECT_FALSE(MayQuantize(spec, {kEmbedding}));
+  EXPECT_FALSE(MayQuantize(spec, {kHead}));
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ TokenId ArgMax(const Logits& logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-double NegativeLogLikelihood(const Logits& logits, TokenId token) {
+double NegativeLogLikelihood(std::span<const float> logits, TokenId token) {
   const double highest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit - highest);

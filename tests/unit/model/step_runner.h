@@ -82,6 +82,6 @@ class StepRunner final {
 // Index of the highest logit; ties go to the lower index.
 TokenId ArgMax(const Logits& logits);
 // −ln of the softmax probability of `token`, computed in double.
-double NegativeLogLikelihood(const Logits& logits, TokenId token);
+double NegativeLogLikelihood(std::span<const float> logits, TokenId token);
 
 }  // namespace baton
