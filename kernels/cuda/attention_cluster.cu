@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_warp.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 
 // Attention of single rows in one kernel: a cluster of thread blocks shares the context of one row
 // and KV head, and adds up its results in distributed shared memory.
@@ -119,7 +120,7 @@ __device__ __forceinline__ void AddUpCluster(
     const Found& found, int parts, int part, int thread, __nv_bfloat16* out) {
   const auto cluster = cooperative_groups::this_cluster();
   cluster.sync();
-  const int slice = (found.size + parts - 1) / parts;
+  const int slice = CeilDiv(found.size, parts);
   const int end = min(found.size, (part + 1) * slice);
   for (int i = part * slice + thread; part < parts && i < end; i += kWarps * 32) {
     const Added added = AddUp(

@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/vector8.cuh"
 
 namespace baton::cuda {
@@ -51,7 +52,7 @@ __global__ void GatherBlocks(const __grid_constant__ Arguments a) {
   const GatheredSequence sequence = a.list[blockIdx.y];
   WaitForPredecessor();
   const int first = static_cast<int>(blockIdx.x) * a.block_tokens;
-  const int padded = (sequence.tokens + kGatherAlignment - 1) / kGatherAlignment * kGatherAlignment;
+  const int padded = RoundUp(sequence.tokens, kGatherAlignment);
   if (first >= padded) return;
   const int chunks = a.head_dim / 8;  // in a row
   const int rows = min(a.block_tokens, padded - first);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
 namespace {
@@ -80,8 +81,8 @@ __global__ void __launch_bounds__(32 * kManyPartsWarps) MergeManyParts(const Arg
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x);
   const int warp = static_cast<int>(threadIdx.y);
-  const int share = (row.count + kManyPartsWarps - 1) / kManyPartsWarps;
-  const int used = (row.count + share - 1) / share;  // warps
+  const int share = CeilDiv(row.count, kManyPartsWarps);
+  const int used = CeilDiv(row.count, share);  // warps
   __shared__ float2 values[kManyPartsWarps][kPairs][32];
   __shared__ float weights[kManyPartsWarps];
   if (warp < used) {
@@ -112,8 +113,9 @@ cudaError_t Launch(const MergeWork& work, const AttentionCall& call) {
                        call.shape.head_dim,
                        reinterpret_cast<__nv_bfloat16*>(call.out.data),
                        call.out.stride};
-  const dim3 block(32, work.many_parts ? kManyPartsWarps : std::min(q_heads, 4));
-  const dim3 grid(work.rows, work.many_parts ? q_heads : (q_heads + block.y - 1) / block.y);
+  const int warps = work.many_parts ? kManyPartsWarps : std::min(q_heads, 4);
+  const dim3 block(32, warps);
+  const dim3 grid(work.rows, work.many_parts ? q_heads : CeilDiv(q_heads, warps));
   const auto kernel = work.many_parts ? MergeManyParts<kPairs> : MergeRows<kPairs>;
   if (call.overlapped) return LaunchOverlapped(kernel, grid, block, 0, call.stream, a);
   kernel<<<grid, block, 0, call.stream>>>(a);

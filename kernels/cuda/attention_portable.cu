@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/over_warp.cuh"
+#include "kernels/cuda/rounding.h"
 
 // Attention for any shape: a warp computes one query head of one row, 32 positions at a time; the
 // lanes are positions for the scores, and dimensions for the values. Nothing depends on other rows.
@@ -230,7 +231,7 @@ cudaError_t Launch(const PortableWork& work, const AttentionCall& call) {
   a.out_stride = call.out.stride;
   a.partial = work.merge.partial;
   const int warps = std::min(shape.group(), 4);
-  const dim3 grid(work.pieces, shape.kv_heads, (shape.group() + warps - 1) / warps);
+  const dim3 grid(work.pieces, shape.kv_heads, CeilDiv(shape.group(), warps));
   const dim3 block(32, warps);
   const size_t shared = static_cast<size_t>(warps) * shape.head_dim * sizeof(float);
   AttendRows<Kv, kPairs><<<grid, block, shared, call.stream>>>(a);

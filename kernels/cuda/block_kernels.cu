@@ -1,5 +1,6 @@
 #include "kernels/cuda/block_kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/granule_checksum.h"
 
 namespace baton::cuda {
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfProcessor)
 
 cudaError_t LaunchChecksums(const ChecksumArgs& args, cudaStream_t stream) {
   const uint64_t parts = args.count * ChecksumParts(args.bytes);
-  const dim3 grid(static_cast<uint32_t>((parts + kPartsOfBlock - 1) / kPartsOfBlock));
+  const dim3 grid(CeilDiv(parts, kPartsOfBlock));
   return LaunchOverlapped(SumParts, grid, dim3(kThreads), 0, stream, args);
 }
 

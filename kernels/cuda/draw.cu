@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/draw.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/uniform_weight.h"
 
 namespace baton::cuda {
@@ -17,10 +18,10 @@ __global__ void DrawKernel(uint64_t stream, float scale, __nv_bfloat16* out, int
 
 cudaError_t LaunchDraw(
     uint64_t stream, float scale, __nv_bfloat16* out, int64_t count, cudaStream_t on) {
-  constexpr int64_t kThreads = 256;
-  constexpr int64_t kMostBlocks = 4096;
-  const int64_t blocks = std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMostBlocks);
-  DrawKernel<<<static_cast<unsigned>(blocks), kThreads, 0, on>>>(stream, scale, out, count);
+  constexpr int kThreads = 256;
+  constexpr int kMostBlocks = 4096;
+  const int blocks = std::clamp(CeilDiv(count, kThreads), 1, kMostBlocks);
+  DrawKernel<<<blocks, kThreads, 0, on>>>(stream, scale, out, count);
   return cudaGetLastError();
 }
 

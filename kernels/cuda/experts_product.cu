@@ -1,5 +1,6 @@
 #include "kernels/cuda/experts_kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 
 // Products of the rows of one expert with its matrix: bf16 operands, float32 sums over the inputs
 // in order, so an output's bits depend on its row and its weights alone. Operands come through a
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(kThreads) MultiplyTiles(const ProductArgs args
   const int32_t first_output = static_cast<int32_t>(blockIdx.x) * kOutputs;
   const Source<T, kProduct> source(args, tile, first_output);
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  const int32_t steps = (args.inputs + kDepth - 1) / kDepth;
+  const int32_t steps = CeilDiv(args.inputs, kDepth);
   const auto fetch = [&](int32_t step) {
     if (step < steps) {
       const auto stage = static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
@@ -251,8 +252,7 @@ cudaError_t LaunchTiles(const ProductArgs& args, int64_t row_tiles, cudaStream_t
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kBytes);
   if (error != cudaSuccess) return error;
   constexpr int kOutputs = kProduct == Product::kGateUp ? T::kWeightRows / 2 : T::kWeightRows;
-  const dim3 grid(static_cast<uint32_t>((args.outputs + kOutputs - 1) / kOutputs),
-                  static_cast<uint32_t>(row_tiles));
+  const dim3 grid(CeilDiv(args.outputs, kOutputs), static_cast<uint32_t>(row_tiles));
   return LaunchOverlapped(kernel, grid, dim3(kThreads), T::kBytes, stream, args);
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/experts_kernels.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/over_warp.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/vector8.cuh"
 
 // Which experts a row goes to, and the sum of what they give.
@@ -98,14 +99,14 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
   __syncthreads();
   if (thread < 32) {
     // Each lane adds up a run of experts, and the lanes' sums are scanned.
-    const int32_t each = (experts.experts + 31) / 32;
+    const int32_t each = CeilDiv(experts.experts, 32);
     const int32_t first = thread * each;
     const int32_t last = min(first + each, experts.experts);
     int32_t slot_sum = 0;
     int32_t tile_sum = 0;
     for (int32_t e = first; e < last; ++e) {
       slot_sum += counts[e];
-      tile_sum += (counts[e] + tile_rows - 1) / tile_rows;
+      tile_sum += CeilDiv(counts[e], tile_rows);
     }
     int32_t slot = slot_sum;
     int32_t tile = tile_sum;
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
       next[e] = slot;
       tiles[e] = tile;
       slot += counts[e];
-      tile += (counts[e] + tile_rows - 1) / tile_rows;
+      tile += CeilDiv(counts[e], tile_rows);
     }
   }
   __syncthreads();
@@ -172,7 +173,7 @@ cudaError_t LaunchChoice(int64_t rows,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream) {
-  const dim3 grid(static_cast<uint32_t>((rows + kChoiceWarps - 1) / kChoiceWarps));
+  const dim3 grid(CeilDiv(rows, kChoiceWarps));
   return LaunchOverlapped(ChooseExperts,
                           grid,
                           dim3(32 * kChoiceWarps),

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/few_rows_plan.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace baton::cuda {
@@ -39,7 +40,7 @@ struct FewRowsWork {
   __device__ explicit FewRowsWork(const FewRowsArguments& a) {
     const FewRowsPlan& plan = a.plan;
     first_tile = static_cast<int32_t>(blockIdx.x) / plan.cluster;
-    passes = (plan.tiles - first_tile + plan.clusters - 1) / plan.clusters;
+    passes = CeilDiv(plan.tiles - first_tile, plan.clusters);
     rank = static_cast<int32_t>(blockIdx.x) % plan.cluster;
     first_span = rank * (a.k_spans / plan.cluster);
   }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/few_rows_arguments.cuh"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/silu.cuh"
 
 // What becomes of the sums of a product of few rows: they are added up over teams and blocks,
@@ -187,7 +188,7 @@ struct FewRowsShare {
   __device__ FewRowsShare(const FewRowsPlan& plan, const FewRowsWork& work, int32_t tile)
       : tile_output(tile * plan.tile_outputs) {
     const int32_t fours = plan.tile_outputs / 4;
-    const int32_t share = (fours + plan.cluster - 1) / plan.cluster;
+    const int32_t share = CeilDiv(fours, plan.cluster);
     first = work.rank * share;
     count = max(min(share, fours - first), 0);
   }

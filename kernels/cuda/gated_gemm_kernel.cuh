@@ -7,6 +7,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ring_cursor.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -71,8 +72,8 @@ struct GatedWork {
     const GatedPlan& plan = a.plan;
     rank = static_cast<int32_t>(blockIdx.x) % plan.cluster();
     first = static_cast<int32_t>(blockIdx.x) / plan.cluster();
-    const int32_t taken = (plan.tiles + plan.neighbours() - 1) / plan.neighbours();
-    passes = (taken - first + plan.clusters - 1) / plan.clusters;
+    const int32_t taken = CeilDiv(plan.tiles, plan.neighbours());
+    passes = CeilDiv(taken - first, plan.clusters);
     const bool halves = plan.sharing == GatedSharing::kWeights;
     first_row = halves ? rank * plan.x_rows : 0;
     end_row = halves ? min(first_row + plan.x_rows, a.rows) : a.rows;

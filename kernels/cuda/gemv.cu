@@ -3,6 +3,7 @@
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
 namespace gemv {
@@ -30,7 +31,7 @@ struct WarpRing {
         pieces(a.k / kPiece),
         stride(static_cast<int>(gridDim.x) * kWarps),
         first(static_cast<int>(blockIdx.x) * kWarps + warp) {
-    const int mine = first < a.outputs ? (a.outputs - first + stride - 1) / stride : 0;
+    const int mine = first < a.outputs ? CeilDiv(a.outputs - first, stride) : 0;
     total = mine * (kPairs ? 2 : 1) * pieces;
   }
 

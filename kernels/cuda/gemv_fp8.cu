@@ -3,6 +3,7 @@
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 
 // One row by a weight in E4M3. Half the bytes a number leave half the time for each: a warp takes
 // two rows of the weight at once, so that it reads x half as often, and makes float32 of their
@@ -37,7 +38,7 @@ struct PairRing {
         stride(static_cast<int>(gridDim.x) * kWarps),
         first(static_cast<int>(blockIdx.x) * kWarps + warp) {
     const int pairs = kPairs ? a.outputs : a.outputs / 2;
-    total = first < pairs ? (pairs - first + stride - 1) / stride * pieces : 0;
+    total = first < pairs ? CeilDiv(pairs - first, stride) * pieces : 0;
   }
 
   __device__ int Pair(int turn) const { return first + turn * stride; }

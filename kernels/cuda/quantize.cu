@@ -3,6 +3,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/quantize.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
 
@@ -102,8 +103,7 @@ __global__ void RescaleKernel(
 
 // Whole warps for `cols` numbers, 8 · pieces to a thread.
 unsigned ThreadsFor(int64_t cols, int64_t pieces) {
-  const int64_t threads = (cols + 8 * pieces - 1) / (8 * pieces);
-  return static_cast<unsigned>((threads + kWarp - 1) / kWarp * kWarp);
+  return static_cast<unsigned>(RoundUp(CeilDiv(cols, 8 * pieces), kWarp));
 }
 
 uint8_t* Bytes(const QuantizedRows& rows) {
@@ -181,9 +181,8 @@ cudaError_t LaunchRescale(const Tensor& x,
                           const __nv_bfloat16* bias,
                           cudaStream_t stream) {
   if (x.rows == 0) return cudaSuccess;
-  constexpr int64_t kThreads = 256;
-  const auto blocks = static_cast<unsigned>(
-      std::clamp<int64_t>((x.cols + 4 * kThreads - 1) / (4 * kThreads), 1, 256));
+  constexpr int kThreads = 256;
+  const auto blocks = static_cast<unsigned>(std::clamp(CeilDiv(x.cols, 4 * kThreads), 1, 256));
   const auto launch = [&](auto kernel, auto* data) {
     return LaunchOverlapped(kernel,
                             dim3(blocks, static_cast<unsigned>(x.rows)),

@@ -5,20 +5,15 @@
 #include <cstdint>
 
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/over_block.cuh"
 #include "kernels/cuda/over_warp.cuh"
 
 // The last step of kernels whose thread blocks hold one row each.
 namespace baton::cuda {
 
-// The largest of the block; every thread gets it. Threads come in whole warps.
+// Of a block whose threads come in whole warps; every thread gets it.
 __device__ __forceinline__ float LargestOfBlock(float value) {
-  __shared__ float largest[32];
-  const int warps = static_cast<int>(blockDim.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  value = LargestOverWarp(value);
-  if (lane == 0) largest[threadIdx.x / 32] = value;
-  __syncthreads();
-  return LargestOverWarp(lane < warps ? largest[lane] : 0.0f);
+  return OverBlock(value, 0.0f, [](float of_thread) { return LargestOverWarp(of_thread); });
 }
 
 // A row of zeros gets the scale 0, and stays one.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/vector8.cuh"
 
 namespace baton::cuda {
@@ -353,9 +354,8 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
   if (const Kernel whole = WholeKernelFor(launch, kv)) {
     constexpr int kThreads = 128;
     const int wanted = heads * (shape.head_dim / 16);
-    const int parts = (wanted + kThreads - 1) / kThreads;
-    return LaunchOverlapped(
-        whole, dim3(rows, static_cast<unsigned>(parts)), dim3(kThreads), 0, stream, arguments);
+    const auto parts = static_cast<unsigned>(CeilDiv(wanted, kThreads));
+    return LaunchOverlapped(whole, dim3(rows, parts), dim3(kThreads), 0, stream, arguments);
   }
   return LaunchOverlapped(AnyKernelFor(kv.dtype), dim3(rows), dim3(256), 0, stream, arguments);
 }

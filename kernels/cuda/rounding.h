@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// Division that rounds up, of what is not negative, for plans.
+// Division that rounds up, of what is not negative, on the host and in kernels.
 namespace baton::cuda {
 
 // How many parts of `part` it takes to have `whole`.

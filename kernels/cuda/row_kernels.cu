@@ -1,8 +1,12 @@
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/over_block.cuh"
 #include "kernels/cuda/over_warp.cuh"
 #include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/row_kernels.h"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/vector8.cuh"
@@ -18,21 +22,14 @@ struct Totals {
   float largest;
 };
 
-// Over the block; every thread gets both at one meeting. The order of additions is fixed.
+// Both at one meeting.
 template <bool kLargest>
-__device__ __forceinline__ Totals OverBlock(Totals mine) {
-  __shared__ Totals partial[kWarp];
-  const auto over_warp = [](Totals totals) {
+__device__ __forceinline__ Totals OfBlock(Totals mine) {
+  return OverBlock(mine, Totals{0, 0}, [](Totals totals) {
     totals.sum = SumOverWarp(totals.sum);
     if (kLargest) totals.largest = LargestOverWarp(totals.largest);
     return totals;
-  };
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warps = static_cast<int>(blockDim.x) / kWarp;
-  mine = over_warp(mine);
-  if (lane == 0) partial[threadIdx.x / kWarp] = mine;
-  __syncthreads();
-  return over_warp(lane < warps ? partial[lane] : Totals{0, 0});
+  });
 }
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
@@ -129,7 +126,7 @@ __global__ void NormKernel(const NormArguments a) {
       }
     }
   }
-  const Totals totals = OverBlock<kQuantize>({squares, largest});
+  const Totals totals = OfBlock<kQuantize>({squares, largest});
   const float scale = rsqrtf(totals.sum / static_cast<float>(a.cols) + a.epsilon);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
@@ -160,7 +157,7 @@ __global__ void AnyNormKernel(const NormArguments a) {
     }
     squares = fmaf(x[i], x[i], squares);
   }
-  const float sum = OverBlock<false>({squares, 0}).sum;
+  const float sum = OfBlock<false>({squares, 0}).sum;
   const float scale = rsqrtf(sum / static_cast<float>(a.cols) + a.epsilon);
   for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
     a.out[blockIdx.x * a.out_stride + i] = __float2bfloat16(x[i] * scale * a.weight[i]);
@@ -223,8 +220,7 @@ unsigned Rows(const Tensor& tensor) {
 
 // Whole warps for `cols` numbers, 8 to a thread.
 unsigned ThreadsFor(int64_t cols, int64_t most) {
-  const int64_t threads = (cols + 7) / 8;
-  return static_cast<unsigned>(min((threads + kWarp - 1) / kWarp * kWarp, most));
+  return static_cast<unsigned>(std::min<int64_t>(RoundUp(CeilDiv(cols, 8), kWarp), most));
 }
 
 using NormFunction = void (*)(NormArguments);
@@ -293,9 +289,9 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
 
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream) {
   constexpr unsigned kThreads = 256;
-  const auto pieces = static_cast<unsigned>((out.cols + 7) / 8);
+  const int32_t pieces = CeilDiv(out.cols, 8);
   return LaunchOverlapped(SiluMulKernel,
-                          dim3((pieces + kThreads - 1) / kThreads, Rows(out)),
+                          dim3(CeilDiv(pieces, kThreads), Rows(out)),
                           dim3(kThreads),
                           0,
                           stream,

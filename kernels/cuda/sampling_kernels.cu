@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sampling_device.cuh"
 #include "kernels/cuda/sampling_kernels.h"
 
@@ -183,7 +184,7 @@ __device__ void DrawInOrder(const SamplingPlan& plan,
   __syncthreads();
   const int32_t begin = split * plan.range;
   const int32_t end = min(begin + plan.range, plan.vocabulary);
-  const int32_t each = (end - begin + kThreads - 1) / kThreads;
+  const int32_t each = CeilDiv(end - begin, kThreads);
   const int32_t first = begin + static_cast<int32_t>(threadIdx.x) * each;
   const int32_t last = min(first + each, end);
   const auto weight = [&](int32_t i) {
