@@ -50,7 +50,11 @@ grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
   };
   handler.on_closed = [this, name, stream](const Status&) {
     std::lock_guard lock(mutex_);
-    if (!name->empty() && members_[*name].stream == *stream) members_[*name].stream = nullptr;
+    const auto member = members_.find(*name);
+    if (member != members_.end() && member->second.stream == *stream) {
+      member->second.stream = nullptr;
+      member->second.heartbeat.Clear();
+    }
     stream->reset();
     changed_.notify_all();
   };

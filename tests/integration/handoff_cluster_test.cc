@@ -47,6 +47,14 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
     for (const auto& node : nodes_) router_.AwaitJoin(node->id());
   }
 
+  // All of them, so that others may join by their names.
+  void StopAll() {
+    std::vector<std::string> ids;
+    for (const auto& node : nodes_) ids.push_back(node->id());
+    nodes_.clear();
+    for (const std::string& id : ids) router_.AwaitLeft(id);
+  }
+
   void TearDown() override {
     for (const auto& node : nodes_) {
       if (node == nullptr) continue;
@@ -143,7 +151,7 @@ TEST_P(HandoffCluster, OnePrompt) {
 
 TEST_P(HandoffCluster, EveryChunkSizeManyRequestsOverAllPairs) {
   for (const int32_t step_tokens : {1, 7, 16, 33, 512}) {
-    nodes_.clear();
+    StopAll();
     Start(Blocks(256, step_tokens));
     std::vector<std::pair<Request, Plan>> all;
     for (uint64_t i = 1; i <= 16; ++i) {
