@@ -80,6 +80,17 @@ function(baton_benchmark name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endfunction()
 
+# baton_gpu_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench that needs a GPU;
+# its source says which arguments it takes. The target baton_gpu_benchmarks builds them all.
+function(baton_gpu_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  baton_check_layers(${name} ${ARG_DEPS})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  baton_gather(baton_gpu_benchmarks ${name})
+endfunction()
+
 # baton_fuzzer(NAME SOURCES … DEPS …) declares a libFuzzer target in build/<preset>/fuzz; its corpus is
 # tests/fuzz/corpus/NAME. The target baton_fuzzers builds them all. Nothing is declared unless
 # BATON_BUILD_FUZZERS is on.

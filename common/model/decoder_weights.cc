@@ -12,8 +12,6 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kExactFirstOutputs = 2;
-
 // One weight wanted from the source: which, and its rows (outputs).
 struct Part {
   WeightId id;
@@ -166,6 +164,7 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
 }  // namespace
 
 bool MayQuantize(const ModelSpec& spec, const WeightId& id) {
+  constexpr int32_t kExactFirstOutputs = 2;
   switch (id.kind) {
     case WeightKind::kQuery:
     case WeightKind::kKey:

@@ -4,7 +4,7 @@
 namespace baton::cuda {
 
 // `over_warp` does so for a warp, and `none` changes nothing. Threads come in whole warps. The
-// order is fixed.
+// order is fixed. Once in a kernel: others may still read what a second one would write.
 template <class T, class OverWarp>
 __device__ __forceinline__ T OverBlock(T mine, T none, const OverWarp& over_warp) {
   __shared__ T of_warps[32];

@@ -35,23 +35,19 @@ using Tokens = std::vector<TokenId>;
 
 constexpr size_t kPiece = 512;  // tokens that are read without what stands before them
 
-template <class T>
-T Must(StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  fmt::print(stderr, "{}\n", Message(value.status()));
-  std::exit(1);
-}
-
-std::vector<Tokens> PiecesOf(const std::string& model, std::span<char* const> paths) {
-  const Tokenizer tokenizer = Must(Tokenizer::Create(Must(LoadTokenizerSpec(model))));
+StatusOr<std::vector<Tokens>> PiecesOf(const std::string& model, std::span<char* const> paths) {
+  BATON_ASSIGN_OR_RETURN(TokenizerSpec spec, LoadTokenizerSpec(model));
+  BATON_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Create(std::move(spec)));
   std::vector<Tokens> pieces;
   for (const char* const path : paths) {
-    const Tokens tokens = tokenizer.Encode(Must(ReadFile(path)), {});
+    BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    const Tokens tokens = tokenizer.Encode(text, {});
     for (size_t at = 0; at + kPiece <= tokens.size(); at += kPiece) {
       const auto begin = tokens.begin() + static_cast<ptrdiff_t>(at);
       pieces.emplace_back(begin, begin + kPiece);
     }
   }
+  if (pieces.empty()) return InvalidArgument("no text has {} tokens", kPiece);
   return pieces;
 }
 
@@ -105,12 +101,12 @@ struct Way {
   DType kv_dtype;
 };
 
-std::vector<double> LossesOf(cuda::CudaDevice& device,
-                             const OpenedModel& model,
-                             const Way& way,
-                             size_t step_tokens,
-                             const std::vector<Tokens>& pieces) {
-  const auto ops = Must(MakeCudaOps(device, {.fp8_weights = way.fp8_weights}));
+StatusOr<std::vector<double>> LossesOf(cuda::CudaDevice& device,
+                                       const OpenedModel& model,
+                                       const Way& way,
+                                       size_t step_tokens,
+                                       const std::vector<Tokens>& pieces) {
+  BATON_ASSIGN_OR_RETURN(const auto ops, MakeCudaOps(device, {.fp8_weights = way.fp8_weights}));
   const auto rows = static_cast<int32_t>(step_tokens);
   RunnerOptions options;
   options.kv_dtype = way.kv_dtype;
@@ -120,8 +116,9 @@ std::vector<double> LossesOf(cuda::CudaDevice& device,
     judge.Read(logits);
     return std::vector<Logits>();
   };
-  const auto runner =
-      Must(StepRunner::Create(model.spec, *model.weights, options, {ops.get(), read}));
+  BATON_ASSIGN_OR_RETURN(
+      const auto runner,
+      StepRunner::Create(model.spec, *model.weights, options, {ops.get(), read}));
   for (const Tokens& piece : pieces) {
     runner->Reset();
     judge.Begin(piece);
@@ -130,15 +127,16 @@ std::vector<double> LossesOf(cuda::CudaDevice& device,
   return judge.Take();
 }
 
-void Compare(const std::string& path, size_t step_tokens, std::span<char* const> texts) {
-  const auto device = Must(cuda::CudaDevice::Open(0));
-  const OpenedModel model = Must(OpenModel(path));
-  const std::vector<Tokens> pieces = PiecesOf(path, texts);
-  BATON_CHECK(!pieces.empty(), "no text has {} tokens", kPiece);
+Status Compare(const std::string& path, size_t step_tokens, std::span<char* const> texts) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<Tokens> pieces, PiecesOf(path, texts));
+  BATON_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(path));
+  BATON_ASSIGN_OR_RETURN(const auto device, cuda::CudaDevice::Open(0));
   std::vector<double> exact;
   for (const bool fp8_weights : {false, true}) {
     for (const DType kv_dtype : {DType::kBF16, DType::kF8}) {
-      const auto losses = LossesOf(*device, model, {fp8_weights, kv_dtype}, step_tokens, pieces);
+      BATON_ASSIGN_OR_RETURN(
+          const auto losses,
+          LossesOf(*device, model, Way{fp8_weights, kv_dtype}, step_tokens, pieces));
       if (exact.empty()) exact = losses;
       const auto count = static_cast<double>(losses.size());
       double sum = 0;
@@ -165,6 +163,7 @@ void Compare(const std::string& path, size_t step_tokens, std::span<char* const>
       std::fflush(stdout);
     }
   }
+  return OkStatus();
 }
 
 }  // namespace
@@ -176,8 +175,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: gpu_quality_bench MODEL TOKENS_A_STEP TEXT_FILE...\n");
     return 2;
   }
-  baton::Compare(argv[1],
-                 static_cast<size_t>(step_tokens),
-                 std::span(argv + 3, static_cast<size_t>(argc - 3)));
-  return 0;
+  const baton::Status status = baton::Compare(argv[1],
+                                              static_cast<size_t>(step_tokens),
+                                              std::span(argv + 3, static_cast<size_t>(argc - 3)));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "gpu_quality_bench: %s\n", status.ToString().c_str());
+  return 1;
 }

@@ -49,10 +49,9 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
 
   // All of them, so that others may join by their names.
   void StopAll() {
-    std::vector<std::string> ids;
-    for (const auto& node : nodes_) ids.push_back(node->id());
+    for (const auto& node : nodes_) node->Stop();
+    for (const auto& node : nodes_) router_.AwaitLeft(node->id());
     nodes_.clear();
-    for (const std::string& id : ids) router_.AwaitLeft(id);
   }
 
   void TearDown() override {
