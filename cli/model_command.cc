@@ -29,7 +29,7 @@ Status Inspect(const InspectFlags& flags) {
   if (!flags.tensors) return OkStatus();
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "TYPE", "SHAPE"}};
   for (const auto& tensor : description.tensors) {
-    rows.push_back({tensor.name, std::string(Name(tensor.dtype)), ShapeText(tensor)});
+    rows.push_back({tensor.name, tensor.type, ShapeText(tensor)});
   }
   fmt::print("\n{}", FormatTable(rows));
   return OkStatus();

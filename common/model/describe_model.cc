@@ -1,12 +1,16 @@
 #include "common/model/describe_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/model/fingerprint.h"
+#include "common/model/weight_names.h"
 
 namespace baton {
 namespace {
@@ -63,7 +67,7 @@ std::string FeedForwardText(const ModelSpec& spec) {
 // "q4_1 210, f32 61": how many tensors there are of each type.
 std::string TypesText(const std::vector<TensorInfo>& tensors) {
   std::map<std::string_view, size_t> counts;
-  for (const TensorInfo& tensor : tensors) ++counts[Name(tensor.dtype)];
+  for (const TensorInfo& tensor : tensors) ++counts[tensor.type];
   std::string text;
   for (const auto& [type, count] : counts) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, type);
@@ -71,7 +75,71 @@ std::string TypesText(const std::vector<TensorInfo>& tensors) {
   return text;
 }
 
+// Every number between two dots as "*": tensors that differ in layer or expert alone are one line.
+std::string PatternOf(const std::string& name) {
+  std::string pattern;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    const bool number = part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += number && !part.empty() ? "*" : part;
+    if (end < name.size()) pattern += '.';
+    begin = end + 1;
+  }
+  return pattern;
+}
+
+// The layer in "model.layers.3.mlp.gate_proj.weight" or "blk.3.ffn_gate.weight"; -1: none.
+int32_t LayerOf(const std::string& name) {
+  for (const std::string_view prefix : {"model.layers.", "blk."}) {
+    int32_t layer = 0;
+    if (!name.starts_with(prefix)) continue;
+    const char* const end = name.data() + name.size();
+    const auto [next, error] = std::from_chars(name.data() + prefix.size(), end, layer);
+    if (error == std::errc() && next != end && *next == '.') return layer;
+  }
+  return -1;
+}
+
+// What converters leave in files although it follows from the configuration.
+bool IsKnownRest(const std::string& name, const ModelSpec& spec) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  return spec.tied_head && name == NameOf({WeightKind::kHead}, NamingScheme::kHuggingFace).tensor;
+}
+
 }  // namespace
+
+std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSource& weights) {
+  constexpr size_t kMostLines = 16;
+  std::vector<std::string> lines;
+  std::map<std::string, size_t> patterns;
+  std::set<int32_t> layers;
+  for (const std::string& name : weights.Unread()) {
+    if (IsKnownRest(name, spec)) continue;
+    const int32_t layer = LayerOf(name);
+    if (layer < spec.layer_count()) {
+      ++patterns[PatternOf(name)];
+    } else {
+      layers.insert(layer);
+    }
+  }
+  if (!layers.empty()) {
+    lines.push_back(
+        fmt::format("layers {} to {} of the files are left out: the configuration has {} layers",
+                    *layers.begin(),
+                    *layers.rbegin(),
+                    spec.layer_count()));
+  }
+  for (const auto& [pattern, count] : patterns) {
+    if (lines.size() == kMostLines) {
+      lines.push_back("further tensors of the files are left out");
+      break;
+    }
+    lines.push_back(fmt::format(
+        "{} is left out ({} tensors): the configuration has no use for it", pattern, count));
+  }
+  return lines;
+}
 
 ModelDescription DescribeModel(const OpenedModel& model) {
   const ModelSpec& spec = model.spec;

@@ -22,4 +22,8 @@ struct ModelDescription {
 
 ModelDescription DescribeModel(const OpenedModel& model);
 
+// Once a model's weights were loaded: a line for each kind of tensor in its files that nothing has
+// read (whole layers, biases), since the files then hold more than what runs.
+std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSource& weights);
+
 }  // namespace baton

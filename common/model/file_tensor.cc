@@ -27,6 +27,10 @@ StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::s
   return static_cast<size_t>(elements) / block.elements * block.bytes;
 }
 
+std::string TypeName(const FileTensor& tensor) {
+  return tensor.other_type.empty() ? std::string(Name(tensor.dtype)) : tensor.other_type;
+}
+
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -26,10 +26,10 @@ FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
   Add(gguf_->tensors());
 }
 
-FileWeights::FileWeights(std::string directory, std::vector<std::unique_ptr<SafetensorsFile>> files)
-    : scheme_(NamingScheme::kHuggingFace),
-      where_(std::move(directory)),
-      safetensors_(std::move(files)) {
+FileWeights::FileWeights(std::string directory,
+                         std::vector<std::unique_ptr<SafetensorsFile>> files,
+                         NamingScheme scheme)
+    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(files)) {
   for (const auto& file : safetensors_) Add(file->tensors());
 }
 
@@ -40,54 +40,75 @@ void FileWeights::Add(std::span<const FileTensor> tensors) {
   }
 }
 
-StatusOr<const FileTensor*> FileWeights::Find(const std::string& name) const {
-  const auto found = by_name_.find(name);
-  if (found != by_name_.end()) return found->second;
-  return MakeStatus(StatusCode::kNotFound, "{}: tensor {} is missing", where_, name);
+StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
+  const TensorName name = NameOf(id, scheme_);
+  auto found = by_name_.find(name.tensor);
+  bool stacked = name.stacked;
+  if (found == by_name_.end() && stacked) {
+    found = by_name_.find(name.slice);
+    stacked = false;
+  }
+  if (found == by_name_.end()) {
+    return MakeStatus(StatusCode::kNotFound, "{}: tensor {} is missing", where_, name.tensor);
+  }
+  const FileTensor& tensor = *found->second;
+  if (!tensor.other_type.empty()) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: tensor {} is of {}, which is not supported; supported are {}",
+                      tensor.file,
+                      tensor.name,
+                      tensor.other_type,
+                      scheme_ == NamingScheme::kGguf
+                          ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K"
+                          : "F32 F16 BF16");
+  }
+  read_.insert(&tensor);
+  return Found{&tensor, stacked};
 }
 
 StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const {
-  const TensorName name = NameOf(id, scheme_);
-  BATON_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(name.tensor));
+  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
+  const FileTensor& tensor = *found.tensor;
   std::vector<int64_t> wanted = {rows, cols};
-  if (name.stacked && tensor->shape.size() == 3) wanted.insert(wanted.begin(), tensor->shape[0]);
+  if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), tensor.shape[0]);
   const bool fits =
-      tensor->shape == wanted && (!name.stacked || (wanted.size() == 3 && id.expert < wanted[0]));
+      tensor.shape == wanted && (!found.stacked || (wanted.size() == 3 && id.expert < wanted[0]));
   if (!fits) {
     return InvalidArgument(
         "{}: tensor {} has shape {}; expected {}{}",
-        tensor->file,
-        tensor->name,
-        ShapeText(tensor->shape),
+        tensor.file,
+        tensor.name,
+        ShapeText(tensor.shape),
         ShapeText(std::vector<int64_t>{rows, cols}),
-        name.stacked ? fmt::format(" for each of over {} experts", id.expert) : "");
+        found.stacked ? fmt::format(" for each of over {} experts", id.expert) : "");
   }
-  HostMatrix matrix{tensor->dtype, rows, cols, tensor->bytes.data()};
-  if (name.stacked) matrix.data += id.expert * rows * RowBytes(tensor->dtype, cols);
+  HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
+  if (found.stacked) matrix.data += id.expert * rows * RowBytes(tensor.dtype, cols);
   return matrix;
 }
 
 StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id, int64_t size) const {
-  BATON_ASSIGN_OR_RETURN(const FileTensor* tensor, Find(NameOf(id, scheme_).tensor));
-  if (tensor->shape != std::vector<int64_t>{size}) {
+  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
+  const FileTensor& tensor = *found.tensor;
+  if (tensor.shape != std::vector<int64_t>{size}) {
     return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
-                           tensor->file,
-                           tensor->name,
-                           ShapeText(tensor->shape),
+                           tensor.file,
+                           tensor.name,
+                           ShapeText(tensor.shape),
                            size);
   }
   std::vector<float> values(static_cast<size_t>(size));
-  Dequantize(tensor->dtype, tensor->bytes, values);
+  Dequantize(tensor.dtype, tensor.bytes, values);
   return values;
 }
 
 void FileWeights::Release(const WeightId& id) const {
-  const TensorName name = NameOf(id, scheme_);
-  const StatusOr<const FileTensor*> tensor = Find(name.tensor);
-  if (!tensor.ok()) return;
+  const StatusOr<Found> found = Find(id);
+  if (!found.ok()) return;
   // The whole tensor, also when one expert of it was used: pages come back when they are read.
-  if (gguf_ != nullptr) gguf_->DropPages((*tensor)->bytes);
-  for (const auto& file : safetensors_) file->DropPages((*tensor)->bytes);
+  const std::span<const std::byte> bytes = found->tensor->bytes;
+  if (gguf_ != nullptr) gguf_->DropPages(bytes);
+  for (const auto& file : safetensors_) file->DropPages(bytes);
 }
 
 Hash128 FileWeights::Identity() const {
@@ -99,7 +120,7 @@ Hash128 FileWeights::Identity() const {
   for (const FileTensor* tensor : sorted) {
     text += fmt::format("{} {} {} {}\n",
                         tensor->name,
-                        Name(tensor->dtype),
+                        TypeName(*tensor),
                         ShapeText(tensor->shape),
                         SampleHash(tensor->bytes));
   }
@@ -110,9 +131,17 @@ std::vector<TensorInfo> FileWeights::Tensors() const {
   std::vector<TensorInfo> infos;
   for (const FileTensor* tensor : tensors_) {
     infos.push_back(
-        {tensor->name, tensor->dtype, tensor->shape, tensor->bytes.size(), tensor->file});
+        {tensor->name, TypeName(*tensor), tensor->shape, tensor->bytes.size(), tensor->file});
   }
   return infos;
+}
+
+std::vector<std::string> FileWeights::Unread() const {
+  std::vector<std::string> names;
+  for (const FileTensor* tensor : tensors_) {
+    if (!read_.contains(tensor)) names.push_back(tensor->name);
+  }
+  return names;
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 
 #include "common/model/file_tensor.h"
 #include "common/model/gguf_file.h"
@@ -20,17 +21,26 @@ namespace baton {
 class FileWeights final : public WeightSource {
  public:
   explicit FileWeights(std::unique_ptr<GgufFile> gguf);
-  // `directory` stands in errors about a tensor that none of the files has.
-  FileWeights(std::string directory, std::vector<std::unique_ptr<SafetensorsFile>> files);
+  // `directory` stands in errors about a tensor that none of the files has; `scheme` is that of its
+  // model family.
+  FileWeights(std::string directory,
+              std::vector<std::unique_ptr<SafetensorsFile>> files,
+              NamingScheme scheme);
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override;
   StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override;
   void Release(const WeightId& id) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override;
+  std::vector<std::string> Unread() const override;
 
  private:
-  StatusOr<const FileTensor*> Find(const std::string& name) const;
+  // A tensor whose numbers are to be read.
+  struct Found {
+    const FileTensor* tensor = nullptr;
+    bool stacked = false;  // the weight is a slice of it
+  };
+  StatusOr<Found> Find(const WeightId& id) const;
   void Add(std::span<const FileTensor> tensors);
 
   NamingScheme scheme_;
@@ -39,6 +49,7 @@ class FileWeights final : public WeightSource {
   std::vector<std::unique_ptr<SafetensorsFile>> safetensors_;
   std::vector<const FileTensor*> tensors_;  // file order
   absl::flat_hash_map<std::string, const FileTensor*> by_name_;
+  mutable absl::flat_hash_set<const FileTensor*> read_;
 };
 
 }  // namespace baton

@@ -21,6 +21,7 @@ constexpr uint32_t kMostDimensions = 4;
 // The smallest tensor description and the smallest metadata value.
 constexpr uint64_t kLeastTensorBytes = 32;
 constexpr uint64_t kLeastValueBytes = 13;
+constexpr uint64_t kMostValues = 1 << 16;
 
 // Value types of the metadata.
 enum GgufType : uint32_t {
@@ -224,15 +225,11 @@ Status ReadTensorHeaders(ByteReader& reader,
       return InvalidArgument("{}: tensor {} appears twice", reader.file(), name);
     }
     const std::optional<DType> dtype = TensorType(type);
-    if (!dtype) {
-      return InvalidArgument(
-          "{}: tensor {} has ggml type {}, which is not supported; supported are F32 F16 BF16 Q8_0 "
-          "Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K",
-          reader.file(),
-          name,
-          type);
+    if (dtype) {
+      tensor.dtype = *dtype;
+    } else {
+      tensor.other_type = fmt::format("ggml type {}", type);
     }
-    tensor.dtype = *dtype;
     tensors.push_back(std::move(tensor));
   }
   return OkStatus();
@@ -280,6 +277,15 @@ Status GgufFile::ParseAll() {
                            value_count,
                            reader.remaining());
   }
+  if (tensor_count > kMostTensors || value_count > kMostValues) {
+    return InvalidArgument(
+        "{} has {} tensors and {} metadata values; at most {} and {} are allowed",
+        path_,
+        tensor_count,
+        value_count,
+        kMostTensors,
+        kMostValues);
+  }
   BATON_RETURN_IF_ERROR(ParseMetadata(reader, value_count));
   return ParseTensors(reader, tensor_count);
 }
@@ -315,7 +321,10 @@ Status GgufFile::ParseTensors(ByteReader& reader, uint64_t count) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     FileTensor& tensor = tensors_[i];
     const std::string what = fmt::format("{}: tensor {}", path_, tensor.name);
-    BATON_ASSIGN_OR_RETURN(const size_t size, TensorBytes(tensor.dtype, tensor.shape, what));
+    size_t size = 0;
+    if (tensor.other_type.empty()) {
+      BATON_ASSIGN_OR_RETURN(size, TensorBytes(tensor.dtype, tensor.shape, what));
+    }
     const size_t held = bytes_.size() < data_start ? 0 : bytes_.size() - data_start;
     if (offsets[i] > held || size > held - offsets[i]) {
       return InvalidArgument("{}: {} bytes at offset {} reach beyond the {} bytes of tensor data",

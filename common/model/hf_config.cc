@@ -13,8 +13,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostConfigBytes = size_t{4} << 20;
-constexpr int32_t kLarge = 1 << 28;
-constexpr int32_t kMostLayers = 1024;
+constexpr int32_t kMostContext = ModelSpec::kMostContext;
+constexpr int32_t kMostLayers = ModelSpec::kMostLayers;
 
 struct FamilyName {
   std::string_view architecture;
@@ -24,6 +24,7 @@ struct FamilyName {
 constexpr FamilyName kFamilies[] = {
     {"LlamaForCausalLM", ModelFamily::kLlama},
     {"MistralForCausalLM", ModelFamily::kMistral},
+    {"MixtralForCausalLM", ModelFamily::kMixtral},
     {"Qwen2ForCausalLM", ModelFamily::kQwen2},
     {"Qwen3ForCausalLM", ModelFamily::kQwen3},
     {"Qwen3MoeForCausalLM", ModelFamily::kQwen3Moe},
@@ -96,16 +97,16 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
     to.scaling = RopeScaling::kLinear;
     to.factor = rope.Number("factor", 1, 1e6);
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kLarge, spec.context_length * to.factor));
+        static_cast<int32_t>(std::min<double>(kMostContext, spec.context_length * to.factor));
   } else if (kind == "llama3") {
     to.scaling = RopeScaling::kLlama3;
     to.factor = rope.Number("factor", 1, 1e6);
     to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
     to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
-    to.original_context = rope.Int("original_max_position_embeddings", 1, kLarge);
+    to.original_context = rope.Int("original_max_position_embeddings", 1, kMostContext);
   } else if (kind == "yarn") {
     to.scaling = RopeScaling::kYarn;
-    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kLarge);
+    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMostContext);
     const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
     to.factor = rope.NumberOr("factor", ratio, 1, 1e6);
     to.beta_fast = rope.NumberOr("beta_fast", to.beta_fast, 1e-6, 1e6);
@@ -114,7 +115,7 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
     to.truncate = rope.BoolOr("truncate", true);
     const double stretched = to.original_context * to.factor;
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kLarge, std::max<double>(trained, stretched)));
+        static_cast<int32_t>(std::min<double>(kMostContext, std::max<double>(trained, stretched)));
   } else {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: rope_type {} is not supported; default, linear, llama3 and yarn are",
@@ -125,7 +126,8 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
 }
 
 Status ReadRope(JsonFields& fields, ModelSpec& spec) {
-  spec.rope.theta = fields.NumberOr("rope_theta", 10000, 1, 1e12);
+  const double default_theta = spec.family == ModelFamily::kMixtral ? 1e6 : 1e4;
+  spec.rope.theta = fields.NumberOr("rope_theta", default_theta, 1, 1e12);
   double rotated = fields.NumberOr("partial_rotary_factor", 1, 0, 1);
   const bool current = fields.Has("rope_parameters");
   if (current || fields.Has("rope_scaling")) {
@@ -139,19 +141,19 @@ Status ReadRope(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// transformers' rules: Mistral and Qwen 3 MoE slide in every layer, Qwen 2 and 3 from
+// transformers' rules: Mistral, Mixtral and Qwen 3 MoE slide in every layer, Qwen 2 and 3 from
 // max_window_layers on, and layer_types overrules where it is written.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
-  const bool mistral = spec.family == ModelFamily::kMistral;
+  const bool mistral = spec.family == ModelFamily::kMistral || spec.family == ModelFamily::kMixtral;
   const bool qwen = spec.family != ModelFamily::kLlama && !mistral;
   int32_t window = 0;
-  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kLarge);
+  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kMostContext);
   if (qwen && fields.BoolOr("use_sliding_window", false)) {
-    window = fields.IntOr("sliding_window", 4096, 1, kLarge);
+    window = fields.IntOr("sliding_window", 4096, 1, kMostContext);
   }
   int32_t first = 0;
   if (spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3) {
-    first = fields.IntOr("max_window_layers", 28, 0, kLarge);
+    first = fields.IntOr("max_window_layers", 28, 0, kMostLayers);
   }
   for (int32_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
 
@@ -181,11 +183,16 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
 }
 
 Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
-  // transformers 5 writes num_local_experts; published checkpoints have num_experts.
-  spec.moe.experts =
-      fields.Int(fields.Has("num_experts") ? "num_experts" : "num_local_experts", 1, 1024);
-  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, 1024);
-  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, kLarge);
+  // transformers 5 writes num_local_experts; published checkpoints of Qwen have num_experts.
+  const std::string_view experts = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  spec.moe.experts = fields.Int(experts, 1, ModelSpec::kMostExperts);
+  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMostExperts);
+  if (spec.family == ModelFamily::kMixtral) {
+    spec.moe.intermediate = std::exchange(spec.intermediate, 0);
+    for (LayerSpec& layer : spec.layers) layer.moe = true;
+    return fields.status();
+  }
+  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMostIntermediate);
   spec.moe.normalize = fields.BoolOr("norm_topk_prob", false);
   const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMostLayers);
   const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMostLayers);
@@ -197,7 +204,7 @@ Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
 }
 
 void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
-  for (const int32_t token : fields.IntsOr("eos_token_id", 0, kLarge)) {
+  for (const int32_t token : fields.IntsOr("eos_token_id", 0, ModelSpec::kMostVocabulary)) {
     if (std::find(spec.eos.begin(), spec.eos.end(), token) == spec.eos.end()) {
       spec.eos.push_back(token);
     }
@@ -208,9 +215,9 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   ModelSpec spec;
   BATON_ASSIGN_OR_RETURN(spec.family, ReadFamily(fields));
   BATON_RETURN_IF_ERROR(RefuseWhatWeLack(fields));
-  spec.hidden = fields.Int("hidden_size", 1, kLarge);
-  spec.heads = fields.Int("num_attention_heads", 1, kLarge);
-  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, kLarge);
+  spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMostHidden);
+  spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMostHeads);
+  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMostHeads);
   BATON_RETURN_IF_ERROR(fields.status());
   if (!fields.Has("head_dim") && spec.hidden % spec.heads != 0) {
     return InvalidArgument("{}: hidden_size {} is no multiple of num_attention_heads {}",
@@ -218,11 +225,13 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
                            spec.hidden,
                            spec.heads);
   }
-  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, kLarge);
-  spec.intermediate = fields.Int("intermediate_size", 1, kLarge);
-  spec.vocab = fields.Int("vocab_size", 1, kLarge);
-  spec.context_length = fields.Int("max_position_embeddings", 1, kLarge);
-  spec.norm_epsilon = static_cast<float>(fields.NumberOr("rms_norm_eps", 1e-6, 0, 1));
+  const bool mixtral = spec.family == ModelFamily::kMixtral;
+  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, ModelSpec::kMostHeadDim);
+  spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMostIntermediate);
+  spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMostVocabulary);
+  spec.context_length = fields.Int("max_position_embeddings", 1, kMostContext);
+  spec.norm_epsilon =
+      static_cast<float>(fields.NumberOr("rms_norm_eps", mixtral ? 1e-5 : 1e-6, 0, 1));
   spec.tied_head = fields.BoolOr("tie_word_embeddings", false);
   spec.layers.resize(fields.Int("num_hidden_layers", 1, kMostLayers));
 
@@ -233,12 +242,15 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   spec.qkv_bias = spec.family == ModelFamily::kQwen2 || (may_have_bias && attention_bias);
   spec.o_bias = may_have_bias && attention_bias;
   spec.mlp_bias = spec.family == ModelFamily::kLlama && fields.BoolOr("mlp_bias", false);
-  if (fields.Has("bos_token_id")) spec.bos = fields.Int("bos_token_id", 0, kLarge);
+  if (fields.Has("bos_token_id"))
+    spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMostVocabulary);
   AddEndTokens(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
-  if (spec.family == ModelFamily::kQwen3Moe) BATON_RETURN_IF_ERROR(ReadMoe(fields, spec));
+  if (mixtral || spec.family == ModelFamily::kQwen3Moe) {
+    BATON_RETURN_IF_ERROR(ReadMoe(fields, spec));
+  }
   return spec;
 }
 

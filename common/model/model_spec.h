@@ -14,7 +14,7 @@
 namespace baton {
 
 // Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2.
-enum class ModelFamily : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe };
+enum class ModelFamily : uint8_t { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
 
 // "llama", "qwen3_moe": the names config.json uses.
 std::string_view Name(ModelFamily family);
@@ -60,6 +60,16 @@ struct LayerSpec {
 // The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain
 // data.
 struct ModelSpec {
+  // The highest values there may be: what reads a configuration refuses more, and so does Validate.
+  static constexpr int32_t kMostLayers = 1024;
+  static constexpr int32_t kMostHidden = 1 << 20;
+  static constexpr int32_t kMostHeads = 4096;
+  static constexpr int32_t kMostHeadDim = 1024;
+  static constexpr int32_t kMostIntermediate = 1 << 22;
+  static constexpr int32_t kMostVocabulary = 1 << 24;
+  static constexpr int32_t kMostContext = 1 << 28;  // of windows, too
+  static constexpr int32_t kMostExperts = 1024;
+
   ModelFamily family = ModelFamily::kLlama;
   int32_t hidden = 0;
   int32_t heads = 0;

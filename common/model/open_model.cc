@@ -43,7 +43,8 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
     return model;
   }
   BATON_ASSIGN_OR_RETURN(auto files, OpenSafetensorsDirectory(path));
-  model.weights = std::make_unique<FileWeights>(path, std::move(files));
+  model.weights =
+      std::make_unique<FileWeights>(path, std::move(files), HuggingFaceNames(model.spec.family));
   return model;
 }
 

@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kMostIndexBytes = size_t{64} << 20;
+constexpr size_t kMostIndexBytes = size_t{32} << 20;
 constexpr size_t kMostDimensions = 8;
 
 std::optional<DType> TensorType(std::string_view name) {
@@ -30,49 +30,38 @@ std::optional<DType> TensorType(std::string_view name) {
   return std::nullopt;
 }
 
-// A JSON array of at most `most` numbers, none negative or over 2⁶².
-std::optional<std::vector<int64_t>> Numbers(const Json& json, size_t most) {
-  if (!json.is_array() || json.size() > most) return std::nullopt;
-  std::vector<int64_t> numbers;
-  for (const Json& number : json) {
-    if (!number.is_number_unsigned()) return std::nullopt;
-    const auto value = number.get<uint64_t>();
-    if (value > uint64_t{1} << 62) return std::nullopt;
-    numbers.push_back(static_cast<int64_t>(value));
-  }
-  return numbers;
+// What the header says of a tensor.
+struct TensorEntry {
+  std::string name;
+  std::optional<std::string> type;
+  std::optional<std::vector<int64_t>> shape;
+  std::optional<std::vector<int64_t>> offsets;
+};
+
+// Bytes of the tensor, or nothing for a type whose size is not known here.
+StatusOr<std::optional<size_t>> SizeOf(const TensorEntry& entry,
+                                       std::optional<DType> dtype,
+                                       const std::string& what) {
+  if (!dtype) return std::optional<size_t>();
+  if (std::ranges::count(*entry.shape, 0) > 0) return std::optional<size_t>(0);
+  BATON_ASSIGN_OR_RETURN(const size_t size, TensorBytes(*dtype, *entry.shape, what));
+  return std::optional<size_t>(size);
 }
 
 StatusOr<FileTensor> ReadTensor(const std::string& file,
-                                const std::string& name,
-                                const Json& entry,
+                                TensorEntry entry,
                                 std::span<const std::byte> data) {
-  const std::string what = fmt::format("{}: tensor {}", file, name);
-  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
-      !entry.contains("shape") || !entry.contains("data_offsets")) {
+  const std::string what = fmt::format("{}: tensor {}", file, entry.name);
+  if (!entry.type || !entry.shape || !entry.offsets) {
     return InvalidArgument("{}: needs dtype, shape and data_offsets", what);
   }
-  FileTensor tensor;
-  tensor.name = name;
-  tensor.file = file;
-  const auto& type = entry["dtype"].get_ref<const std::string&>();
-  const std::optional<DType> dtype = TensorType(type);
-  if (!dtype) {
-    return InvalidArgument("{}: dtype {} is not supported; F32, F16 and BF16 are", what, type);
-  }
-  tensor.dtype = *dtype;
-  auto shape = Numbers(entry["shape"], kMostDimensions);
-  const auto offsets = Numbers(entry["data_offsets"], 2);
-  if (!shape) {
-    return InvalidArgument("{}: shape must be at most {} numbers", what, kMostDimensions);
-  }
-  if (!offsets || offsets->size() != 2) {
+  if (entry.offsets->size() != 2) {
     return InvalidArgument("{}: data_offsets must be [begin, end]", what);
   }
-  tensor.shape = std::move(*shape);
-  BATON_ASSIGN_OR_RETURN(const size_t size, TensorBytes(tensor.dtype, tensor.shape, what));
-  const auto begin = static_cast<size_t>((*offsets)[0]);
-  const auto end = static_cast<size_t>((*offsets)[1]);
+  const std::optional<DType> dtype = TensorType(*entry.type);
+  BATON_ASSIGN_OR_RETURN(const std::optional<size_t> size, SizeOf(entry, dtype, what));
+  const auto begin = static_cast<size_t>((*entry.offsets)[0]);
+  const auto end = static_cast<size_t>((*entry.offsets)[1]);
   if (begin > end || end > data.size()) {
     return InvalidArgument("{}: data_offsets [{}, {}] reach beyond the {} bytes of data",
                            what,
@@ -80,27 +69,162 @@ StatusOr<FileTensor> ReadTensor(const std::string& file,
                            end,
                            data.size());
   }
-  if (end - begin != size) {
+  if (size && end - begin != *size) {
     return InvalidArgument("{}: data_offsets [{}, {}] hold {} bytes, but {} {} takes {}",
                            what,
                            begin,
                            end,
                            end - begin,
-                           type,
-                           ShapeText(tensor.shape),
-                           size);
+                           *entry.type,
+                           ShapeText(*entry.shape),
+                           *size);
   }
-  tensor.bytes = data.subspan(begin, size);
+  FileTensor tensor;
+  tensor.name = std::move(entry.name);
+  tensor.file = file;
+  tensor.shape = *std::move(entry.shape);
+  tensor.dtype = dtype.value_or(tensor.dtype);
+  if (!dtype) tensor.other_type = *std::move(entry.type);
+  tensor.bytes = data.subspan(begin, end - begin);
   return tensor;
 }
 
-// Tensors in the order of their bytes; they must cover `data` exactly and be aligned.
+// Reads a header event by event: a tree of it would take several times the file's memory. Every
+// method returns whether to go on.
+class HeaderReader final : public nlohmann::json_sax<Json> {
+ public:
+  HeaderReader(const std::string& file, std::span<const std::byte> data)
+      : file_(file), data_(data) {}
+
+  const Status& status() const { return status_; }
+  std::vector<FileTensor> TakeTensors() { return std::move(tensors_); }
+
+  bool null() override { return Other(); }
+  bool boolean(bool) override { return Other(); }
+  bool number_float(double, const std::string&) override { return Other(); }
+  bool number_integer(int64_t) override { return Other(); }
+  bool binary(Json::binary_t&) override { return Other(); }
+
+  bool number_unsigned(uint64_t value) override {
+    if (list_ == nullptr) return Other();
+    if (value > uint64_t{1} << 62 || list_->size() == kMostDimensions) return NoList();
+    list_->push_back(static_cast<int64_t>(value));
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (depth_ != kInTensor || member_ != "dtype") return Other();
+    entry_.type = std::move(text);
+    return true;
+  }
+
+  bool start_object(size_t) override {
+    if (list_ != nullptr || InKnownMember()) return Other();
+    ++depth_;
+    return true;
+  }
+
+  bool end_object() override {
+    if (depth_-- != kInTensor || in_metadata_) return true;
+    auto tensor = ReadTensor(file_, std::exchange(entry_, {}), data_);
+    if (!tensor.ok()) return Fail(tensor.status());
+    tensors_.push_back(*std::move(tensor));
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (depth_ < kInTensor && !Other()) return false;
+    if (list_ != nullptr) return NoList();
+    if (InKnownMember()) {
+      if (member_ == "dtype") return Other();
+      list_ = &(member_ == "shape" ? entry_.shape : entry_.offsets).emplace();
+    }
+    ++depth_;
+    return true;
+  }
+
+  bool end_array() override {
+    --depth_;
+    list_ = nullptr;
+    return true;
+  }
+
+  bool key(std::string& name) override {
+    if (depth_ == kInTensor) member_ = name;
+    if (depth_ != kInHeader) return true;
+    in_metadata_ = name == "__metadata__";
+    if (in_metadata_) return true;
+    if (tensors_.size() == kMostTensors) {
+      return Fail(InvalidArgument(
+          "{} has over {} tensors, the most that are allowed", file_, kMostTensors));
+    }
+    if (!names_.insert(name).second) {
+      return Fail(InvalidArgument("{}: tensor {} appears twice", file_, name));
+    }
+    entry_.name = std::move(name);
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const Json::exception&) override {
+    return Fail(InvalidArgument("{}: the header is not a JSON object", file_));
+  }
+
+ private:
+  // Depths: outside all, in the header's object, in a tensor's (or the metadata's).
+  static constexpr int kOutside = 0;
+  static constexpr int kInHeader = 1;
+  static constexpr int kInTensor = 2;
+
+  bool InKnownMember() const {
+    return depth_ == kInTensor && !in_metadata_ &&
+           (member_ == "dtype" || member_ == "shape" || member_ == "data_offsets");
+  }
+
+  bool Fail(Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+
+  bool NoList() {
+    if (member_ == "shape") {
+      return Fail(InvalidArgument(
+          "{}: tensor {}: shape must be at most {} numbers", file_, entry_.name, kMostDimensions));
+    }
+    return Fail(
+        InvalidArgument("{}: tensor {}: data_offsets must be [begin, end]", file_, entry_.name));
+  }
+
+  // A value that says nothing about a tensor: right among what is not known here.
+  bool Other() {
+    if (depth_ == kOutside) {
+      return Fail(InvalidArgument("{}: the header is not a JSON object", file_));
+    }
+    if (list_ != nullptr || (InKnownMember() && member_ != "dtype")) return NoList();
+    if ((depth_ == kInHeader && !in_metadata_) || InKnownMember()) {
+      return Fail(InvalidArgument(
+          "{}: tensor {}: needs dtype, shape and data_offsets", file_, entry_.name));
+    }
+    return true;
+  }
+
+  const std::string& file_;
+  const std::span<const std::byte> data_;
+  Status status_;
+  std::vector<FileTensor> tensors_;
+  absl::flat_hash_set<std::string> names_;
+  int64_t depth_ = kOutside;
+  bool in_metadata_ = false;
+  std::string member_;  // of the tensor
+  TensorEntry entry_;
+  std::vector<int64_t>* list_ = nullptr;  // of entry_, while its numbers come
+};
+
+// Tensors in the order of their bytes; they must cover `data` exactly.
 Status CheckPlacement(const std::string& file,
                       std::vector<FileTensor>& tensors,
-                      size_t data_start,
                       std::span<const std::byte> data) {
   std::sort(tensors.begin(), tensors.end(), [](const FileTensor& a, const FileTensor& b) {
-    return a.bytes.data() < b.bytes.data();
+    return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());
   });
   const std::byte* next = data.data();
   for (const FileTensor& tensor : tensors) {
@@ -110,17 +234,6 @@ Status CheckPlacement(const std::string& file,
                              tensor.name,
                              tensor.bytes.data() - data.data(),
                              next - data.data());
-    }
-    const size_t at = data_start + static_cast<size_t>(next - data.data());
-    if (at % ShapeOf(tensor.dtype).bytes != 0) {
-      return InvalidArgument(
-          "{}: tensor {} begins at byte {}, which is no multiple of the {} "
-          "bytes of a {}",
-          file,
-          tensor.name,
-          at,
-          ShapeOf(tensor.dtype).bytes,
-          Name(tensor.dtype));
     }
     next += tensor.bytes.size();
   }
@@ -177,17 +290,11 @@ StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(
   const auto header = reader.ReadBytes(length, "header");
   BATON_RETURN_IF_ERROR(reader.status());
   const auto* text = reinterpret_cast<const char*>(header.data());
-  const Json json = Json::parse(text, text + header.size(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return InvalidArgument("{}: the header is not a JSON object", name);
-
   const auto data = bytes.subspan(reader.position());
-  std::vector<FileTensor> tensors;
-  for (const auto& [key, entry] : json.items()) {
-    if (key == "__metadata__") continue;
-    BATON_ASSIGN_OR_RETURN(FileTensor tensor, ReadTensor(name, key, entry, data));
-    tensors.push_back(std::move(tensor));
-  }
-  BATON_RETURN_IF_ERROR(CheckPlacement(name, tensors, reader.position(), data));
+  HeaderReader entries(name, data);
+  if (!Json::sax_parse(text, text + header.size(), &entries)) return entries.status();
+  std::vector<FileTensor> tensors = entries.TakeTensors();
+  BATON_RETURN_IF_ERROR(CheckPlacement(name, tensors, data));
   return std::unique_ptr<SafetensorsFile>(new SafetensorsFile(std::move(name), std::move(tensors)));
 }
 
@@ -203,7 +310,7 @@ StatusOr<std::vector<std::unique_ptr<SafetensorsFile>>> OpenSafetensorsDirectory
   }
   BATON_ASSIGN_OR_RETURN(const auto wanted, ReadIndex(index));
   for (const auto& [name, tensors] : wanted) {
-    BATON_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(directory + "/" + name));
+    BATON_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(fmt::format("{}/{}", directory, name)));
     absl::flat_hash_set<std::string_view> held;
     for (const FileTensor& tensor : file->tensors()) held.insert(tensor.name);
     for (const std::string& tensor : tensors) {

@@ -13,8 +13,8 @@
 namespace baton {
 
 // One safetensors file (https://github.com/huggingface/safetensors#format): a JSON header of at
-// most 100 MB, then tensors that fill the rest without holes. F32, F16 and BF16. Immutable, so
-// thread-safe.
+// most 100 MB, then tensors that fill the rest without holes, at any alignment. Tensors of other
+// types than F32, F16 and BF16 are listed (FileTensor::other_type). Immutable, so thread-safe.
 class SafetensorsFile final {
  public:
   // Maps the file. Errors: those of MappedFile::Open; InvalidArgument naming file and tensor.

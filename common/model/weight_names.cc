@@ -45,16 +45,50 @@ constexpr Names kNames[] = {
 };
 static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDown) + 1);
 
+// From kRouter on, in its order.
+constexpr std::string_view kMixtralNames[] = {
+    "model.layers.{0}.block_sparse_moe.gate.weight",
+    "model.layers.{0}.block_sparse_moe.experts.{1}.w1.weight",
+    "model.layers.{0}.block_sparse_moe.experts.{1}.w3.weight",
+    "model.layers.{0}.block_sparse_moe.experts.{1}.w2.weight",
+};
+static_assert(std::size(kMixtralNames) ==
+              std::size(kNames) - static_cast<size_t>(WeightKind::kRouter));
+
+// From kExpertGate on, in its order.
+constexpr std::string_view kGgufSlices[] = {
+    "blk.{0}.ffn_gate.{1}.weight",
+    "blk.{0}.ffn_up.{1}.weight",
+    "blk.{0}.ffn_down.{1}.weight",
+};
+
+std::string_view PatternOf(WeightKind kind, NamingScheme scheme) {
+  const auto index = static_cast<size_t>(kind);
+  BATON_CHECK(index < std::size(kNames), "weight kind {}", index);
+  if (scheme == NamingScheme::kGguf) return kNames[index].gguf;
+  if (scheme == NamingScheme::kMixtral && kind >= WeightKind::kRouter) {
+    return kMixtralNames[index - static_cast<size_t>(WeightKind::kRouter)];
+  }
+  return kNames[index].hugging_face;
+}
+
 }  // namespace
 
+NamingScheme HuggingFaceNames(ModelFamily family) {
+  return family == ModelFamily::kMixtral ? NamingScheme::kMixtral : NamingScheme::kHuggingFace;
+}
+
 TensorName NameOf(const WeightId& id, NamingScheme scheme) {
-  const auto kind = static_cast<size_t>(id.kind);
-  BATON_CHECK(kind < std::size(kNames), "weight kind {}", kind);
-  const bool gguf = scheme == NamingScheme::kGguf;
-  const std::string_view pattern = gguf ? kNames[kind].gguf : kNames[kind].hugging_face;
+  const auto fill = [&](std::string_view pattern) {
+    return fmt::format(fmt::runtime(pattern), id.layer, id.expert);
+  };
   TensorName name;
-  name.tensor = fmt::format(fmt::runtime(pattern), id.layer, id.expert);
-  name.stacked = gguf && id.kind >= WeightKind::kExpertGate;
+  name.tensor = fill(PatternOf(id.kind, scheme));
+  name.stacked = scheme == NamingScheme::kGguf && id.kind >= WeightKind::kExpertGate;
+  if (name.stacked) {
+    const auto first = static_cast<size_t>(WeightKind::kExpertGate);
+    name.slice = fill(kGgufSlices[static_cast<size_t>(id.kind) - first]);
+  }
   return name;
 }
 

@@ -52,7 +52,7 @@ struct WeightId {
 // A tensor as a file holds it, for people.
 struct TensorInfo {
   std::string name;
-  DType dtype = DType::kF32;
+  std::string type;            // "q4_1"
   std::vector<int64_t> shape;  // outermost first: a matrix is {rows, cols}
   size_t bytes = 0;
   std::string file;
@@ -76,6 +76,8 @@ class WeightSource {
   virtual Hash128 Identity() const = 0;
   // All tensors there are, in file order; empty for a generator.
   virtual std::vector<TensorInfo> Tensors() const = 0;
+  // The names of the tensors that nobody has asked for yet, in file order.
+  virtual std::vector<std::string> Unread() const { return {}; }
 };
 
 }  // namespace baton

@@ -7,6 +7,8 @@
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
+#include "common/model/describe_model.h"
+#include "kernels/thread_pool.h"
 
 namespace baton {
 namespace {
@@ -71,6 +73,9 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   BATON_ASSIGN_OR_RETURN(
       host->decoder_,
       Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));
+  for (const std::string& line : DescribeUnread(model.spec, *model.weights)) {
+    Log().Warning("model {}: {}", host->name_, line);
+  }
   host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_);
   const double seconds = ToSeconds(clock.Now() - load_start);
   const auto bytes = static_cast<double>(host->decoder_->weight_bytes());

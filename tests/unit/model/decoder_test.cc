@@ -236,10 +236,30 @@ TEST_P(SameModelAsGguf, GivesTheSameLogits) {
   EXPECT_LT(LargestDifference(expected, actual), 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families,
-                         SameModelAsGguf,
-                         testing::Values("llama_gqa", "llama3_rope", "qwen2", "qwen3_moe"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Families,
+    SameModelAsGguf,
+    testing::Values("llama_gqa", "llama3_rope", "mixtral", "qwen2", "qwen3_moe"),
+    [](const auto& test) { return test.param; });
+
+// Files from before April 2024 have a tensor for each expert.
+TEST(Decoder, ReadsExpertsThatAreTensorsOfTheirOwn) {
+  const OpenedModel model = Open("mixtral");
+  const MatrixMaker matrices = FloatsOf(*model.weights, model.spec);
+  const VectorMaker vectors = VectorsOf(*model.weights);
+  const auto stacked = WriteModel(model.spec, matrices, vectors).Finish();
+  const auto split = WriteModel(model.spec, matrices, vectors, /*split_experts=*/true).Finish();
+  const auto spec = SpecOf(split);
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  EXPECT_EQ(spec->ToString(), SpecOf(stacked)->ToString());
+  const auto weights = WeightsOf(split);
+  const auto same = WeightsOf(stacked);
+  ASSERT_TRUE(weights.ok() && same.ok());
+  const auto tokens = Prompt(30, 9, model.spec.vocab);
+  EXPECT_EQ(MakeRunner(*spec, **weights)->RunAll(0, tokens, tokens.size()),
+            MakeRunner(*spec, **same)->RunAll(0, tokens, tokens.size()));
+  EXPECT_THAT((*weights)->Unread(), testing::IsEmpty());
+}
 
 struct Change {
   std::string family;
@@ -259,6 +279,9 @@ TEST(Decoder, EveryPartOfTheSpecCounts) {
       {"llama3_rope", "scaling", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kNone; }},
       {"llama3_rope", "yarn", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kYarn; }},
       {"mistral_window", "window", [](ModelSpec& spec) { spec.layers[1].window = 0; }},
+      {"mixtral", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
+      {"mixtral", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
+      {"mixtral", "window", [](ModelSpec& spec) { spec.layers[1].window = 8; }},
       {"qwen3_moe", "qk_norm", [](ModelSpec& spec) { spec.qk_norm = false; }},
       {"qwen3_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
       {"qwen3_moe", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},

@@ -191,9 +191,14 @@ std::vector<Corruption> Corruptions() {
        [] {
          return WithTensor(DType::kF32, {int64_t{1} << 40, int64_t{1} << 40});
        }},
-      {"unknown type",
-       "a.weight has ggml type 99, which is not supported",
-       [=] { return Patched(tensor + 28, uint32_t{99}); }},
+      {"unknown type beyond the file",
+       "reach beyond",
+       [=] {
+         Bytes bytes = Patched(tensor + 28, uint32_t{99});
+         const uint64_t far = uint64_t{1} << 40;
+         std::memcpy(bytes.data() + tensor + 32, &far, sizeof(far));
+         return bytes;
+       }},
       {"part of a block",
        "rows of 33 numbers are not whole q8_0 blocks of 32",
        [] {
@@ -223,6 +228,25 @@ TEST(GgufFile, NamesWhatIsWrongWithACorruptFile) {
   for (const Corruption& corruption : Corruptions()) {
     EXPECT_THAT(ErrorOf(corruption.make()), HasSubstr(corruption.error)) << corruption.name;
   }
+}
+
+// Such a tensor may be one that nothing reads.
+TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
+  const Bytes bytes = Patched(Find("a.weight") + 28, uint32_t{99});
+  const auto file = GgufFile::Parse("x.gguf", bytes);
+  ASSERT_TRUE(file.ok()) << Message(file.status());
+  ASSERT_EQ((*file)->tensors().size(), 2u);
+  EXPECT_EQ(TypeName((*file)->tensors()[0]), "ggml type 99");
+  EXPECT_EQ(TypeName((*file)->tensors()[1]), "q8_0");
+}
+
+// A short file cannot make us keep much.
+TEST(GgufFile, BoundsTensorsAndValues) {
+  Bytes bytes = Small().Finish();
+  bytes.resize(size_t{64} << 20);
+  const uint64_t many = kMostTensors + 1;
+  std::memcpy(bytes.data() + 8, &many, sizeof(many));
+  EXPECT_THAT(ErrorOf(bytes), HasSubstr("has 262145 tensors and"));
 }
 
 TEST(GgufFile, ReportsAMissingFile) {

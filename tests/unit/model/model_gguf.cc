@@ -35,7 +35,8 @@ void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
   number("block_count", spec.layer_count());
   number("context_length", spec.context_length);
   number("embedding_length", spec.hidden);
-  number("feed_forward_length", spec.intermediate);
+  const bool mixtral = spec.family == ModelFamily::kMixtral;
+  number("feed_forward_length", mixtral ? spec.moe.intermediate : spec.intermediate);
   number("attention.head_count", spec.heads);
   number("attention.head_count_kv", spec.kv_heads);
   number("attention.key_length", spec.head_dim);
@@ -45,7 +46,7 @@ void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
   if (spec.moe.experts > 0) {
     number("expert_count", spec.moe.experts);
     number("expert_used_count", spec.moe.experts_per_token);
-    number("expert_feed_forward_length", spec.moe.intermediate);
+    if (!mixtral) number("expert_feed_forward_length", spec.moe.intermediate);
   }
   to.SetUint32("tokenizer.ggml.eos_token_id", 2);
 }
@@ -54,6 +55,7 @@ struct TensorWriter {
   GgufWriter& to;
   const MatrixMaker& matrix;
   const VectorMaker& vector;
+  bool split_experts = false;
 
   void Matrix(const WeightId& id, int64_t rows, int64_t cols) const {
     const MatrixBytes made = matrix(id, rows, cols);
@@ -64,9 +66,15 @@ struct TensorWriter {
     MatrixBytes all;
     for (int32_t expert = 0; expert < experts; ++expert) {
       const MatrixBytes one = matrix({kind, layer, expert}, rows, cols);
+      if (split_experts) {
+        const int64_t shape[] = {rows, cols};
+        const TensorName name = NameOf({kind, layer, expert}, NamingScheme::kGguf);
+        to.AddTensor(name.slice, one.dtype, shape, one.bytes);
+      }
       all.dtype = one.dtype;
       all.bytes.insert(all.bytes.end(), one.bytes.begin(), one.bytes.end());
     }
+    if (split_experts) return;
     const int64_t shape[] = {experts, rows, cols};
     to.AddTensor(NameOf({kind, layer, 0}, NamingScheme::kGguf).tensor, all.dtype, shape, all.bytes);
   }
@@ -167,10 +175,13 @@ void SetScales(DType dtype, std::byte* block, std::mt19937_64& random) {
 
 }  // namespace
 
-GgufWriter WriteModel(const ModelSpec& spec, const MatrixMaker& matrix, const VectorMaker& vector) {
+GgufWriter WriteModel(const ModelSpec& spec,
+                      const MatrixMaker& matrix,
+                      const VectorMaker& vector,
+                      bool split_experts) {
   GgufWriter writer;
   WriteKeys(spec, writer);
-  const TensorWriter write{writer, matrix, vector};
+  const TensorWriter write{writer, matrix, vector, split_experts};
   write.Matrix({WeightKind::kEmbedding}, spec.vocab, spec.hidden);
   if (spec.rope.file_factors) write.Vector({WeightKind::kRopeFactors}, spec.rope.rotary_dim / 2);
   for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {

@@ -20,8 +20,12 @@ using VectorMaker = std::function<std::vector<float>(const WeightId&, int64_t si
 
 // A GGUF writer holding the metadata and all tensors of a model of that shape, as llama.cpp's
 // converter would write it (except that it does not permute: the makers give q and k rows as the
-// architecture wants them).
-GgufWriter WriteModel(const ModelSpec& spec, const MatrixMaker& matrix, const VectorMaker& vector);
+// architecture wants them). `split_experts`: as converters before April 2024, each expert's
+// matrices are tensors of their own.
+GgufWriter WriteModel(const ModelSpec& spec,
+                      const MatrixMaker& matrix,
+                      const VectorMaker& vector,
+                      bool split_experts = false);
 
 // Matrices of `source` as float32, q and k rows permuted as the converter does for Llama files.
 MatrixMaker FloatsOf(const WeightSource& source, const ModelSpec& spec);

@@ -13,6 +13,7 @@
 #include "common/model/open_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/model/model_gguf.h"
+#include "tests/unit/model/step_runner.h"
 
 namespace baton {
 namespace {
@@ -301,10 +302,29 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   odd.kv_heads = 3;
   EXPECT_THAT(Message(SpecOf(Gguf(odd).Finish()).status()),
               HasSubstr("must be a multiple of the number of KV heads 3"));
-  GgufWriter experts = Gguf(Written());
-  experts.SetUint32("llama.expert_count", 8);
+  ModelSpec qwen = Written();
+  qwen.family = ModelFamily::kQwen3;
+  qwen.qk_norm = true;
+  GgufWriter experts = Gguf(qwen);
+  experts.SetUint32("qwen3.expert_count", 8);
   EXPECT_THAT(Message(SpecOf(experts.Finish()).status()),
-              HasSubstr("experts are supported for qwen3moe only"));
+              HasSubstr("experts are supported for llama (Mixtral) and qwen3moe only"));
+  GgufWriter dense = Gguf(Written());
+  dense.SetUint32("llama.expert_count", 8);
+  dense.SetUint32("llama.expert_used_count", 2);
+  EXPECT_THAT(Message(SpecOf(dense.Finish()).status()), HasSubstr("feed-forward size is 0"));
+}
+
+TEST(GgufConfig, ReadsMixtral) {
+  ModelSpec spec = Written();
+  spec.family = ModelFamily::kMixtral;
+  spec.rope.pairing = RopePairing::kAdjacent;
+  spec.intermediate = 0;
+  spec.moe = {.experts = 4, .experts_per_token = 2, .intermediate = 32, .normalize = true};
+  for (LayerSpec& layer : spec.layers) layer.moe = true;
+  const auto found = SpecOf(Gguf(spec).Finish());
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  EXPECT_EQ(found->ToString(), spec.ToString());
 }
 
 TEST(OpenModel, SaysWhatItExpects) {
@@ -323,6 +343,31 @@ TEST(OpenModel, NeedsNoWeightFileForDummyWeights) {
   const auto model = OpenModel(folder.path(), {LoadFormat::kDummy, 3});
   ASSERT_TRUE(model.ok()) << Message(model.status());
   EXPECT_EQ(model->name, std::filesystem::path(folder.path()).filename());
+}
+
+TEST(DescribeUnread, TellsWhatTheFilesHoldAndNothingReads) {
+  ModelSpec spec = Written();
+  spec.rope.pairing = RopePairing::kAdjacent;
+  GgufWriter writer = Gguf(spec);
+  const int64_t shape[] = {8};
+  const std::vector<std::byte> bytes(32);
+  for (const char* name : {"blk.0.attn_q.scale",
+                           "blk.1.attn_q.scale",
+                           "blk.2.attn_q.weight",
+                           "blk.4.attn_q.weight",
+                           "mtp.weight"}) {
+    writer.AddTensor(name, DType::kF32, shape, bytes);
+  }
+  const auto file = writer.Finish();
+  const auto weights = WeightsOf(file);
+  ASSERT_TRUE(weights.ok()) << Message(weights.status());
+  EXPECT_EQ((*weights)->Unread().size(), (*weights)->Tensors().size());
+  ASSERT_TRUE(StepRunner::Create(spec, **weights).ok());
+  EXPECT_THAT(
+      DescribeUnread(spec, **weights),
+      ElementsAre("layers 2 to 4 of the files are left out: the configuration has 2 layers",
+                  "blk.*.attn_q.scale is left out (2 tensors): the configuration has no use for it",
+                  "mtp.weight is left out (1 tensors): the configuration has no use for it"));
 }
 
 TEST(DescribeModel, TellsShapeTypesAndKvBytes) {

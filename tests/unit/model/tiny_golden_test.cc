@@ -92,6 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Families,
                                          TinyCase{"llama_linear", "llama3_rope"},
                                          TinyCase{"llama_yarn", "llama3_rope"},
                                          TinyCase{"mistral_window", "mistral_window"},
+                                         TinyCase{"mixtral", "mixtral"},
                                          TinyCase{"qwen2", "qwen2"},
                                          TinyCase{"qwen3_moe", "qwen3_moe"}),
                          [](const auto& test) { return test.param.name; });
