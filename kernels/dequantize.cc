@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "common/base/check.h"
 #include "kernels/uniform_weight.h"
@@ -249,12 +250,15 @@ void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> o
   }
 }
 
-std::vector<uint16_t> DrawMatrix(const HostMatrix& matrix) {
-  std::vector<uint16_t> values(static_cast<size_t>(matrix.rows * matrix.cols));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = FloatToBrain(matrix.scale * UniformWeight(matrix.stream, i));
+void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out) {
+  BATON_CHECK(std::cmp_equal(out.size(), matrix.rows * matrix.cols),
+              "{} numbers for a matrix of {}×{}",
+              out.size(),
+              matrix.rows,
+              matrix.cols);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = FloatToBrain(matrix.scale * UniformWeight(matrix.stream, i));
   }
-  return values;
 }
 
 }  // namespace baton

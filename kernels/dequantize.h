@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kernels/dtype.h"
 #include "kernels/tensor.h"
@@ -14,8 +13,8 @@ namespace baton {
 // hold RowBytes(dtype, out.size()) bytes and out.size() be whole blocks. No alignment is needed.
 void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> out);
 
-// The numbers of a matrix that comes without data, in bf16.
-std::vector<uint16_t> DrawMatrix(const HostMatrix& matrix);
+// The numbers of a matrix that comes without data, in bf16; `out` has rows × cols of them.
+void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out);
 
 float HalfToFloat(uint16_t half);    // IEEE binary16
 float BrainToFloat(uint16_t brain);  // bfloat16

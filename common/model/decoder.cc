@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "common/base/check.h"
@@ -20,14 +21,36 @@ struct Activation {
   Tensor tensor;
 };
 
-StatusOr<Activation> AllocateActivation(Device& device, DType dtype, int64_t rows, int64_t cols) {
-  Activation activation;
-  const int64_t stride = (cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-  BATON_ASSIGN_OR_RETURN(activation.buffer,
-                         device.Allocate(static_cast<size_t>(rows * stride) * ShapeOf(dtype).bytes,
-                                         Sharing::kPrivate));
-  activation.tensor = {activation.buffer->data(), dtype, rows, cols, stride};
-  return activation;
+// One that is yet to be allocated.
+struct WantedActivation {
+  Activation& to;
+  DType dtype;
+  int64_t rows;
+  int64_t cols;
+
+  int64_t stride() const { return (cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
+  size_t bytes() const { return static_cast<size_t>(rows * stride()) * ShapeOf(dtype).bytes; }
+};
+
+// Memory is only taken when it is touched, so what is free must hold all of them together.
+Status AllocateAll(std::span<const WantedActivation> wanted, int32_t max_rows, Device& device) {
+  size_t bytes = 0;
+  for (const WantedActivation& one : wanted) bytes += one.bytes();
+  const size_t free_bytes = device.free_bytes();
+  if (bytes > free_bytes) {
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "activations of steps of {} tokens (engine.max_step_tokens) take {} bytes on "
+                      "{}; {} bytes are free beside the weights",
+                      max_rows,
+                      bytes,
+                      device.name(),
+                      free_bytes);
+  }
+  for (const WantedActivation& one : wanted) {
+    BATON_ASSIGN_OR_RETURN(one.to.buffer, device.Allocate(one.bytes(), Sharing::kPrivate));
+    one.to.tensor = {one.to.buffer->data(), one.dtype, one.rows, one.cols, one.stride()};
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -103,20 +126,19 @@ class Decoder::Impl {
     // The last layer's gathered rows use the same buffers.
     const int64_t most = std::max(rows, logit_rows);
     const DType dtype = ops_.activation_dtype();
-    const auto make = [this](Activation& to, DType type, int64_t r, int64_t c) -> Status {
-      BATON_ASSIGN_OR_RETURN(to, AllocateActivation(ops_.device(), type, r, c));
-      return OkStatus();
+    const WantedActivation wanted[] = {
+        {residual_, DType::kF32, rows, spec_.hidden},
+        {normed_, dtype, most, spec_.hidden},
+        {qkv_, dtype, rows, q_cols + 2 * kv_cols},
+        {attention_, dtype, rows, q_cols},
+        {delta_, dtype, most, spec_.hidden},
+        {feed_forward_, dtype, most, std::max(spec_.intermediate, 1)},
+        {last_attention_, dtype, logit_rows, q_cols},
+        {last_residual_, DType::kF32, logit_rows, spec_.hidden},
+        {last_normed_, dtype, logit_rows, spec_.hidden},
+        {logits_, DType::kF32, logit_rows, spec_.vocab},
     };
-    BATON_RETURN_IF_ERROR(make(residual_, DType::kF32, rows, spec_.hidden));
-    BATON_RETURN_IF_ERROR(make(normed_, dtype, most, spec_.hidden));
-    BATON_RETURN_IF_ERROR(make(qkv_, dtype, rows, q_cols + 2 * kv_cols));
-    BATON_RETURN_IF_ERROR(make(attention_, dtype, rows, q_cols));
-    BATON_RETURN_IF_ERROR(make(delta_, dtype, most, spec_.hidden));
-    BATON_RETURN_IF_ERROR(make(feed_forward_, dtype, most, std::max(spec_.intermediate, 1)));
-    BATON_RETURN_IF_ERROR(make(last_attention_, dtype, logit_rows, q_cols));
-    BATON_RETURN_IF_ERROR(make(last_residual_, DType::kF32, logit_rows, spec_.hidden));
-    BATON_RETURN_IF_ERROR(make(last_normed_, dtype, logit_rows, spec_.hidden));
-    return make(logits_, DType::kF32, logit_rows, spec_.vocab);
+    return AllocateAll(wanted, limits_.max_rows, ops_.device());
   }
 
   AttentionArgs AttentionArgsOf(int32_t layer) const {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <stop_token>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -79,28 +80,32 @@ Status CheckRange(const Buffer& buffer, size_t offset, size_t count) {
 }  // namespace
 
 StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing sharing) {
-  const auto exhausted = [&](const char* what) {
+  const size_t free = free_bytes();
+  const auto exhausted = [&](std::string_view why) {
     return MakeStatus(StatusCode::kResourceExhausted,
-                      "cannot allocate {} bytes of host memory ({}: {}); {} bytes are free",
+                      "cannot allocate {} bytes of host memory ({}); {} bytes are free",
                       bytes,
-                      what,
-                      std::strerror(errno),
-                      free_bytes());
+                      why,
+                      free);
+  };
+  const auto failed = [&](std::string_view call) {
+    return exhausted(fmt::format("{}: {}", call, std::strerror(errno)));
   };
   if (bytes == 0) return std::make_unique<CpuBuffer>(nullptr, 0, UniqueFd());
+  // The system would promise more than it has, and end the process when that is touched.
+  if (bytes > free) return exhausted("more than is free");
   UniqueFd fd;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   if (sharing == Sharing::kShared) {
     fd.Reset(::memfd_create("baton", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!fd.valid()) return exhausted("memfd_create");
-    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return exhausted("ftruncate");
+    if (!fd.valid()) return failed("memfd_create");
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate");
     flags = MAP_SHARED | MAP_NORESERVE;
   }
   // Large private buffers begin at a huge page's border: what lies before it is given back.
   const size_t spare = bytes >= kHugePage && !fd.valid() ? kHugePage : 0;
-  if (bytes > SIZE_MAX - spare) return exhausted("size");
   void* mapped = ::mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
-  if (mapped == MAP_FAILED) return exhausted("mmap");
+  if (mapped == MAP_FAILED) return failed("mmap");
   auto* data = static_cast<std::byte*>(mapped);
   if (spare > 0) {
     const size_t skip = (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;

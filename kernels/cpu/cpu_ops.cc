@@ -83,13 +83,16 @@ CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
       samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
-  // Parts without data are drawn first.
-  std::vector<std::vector<uint16_t>> drawn;
+  // Parts without data are drawn first, into memory of the device: a shape need not fit.
+  std::vector<std::unique_ptr<Buffer>> drawn;
   std::vector<HostMatrix> whole(parts.begin(), parts.end());
   for (HostMatrix& part : whole) {
     if (part.data != nullptr) continue;
-    drawn.push_back(DrawMatrix(part));
-    part.data = reinterpret_cast<const std::byte*>(drawn.back().data());
+    const auto numbers = static_cast<size_t>(part.rows * part.cols);
+    BATON_ASSIGN_OR_RETURN(drawn.emplace_back(),
+                           device_.Allocate(numbers * sizeof(uint16_t), Sharing::kPrivate));
+    DrawMatrix(part, {reinterpret_cast<uint16_t*>(drawn.back()->data()), numbers});
+    part.data = drawn.back()->data();
   }
   return PackedMatrix::Pack(whole, weights_, pool_);
 }

@@ -203,7 +203,8 @@ MatrixMaker FloatsOf(const WeightSource& source, const ModelSpec& spec) {
     if (view->data != nullptr) {
       made.bytes.assign(view->data, view->data + rows * row_bytes);
     } else {
-      const std::vector<uint16_t> drawn = DrawMatrix(*view);
+      std::vector<uint16_t> drawn(static_cast<size_t>(rows * cols));
+      DrawMatrix(*view, drawn);
       const auto bytes = std::as_bytes(std::span(drawn));
       made.bytes.assign(bytes.begin(), bytes.end());
     }
