@@ -147,8 +147,9 @@ class Ops {
   virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
   // out[i] = x[logit_rows[i]], residual or not.
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
-  // Chooses a token for each row of `logits` (which it may overwrite). `rows` stays valid until the
-  // step is issued, `out` until it has been awaited.
+  // Chooses a token for each row of `logits` (which it may overwrite), kNoToken for a row without a
+  // logit over -inf: such a row does not fail the step. `rows` stays valid until the step is
+  // issued, `out` until it has been awaited.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;

@@ -46,9 +46,12 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
+// No token can be chosen: all logits of the row are NaN or -inf.
+inline constexpr TokenId kNoToken = -1;
+
 // Logprobs are of the distribution before temperature, penalties and cuts.
 struct SampledToken {
-  TokenId token = 0;
+  TokenId token = 0;              // or kNoToken
   float logprob = 0;              // set when top_logprobs ≥ 0
   std::vector<TokenLogprob> top;  // highest first
 };

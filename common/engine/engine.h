@@ -70,8 +70,9 @@ class Engine final {
                                                   const Clock& clock);
   ~Engine();
 
-  // Takes a request in; its outcome comes through the listener, errors too (a failed step is
-  // Internal: another worker may succeed). Ignored while a request of the same (id, epoch) lives.
+  // Takes a request in; its outcome comes through the listener, errors too (a failed step, and
+  // logits from which no token can be chosen, are Internal: another worker may succeed). Ignored
+  // while a request of the same (id, epoch) lives.
   void Submit(Request request);
   // Ends a request at whatever point it is; OnFailed(Cancelled) follows unless it ended before.
   void Cancel(RequestId id, Epoch epoch);

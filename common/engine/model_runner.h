@@ -47,10 +47,10 @@ class ModelRunner {
   virtual bool queues_steps() const { return false; }
   // Starts a step: it computes the rows of `input`, writes their KV into `kv`, and chooses a token
   // for each of `input.logit_rows` (ascending; a row occurs once for each token wanted from it), as
-  // `sampling` says, into `out`. Tells `watch` meanwhile. `out` alone must stay valid until the
-  // step was awaited. After an error there is nothing to await. Any error, here or in Await, leaves
-  // the KV of these rows undefined; Unavailable says that the device is lost, and that nothing will
-  // succeed any more.
+  // `sampling` says, into `out`, kNoToken where the logits leave none. Tells `watch` meanwhile.
+  // `out` alone must stay valid until the step was awaited. After an error there is nothing to
+  // await. Any error, here or in Await, leaves the KV of these rows undefined; Unavailable says
+  // that the device is lost, and that nothing will succeed any more.
   virtual Status Issue(const StepInput& input,
                        const KvView& kv,
                        std::span<const SamplingRow> sampling,

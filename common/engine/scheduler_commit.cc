@@ -29,6 +29,10 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
+    if (std::ranges::count(tokens, kNoToken, &SampledToken::token) > 0) {
+      FailWithoutToken(active);
+      continue;
+    }
     if (!active.forked) {
       StoreFullBlocks(sequence);
       if (tokens.empty()) continue;
@@ -44,6 +48,17 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   Reap();
   plan.Clear();
   (under_way_ ? remains_before_ : remains_).Clear();
+}
+
+// Its numbers are at fault, or its weights': the device works, and all others go on.
+void Scheduler::FailWithoutToken(ActiveRequest& active) {
+  std::erase_if(store_later_, [&](const Sequence* stored) { return stored->request == &active; });
+  // The KV that led there would fail whoever found it.
+  for (const Sequence& sequence : active.sequences) cache_.Forget(sequence.table);
+  Fail(active,
+       MakeStatus(StatusCode::kInternal,
+                  "the model gives no token: all {} logits are NaN or -inf",
+                  options_.limits.vocabulary));
 }
 
 void Scheduler::Abort(const Status& status, bool chunks_told) {

@@ -48,13 +48,20 @@ std::optional<CacheEntryId> KvCache::Store(Lease& table,
   return entry->id;
 }
 
+void KvCache::Forget(const Lease& table) {
+  for (const BlockId block : table.blocks()) Uncache(block);
+}
+
 std::optional<BlockId> KvCache::Take() {
   const auto block = pool_.Take();
-  if (block && pool_.is_cached(*block)) {
-    prefix_.Remove(*block);
-    pool_.ClearCached(*block);
-  }
+  if (block) Uncache(*block);
   return block;
+}
+
+void KvCache::Uncache(BlockId block) {
+  if (!pool_.is_cached(block)) return;
+  prefix_.Remove(block);
+  pool_.ClearCached(block);
 }
 
 std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) const {

@@ -60,6 +60,9 @@ class KvCache final {
                                     std::span<const TokenId> tokens,
                                     bool adopt);
 
+  // Nobody finds the blocks of `table` any more: their numbers are not to be trusted.
+  void Forget(const Lease& table);
+
   // OK when every block's users are exactly the given leases; else Internal naming the first
   // disagreement.
   Status Check(std::span<const Lease* const> leases) const;
@@ -69,6 +72,7 @@ class KvCache final {
  private:
   friend class Lease;
   std::optional<BlockId> Take();
+  void Uncache(BlockId block);
   std::vector<int32_t> CountRefs(std::span<const Lease* const> leases) const;
 
   const int32_t block_tokens_;

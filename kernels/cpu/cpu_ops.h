@@ -95,7 +95,6 @@ class CpuOps final : public Ops {
   KvView kv_;
   std::vector<int32_t> row_sequence_;  // which sequence a row belongs to
   int64_t longest_ = 0;                // most positions a row of this step sees
-  Status error_;
 
   // Scratch, kept from step to step.
   RopeTables rope_;

@@ -27,7 +27,7 @@ uint32_t Bucket(float value) {
 
 }  // namespace
 
-Status Sampler::Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out) {
+void Sampler::Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out) {
   const SamplingParams& params = *row.params;
   const auto size = static_cast<int64_t>(logits.size());
   out = {};
@@ -37,16 +37,14 @@ Status Sampler::Choose(std::span<float> logits, const SamplingRow& row, SampledT
   ApplyPenalties(logits, row);
   const int64_t best = kernels_->arg_max(logits.data(), size);
   if (best < 0 || logits[static_cast<size_t>(best)] == kLowest) {
-    return MakeStatus(StatusCode::kInternal,
-                      "no token can be chosen: all {} logits are NaN or -inf",
-                      logits.size());
+    out.token = kNoToken;
+    return;
   }
   const float maximum = logits[static_cast<size_t>(best)];
   // Nothing but the best has a probability beside +∞.
   const bool greedy = params.temperature == 0 || maximum > std::numeric_limits<float>::max();
   out.token = greedy ? static_cast<TokenId>(best) : Draw(logits, maximum, row);
   if (wants_logprobs) Logprobs(copy_, params.top_logprobs, out);
-  return OkStatus();
 }
 
 void Sampler::Logprobs(std::span<const float> logits, int32_t top, SampledToken& out) {

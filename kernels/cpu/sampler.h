@@ -3,7 +3,6 @@
 #include <span>
 #include <vector>
 
-#include "common/base/status.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/sampling.h"
 
@@ -16,8 +15,8 @@ class Sampler final {
  public:
   explicit Sampler(const KernelTable& kernels) : kernels_(&kernels) {}
 
-  // Overwrites `logits`. Errors: Internal when no token has a probability.
-  Status Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out);
+  // Overwrites `logits`. kNoToken when no token has a probability.
+  void Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out);
 
  private:
   struct Candidate {

@@ -177,7 +177,8 @@ Status CudaOps::AwaitStep() {
   const TraceRange range("await step");
   BATON_RETURN_IF_ERROR(step.Await());
   device_time_ = step.DeviceTime();
-  return step.sampled.empty() ? OkStatus() : sampling_->Collect(oldest, step.sampled);
+  if (!step.sampled.empty()) sampling_->Collect(oldest, step.sampled);
+  return OkStatus();
 }
 
 Status CudaOps::PlanCalls() {

@@ -49,7 +49,7 @@ class Sampling::Impl {
   Status Reserve() { return results_.Reserve(kMostRows * kRowResultBytes); }
   const int32_t* tokens() const { return results_.at<int32_t>(); }
   Status Fetch(size_t slot, cudaStream_t stream);
-  Status Collect(size_t slot, std::span<SampledToken> out) const;
+  void Collect(size_t slot, std::span<SampledToken> out) const;
 
  private:
   // Results on the host.
@@ -218,7 +218,7 @@ Status Sampling::Impl::Fetch(size_t slot, cudaStream_t stream) {
       to.lists, plan_.top_list, to.rows * static_cast<size_t>(to.room) * sizeof(TokenLogprob));
 }
 
-Status Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
+void Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
   const Fetched& from = fetched_[slot];
   BATON_CHECK(out.size() == from.tops.size(), "{} results of {}", out.size(), from.tops.size());
   const auto* tokens = reinterpret_cast<const int32_t*>(from.memory.data());
@@ -226,13 +226,9 @@ Status Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
   const auto* logprobs = reinterpret_cast<const float*>(failed + from.rows);
   const auto* top_list = reinterpret_cast<const TokenLogprob*>(from.lists.data());
   for (size_t i = 0; i < out.size(); ++i) {
-    if (failed[i] != 0) {
-      return MakeStatus(StatusCode::kInternal,
-                        "no token can be chosen: all {} logits are NaN or -inf",
-                        from.vocabulary);
-    }
     out[i] = {};
-    out[i].token = tokens[i];
+    out[i].token = failed[i] != 0 ? kNoToken : tokens[i];
+    if (failed[i] != 0) continue;
     const int32_t top = from.tops[i];
     if (top < 0) continue;
     out[i].logprob = logprobs[i];
@@ -240,7 +236,6 @@ Status Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
     const int32_t listed = std::min(top, from.vocabulary);
     for (int32_t k = 0; k < listed && list[k].token >= 0; ++k) out[i].top.push_back(list[k]);
   }
-  return OkStatus();
 }
 
 Sampling::Sampling(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -273,8 +268,8 @@ Status Sampling::Fetch(size_t slot, cudaStream_t stream) {
   return impl_->Fetch(slot, stream);
 }
 
-Status Sampling::Collect(size_t slot, std::span<SampledToken> out) const {
-  return impl_->Collect(slot, out);
+void Sampling::Collect(size_t slot, std::span<SampledToken> out) const {
+  impl_->Collect(slot, out);
 }
 
 }  // namespace baton::cuda

@@ -40,8 +40,8 @@ class Sampling final {
   // which of kSlots places on the host takes it. Errors: ResourceExhausted.
   Status Fetch(size_t slot, cudaStream_t stream);
   // What was fetched into `slot`, once the stream is there; `out` has the plan's rows without
-  // padding. Errors: Internal when a row had no token with a probability.
-  Status Collect(size_t slot, std::span<SampledToken> out) const;
+  // padding. kNoToken where no token had a probability.
+  void Collect(size_t slot, std::span<SampledToken> out) const;
 
   static constexpr size_t kSlots = 2;
 

@@ -193,6 +193,10 @@ Status FakeModel::Run(Work& work) {
                                         .output = sampling.output,
                                         .banned = sampling.banned},
                                        traits_.vocabulary);
+      const bool poisoned = poison_ && sampling.prompt.front() == poison_->token &&
+                            sampling.output.size() >= poison_->output &&
+                            poison_->seed.value_or(sampling.params.seed) == sampling.params.seed;
+      if (poisoned) work.out[chosen.size()] = {.token = kNoToken, .logprob = 0, .top = {}};
       chosen.push_back(work.out[chosen.size()].token);
     }
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,11 @@ class FakeModel final : public ModelRunner {
     failing_runs_ = count;
     fails_late_ = late;
   }
+  // Rows of prompts that begin with `token` get logits of which nothing can be chosen, from the
+  // output token number `output` on; with a seed, only those that draw with that.
+  void PoisonPrompts(TokenId token, size_t output = 0, std::optional<uint64_t> seed = {}) {
+    poison_ = {token, output, seed};
+  }
   // Every run from now on fails, as on a device that is lost. From any thread.
   void LoseDevice() { lost_ = true; }
   // Runs wait from now on once there were `total` of them. From any thread.
@@ -93,6 +99,12 @@ class FakeModel final : public ModelRunner {
   int64_t steps_behind_ = 0;
   int failing_runs_ = 0;
   bool fails_late_ = false;
+  struct Poison {
+    TokenId token = 0;
+    size_t output = 0;
+    std::optional<uint64_t> seed;
+  };
+  std::optional<Poison> poison_;
   std::atomic<bool> lost_ = false;
   std::atomic<int64_t> allowed_runs_ = INT64_MAX;
   int64_t runs_ = 0;

@@ -232,7 +232,16 @@ void CheckOddLogits(Ops& ops) {
         EXPECT_FLOAT_EQ(one.logprob, 0.0f);
         EXPECT_EQ(SampleOne(ops, {1.0f, kInfinity, 3.0f, kNan}, row).token, 1);
         std::vector<SampledToken> out;
-        EXPECT_FALSE(Sample(ops, {kNan, kNan, kNan, -kInfinity}, {row}, out).ok());
+        const Status status = Sample(
+            ops, {kNan, kNan, kNan, -kInfinity, kNan, -kInfinity, 3.0f, kNan}, {row, row}, out);
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_EQ(out[0].token, kNoToken);
+        EXPECT_TRUE(out[0].top.empty());
+        EXPECT_EQ(out[1].token, 2) << "the other rows of the step have their tokens";
+        SamplingRow all_banned = row;
+        const TokenId both[] = {0, 1};
+        all_banned.banned = both;
+        EXPECT_EQ(SampleOne(ops, {5.0f, 6.0f}, all_banned).token, kNoToken);
         EXPECT_EQ(SampleOne(ops, {5.0f}, row).token, 0);
       }
     }

@@ -56,6 +56,80 @@ TEST(EngineFailureTest, FailedStepLeavesToldBlocksToTheHandOff) {
   }
 }
 
+// Bad numbers are the request's, or the model's; the device works, and so does the rest of the
+// batch.
+TEST(EngineFailureTest, WhoGetsNoTokenFailsAlone) {
+  constexpr TokenId kPoison = 999;
+  for (const bool queues_steps : {false, true}) {
+    for (const size_t from_output : {0, 3}) {
+      EngineHarness harness(Options(), {.queues_steps = queues_steps});
+      harness.model().PoisonPrompts(kPoison, from_output);
+      std::vector<Request> good;
+      std::vector<Request> bad;
+      for (int i = 0; i < 2 * Engine::kFailedStepsToGiveUp; ++i) {
+        good.push_back(MakeRequest(2 * i, 6 + i, i, 12));
+        bad.push_back(MakeRequest(2 * i + 1, 6 + i, i, 12));
+        bad.back().tokens.front() = kPoison;
+        bad.back().samples = 1 + i % 3;
+        harness.Submit(good.back());
+        harness.Submit(bad.back());
+      }
+      ASSERT_TRUE(harness.RunUntilIdle());
+      for (const Request& request : bad) {
+        const RequestLog& log = harness.log(request);
+        ASSERT_TRUE(log.failure.has_value());
+        EXPECT_EQ(log.failure->code(), StatusCode::kInternal);
+        EXPECT_EQ(Message(*log.failure),
+                  "the model gives no token: all 1000 logits are NaN or -inf");
+        EXPECT_EQ(log.Tokens(0).size(), from_output);
+      }
+      for (const Request& request : good) {
+        EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+      }
+      const EngineStats stats = harness.engine().Stats();
+      EXPECT_TRUE(stats.healthy);
+      EXPECT_EQ(stats.failed_steps, 0);
+      EXPECT_EQ(stats.blocks_free, 32);
+      EXPECT_TRUE(harness.listener().gave_up().empty());
+    }
+  }
+}
+
+// The other samples of the request have their tokens of this step already.
+TEST(EngineFailureTest, ASampleWithoutATokenEndsItsRequest) {
+  for (const bool queues_steps : {false, true}) {
+    for (int sample = 0; sample < 3; ++sample) {
+      EngineHarness harness(Options(), {.queues_steps = queues_steps});
+      Request request = MakeRequest(1, 6, 1, 12);
+      request.tokens.front() = 999;
+      request.samples = 3;
+      harness.model().PoisonPrompts(999, 2, SampleSeed(request.sampling.seed, sample));
+      harness.Submit(request);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      ASSERT_TRUE(harness.log(request).failure.has_value());
+      EXPECT_EQ(harness.log(request).Tokens(sample).size(), 2u);
+      EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+      EXPECT_EQ(harness.engine().Stats().blocks_cached, 0);
+    }
+  }
+}
+
+TEST(EngineFailureTest, APromptWithoutATokenIsNotHandedOff) {
+  EngineHarness harness(Options());
+  harness.model().PoisonPrompts(999);
+  Request request = MakeRequest(1, 20, 1, 5);
+  request.tokens.front() = 999;
+  request.kind = RequestKind::kPrefill;
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  ASSERT_TRUE(harness.log(request).failure.has_value());
+  EXPECT_TRUE(harness.log(request).samples.empty());
+  EXPECT_EQ(harness.engine().Stats().blocks_cached, 0) << "whoever found them would fail, too";
+  harness.engine().ReleaseKv(request.id, request.epoch);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+}
+
 TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
   EngineOptions options = Options();
   options.max_sequences = 1;
