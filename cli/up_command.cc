@@ -201,7 +201,7 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
   command->add_option("--decode-device", flags->decode_device, "of the decode workers")
       ->delimiter(',');
   command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all")
-      ->check(CLI::Range(0, 1024));
+      ->check(CLI::Range(0, 256));
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
   command->add_option("--http", flags->http, "host:port of HTTP");
   command->add_option("--prompt", flags->prompt, "the first prompt; empty: none");

@@ -48,6 +48,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "2 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "3 " __VERSION__;
 
 }  // namespace baton

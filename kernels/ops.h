@@ -52,6 +52,17 @@ struct WarmUpSizes {
   std::vector<int32_t> decode_rows;  // so many sequences that decode
 };
 
+// What a backend must know of a model to tell whether it can run it.
+struct ModelShape {
+  HeadShape heads;
+  int32_t hidden = 0;
+  int32_t vocabulary = 0;
+  int32_t experts = 0;  // 0: no layer has experts
+  int32_t experts_per_token = 0;
+  int32_t expert_width = 0;   // intermediate size of one expert
+  bool quantized_kv = false;  // the KV cache is in E4M3
+};
+
 // The mathematics of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep;
 // ops may run at any time in between, and errors they meet come out of IssueStep or AwaitStep. What
 // an op writes for a later op of the step to read need not be there when the step is over: a
@@ -73,6 +84,11 @@ class Ops {
   virtual bool k_dim_major() const = 0;
   // Whether the KV cache may be in E4M3.
   virtual bool quantizes_kv() const { return false; }
+  // A KV block holds a multiple of this many tokens.
+  virtual int32_t block_token_multiple() const = 0;
+  // Whether steps of such a model can run here, so that it is refused before its weights are
+  // loaded. Unimplemented naming the size that is out of bounds, its value and what would be right.
+  virtual Status CheckModel(const ModelShape& shape) const = 0;
   // How many rows activations must have room for when at most `rows` are computed in a step: a
   // backend may write rows of padding behind the step's.
   virtual int32_t PaddedRows(int32_t rows) const { return rows; }

@@ -24,6 +24,7 @@ ModelTraits TraitsOf(const Decoder& decoder) {
           .layers = spec.layer_count(),
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
+          .block_token_multiple = decoder.ops().block_token_multiple(),
           .k_dim_major = decoder.ops().k_dim_major(),
           .quantized_kv = decoder.limits().quantized_kv,
           .fingerprint = decoder.fingerprint()};

@@ -27,8 +27,15 @@ Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t hi
   return InvalidArgument("engine: {} is {}; it must be between {} and {}", field, value, low, high);
 }
 
-Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
+Status CheckOptions(const EngineOptions& options, ModelRunner& runner) {
   constexpr int32_t kMany = 1 << 24;
+  const ModelTraits& traits = runner.traits();
+  if (options.block_tokens < 1 || options.block_tokens % traits.block_token_multiple != 0) {
+    return InvalidArgument("engine: block_tokens is {}; on {} it must be a multiple of {}",
+                           options.block_tokens,
+                           runner.device().name(),
+                           traits.block_token_multiple);
+  }
   BATON_RETURN_IF_ERROR(CheckCount("max_step_tokens", options.max_step_tokens, 1, traits.max_rows));
   BATON_RETURN_IF_ERROR(
       CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
@@ -351,9 +358,8 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
                                                  ModelRunner& runner,
                                                  EngineListener& listener,
                                                  const Clock& clock) {
-  const ModelTraits& traits = runner.traits();
-  BATON_RETURN_IF_ERROR(CheckOptions(options, traits));
-  const KvLayout layout = LayoutFor(options, traits);
+  BATON_RETURN_IF_ERROR(CheckOptions(options, runner));
+  const KvLayout layout = LayoutFor(options, runner.traits());
   BATON_RETURN_IF_ERROR(layout.Validate());
   BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, runner));
   Device& device = runner.device();

@@ -21,6 +21,7 @@ struct ModelTraits {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
+  int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
   bool k_dim_major = false;
   bool quantized_kv = false;  // it has what a KV cache in E4M3 needs
   Hash128 fingerprint;

@@ -72,6 +72,16 @@ class Decoder::Impl {
           "a KV cache of fp8 is for GPUs of sm_89 or newer; on {} it must be of another type",
           ops_.device().name());
     }
+    const bool experts = std::ranges::any_of(spec_.layers, &LayerSpec::moe);
+    const Status runs = ops_.CheckModel({.heads = spec_.head_shape(),
+                                         .hidden = spec_.hidden,
+                                         .vocabulary = spec_.vocab,
+                                         .experts = experts ? spec_.moe.experts : 0,
+                                         .experts_per_token = spec_.moe.experts_per_token,
+                                         .expert_width = spec_.moe.intermediate,
+                                         .quantized_kv = limits_.quantized_kv});
+    if (!runs.ok())
+      return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);
     BATON_ASSIGN_OR_RETURN(weights_,
                            LoadDecoderWeights(spec_, source, limits_.quantized_kv, ops_, progress));

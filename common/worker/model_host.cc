@@ -53,7 +53,9 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   const SteadyClock clock;
   const Time start = clock.Now();
   BackendOptions backend = options.backend;
-  if (backend.threads == 0) backend.threads = AllowedProcessors();
+  if (backend.threads == 0) {
+    backend.threads = std::min(AllowedProcessors(), ThreadPool::kMaxThreads);
+  }
   auto opened = OpenBackend(backend);
   if (!opened.ok()) {
     return Annotate(opened.status(), fmt::format("engine.device '{}'", backend.device));

@@ -19,15 +19,25 @@ const HostVector& Host(const Vector& vector) {
   return static_cast<const HostVector&>(vector);
 }
 
+// 16 tokens of a block are one vector.
+constexpr int32_t kBlockTokenMultiple = 16;
+constexpr int32_t kHeadDimMultiple = 8;
+
+Status CheckHeadDim(int32_t head_dim) {
+  if (head_dim > 0 && head_dim % kHeadDimMultiple == 0) return OkStatus();
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "the head dimension is {}; the CPU backend needs a multiple of {}",
+                    head_dim,
+                    kHeadDimMultiple);
+}
+
 Status CheckKv(const KvView& kv) {
-  if (kv.block_tokens <= 0 || kv.block_tokens % 16 != 0) {
-    return InvalidArgument("KV blocks of {} tokens; the CPU backend needs a multiple of 16",
-                           kv.block_tokens);
+  if (kv.block_tokens <= 0 || kv.block_tokens % kBlockTokenMultiple != 0) {
+    return InvalidArgument("KV blocks of {} tokens; the CPU backend needs a multiple of {}",
+                           kv.block_tokens,
+                           kBlockTokenMultiple);
   }
-  if (kv.head_dim <= 0 || kv.head_dim % 8 != 0) {
-    return InvalidArgument("heads of {} numbers; the CPU backend needs a multiple of 8",
-                           kv.head_dim);
-  }
+  BATON_RETURN_IF_ERROR(CheckHeadDim(kv.head_dim));
   if (!kv.k_dim_major) {
     return InvalidArgument("K is stored [token][dim]; the CPU backend needs [dim][token]");
   }
@@ -81,6 +91,14 @@ CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
       matmul_(kernels, pool_),
       attention_scratch_(static_cast<size_t>(threads)),
       samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
+
+int32_t CpuOps::block_token_multiple() const {
+  return kBlockTokenMultiple;
+}
+
+Status CpuOps::CheckModel(const ModelShape& shape) const {
+  return CheckHeadDim(shape.heads.head_dim);
+}
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
   // Parts without data are drawn first, into memory of the device: a shape need not fit.

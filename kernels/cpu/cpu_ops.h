@@ -34,6 +34,8 @@ class CpuOps final : public Ops {
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
   bool k_dim_major() const override { return true; }
+  int32_t block_token_multiple() const override;
+  Status CheckModel(const ModelShape& shape) const override;
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matrix.h"
+#include "kernels/cuda/model_check.h"
 #include "kernels/cuda/pending_step.h"
 #include "kernels/cuda/scratch_memory.h"
 #include "kernels/cuda/step_buffer.h"
@@ -34,6 +35,8 @@ class CudaOps final : public Ops {
   DType activation_dtype() const override { return DType::kBF16; }
   bool k_dim_major() const override { return false; }
   bool quantizes_kv() const override;
+  int32_t block_token_multiple() const override { return kBlockTokenMultiple; }
+  Status CheckModel(const ModelShape& shape) const override { return cuda::CheckModel(shape); }
   int32_t PaddedRows(int32_t rows) const override;
   WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override;
 

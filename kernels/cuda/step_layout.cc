@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "kernels/cuda/model_check.h"
 #include "kernels/cuda/rounding.h"
 
 namespace baton::cuda {
@@ -9,9 +10,10 @@ namespace {
 
 Status CheckKv(const KvView& kv) {
   if (kv.base == nullptr || kv.blocks < 1) return InvalidArgument("step: the KV view is empty");
-  if (kv.block_tokens < 1 || kv.block_tokens % 8 != 0) {
-    return InvalidArgument("step: KV blocks of {} tokens; it must be a multiple of 8",
-                           kv.block_tokens);
+  if (kv.block_tokens < 1 || kv.block_tokens % kBlockTokenMultiple != 0) {
+    return InvalidArgument("step: KV blocks of {} tokens; it must be a multiple of {}",
+                           kv.block_tokens,
+                           kBlockTokenMultiple);
   }
   if (kv.k_dim_major) return InvalidArgument("step: the CUDA backend stores K [token][dim]");
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32 &&

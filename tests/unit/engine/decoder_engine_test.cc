@@ -248,6 +248,96 @@ TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
   }
 }
 
+TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
+  RecordingListener listener;
+  const ManualClock clock;
+  EngineOptions options = Options();
+  for (const int32_t block_tokens : {0, 1, 8, 24}) {
+    options.block_tokens = block_tokens;
+    EXPECT_EQ(Message(Engine::Create(options, *runner_, listener, clock).status()),
+              fmt::format("engine: block_tokens is {}; on cpu it must be a multiple of 16",
+                          block_tokens));
+  }
+  options.block_tokens = 32;
+  EXPECT_TRUE(Engine::Create(options, *runner_, listener, clock).ok());
+}
+
+// The model's weights, but for one token whose embedding is NaN.
+class NanEmbedding final : public WeightSource {
+ public:
+  NanEmbedding(const WeightSource& source, TokenId token) : source_(source), token_(token) {}
+
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override {
+    BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(id, rows, cols));
+    if (id.kind != WeightKind::kEmbedding) return matrix;
+    const size_t row_bytes = RowBytes(matrix.dtype, static_cast<size_t>(cols));
+    bytes_.assign(matrix.data, matrix.data + static_cast<size_t>(rows) * row_bytes);
+    // All bits set are NaN in every type of floats.
+    std::fill_n(bytes_.begin() + static_cast<ptrdiff_t>(token_ * row_bytes), row_bytes, kAllBits);
+    matrix.data = bytes_.data();
+    return matrix;
+  }
+  StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override {
+    return source_.GetVector(id, size);
+  }
+  void Release(const WeightId&) const override {}
+  Hash128 Identity() const override { return {}; }
+  std::vector<TensorInfo> Tensors() const override { return {}; }
+
+ private:
+  static constexpr std::byte kAllBits{0xff};
+  const WeightSource& source_;
+  const TokenId token_;
+  mutable std::vector<std::byte> bytes_;
+};
+
+// Neither what is beside a request whose numbers are NaN nor what gets its blocks afterwards sees
+// anything of it.
+TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
+  constexpr TokenId kPoison = 7;
+  const auto model = OpenModel(path_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const NanEmbedding weights(*model->weights, kPoison);
+  const auto decoder = Decoder::Load(model->spec, weights, *ops_, {640, 64});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  DecoderRunner runner(**decoder);
+  EngineOptions options = Options();
+  options.kv_blocks = 40;
+  EngineHarness harness(options, runner);
+  std::vector<Request> bad;
+  for (int round = 0; round < 2; ++round) {
+    for (Request request : requests_) {
+      std::ranges::replace(request.tokens, kPoison, kPoison + 1);
+      request.epoch = Epoch(static_cast<uint32_t>(round));
+      harness.Submit(request);
+      request.id = RequestId(100 + request.id.value());
+      request.tokens[request.tokens.size() / 2] = kPoison;
+      harness.Submit(request);
+      bad.push_back(request);
+    }
+    ASSERT_TRUE(harness.RunUntilIdle());
+  }
+  for (const Request& request : bad) {
+    ASSERT_TRUE(harness.log(request).failure.has_value());
+    EXPECT_NE(Message(*harness.log(request).failure).find("the model gives no token"),
+              std::string_view::npos);
+  }
+  EXPECT_TRUE(harness.engine().Stats().healthy);
+  for (Request request : requests_) {
+    std::ranges::replace(request.tokens, kPoison, kPoison + 1);
+    EngineHarness alone(Options(), runner);
+    alone.Submit(request);
+    ASSERT_TRUE(alone.RunUntilIdle());
+    for (uint32_t round = 0; round < 2; ++round) {
+      Request served = request;
+      served.epoch = Epoch(round);
+      for (int32_t i = 0; i < request.samples; ++i) {
+        EXPECT_EQ(harness.log(served).Tokens(i), alone.log(request).Tokens(i));
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models,
                          DecoderEngineTest,
                          ::testing::Values("llama_gqa", "mistral_window", "qwen2"));

@@ -324,6 +324,56 @@ TEST(Decoder, NamesFileTensorAndShapes) {
       HasSubstr("number of attention heads 7 must be a multiple of the number of KV heads"));
 }
 
+TEST(Decoder, RefusesAShapeThatTheBackendCannotRun) {
+  const OpenedModel model = Open("llama_gqa");
+  ModelSpec odd = model.spec;
+  odd.head_dim = odd.rope.rotary_dim = 12;
+  const Status status = StepRunner::Create(odd, DummyWeights(1)).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(
+      Message(status),
+      "the model cannot run on cpu: the head dimension is 12; the CPU backend needs a multiple "
+      "of 8");
+}
+
+TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
+  const OpenedModel model = Open("llama_gqa");
+  auto bytes =
+      WriteModel(model.spec, FloatsOf(*model.weights, model.spec), VectorsOf(*model.weights))
+          .Finish();
+  const std::string name = "blk.1.attn_k.weight";
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const uint32_t other = 20;
+  // Behind the name: the number of dimensions, and two of them.
+  std::memcpy(bytes.data() + text.find(name) + name.size() + 4 + 16, &other, sizeof(other));
+  const auto weights = WeightsOf(bytes);
+  ASSERT_TRUE(weights.ok()) << Message(weights.status());
+  const Status status = StepRunner::Create(model.spec, **weights).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(Message(status),
+              HasSubstr("tensor blk.1.attn_k.weight is of ggml type 20, which is not supported; "
+                        "supported are F32 F16"));
+}
+
+// A shape is the file's word: what does not fit is a status, never an exception or a killed
+// process.
+TEST(Decoder, RefusesAShapeThatDoesNotFitMemory) {
+  const OpenedModel model = Open("llama_gqa");
+  ModelSpec large = model.spec;
+  large.vocab = ModelSpec::kMostVocabulary;
+  large.hidden = ModelSpec::kMostHidden;
+  Status status = StepRunner::Create(large, DummyWeights(1)).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(status), HasSubstr("cannot allocate 35184372088832 bytes of host memory"));
+
+  RunnerOptions options;
+  options.limits = {.max_rows = 1 << 30, .max_logit_rows = 1};
+  status = StepRunner::Create(model.spec, *model.weights, options).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(status),
+              HasSubstr("activations of steps of 1073741824 tokens (engine.max_step_tokens) take"));
+}
+
 TEST(Decoder, RefusesEmptyLimits) {
   const OpenedModel model = Open("qwen2");
   RunnerOptions options;
