@@ -5,22 +5,13 @@
 #include <string>
 
 #include "common/text/utf8.h"
+#include "kernels/sampling_ranges.h"
 
 namespace baton::router {
 namespace {
 
-// `closed_low`: the lower end is allowed.
-Status CheckFloat(std::string_view field,
-                  std::optional<float> value,
-                  float low,
-                  float high,
-                  bool closed_low = true) {
-  if (!value.has_value()) return OkStatus();
-  const bool inside =
-      std::isfinite(*value) && (closed_low ? *value >= low : *value > low) && *value <= high;
-  if (inside) return OkStatus();
-  return InvalidArgument(
-      "{} is {}; it must be in {}{}, {}]", field, *value, closed_low ? '[' : '(', low, high);
+Status CheckFloat(std::string_view field, std::optional<float> value, const FloatRange& range) {
+  return value.has_value() ? CheckRange(field, *value, range) : OkStatus();
 }
 
 Status CheckInt(std::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -38,14 +29,16 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
   const auto name = [&](std::string_view field) {
     return fmt::format("{}{}", request.names.sampling, field);
   };
-  BATON_RETURN_IF_ERROR(CheckFloat(name("temperature"), sampling.temperature, 0, 10));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("temperature"), sampling.temperature, kTemperatures));
   BATON_RETURN_IF_ERROR(CheckInt(name("top_k"), sampling.top_k.value_or(0), 0, limits.vocabulary));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("top_p"), sampling.top_p, 0, 1, false));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("min_p"), sampling.min_p, 0, 1));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("top_p"), sampling.top_p, kTopPs));
+  BATON_RETURN_IF_ERROR(CheckFloat(name("min_p"), sampling.min_p, kMinPs));
   BATON_RETURN_IF_ERROR(
-      CheckFloat(name("repetition_penalty"), sampling.repetition_penalty, 0, 10, false));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("presence_penalty"), sampling.presence_penalty, -2, 2));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("frequency_penalty"), sampling.frequency_penalty, -2, 2));
+      CheckFloat(name("repetition_penalty"), sampling.repetition_penalty, kRepetitionPenalties));
+  BATON_RETURN_IF_ERROR(
+      CheckFloat(name("presence_penalty"), sampling.presence_penalty, kPresencePenalties));
+  BATON_RETURN_IF_ERROR(
+      CheckFloat(name("frequency_penalty"), sampling.frequency_penalty, kFrequencyPenalties));
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
     return InvalidArgument("{} has {} entries; at most {} are allowed",
                            name("logit_bias"),
@@ -56,7 +49,7 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
     BATON_RETURN_IF_ERROR(
         CheckInt("a key of " + name("logit_bias"), token, 0, limits.vocabulary - 1));
     BATON_RETURN_IF_ERROR(
-        CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, -100, 100));
+        CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, kLogitBiases));
   }
   return OkStatus();
 }

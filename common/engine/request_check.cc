@@ -4,17 +4,13 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/sampling_ranges.h"
+
 namespace baton {
 namespace {
 
 constexpr size_t kMostStopTokens = 1024;
 constexpr int32_t kMostTopLogprobs = 256;
-
-// NaN is in no range.
-Status InRange(std::string_view field, float value, float low, float high) {
-  if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument("{} is {}; it must be between {} and {}", field, value, low, high);
-}
 
 Status InVocabulary(std::string_view field, TokenId token, int32_t vocabulary) {
   if (token >= 0 && token < vocabulary) return OkStatus();
@@ -22,12 +18,15 @@ Status InVocabulary(std::string_view field, TokenId token, int32_t vocabulary) {
 }
 
 Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
-  BATON_RETURN_IF_ERROR(InRange("temperature", params.temperature, 0, 100));
-  BATON_RETURN_IF_ERROR(InRange("top_p", params.top_p, 1e-9f, 1));
-  BATON_RETURN_IF_ERROR(InRange("min_p", params.min_p, 0, 1));
-  BATON_RETURN_IF_ERROR(InRange("repetition_penalty", params.repetition_penalty, 1e-6f, 1e6f));
-  BATON_RETURN_IF_ERROR(InRange("presence_penalty", params.presence_penalty, -100, 100));
-  BATON_RETURN_IF_ERROR(InRange("frequency_penalty", params.frequency_penalty, -100, 100));
+  BATON_RETURN_IF_ERROR(CheckRange("temperature", params.temperature, kTemperatures));
+  BATON_RETURN_IF_ERROR(CheckRange("top_p", params.top_p, kTopPs));
+  BATON_RETURN_IF_ERROR(CheckRange("min_p", params.min_p, kMinPs));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("repetition_penalty", params.repetition_penalty, kRepetitionPenalties));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("presence_penalty", params.presence_penalty, kPresencePenalties));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("frequency_penalty", params.frequency_penalty, kFrequencyPenalties));
   if (params.top_k < 0) {
     return InvalidArgument("top_k is {}; it must be 0 (all) or more", params.top_k);
   }
@@ -38,7 +37,7 @@ Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
   }
   for (const auto& [token, bias] : params.logit_bias) {
     BATON_RETURN_IF_ERROR(InVocabulary("logit_bias", token, vocabulary));
-    BATON_RETURN_IF_ERROR(InRange("logit_bias", bias, -1e4f, 1e4f));
+    BATON_RETURN_IF_ERROR(CheckRange("logit_bias", bias, kLogitBiases));
   }
   return OkStatus();
 }

@@ -2,8 +2,13 @@
 
 #include <functional>
 #include <limits>
+#include <regex>
+#include <string>
 
 #include <gtest/gtest.h>
+
+#include "common/base/mapped_file.h"
+#include "kernels/sampling_ranges.h"
 
 namespace baton {
 namespace {
@@ -67,6 +72,56 @@ TEST(RequestCheckTest, NamesWhatIsWrong) {
     const Status status = CheckRequest(request, kLimits);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << expected;
     EXPECT_NE(Message(status).find(expected), std::string_view::npos) << status;
+  }
+}
+
+// What the API's reference promises is what holds, at both ends.
+TEST(RequestCheckTest, RangesAreThoseOfTheReference) {
+  struct Parameter {
+    std::string name;
+    FloatRange range;
+    std::function<void(Request&, float)> set;
+  };
+  const std::vector<Parameter> parameters = {
+      {"temperature", kTemperatures, [](Request& r, float v) { r.sampling.temperature = v; }},
+      {"top_p", kTopPs, [](Request& r, float v) { r.sampling.top_p = v; }},
+      {"min_p", kMinPs, [](Request& r, float v) { r.sampling.min_p = v; }},
+      {"repetition_penalty",
+       kRepetitionPenalties,
+       [](Request& r, float v) { r.sampling.repetition_penalty = v; }},
+      {"presence_penalty",
+       kPresencePenalties,
+       [](Request& r, float v) { r.sampling.presence_penalty = v; }},
+      {"frequency_penalty",
+       kFrequencyPenalties,
+       [](Request& r, float v) { r.sampling.frequency_penalty = v; }},
+      {"logit_bias",
+       kLogitBiases,
+       [](Request& r, float v) {
+         r.sampling.logit_bias = {{1, v}};
+       }},
+  };
+  const auto reference = ReadFile(BATON_TEST_DATA "/../../proto/generation.proto");
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  for (const auto& [name, range, set] : parameters) {
+    const std::string text =
+        fmt::format("{}{}, {}]", range.open ? '(' : '[', range.low, range.high);
+    const std::regex line(fmt::format(" {} = \\d+; +// (\\S+, \\S+\\])", name));
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(*reference, found, line)) << name;
+    EXPECT_EQ(found[1], text) << name;
+    const float least = range.open ? std::numeric_limits<float>::min() : range.low;
+    for (const float value : {least, range.high}) {
+      Request request = Good();
+      set(request, value);
+      EXPECT_TRUE(CheckRequest(request, kLimits).ok()) << name << " " << value;
+    }
+    for (const float value : {range.open ? range.low : range.low - 1e-3f, range.high + 1e-3f}) {
+      Request request = Good();
+      set(request, value);
+      EXPECT_EQ(Message(CheckRequest(request, kLimits)),
+                fmt::format("{} is {}; it must be in {}", name, value, text));
+    }
   }
 }
 
