@@ -43,6 +43,7 @@ class RequestFrontend::Running final : public Generation,
         .skip_special = request_.skip_special_tokens,
         .continues_text = !std::holds_alternative<ChatInput>(request_.input),
         .logprobs = request_.top_logprobs.has_value(),
+        .min_tokens = (*spec)->min_tokens,
     };
     StatusOr<StopStrings> strings = StopStrings::Create(request_.stop);
     if (!strings.ok()) return EndWith(Annotate(strings.status(), "stop"));

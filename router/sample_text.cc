@@ -38,7 +38,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
 }
 
 void SampleText::AppendText(const std::string& text, GenerationDelta& delta) {
-  delta.text += matcher_.Append(text);
+  delta.text += matcher_.Append(text, /*may_stop=*/token_count_ > options_.min_tokens);
   if (!matcher_.stopped()) return;
   stopped_ = true;
   ended_ = true;

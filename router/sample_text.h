@@ -16,6 +16,7 @@ struct SampleTextOptions {
   bool skip_special = false;
   bool continues_text = false;  // the output goes on where the prompt's text stopped
   bool logprobs = false;
+  int32_t min_tokens = 0;  // stop strings that end within so many tokens are passed over
 };
 
 // Turns one sample's tokens into what its client sees: whole characters, no stop string or any part

@@ -66,14 +66,14 @@ uint32_t StopStrings::Next(uint32_t node, uint8_t byte) const {
   }
 }
 
-std::string StopMatcher::Append(std::string_view text) {
+std::string StopMatcher::Append(std::string_view text, bool may_stop) {
   if (stopped()) return "";
   if (strings_->empty()) return std::string(text);
   for (const char c : text) {
     held_back_.push_back(c);
     node_ = strings_->Next(node_, static_cast<uint8_t>(c));
     const StopStrings::Node& node = strings_->nodes_[node_];
-    if (node.string < 0) continue;
+    if (node.string < 0 || !may_stop) continue;
     stop_index_ = node.string;
     if (!include_stop_) held_back_.resize(held_back_.size() - node.matched);
     return std::exchange(held_back_, {});

@@ -53,8 +53,8 @@ class StopMatcher final {
       : strings_(std::move(strings)), include_stop_(include_stop) {}
 
   // The text that can be shown after `text` (whole characters) has come: whole characters. Nothing
-  // more once stopped.
-  std::string Append(std::string_view text);
+  // more once stopped. A stop string that ends in `text` is passed over unless `may_stop`.
+  std::string Append(std::string_view text, bool may_stop = true);
   // What is held back, when the stream ends without a stop string.
   std::string Flush();
 

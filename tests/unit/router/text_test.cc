@@ -126,9 +126,11 @@ Tokenizer Letters() {
 
 class SampleTextTest : public testing::Test {
  protected:
-  SampleText Make(std::vector<std::string> stops) {
+  SampleText Make(std::vector<std::string> stops, int32_t min_tokens = 0) {
     auto strings = std::make_shared<const StopStrings>(*StopStrings::Create(stops));
-    return SampleText(tokenizer_, std::move(strings), {});
+    SampleTextOptions options;
+    options.min_tokens = min_tokens;
+    return SampleText(tokenizer_, std::move(strings), options);
   }
   static OutputToken Token(TokenId id, FinishReason finish = FinishReason::kNone) {
     SampledToken token;
@@ -158,6 +160,21 @@ TEST_F(SampleTextTest, NeverShowsAStopStringOrAPartOfOne) {
   EXPECT_TRUE(text.stopped());
   EXPECT_EQ(finish_, FinishReason::kStop);
   EXPECT_EQ(text.token_count(), 10);
+}
+
+// As vLLM: one that ends within the first min_tokens tokens is text, a later one stops, wherever it
+// begins.
+TEST_F(SampleTextTest, StopStringsWaitForMinTokens) {
+  SampleText early = Make({"stop"}, 4);
+  EXPECT_EQ(Run(early, "stop it"), "stop |i|t|") << "the first ends with the fourth token";
+  EXPECT_FALSE(early.stopped());
+  EXPECT_EQ(Run(early, " stop it"), " |");
+  EXPECT_TRUE(early.stopped());
+  EXPECT_EQ(early.token_count(), 12);
+  SampleText late = Make({"stop"}, 3);
+  EXPECT_EQ(Run(late, "stop it"), "");
+  EXPECT_TRUE(late.stopped());
+  EXPECT_EQ(late.token_count(), 4);
 }
 
 TEST_F(SampleTextTest, ShowsWhatOnlyLookedLikeAStopString) {

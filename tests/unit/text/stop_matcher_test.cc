@@ -78,6 +78,17 @@ TEST(StopMatcher, ShowsTextAsSoonAsItCannotBeAStop) {
   EXPECT_EQ(matcher.Flush(), "");
 }
 
+TEST(StopMatcher, PassesOverWhatEndsBeforeItMayStop) {
+  StopMatcher matcher(Stops({"abc", "cab"}), false);
+  // What may be the begin of a later one is held back all the same.
+  EXPECT_EQ(matcher.Append("xabc", /*may_stop=*/false), "x");
+  EXPECT_EQ(matcher.Append("a", /*may_stop=*/false), "ab");
+  EXPECT_FALSE(matcher.stopped());
+  EXPECT_EQ(matcher.Append("b"), "");
+  EXPECT_TRUE(matcher.stopped());
+  EXPECT_EQ(matcher.stop_index(), 1);
+}
+
 TEST(StopMatcher, TenThousandStringsAreFine) {
   std::vector<std::string> strings;
   for (int i = 0; i < 10'000; ++i) strings.push_back("stop number " + std::to_string(i) + ".");
