@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <deque>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,24 @@ constexpr auto kJoinPoll = std::chrono::milliseconds(20);
 
 Time Now() {
   return SteadyClock().Now();
+}
+
+// The end of a log, indented, each line behind a line break; empty when there is none.
+std::string LastLines(const std::string& path) {
+  constexpr std::streamoff kMostBytes = 8192;
+  constexpr size_t kMostLines = 8;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kMostBytes));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(std::move(line));
+    if (lines.size() > kMostLines) lines.pop_front();
+  }
+  std::string text;
+  for (const std::string& line : lines) text += "\n    " + line;
+  return text;
 }
 
 }  // namespace
@@ -82,12 +103,14 @@ Status LocalCluster::LaunchWorker(const WorkerPlan& plan) {
   return Launch(plan.name, std::move(command));
 }
 
+std::string LocalCluster::EndOfLog(const std::string& name) const {
+  if (options_.log_folder.empty()) return "";
+  const std::string path = fmt::format("{}/{}.log", options_.log_folder, name);
+  return fmt::format("; its log {} ends with:{}", path, LastLines(path));
+}
+
 Status LocalCluster::Explain(const ClusterMember& member, const Status& status) const {
-  const std::string log =
-      options_.log_folder.empty()
-          ? ""
-          : fmt::format("; its log is {}/{}.log", options_.log_folder, member.name);
-  return MakeStatus(status.code(), "{}: {}{}", member.name, Message(status), log);
+  return MakeStatus(status.code(), "{}: {}{}", member.name, Message(status), EndOfLog(member.name));
 }
 
 Status LocalCluster::WaitReady(ClusterMember& member, Time deadline) {
@@ -121,7 +144,7 @@ Status LocalCluster::WaitJoined(int workers, Duration limit) {
       if (ready == workers) return OkStatus();
     }
     for (const auto& obituary : TakeObituaries()) {
-      return MakeStatus(StatusCode::kUnavailable, "{} before it joined", obituary);
+      return MakeStatus(StatusCode::kUnavailable, "before all workers had joined, {}", obituary);
     }
     if (Now() >= deadline) {
       return MakeStatus(StatusCode::kDeadlineExceeded,
@@ -157,11 +180,8 @@ std::vector<std::string> LocalCluster::TakeObituaries() {
   for (const auto& member : members_) {
     const auto status = member.process->WaitExit(Duration(0));
     if (!status.has_value() || std::exchange(mourned_[member.name], true)) continue;
-    const std::string log =
-        options_.log_folder.empty()
-            ? ""
-            : fmt::format(" (log: {}/{}.log)", options_.log_folder, member.name);
-    ended.push_back(fmt::format("{} ended with status {}{}", member.name, *status, log));
+    ended.push_back(
+        fmt::format("{} ended with status {}{}", member.name, *status, EndOfLog(member.name)));
   }
   return ended;
 }

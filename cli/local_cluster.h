@@ -36,8 +36,8 @@ struct ClusterMember {
 // main thread (see ChildProcess).
 class LocalCluster final {
  public:
-  // Starts all and waits until every worker has joined. Errors name the process that failed and its
-  // log file.
+  // Starts all and waits until every worker has joined. Errors name the process that failed, its
+  // log file, and that file's last lines.
   static StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
                                                        Duration limit);
 
@@ -56,7 +56,8 @@ class LocalCluster final {
   // status 0 within `limit`.
   bool Drain(Duration limit);
 
-  // "prefill-0 ended with status 137" for each member that ended since the last call.
+  // "prefill-0 ended with status 137", with the last lines of its log, for each member that ended
+  // since the last call.
   std::vector<std::string> TakeObituaries();
 
  private:
@@ -67,6 +68,8 @@ class LocalCluster final {
   Status WaitReady(ClusterMember& member, Time deadline);
   // Of those from `ready` on, which then counts all.
   Status WaitAllReady(size_t& ready, Time deadline);
+  // "; its log FILE ends with:" and the lines.
+  std::string EndOfLog(const std::string& name) const;
   Status Explain(const ClusterMember& member, const Status& status) const;
 
   const LocalClusterOptions options_;
