@@ -139,14 +139,19 @@ Status CheckRequest(const GenerationRequest& request, const RequestLimits& limit
                   static_cast<int64_t>(limits.max_stop_bytes));
 }
 
-SamplingParams ResolveSampling(const GenerationRequest& request, uint64_t seed) {
+SamplingParams ResolveSampling(const GenerationRequest& request,
+                               const GenerationDefaults& defaults,
+                               uint64_t seed) {
   const SamplingInput& in = request.sampling;
   SamplingParams out;
-  out.temperature = in.temperature.value_or(out.temperature);
-  out.top_k = in.top_k.value_or(out.top_k);
-  out.top_p = in.top_p.value_or(out.top_p);
-  out.min_p = in.min_p.value_or(out.min_p);
-  out.repetition_penalty = in.repetition_penalty.value_or(out.repetition_penalty);
+  const auto resolve = [](auto& to, const auto& asked, const auto& of_model) {
+    to = asked.value_or(of_model.value_or(to));
+  };
+  resolve(out.temperature, in.temperature, defaults.temperature);
+  resolve(out.top_k, in.top_k, defaults.top_k);
+  resolve(out.top_p, in.top_p, defaults.top_p);
+  resolve(out.min_p, in.min_p, defaults.min_p);
+  resolve(out.repetition_penalty, in.repetition_penalty, defaults.repetition_penalty);
   out.presence_penalty = in.presence_penalty.value_or(out.presence_penalty);
   out.frequency_penalty = in.frequency_penalty.value_or(out.frequency_penalty);
   out.seed = in.seed.value_or(seed);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "common/model/generation_defaults.h"
 #include "router/generation.h"
 
 namespace baton::router {
@@ -24,7 +25,10 @@ struct RequestLimits {
 // (as generation.proto does), its value, and what would be right.
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 
-// The parameters with their defaults filled in; `seed` where the request names none.
-SamplingParams ResolveSampling(const GenerationRequest& request, uint64_t seed);
+// The parameters with their defaults filled in: the model's, then the API's; `seed` where the
+// request names none.
+SamplingParams ResolveSampling(const GenerationRequest& request,
+                               const GenerationDefaults& defaults,
+                               uint64_t seed);
 
 }  // namespace baton::router

@@ -228,7 +228,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const Generatio
         context);
   }
   const auto room = static_cast<int32_t>(context - length);
-  spec->sampling = ResolveSampling(request, RandomId());
+  spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   spec->samples = std::max(1, request.samples);
   spec->max_tokens = std::min(room, request.max_tokens.value_or(room));
   spec->min_tokens = std::min(request.min_tokens, spec->max_tokens);

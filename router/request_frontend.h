@@ -24,6 +24,7 @@ struct FrontendOptions {
   uint64_t tag = 0;  // this router's range of request ids: the upper 24 bits
   uint64_t hash_secret = 0;
   Duration default_timeout = std::chrono::seconds(600);
+  GenerationDefaults sampling;  // of requests that do not say
   size_t tokenizer_threads = 2;
 };
 

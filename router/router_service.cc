@@ -28,6 +28,11 @@ namespace {
 constexpr uint64_t kTagMask = ~((uint64_t{1} << 40) - 1);
 constexpr Duration kShutdownGrace = std::chrono::milliseconds(200);
 
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
+
 PolicyKind PolicyOf(const config::RouterConfig& config) {
   switch (config.policy()) {
     case config::RouterConfig::ROUND_ROBIN:
@@ -100,6 +105,7 @@ class RouterService final : public Service {
  public:
   RouterService(const config::RouterConfig& config,
                 std::unique_ptr<ModelText> text,
+                const GenerationDefaults& sampling,
                 AppContext& context,
                 uint64_t tag)
       : name_(NameOf(config, tag)),
@@ -108,7 +114,8 @@ class RouterService final : public Service {
         core_(std::make_unique<CoreLoop>(CoreOptionsOf(config, tag), context.clock, probe_)),
         frontend_(FrontendOptions{.tag = tag,
                                   .hash_secret = config.hash_secret(),
-                                  .default_timeout = FromSeconds(config.default_timeout_seconds())},
+                                  .default_timeout = FromSeconds(config.default_timeout_seconds()),
+                                  .sampling = sampling},
                   *text_,
                   *core_,
                   context.clock,
@@ -198,8 +205,15 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));
+  GenerationDefaults sampling;
+  if (config.model().generation_config()) {
+    BATON_ASSIGN_OR_RETURN(sampling, LoadGenerationDefaults(config.model().path()));
+    if (const std::string values = sampling.ToString(); !values.empty()) {
+      Log().Info("requests sample with the model's defaults (generation_config.json): {}", values);
+    }
+  }
   const uint64_t tag = RandomId() & kTagMask;
-  auto router = std::make_unique<RouterService>(config, std::move(text), context, tag);
+  auto router = std::make_unique<RouterService>(config, std::move(text), sampling, context, tag);
   BATON_RETURN_IF_ERROR(router->Listen(config));
   return router;
 }

@@ -9,6 +9,7 @@
 
 #include "common/model/describe_model.h"
 #include "common/model/dummy_weights.h"
+#include "common/model/generation_defaults.h"
 #include "common/model/hf_config.h"
 #include "common/model/open_model.h"
 #include "tests/support/temporary_folder.h"
@@ -165,6 +166,72 @@ TEST_F(HfConfig, ReadsExperts) {
   EXPECT_THAT(moe, ElementsAre(false, true, false, false));
   config["num_experts_per_tok"] = 9;
   EXPECT_THAT(Error(config), HasSubstr("experts per token is 9; it must be between 1 and 8"));
+}
+
+TEST_F(HfConfig, ReadsMixtral) {
+  Json config = BaseConfig("MixtralForCausalLM");
+  config.erase("rms_norm_eps");
+  config["num_local_experts"] = 8;
+  config["num_experts_per_tok"] = 2;
+  const ModelSpec spec = Good(config);
+  EXPECT_EQ(spec.family, ModelFamily::kMixtral);
+  EXPECT_EQ(spec.intermediate, 0);
+  EXPECT_EQ(spec.moe.experts, 8);
+  EXPECT_EQ(spec.moe.experts_per_token, 2);
+  EXPECT_EQ(spec.moe.intermediate, 160);
+  EXPECT_TRUE(spec.moe.normalize);
+  EXPECT_FALSE(spec.qkv_bias);
+  // MixtralConfig's own defaults.
+  EXPECT_EQ(spec.rope.theta, 1e6);
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  for (const LayerSpec& layer : spec.layers) {
+    EXPECT_TRUE(layer.moe);
+    EXPECT_EQ(layer.window, 0);
+  }
+  config["sliding_window"] = 64;
+  for (const LayerSpec& layer : Good(config).layers) EXPECT_EQ(layer.window, 64);
+  config.erase("num_local_experts");
+  EXPECT_THAT(Error(config), HasSubstr("config.json: num_local_experts is missing"));
+}
+
+// The bound that a configuration's reader names is the one that holds.
+TEST_F(HfConfig, HasOneRangeForEachField) {
+  const std::vector<std::pair<std::string, int64_t>> most = {
+      {"hidden_size", ModelSpec::kMostHidden},
+      {"num_attention_heads", ModelSpec::kMostHeads},
+      {"head_dim", ModelSpec::kMostHeadDim},
+      {"intermediate_size", ModelSpec::kMostIntermediate},
+      {"vocab_size", ModelSpec::kMostVocabulary},
+      {"num_hidden_layers", ModelSpec::kMostLayers},
+      {"max_position_embeddings", ModelSpec::kMostContext},
+  };
+  for (const auto& [key, highest] : most) {
+    Json config = BaseConfig("LlamaForCausalLM");
+    config["head_dim"] = 8;
+    config[key] = highest;
+    EXPECT_EQ(Error(config), "no error") << key;
+    config[key] = highest + 1;
+    EXPECT_THAT(
+        Error(config),
+        HasSubstr(fmt::format(
+            "config.json: {} is {}; it must be between 1 and {}", key, highest + 1, highest)));
+  }
+}
+
+TEST_F(HfConfig, ReadsTheDefaultsOfSampling) {
+  Write("config.json", BaseConfig("LlamaForCausalLM").dump());
+  const auto read = [&] { return LoadGenerationDefaults(folder_.path()); };
+  EXPECT_EQ(read()->ToString(), "");
+  Write("generation_config.json",
+        R"({"temperature": 0.6, "top_p": 0.95, "top_k": -1, "repetition_penalty": 1.05,
+            "do_sample": true, "eos_token_id": 2})");
+  EXPECT_EQ(read()->ToString(), "temperature 0.6, top_k 0, top_p 0.95, repetition_penalty 1.05");
+  Write("generation_config.json", R"({"top_p": 1.5})");
+  EXPECT_EQ(read().status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(read().status()),
+              HasSubstr("generation_config.json: top_p is 1.5; it must be in (0, 1]"));
+  Write("generation_config.json", R"({"min_p": "x"})");
+  EXPECT_THAT(Message(read().status()), HasSubstr("min_p is string; it must be a number"));
 }
 
 TEST_F(HfConfig, JoinsEndTokensOfBothFiles) {

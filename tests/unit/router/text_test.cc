@@ -124,6 +124,25 @@ Tokenizer Letters() {
   return *Tokenizer::Create(std::move(spec));
 }
 
+// What the request says, then what the model's makers say, then the API's own defaults.
+TEST(ResolveSamplingTest, TheModelsDefaultsStandBehindTheRequest) {
+  GenerationDefaults defaults;
+  defaults.temperature = 0.6f;
+  defaults.top_k = 20;
+  defaults.repetition_penalty = 1.05f;
+  GenerationRequest request;
+  request.sampling.top_k = 0;
+  request.sampling.min_p = 0.1f;
+  const SamplingParams params = ResolveSampling(request, defaults, 7);
+  EXPECT_EQ(params.temperature, 0.6f);
+  EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.top_p, 1.0f);
+  EXPECT_EQ(params.min_p, 0.1f);
+  EXPECT_EQ(params.repetition_penalty, 1.05f);
+  EXPECT_EQ(params.seed, 7u);
+  EXPECT_EQ(ResolveSampling({}, {}, 7).temperature, 1.0f);
+}
+
 class SampleTextTest : public testing::Test {
  protected:
   SampleText Make(std::vector<std::string> stops, int32_t min_tokens = 0) {

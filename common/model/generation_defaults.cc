@@ -1,0 +1,69 @@
+#include "common/model/generation_defaults.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "common/base/mapped_file.h"
+#include "common/model/config_fields.h"
+#include "common/model/model_spec.h"
+#include "common/model/open_model.h"
+#include "kernels/sampling_ranges.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostBytes = size_t{4} << 20;
+
+std::optional<float> ReadIn(JsonFields& fields, std::string_view key, const FloatRange& range) {
+  if (!fields.Has(key)) return std::nullopt;
+  const auto value = static_cast<float>(fields.Number(key, -1e6, 1e6));
+  if (const Status status = CheckRange(key, value, range); !status.ok()) {
+    fields.Fail(Annotate(status, fields.file()));
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string GenerationDefaults::ToString() const {
+  std::string text;
+  const auto add = [&text](std::string_view name, const auto& value) {
+    if (!value) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", temperature);
+  add("top_k", top_k);
+  add("top_p", top_p);
+  add("min_p", min_p);
+  add("repetition_penalty", repetition_penalty);
+  return text;
+}
+
+StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));
+  const std::string file = location.path + "/generation_config.json";
+  std::error_code ignored;
+  if (location.kind != ModelLocation::Kind::kHfDirectory ||
+      !std::filesystem::exists(file, ignored)) {
+    return GenerationDefaults();
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMostBytes));
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<JsonFields> fields, JsonFields::Parse(file, text));
+  GenerationDefaults defaults;
+  defaults.temperature = ReadIn(*fields, "temperature", kTemperatures);
+  defaults.top_p = ReadIn(*fields, "top_p", kTopPs);
+  defaults.min_p = ReadIn(*fields, "min_p", kMinPs);
+  defaults.repetition_penalty = ReadIn(*fields, "repetition_penalty", kRepetitionPenalties);
+  if (fields->Has("top_k")) {
+    // Some files write -1 for all.
+    defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMostVocabulary));
+  }
+  BATON_RETURN_IF_ERROR(fields->status());
+  return defaults;
+}
+
+}  // namespace baton
