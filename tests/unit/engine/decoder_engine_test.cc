@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -260,6 +261,51 @@ TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
   }
   options.block_tokens = 32;
   EXPECT_TRUE(Engine::Create(options, *runner_, listener, clock).ok());
+}
+
+// Small as they may be: what is accepted at start neither fails a step nor hangs, and whoever fits
+// is served.
+TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
+  const std::vector<std::function<void(EngineOptions&)>> settings = {
+      [](EngineOptions& o) { o.max_step_tokens = 1; },
+      [](EngineOptions& o) { o.max_sequences = 1; },
+      [](EngineOptions& o) { o.max_step_tokens = o.max_sequences = 1, o.kv_blocks = 8; },
+      [](EngineOptions& o) { o.kv_blocks = 1; },
+      [](EngineOptions& o) { o.kv_blocks = 6, o.prefix_cache = false; },
+      [](EngineOptions& o) { o.max_waiting = 1; },
+      [](EngineOptions& o) { o.itl_target = std::chrono::nanoseconds(1); },
+      [](EngineOptions& o) { o.full_step_tokens = 1; },
+      [](EngineOptions& o) { o.block_tokens = 1024, o.kv_blocks = 2; },
+      [](EngineOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 1; },
+      [](EngineOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 2; },
+  };
+  for (size_t i = 0; i < settings.size(); ++i) {
+    for (const AdmissionPolicy admission :
+         {AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict}) {
+      SCOPED_TRACE(fmt::format("settings {}, admission {}", i, static_cast<int>(admission)));
+      EngineOptions options = Options();
+      options.admission = admission;
+      settings[i](options);
+      EngineHarness harness(options, *runner_);
+      for (const Request& request : requests_) harness.Submit(request);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      EXPECT_EQ(harness.engine().Stats().failed_steps, 0);
+      for (const Request& request : requests_) {
+        const RequestLog& log = harness.log(request);
+        ASSERT_TRUE(log.ended());
+        if (log.failure) {
+          const StatusCode code = log.failure->code();
+          EXPECT_TRUE(code == StatusCode::kResourceExhausted ||
+                      code == StatusCode::kInvalidArgument)
+              << *log.failure;
+          continue;
+        }
+        for (int32_t sample = 0; sample < request.samples; ++sample) {
+          ExpectSame(request, harness.log(request).samples[sample], sample);
+        }
+      }
+    }
+  }
 }
 
 // The model's weights, but for one token whose embedding is NaN.
