@@ -115,6 +115,7 @@ def main():
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
                             check=True, capture_output=True, text=True).stdout.split("\n")
     folder_lines = {}
+    sources = 0
     for path in listed:
         if not os.path.isfile(path) or path == "tests/lint/check_tree.py":
             continue
@@ -126,6 +127,7 @@ def main():
         with open(path, encoding="utf-8") as file:
             lines = file.read().split("\n")[:-1]
         if source:
+            sources += 1
             check_source(path, lines)
             folder = path.split("/")[0]
             folder_lines[folder] = folder_lines.get(folder, 0) + len(lines)
@@ -134,6 +136,8 @@ def main():
     for folder in ("prefill_worker", "decode_worker"):
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
+    if sources == 0:
+        complain("tests/lint/check_tree.py", 1, "git lists no sources to look at")
     print("\n".join(problems))
     return 1 if problems else 0
 
