@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@ namespace baton {
 namespace {
 
 namespace pb = worker::v1;
-
-constexpr Duration kLong = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -22,17 +21,25 @@ std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
   return tokens;
 }
 
+pb::Failed FakeRouter::Heard::Failure() const {
+  EXPECT_TRUE(failed.has_value()) << "the request was to fail; it " << Ending();
+  return failed.value_or(pb::Failed());
+}
+
+std::string FakeRouter::Heard::Ending() const {
+  if (failed.has_value()) return "failed: " + failed->message();
+  return finished.has_value() ? "finished" : "has not ended";
+}
+
 bool FakeRouter::Heard::over() const {
   return ended() || std::any_of(handoffs.begin(), handoffs.end(), [](const pb::Handoff& handoff) {
            return handoff.outcome() == pb::Handoff::FAILED;
          });
 }
 
-FakeRouter::FakeRouter() {
+FakeRouter::FakeRouter(Duration limit) : limit_(limit) {
   grpc::Service* services[] = {this};
-  StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start("127.0.0.1:0", services);
-  EXPECT_TRUE(server.ok()) << server.status();
-  server_ = *std::move(server);
+  server_ = RpcServer::Start("127.0.0.1:0", services).value();
 }
 
 FakeRouter::~FakeRouter() {
@@ -100,7 +107,7 @@ void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
 void FakeRouter::AwaitLocked(std::unique_lock<std::mutex>& lock,
                              const std::string& what,
                              const std::function<bool()>& condition) {
-  if (!changed_.wait_for(lock, kLong, condition)) ADD_FAILURE() << "never came: " << what;
+  if (!changed_.wait_for(lock, limit_, condition)) throw std::runtime_error("never came: " + what);
 }
 
 pb::Join FakeRouter::AwaitJoin(const std::string& worker) {
@@ -120,7 +127,7 @@ void FakeRouter::AwaitLeft(const std::string& worker) {
 void FakeRouter::Send(const std::string& worker, pb::ToWorker message) {
   std::lock_guard lock(mutex_);
   Member& member = members_[worker];
-  ASSERT_NE(member.stream, nullptr) << worker << " has not joined";
+  if (member.stream == nullptr) throw std::runtime_error(worker + " has not joined");
   EXPECT_TRUE(member.stream->Send(std::move(message)));
 }
 

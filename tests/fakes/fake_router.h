@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/engine/request.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/rpc/rpc_server.h"
@@ -19,7 +20,8 @@
 namespace baton {
 
 // A router that decides nothing: takes workers in, sends them what a test says, writes down what
-// they say. Thread-safe.
+// they say. What never comes within a minute, and a worker that is not there, is an exception: it
+// fails the test, and ends it before it looks at what is not there. Thread-safe.
 class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
  public:
   // What one worker said of one (request, epoch).
@@ -30,16 +32,20 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
     std::vector<worker::v1::Handoff> handoffs;
 
     bool ended() const { return finished.has_value() || failed.has_value(); }
+    // What it failed with; an empty one, and a failed test, when it did not fail.
+    worker::v1::Failed Failure() const;
+    // How it ended, for messages of tests.
+    std::string Ending() const;
     // Ended, or lost with its hand-off: nothing more comes.
     bool over() const;
     std::vector<TokenId> Tokens(int32_t sample) const;
   };
 
-  FakeRouter();
+  explicit FakeRouter(Duration limit = std::chrono::minutes(1));
   ~FakeRouter() override;
 
   const std::string& address() const { return server_->address(); }
-  // The worker's Join, once it has joined and beaten. Fails the test after a long while.
+  // The worker's Join, once it has joined and beaten.
   worker::v1::Join AwaitJoin(const std::string& worker);
   void AwaitLeft(const std::string& worker);
   void Send(const std::string& worker, worker::v1::ToWorker message);
@@ -78,6 +84,7 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
                    const std::string& what,
                    const std::function<bool()>& condition);
 
+  const Duration limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Member> members_;

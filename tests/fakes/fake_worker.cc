@@ -1,6 +1,7 @@
 #include "tests/fakes/fake_worker.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -68,13 +69,13 @@ void FakeWorker::OnMessage(const pb::ToWorker& message) {
 
 void FakeWorker::Await(const std::string& what, const std::function<bool()>& condition) {
   std::unique_lock lock(mutex_);
-  EXPECT_TRUE(changed_.wait_for(lock, kLong, condition)) << "never came: " << what;
+  if (!changed_.wait_for(lock, kLong, condition)) throw std::runtime_error("never came: " + what);
 }
 
 pb::Dispatch FakeWorker::AwaitDispatch(size_t number) {
   Await("a dispatch", [&] { return dispatches_.size() > number; });
   std::lock_guard lock(mutex_);
-  return number < dispatches_.size() ? dispatches_[number] : pb::Dispatch();
+  return dispatches_[number];
 }
 
 bool FakeWorker::CancelledLocked(const pb::Dispatch& dispatch, int32_t sample) const {

@@ -39,25 +39,22 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
   worker_options.engine = options.engine;
   if (runner == nullptr) worker_options.engine.kv_dtype = DType::kF32;  // the fake keeps 64 bits
   worker_options.routers.targets = {options.router};
-  StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(
-      std::move(worker_options), runner != nullptr ? *runner : model_, metrics_, clock_);
-  EXPECT_TRUE(worker.ok()) << worker.status();
-  worker_ = *std::move(worker);
+  worker_ = Worker::Create(
+                std::move(worker_options), runner != nullptr ? *runner : model_, metrics_, clock_)
+                .value();
   if (options.decode) {
     DecodeOptions decode;
     decode.match_wait = options.match_wait;
     decode.max_unmatched_offers = options.max_unmatched_offers;
-    auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode);
-    EXPECT_TRUE(role.ok()) << role.status();
-    const std::string address = (*role)->kv_address();
-    worker_->SetRole(RequestKind::kDecode, *std::move(role), address);
+    auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode).value();
+    const std::string address = role->kv_address();
+    worker_->SetRole(RequestKind::kDecode, std::move(role), address);
   }
   if (options.prefill) {
     PrefillOptions prefill;
     prefill.redirect_wait = options.redirect_wait;
-    auto role = PrefillRole::Create(*worker_, TransferOf(options, *worker_), prefill);
-    EXPECT_TRUE(role.ok()) << role.status();
-    worker_->SetRole(RequestKind::kPrefill, *std::move(role), "");
+    auto role = PrefillRole::Create(*worker_, TransferOf(options, *worker_), prefill).value();
+    worker_->SetRole(RequestKind::kPrefill, std::move(role), "");
   }
   const Status started = worker_->Start();
   EXPECT_TRUE(started.ok()) << started;
@@ -65,6 +62,7 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
 
 void WorkerNode::Stop() {
   if (std::exchange(stopped_, true)) return;
+  model().AllowRuns(INT64_MAX);  // a test that failed may have left steps waiting
   worker_->Stop();
   const Status books = worker_->engine().CheckIntegrity();
   EXPECT_TRUE(books.ok()) << options_.id << ": " << books;

@@ -103,16 +103,13 @@ class WorkerPair : public ::testing::Test {
         .handoffs;
   }
   worker::v1::Failed AwaitFailed(const std::string& worker, const Request& request) {
-    const FakeRouter::Heard heard =
-        router_.AwaitEnd(worker, request.id.value(), request.epoch.value());
-    EXPECT_TRUE(heard.failed.has_value()) << "it did not fail";
-    return heard.failed.value_or(worker::v1::Failed());
+    return router_.AwaitEnd(worker, request.id.value(), request.epoch.value()).Failure();
   }
   // Both have ended it, and their tokens together are the model's.
   void ExpectServed(const Request& request) {
     std::vector<TokenId> all = router_.AwaitEnd("p", request.id.value()).Tokens(0);
     const FakeRouter::Heard rest = router_.AwaitEnd("d", request.id.value());
-    ASSERT_TRUE(rest.finished.has_value()) << rest.failed->message();
+    ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
     const std::vector<TokenId> more = rest.Tokens(0);
     all.insert(all.end(), more.begin(), more.end());
     EXPECT_EQ(all, d_->model().Expected(request, 0));

@@ -104,7 +104,7 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
     const uint64_t id = request.id.value();
     const uint32_t epoch = request.epoch.value();
     const FakeRouter::Heard first = router_.AwaitEnd(plan.prefill->id(), id, epoch);
-    ASSERT_TRUE(first.finished.has_value()) << first.failed->message();
+    ASSERT_TRUE(first.finished.has_value()) << first.Ending();
     bool goes_on = false;
     for (const auto& [sample, tokens] : first.samples) {
       ASSERT_EQ(tokens.size(), 1u);
@@ -113,7 +113,7 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
     FakeRouter::Heard rest;
     if (goes_on) {
       rest = router_.AwaitEnd(plan.decode->id(), id, epoch);
-      ASSERT_TRUE(rest.finished.has_value()) << rest.failed->message();
+      ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
     }
     for (int32_t sample = 0; sample < request.samples; ++sample) {
       std::vector<TokenId> all = first.Tokens(sample);
@@ -142,10 +142,10 @@ TEST_P(HandoffCluster, OnePrompt) {
   ExpectTokens(request, plan);
   const FakeRouter::Heard heard = router_.Get("d1", 1);
   ASSERT_EQ(heard.handoffs.size(), 1u);
-  EXPECT_EQ(heard.handoffs[0].outcome(), pb::Handoff::COMMITTED);
-  EXPECT_EQ(heard.handoffs[0].transport(), GetParam());
-  EXPECT_EQ(heard.handoffs[0].reused_blocks(), 0);
-  EXPECT_GT(heard.handoffs[0].bytes(), 0u);
+  EXPECT_EQ(heard.handoffs.at(0).outcome(), pb::Handoff::COMMITTED);
+  EXPECT_EQ(heard.handoffs.at(0).transport(), GetParam());
+  EXPECT_EQ(heard.handoffs.at(0).reused_blocks(), 0);
+  EXPECT_GT(heard.handoffs.at(0).bytes(), 0u);
 }
 
 TEST_P(HandoffCluster, EveryChunkSizeManyRequestsOverAllPairs) {
@@ -233,7 +233,7 @@ TEST_P(HandoffCluster, RefusedHandoffGoesToAnotherWorker) {
   router_.Send("p1", PrefillOrder(request, {&P(0), &D(0), 1}));
   const FakeRouter::Heard refused = router_.Await(
       "p1", 1, 1, [](const FakeRouter::Heard& heard) { return !heard.handoffs.empty(); });
-  EXPECT_EQ(refused.handoffs[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(refused.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
   Cancel(D(0), request);
   const Plan second{&P(0), &D(1), 2};
   router_.Send("d2", DecodeOrder(request, second));
@@ -256,8 +256,8 @@ TEST_P(HandoffCluster, UnreachableDecodeWorkerIsARefusal) {
   // No redirect comes: the hand-off fails, and nothing stays behind (TearDown).
   const FakeRouter::Heard heard =
       router_.Await("p1", 1, 1, [](const FakeRouter::Heard& h) { return h.handoffs.size() == 2; });
-  EXPECT_EQ(heard.handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_EQ(heard.handoffs[1].outcome(), pb::Handoff::FAILED);
+  EXPECT_EQ(heard.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(heard.handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
 
 TEST_P(HandoffCluster, MissingHalvesAreGivenUp) {
@@ -265,14 +265,13 @@ TEST_P(HandoffCluster, MissingHalvesAreGivenUp) {
   const Request lonely = Numbered(1, 100, 5, 20);
   router_.Send("d1", DecodeOrder(lonely, {&P(0), &D(0), 1}));
   const FakeRouter::Heard decode = router_.AwaitEnd("d1", 1);
-  ASSERT_TRUE(decode.failed.has_value());
-  EXPECT_TRUE(decode.failed->retryable());
+  EXPECT_TRUE(decode.Failure().retryable());
   const Request orphan = Numbered(2, 100, 5, 20);
   router_.Send("p1", PrefillOrder(orphan, {&P(0), &D(0), 2}));
   const FakeRouter::Heard prefill =
       router_.Await("p1", 2, 1, [](const FakeRouter::Heard& h) { return h.handoffs.size() == 2; });
-  EXPECT_EQ(prefill.handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_EQ(prefill.handoffs[1].outcome(), pb::Handoff::FAILED);
+  EXPECT_EQ(prefill.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(prefill.handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
 
 TEST_P(HandoffCluster, CancelAtAnyPointLeavesNothing) {

@@ -39,8 +39,8 @@ TEST_F(DecodeRoleTest, AnOfferOfACancelledRequestIsRefusedAtOnce) {
   SendPrefill(request, 1);  // its OFFER comes after all that
   const auto handoffs = AwaitHandoffs("p", request);
   ASSERT_EQ(handoffs.size(), 1u);
-  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_THAT(handoffs[0].message(), HasSubstr("cancelled"));
+  EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs.at(0).message(), HasSubstr("cancelled"));
   Cancel("p", request);
 }
 
@@ -54,8 +54,8 @@ TEST_F(DecodeRoleTest, OffersWithoutADispatchAreBounded) {
   const Request excess = Prompt(2);
   SendPrefill(excess, 2);
   const auto handoffs = AwaitHandoffs("p", excess);
-  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_THAT(handoffs[0].message(), HasSubstr("1 offers wait"));
+  EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs.at(0).message(), HasSubstr("1 offers wait"));
   Cancel("p", excess);
   SendDecode(early, 1);  // the first waits as ever
   ExpectServed(early);
@@ -66,8 +66,8 @@ TEST_F(DecodeRoleTest, AnOfferThatNobodyDispatchesIsRefusedAfterAWhile) {
   const Request orphan = Prompt(1);
   SendPrefill(orphan, 1);
   const auto handoffs = AwaitHandoffs("p", orphan);
-  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_THAT(handoffs[0].message(), HasSubstr("no router dispatched"));
+  EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_THAT(handoffs.at(0).message(), HasSubstr("no router dispatched"));
   Cancel("p", orphan);
 }
 
@@ -102,8 +102,8 @@ TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {
   SendDecode(two, 1);
   SendPrefill(Prompt(1), 1);  // of one sample: its SEAL brings one first token
   const auto handoffs = AwaitHandoffs("d", two);
-  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::FAILED);
-  EXPECT_THAT(handoffs[0].message(), HasSubstr("first token"));
+  EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::FAILED);
+  EXPECT_THAT(handoffs.at(0).message(), HasSubstr("first token"));
   EXPECT_FALSE(router_.Get("d", 1).finished.has_value());
 }
 

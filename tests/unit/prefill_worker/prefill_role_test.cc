@@ -43,13 +43,13 @@ TEST_F(PrefillRoleTest, ARefusedHandoffIsKeptForARedirect) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
   SendToNowhere(request, 1);
-  EXPECT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(AwaitHandoffs("p", request).at(0).outcome(), pb::Handoff::REFUSED);
   SendDecode(request, 2);
   Redirect(request, 2);
   ExpectServed(request);
   const auto handoffs = AwaitHandoffs("p", request, 2);
-  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::COMMITTED);
-  EXPECT_GT(handoffs[1].bytes(), 0u);
+  EXPECT_EQ(handoffs.at(1).outcome(), pb::Handoff::COMMITTED);
+  EXPECT_GT(handoffs.at(1).bytes(), 0u);
 }
 
 TEST_F(PrefillRoleTest, ARedirectOfNothingFails) {
@@ -66,9 +66,9 @@ TEST_F(PrefillRoleTest, ARefusalThatNobodyAnswersFails) {
   const Request request = Prompt(1);
   SendToNowhere(request, 1);
   const auto handoffs = AwaitHandoffs("p", request, 2);
-  EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
-  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::FAILED);
-  EXPECT_THAT(handoffs[1].message(), HasSubstr("in time"));
+  EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(handoffs.at(1).outcome(), pb::Handoff::FAILED);
+  EXPECT_THAT(handoffs.at(1).message(), HasSubstr("in time"));
 }
 
 TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
@@ -76,7 +76,7 @@ TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
   const Request request = Prompt(1);
   SendToNowhere(request, 1, 1000);
   const auto handoffs = AwaitHandoffs("p", request, 2);
-  EXPECT_EQ(handoffs[1].outcome(), pb::Handoff::FAILED);
+  EXPECT_EQ(handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
 
 TEST_F(PrefillRoleTest, CancelWhileTheDecodeWorkerIsDialledLeavesNothing) {

@@ -80,7 +80,7 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
   request.samples = 2;
   router.Send("worker", Serve(request));
   const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
-  ASSERT_TRUE(heard.finished.has_value()) << heard.failed->message();
+  ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
   for (int32_t sample = 0; sample < 2; ++sample) {
     EXPECT_EQ(heard.Tokens(sample), node.model().Expected(request, sample));
     int32_t index = 0;
@@ -110,13 +110,12 @@ TEST(Worker, RefusesBadRequestsByName) {
   request.tokens[4] = 1000;
   router.Send("worker", Serve(request));
   const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
-  ASSERT_TRUE(heard.failed.has_value());
-  EXPECT_EQ(heard.failed->code(), static_cast<int>(StatusCode::kInvalidArgument));
-  EXPECT_FALSE(heard.failed->retryable());
+  EXPECT_EQ(heard.Failure().code(), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_FALSE(heard.Failure().retryable());
   pb::ToWorker prefill;
   *prefill.add_dispatches() = MakeDispatch(Numbered(2, 10, 3, 20), pb::Dispatch::PREFILL);
   router.Send("worker", prefill);
-  EXPECT_NE(router.AwaitEnd("worker", 2).failed->message().find("cannot prefill"),
+  EXPECT_NE(router.AwaitEnd("worker", 2).Failure().message().find("cannot prefill"),
             std::string::npos);
   pb::ToWorker redirect;
   redirect.add_redirects()->set_request_id(3);
@@ -149,8 +148,7 @@ TEST(Worker, CancelEndsARequest) {
   cancel.mutable_cancels(0)->set_epoch(1);
   router.Send("worker", cancel);
   const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
-  ASSERT_TRUE(heard.failed.has_value());
-  EXPECT_EQ(heard.failed->code(), static_cast<int>(StatusCode::kCancelled));
+  EXPECT_EQ(heard.Failure().code(), static_cast<int>(StatusCode::kCancelled));
   node.ExpectNothingHeld();
 }
 
@@ -176,7 +174,7 @@ TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
   router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) { return beat.draining(); });
   node.model().AllowRuns(INT64_MAX);
   const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
-  ASSERT_TRUE(heard.finished.has_value()) << heard.failed->message();
+  ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
   EXPECT_LT(heard.Tokens(0).size(), 200u) << "computed to the end";
   EXPECT_EQ(heard.Tokens(1), node.model().Expected(request, 1));
   node.ExpectNothingHeld();
@@ -198,8 +196,7 @@ TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
   EXPECT_TRUE(router.Draining("worker"));
   router.Send("worker", Serve(Numbered(2, 30, 3, 5)));
   const FakeRouter::Heard late = router.AwaitEnd("worker", 2);
-  ASSERT_TRUE(late.failed.has_value());
-  EXPECT_TRUE(late.failed->retryable());
+  EXPECT_TRUE(late.Failure().retryable());
   pb::ToWorker cancel;
   cancel.add_cancels()->set_request_id(1);
   cancel.mutable_cancels(0)->set_epoch(1);
@@ -224,8 +221,7 @@ TEST(Worker, ALostDeviceEndsItsRequestsAndItsLinks) {
   node.model().LoseDevice();
   for (const uint64_t request : {1, 2}) {
     const FakeRouter::Heard heard = router.AwaitEnd("worker", request);
-    ASSERT_TRUE(heard.failed.has_value()) << request;
-    EXPECT_TRUE(heard.failed->retryable()) << heard.failed->message();
+    EXPECT_TRUE(heard.Failure().retryable()) << heard.Failure().message();
   }
   router.AwaitLeft("worker");
   EXPECT_EQ(node.worker().Failure().code(), StatusCode::kUnavailable);
