@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <thread>
+
+#include <gmock/gmock.h>
 
 #include "common/base/clock.h"
 
@@ -29,6 +32,9 @@ bool WaitForQuarantine(const PeerRecorder& recorder, uint32_t blocks) {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProcessFaultTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoppedSenderTest);
 
+ProcessFaultTest::ProcessFaultTest()
+    : folder_(std::filesystem::read_symlink("/proc/self/exe").parent_path().string()) {}
+
 ProcessFaultTest::~ProcessFaultTest() {
   if (victim_ == 0) return;
   SignalVictim(SIGKILL);
@@ -36,8 +42,12 @@ ProcessFaultTest::~ProcessFaultTest() {
 }
 
 UniqueFd ProcessFaultTest::StartVictim(const char* role, bool hold_copies) {
-  const std::string program =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kv_peer").string();
+  const std::string program = folder_ + "/kv_peer";
+  if (::access(program.c_str(), X_OK) != 0) {
+    throw std::runtime_error(
+        program +
+        " is not there: this test runs it as the other process; build the target kv_peer");
+  }
   int fds[2];
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   const std::string control = std::to_string(fds[1]);
@@ -66,6 +76,22 @@ void ProcessFaultTest::ExpectLost(PeerRecorder& recorder) {
   EXPECT_TRUE(recorder.logs.WaitEnd(kPeerSession));
   EXPECT_EQ(recorder.logs.Get(kPeerSession).status.code(), StatusCode::kUnavailable)
       << recorder.logs.Get(kPeerSession).status;
+}
+
+TEST_P(ProcessFaultTest, AMissingProgramIsNamed) {
+  folder_ = "/nowhere";
+  EXPECT_THAT([&] { StartVictim("sender", false); },
+              testing::ThrowsMessage<std::runtime_error>(
+                  testing::StartsWith("/nowhere/kv_peer is not there: ")));
+}
+
+TEST_P(ProcessFaultTest, AProgramThatEndsAtOnceIsNamed) {
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  ::close(fds[1]);
+  EXPECT_THAT([&] { RunPeerReceiver(GetParam().survivor, UniqueFd(fds[0]), {}); },
+              testing::ThrowsMessage<std::runtime_error>(
+                  "the sender of the other process ended before its HELLO"));
 }
 
 TEST_P(ProcessFaultTest, TheSenderOutlivesItsReceiver) {

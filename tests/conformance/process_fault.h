@@ -29,13 +29,16 @@ inline void PrintTo(const ProcessFault& fault, std::ostream* out) {
 // in the middle of a hand-off. The survivor gets its blocks back, but not before that is safe.
 class ProcessFaultTest : public testing::TestWithParam<ProcessFault> {
  protected:
+  ProcessFaultTest();
   ~ProcessFaultTest() override;
-  // Starts the other side; gives this side's end of the control socket.
+  // Starts the other side; gives this side's end of the control socket. Throws when kv_peer is not
+  // in `folder_`.
   UniqueFd StartVictim(const char* role, bool hold_copies);
   void SignalVictim(int signal) const;
   // The victim has got its signal: the session ends, as the peer is gone.
   static void ExpectLost(PeerRecorder& recorder);
 
+  std::string folder_;  // of kv_peer: that of the test's program
   pid_t victim_ = 0;
 };
 

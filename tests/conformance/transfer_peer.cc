@@ -1,6 +1,7 @@
 #include "tests/conformance/transfer_peer.h"
 
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,8 +40,19 @@ std::vector<BlockId> FourBlocks() {
   return {BlockId(3), BlockId(1), BlockId(7), BlockId(8)};
 }
 
+// Exceptions end the test, and leave the others their results; in kv_peer they end the process.
+void Require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
 void Require(const Status& status) {
-  BATON_CHECK(status.ok(), "{}", Message(status));
+  Require(status.ok(), std::string(Message(status)));
+}
+
+Hello ReceiveHello(SocketControl& control, const char* other) {
+  const StatusOr<Envelope> first = control.Receive();
+  Require(first.ok(), fmt::format("the {} of the other process ended before its HELLO", other));
+  return std::get<Hello>(first->message);
 }
 
 }  // namespace
@@ -112,13 +124,12 @@ void RunPeerSender(const PeerSetup& setup,
   recorder.stats = [&] { return (*sender)->Stats(); };
   SocketControl control(std::move(socket));
   (void)control.Send({SessionId(), Epoch(), 0, (*sender)->hello()});
-  const Envelope hello = *control.Receive();
-  Require((*sender)->AddPeer(peer, &control, std::get<Hello>(hello.message)));
+  Require((*sender)->AddPeer(peer, &control, ReceiveHello(control, "receiver")));
   control.Start([&](Envelope message) { (void)(*sender)->OnMessage(peer, std::move(message)); },
                 [&] { (*sender)->RemovePeer(peer); });
   (*sender)->Offer({kPeerSession, Epoch(1), peer, 16, {}, std::chrono::seconds(30)});
-  BATON_CHECK(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.grants == 1; }),
-              "no grant");
+  Require(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.grants == 1; }),
+          "no grant came");
   const std::vector<BlockId> blocks = FourBlocks();
   (*sender)->ChunkReady(kPeerSession, Epoch(1), 0, std::span(blocks).first(1));
   if (setup.hold_copies && device.fake() != nullptr) {
@@ -142,13 +153,13 @@ void RunPeerReceiver(const PeerSetup& setup,
   recorder.receiver = receiver->get();
   recorder.stats = [&] { return (*receiver)->Stats(); };
   SocketControl control(std::move(socket));
-  const Envelope hello = *control.Receive();
+  const Hello hello = ReceiveHello(control, "sender");
   (void)control.Send({SessionId(), Epoch(), 0, (*receiver)->hello()});
-  Require((*receiver)->AddPeer(peer, &control, std::get<Hello>(hello.message)));
+  Require((*receiver)->AddPeer(peer, &control, hello));
   control.Start([&](Envelope message) { (void)(*receiver)->OnMessage(peer, std::move(message)); },
                 [&] { (*receiver)->RemovePeer(peer); });
-  BATON_CHECK(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.offers == 1; }),
-              "no offer");
+  Require(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.offers == 1; }),
+          "no offer came");
   meanwhile(recorder);
   (*receiver)->RemovePeer(peer);
 }
