@@ -8,6 +8,7 @@
 #include "cli/line_reader.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
+#include "cli/server_flag.h"
 #include "common/app/signal_waiter.h"
 #include "common/base/thread.h"
 #include "common/config/home.h"
@@ -65,9 +66,12 @@ class Chat final {
     if (line == "/reset") {
       Reset();
       fmt::print("The conversation is forgotten.\n");
+    } else if (line == "/account" && last_.generated_tokens == 0) {
+      fmt::print("There is no answer yet.\n");
     } else if (line == "/account") {
       fmt::print("{}", FormatAccount(last_));
     } else {
+      if (line != "/help") fmt::print("{} is not a command.\n", line);
       fmt::print("{}", kHelp);
     }
   }
@@ -118,7 +122,7 @@ class Chat final {
 void AddChatCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = app.add_subcommand("chat", "Talk with the model");
-  command->add_option("--server", flags->server, "host:port of a router");
+  AddServerFlag(*command, flags->server);
   command->add_option("--system", flags->system, "the system message");
   AddSamplingFlags(*command, flags->call);
   command->callback([flags, &exit_status] { exit_status = Report(Chat(*flags).Run()); });

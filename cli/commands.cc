@@ -1,11 +1,42 @@
 #include "cli/commands.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "common/app/version.h"
 
 namespace baton {
 namespace {
 
 constexpr int kExitUsage = 2;
+
+// What to say of the first word that should be a command and is none; else empty. CLI11 only says
+// that a subcommand is missing.
+std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* parent = &app;
+  for (int i = 1; i < argc && parent->get_require_subcommand_min() > 0; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with('-')) break;
+    const auto commands = parent->get_subcommands({});
+    const auto command = std::find_if(
+        commands.begin(), commands.end(), [&](const auto* one) { return one->check_name(word); });
+    if (command == commands.end()) {
+      std::vector<std::string> known;
+      for (const CLI::App* one : commands) known.push_back(one->get_name());
+      return fmt::format("\"{}\" is not a command of {}; its commands are {}",
+                         word,
+                         parent->get_name(),
+                         fmt::join(known, ", "));
+    }
+    parent = *command;
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -21,6 +52,11 @@ int RunBaton(int argc, char** argv) {
                     AddDrainCommand,
                     AddModelCommand}) {
     add(app, exit_status);
+  }
+  app.set_version_flag("--version", fmt::format("baton {}", Version()));
+  if (const std::string unknown = UnknownCommand(app, argc, argv); !unknown.empty()) {
+    fmt::print(stderr, "baton: {}\n", unknown);
+    return kExitUsage;
   }
   try {
     app.parse(argc, argv);

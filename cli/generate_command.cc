@@ -9,6 +9,7 @@
 #include "cli/generation_client.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
+#include "cli/server_flag.h"
 
 namespace baton {
 namespace {
@@ -56,9 +57,10 @@ void AddGenerateCommand(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("generate", "Send one prompt and stream the answer");
   command->add_option("prompt", flags->prompt, "the user's message; - reads it from stdin")
       ->required();
-  command->add_option("--server", flags->server, "host:port of a router");
-  command->add_option("--system", flags->system, "the system message");
-  command->add_flag("--raw", flags->raw, "the prompt is the model's input; no chat template");
+  AddServerFlag(*command, flags->server);
+  CLI::Option* system = command->add_option("--system", flags->system, "the system message");
+  command->add_flag("--raw", flags->raw, "the prompt is the model's input; no chat template")
+      ->excludes(system);
   command->add_flag("--ignore-eos", flags->call.ignore_eos, "go on after the end token");
   command->add_flag("--account", flags->account, "tell on stderr where the time went");
   command->add_flag("--json", flags->json, "one JSON object with text, tokens and times");

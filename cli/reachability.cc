@@ -3,6 +3,20 @@
 namespace baton {
 
 Status ExplainUnreachable(const Status& status, const std::string& address) {
+  if (Message(status).find("http1.x") != std::string_view::npos) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "{} is an HTTP port, not a gRPC port of a router: name the one that the "
+                      "router's line `ready` calls \"grpc\", with --server host:port",
+                      address);
+  }
+  // What gRPC answers for a service that is not there; ours say more.
+  if (status.code() == StatusCode::kUnimplemented) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "{} is a gRPC port, but not the one of a router that serves this: it may be "
+                      "where workers join, or a worker's; name the one that the router's line "
+                      "`ready` calls \"grpc\", with --server host:port",
+                      address);
+  }
   constexpr std::string_view kTransportWords[] = {"failed to connect",
                                                   "Connection refused",
                                                   "DNS resolution failed",

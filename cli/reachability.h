@@ -6,8 +6,8 @@
 
 namespace baton {
 
-// Turns the Unavailable of a call that reached nobody at `address` into words that say which
-// address, and what to start. Other statuses stay as they are.
+// Turns the error of a call that reached nobody at `address`, or another server than a router, into
+// words that say which address, and what to start or to name. Other statuses stay as they are.
 Status ExplainUnreachable(const Status& status, const std::string& address);
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/report.h"
+#include "cli/server_flag.h"
 #include "cli/status_table.h"
 #include "common/app/signal_waiter.h"
 
@@ -57,11 +58,12 @@ Status Drain(const DrainFlags& flags) {
 void AddStatusCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<StatusFlags>();
   CLI::App* command = app.add_subcommand("status", "Show workers, load, caches and transfers");
-  command->add_option("--server", flags->server, "host:port of a router");
-  command->add_flag("--watch", flags->watch, "again and again, until Ctrl-C");
+  AddServerFlag(*command, flags->server);
+  CLI::Option* watch = command->add_flag("--watch", flags->watch, "again and again, until Ctrl-C");
   command->add_flag("--json", flags->json, "as JSON (proto/admin.proto's ClusterStatus)");
   command->add_option("--interval", flags->interval_seconds, "seconds, with --watch")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(CLI::Range(0.1, 3600.0))
+      ->needs(watch);
   command->callback([flags, &exit_status] { exit_status = Report(RunStatus(*flags)); });
 }
 
@@ -69,7 +71,7 @@ void AddDrainCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<DrainFlags>();
   CLI::App* command = app.add_subcommand("drain", "Ask a worker to finish its requests and leave");
   command->add_option("worker", flags->worker, "its id, as `baton status` shows it")->required();
-  command->add_option("--server", flags->server, "host:port of a router");
+  AddServerFlag(*command, flags->server);
   command->callback([flags, &exit_status] { exit_status = Report(Drain(*flags)); });
 }
 

@@ -205,9 +205,11 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
   command->add_option("--http", flags->http, "host:port of HTTP");
   command->add_option("--prompt", flags->prompt, "the first prompt; empty: none");
-  command->add_option("--max-tokens", flags->max_tokens, "of the first answer");
+  command->add_option("--max-tokens", flags->max_tokens, "of the first answer")
+      ->check(CLI::Range(1, 1 << 24));
   command->add_flag("--once", flags->once, "leave after the first answer");
-  command->add_option("--start-seconds", flags->start_seconds, "limit for all to start");
+  command->add_option("--start-seconds", flags->start_seconds, "limit for all to start")
+      ->check(CLI::Range(1.0, 86400.0));
   command->add_option("--router-set", flags->router_set, "a --set of the router")
       ->allow_extra_args(false);
   command->add_option("--worker-set", flags->worker_set, "a --set of each worker")

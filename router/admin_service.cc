@@ -4,6 +4,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include "common/app/version.h"
 #include "common/rpc/rpc_status.h"
 
 namespace baton::router {
@@ -63,7 +64,7 @@ void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStat
   const CoreCounts counts = core.Counts();
   out.set_router_id(identity_.router_id);
   out.set_model(identity_.model);
-  out.set_version(BATON_VERSION);
+  out.set_version(std::string(Version()));
   out.set_uptime_seconds(ToSeconds(now - started_));
   for (const WorkerSlot slot : core.workers().slots()) {
     FillWorker(core.workers().record(slot), now, *out.add_workers());

@@ -16,6 +16,7 @@
 
 #include "common/app/admin_endpoints.h"
 #include "common/app/signal_waiter.h"
+#include "common/app/version.h"
 #include "common/base/check.h"
 #include "common/base/thread.h"
 #include "common/log/log.h"
@@ -41,6 +42,7 @@ std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb
   app.add_option("--set", sources.overrides, "path.to.field=value; may be given again")
       ->allow_extra_args(false);
   app.add_flag("--dump-default-config", dump_default, "print all settings with their defaults");
+  app.set_version_flag("--version", fmt::format("{} {}", info.name, Version()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

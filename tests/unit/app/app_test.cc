@@ -5,6 +5,7 @@
 
 #include "common/app/child_process.h"
 #include "common/app/run_service.h"
+#include "common/app/version.h"
 #include "tests/support/raw_http.h"
 
 namespace baton {
@@ -95,6 +96,12 @@ TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.log.modules.kv=loud"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=3"}), 1);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+}
+
+TEST_F(AppTest, TheVersionIsThatOfTheProject) {
+  EXPECT_EQ(ExitOf({"--version"}), 0);
+  EXPECT_EQ(output_, fmt::format("sample {}\n", Version()));
+  EXPECT_THAT(std::string(Version()), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
 }
 
 TEST_F(AppTest, TheDestructorEndsTheChild) {

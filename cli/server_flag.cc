@@ -1,0 +1,31 @@
+#include "cli/server_flag.h"
+
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "common/rpc/address.h"
+
+namespace baton {
+namespace {
+
+// Empty when gRPC can dial `text`, else what is wrong with it.
+std::string WrongAddress(const std::string& text) {
+  constexpr std::string_view kDnsScheme = "dns:///";
+  const bool dns = text.starts_with(kDnsScheme);
+  if (!dns && text.find("://") != std::string::npos) {
+    return fmt::format("'{}' is a URL; a router's gRPC address is host:port", text);
+  }
+  const auto address = ParseHostPort(dns ? text.substr(kDnsScheme.size()) : text);
+  if (!address.ok()) return std::string(Message(address.status()));
+  if (address->port == 0) return fmt::format("address '{}' has port 0; nobody can be there", text);
+  return "";
+}
+
+}  // namespace
+
+void AddServerFlag(CLI::App& command, std::string& server) {
+  command.add_option("--server", server, "host:port of a router")->check(WrongAddress, "");
+}
+
+}  // namespace baton

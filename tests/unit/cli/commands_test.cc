@@ -1,0 +1,125 @@
+#include "cli/commands.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/cluster_client.h"
+#include "cli/generation_client.h"
+#include "common/app/version.h"
+#include "common/http/http_server.h"
+#include "common/rpc/rpc_server.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct ToolResult {
+  int status = 0;
+  std::string output;
+  std::string errors;
+};
+
+ToolResult RunTool(std::vector<std::string> words) {
+  words.insert(words.begin(), "baton");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  ToolResult result;
+  result.status = RunBaton(static_cast<int>(arguments.size()), arguments.data());
+  result.output = testing::internal::GetCapturedStdout();
+  result.errors = testing::internal::GetCapturedStderr();
+  return result;
+}
+
+TEST(CommandsTest, TheVersionIsThatOfTheProject) {
+  const ToolResult version = RunTool({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.output, fmt::format("baton {}\n", Version()));
+}
+
+TEST(CommandsTest, AnUnknownCommandIsNamed) {
+  const ToolResult unknown = RunTool({"stauts", "--watch"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.errors,
+              AllOf(HasSubstr("\"stauts\" is not a command of baton"), HasSubstr("status")));
+  const ToolResult nested = RunTool({"model", "show"});
+  EXPECT_EQ(nested.status, 2);
+  EXPECT_THAT(nested.errors, HasSubstr("\"show\" is not a command of model"));
+  EXPECT_THAT(RunTool({"status", "too", "much"}).errors, HasSubstr("too"));
+  EXPECT_THAT(RunTool({}).errors, HasSubstr("subcommand is required"));
+}
+
+TEST(CommandsTest, AServerThatCannotBeAnAddressIsWrongUsage) {
+  for (const auto& [address, wrong] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"localhost", "has no port"},
+           {"127.0.0.1:99999", "99999"},
+           {"127.0.0.1:0", "port 0"},
+           {"http://127.0.0.1:8080", "is a URL"}}) {
+    const ToolResult result = RunTool({"status", "--server", address});
+    EXPECT_EQ(result.status, 2) << address;
+    EXPECT_THAT(result.errors, AllOf(HasSubstr("--server"), HasSubstr(wrong))) << address;
+  }
+}
+
+TEST(CommandsTest, FlagsThatWouldDoNothingAreWrongUsage) {
+  EXPECT_THAT(RunTool({"status", "--interval", "5"}).errors, HasSubstr("--watch"));
+  EXPECT_THAT(RunTool({"generate", "x", "--raw", "--system", "y"}).errors, HasSubstr("--system"));
+  EXPECT_THAT(RunTool({"up", "--start-seconds", "-5"}).errors, HasSubstr("--start-seconds"));
+  EXPECT_THAT(RunTool({"up", "--max-tokens", "0"}).errors, HasSubstr("--max-tokens"));
+}
+
+// What `status` and the commands that generate say of a wrong port.
+std::vector<std::string> SaidOf(const std::string& address) {
+  GenerateCall call;
+  call.text = "Hello";
+  const Status status = ClusterClient(address).GetStatus().status();
+  const Status drain = ClusterClient(address).Drain("worker");
+  const Status answer = GenerationClient(address).Generate(call, [](std::string_view) {}).status();
+  const Status model = GenerationClient(address).ModelName().status();
+  return {std::string(Message(status)),
+          std::string(Message(drain)),
+          std::string(Message(answer)),
+          std::string(Message(model))};
+}
+
+TEST(WrongPortTest, AnHttpPortIsNamed) {
+  auto http = HttpServer::Start({});
+  ASSERT_TRUE(http.ok());
+  for (const std::string& said : SaidOf((*http)->address())) {
+    EXPECT_THAT(said,
+                AllOf(HasSubstr((*http)->address() + " is an HTTP port"),
+                      HasSubstr("--server"),
+                      Not(HasSubstr("baton up"))));
+  }
+}
+
+TEST(WrongPortTest, AnotherServiceIsNamed) {
+  worker::v1::WorkerHub::CallbackService hub;
+  grpc::Service* const services[] = {&hub};
+  auto other = RpcServer::Start("127.0.0.1:0", services);
+  ASSERT_TRUE(other.ok()) << other.status();
+  for (const std::string& said : SaidOf((*other)->address())) {
+    EXPECT_THAT(said,
+                AllOf(HasSubstr((*other)->address() + " is a gRPC port, but not"),
+                      HasSubstr("where workers join"),
+                      HasSubstr("--server")));
+  }
+  (*other)->Shutdown(Duration::zero());
+}
+
+TEST(WrongPortTest, NobodyThereIsSaid) {
+  for (const std::string& said : SaidOf("127.0.0.1:1")) {
+    EXPECT_THAT(said, AllOf(HasSubstr("no router answers at 127.0.0.1:1"), HasSubstr("baton up")));
+  }
+}
+
+}  // namespace
+}  // namespace baton
