@@ -33,11 +33,7 @@ class RequestFrontend::Running final : public Generation,
   // On a tokenizer thread.
   void Prepare() {
     const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
-    if (!spec.ok()) {
-      frontend_.probe_.OnRejected(spec.status());
-      EndWith(spec.status());
-      return;
-    }
+    if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
     const SampleTextOptions options{
         .skip_special = request_.skip_special_tokens,
@@ -71,6 +67,7 @@ class RequestFrontend::Running final : public Generation,
   // On this request's delivery thread.
   void OnEvents(std::vector<ClientEvent> events) override {
     std::vector<GenerationDelta> deltas(samples_.size());
+    std::vector<int32_t> tokens(samples_.size(), 0);
     std::vector<bool> touched(samples_.size(), false);
     for (ClientEvent& event : events) {
       auto* output = std::get_if<OutputToken>(&event);
@@ -80,9 +77,11 @@ class RequestFrontend::Running final : public Generation,
       GenerationDelta& delta = deltas[output->sample];
       touched[output->sample] = true;
       delta.sample = output->sample;
+      tokens[output->sample] += output->token.has_value() ? 1 : 0;
       sample.Append(*output, delta);
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
     }
+    CountTokens(tokens);
     for (size_t i = 0; i < deltas.size(); ++i) {
       if (touched[i]) observer_->OnDelta(std::move(deltas[i]));
     }
@@ -98,11 +97,24 @@ class RequestFrontend::Running final : public Generation,
     return frontend_.MakeSpec(request_, id_, arrival_);
   }
 
+  // Before the core knew of it.
   void EndWith(const Status& status) {
+    frontend_.probe_.OnRejected(status);
     GenerationEnd end;
     end.status = status;
     observer_->OnEnd(std::move(end));
     frontend_.Ended();
+  }
+
+  // `tokens`: of each sample, that came together.
+  void CountTokens(const std::vector<int32_t>& tokens) {
+    const Time now = frontend_.clock_.Now();
+    last_token_.resize(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] == 0) continue;
+      const std::optional<Time> before = std::exchange(last_token_[i], now);
+      if (before.has_value()) frontend_.probe_.OnTokens(now - *before, tokens[i]);
+    }
   }
 
   void End(Outcome outcome) {
@@ -120,6 +132,7 @@ class RequestFrontend::Running final : public Generation,
       if (!rest.text.empty()) observer_->OnDelta(std::move(rest));
     }
     end.account = std::move(outcome.account);
+    if (end.status.ok()) frontend_.probe_.OnServed(frontend_.clock_.Now() - arrival_);
     observer_->OnEnd(std::move(end));
     frontend_.Ended();
   }
@@ -130,6 +143,7 @@ class RequestFrontend::Running final : public Generation,
   const GenerationRequest request_;
   const std::shared_ptr<GenerationObserver> observer_;
   std::vector<SampleText> samples_;
+  std::vector<std::optional<Time>> last_token_;  // of each sample
   int32_t prompt_tokens_ = 0;
 
   std::mutex mutex_;

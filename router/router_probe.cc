@@ -16,34 +16,51 @@ double Seconds(double ms) {
 
 RouterProbe::RouterProbe(MetricsRegistry& registry)
     : registry_(registry),
-      running_(registry.AddGauge("baton_requests_running", "Requests that have a first token.")),
-      waiting_(registry.AddGauge("baton_requests_waiting", "Requests without a first token.")),
+      running_(registry.AddGauge("baton_router_requests_running",
+                                 "Requests that have a first token and have not ended.")),
+      waiting_(registry.AddGauge("baton_router_requests_waiting",
+                                 "Requests that have no first token yet.")),
       index_entries_(
           registry.AddGauge("baton_router_index_entries", "Block hashes in the prefix index.")),
       ready_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "ready"}})),
       suspect_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "suspect"}})),
       lost_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "lost"}})),
       draining_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "draining"}})),
-      requests_(registry.AddCounter("baton_requests_total", "Requests that have ended.")),
-      failed_(registry.AddCounter("baton_requests_failed_total",
-                                  "Requests that ended with an error, cancelled ones left out.")),
+      requests_(registry,
+                "baton_router_requests_total",
+                "Requests that have ended, by outcome: done, cancelled by the client, invalid (an "
+                "error of the client), refused for want of room, failed."),
       retries_(registry.AddCounter("baton_router_retries_total", "Dispatches after the first.")),
       refusals_(registry.AddCounter("baton_router_handoff_refusals_total",
                                     "Hand-offs a decode worker refused for want of room.")),
       served_alone_(registry.AddCounter("baton_router_served_alone_total",
                                         "Requests whose prompt a decode worker computed itself.")),
-      generated_tokens_(registry.AddCounter("baton_generated_tokens_total", "Tokens generated.")),
-      cached_tokens_(registry.AddCounter("baton_cached_prompt_tokens_total",
-                                         "Prompt tokens found in prefix caches.")),
-      ttft_(
-          registry.AddHistogram("baton_ttft_seconds", "Arrival to first token.", LatencyBuckets())),
-      tpot_(registry.AddHistogram(
-          "baton_tpot_seconds", "Time per token after the first.", ShortLatencyBuckets())),
-      queue_(registry.AddHistogram(
-          "baton_queue_seconds", "Waiting on the worker before the first step.", LatencyBuckets())),
-      prefill_(registry.AddHistogram(
-          "baton_prefill_seconds", "First step to first token.", LatencyBuckets())),
-      transfer_(registry.AddHistogram("baton_transfer_seconds",
+      generated_tokens_(registry.AddCounter("baton_router_generated_tokens_total",
+                                            "Tokens generated for requests that have ended.")),
+      cached_tokens_(
+          registry.AddCounter("baton_router_cached_prompt_tokens_total",
+                              "Prompt tokens of ended requests that prefix caches had.")),
+      ttft_(registry.AddHistogram("baton_router_ttft_seconds",
+                                  "Arrival of a request to its first token.",
+                                  LatencyBuckets())),
+      tpot_(registry.AddHistogram("baton_router_tpot_seconds",
+                                  "Time per token after the first, mean of a request.",
+                                  ShortLatencyBuckets())),
+      itl_(registry.AddHistogram("baton_router_itl_seconds",
+                                 "Inter-token latency: time between two tokens of a sample, as "
+                                 "they are handed to the client.",
+                                 GapBuckets())),
+      request_(registry.AddHistogram(
+          "baton_router_request_seconds",
+          "Arrival of a request to its last token handed to the client; of requests that are done.",
+          RequestBuckets())),
+      queue_(registry.AddHistogram("baton_router_queue_seconds",
+                                   "Arrival of a request at a worker to its first step.",
+                                   LatencyBuckets())),
+      prefill_(registry.AddHistogram("baton_router_prefill_seconds",
+                                     "First step of a request to its first token.",
+                                     LatencyBuckets())),
+      transfer_(registry.AddHistogram("baton_router_transfer_seconds",
                                       "Last prompt chunk computed to KV committed.",
                                       ShortLatencyBuckets())) {}
 
@@ -59,7 +76,7 @@ void RouterProbe::SetGauges(const RouterGauges& gauges) {
 
 void RouterProbe::OnOutcome(const Outcome& outcome) {
   const RequestAccount& account = outcome.account;
-  requests_.Add();
+  CountEnd(outcome.status);
   if (account.attempts > 1) retries_.Add(account.attempts - 1);
   if (account.refusals > 0) refusals_.Add(account.refusals);
   if (!account.decode_worker.empty() && account.prefill_worker == account.decode_worker) {
@@ -67,10 +84,7 @@ void RouterProbe::OnOutcome(const Outcome& outcome) {
   }
   generated_tokens_.Add(account.generated_tokens);
   cached_tokens_.Add(account.cached_tokens);
-  if (!outcome.status.ok()) {
-    CountError(outcome.status);
-    return;
-  }
+  if (!outcome.status.ok()) return;
   ttft_.Observe(Seconds(account.ttft_ms));
   if (account.tpot_ms > 0) tpot_.Observe(Seconds(account.tpot_ms));
   queue_.Observe(Seconds(account.queue_ms));
@@ -100,18 +114,22 @@ LatencyPercentiles RouterProbe::latencies() const {
 }
 
 void RouterProbe::OnRejected(const Status& status) {
-  requests_.Add();
-  CountError(status);
+  CountEnd(status);
 }
 
-void RouterProbe::CountError(const Status& status) {
-  const std::string code(absl::StatusCodeToString(status.code()));
+void RouterProbe::OnTokens(Duration gap, int32_t count) {
+  itl_.Observe(ToSeconds(gap));
+  for (int32_t i = 1; i < count; ++i) itl_.Observe(0);
+}
+
+void RouterProbe::CountEnd(const Status& status) {
+  requests_.Add(OutcomeOf(status));
+  if (status.ok()) return;
   registry_
-      .AddCounter("baton_requests_refused_total",
-                  "Requests that ended with an error, by code.",
-                  {{"code", code}})
+      .AddCounter("baton_router_errors_total",
+                  "Requests that ended with an error, by its code.",
+                  {{"code", std::string(absl::StatusCodeToString(status.code()))}})
       .Add();
-  if (status.code() != StatusCode::kCancelled) failed_.Add();
 }
 
 }  // namespace baton::router

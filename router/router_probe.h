@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/metrics/metrics.h"
+#include "common/metrics/request_outcome.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -39,16 +41,23 @@ class RouterProbe final {
   void SetGauges(const RouterGauges& gauges);
   // A request ended.
   void OnOutcome(const Outcome& outcome);
-  // A request did not get as far as the core: bad arguments.
+  // A request did not get as far as the core: bad arguments, or cancelled before.
   void OnRejected(const Status& status);
+  // `count` tokens of one sample came together, `gap` after the one before them.
+  void OnTokens(Duration gap, int32_t count);
+  // A request ended well; all of it was handed to its client.
+  void OnServed(Duration duration) { request_.Observe(ToSeconds(duration)); }
 
-  int64_t requests_total() const { return static_cast<int64_t>(requests_.value()); }
-  int64_t requests_failed() const { return static_cast<int64_t>(failed_.value()); }
+  int64_t requests_total() const { return static_cast<int64_t>(requests_.total()); }
+  // Those that ended by a fault of the cluster, not of their clients.
+  int64_t requests_failed() const {
+    return static_cast<int64_t>(requests_.value(RequestOutcome::kFailed));
+  }
   int64_t retries() const { return static_cast<int64_t>(retries_.value()); }
   LatencyPercentiles latencies() const;
 
  private:
-  void CountError(const Status& status);
+  void CountEnd(const Status& status);
 
   MetricsRegistry& registry_;
   Gauge running_;
@@ -58,8 +67,7 @@ class RouterProbe final {
   Gauge suspect_;
   Gauge lost_;
   Gauge draining_;
-  Counter requests_;
-  Counter failed_;
+  OutcomeCounter requests_;
   Counter retries_;
   Counter refusals_;
   Counter served_alone_;
@@ -67,6 +75,8 @@ class RouterProbe final {
   Counter cached_tokens_;
   Histogram ttft_;
   Histogram tpot_;
+  Histogram itl_;
+  Histogram request_;
   Histogram queue_;
   Histogram prefill_;
   Histogram transfer_;

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/app/admin_endpoints.h"
+#include "common/app/process_probe.h"
 #include "common/app/signal_waiter.h"
 #include "common/app/version.h"
 #include "common/base/check.h"
@@ -149,6 +150,7 @@ int RunService(const ServiceInfo& info,
   const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;
+  const ProcessProbe process_probe(metrics);
   Readiness readiness;
   auto http = HttpServer::Start(
       {.listen = process.http_listen(), .handler_threads = process.http_threads()});

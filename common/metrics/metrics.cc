@@ -1,6 +1,8 @@
 #include "common/metrics/metrics.h"
 
+#include <array>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include <prometheus/counter.h>
@@ -12,13 +14,52 @@
 #include "common/base/check.h"
 
 namespace baton {
-namespace {}  // namespace
+namespace {
+
+constexpr std::array<std::string_view, 12> kDerivedUnits = {"ms",
+                                                            "us",
+                                                            "ns",
+                                                            "milliseconds",
+                                                            "microseconds",
+                                                            "minutes",
+                                                            "hours",
+                                                            "kb",
+                                                            "mb",
+                                                            "mib",
+                                                            "kilobytes",
+                                                            "megabytes"};
+
+struct Family {
+  char kind;
+  std::string help;
+};
+
+// What promtool's `check metrics` finds in a name, and the unit of what it measures.
+void CheckName(const std::string& name, char kind, const std::string& help) {
+  BATON_CHECK(!help.empty(), "metric {} has no help text", name);
+  BATON_CHECK(name.ends_with("_total") == (kind == 'c'),
+              "metric {}: counters, and nothing else, end in _total",
+              name);
+  const std::string words = name + "_";
+  for (const std::string_view unit : kDerivedUnits) {
+    BATON_CHECK(words.find(fmt::format("_{}_", unit)) == std::string::npos,
+                "metric {}: {} is no base unit; seconds and bytes are",
+                name,
+                unit);
+  }
+}
+
+}  // namespace
 
 void Counter::Add(double amount) {
   series_->Increment(amount);
 }
 double Counter::value() const {
   return series_->Value();
+}
+void Counter::RaiseTo(double total) {
+  const double now = value();
+  if (total > now) Add(total - now);
 }
 void Gauge::Set(double value) {
   series_->Set(value);
@@ -39,18 +80,30 @@ std::vector<double> LatencyBuckets() {
 std::vector<double> ShortLatencyBuckets() {
   return {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1};
 }
+std::vector<double> GapBuckets() {
+  return {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10};
+}
+std::vector<double> RequestBuckets() {
+  return {0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600};
+}
 
 struct MetricsRegistry::Impl {
   prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
-  std::mutex mutex;  // guards the kinds and the creation of series
-  std::map<std::string, char> kinds;
+  std::mutex mutex;  // guards the families and the creation of series
+  std::map<std::string, Family> families;
   std::mutex update_mutex;  // guards what follows; never taken under `mutex`
   std::map<UpdateKey, std::function<void()>> updates;
   UpdateKey next_key = 1;
 
-  void CheckKind(const std::string& name, char kind) {
-    const auto [known, inserted] = kinds.emplace(name, kind);
-    BATON_CHECK(inserted || known->second == kind, "metric {} is declared as two kinds", name);
+  void CheckFamily(const std::string& name, char kind, const std::string& help) {
+    const auto [known, inserted] = families.emplace(name, Family{kind, help});
+    if (inserted) return CheckName(name, kind, help);
+    BATON_CHECK(known->second.kind == kind, "metric {} is declared as two kinds", name);
+    BATON_CHECK(known->second.help == help,
+                "metric {} has two meanings: \"{}\" and \"{}\"",
+                name,
+                known->second.help,
+                help);
   }
 };
 
@@ -61,7 +114,7 @@ Counter MetricsRegistry::AddCounter(const std::string& name,
                                     const std::string& help,
                                     const MetricLabels& labels) {
   std::lock_guard lock(impl_->mutex);
-  impl_->CheckKind(name, 'c');
+  impl_->CheckFamily(name, 'c', help);
   auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(impl_->registry);
   return Counter(&family.Add(labels));
 }
@@ -70,7 +123,7 @@ Gauge MetricsRegistry::AddGauge(const std::string& name,
                                 const std::string& help,
                                 const MetricLabels& labels) {
   std::lock_guard lock(impl_->mutex);
-  impl_->CheckKind(name, 'g');
+  impl_->CheckFamily(name, 'g', help);
   auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
   return Gauge(&family.Add(labels));
 }
@@ -80,7 +133,7 @@ Histogram MetricsRegistry::AddHistogram(const std::string& name,
                                         const std::vector<double>& buckets,
                                         const MetricLabels& labels) {
   std::lock_guard lock(impl_->mutex);
-  impl_->CheckKind(name, 'h');
+  impl_->CheckFamily(name, 'h', help);
   auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(impl_->registry);
   return Histogram(&family.Add(labels, buckets));
 }

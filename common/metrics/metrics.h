@@ -18,6 +18,9 @@ namespace baton {
 class Counter final {
  public:
   void Add(double amount = 1);
+  // Raises the counter to `total`, which its owner counts elsewhere; a lower total changes nothing.
+  // For AddUpdate functions, one of which sets the counter.
+  void RaiseTo(double total);
   double value() const;
 
  private:
@@ -50,15 +53,20 @@ class Histogram final {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// Upper bounds in seconds, from 1 ms to 60 s, about three a decade: latencies of requests.
+// Upper bounds in seconds, about three a decade. From 1 ms to 60 s: parts of a request.
 std::vector<double> LatencyBuckets();
 // From 0.1 ms to 1 s: steps, transfers, time per token.
 std::vector<double> ShortLatencyBuckets();
+// From 0.5 ms to 10 s: time between two tokens, during which a worker may be lost.
+std::vector<double> GapBuckets();
+// From 50 ms to 600 s: whole requests.
+std::vector<double> RequestBuckets();
 
 // All metrics of a process, in Prometheus' data model. Thread-safe. Each module declares its series
 // in one class `*_probe`, and nowhere else, so that a module's metric names can be read in one
-// file. Asking again for a name with the same labels gives the same series; a name used for two
-// kinds of metric, or one that Prometheus does not allow, breaks an invariant.
+// file. Asking again for a name with the same labels gives the same series. Names follow
+// Prometheus' rules: counters, and nothing else, end in _total; units are base units (seconds,
+// bytes). A name against the rules, or with two kinds or two help texts, breaks an invariant.
 class MetricsRegistry final {
  public:
   MetricsRegistry();

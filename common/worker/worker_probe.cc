@@ -1,54 +1,62 @@
 #include "common/worker/worker_probe.h"
 
 namespace baton {
+namespace {
+
+constexpr const char* kHandoffs = "baton_handoffs_total";
+constexpr const char* kHandoffsHelp = "KV hand-offs that ended, by outcome.";
+
+}  // namespace
 
 WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
     : metrics_(metrics),
-      running_(metrics.AddGauge("baton_requests_running", "Sequences that are being computed")),
-      waiting_(metrics.AddGauge("baton_requests_waiting",
-                                "Sequences that wait for their turn, for blocks or for KV")),
+      running_(
+          metrics.AddGauge("baton_worker_sequences_running", "Sequences that are being computed.")),
+      waiting_(metrics.AddGauge("baton_worker_sequences_waiting",
+                                "Sequences that wait for their turn, for blocks or for KV.")),
       utilization_(metrics.AddGauge("baton_kv_cache_utilization",
-                                    "Share of the KV blocks that live requests hold, 0 to 1")),
-      block_tokens_(metrics.AddGauge("baton_kv_block_tokens", "Tokens a KV block holds")),
-      blocks_total_(metrics.AddGauge("baton_kv_blocks_total", "KV blocks of the arena")),
+                                    "Share of the KV blocks that live requests hold, 0 to 1.")),
+      block_tokens_(metrics.AddGauge("baton_kv_block_tokens", "Tokens a KV block holds.")),
+      blocks_(metrics.AddGauge("baton_kv_blocks", "KV blocks of the arena.")),
       leaked_blocks_(metrics.AddGauge("baton_kv_leaked_blocks",
-                                      "KV blocks that are neither free nor owned: always 0")),
-      prompt_tokens_(metrics.AddGauge("baton_prompt_tokens_computed",
-                                      "Prompt tokens computed since the start")),
-      cached_tokens_(metrics.AddGauge("baton_prompt_tokens_cached",
-                                      "Prompt tokens found in the prefix cache since the start")),
-      output_tokens_(metrics.AddGauge("baton_output_tokens", "Tokens generated since the start")),
-      preemptions_(metrics.AddGauge("baton_preemptions",
-                                    "Sequences set back for want of blocks since the start")),
-      requests_done_(
-          metrics.AddCounter("baton_requests_total", "Requests that ended", {{"outcome", "done"}})),
-      requests_failed_(metrics.AddCounter(
-          "baton_requests_total", "Requests that ended", {{"outcome", "failed"}})),
-      handoffs_done_(metrics.AddCounter(
-          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "committed"}})),
-      handoffs_failed_(metrics.AddCounter(
-          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "failed"}})),
-      handoffs_refused_(metrics.AddCounter(
-          "baton_handoffs_total", "KV hand-offs that ended", {{"outcome", "refused"}})),
+                                      "KV blocks that are neither free nor owned: always 0.")),
+      prompt_tokens_(
+          metrics.AddCounter("baton_prompt_tokens_computed_total", "Prompt tokens computed.")),
+      cached_tokens_(metrics.AddCounter("baton_prompt_tokens_cached_total",
+                                        "Prompt tokens found in the prefix cache.")),
+      output_tokens_(metrics.AddCounter("baton_output_tokens_total", "Tokens generated.")),
+      preemptions_(
+          metrics.AddCounter("baton_preemptions_total", "Sequences set back for want of blocks.")),
+      requests_(metrics,
+                "baton_worker_requests_total",
+                "Requests that ended on this worker, by outcome: done, cancelled, invalid, refused "
+                "for want of room, failed."),
+      handoffs_done_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "committed"}})),
+      handoffs_failed_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "failed"}})),
+      handoffs_refused_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "refused"}})),
       ttft_(metrics.AddHistogram(
-          "baton_ttft_seconds", "Arrival to first token on this worker", LatencyBuckets())),
-      tpot_(metrics.AddHistogram(
-          "baton_tpot_seconds", "Time per output token after the first", ShortLatencyBuckets())),
-      queue_(
-          metrics.AddHistogram("baton_queue_seconds", "Arrival to first step", LatencyBuckets())),
-      prefill_(metrics.AddHistogram(
-          "baton_prefill_seconds", "First step to first token", LatencyBuckets())),
-      transfer_(
-          metrics.AddHistogram("baton_transfer_seconds",
-                               "Last chunk of a prompt ready to KV committed, as its sender saw it",
-                               ShortLatencyBuckets())) {}
+          "baton_worker_ttft_seconds", "Arrival at this worker to first token.", LatencyBuckets())),
+      tpot_(metrics.AddHistogram("baton_worker_tpot_seconds",
+                                 "Time per token after the first on this worker.",
+                                 ShortLatencyBuckets())),
+      queue_(metrics.AddHistogram(
+          "baton_worker_queue_seconds", "Arrival at this worker to first step.", LatencyBuckets())),
+      prefill_(metrics.AddHistogram("baton_worker_prefill_seconds",
+                                    "First step on this worker to first token.",
+                                    LatencyBuckets())),
+      transfer_(metrics.AddHistogram(
+          "baton_worker_transfer_seconds",
+          "Last chunk of a prompt ready to KV committed, as its sender saw it.",
+          ShortLatencyBuckets())) {}
 
 WorkerProbe::~WorkerProbe() {
   Detach();
 }
 
 void WorkerProbe::Attach(const Engine& engine, const std::string& device) {
-  metrics_.AddGauge("baton_worker_info", "1; what computes is in the label", {{"device", device}})
+  metrics_
+      .AddGauge(
+          "baton_worker_info", "Always 1; the label says what computes.", {{"device", device}})
       .Set(1);
   block_tokens_.Set(engine.kv_layout().block_tokens);
   update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
@@ -65,22 +73,19 @@ void WorkerProbe::Update(const EngineStats& stats) {
   waiting_.Set(stats.waiting + stats.awaiting_kv);
   const double total = stats.blocks_total;
   utilization_.Set(total > 0 ? (total - stats.blocks_free) / total : 0);
-  blocks_total_.Set(total);
+  blocks_.Set(total);
   leaked_blocks_.Set(stats.blocks_leaked);
-  prompt_tokens_.Set(static_cast<double>(stats.prompt_tokens));
-  cached_tokens_.Set(static_cast<double>(stats.cached_tokens));
-  output_tokens_.Set(static_cast<double>(stats.output_tokens));
-  preemptions_.Set(static_cast<double>(stats.preemptions));
+  prompt_tokens_.RaiseTo(static_cast<double>(stats.prompt_tokens));
+  cached_tokens_.RaiseTo(static_cast<double>(stats.cached_tokens));
+  output_tokens_.RaiseTo(static_cast<double>(stats.output_tokens));
+  preemptions_.RaiseTo(static_cast<double>(stats.preemptions));
 }
 
 void WorkerProbe::RequestEnded(const BookEntry& entry,
                                const Status& status,
                                const RequestTimes& times) {
-  if (!status.ok()) {
-    requests_failed_.Add();
-    return;
-  }
-  requests_done_.Add();
+  requests_.Add(OutcomeOf(status));
+  if (!status.ok()) return;
   if (entry.kind != RequestKind::kDecode) {
     queue_.Observe(ToSeconds(times.queued));
     prefill_.Observe(ToSeconds(times.prefill));
@@ -98,7 +103,7 @@ void WorkerProbe::HandoffCommitted(Duration transfer,
   if (!transport.empty()) {
     metrics_
         .AddCounter("baton_kv_transferred_bytes_total",
-                    "Bytes of KV handed over",
+                    "Bytes of KV that hand-offs moved, sent or received.",
                     {{"transport", transport}})
         .Add(static_cast<double>(bytes));
   }

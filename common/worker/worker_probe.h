@@ -8,6 +8,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/metrics/metrics.h"
+#include "common/metrics/request_outcome.h"
 #include "common/worker/request_book.h"
 
 namespace baton {
@@ -18,7 +19,8 @@ class WorkerProbe final {
   explicit WorkerProbe(MetricsRegistry& metrics);
   ~WorkerProbe();
 
-  // Sets the gauges from the engine's numbers whenever metrics are asked for, until Detach.
+  // Sets gauges and counters from the engine's numbers whenever metrics are asked for, until
+  // Detach.
   void Attach(const Engine& engine, const std::string& device);
   void Detach();
 
@@ -40,14 +42,13 @@ class WorkerProbe final {
   Gauge waiting_;
   Gauge utilization_;
   Gauge block_tokens_;
-  Gauge blocks_total_;
+  Gauge blocks_;
   Gauge leaked_blocks_;
-  Gauge prompt_tokens_;
-  Gauge cached_tokens_;
-  Gauge output_tokens_;
-  Gauge preemptions_;
-  Counter requests_done_;
-  Counter requests_failed_;
+  Counter prompt_tokens_;
+  Counter cached_tokens_;
+  Counter output_tokens_;
+  Counter preemptions_;
+  OutcomeCounter requests_;
   Counter handoffs_done_;
   Counter handoffs_failed_;
   Counter handoffs_refused_;

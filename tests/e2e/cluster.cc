@@ -103,8 +103,8 @@ bool ClusterTest::WaitMetric(const std::string& member, const std::string& name,
 
 void ClusterTest::ExpectNoLeaks(const std::vector<std::string>& workers) {
   for (const auto& worker : workers) {
-    EXPECT_TRUE(WaitMetric(worker, "baton_requests_running", 0)) << worker;
-    EXPECT_TRUE(WaitMetric(worker, "baton_requests_waiting", 0)) << worker;
+    EXPECT_TRUE(WaitMetric(worker, "baton_worker_sequences_running", 0)) << worker;
+    EXPECT_TRUE(WaitMetric(worker, "baton_worker_sequences_waiting", 0)) << worker;
     EXPECT_TRUE(WaitMetric(worker, "baton_kv_cache_utilization", 0)) << worker;
     EXPECT_EQ(Metric(worker, "baton_kv_leaked_blocks"), 0) << worker;
   }

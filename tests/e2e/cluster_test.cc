@@ -61,7 +61,7 @@ TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
   }
   for (const char* worker : {"prefill-0", "decode-0"}) {
     EXPECT_EQ(Metric(worker, "baton_kv_block_tokens"), 16) << worker;
-    EXPECT_GT(Metric(worker, "baton_kv_blocks_total"), 0) << worker;
+    EXPECT_GT(Metric(worker, "baton_kv_blocks"), 0) << worker;
     EXPECT_EQ(Metric(worker, "baton_kv_leaked_blocks"), 0) << worker;
   }
   const std::string router = HttpGet(http("router"), "/metrics").body;
@@ -125,7 +125,7 @@ TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
   StartCluster(1, 1);
   const auto undisturbed = Ask(PromptOf(3), 200).tokens;
   auto answer = std::async(std::launch::async, [&] { return Ask(PromptOf(3), 200); });
-  ASSERT_TRUE(WaitMetric("decode-0", "baton_requests_running", 1));
+  ASSERT_TRUE(WaitMetric("decode-0", "baton_worker_sequences_running", 1));
   EXPECT_TRUE(cluster().Drain(kAnswerLimit));
   EXPECT_EQ(answer.get().tokens, undisturbed);
 }

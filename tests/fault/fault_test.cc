@@ -34,7 +34,7 @@ class FaultTest : public ClusterTest {
   // Until the victim has computed something of what runs now.
   void WaitBusy(const std::string& victim) {
     const Time deadline = SteadyClock().Now() + kAnswerLimit;
-    while (Metric(victim, "baton_requests_running") <= 0) {
+    while (Metric(victim, "baton_worker_sequences_running") <= 0) {
       ASSERT_LT(SteadyClock().Now(), deadline) << victim << " never had work";
     }
   }

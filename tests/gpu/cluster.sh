@@ -143,8 +143,8 @@ equal() {
 leaked() {
   local name sum=0
   for name in "${@:2}"; do
-    await "$name" baton_requests_running 'v == 0'
-    await "$name" baton_requests_waiting 'v == 0'
+    await "$name" baton_worker_sequences_running 'v == 0'
+    await "$name" baton_worker_sequences_waiting 'v == 0'
     await "$name" baton_kv_cache_utilization 'v == 0'
     sum=$(awk "BEGIN {print $sum + $(metric "$name" baton_kv_leaked_blocks)}")
   done

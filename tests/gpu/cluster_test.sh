@@ -35,8 +35,8 @@ kill_amid() {
   say "$role worker is killed"
   before=$(retries)
   ask_all "killed_$role"
-  await "$name" baton_requests_running "$condition"
-  say "kill -9 $name, while $(metric "$name" baton_requests_running) requests run there"
+  await "$name" baton_worker_sequences_running "$condition"
+  say "kill -9 $name, while $(metric "$name" baton_worker_sequences_running) requests run there"
   kill -9 "${pids[$name]}"
   wait "${pids[$name]}" 2>/dev/null
   "start_$role"

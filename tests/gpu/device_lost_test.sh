@@ -24,8 +24,8 @@ start_worker decode lost "$LOST_DEVICE" unified=true
 PRELOAD=
 await_joined lost
 ask_all disturbed
-await lost baton_requests_running 'v > 0'
-say "a kernel traps, while $(metric lost baton_requests_running) requests run there"
+await lost baton_worker_sequences_running 'v > 0'
+say "a kernel traps, while $(metric lost baton_worker_sequences_running) requests run there"
 begin=$(date +%s%N)
 kill -USR2 "${pids[lost]}"
 timeout 30 tail --pid="${pids[lost]}" -f /dev/null || fail "the worker still runs"

@@ -106,8 +106,8 @@ class Cluster final {
     for (const auto& worker : workers_) {
       Await([&] { return worker->Metric("baton_kv_cache_utilization") == 0; });
       EXPECT_EQ(worker->Metric("baton_kv_leaked_blocks"), 0);
-      EXPECT_EQ(worker->Metric("baton_requests_running"), 0);
-      EXPECT_EQ(worker->Metric("baton_requests_waiting"), 0);
+      EXPECT_EQ(worker->Metric("baton_worker_sequences_running"), 0);
+      EXPECT_EQ(worker->Metric("baton_worker_sequences_waiting"), 0);
     }
   }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what compilers do not: sizes, words, include rules. Prints file:line: problem; exits 1."""
+"""Checks what compilers do not: sizes, words, include rules, metric names. Prints file:line: problem; exits 1."""
 import os
 import re
 import subprocess
@@ -15,6 +15,8 @@ WORKER_FOLDER_LINES = 950
 WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]')
+METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
+METRIC_PARTS = ("", "_bucket", "_sum", "_count")
 GENERATED = re.compile(r"^proto/.*\.pb\.h$")
 MAY_INCLUDE_GENERATED = re.compile(
     r"(_service|_client|_link)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
@@ -111,21 +113,41 @@ def check_source(path, lines):
     check_words(path, lines)
 
 
+def check_metric_names(texts):
+    """Metrics that tests, scripts, manifests and documents name are those that some *_probe.cc declares."""
+    declared, built, used = set(), set(), []
+    for path, lines in texts.items():
+        for number, line in enumerate(lines, 1):
+            names = METRIC.findall(line)
+            if path.endswith("_probe.cc"):
+                declared.update(name + part for name in names for part in METRIC_PARTS)
+            elif path.endswith(("CMakeLists.txt", ".cmake")) or path == "dev":
+                built.update(names)
+            elif path.startswith(("tests/", "deploy/")) or path.endswith(".md"):
+                used.extend((path, number, name) for name in names if name.startswith("baton"))
+    for path, number, name in used:
+        generated = name.startswith("baton_tests_")  # targets, one a label
+        if name not in declared | built and not generated and not path.startswith("tests/unit/metrics/"):
+            complain(path, number, f"no *_probe.cc declares a metric {name}")
+
+
 def main():
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
                             check=True, capture_output=True, text=True).stdout.split("\n")
     folder_lines = {}
+    texts = {}
     sources = 0
     for path in listed:
         if not os.path.isfile(path) or path == "tests/lint/check_tree.py":
             continue
         source = path.endswith((".h", ".cc", ".cu", ".cuh"))
-        if not source and not path.endswith((".proto", ".md", ".txt", ".cmake", ".yaml")) and path != "dev":
+        if not source and not path.endswith((".proto", ".md", ".txt", ".cmake", ".yaml", ".sh")) and path != "dev":
             continue
         if path.startswith("tests/data/") or path.startswith("tests/fuzz/corpus/"):
             continue
         with open(path, encoding="utf-8") as file:
             lines = file.read().split("\n")[:-1]
+        texts[path] = lines
         if source:
             sources += 1
             check_source(path, lines)
@@ -136,6 +158,7 @@ def main():
     for folder in ("prefill_worker", "decode_worker"):
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
+    check_metric_names(texts)
     if sources == 0:
         complain("tests/lint/check_tree.py", 1, "git lists no sources to look at")
     print("\n".join(problems))

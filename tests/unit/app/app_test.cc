@@ -1,5 +1,7 @@
 #include <signal.h>
 
+#include <ctime>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,6 +35,13 @@ class AppTest : public ::testing::Test {
     Launch(std::move(arguments));
     output_ = child_->ReadStdout(kLimit);
     return child_->WaitExit(kLimit).value_or(-1);
+  }
+
+  // The value of a series at /metrics; -1 when it is not there.
+  double Metric(const std::string& series) {
+    const std::string text = "\n" + HttpGet(addresses_["http"], "/metrics").body;
+    const size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
   }
 
   std::unique_ptr<ChildProcess> child_;
@@ -96,6 +105,27 @@ TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.log.modules.kv=loud"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=3"}), 1);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+}
+
+TEST_F(AppTest, EveryProcessTellsOfItself) {
+  LaunchReady("4");
+  const std::string text = HttpGet(addresses_["http"], "/metrics").body;
+  EXPECT_THAT(text, HasSubstr(fmt::format("version=\"{}\"", Version())));
+  const double now = static_cast<double>(std::time(nullptr));
+  EXPECT_GT(Metric("process_start_time_seconds"), now - 3600);
+  EXPECT_LE(Metric("process_start_time_seconds"), now + 1);
+  const double cpu = Metric("process_cpu_seconds_total");
+  EXPECT_GT(cpu, 0);
+  EXPECT_GT(Metric("process_cpu_seconds_total"), cpu);
+  EXPECT_GT(Metric("process_resident_memory_bytes"), 1e6);
+  EXPECT_GT(Metric("process_virtual_memory_bytes"), Metric("process_resident_memory_bytes"));
+  const double open = Metric("process_open_fds");
+  EXPECT_GT(open, 3);
+  EXPECT_GT(Metric("process_max_fds"), open);
+  const RawConnection connection(addresses_["http"]);
+  const Time deadline = SteadyClock().Now() + kLimit;
+  while (Metric("process_open_fds") <= open && SteadyClock().Now() < deadline) continue;
+  EXPECT_LT(SteadyClock().Now(), deadline) << "the connection is not counted";
 }
 
 TEST_F(AppTest, TheVersionIsThatOfTheProject) {

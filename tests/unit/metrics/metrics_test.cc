@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/metrics/request_outcome.h"
+
 namespace baton {
 namespace {
 
@@ -42,10 +44,52 @@ TEST(MetricsTest, UpdatesRunBeforeTheTextIsMade) {
   EXPECT_THAT(registry.Serialize(), HasSubstr("baton_live{peer=\"d0\"} 2"));
 }
 
-TEST(MetricsDeathTest, ANameIsOfOneKind) {
+TEST(MetricsTest, ACounterFollowsATotalThatOnlyGrows) {
   MetricsRegistry registry;
-  registry.AddCounter("baton_a", "A.");
-  EXPECT_DEATH(registry.AddGauge("baton_a", "A."), "declared as two kinds");
+  Counter steps = registry.AddCounter("baton_steps_total", "Steps.");
+  steps.RaiseTo(5);
+  steps.RaiseTo(3);
+  EXPECT_EQ(steps.value(), 5);
+  steps.RaiseTo(7);
+  EXPECT_EQ(steps.value(), 7);
+}
+
+TEST(MetricsTest, OutcomesTellFaultsFromWhatClientsDid) {
+  for (const auto& [code, name] : std::initializer_list<std::pair<StatusCode, const char*>>{
+           {StatusCode::kOk, "done"},
+           {StatusCode::kCancelled, "cancelled"},
+           {StatusCode::kInvalidArgument, "invalid"},
+           {StatusCode::kNotFound, "invalid"},
+           {StatusCode::kResourceExhausted, "refused"},
+           {StatusCode::kDeadlineExceeded, "failed"},
+           {StatusCode::kUnavailable, "failed"},
+           {StatusCode::kInternal, "failed"}}) {
+    EXPECT_EQ(Name(OutcomeOf(Status(code, ""))), name);
+  }
+  MetricsRegistry registry;
+  OutcomeCounter requests(registry, "baton_requests_total", "Requests.");
+  requests.Add(RequestOutcome::kInvalid);
+  requests.Add(RequestOutcome::kFailed);
+  EXPECT_EQ(requests.total(), 2);
+  const std::string text = registry.Serialize();
+  EXPECT_THAT(text, HasSubstr("baton_requests_total{outcome=\"invalid\"} 1"));
+  EXPECT_THAT(text, HasSubstr("baton_requests_total{outcome=\"done\"} 0"));
+}
+
+TEST(MetricsDeathTest, ANameIsOfOneKindWithOneMeaning) {
+  MetricsRegistry registry;
+  registry.AddGauge("baton_a", "A.");
+  EXPECT_DEATH(registry.AddHistogram("baton_a", "A.", {1}), "declared as two kinds");
+  EXPECT_DEATH(registry.AddGauge("baton_a", "B."), "two meanings: \"A.\" and \"B.\"");
+}
+
+TEST(MetricsDeathTest, NamesFollowPrometheusRules) {
+  MetricsRegistry registry;
+  EXPECT_DEATH(registry.AddCounter("baton_a", "A."), "end in _total");
+  EXPECT_DEATH(registry.AddGauge("baton_a_total", "A."), "end in _total");
+  EXPECT_DEATH(registry.AddGauge("baton_wait_ms", "A."), "ms is no base unit");
+  EXPECT_DEATH(registry.AddGauge("baton_arena_mib_free", "A."), "mib is no base unit");
+  EXPECT_DEATH(registry.AddGauge("baton_a", ""), "no help text");
 }
 
 }  // namespace

@@ -87,17 +87,17 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
     for (const pb::Token& token : heard.samples.at(sample)) EXPECT_EQ(token.index(), index++);
   }
   const std::string metrics = node.metrics().Serialize();
-  for (const char* name : {"baton_requests_running 0",
-                           "baton_requests_waiting 0",
+  for (const char* name : {"baton_worker_sequences_running 0",
+                           "baton_worker_sequences_waiting 0",
                            "baton_kv_cache_utilization 0",
                            "baton_kv_block_tokens 16",
-                           "baton_kv_blocks_total 64",
+                           "baton_kv_blocks 64",
                            "baton_kv_leaked_blocks 0",
                            "baton_worker_info{device=\"cpu\"} 1",
-                           "baton_ttft_seconds_count 1",
-                           "baton_tpot_seconds_count 1",
-                           "baton_queue_seconds_count 1",
-                           "baton_prefill_seconds_count 1"}) {
+                           "baton_worker_ttft_seconds_count 1",
+                           "baton_worker_tpot_seconds_count 1",
+                           "baton_worker_queue_seconds_count 1",
+                           "baton_worker_prefill_seconds_count 1"}) {
     EXPECT_NE(metrics.find(name), std::string::npos) << name << " is not in\n" << metrics;
   }
 }

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/metrics/metrics.h"
+
+namespace baton {
+
+// The metrics that every process has: `process_*` by the names of Prometheus' client libraries,
+// read from /proc before each scrape; the version. Thread-safe.
+class ProcessProbe final {
+ public:
+  // `metrics` outlives the probe.
+  explicit ProcessProbe(MetricsRegistry& metrics);
+  ~ProcessProbe();
+  ProcessProbe(const ProcessProbe&) = delete;
+  ProcessProbe& operator=(const ProcessProbe&) = delete;
+
+ private:
+  void Update();
+
+  MetricsRegistry& metrics_;
+  Counter cpu_seconds_;
+  Gauge resident_bytes_;
+  Gauge virtual_bytes_;
+  Gauge open_fds_;
+  Gauge max_fds_;
+  MetricsRegistry::UpdateKey update_ = 0;
+};
+
+}  // namespace baton

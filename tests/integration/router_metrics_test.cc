@@ -1,0 +1,86 @@
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "common/app/process_probe.h"
+#include "common/worker/worker_probe.h"
+#include "router/router_probe.h"
+#include "tests/integration/router_service.h"
+
+// What a router counts, and that no name means two things.
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
+  const auto ended = [&](const std::string& outcome) {
+    return router_->Metric(fmt::format("baton_router_requests_total{{outcome=\"{}\"}}", outcome));
+  };
+  FakeWorker worker(WorkerOptions());
+  const auto done = Begin(Ask("x", 2));
+  const worker::v1::Dispatch served = worker.AwaitDispatch(0);
+  for (const int sample : {0, 1}) {
+    worker.Say(served, sample, 0, "a");
+    done->ReadUntil(sample, "a");
+    worker.Say(served, sample, 1, "b", FinishReason::kLength);
+  }
+  worker.Finish(served);
+  ASSERT_TRUE(done->ReadToEnd().ok());
+
+  v1::GenerateRequest invalid = Ask("x");
+  invalid.mutable_sampling()->set_temperature(-1);
+  EXPECT_EQ(StatusOf(invalid).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::GenerateRequest unknown = Ask("x");
+  unknown.set_model("other");
+  EXPECT_EQ(StatusOf(unknown).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::GenerateRequest bad_stop = Ask("x");
+  bad_stop.add_stop("");
+  EXPECT_EQ(StatusOf(bad_stop).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  const auto leaving = Begin(Ask("going"));
+  worker.Say(worker.AwaitDispatch(1), 0, 0, "a");
+  leaving->ReadUntil(0, "a");
+  leaving->context.TryCancel();
+  EXPECT_EQ(leaving->ReadToEnd().error_code(), grpc::StatusCode::CANCELLED);
+  Await([&] { return ended("cancelled") == 1; }, "the cancel");
+
+  const auto failing = Begin(Ask("x"));
+  const worker::v1::Dispatch lost = worker.AwaitDispatch(2);
+  worker::v1::ToRouter failure;
+  failure.add_failed()->set_request_id(lost.request_id());
+  failure.mutable_failed(0)->set_epoch(lost.epoch());
+  failure.mutable_failed(0)->set_code(static_cast<int>(StatusCode::kInternal));
+  worker.Send(std::move(failure));
+  EXPECT_EQ(failing->ReadToEnd().error_code(), grpc::StatusCode::INTERNAL);
+
+  EXPECT_EQ(ended("done"), 1);
+  EXPECT_EQ(ended("invalid"), 3);
+  EXPECT_EQ(ended("failed"), 1);
+  EXPECT_EQ(ended("refused"), 0);
+  EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"INVALID_ARGUMENT\"}"), 2);
+  EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"CANCELLED\"}"), 1);
+  EXPECT_EQ(ClusterStatus().requests_total(), 6);
+  EXPECT_EQ(ClusterStatus().requests_failed(), 1);
+  EXPECT_EQ(router_->Metric("baton_router_request_seconds_count"), 1);
+  EXPECT_EQ(router_->Metric("baton_router_itl_seconds_count"), 2) << "one for each sample";
+  EXPECT_GT(router_->Metric("baton_router_itl_seconds_sum"), 0);
+}
+
+// The registry ends the test when two of them give one name two meanings.
+TEST(MetricNamesTest, NoNameMeansTwoThings) {
+  MetricsRegistry metrics;
+  const router::RouterProbe router(metrics);
+  const WorkerProbe worker(metrics);
+  const ProcessProbe process(metrics);
+  const std::string text = metrics.Serialize();
+  for (const char* name : {"baton_router_requests_running 0",
+                           "baton_worker_sequences_running 0",
+                           "process_open_fds ",
+                           "baton_build_info{"}) {
+    EXPECT_THAT(text, HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace baton
