@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "common/app/version.h"
+#include "common/log/log.h"
 
 namespace baton {
 namespace {
@@ -70,7 +71,10 @@ ProcessProbe::ProcessProbe(MetricsRegistry& metrics)
           metrics.AddGauge("process_resident_memory_bytes", "Resident memory in bytes.")),
       virtual_bytes_(metrics.AddGauge("process_virtual_memory_bytes", "Virtual memory in bytes.")),
       open_fds_(metrics.AddGauge("process_open_fds", "Open file descriptors.")),
-      max_fds_(metrics.AddGauge("process_max_fds", "Limit of open file descriptors.")) {
+      max_fds_(metrics.AddGauge("process_max_fds", "Limit of open file descriptors.")),
+      log_dropped_(metrics.AddCounter(
+          "baton_log_dropped_total",
+          "Log messages that were dropped, because stderr did not take them in time.")) {
   metrics
       .AddGauge("process_start_time_seconds", "Start of the process, in seconds since 1970-01-01.")
       .Set(StartSeconds());
@@ -96,6 +100,7 @@ void ProcessProbe::Update() {
   resident_bytes_.Set(resident_pages * page);
   open_fds_.Set(OpenFds());
   max_fds_.Set(MaxFds());
+  log_dropped_.RaiseTo(static_cast<double>(DroppedLogMessages()));
 }
 
 }  // namespace baton

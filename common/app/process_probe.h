@@ -7,7 +7,7 @@
 namespace baton {
 
 // The metrics that every process has: `process_*` by the names of Prometheus' client libraries,
-// read from /proc before each scrape; the version. Thread-safe.
+// read from /proc before each scrape; the version; the log's dropped messages. Thread-safe.
 class ProcessProbe final {
  public:
   // `metrics` outlives the probe.
@@ -25,6 +25,7 @@ class ProcessProbe final {
   Gauge virtual_bytes_;
   Gauge open_fds_;
   Gauge max_fds_;
+  Counter log_dropped_;
   MetricsRegistry::UpdateKey update_ = 0;
 };
 

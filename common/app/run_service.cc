@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
+#include <iostream>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "common/app/version.h"
 #include "common/base/check.h"
 #include "common/base/thread.h"
+#include "common/log/line_writer.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -30,6 +32,8 @@ namespace pb = google::protobuf;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr auto kSignalPoll = std::chrono::milliseconds(50);
+constexpr auto kOutputLimit = std::chrono::seconds(1);  // for stdout and stderr to take a text
+constexpr size_t kMaxReadyBytes = size_t{1} << 20;
 
 const Logger kLog("app");
 
@@ -47,7 +51,10 @@ std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+    std::ostringstream complaint;
+    const int status = app.exit(error, std::cout, complaint);
+    WriteStderr(complaint.str());
+    return status == 0 ? 0 : kExitUsage;
   }
   if (dump_default) {
     SetDefaults(config);
@@ -55,7 +62,7 @@ std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb
     return 0;
   }
   if (const Status loaded = LoadConfig(sources, config); !loaded.ok()) {
-    fmt::print(stderr, "{}: {}\n", info.name, Message(loaded));
+    WriteStderr(fmt::format("{}: {}\n", info.name, Message(loaded)));
     return kExitUsage;
   }
   return std::nullopt;
@@ -87,6 +94,7 @@ std::jthread ExitOnSignal(const SignalWaiter& signals) {
     while (!stop.stop_requested()) {
       if (const int signal = signals.Wait(kSignalPoll); signal > 0) {
         kLog.Info("stopped while starting");
+        FlushLog(kOutputLimit);
         ::_exit(128 + signal);
       }
     }
@@ -114,9 +122,13 @@ class Readiness final {
 void AnnounceReady(const HttpServer& http, const Service& service) {
   nlohmann::json addresses = service.addresses();
   addresses["http"] = http.address();
-  fmt::print("ready {}\n", addresses.dump());
-  std::fflush(stdout);
-  kLog.Info("ready {}", addresses.dump());
+  const std::string line = fmt::format("ready {}", addresses.dump());
+  // Never destroyed: a line that nobody has read yet may still be taken later.
+  static auto* const out =
+      new LineWriter(STDOUT_FILENO, kMaxReadyBytes, [](uint64_t) { return std::string(); });
+  out->Write(line + "\n");
+  if (!out->Flush(kOutputLimit)) kLog.Warning("nobody reads stdout, a full pipe");
+  kLog.Info("{}", line);
 }
 
 void DrainAndStop(Service& service, const SignalWaiter& signals, Duration limit) {
@@ -144,9 +156,10 @@ int RunService(const ServiceInfo& info,
   if (const auto exit = ParseFlags(info, argc, argv, config)) return *exit;
   const config::ProcessConfig& process = ProcessOf(config);
   if (const Status log = SetUpLog(process.log()); !log.ok()) {
-    fmt::print(stderr, "{}: {}\n", info.name, Message(log));
+    WriteStderr(fmt::format("{}: {}\n", info.name, Message(log)));
     return kExitUsage;
   }
+  FlushLogOnCrash();
   const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;

@@ -1,13 +1,28 @@
 #include "common/base/check.h"
 
-#include <cstdio>
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 namespace baton {
+namespace {
+
+constexpr int kPrintLimitMillis = 1000;
+
+}  // namespace
 
 void CheckFailed(const char* file, int line, const char* condition, const std::string& message) {
-  fmt::print(stderr, "{}:{}: invariant broken: {} ({})\n", file, line, condition, message);
-  std::fflush(stderr);
+  const std::string text =
+      fmt::format("{}:{}: invariant broken: {} ({})", file, line, condition, message)
+          .substr(0, PIPE_BUF - 1) +
+      "\n";
+  // A pipe that nobody reads must not keep a broken process alive.
+  pollfd out{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&out, 1, kPrintLimitMillis) > 0) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  }
   std::abort();
 }
 

@@ -1,15 +1,24 @@
 #include "common/log/log.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+
+#include "common/log/line_writer.h"
 
 namespace baton {
 namespace {
+
+constexpr size_t kMaxQueuedBytes = size_t{1} << 20;
+constexpr Duration kEndLimit = std::chrono::seconds(1);  // to write the rest when the process ends
 
 constexpr std::array<std::pair<std::string_view, LogLevel>, 6> kLevelNames = {{
     {"trace", LogLevel::kTrace},
@@ -38,6 +47,55 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+std::unique_ptr<spdlog::formatter> MakeFormatter() {
+  return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v",
+                                                     spdlog::pattern_time_type::utc);
+}
+
+std::string FormatLine(spdlog::formatter& formatter, const spdlog::details::log_msg& message) {
+  spdlog::memory_buf_t line;
+  formatter.format(message, line);
+  return fmt::to_string(line);
+}
+
+std::string DropNotice(uint64_t count) {
+  return FormatLine(
+      *MakeFormatter(),
+      spdlog::details::log_msg(
+          "log",
+          spdlog::level::warn,
+          fmt::format("{} messages dropped here: stderr did not take them in time", count)));
+}
+
+// Never destroyed, so that logging works in static destructors.
+LineWriter& StderrWriter() {
+  static auto* const writer = [] {
+    std::atexit([] { FlushLog(kEndLimit); });
+    return new LineWriter(STDERR_FILENO, kMaxQueuedBytes, DropNotice);
+  }();
+  return *writer;
+}
+
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    StderrWriter().Write(FormatLine(*formatter_, message));
+  }
+  void flush_() override {}
+};
+
+constexpr std::array kCrashSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+std::array<struct sigaction, kCrashSignals.size()> actions_before;
+
+// Runs on the thread that crashes, while the log's own thread goes on.
+void OnCrash(int signal) {
+  StderrWriter().FlushInSignalHandler(kEndLimit);
+  for (size_t i = 0; i < kCrashSignals.size(); ++i) {
+    if (kCrashSignals[i] == signal) ::sigaction(signal, &actions_before[i], nullptr);
+  }
+  ::raise(signal);
+}
+
 // All loggers of the process. Never destroyed, so that logging works in static destructors.
 class Loggers final {
  public:
@@ -51,7 +109,6 @@ class Loggers final {
     auto& logger = loggers_[std::string(module)];
     if (!logger) {
       logger = std::make_unique<spdlog::logger>(std::string(module), sink_);
-      logger->flush_on(spdlog::level::trace);
       ApplyLevel(*logger);
     }
     return logger.get();
@@ -64,10 +121,7 @@ class Loggers final {
   }
 
  private:
-  Loggers() : sink_(std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
-    sink_->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        "%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v", spdlog::pattern_time_type::utc));
-  }
+  Loggers() : sink_(std::make_shared<StderrSink>()) { sink_->set_formatter(MakeFormatter()); }
 
   void ApplyLevel(spdlog::logger& logger) {
     const auto own = options_.modules.find(logger.name());
@@ -76,7 +130,7 @@ class Loggers final {
 
   std::mutex mutex_;
   LogOptions options_;
-  std::shared_ptr<spdlog::sinks::stderr_sink_mt> sink_;
+  std::shared_ptr<StderrSink> sink_;
   std::map<std::string, std::unique_ptr<spdlog::logger>> loggers_;
 };
 
@@ -92,6 +146,28 @@ StatusOr<LogLevel> ParseLogLevel(std::string_view name) {
 
 void ConfigureLogging(const LogOptions& options) {
   Loggers::Get().Configure(options);
+}
+
+bool FlushLog(Duration limit) {
+  return StderrWriter().Flush(limit);
+}
+
+void FlushLogOnCrash() {
+  StderrWriter();  // made before a handler asks for it
+  struct sigaction action {};
+  action.sa_handler = OnCrash;
+  action.sa_flags = SA_ONSTACK;
+  for (size_t i = 0; i < kCrashSignals.size(); ++i) {
+    ::sigaction(kCrashSignals[i], &action, &actions_before[i]);
+  }
+}
+
+void WriteStderr(std::string text) {
+  StderrWriter().Write(std::move(text));
+}
+
+uint64_t DroppedLogMessages() {
+  return StderrWriter().dropped();
 }
 
 Logger::Logger(std::string_view module) : logger_(Loggers::Get().Find(module)) {}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace spdlog {
@@ -28,9 +30,24 @@ struct LogOptions {
 // Applies to all loggers, those made already and later ones. Thread-safe.
 void ConfigureLogging(const LogOptions& options);
 
+// Waits until what was logged so far is on stderr; false when `limit` passes first. Needed before
+// _exit; exit() and FlushLogOnCrash do it by themselves.
+bool FlushLog(Duration limit);
+
+// Lets SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT wait (a second at most) until the log is on
+// stderr; then they do what they did before. For the start of a process.
+void FlushLogOnCrash();
+
+// Writes `text`, as it is, to stderr, in its place among the log's lines. Never blocks.
+void WriteStderr(std::string text);
+
+// Messages that never reached stderr, because nobody read it or it could not be written.
+uint64_t DroppedLogMessages();
+
 // The log of one module: lines "2026-01-02T03:04:05.678Z info router: text" on stderr, written
-// whole and flushed at once. Cheap to copy and to construct again; thread-safe. A line about a
-// request names its id. Nothing per token above trace.
+// whole by a thread of the log. Logging never blocks: when stderr is a full pipe, the oldest of 1
+// MiB of messages are dropped, and a line says how many. Cheap to copy and to construct again;
+// thread-safe. A line about a request names its id. Nothing per token above trace.
 class Logger final {
  public:
   explicit Logger(std::string_view module);

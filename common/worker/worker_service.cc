@@ -13,6 +13,8 @@
 namespace baton {
 namespace {
 
+constexpr Duration kLogLimit = std::chrono::seconds(1);
+
 const Logger& Log() {
   static const Logger logger("worker");
   return logger;
@@ -34,6 +36,7 @@ bool IsWildcard(const std::string& host) {
       "a step has not ended for {:.1f} s (engine.step_limit_seconds): {} hangs; the process ends",
       ToSeconds(limit),
       device);
+  FlushLog(kLogLimit);
   std::_Exit(EXIT_FAILURE);
 }
 

@@ -1,6 +1,9 @@
 #include <signal.h>
 
 #include <ctime>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +11,9 @@
 #include "common/app/child_process.h"
 #include "common/app/run_service.h"
 #include "common/app/version.h"
+#include "tests/support/full_pipe.h"
 #include "tests/support/raw_http.h"
+#include "tests/support/temporary_folder.h"
 
 namespace baton {
 namespace {
@@ -21,12 +26,15 @@ class AppTest : public ::testing::Test {
  protected:
   void Launch(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), BinaryFolder() + "/sample_service");
-    auto child = ChildProcess::Start({arguments, ""});
+    auto child = ChildProcess::Start({arguments, log_file_});
     ASSERT_TRUE(child.ok()) << child.status();
     child_ = *std::move(child);
   }
-  void LaunchReady(const std::string& attempts) {
+  void LaunchSample(const std::string& attempts) {
     Launch({"--set", "model.path=m", "--set", "max_attempts=" + attempts});
+  }
+  void LaunchReady(const std::string& attempts) {
+    LaunchSample(attempts);
     auto addresses = child_->WaitReady(kLimit);
     ASSERT_TRUE(addresses.ok()) << addresses.status();
     addresses_ = *addresses;
@@ -44,6 +52,7 @@ class AppTest : public ::testing::Test {
     return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
   }
 
+  std::string log_file_;  // empty: our stderr
   std::unique_ptr<ChildProcess> child_;
   std::map<std::string, std::string> addresses_;
   std::string output_;
@@ -126,12 +135,78 @@ TEST_F(AppTest, EveryProcessTellsOfItself) {
   const Time deadline = SteadyClock().Now() + kLimit;
   while (Metric("process_open_fds") <= open && SteadyClock().Now() < deadline) continue;
   EXPECT_LT(SteadyClock().Now(), deadline) << "the connection is not counted";
+  EXPECT_EQ(Metric("baton_log_dropped_total"), 0);
 }
 
 TEST_F(AppTest, TheVersionIsThatOfTheProject) {
   EXPECT_EQ(ExitOf({"--version"}), 0);
   EXPECT_EQ(output_, fmt::format("sample {}\n", Version()));
   EXPECT_THAT(std::string(Version()), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+}
+
+TEST_F(AppTest, AFullStderrHoldsUpNothing) {
+  FullPipe pipe;
+  log_file_ = pipe.path();
+  LaunchReady("7");
+  EXPECT_EQ(HttpGet(addresses_["http"], "/healthz").status, 200);
+  EXPECT_GT(Metric("baton_log_dropped_total"), 0);
+  EXPECT_THAT(pipe.ReadUntil("line 40000 of 40000\n"), HasSubstr(" messages dropped here: "));
+  child_->Signal(SIGTERM);
+  EXPECT_EQ(child_->WaitExit(kLimit), 0);
+}
+
+TEST_F(AppTest, NobodyHasToReadStderrForAnEnd) {
+  FullPipe pipe;
+  log_file_ = pipe.path();
+  LaunchReady("4");
+  child_->Signal(SIGTERM);
+  EXPECT_EQ(child_->WaitExit(kLimit), 0);
+  EXPECT_EQ(ExitOf({"--no-such-flag"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=9"}), 128 + SIGABRT);
+  LaunchSample("5");
+  child_->Signal(SIGTERM);
+  EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGTERM);
+}
+
+TEST_F(AppTest, AFullStdoutHoldsUpNothing) {
+  FullPipe pipe;
+  const TemporaryFolder folder;
+  const std::string log = folder.Write("log", "");
+  const std::string sample = BinaryFolder() + "/sample_service";
+  auto child = ChildProcess::Start(
+      {{"/bin/sh",
+        "-c",
+        fmt::format("exec {} --set model.path=m >{} 2>{}", sample, pipe.path(), log)},
+       ""});
+  ASSERT_TRUE(child.ok()) << child.status();
+  const auto logged = [&] {
+    std::ifstream file(log);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const Time deadline = SteadyClock().Now() + kLimit;
+  while (logged().find("app: ready {") == std::string::npos && SteadyClock().Now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(logged(), HasSubstr("nobody reads stdout"));
+  ASSERT_THAT(logged(), HasSubstr("app: ready {"));
+  EXPECT_THAT(pipe.ReadUntil("}\n"), ::testing::StartsWith("ready {\"grpc\""));
+  (*child)->Signal(SIGTERM);
+  EXPECT_EQ((*child)->WaitExit(kLimit), 0);
+}
+
+TEST_F(AppTest, ACrashWritesTheLogBeforeItEnds) {
+  for (const char* attempts : {"8", "9"}) {
+    const TemporaryFolder folder;
+    log_file_ = folder.Write("log", "");
+    LaunchSample(attempts);
+    EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGABRT);
+    std::ifstream log(log_file_);
+    EXPECT_THAT(std::string(std::istreambuf_iterator<char>(log), {}),
+                HasSubstr("line 40000 of 40000\n"))
+        << attempts;
+  }
 }
 
 TEST_F(AppTest, TheDestructorEndsTheChild) {

@@ -1,11 +1,16 @@
 // A service that does nothing, as a process: what app_test looks at.
+#include <cstdlib>
 #include <future>
 #include <thread>
 
 #include "common/app/run_service.h"
+#include "common/base/check.h"
+#include "common/log/log.h"
 
 namespace baton {
 namespace {
+
+constexpr int kManyLines = 40'000;  // more than the log keeps while nobody reads it
 
 class SampleService final : public Service {
  public:
@@ -32,9 +37,17 @@ class SampleService final : public Service {
   std::promise<void> stopped_;
 };
 
+void LogMuch() {
+  const Logger log("sample");
+  for (int i = 0; i < kManyLines; ++i) log.Info("line {} of {}", i + 1, kManyLines);
+}
+
 StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext&) {
   if (config.max_attempts() == 3) return InvalidArgument("max_attempts 3 is not liked");
   if (config.max_attempts() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (config.max_attempts() >= 7) LogMuch();
+  if (config.max_attempts() == 8) std::abort();
+  BATON_CHECK(config.max_attempts() != 9, "max_attempts is 9");
   return std::unique_ptr<Service>(std::make_unique<SampleService>(config));
 }
 

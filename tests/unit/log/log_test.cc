@@ -8,13 +8,17 @@ namespace {
 
 using ::testing::MatchesRegex;
 using ::testing::internal::CaptureStderr;
-using ::testing::internal::GetCapturedStderr;
+
+std::string CapturedLog() {
+  EXPECT_TRUE(FlushLog(std::chrono::seconds(30)));
+  return ::testing::internal::GetCapturedStderr();
+}
 
 TEST(LogTest, ALineHasTimeLevelModuleAndText) {
   ConfigureLogging({});
   CaptureStderr();
   Logger("router").Info("request {} took {} ms", 7, 1.5);
-  EXPECT_THAT(GetCapturedStderr(),
+  EXPECT_THAT(CapturedLog(),
               MatchesRegex("[0-9-]+T[0-9:]+\\.[0-9]+Z info router: request 7 took 1.5 ms\n"));
 }
 
@@ -29,8 +33,17 @@ TEST(LogTest, AModuleMayHaveItsOwnLevel) {
   EXPECT_TRUE(Logger("other").Enabled(LogLevel::kWarning));
   CaptureStderr();
   Logger("other").Info("unseen");
-  EXPECT_EQ(GetCapturedStderr(), "");
+  EXPECT_EQ(CapturedLog(), "");
   ConfigureLogging({});
+}
+
+TEST(LogTest, OtherTextKeepsItsPlaceAmongTheLines) {
+  CaptureStderr();
+  Logger("other").Warning("before");
+  WriteStderr("as it is\n");
+  Logger("other").Warning("after");
+  EXPECT_THAT(CapturedLog(),
+              MatchesRegex("[^\n]*warning other: before\nas it is\n[^\n]*warning other: after\n"));
 }
 
 TEST(LogTest, LevelsParse) {
