@@ -5,6 +5,8 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/rpc/library_log.h"
+
 namespace baton {
 namespace {
 
@@ -19,6 +21,7 @@ constexpr int kUnlimited = 0;
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ConnectionLimits& limits) {
+  RedirectLibraryLogs();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits.max_message_bytes));

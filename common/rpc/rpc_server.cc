@@ -5,12 +5,14 @@
 #include <grpcpp/server_builder.h>
 
 #include "common/rpc/address.h"
+#include "common/rpc/library_log.h"
 
 namespace baton {
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address,
                                                       std::span<grpc::Service* const> services,
                                                       const ConnectionLimits& limits) {
+  RedirectLibraryLogs();
   BATON_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(address));
   grpc::ServerBuilder builder;
   ApplyLimits(limits, builder);

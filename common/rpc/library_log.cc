@@ -1,0 +1,42 @@
+#include "common/rpc/library_log.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+
+#include "common/log/log.h"
+
+namespace baton {
+namespace {
+
+void LogOfGrpc(gpr_log_func_args* line) {
+  static const Logger logger("grpc");
+  LogLevel level = LogLevel::kDebug;
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) level = LogLevel::kError;
+  if (line->severity == GPR_LOG_SEVERITY_INFO) level = LogLevel::kInfo;
+  if (logger.Enabled(level)) logger.Write(level, line->message);
+}
+
+// What is fatal ends the process after this, by protocol buffers' own hand.
+void LogOfProtobuf(google::protobuf::LogLevel severity,
+                   const char*,
+                   int,
+                   const std::string& message) {
+  static const Logger logger("protobuf");
+  LogLevel level = LogLevel::kError;
+  if (severity == google::protobuf::LOGLEVEL_INFO) level = LogLevel::kInfo;
+  if (severity == google::protobuf::LOGLEVEL_WARNING) level = LogLevel::kWarning;
+  if (logger.Enabled(level)) logger.Write(level, message);
+}
+
+}  // namespace
+
+void RedirectLibraryLogs() {
+  static const bool redirected = [] {
+    gpr_set_log_function(LogOfGrpc);
+    google::protobuf::SetLogHandler(LogOfProtobuf);
+    return true;
+  }();
+  (void)redirected;
+}
+
+}  // namespace baton
