@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -96,6 +97,20 @@ void OnCrash(int signal) {
   ::raise(signal);
 }
 
+// In place of the C++ library's, which writes to stderr and blocks on a full pipe.
+[[noreturn]] void OnTerminate() {
+  std::string what = "std::terminate was called";
+  try {
+    if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    what = fmt::format("uncaught exception: {}", error.what());
+  } catch (...) {
+    what = "uncaught exception that is no std::exception";
+  }
+  Logger("log").Error("the process ends: {}", what);
+  std::abort();
+}
+
 // All loggers of the process. Never destroyed, so that logging works in static destructors.
 class Loggers final {
  public:
@@ -154,6 +169,7 @@ bool FlushLog(Duration limit) {
 
 void FlushLogOnCrash() {
   StderrWriter();  // made before a handler asks for it
+  std::set_terminate(OnTerminate);
   struct sigaction action {};
   action.sa_handler = OnCrash;
   action.sa_flags = SA_ONSTACK;

@@ -35,7 +35,7 @@ void ConfigureLogging(const LogOptions& options);
 bool FlushLog(Duration limit);
 
 // Lets SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT wait (a second at most) until the log is on
-// stderr; then they do what they did before. For the start of a process.
+// stderr, and do then what they did; logs an uncaught exception. For the start of a process.
 void FlushLogOnCrash();
 
 // Writes `text`, as it is, to stderr, in its place among the log's lines. Never blocks.

@@ -165,6 +165,7 @@ TEST_F(AppTest, NobodyHasToReadStderrForAnEnd) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=9"}), 128 + SIGABRT);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=10"}), 128 + SIGABRT);
   LaunchSample("5");
   child_->Signal(SIGTERM);
   EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGTERM);
@@ -197,15 +198,18 @@ TEST_F(AppTest, AFullStdoutHoldsUpNothing) {
 }
 
 TEST_F(AppTest, ACrashWritesTheLogBeforeItEnds) {
-  for (const char* attempts : {"8", "9"}) {
+  for (const auto& [attempts, last_words] : std::map<std::string, std::string>{
+           {"8", "line 40000 of 40000\n"},
+           {"9", "invariant broken: config.max_attempts() != 9 (max_attempts is 9)\n"},
+           {"10", "error log: the process ends: uncaught exception: max_attempts is 10\n"}}) {
     const TemporaryFolder folder;
     log_file_ = folder.Write("log", "");
     LaunchSample(attempts);
     EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGABRT);
     std::ifstream log(log_file_);
-    EXPECT_THAT(std::string(std::istreambuf_iterator<char>(log), {}),
-                HasSubstr("line 40000 of 40000\n"))
-        << attempts;
+    const std::string text{std::istreambuf_iterator<char>(log), {}};
+    EXPECT_THAT(text, HasSubstr("line 40000 of 40000\n")) << attempts;
+    EXPECT_THAT(text, HasSubstr(last_words));
   }
 }
 

@@ -1,6 +1,7 @@
 // A service that does nothing, as a process: what app_test looks at.
 #include <cstdlib>
 #include <future>
+#include <stdexcept>
 #include <thread>
 
 #include "common/app/run_service.h"
@@ -48,6 +49,7 @@ StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, App
   if (config.max_attempts() >= 7) LogMuch();
   if (config.max_attempts() == 8) std::abort();
   BATON_CHECK(config.max_attempts() != 9, "max_attempts is 9");
+  if (config.max_attempts() == 10) throw std::runtime_error("max_attempts is 10");
   return std::unique_ptr<Service>(std::make_unique<SampleService>(config));
 }
 
