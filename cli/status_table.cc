@@ -37,7 +37,7 @@ std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
 
 std::string FormatCluster(const ClusterSummary& cluster) {
   std::string text = fmt::format(
-      "router {} · {} · up {} · {} running, {} waiting, {} served, {} failed, {} retried\n"
+      "router {} · {} · up {} · {} running, {} waiting, {} ended, {} failed, {} retried\n"
       "TTFT p50 {} p99 {} · TPOT p50 {} p99 {}\n\n",
       cluster.router,
       cluster.model.empty() ? "no model yet" : cluster.model,

@@ -62,8 +62,12 @@ TEST(AccountTest, SaysWhereTheTimeWent) {
 TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   ClusterSummary cluster;
   cluster.router = "r0";
+  cluster.total = 7;  // with those that clients got wrong
+  cluster.failed = 2;
   EXPECT_THAT(FormatCluster(cluster),
-              AllOf(HasSubstr("no model yet"), HasSubstr("no worker has joined")));
+              AllOf(HasSubstr("no model yet"),
+                    HasSubstr("7 ended, 2 failed"),
+                    HasSubstr("no worker has joined")));
   WorkerSummary worker;
   worker.id = "decode-0";
   worker.roles = "decode";
