@@ -127,6 +127,7 @@ class Scheduler final {
   void Preempt(Sequence& sequence);
   void AdmitWaiting(Time now);
   void AdmitReservations(Time now);
+  void AdmitAnnounced(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
   int32_t SetAside() const;
   bool Blocked(const Sequence& sequence);

@@ -221,7 +221,20 @@ void Scheduler::AdmitWaiting(Time now) {
     if (!reservation && ComputedByOther(sequence, hit)) continue;
     if (!Admit(sequence, hit, now)) break;
   }
+  if (running_.empty() && plan_.preempted == 0) AdmitAnnounced(now);
   RefuseExcessReservations();
+}
+
+// The head of the queue may lack the blocks that a preempted prompt behind it has announced: they
+// come back only when that prompt's hand-off is over. So when nothing runs, such a prompt goes
+// first. There is room for the one of them that was admitted last: there was for all of it when the
+// others had announced no less than now.
+void Scheduler::AdmitAnnounced(Time now) {
+  for (Sequence* const sequence : waiting_) {
+    const ActiveRequest& active = *sequence->request;
+    if (active.request.kind != RequestKind::kPrefill || !handoffs_.contains(active.key())) continue;
+    if (!Blocked(*sequence) && Admit(*sequence, FindPrefix(*sequence), now)) return;
+  }
 }
 
 // Those at the head of the queue: they need no step, and no step under way has to do with them.

@@ -167,8 +167,8 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
   for (const bool prefix_cache : {true, false}) {
     EngineOptions options = Options();
     options.prefix_cache = prefix_cache;
-    options.kv_blocks = 15;
-    options.max_step_tokens = 8;
+    options.kv_blocks = 17;
+    options.max_step_tokens = 2;
     EngineHarness prefill(options);
     EngineHarness decode(Options());
     HandoffDriver driver(prefill, decode);
@@ -178,6 +178,32 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
     Request prompt = MakeRequest(2, 35, 9, 5);
     driver.Start(prompt);
     ASSERT_TRUE(driver.RunUntilIdle());
+    EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
+    EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
+    EXPECT_EQ(prefill.engine().Stats().blocks_free, 17);
+    EXPECT_EQ(prefill.log(prompt).times->preemptions, 1);
+    // Only what was not announced yet, less than a block, is computed again.
+    EXPECT_LT(prefill.engine().Stats().prompt_tokens, 16 + 35 + 4);
+  }
+}
+
+// The older request needs a block more than is left beside them, and ranks first.
+TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
+  for (const bool prefix_cache : {true, false}) {
+    EngineOptions options = Options();
+    options.prefix_cache = prefix_cache;
+    options.kv_blocks = 15;
+    options.max_step_tokens = 3;
+    EngineHarness prefill(options);
+    EngineHarness decode(Options());
+    HandoffDriver driver(prefill, decode);
+    const Request older = MakeRequest(1, 16, 8, 30);
+    prefill.Submit(older);
+    for (int i = 0; i < 3; ++i) prefill.Step();
+    const Request prompt = MakeRequest(2, 35, 9, 5);
+    driver.Start(prompt);
+    ASSERT_TRUE(driver.RunUntilIdle());
+    EXPECT_GT(prefill.log(older).times->preemptions, 0);
     EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
     EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
     EXPECT_EQ(prefill.engine().Stats().blocks_free, 15);
