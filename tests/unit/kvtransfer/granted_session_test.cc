@@ -1,0 +1,241 @@
+// What each end of a granted hand-off does with messages and writes that do not fit it.
+#include <chrono>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kvtransfer/receiver_session.h"
+#include "kvtransfer/sender_session.h"
+
+namespace baton {
+namespace {
+
+// A granted hand-off of two blocks of 100 bytes on one link, and what both ends may be told of it.
+constexpr uint32_t kTwoBlocks = 2;
+constexpr uint64_t kTwoBlocksBytes = 200;
+const std::vector<uint64_t> kTwoChecksums = {11, 12};
+
+Grant TwoBlocksGrant() {
+  Grant grant;
+  grant.window_key = 9;
+  grant.blocks = {BlockId(3), BlockId(4)};
+  return grant;
+}
+
+// The last action of type A, if there is one.
+template <class A, class Action>
+std::optional<A> LastOf(const std::vector<Action>& actions) {
+  std::optional<A> last;
+  for (const Action& action : actions) {
+    if (const auto* found = std::get_if<A>(&action)) last = *found;
+  }
+  return last;
+}
+
+// The last control message of type M that is to be sent.
+template <class M, class Action>
+std::optional<M> LastSent(const std::vector<Action>& actions) {
+  std::optional<M> last;
+  for (const Action& action : actions) {
+    const auto* send = std::get_if<SendControl>(&action);
+    if (send == nullptr) continue;
+    if (const auto* found = std::get_if<M>(&send->message)) last = *found;
+  }
+  return last;
+}
+
+class GrantedReceiverTest : public testing::Test {
+ protected:
+  GrantedReceiverTest()
+      : receiver_(
+            {.total_tokens = kTwoBlocks, .block_hashes = {}, .timeout = std::chrono::seconds(10)},
+            kTwoBlocks,
+            {},
+            now_) {
+    ReceiverSession::Reservation reservation;
+    reservation.grant = TwoBlocksGrant();
+    reservation.link_bytes = {100};
+    EXPECT_TRUE(receiver_.Grant(std::move(reservation), now_).ok());
+    (void)receiver_.TakeActions();
+  }
+
+  void Land(uint32_t block, uint64_t checksum) {
+    receiver_.OnArrival(
+        {.link = 0, .first = block, .count = 1, .bytes = 100, .checksums = {&checksum, 1}}, now_);
+  }
+  void LandBoth() {
+    for (uint32_t block = 0; block < kTwoBlocks; ++block) Land(block, kTwoChecksums[block]);
+  }
+  static Seal GoodSeal() {
+    return {.blocks = kTwoBlocks,
+            .bytes = kTwoBlocksBytes,
+            .checksums = kTwoChecksums,
+            .payload = "first"};
+  }
+
+  const Time now_{std::chrono::hours(1)};
+  ReceiverSession receiver_;
+};
+
+TEST_F(GrantedReceiverTest, CommitsWhenTheWindowsAreClosedAndNothingChanged) {
+  LandBoth();
+  receiver_.OnMessage(GoodSeal(), now_);
+  const auto verified = receiver_.TakeActions();
+  EXPECT_TRUE(LastOf<CloseWindows>(verified).has_value());
+  EXPECT_FALSE(LastOf<ReportCommitted>(verified).has_value()) << "a write may still land";
+  receiver_.OnWindowsClosed(OkStatus(), now_);
+  const auto closed = receiver_.TakeActions();
+  ASSERT_TRUE(LastOf<ReportCommitted>(closed).has_value());
+  EXPECT_EQ(LastOf<ReportCommitted>(closed)->payload, "first");
+  EXPECT_EQ(LastSent<Ack>(closed), Ack{kTwoBlocksBytes});
+}
+
+// A write that is applied late or twice may still land until the windows are closed.
+TEST_F(GrantedReceiverTest, AWriteThatLandsAfterTheCheckIsCheckedAgain) {
+  LandBoth();
+  receiver_.OnMessage(GoodSeal(), now_);
+  ASSERT_EQ(receiver_.state(), ReceiverState::kClosing);
+  Land(1, kTwoChecksums[1] + 1);
+  receiver_.OnWindowsClosed(OkStatus(), now_);
+  const auto closed = receiver_.TakeActions();
+  EXPECT_FALSE(LastOf<ReportCommitted>(closed).has_value());
+  EXPECT_FALSE(LastSent<Ack>(closed).has_value());
+  ASSERT_TRUE(LastOf<ReportReleased>(closed).has_value());
+  EXPECT_EQ(LastOf<ReportReleased>(closed)->status.code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(LastSent<Abort>(closed).has_value());
+  EXPECT_EQ(LastSent<Abort>(closed)->status.code(), StatusCode::kDataLoss);
+}
+
+TEST_F(GrantedReceiverTest, ASealOfOtherTotalsThanTheGrantEndsTheHandOff) {
+  std::vector<Seal> wrong(3, GoodSeal());
+  wrong[0].bytes = kTwoBlocksBytes - 1;
+  wrong[1].blocks = kTwoBlocks - 1;
+  wrong[2].checksums.pop_back();
+  for (const Seal& seal : wrong) {
+    ReceiverSession receiver = receiver_;
+    for (uint32_t block = 0; block < kTwoBlocks; ++block) {
+      receiver.OnArrival({.link = 0,
+                          .first = block,
+                          .count = 1,
+                          .bytes = 100,
+                          .checksums = {&kTwoChecksums[block], 1}},
+                         now_);
+    }
+    receiver.OnMessage(seal, now_);
+    EXPECT_EQ(receiver.state(), ReceiverState::kDraining);
+    receiver.OnWindowsClosed(OkStatus(), now_);
+    const auto closed = receiver.TakeActions();
+    EXPECT_FALSE(LastOf<ReportCommitted>(closed).has_value());
+    ASSERT_TRUE(LastOf<ReportReleased>(closed).has_value());
+    EXPECT_EQ(LastOf<ReportReleased>(closed)->status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(LastSent<Abort>(closed).has_value());
+  }
+}
+
+TEST_F(GrantedReceiverTest, AWriteOfAnotherPlaceOrSizeThanGrantedEndsTheHandOff) {
+  const std::span<const uint64_t> one = std::span(kTwoChecksums).first(1);
+  const std::vector<PieceArrival> wrong = {
+      {.link = 1, .first = 0, .count = 1, .bytes = 100, .checksums = one},
+      {.link = 0, .first = 3, .count = 1, .bytes = 100, .checksums = one},
+      {.link = 0, .first = 1, .count = 2, .bytes = 200, .checksums = kTwoChecksums},
+      {.link = 0, .first = 0, .count = 1, .bytes = 99, .checksums = one},
+      {.link = 0, .first = 0, .count = 1, .bytes = 100, .checksums = {}}};
+  for (const PieceArrival& arrival : wrong) {
+    ReceiverSession receiver = receiver_;
+    receiver.OnArrival(arrival, now_);
+    EXPECT_EQ(receiver.state(), ReceiverState::kDraining);
+    EXPECT_TRUE(LastSent<Abort>(receiver.TakeActions()).has_value());
+  }
+}
+
+class GrantedSenderTest : public testing::Test {
+ protected:
+  GrantedSenderTest()
+      : sender_({.total_tokens = kTwoBlocks,
+                 .block_count = kTwoBlocks,
+                 .block_hashes = {},
+                 .timeout = std::chrono::seconds(10)},
+                {},
+                now_) {
+    sender_.OnMessage(TwoBlocksGrant(), now_);
+    (void)sender_.TakeActions();
+  }
+  // Computes, writes and seals both blocks.
+  void FinishBoth() {
+    const std::vector<BlockId> source = {BlockId(0), BlockId(1)};
+    ASSERT_TRUE(sender_.AddBlocks(0, source, 1, now_).ok());
+    sender_.OnPosted(0, 0, kTwoChecksums, kTwoBlocksBytes, now_);
+    sender_.OnWritten(kTwoBlocks, kTwoBlocksBytes, now_);
+    sender_.Seal("first", now_);
+    ASSERT_EQ(sender_.state(), SenderState::kSealed);
+    (void)sender_.TakeActions();
+  }
+
+  const Time now_{std::chrono::hours(1)};
+  SenderSession sender_;
+};
+
+TEST_F(GrantedSenderTest, TheSameGrantAgainChangesNothing) {
+  sender_.OnMessage(TwoBlocksGrant(), now_);
+  EXPECT_EQ(sender_.state(), SenderState::kStreaming);
+  EXPECT_TRUE(sender_.TakeActions().empty());
+}
+
+TEST(SenderSessionGrantTest, AGrantOfOtherBlocksThanThePromptHasEndsTheHandOff) {
+  const Time now{std::chrono::hours(1)};
+  std::vector<Grant> wrong(3, TwoBlocksGrant());
+  wrong[0].blocks.pop_back();
+  wrong[1].cached_blocks = 1;
+  wrong[2].cached_blocks = 3;
+  for (const Grant& grant : wrong) {
+    SenderSession sender({.total_tokens = kTwoBlocks,
+                          .block_count = kTwoBlocks,
+                          .block_hashes = {},
+                          .timeout = std::chrono::seconds(10)},
+                         {},
+                         now);
+    sender.OnMessage(grant, now);
+    const auto actions = sender.TakeActions();
+    ASSERT_TRUE(LastOf<ReportEnd>(actions).has_value());
+    EXPECT_EQ(LastOf<ReportEnd>(actions)->status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(LastSent<Fail>(actions).has_value());
+  }
+}
+
+// Blocks of two grants cannot both be the session's.
+TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
+  Grant second = TwoBlocksGrant();
+  second.blocks[1] = BlockId(7);
+  sender_.OnMessage(second, now_);
+  const auto actions = sender_.TakeActions();
+  ASSERT_TRUE(LastOf<ReportEnd>(actions).has_value());
+  EXPECT_EQ(LastOf<ReportEnd>(actions)->status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(LastSent<Fail>(actions).has_value());
+}
+
+// The receiver repeats RESEND until it hears of what it wants.
+TEST_F(GrantedSenderTest, ARepeatedResendIsAnsweredOnce) {
+  FinishBoth();
+  const Resend resend{.attempt = 1, .blocks = {1}};
+  sender_.OnMessage(resend, now_);
+  const auto first = LastOf<PostBlocks>(sender_.TakeActions());
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->blocks, std::vector<uint32_t>{1});
+  for (int i = 0; i < 3; ++i) {
+    sender_.OnMessage(resend, now_);
+    EXPECT_FALSE(LastOf<PostBlocks>(sender_.TakeActions()).has_value());
+  }
+  EXPECT_EQ(sender_.resent_blocks(), 1u);
+  sender_.OnPosted(0, 1, {&kTwoChecksums[1], 1}, 100, now_);
+  sender_.OnWritten(1, 100, now_);
+  sender_.OnMessage(resend, now_);
+  EXPECT_FALSE(LastOf<PostBlocks>(sender_.TakeActions()).has_value()) << "it was written already";
+  EXPECT_EQ(sender_.resent_blocks(), 1u);
+}
+
+}  // namespace
+}  // namespace baton
