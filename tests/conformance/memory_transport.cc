@@ -133,6 +133,35 @@ std::unique_ptr<Transport> MemoryFabric::MakeTransport() {
                                            UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
 }
 
+void MemoryFabric::HoldCloses() {
+  std::lock_guard lock(mutex_);
+  holds_closes_ = true;
+}
+
+void MemoryFabric::ReleaseCloses() {
+  std::lock_guard lock(mutex_);
+  holds_closes_ = false;
+  for (const auto& [name, endpoint] : endpoints_) {
+    for (const uint64_t key : std::exchange(endpoint->held_closes_, {})) {
+      endpoint->CloseWindow(key);
+    }
+  }
+}
+
+size_t MemoryFabric::open_windows() const {
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& [name, endpoint] : endpoints_) count += endpoint->open_.size();
+  return count;
+}
+
+size_t MemoryFabric::held_closes() const {
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& [name, endpoint] : endpoints_) count += endpoint->held_closes_.size();
+  return count;
+}
+
 MemoryTransport::~MemoryTransport() {
   std::lock_guard lock(fabric_.mutex_);
   fabric_.endpoints_.erase(descriptor_);
@@ -167,11 +196,20 @@ StatusOr<std::string> MemoryTransport::Listen() {
 
 Status MemoryTransport::OpenWindow(WriteWindow window) {
   std::lock_guard lock(fabric_.mutex_);
-  return windows_.Open(std::move(window));
+  const uint64_t key = window.key;
+  BATON_RETURN_IF_ERROR(windows_.Open(std::move(window)));
+  open_.insert(key);
+  return OkStatus();
 }
 
 void MemoryTransport::CloseWindow(uint64_t window_key) {
   std::lock_guard lock(fabric_.mutex_);
+  if (!open_.contains(window_key)) return;
+  if (fabric_.holds_closes_) {
+    held_closes_.insert(window_key);
+    return;
+  }
+  open_.erase(window_key);
   if (windows_.Close(window_key)) Signal();
 }
 

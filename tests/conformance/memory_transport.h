@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,14 @@ class MemoryFabric final {
 
   std::unique_ptr<Transport> MakeTransport();
 
+  // From now on no window closes before ReleaseCloses, as if its peer did not confirm that it
+  // writes no more. From any thread.
+  void HoldCloses();
+  void ReleaseCloses();
+  // Windows that are open, and those of them that were asked to close. From any thread.
+  size_t open_windows() const;
+  size_t held_closes() const;
+
  private:
   friend class MemoryTransport;
   friend class MemoryChannel;
@@ -45,10 +54,11 @@ class MemoryFabric final {
   }
 
   const WriteFaults faults_;
-  std::recursive_mutex mutex_;
+  mutable std::recursive_mutex mutex_;
   std::mt19937_64 random_;
   std::map<std::string, MemoryTransport*> endpoints_;
   uint64_t next_endpoint_ = 1;
+  bool holds_closes_ = false;
 };
 
 class MemoryChannel;
@@ -77,6 +87,7 @@ class MemoryTransport final : public Transport {
 
  private:
   friend class MemoryChannel;
+  friend class MemoryFabric;
 
   // A write on its way to this endpoint.
   struct Incoming {
@@ -100,6 +111,8 @@ class MemoryTransport final : public Transport {
   const UniqueFd event_;
   std::string descriptor_;
   WindowTable windows_;
+  std::set<uint64_t> open_;         // keys of windows
+  std::set<uint64_t> held_closes_;  // of them, those whose close is held
   std::deque<Incoming> incoming_;
   std::vector<MemoryChannel*> senders_;  // channels of peers to this endpoint
 };

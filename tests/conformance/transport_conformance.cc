@@ -67,12 +67,11 @@ OpId TransportConformance::Write(uint64_t source,
   return id.ok() ? *id : OpId();
 }
 
-bool TransportConformance::DriveOnce() {
+bool TransportConformance::DriveSender() {
   bool moved = false;
-  const Time now = SteadyClock().Now();
   std::array<WriteEvent, 16> events;
   if (channel_) {
-    const size_t count = channel_->Poll(now, events);
+    const size_t count = channel_->Poll(SteadyClock().Now(), events);
     for (const WriteEvent& event : std::span(events).first(count)) {
       moved = true;
       if (event.kind == WriteEvent::Kind::kFenced) {
@@ -87,9 +86,14 @@ bool TransportConformance::DriveOnce() {
       }
     }
   }
+  return moved;
+}
+
+bool TransportConformance::DriveReceiver() {
+  bool moved = false;
   std::array<Arrival, 16> arrivals;
   if (receiver_) {
-    const size_t count = receiver_->Poll(now, arrivals);
+    const size_t count = receiver_->Poll(SteadyClock().Now(), arrivals);
     for (Arrival& arrival : std::span(arrivals).first(count)) {
       moved = true;
       if (arrival.kind == Arrival::Kind::kClosed) {
@@ -100,6 +104,11 @@ bool TransportConformance::DriveOnce() {
     }
   }
   return moved;
+}
+
+bool TransportConformance::DriveOnce() {
+  const bool moved = DriveSender();
+  return DriveReceiver() || moved;
 }
 
 bool TransportConformance::AwaitWork(std::chrono::milliseconds limit) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ inline void PrintTo(const TransportUnderTest& transport, std::ostream* out) {
 }
 
 // A sender and a receiver on one transport kind, and what they reported. To run the suite against a
-// new transport: add it to conformance_test.cc, or compile transport_conformance.cc into a test
+// new transport: add it to conformance_test.cc, or compile the two *_conformance.cc into a test
 // that says INSTANTIATE_TEST_SUITE_P(Mine, TransportConformance, …).
 class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
  protected:
@@ -47,7 +48,10 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   void OpenWindow(uint64_t offset, uint64_t bytes, uint64_t key = kKey);
   // Posts a write of one run and expects that it is accepted.
   OpId Write(uint64_t source, uint64_t destination, uint64_t bytes, uint64_t tag = 0);
-  // Lets both sides do what they can. False: nothing came of it.
+  // Let one side do what it can. False: nothing came of it.
+  bool DriveSender();
+  bool DriveReceiver();
+  // Both of them.
   bool DriveOnce();
   // Sleeps until a side calls for its thread. False: none did within the limit.
   bool AwaitWork(std::chrono::milliseconds limit) const;
@@ -64,6 +68,9 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   // Expects that every operation which arrived brought what the sender's memory held at first.
   void ExpectOriginals() const;
   size_t CountEnded(WriteEvent::Kind kind) const;
+  // Lets the sender take `ops` back while the receiver stands still, and overwrites the source of
+  // each that has ended with that; then both go on to the end.
+  void TakeBack(const std::vector<std::pair<OpId, ByteRange>>& ops);
 
   static Device& ReceiverDevice();
 
