@@ -7,6 +7,7 @@
 #include "common/metrics/metrics.h"
 #include "common/worker/worker.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kvtransfer/options.h"
 #include "proto/config.pb.h"
 #include "tests/fakes/fake_model.h"
 
@@ -49,6 +50,7 @@ struct NodeOptions {
   Duration match_wait = std::chrono::seconds(10);
   Duration redirect_wait = std::chrono::seconds(10);
   size_t max_unmatched_offers = 4096;
+  decltype(KvTransferOptions::make_transport) make_transport;
 };
 
 // One worker inside a test: real engine, real hand-offs, real gRPC; a fake model (whose tokens show

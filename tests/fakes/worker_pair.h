@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -81,14 +82,18 @@ class WorkerPair : public ::testing::Test {
     message.mutable_cancels(0)->set_epoch(request.epoch.value());
     router_.Send(worker, message);
   }
-  void Redirect(const Request& request, uint64_t session) {
+  // To the decode worker "d".
+  worker::v1::ToWorker RedirectOf(const Request& request, uint64_t session) {
     worker::v1::ToWorker message;
     worker::v1::Redirect& redirect = *message.add_redirects();
     redirect.set_request_id(request.id.value());
     redirect.set_epoch(request.epoch.value());
     redirect.set_session_id(session);
     SetPeer(*d_, *redirect.mutable_peer());
-    router_.Send("p", message);
+    return message;
+  }
+  void Redirect(const Request& request, uint64_t session) {
+    router_.Send("p", RedirectOf(request, session));
   }
 
   // What `worker` reports of the request's hand-offs, once there are `count`.
@@ -117,6 +122,22 @@ class WorkerPair : public ::testing::Test {
   void AwaitExpecting(int32_t count) {
     router_.AwaitHeartbeat(
         "d", [count](const worker::v1::Heartbeat& beat) { return beat.awaiting_kv() == count; });
+  }
+
+  // Returns when the worker's thread has done all that was asked of it before.
+  static void AwaitBatch(WorkerNode& node) {
+    // The second task runs in a later batch than what came before the first.
+    for (int i = 0; i < 2; ++i) {
+      std::promise<void> ran;
+      node.worker().loop().PostOwn([&ran] { ran.set_value(); });
+      ran.get_future().wait();
+    }
+  }
+  // Asks the worker to drain. True when it had nothing left to wait for.
+  static bool DrainsAtOnce(WorkerNode& node) {
+    (void)node.worker().Drain(Duration::zero());
+    AwaitBatch(node);
+    return node.worker().Drain(Duration::zero());
   }
 
   static void SetPeer(WorkerNode& node, worker::v1::Peer& peer) {

@@ -1,8 +1,15 @@
 #include "decode_worker/decode_role.h"
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/conformance/memory_transport.h"
 #include "tests/fakes/worker_pair.h"
 
 // What a decode worker does when dispatches and offers do not match. That hand-offs give the right
@@ -13,7 +20,18 @@ namespace {
 namespace pb = worker::v1;
 using ::testing::HasSubstr;
 
-class DecodeRoleTest : public WorkerPair {};
+class DecodeRoleTest : public WorkerPair {
+ protected:
+  // Waits for what is no report of a worker.
+  static void AwaitThat(const std::function<bool()>& condition) {
+    const SteadyClock clock;
+    const Time until = clock.Now() + std::chrono::seconds(60);
+    while (!condition()) {
+      ASSERT_LT(clock.Now(), until);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+};
 
 TEST_F(DecodeRoleTest, ASessionBelongsToOneRequest) {
   Start();
@@ -93,6 +111,62 @@ TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
   *serve.add_dispatches() = MakeDispatch(Prompt(2, 100, 28), pb::Dispatch::SERVE);  // needs all
   router_.Send("d", serve);
   EXPECT_TRUE(router_.AwaitEnd("d", 2).finished.has_value()) << "blocks stayed reserved";
+}
+
+TEST_F(DecodeRoleTest, AnOfferOfAnotherLengthThanTheDispatchIsRefused) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  // As many blocks, but one more token. Either may come first.
+  for (const bool dispatch_first : {true, false}) {
+    const uint64_t id = dispatch_first ? 1 : 2;
+    const Request dispatched = Prompt(id, 90);
+    const Request offered = Prompt(id, 91);
+    if (dispatch_first) {
+      SendDecode(dispatched, id);
+      AwaitExpecting(1);
+      SendPrefill(offered, id);
+    } else {
+      SendPrefill(offered, id);
+      router_.AwaitEnd("p", id);
+      SendDecode(dispatched, id);
+    }
+    const auto handoffs = AwaitHandoffs("p", offered);
+    EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::REFUSED);
+    EXPECT_THAT(handoffs[0].message(), HasSubstr("OFFER is of 91 tokens"));
+    EXPECT_THAT(handoffs[0].message(), HasSubstr("has 90"));
+    Cancel("p", offered);
+    Cancel("d", dispatched);
+  }
+}
+
+TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
+  MemoryFabric fabric;
+  NodeOptions options = Waits(kLongWait);
+  options.transport = "memory";
+  options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
+  Start(options, options);
+  p_->model().AllowRuns(0);  // so that SEAL does not come
+  const Request request = Prompt(1);
+  SendDecode(request, 1);
+  SendPrefill(request, 1);
+  AwaitThat([&] { return fabric.open_windows() == 1; });
+  fabric.HoldCloses();
+  Cancel("d", request);
+  AwaitThat([&] { return fabric.held_closes() == 1; });
+  // The engine has heard of all that when it has served this.
+  pb::ToWorker serve;
+  *serve.add_dispatches() = MakeDispatch(Prompt(2), pb::Dispatch::SERVE);
+  router_.Send("d", serve);
+  EXPECT_TRUE(router_.AwaitEnd("d", 2).finished.has_value());
+  EXPECT_EQ(d_->worker().engine().Stats().leases, 1) << "a peer may still write there";
+  EXPECT_FALSE(DrainsAtOnce(*d_)) << "a peer may still write there";
+  fabric.ReleaseCloses();
+  EXPECT_TRUE(d_->worker().Drain(kLongWait));
+  Cancel("p", request);
+  p_->model().AllowRuns(INT64_MAX);
+  for (const auto* node : {&p_, &d_}) {
+    (*node)->ExpectNothingHeld();
+    (*node)->Stop();  // before the fabric goes
+  }
 }
 
 TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {

@@ -79,6 +79,37 @@ TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
   EXPECT_EQ(handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
 
+// Its prompt is computed; who will take the KV is not known yet.
+TEST_F(PrefillRoleTest, ADrainWaitsForHandOffs) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendPrefill(request, 1);
+  router_.AwaitEnd("p", 1);
+  EXPECT_FALSE(DrainsAtOnce(*p_));
+  SendDecode(request, 1);
+  ExpectServed(request);
+  EXPECT_TRUE(p_->worker().Drain(kLongWait));
+}
+
+// The sender's thread has not said yet that nobody reads the blocks for the first session.
+TEST_F(PrefillRoleTest, ACancelRightAfterARedirectWaitsForTheFirstSession) {
+  Start(Waits(kLongWait), Waits(kSoon));
+  for (uint64_t id = 1; id <= 8; ++id) {
+    const Request request = Prompt(id);
+    SendPrefill(request, id);
+    ASSERT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);  // no dispatch came
+    router_.AwaitEnd("p", id);
+    pb::ToWorker message = RedirectOf(request, 100 + id);
+    message.mutable_redirects(0)->mutable_peer()->set_worker_id("ghost");
+    message.mutable_redirects(0)->mutable_peer()->set_kv_address("127.0.0.1:1");
+    message.add_cancels()->set_request_id(request.id.value());
+    message.mutable_cancels(0)->set_epoch(request.epoch.value());
+    router_.Send("p", message);
+    p_->ExpectNothingHeld();
+  }
+  EXPECT_TRUE(p_->worker().Drain(kLongWait)) << "a hand-off never ended";
+}
+
 TEST_F(PrefillRoleTest, CancelWhileTheDecodeWorkerIsDialledLeavesNothing) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
