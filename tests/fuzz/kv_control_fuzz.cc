@@ -1,9 +1,16 @@
-// Control messages from outside: whatever decodes must encode back, and no order of messages may
-// break a session.
+// Hand-offs in which the input says what peers, the network and both workers do. Whatever decodes
+// encodes back; no order of events breaks a session; nothing is committed that was not sent; and
+// when the input is at its end and nothing more goes wrong, both sessions end.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "kvtransfer/codec.h"
@@ -14,61 +21,407 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kBlocks = 4;
+constexpr uint32_t kLinks = 2;  // one for each layer group
+constexpr uint64_t kPieceBytes = 100;
+constexpr uint64_t kKey = 77;
+constexpr Duration kTurn = std::chrono::milliseconds(100);
 
-// Feeds the session what its windows and its worker would answer.
-void Answer(ReceiverSession& receiver, Time now) {
-  for (const ReceiverAction& action : receiver.TakeActions()) {
-    if (std::holds_alternative<ReportOffer>(action)) {
-      ReceiverSession::Reservation reservation;
-      reservation.grant.window_key = 1;
-      reservation.grant.blocks.resize(kBlocks);
-      reservation.link_bytes = {100};
-      (void)receiver.Grant(std::move(reservation), now);
-    } else if (std::holds_alternative<CloseWindows>(action)) {
-      receiver.OnWindowsClosed(OkStatus(), now);
+// What one byte of the input, modulo their number, lets happen.
+enum class Event : uint8_t {
+  kOutside,  // a message that neither end sent comes to both; its length in two bytes, its bytes
+  kToReceiver,
+  kToSender,
+  kLoseToReceiver,
+  kLoseToSender,
+  kRepeatToReceiver,
+  kRepeatToSender,
+  kCompute,      // a layer group of the next block
+  kSeal,         // the worker has its first token
+  kGrant,        // as far as the next byte says that blocks are cached
+  kRefuse,       // by the decode worker
+  kLand,         // the oldest write
+  kLandDamaged,  // with other bytes
+  kLandTwice,    // and stays to land again
+  kLoseWrite,
+  kClose,         // of the windows, when it was asked for
+  kCannotClose,   // not provably
+  kTime,          // as many turns as the next byte says
+  kSenderAborts,  // by its worker
+  kReceiverAborts,
+  kOfferAgain,
+  kSenderAlone,  // the control stream breaks
+  kReceiverAlone,
+  kCount,
+};
+
+// What a write of the session brings.
+uint64_t Content(uint32_t block, uint32_t link) {
+  return 1000 + uint64_t{block} * kLinks + link;
+}
+
+// A prefill worker with its KvSender and a decode worker with its KvReceiver, of one hand-off.
+class World {
+ public:
+  explicit World(std::string_view input) : input_(input) {
+    SenderSession::Params params;
+    params.total_tokens = kBlocks;
+    params.block_count = kBlocks;
+    params.timeout = std::chrono::seconds(10);
+    params.layer_groups = kLinks;
+    sender_.emplace(params, times_, now_);
+    ActSender();
+  }
+
+  void Run() {
+    const bool undisturbed = input_.empty();
+    while (!input_.empty())
+      Do(static_cast<Event>(NextByte() % static_cast<uint8_t>(Event::kCount)));
+    for (int turn = 0; turn < 500 && !over(); ++turn) GoOn();
+    BATON_CHECK(!sender_.has_value(), "the sender's session is {}", Name(sender_->state()));
+    BATON_CHECK(!receiver_.has_value() || receiver_->ended(),
+                "the receiver's session is {}",
+                Name(receiver_->state()));
+    BATON_CHECK(committed_ || !undisturbed, "nothing went wrong, and nothing was committed");
+  }
+
+ private:
+  struct Write {
+    uint32_t block = 0;
+    uint32_t link = 0;
+    bool granted_here = false;  // to where the receiver, not an outsider, wants it
+    bool held = false;
+  };
+
+  bool over() const {
+    return !sender_.has_value() && (!receiver_.has_value() || receiver_->ended());
+  }
+  uint8_t NextByte() {
+    if (input_.empty()) return 0;
+    const auto byte = static_cast<uint8_t>(input_.front());
+    input_.remove_prefix(1);
+    return byte;
+  }
+
+  void Do(Event event);
+  void DoWorkers(Event event);
+  void GoOn();
+  void Outside();
+  void Compute();
+  void GrantBlocks(uint32_t cached);
+  void Land(bool damaged, bool stays);
+  void LoseWrite();
+  void Close();
+  void Tick();
+
+  void Send(std::deque<std::string>& to, const ControlMessage& message) {
+    to.push_back(EncodeEnvelope({SessionId(1), Epoch(1), 0, message}));
+  }
+  void Deliver(std::deque<std::string>& from, bool repeat);
+  void ToReceiver(const ControlMessage& message);
+  void ToSender(const ControlMessage& message);
+  void ActSender();
+  void ActReceiver();
+  void Act(SenderAction& action);
+  void Act(ReceiverAction& action);
+  void Post(const PostBlocks& post);
+
+  std::string_view input_;
+  const SessionTimes times_;
+  Time now_{std::chrono::hours(1)};
+  bool outsiders_ = false;               // had their say
+  std::optional<SenderSession> sender_;  // until its end, as KvSender has it
+  std::optional<ReceiverSession> receiver_;
+  std::deque<std::string> to_receiver_;
+  std::deque<std::string> to_sender_;
+  std::deque<Write> writes_;
+  uint32_t computed_ = 0;  // layer groups, block after block
+  bool offered_ = false;   // the decode worker has not answered
+  bool window_open_ = false;
+  bool close_wanted_ = false;
+  bool committed_ = false;
+  std::array<std::array<uint64_t, kLinks>, kBlocks> landed_{};  // by index of Grant::blocks
+};
+
+void World::Do(Event event) {
+  switch (event) {
+    case Event::kOutside:
+      return Outside();
+    case Event::kToReceiver:
+      return Deliver(to_receiver_, false);
+    case Event::kToSender:
+      return Deliver(to_sender_, false);
+    case Event::kLoseToReceiver:
+      if (!to_receiver_.empty()) to_receiver_.pop_front();
+      return;
+    case Event::kLoseToSender:
+      if (!to_sender_.empty()) to_sender_.pop_front();
+      return;
+    case Event::kRepeatToReceiver:
+      return Deliver(to_receiver_, true);
+    case Event::kRepeatToSender:
+      return Deliver(to_sender_, true);
+    case Event::kLand:
+      return Land(false, false);
+    case Event::kLandDamaged:
+      return Land(true, false);
+    case Event::kLandTwice:
+      return Land(false, true);
+    case Event::kLoseWrite:
+      return LoseWrite();
+    case Event::kClose:
+      return Close();
+    case Event::kTime:
+      for (int turns = NextByte(); turns > 0; --turns) Tick();
+      return;
+    default:
+      return DoWorkers(event);
+  }
+}
+
+void World::DoWorkers(Event event) {
+  const Status reason = MakeStatus(StatusCode::kCancelled, "given up");
+  if (event == Event::kCompute) {
+    Compute();
+  } else if (event == Event::kGrant) {
+    GrantBlocks(NextByte() % (kBlocks + 1));
+  } else if (event == Event::kRefuse && receiver_ && std::exchange(offered_, false)) {
+    receiver_->Refuse(reason, now_);
+  } else if (event == Event::kCannotClose && close_wanted_) {
+    receiver_->OnWindowsClosed(reason, now_);
+  } else if (event == Event::kReceiverAborts && receiver_) {
+    receiver_->Abort(reason, now_);
+  } else if (event == Event::kReceiverAlone && receiver_) {
+    receiver_->OnPeerLost(reason, now_);
+  } else if (event == Event::kSeal && sender_) {
+    sender_->Seal("first token", now_);
+  } else if (event == Event::kSenderAborts && sender_) {
+    sender_->Abort(reason, now_);
+  } else if (event == Event::kOfferAgain && sender_) {
+    sender_->OfferAgain(std::chrono::seconds(10), now_);
+  } else if (event == Event::kSenderAlone && sender_) {
+    sender_->OnPeerLost(reason, now_);
+  }
+  ActSender();
+  ActReceiver();
+}
+
+// A turn in which all do their best.
+void World::GoOn() {
+  Compute();
+  if (sender_ && computed_ == kBlocks * kLinks) sender_->Seal("first token", now_);
+  if (sender_ && sender_->state() == SenderState::kRefused) {
+    sender_->Abort(MakeStatus(StatusCode::kUnavailable, "no other worker"), now_);
+  }
+  ActSender();
+  GrantBlocks(1);
+  for (size_t left = to_receiver_.size(); left > 0; --left) Deliver(to_receiver_, false);
+  for (size_t left = writes_.size(); left > 0; --left) Land(false, false);
+  Close();
+  for (size_t left = to_sender_.size(); left > 0; --left) Deliver(to_sender_, false);
+  Tick();
+}
+
+void World::Outside() {
+  const size_t low = NextByte();
+  const size_t size = low | size_t{NextByte()} << 8;
+  const std::string_view bytes = input_.substr(0, size);
+  input_.remove_prefix(bytes.size());
+  const StatusOr<Envelope> envelope = DecodeEnvelope(bytes);
+  if (!envelope.ok()) return;
+  const StatusOr<Envelope> again = DecodeEnvelope(EncodeEnvelope(*envelope));
+  BATON_CHECK(again.ok() && *again == *envelope, "a message changed on its way");
+  outsiders_ = true;
+  ToSender(envelope->message);
+  ToReceiver(envelope->message);
+}
+
+void World::Compute() {
+  if (!sender_ || computed_ == kBlocks * kLinks) return;
+  const BlockId block(computed_ / kLinks);
+  const uint32_t groups = computed_ % kLinks + 1;
+  if (sender_->AddBlocks(block.value(), {&block, 1}, groups, now_).ok()) ++computed_;
+  ActSender();
+}
+
+void World::GrantBlocks(uint32_t cached) {
+  if (!receiver_ || !std::exchange(offered_, false)) return;
+  ReceiverSession::Reservation reservation;
+  reservation.grant.window_key = kKey;
+  reservation.grant.cached_blocks = cached;
+  reservation.grant.contributors = kLinks;
+  for (uint32_t block = cached; block < kBlocks; ++block) {
+    reservation.grant.blocks.emplace_back(block);
+  }
+  reservation.link_bytes.assign(kLinks, kPieceBytes);
+  (void)receiver_->Grant(std::move(reservation), now_);
+  ActReceiver();
+}
+
+void World::Land(bool damaged, bool stays) {
+  if (writes_.empty()) return;
+  const Write write = writes_.front();
+  writes_.pop_front();
+  if (write.held) return writes_.push_back(write);
+  const bool lands = window_open_ && write.granted_here;
+  if (lands) {
+    const uint32_t cached = receiver_->grant().cached_blocks;
+    const uint64_t content = Content(cached + write.block, write.link) + (damaged ? 1 : 0);
+    landed_[write.block][write.link] = content;
+    receiver_->OnArrival({.link = write.link,
+                          .first = write.block,
+                          .count = 1,
+                          .bytes = kPieceBytes,
+                          .checksums = {&content, 1}},
+                         now_);
+    ActReceiver();
+  }
+  if (lands && stays) return writes_.push_back(write);
+  if (lands) {
+    sender_->OnWritten(1, kPieceBytes, now_);
+  } else {
+    sender_->OnWriteLost(1, MakeStatus(StatusCode::kNotFound, "no such window"), now_);
+  }
+  ActSender();
+}
+
+void World::LoseWrite() {
+  if (writes_.empty()) return;
+  writes_.pop_front();
+  sender_->OnWriteLost(1, MakeStatus(StatusCode::kUnavailable, "lost"), now_);
+  ActSender();
+}
+
+void World::Close() {
+  if (!std::exchange(close_wanted_, false)) return;
+  window_open_ = false;
+  receiver_->OnWindowsClosed(OkStatus(), now_);
+  ActReceiver();
+}
+
+void World::Tick() {
+  now_ += kTurn;
+  if (sender_) sender_->OnTime(now_);
+  ActSender();
+  if (receiver_) receiver_->OnTime(now_);
+  ActReceiver();
+}
+
+void World::Deliver(std::deque<std::string>& from, bool repeat) {
+  if (from.empty()) return;
+  const StatusOr<Envelope> envelope = DecodeEnvelope(from.front());
+  BATON_CHECK(envelope.ok(), "{}", Message(envelope.status()));
+  if (!repeat) from.pop_front();
+  &from == &to_receiver_ ? ToReceiver(envelope->message) : ToSender(envelope->message);
+}
+
+// As KvReceiver does for sessions that it does not know.
+void World::ToReceiver(const ControlMessage& message) {
+  if (receiver_) {
+    receiver_->OnMessage(message, now_);
+  } else if (const auto* offer = std::get_if<Offer>(&message)) {
+    if (offer->timeout <= Duration{} || offer->total_tokens != kBlocks) return;
+    receiver_.emplace(*offer, kBlocks, times_, now_);
+  } else if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
+    Send(to_sender_, Abort{MakeStatus(StatusCode::kNotFound, "unknown")});
+  }
+  ActReceiver();
+}
+
+// As KvSender does.
+void World::ToSender(const ControlMessage& message) {
+  const auto* grant = std::get_if<Grant>(&message);
+  if (!sender_) {
+    if (std::holds_alternative<Abort>(message)) Send(to_receiver_, DrainAck{false});
+    if (grant != nullptr) {
+      Send(to_receiver_, Fail{MakeStatus(StatusCode::kNotFound, "unknown")});
+    }
+    return;
+  }
+  if (grant != nullptr) {
+    if (grant->contributors != kLinks) return;
+    sender_->SetLinks({0, 1});
+    // Odd keys are of peers that like bursts.
+    sender_->SetGroupTime(grant->window_key % 2 == 0 ? Duration{} : std::chrono::milliseconds(50));
+  }
+  sender_->OnMessage(message, now_);
+  ActSender();
+}
+
+void World::ActSender() {
+  while (sender_) {
+    std::vector<SenderAction> actions = sender_->TakeActions();
+    if (actions.empty()) return;
+    for (SenderAction& action : actions) {
+      if (sender_) Act(action);
     }
   }
 }
 
-void Answer(SenderSession& sender, Time now) {
-  for (const SenderAction& action : sender.TakeActions()) {
-    const auto* post = std::get_if<PostBlocks>(&action);
-    if (post == nullptr) continue;
-    sender.OnWriteLost(post->pieces, MakeStatus(StatusCode::kUnavailable, "lost"), now);
+void World::Act(SenderAction& action) {
+  if (auto* send = std::get_if<SendControl>(&action)) {
+    Send(to_receiver_, send->message);
+  } else if (auto* post = std::get_if<PostBlocks>(&action)) {
+    Post(*post);
+  } else if (std::holds_alternative<StartWrites>(action)) {
+    for (Write& write : writes_) write.held = false;
+  } else if (std::holds_alternative<FenceWrites>(action)) {
+    // StopWrites alone is but a wish.
+    const size_t lost = std::exchange(writes_, {}).size();
+    sender_->OnWriteLost(
+        static_cast<uint32_t>(lost), MakeStatus(StatusCode::kAborted, "stopped"), now_);
+  } else if (std::holds_alternative<ReportEnd>(action)) {
+    BATON_CHECK(writes_.empty(), "the session ended with {} writes", writes_.size());
+    sender_.reset();
   }
 }
 
-// Input: messages, each after its length in two bytes.
-void Run(std::string_view input) {
-  Time now{std::chrono::hours(1)};
-  SenderSession::Params params;
-  params.total_tokens = kBlocks;
-  params.block_count = kBlocks;
-  params.timeout = std::chrono::seconds(10);
-  const SessionTimes times;
-  SenderSession sender(params, times, now);
-  ReceiverSession receiver(Offer{kBlocks, {}, std::chrono::seconds(10)}, kBlocks, times, now);
-  const BlockId ready[] = {BlockId(0), BlockId(1)};
-  (void)sender.AddBlocks(0, ready, 1, now);
-  while (input.size() >= 2) {
-    const size_t size = static_cast<unsigned char>(input[0]) |
-                        static_cast<size_t>(static_cast<unsigned char>(input[1])) << 8;
-    input.remove_prefix(2);
-    const std::string_view bytes = input.substr(0, size);
-    input.remove_prefix(bytes.size());
-    const StatusOr<Envelope> envelope = DecodeEnvelope(bytes);
-    if (!envelope.ok()) continue;
-    const StatusOr<Envelope> again = DecodeEnvelope(EncodeEnvelope(*envelope));
-    BATON_CHECK(again.ok() && *again == *envelope, "a message changed on its way");
-    // KvSender lets only a grant with the expected number of links through.
-    const auto* grant = std::get_if<Grant>(&envelope->message);
-    if (grant == nullptr || grant->contributors == 1) sender.OnMessage(envelope->message, now);
-    receiver.OnMessage(envelope->message, now);
-    Answer(sender, now);
-    Answer(receiver, now);
-    now += std::chrono::milliseconds(envelope->sequence % 1000);
-    sender.OnTime(now);
-    receiver.OnTime(now);
+void World::Post(const PostBlocks& post) {
+  for (const uint32_t block : post.blocks) {
+    for (uint32_t link = post.first_group; link < post.end_group; ++link) {
+      const Grant& grant = sender_->grant();
+      const bool granted_here =
+          grant.window_key == kKey && receiver_ && receiver_->grant() == grant;
+      const uint64_t content = Content(grant.cached_blocks + block, link);
+      writes_.push_back({block, link, granted_here, post.held});
+      sender_->OnPosted(link, block, {&content, 1}, kPieceBytes, now_);
+    }
+  }
+}
+
+void World::ActReceiver() {
+  while (receiver_) {
+    std::vector<ReceiverAction> actions = receiver_->TakeActions();
+    if (actions.empty()) return;
+    for (ReceiverAction& action : actions) Act(action);
+  }
+}
+
+void World::Act(ReceiverAction& action) {
+  if (auto* send = std::get_if<SendControl>(&action)) {
+    Send(to_sender_, send->message);
+  } else if (std::holds_alternative<ReportOffer>(action)) {
+    offered_ = true;
+  } else if (std::holds_alternative<ReportWithdrawn>(action)) {
+    offered_ = false;
+  } else if (std::holds_alternative<OpenWindows>(action)) {
+    window_open_ = true;
+  } else if (std::holds_alternative<CloseWindows>(action)) {
+    BATON_CHECK(window_open_, "windows that were not open are closed");
+    close_wanted_ = true;
+  } else if (std::holds_alternative<ReportReleased>(action)) {
+    BATON_CHECK(!window_open_, "blocks were released while they can be written");
+  } else if (std::holds_alternative<ReportCommitted>(action)) {
+    BATON_CHECK(!window_open_, "blocks were committed while they can be written");
+    BATON_CHECK(!std::exchange(committed_, true), "committed twice");
+    const Grant& grant = receiver_->grant();
+    // An outsider's SEAL may be right about what damaged writes have brought.
+    for (uint32_t block = 0; block < grant.blocks.size() && !outsiders_; ++block) {
+      for (uint32_t link = 0; link < kLinks; ++link) {
+        BATON_CHECK(landed_[block][link] == Content(grant.cached_blocks + block, link),
+                    "block {} was committed with other bytes",
+                    block);
+      }
+    }
   }
 }
 
@@ -76,6 +429,6 @@ void Run(std::string_view input) {
 }  // namespace baton
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  baton::Run({reinterpret_cast<const char*>(data), size});
+  baton::World({reinterpret_cast<const char*>(data), size}).Run();
   return 0;
 }
