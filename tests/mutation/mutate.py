@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Plants the faults of mutations.txt one by one in a copy of the tree; a named test must catch each.
+
+mutate.py check          whether every entry still fits the tree, without building anything
+mutate.py list           the names
+mutate.py run [name …]   all of them, or those named
+
+README.md says how an entry looks. Exits 1 when a fault survives or an entry is wrong."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIST = "tests/mutation/mutations.txt"
+COPY = os.path.join(ROOT, "build", "mutation", "tree")
+TEST_SECONDS = 300  # a test that hangs has noticed the fault, too
+
+
+@dataclass
+class Mutation:
+    name: str
+    line: int  # in the list
+    what: str = ""
+    file: str = ""
+    test: str = ""
+    filter: str = ""
+    old: list = field(default_factory=list)
+    new: list = field(default_factory=list)
+
+    def old_text(self):
+        return "\n" + "\n".join(self.old) + "\n"
+
+    def new_text(self):
+        return "\n" + "".join(line + "\n" for line in self.new)
+
+
+class Wrong(Exception):
+    """An entry, or what became of it, that needs somebody's attention."""
+
+
+def read_list():
+    mutations = []
+    with open(os.path.join(ROOT, LIST), encoding="utf-8") as file:
+        for number, line in enumerate(file.read().split("\n"), 1):
+            head = re.fullmatch(r"\[([a-z0-9-]+)\]", line)
+            if head:
+                mutations.append(Mutation(head.group(1), number))
+            elif not line or line.startswith("#"):
+                continue
+            elif not mutations:
+                raise Wrong(f"{LIST}:{number}: an entry begins with [its-name]")
+            elif line[0] in "-+":
+                (mutations[-1].old if line[0] == "-" else mutations[-1].new).append(line[1:])
+            else:
+                read_word(mutations[-1], number, line)
+    return mutations
+
+
+def read_word(mutation, number, line):
+    words = line.split()
+    if words[0] == "file:" and len(words) == 2:
+        mutation.file = words[1]
+    elif words[0] == "test:" and len(words) == 3:
+        mutation.test, mutation.filter = words[1:]
+    elif words[0] == "what:":
+        mutation.what = line[len("what:"):].strip()
+    else:
+        raise Wrong(f"{LIST}:{number}: \"{line}\" is none of: file: PATH; test: BINARY FILTER; "
+                    "what: TEXT; -OLD LINE; +NEW LINE")
+
+
+def declared_tests():
+    """Names of all test binaries, from the CMakeLists.txt below tests/."""
+    names = set()
+    for folder, _, files in os.walk(os.path.join(ROOT, "tests")):
+        if "CMakeLists.txt" in files:
+            with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
+                names.update(re.findall(r"baton_test\((\w+)", file.read()))
+    return names
+
+
+def check(mutations):
+    """The problems of the list: what is incomplete, named twice, or does not fit the tree."""
+    problems = []
+    names = set()
+    tests = declared_tests()
+    for mutation in mutations:
+        where = f"{LIST}:{mutation.line}: {mutation.name}"
+        if mutation.name in names:
+            problems.append(f"{where}: the name is taken")
+        names.add(mutation.name)
+        if not (mutation.what and mutation.file and mutation.test and mutation.old):
+            problems.append(f"{where}: what:, file:, test: and a line to replace must be there")
+            continue
+        if mutation.test not in tests:
+            problems.append(f"{where}: there is no test {mutation.test}")
+        path = os.path.join(ROOT, mutation.file)
+        if not os.path.isfile(path):
+            problems.append(f"{where}: there is no file {mutation.file}")
+            continue
+        with open(path, encoding="utf-8") as file:
+            count = file.read().count(mutation.old_text())
+        if count != 1:
+            problems.append(f"{where}: its old lines are {count} times in {mutation.file} instead of once")
+        if mutation.old == mutation.new:
+            problems.append(f"{where}: the new lines are the old ones")
+    return problems
+
+
+def make_copy():
+    """The tree as it is, in COPY; what is the same there keeps its time, so that little is built."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
+                            cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    wanted = {path for path in listed if path and os.path.isfile(os.path.join(ROOT, path))}
+    for folder, folders, files in os.walk(COPY):
+        if folder == COPY and "build" in folders:
+            folders.remove("build")
+        for name in files:
+            path = os.path.relpath(os.path.join(folder, name), COPY)
+            if path not in wanted:
+                os.remove(os.path.join(COPY, path))
+    for path in wanted:
+        source, target = os.path.join(ROOT, path), os.path.join(COPY, path)
+        if not os.path.exists(target) or read_bytes(source) != read_bytes(target):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(source, target)
+
+
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_text(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def build(tests):
+    """Builds test binaries in the copy; what the compiler said when that fails."""
+    done = subprocess.run(["./dev", "build", "cpu", *tests], cwd=COPY, text=True, errors="replace",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return "" if done.returncode == 0 else "\n".join(done.stdout.split("\n")[-30:])
+
+
+def passes(mutation):
+    """Whether its tests pass. Wrong: there are none."""
+    command = [os.path.join(COPY, "build/cpu/tests", mutation.test),
+               f"--gtest_filter={mutation.filter}"]
+    try:
+        done = subprocess.run(command, cwd=COPY, text=True, errors="replace", timeout=TEST_SECONDS,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    if re.search(r"^\[=+\] Running 0 tests", done.stdout, re.MULTILINE):
+        raise Wrong(f"{mutation.test} has no test {mutation.filter}")
+    return done.returncode == 0
+
+
+def plant(mutation):
+    """Whether a test catches the fault. Wrong: it does not build, or no test is named."""
+    path = os.path.join(COPY, mutation.file)
+    with open(path, encoding="utf-8") as file:
+        before = file.read()
+    try:
+        write_text(path, before.replace(mutation.old_text(), mutation.new_text()))
+        said = build([mutation.test])
+        if said:
+            raise Wrong(f"it does not build:\n{said}")
+        return not passes(mutation)
+    finally:
+        write_text(path, before)
+
+
+def outcome_without_fault(mutation):
+    """What is wrong with its tests; empty when there are some and they pass."""
+    try:
+        if passes(mutation):
+            return ""
+    except Wrong as problem:
+        return str(problem)
+    return f"{mutation.test} --gtest_filter={mutation.filter} fails without the fault"
+
+
+def run(mutations):
+    make_copy()
+    tests = sorted({mutation.test for mutation in mutations})
+    print(f"building {len(tests)} tests without a fault in {COPY}", flush=True)
+    said = build(tests)
+    if said:
+        raise Wrong(f"the tree does not build without a fault:\n{said}")
+    # Before any fault was planted: later the binaries of the copy may hold the last one.
+    before = {(mutation.test, mutation.filter): outcome_without_fault(mutation)
+              for mutation in mutations}
+    table = []
+    for mutation in mutations:
+        begin = time.monotonic()
+        try:
+            if before[mutation.test, mutation.filter]:
+                raise Wrong(before[mutation.test, mutation.filter])
+            outcome = "caught" if plant(mutation) else "SURVIVED"
+        except Wrong as problem:
+            outcome = f"WRONG: {problem}"
+        table.append((mutation, outcome))
+        print(f"{mutation.name:<44} {time.monotonic() - begin:5.0f} s  {outcome}", flush=True)
+    bad = [(mutation, outcome) for mutation, outcome in table if outcome != "caught"]
+    for mutation, outcome in bad:
+        print(f"\n{mutation.name}: {mutation.what}\n  {mutation.file}\n"
+              f"  {mutation.test} --gtest_filter={mutation.filter}\n  {outcome}")
+    survived = sum(outcome == "SURVIVED" for _, outcome in table)
+    wrong = len(bad) - survived
+    print(f"\n{len(table) - len(bad)} caught, {survived} survived" + (f", {wrong} wrong" if wrong else ""))
+    return 1 if bad else 0
+
+
+def main(arguments):
+    verb = arguments[0] if arguments else ""
+    if verb not in ("check", "list", "run"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        mutations = read_list()
+        if verb == "list":
+            for mutation in mutations:
+                print(f"{mutation.name:<44} {mutation.what}")
+            return 0
+        problems = check(mutations)
+        if problems or verb == "check":
+            print("\n".join(problems), end="\n" if problems else "")
+            return 1 if problems else 0
+        unknown = set(arguments[1:]) - {mutation.name for mutation in mutations}
+        if unknown:
+            raise Wrong(f"there is no mutation {', '.join(sorted(unknown))} in {LIST}")
+        return run([m for m in mutations if m.name in arguments[1:] or len(arguments) == 1])
+    except Wrong as problem:
+        print(f"mutate: {problem}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
