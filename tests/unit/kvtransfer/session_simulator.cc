@@ -405,7 +405,9 @@ void SessionSimulator::Grant(uint32_t session) {
 void SessionSimulator::CloseWindow(uint32_t session) {
   if (Chance(faults_.never_close)) return;
   const uint64_t key = receivers_[session].key;
-  const Duration delay = Chance(faults_.slow_close) ? std::chrono::milliseconds(500) : Duration{};
+  // Some of them end in time, while writes still land.
+  const Duration delay =
+      Chance(faults_.slow_close) ? std::chrono::milliseconds(random_() % 500) : Duration{};
   At(delay, [this, session, key, life = receiver_life_] {
     windows_.erase(key);
     if (life != receiver_life_ || !receivers_[session].machine) return;
