@@ -61,19 +61,28 @@ TEST(AdmissionTest, WhatCanNeverFitFailsAtOnceWithTheNumbers) {
 }
 
 TEST(AdmissionTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
-  EngineOptions options = Options();
-  options.kv_blocks = 64;
-  options.max_step_tokens = 8;
-  EngineHarness harness(options);
-  Request first = MakeRequest(1, 41, 3, 4);
-  Request second = first;
-  second.id = RequestId(2);
-  harness.Submit(first);
-  harness.Submit(second);
-  ASSERT_TRUE(harness.RunUntilIdle());
-  EXPECT_EQ(harness.log(second).Tokens(0), harness.model().Expected(first, 0));
-  EXPECT_EQ(harness.log(second).times->cached_tokens, 40);
-  EXPECT_EQ(harness.engine().Stats().prompt_tokens, 42);
+  struct Case {
+    int32_t length;
+    int32_t step_tokens;
+    int64_t computed;
+  };
+  // The first prompt fills every step but the last, which then has room for the second: for 7
+  // tokens of it, and for 4 while the first one computes just those.
+  for (const Case& tested : {Case{41, 8, 41 + 1}, Case{44, 12, 44 + 4}}) {
+    EngineOptions options = Options();
+    options.kv_blocks = 64;
+    options.max_step_tokens = tested.step_tokens;
+    EngineHarness harness(options);
+    Request first = MakeRequest(1, tested.length, 3, 4);
+    Request second = first;
+    second.id = RequestId(2);
+    harness.Submit(first);
+    harness.Submit(second);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    EXPECT_EQ(harness.log(second).Tokens(0), harness.model().Expected(first, 0));
+    EXPECT_EQ(harness.log(second).times->cached_tokens, 40);
+    EXPECT_EQ(harness.engine().Stats().prompt_tokens, tested.computed);
+  }
 }
 
 TEST(AdmissionTest, DecodesGoOnWhileAPromptIsComputed) {
