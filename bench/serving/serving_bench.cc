@@ -13,6 +13,8 @@
 #include <grpcpp/client_context.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/serving/api_overhead.h"
+#include "bench/serving/event_client.h"
 #include "common/rpc/channel.h"
 #include "decode_worker/decode_service.h"
 #include "proto/generation.grpc.pb.h"
@@ -37,6 +39,7 @@ struct Options {
 struct Sample {
   double first_ms = 0;
   double second_ms = 0;
+  double http_first_ms = 0;  // of another request of the same kind, over HTTP
   v1::Timings timings;
 
   bool disaggregated() const { return !timings.transport().empty(); }
@@ -69,15 +72,14 @@ class Cluster final {
       }
     }
     stub_ = v1::Generation::NewStub(MakeChannel(router_.address("grpc")));
+    http_.emplace(router_.http_address());
   }
 
   // Four tokens after a prompt that no other request has.
   Sample Ask(int tokens) {
-    const int number = asked_++;
+    const std::vector<int> prompt = NextPrompt(tokens);
     v1::GenerateRequest request;
-    for (int i = 0; i < tokens; ++i) {
-      request.mutable_tokens()->add_ids((i * 131 + number * 37 + i / 256 * number) % 256);
-    }
+    request.mutable_tokens()->mutable_ids()->Assign(prompt.begin(), prompt.end());
     request.set_max_tokens(4);
     request.set_ignore_eos(true);
     request.set_echo_tokens(true);
@@ -102,10 +104,30 @@ class Cluster final {
     return sample;
   }
 
+  // The same over HTTP. Returns the time to first token in milliseconds.
+  double AskOverHttp(int tokens) {
+    const Json request = {{"prompt", NextPrompt(tokens)},
+                          {"max_tokens", 4},
+                          {"ignore_eos", true},
+                          {"temperature", 0},
+                          {"stream", true}};
+    return http_->Stream("/v1/completions", request.dump()).front();
+  }
+
  private:
+  std::vector<int> NextPrompt(int tokens) {
+    const int number = asked_++;
+    std::vector<int> prompt(static_cast<size_t>(tokens));
+    for (int i = 0; i < tokens; ++i) {
+      prompt[static_cast<size_t>(i)] = (i * 131 + number * 37 + i / 256 * number) % 256;
+    }
+    return prompt;
+  }
+
   InProcess router_;
   std::vector<std::unique_ptr<InProcess>> workers_;
   std::unique_ptr<v1::Generation::Stub> stub_;
+  std::optional<EventClient> http_;
   int asked_ = 1;
 };
 
@@ -129,6 +151,7 @@ Json MedianOf(const std::vector<Sample>& samples, const Figure& figure) {
 
 Json FirstTokenOf(const std::vector<Sample>& samples) {
   return {{"ttft_ms", MedianOf(samples, [](const Sample& s) { return s.first_ms; })},
+          {"http_ttft_ms", MedianOf(samples, [](const Sample& s) { return s.http_first_ms; })},
           {"compute_ms", MedianOf(samples, [](const Sample& s) { return s.compute_ms(); })},
           {"rest_ms", MedianOf(samples, [](const Sample& s) { return s.rest_ms(); })},
           {"second_token_ms", MedianOf(samples, [](const Sample& s) { return s.second_ms; })}};
@@ -153,6 +176,7 @@ Json Overhead(const std::vector<Sample>& alone, const std::vector<Sample>& split
     return MedianOf(std::move(differences));
   };
   return {{"ttft_ms", paired([](const Sample& s) { return s.first_ms; })},
+          {"http_ttft_ms", paired([](const Sample& s) { return s.http_first_ms; })},
           {"compute_ms", paired([](const Sample& s) { return s.compute_ms(); })},
           {"rest_ms", paired([](const Sample& s) { return s.rest_ms(); })},
           {"second_token_ms", paired([](const Sample& s) { return s.second_ms; })}};
@@ -166,8 +190,10 @@ int Run(const Options& options) {
   std::vector<Sample> alone;
   std::vector<Sample> split;
   for (int round = 0; round < options.rounds; ++round) {
-    for (int i = 0; i < 2; ++i) {
-      Sample sample = cluster.Ask(options.prompt_tokens);
+    Sample pair[] = {cluster.Ask(options.prompt_tokens), cluster.Ask(options.prompt_tokens)};
+    for (Sample& sample : pair) {
+      // The router takes turns, so this request goes the way that `sample` went.
+      sample.http_first_ms = cluster.AskOverHttp(options.prompt_tokens);
       (sample.disaggregated() ? split : alone).push_back(std::move(sample));
     }
     BATON_CHECK(alone.size() == split.size(), "the router did not take turns");
@@ -181,7 +207,8 @@ int Run(const Options& options) {
                        {"unified", FirstTokenOf(alone)},
                        {"disaggregated", FirstTokenOf(split)},
                        {"overhead", Overhead(alone, split)},
-                       {"transfer", TransferOf(split)}};
+                       {"transfer", TransferOf(split)},
+                       {"one_token_requests", MeasureApiOverhead()}};
   std::puts(result.dump(2).c_str());
   return 0;
 }

@@ -85,9 +85,7 @@ class HttpConnection::Exchange final : public HttpExchange {
     std::lock_guard lock(mutex_);
     if (state_ != State::kNew) return;
     state_ = State::kStreaming;
-    Post(Head(status, content_type) +
-             "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n",
-         /*last=*/false);
+    head_ = Head(status, content_type) + "Transfer-Encoding: chunked\r\n\r\n";
   }
 
   bool Write(std::string bytes) override {
@@ -99,7 +97,8 @@ class HttpConnection::Exchange final : public HttpExchange {
       connection_->Post([connection = connection_] { connection->Close(); });
       return false;
     }
-    Post(fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes), /*last=*/false);
+    Post(fmt::format("{}{:x}\r\n{}\r\n", std::exchange(head_, ""), bytes.size(), bytes),
+         /*last=*/false);
     return true;
   }
 
@@ -107,7 +106,7 @@ class HttpConnection::Exchange final : public HttpExchange {
     std::lock_guard lock(mutex_);
     if (state_ != State::kStreaming) return;
     state_ = State::kDone;
-    Post("0\r\n\r\n", /*last=*/true);
+    Post(std::exchange(head_, "") + "0\r\n\r\n", /*last=*/true);
   }
 
   void OnDisconnect(std::function<void()> callback) override {
@@ -161,6 +160,7 @@ class HttpConnection::Exchange final : public HttpExchange {
   const bool keep_alive_;
   std::mutex mutex_;  // guards what follows
   std::string headers_;
+  std::string head_;  // of a stream, until its first bytes go out
   State state_ = State::kNew;
   bool gone_ = false;
   std::function<void()> on_disconnect_;

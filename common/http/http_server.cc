@@ -114,6 +114,10 @@ class HttpServer::Impl final {
   void Admit(tcp::socket socket) {
     std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
     if (shared_->connections >= shared_->options.max_connections) return;
+    // Otherwise Nagle's algorithm holds back each event until the client has acknowledged the one
+    // before, which clients delay by 40 ms.
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
     auto connection = std::make_shared<HttpConnection>(shared_, std::move(socket));
     connections_.push_back(connection);
     connection->ReadRequest();

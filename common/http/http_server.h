@@ -45,7 +45,8 @@ class HttpExchange {
   virtual void AddHeader(std::string name, std::string value) = 0;
   virtual void Reply(int status, std::string content_type, std::string body) = 0;
 
-  // Starts a chunked answer (server-sent events: "text/event-stream").
+  // Starts a chunked answer (server-sent events: "text/event-stream"). The head is sent together
+  // with the first Write, or with Finish.
   virtual void Begin(int status, std::string content_type) = 0;
   // Queues bytes of the stream; never blocks. False once the client is gone or too slow: then stop.
   virtual bool Write(std::string bytes) = 0;

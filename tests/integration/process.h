@@ -44,6 +44,8 @@ class InProcess final {
   Service& service() { return *service_; }
   std::string address(const std::string& name) { return service_->addresses().at(name); }
 
+  const std::string& http_address() const { return http_->address(); }
+
   // The value of an unlabelled metric, or -1.
   double Metric(const std::string& name) {
     const std::string text = "\n" + metrics_.Serialize();

@@ -111,6 +111,8 @@ class Cluster final {
     }
   }
 
+  InProcess& router() { return router_; }
+  const std::vector<std::unique_ptr<InProcess>>& workers() const { return workers_; }
   double RouterMetric(const std::string& metric) { return router_.Metric(metric); }
 
   double Sum(const std::string& metric) {

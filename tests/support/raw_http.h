@@ -23,6 +23,7 @@ class RawConnection final {
   // All bytes until the peer closes; nothing when it did not within the limit.
   std::optional<std::string> ReadToEnd(Duration limit = std::chrono::seconds(10));
   void Close() { fd_.Reset(); }
+  int fd() const { return fd_.get(); }
 
  private:
   // True when bytes came, false when the peer closed; nothing at the limit.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/own_sockets.h"
 #include "tests/support/raw_http.h"
 
 namespace baton {
@@ -77,6 +78,29 @@ TEST_F(HttpServerTest, StreamsFromAnotherThread) {
   exchange->Finish();
   EXPECT_FALSE(exchange->Write("late"));
   EXPECT_EQ(connection.ReadToEnd(), "9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpServerTest, AcceptedSocketsSendWithoutDelay) {
+  StartServer();
+  RawConnection connection(address());
+  const int accepted = AwaitAccepted(connection.fd());
+  ASSERT_GE(accepted, 0);
+  EXPECT_TRUE(HasNoDelay(accepted));
+}
+
+TEST_F(HttpServerTest, TheHeadOfAStreamAndItsFirstEventAreOneSegment) {
+  StartServer();
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("GET", "/stream", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Begin(200, "text/event-stream");
+    exchange->Write("data: 1\n\n");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"), HasSubstr("200 OK"));
+  EXPECT_EQ(ReceivedSegments(connection.fd()), 1u);
+  taken.get_future().get()->Finish();
 }
 
 TEST_F(HttpServerTest, TellsWhenTheClientGoesAway) {

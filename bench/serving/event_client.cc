@@ -1,0 +1,83 @@
+#include "bench/serving/event_client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string_view>
+
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/rpc/address.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kLimit = std::chrono::seconds(60);
+constexpr std::string_view kEvent = "data: ";
+constexpr std::string_view kDone = "data: [DONE]";
+constexpr std::string_view kEndOfChunks = "\r\n0\r\n\r\n";
+
+}  // namespace
+
+EventClient::EventClient(const std::string& address) : address_(address) {
+  const auto parsed = ParseHostPort(address);
+  BATON_CHECK(parsed.ok(), "{}", Message(parsed.status()));
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(parsed->port);
+  BATON_CHECK(::inet_pton(AF_INET, parsed->host.c_str(), &peer.sin_addr) == 1,
+              "{} is not an IPv4 address",
+              parsed->host);
+  socket_.Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  BATON_CHECK(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0,
+              "cannot connect to {}",
+              address);
+  const int on = 1;
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+std::vector<double> EventClient::Stream(const std::string& path, const std::string& body) {
+  const std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+      "{}",
+      path,
+      address_,
+      body.size(),
+      body);
+  const Time start = SteadyClock().Now();
+  for (size_t sent = 0; sent < request.size();) {
+    const auto n =
+        ::send(socket_.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    BATON_CHECK(n > 0, "{} closed the connection", address_);
+    sent += static_cast<size_t>(n);
+  }
+  std::vector<double> events;
+  std::string answer;
+  size_t seen = 0;
+  bool done = false;
+  while (!done || answer.find(kEndOfChunks, seen) == std::string::npos) {
+    pollfd waiting{socket_.get(), POLLIN, 0};
+    const auto limit = std::chrono::milliseconds(kLimit).count();
+    BATON_CHECK(::poll(&waiting, 1, static_cast<int>(limit)) == 1, "{} is silent", address_);
+    char buffer[16384];
+    const auto n = ::recv(socket_.get(), buffer, sizeof(buffer), 0);
+    BATON_CHECK(n > 0, "{} closed the connection after: {}", address_, answer);
+    const double ms = ToMillis(SteadyClock().Now() - start);
+    answer.append(buffer, static_cast<size_t>(n));
+    for (size_t at = answer.find(kEvent, seen); at != std::string::npos && !done;
+         at = answer.find(kEvent, seen)) {
+      if (answer.size() < at + kDone.size()) break;  // [DONE], or an event: the next bytes tell
+      done = answer.compare(at, kDone.size(), kDone) == 0;
+      if (!done) events.push_back(ms);
+      seen = at + kEvent.size();
+    }
+  }
+  BATON_CHECK(answer.rfind("HTTP/1.1 200 ", 0) == 0 && !events.empty(), "{}", answer);
+  return events;
+}
+
+}  // namespace baton
