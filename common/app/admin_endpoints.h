@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// Serves GET /metrics (Prometheus text), /healthz (200 while the process runs) and /readyz (200
-// when `ready` says OK, else 503 with its message). `metrics` and `ready` outlive the server's run.
+// Adds probes: /metrics (Prometheus text), /healthz and /health (200 while the process runs), and
+// /readyz (200 when `ready` says OK, else 503 with its message). `metrics` and `ready` outlive the
+// server's run.
 void AddAdminEndpoints(HttpServer& server, MetricsRegistry& metrics, std::function<Status()> ready);
 
 }  // namespace baton

@@ -3,12 +3,15 @@
 #include <sys/socket.h>
 
 #include <utility>
+#include <vector>
 
-#include <absl/strings/ascii.h>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/status.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "common/http/http_error.h"
+#include "common/http/http_exchange.h"
+#include "common/log/log.h"
 
 namespace baton {
 namespace {
@@ -17,226 +20,249 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr uint32_t kMaxHeaderBytes = 64 << 10;
+constexpr size_t kHeadReadBytes = 4 << 10;
+constexpr size_t kBodyReadBytes = 32 << 10;
+constexpr size_t kMaxChunkLineBytes = 16 << 10;  // of a size line with extensions, of all trailers
+constexpr size_t kMaxParts = 64;                 // of one write
+constexpr Duration kLingerTime = std::chrono::seconds(2);
 
-// Header values may repeat outside bytes: nothing in them may end the line.
-std::string OneLine(std::string value) {
-  for (char& c : value) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return value;
-}
-
-std::string Text(beast::string_view view) {
-  return {view.data(), view.size()};
-}
-
-HttpRequest ToRequest(http::request<http::string_body>&& message) {
-  HttpRequest request;
-  request.method = Text(message.method_string());
-  const std::string target = Text(message.target());
-  const size_t mark = target.find('?');
-  request.path = target.substr(0, mark);
-  if (mark != std::string::npos) request.query = target.substr(mark + 1);
-  for (const auto& field : message) {
-    request.headers[absl::AsciiStrToLower(Text(field.name_string()))] = Text(field.value());
-  }
-  request.body = std::move(message.body());
-  return request;
-}
+const Logger kLog("http");
 
 }  // namespace
 
-HttpServer::Handler HttpShared::FindRoute(const std::string& method, const std::string& path) {
-  std::lock_guard lock(mutex);
-  const auto found = routes.find({method, path});
-  return found == routes.end() ? nullptr : found->second;
-}
+HttpShared::HttpShared(const HttpServerOptions& options_in)
+    : options(options_in),
+      probe(options.metrics == nullptr ? own_metrics : *options.metrics),
+      slots({options.max_connections,
+             options.max_connections_per_address,
+             options.reserved_connections}),
+      waiting_bodies(options.max_waiting_body_bytes),
+      handlers(static_cast<size_t>(options.handler_threads)) {}
 
-// The answer to one request. Thread-safe: its mutex keeps the order of what is posted.
-class HttpConnection::Exchange final : public HttpExchange {
- public:
-  Exchange(std::shared_ptr<HttpConnection> connection, HttpRequest request, bool keep_alive)
-      : connection_(std::move(connection)), request_(std::move(request)), keep_alive_(keep_alive) {}
-
-  ~Exchange() override {
-    if (state_ == State::kNew) Reply(500, "text/plain", "the handler gave no answer\n");
-    if (state_ == State::kStreaming) Cut();
-  }
-
-  const HttpRequest& request() const override { return request_; }
-
-  void AddHeader(std::string name, std::string value) override {
-    std::lock_guard lock(mutex_);
-    headers_ += fmt::format("{}: {}\r\n", OneLine(std::move(name)), OneLine(std::move(value)));
-  }
-
-  void Reply(int status, std::string content_type, std::string body) override {
-    std::lock_guard lock(mutex_);
-    if (state_ != State::kNew) return;
-    state_ = State::kDone;
-    std::string bytes = Head(status, content_type);
-    bytes += fmt::format("Content-Length: {}\r\n\r\n", body.size());
-    bytes += body;
-    Post(std::move(bytes), /*last=*/true);
-  }
-
-  void Begin(int status, std::string content_type) override {
-    std::lock_guard lock(mutex_);
-    if (state_ != State::kNew) return;
-    state_ = State::kStreaming;
-    head_ = Head(status, content_type) + "Transfer-Encoding: chunked\r\n\r\n";
-  }
-
-  bool Write(std::string bytes) override {
-    std::lock_guard lock(mutex_);
-    if (state_ != State::kStreaming || gone_) return false;
-    if (bytes.empty()) return true;
-    if (connection_->unsent_bytes() + bytes.size() > connection_->options().max_unsent_bytes) {
-      state_ = State::kDone;
-      connection_->Post([connection = connection_] { connection->Close(); });
-      return false;
-    }
-    Post(fmt::format("{}{:x}\r\n{}\r\n", std::exchange(head_, ""), bytes.size(), bytes),
-         /*last=*/false);
-    return true;
-  }
-
-  void Finish() override {
-    std::lock_guard lock(mutex_);
-    if (state_ != State::kStreaming) return;
-    state_ = State::kDone;
-    Post(std::exchange(head_, "") + "0\r\n\r\n", /*last=*/true);
-  }
-
-  void OnDisconnect(std::function<void()> callback) override {
-    {
-      std::lock_guard lock(mutex_);
-      if (state_ == State::kDone) return;
-      if (!gone_) {
-        on_disconnect_ = std::move(callback);
-        return;
-      }
-    }
-    callback();
-  }
-
-  void ClientGone() {
-    std::function<void()> callback;
-    {
-      std::lock_guard lock(mutex_);
-      gone_ = true;
-      if (state_ != State::kDone) callback = std::exchange(on_disconnect_, nullptr);
-    }
-    if (callback) callback();
-  }
-
- private:
-  enum class State { kNew, kStreaming, kDone };
-
-  std::string Head(int status, const std::string& content_type) const {
-    return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n{}{}",
-                       status,
-                       Text(http::obsolete_reason(static_cast<http::status>(status))),
-                       OneLine(content_type),
-                       headers_,
-                       keep_alive_ ? "" : "Connection: close\r\n");
-  }
-
-  void Post(std::string bytes, bool last) {
-    connection_->AddUnsent(bytes.size());
-    connection_->Post(
-        [connection = connection_, bytes = std::move(bytes), last, this_keep = keep_alive_] {
-          connection->Send(bytes, last, this_keep);
-        });
-  }
-
-  void Cut() {
-    connection_->Post([connection = connection_] { connection->Close(); });
-  }
-
-  const std::shared_ptr<HttpConnection> connection_;
-  const HttpRequest request_;
-  const bool keep_alive_;
-  std::mutex mutex_;  // guards what follows
-  std::string headers_;
-  std::string head_;  // of a stream, until its first bytes go out
-  State state_ = State::kNew;
-  bool gone_ = false;
-  std::function<void()> on_disconnect_;
-};
-
-HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, asio::ip::tcp::socket socket)
-    : shared_(std::move(shared)), stream_(std::move(socket)) {
-  ++shared_->connections;
-}
+HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared,
+                               asio::ip::tcp::socket socket,
+                               ConnectionSlots::Slot slot)
+    : shared_(std::move(shared)),
+      slot_(std::move(slot)),
+      socket_(std::move(socket)),
+      timer_(shared_->io) {}
 
 HttpConnection::~HttpConnection() {
-  --shared_->connections;
+  std::lock_guard lock(shared_->mutex);
+  shared_->open.erase(this);
+  shared_->probe.SetConnections(static_cast<int>(shared_->open.size()));
 }
 
-void HttpConnection::ReadRequest() {
+void HttpConnection::Start() {
+  {
+    std::lock_guard lock(shared_->mutex);
+    shared_->open[this] = weak_from_this();
+    shared_->probe.SetConnections(static_cast<int>(shared_->open.size()));
+  }
+  NextRequest(shared_->options.header_timeout);
+}
+
+void HttpConnection::NextRequest(Duration limit) {
+  phase_ = Phase::kHead;
   parser_.emplace();
-  parser_->header_limit(kMaxHeaderBytes);
+  parser_->header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
   parser_->body_limit(shared_->options.max_body_bytes);
-  stream_.expires_after(shared_->options.idle_timeout);
-  http::async_read(
-      stream_, buffer_, *parser_, [self = shared_from_this()](beast::error_code error, size_t) {
-        self->OnRequest(error);
-      });
+  parsed_bytes_ = 0;
+  request_ = {};
+  route_ = {};
+  body_share_ = ByteBudget::Share(shared_->waiting_bodies);
+  Arm(buffer_.size() > 0 ? shared_->options.header_timeout : limit);
+  Parse();
 }
 
-void HttpConnection::OnRequest(beast::error_code error) {
-  stream_.expires_never();
-  if (error == http::error::body_limit) {
-    return Refuse(
-        413,
-        fmt::format("the body is over the limit of {} bytes", shared_->options.max_body_bytes));
-  }
-  if (error == http::error::header_limit) {
-    return Refuse(431, fmt::format("the headers are over the limit of {} bytes", kMaxHeaderBytes));
-  }
-  if (error && error != http::error::end_of_stream && error != http::error::partial_message &&
-      error.category() == make_error_code(http::error::bad_method).category()) {
-    return Refuse(400, "not an HTTP/1.1 request: " + error.message());
+void HttpConnection::Read() {
+  const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kHeadReadBytes;
+  socket_.async_read_some(buffer_.prepare(bytes),
+                          [self = shared_from_this()](beast::error_code error, size_t got) {
+                            self->OnRead(error, got);
+                          });
+}
+
+void HttpConnection::OnRead(beast::error_code error, size_t bytes) {
+  if (phase_ == Phase::kClosed) return;
+  if (timed_out_) {
+    if (phase_ == Phase::kHead && !parser_->got_some()) return Close();
+    return Refuse(408,
+                  phase_ == Phase::kHead ? "the header did not come in time"
+                                         : "the body did not come in time");
   }
   if (error) return Close();
-  const bool keep_alive = parser_->get().keep_alive() && parser_->get().version() >= 11;
-  Dispatch(ToRequest(parser_->release()), keep_alive);
+  if (!parser_->got_some()) Arm(shared_->options.header_timeout);
+  buffer_.commit(bytes);
+  Parse();
+}
+
+void HttpConnection::Parse() {
+  while (buffer_.size() > 0) {
+    beast::error_code error;
+    const size_t used = parser_->put(buffer_.cdata(), error);
+    buffer_.consume(used);
+    parsed_bytes_ += used;
+    const bool need_more = error == http::error::need_more;
+    if (error && !need_more) return OnParseError(error);
+    if (!CheckSizes(need_more)) return;
+    if (phase_ == Phase::kHead && parser_->is_header_done() && !OnHead()) return;
+    if (parser_->is_done()) return Dispatch();
+    if (need_more) break;
+  }
+  Read();
+}
+
+bool HttpConnection::CheckSizes(bool need_more) {
+  const HttpServerOptions& limits = shared_->options;
+  const size_t sent = parsed_bytes_ + (need_more ? buffer_.size() : 0);
+  if (phase_ == Phase::kHead) {
+    if (sent <= limits.max_header_bytes) return true;
+    Refuse(431, fmt::format("the header is over the limit of {} bytes", limits.max_header_bytes));
+    return false;
+  }
+  if (sent > limits.max_body_bytes) {
+    Refuse(413, fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+  } else if (need_more && buffer_.size() > kMaxChunkLineBytes) {
+    Refuse(400,
+           fmt::format("a chunk's size line, or the trailer, is over the limit of {} bytes",
+                       kMaxChunkLineBytes));
+  } else if (!body_share_.GrowTo(parser_->get().body().size())) {
+    Refuse(503,
+           fmt::format("the bodies of requests that wait for an answer have reached the limit of "
+                       "{} bytes",
+                       limits.max_waiting_body_bytes));
+  } else {
+    return true;
+  }
+  return false;
+}
+
+void HttpConnection::OnParseError(beast::error_code error) {
+  const HttpServerOptions& limits = shared_->options;
+  if (error == http::error::body_limit) {
+    return Refuse(413,
+                  fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+  }
+  if (error == http::error::header_limit) {
+    return Refuse(431,
+                  fmt::format("the header is over the limit of {} bytes", limits.max_header_bytes));
+  }
+  Refuse(400, "not an HTTP/1.1 request: " + error.message());
+}
+
+bool HttpConnection::OnHead() {
+  const HttpHead& head = parser_->get().base();
+  phase_ = Phase::kBody;
+  parsed_bytes_ = 0;
+  request_ = ToRequest(head);
+  HttpRefusal refusal = CheckFraming(head);
+  if (refusal.status == 0) refusal = CheckExpect(head);
+  if (refusal.status != 0) {
+    Refuse(refusal.status, refusal.message);
+    return false;
+  }
+  if (!FindRoute()) return false;
+  parser_->eager(true);
+  if (parser_->is_done()) return true;
+  Arm(shared_->options.body_timeout);
+  if (ExpectsContinue(head) && head.version() >= 11 && buffer_.size() == 0) Continue();
+  return true;
+}
+
+bool HttpConnection::FindRoute() {
+  HttpRoutes::Match match = shared_->routes.Find(request_.method, request_.path);
+  route_ = std::move(match.route);
+  if (slot_.reserved() && !route_.is_probe) {
+    Refuse(503, slot_.over_limit());
+    return false;
+  }
+  if (route_.handler) return true;
+  const bool any = request_.method == "OPTIONS" && request_.path == "*";
+  const bool keep_alive = parser_->is_done() && keeps_alive();
+  const std::string target = Shown(fmt::format("{} {}", request_.method, request_.path));
+  const bool options = request_.method == "OPTIONS" && (any || !match.allow.empty());
+  const auto exchange = MakeExchange(keep_alive);
+  if (any) match.allow = "GET, HEAD, POST, OPTIONS";
+  if (!match.allow.empty()) exchange->AddHeader("Allow", match.allow);
+  if (options) {
+    exchange->Reply(204, "", "");
+  } else {
+    const int status = match.allow.empty() ? 404 : 405;
+    shared_->probe.OnRefused(status);
+    exchange->Fail(status,
+                   status == 404 ? fmt::format("nothing is served at {}", target)
+                                 : fmt::format("{} is not possible; {} are", target, match.allow));
+  }
+  return false;
+}
+
+bool HttpConnection::keeps_alive() const {
+  return parser_->keep_alive() && parser_->get().version() >= 11 && !slot_.reserved();
+}
+
+void HttpConnection::Continue() {
+  static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  AddUnsent(kContinue.size());
+  Send(kContinue, /*last=*/false, /*keep_alive=*/true);
+}
+
+std::shared_ptr<ConnectionExchange> HttpConnection::MakeExchange(bool keep_alive) {
+  phase_ = Phase::kAnswer;
+  timer_.cancel();
+  auto exchange = std::make_shared<ConnectionExchange>(
+      shared_from_this(), std::move(request_), keep_alive, std::move(body_share_));
+  exchange_ = exchange;
+  return exchange;
 }
 
 void HttpConnection::Refuse(int status, const std::string& why) {
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), HttpRequest{}, false);
-  exchange->Reply(status, "text/plain", why + "\n");
+  shared_->probe.OnRefused(status);
+  if (request_.id.empty()) request_ = ToRequest(parser_->get().base());
+  const auto exchange = MakeExchange(/*keep_alive=*/false);
+  parser_.reset();  // what it holds of the body is not needed while the connection lingers
+  if (status == 503) exchange->AddHeader("Retry-After", "1");
+  exchange->Fail(status, why);
 }
 
-void HttpConnection::Dispatch(HttpRequest request, bool keep_alive) {
-  HttpServer::Handler handler = shared_->FindRoute(request.method, request.path);
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), std::move(request), keep_alive);
-  exchange_ = exchange;
-  if (!handler) {
-    exchange->Reply(
-        404,
-        "text/plain",
-        fmt::format(
-            "nothing is served at {} {}\n", exchange->request().method, exchange->request().path));
-    return;
+void HttpConnection::Dispatch() {
+  const bool keep_alive = keeps_alive();
+  request_.body = std::move(parser_->get().body());
+  const HttpServer::Handler handler = std::move(route_.handler);
+  auto exchange = MakeExchange(keep_alive);
+  if (buffer_.size() == 0 && buffer_.capacity() > kHeadReadBytes) {
+    buffer_.clear();
+    buffer_.shrink_to_fit();
   }
   WatchForDisconnect(++exchange_number_);
-  asio::post(shared_->handlers,
-             [handler = std::move(handler), exchange = std::move(exchange)] { handler(exchange); });
+  asio::post(route_.is_probe ? shared_->probe_handlers : shared_->handlers,
+             [shared = shared_, handler, exchange = std::move(exchange)] {
+               std::string why = "an exception of an unknown type";
+               try {
+                 return handler(exchange);
+               } catch (const std::exception& exception) {
+                 why = exception.what();
+               } catch (...) {
+               }
+               shared->probe.OnException();
+               kLog.Error("request {}: the handler of {} {} failed: {}",
+                          exchange->request().id,
+                          exchange->request().method,
+                          Shown(exchange->request().path),
+                          why);
+               exchange->Fail(500, "the server failed to handle this request; its log says why");
+             });
 }
 
 void HttpConnection::WatchForDisconnect(uint64_t exchange_number) {
-  stream_.socket().async_wait(
-      asio::ip::tcp::socket::wait_read,
-      [self = shared_from_this(), exchange_number](beast::error_code error) {
-        if (error || self->exchange_number_ != exchange_number) return;
-        char byte = 0;
-        const auto got =
-            ::recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got <= 0) self->ClientGone();
-      });
+  socket_.async_wait(asio::ip::tcp::socket::wait_read,
+                     [self = shared_from_this(), exchange_number](beast::error_code error) {
+                       if (error || self->exchange_number_ != exchange_number) return;
+                       char byte = 0;
+                       const auto got =
+                           ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+                       if (got <= 0) self->ClientGone();
+                     });
 }
 
 void HttpConnection::ClientGone() {
@@ -254,30 +280,69 @@ void HttpConnection::Send(std::string bytes, bool last, bool keep_alive) {
     answer_complete_ = true;
     keep_alive_ = keep_alive;
   }
-  if (!writing_) WriteNext();
+  if (writing_ == 0) WriteNext();
 }
 
 void HttpConnection::WriteNext() {
-  writing_ = true;
-  stream_.expires_after(shared_->options.write_timeout);
-  asio::async_write(
-      stream_,
-      asio::buffer(output_.front()),
-      [self = shared_from_this()](beast::error_code error, size_t) { self->OnWritten(error); });
+  if (phase_ == Phase::kAnswer) Arm(shared_->options.write_timeout);
+  std::vector<asio::const_buffer> parts;
+  for (const std::string& part : output_) {
+    parts.push_back(asio::buffer(part));
+    if (parts.size() == kMaxParts) break;
+  }
+  writing_ = parts.size();
+  asio::async_write(socket_, parts, [self = shared_from_this()](beast::error_code error, size_t) {
+    self->OnWritten(error);
+  });
 }
 
 void HttpConnection::OnWritten(beast::error_code error) {
-  writing_ = false;
-  if (error || output_.empty()) return Close();
-  unsent_bytes_ -= output_.front().size();
-  output_.pop_front();
-  stream_.expires_never();
+  if (error) return Close();
+  for (; writing_ > 0; --writing_) {
+    unsent_bytes_ -= output_.front().size();
+    output_.pop_front();
+  }
   if (!output_.empty()) return WriteNext();
+  if (phase_ == Phase::kAnswer) timer_.cancel();
   if (!answer_complete_) return;
   answer_complete_ = false;
   ++exchange_number_;  // its watch is over
-  if (!keep_alive_) return Close();
-  ReadRequest();
+  if (!keep_alive_) return Linger();
+  NextRequest(shared_->options.idle_timeout);
+}
+
+void HttpConnection::Linger() {
+  phase_ = Phase::kLinger;
+  beast::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  Arm(kLingerTime);
+  buffer_.clear();
+  Discard();
+}
+
+void HttpConnection::Discard() {
+  socket_.async_read_some(buffer_.prepare(kBodyReadBytes),
+                          [self = shared_from_this()](beast::error_code error, size_t) {
+                            if (error) return self->Close();
+                            self->Discard();
+                          });
+}
+
+void HttpConnection::Arm(Duration limit) {
+  timer_.expires_after(limit);
+  timer_.async_wait([weak = weak_from_this()](beast::error_code error) {
+    const auto self = weak.lock();
+    // It may have been armed again after this wait had ended.
+    if (error || self == nullptr || self->timer_.expiry() > SteadyClock().Now()) return;
+    self->OnTimeout();
+  });
+}
+
+void HttpConnection::OnTimeout() {
+  if (phase_ == Phase::kAnswer || phase_ == Phase::kLinger) return Close();
+  timed_out_ = true;
+  beast::error_code ignored;
+  socket_.cancel(ignored);  // OnRead answers
 }
 
 void HttpConnection::Close() {
@@ -286,9 +351,12 @@ void HttpConnection::Close() {
     if (closed_) return;
     closed_ = true;
   }
+  phase_ = Phase::kClosed;
+  timer_.cancel();
   beast::error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  stream_.close();
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  slot_.Release();
   ClientGone();
 }
 

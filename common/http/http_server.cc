@@ -1,5 +1,10 @@
 #include "common/http/http_server.h"
 
+#include <sys/socket.h>
+
+#include <charconv>
+#include <ctime>
+#include <deque>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,6 +15,8 @@
 
 #include "common/base/thread.h"
 #include "common/http/http_connection.h"
+#include "common/http/http_error.h"
+#include "common/http/http_head.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -21,6 +28,18 @@ using asio::ip::tcp;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
 const Logger kLog("http");
+
+// The whole answer to a client whose connection is closed for want of slots.
+std::string ServerIsFull(const std::string& why) {
+  const std::string body = HttpErrorBody(503, why);
+  return fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n"
+      "Retry-After: 1\r\nConnection: close\r\n\r\n{}",
+      HttpDate(std::time(nullptr)),
+      kHttpErrorType,
+      body.size(),
+      body);
+}
 
 }  // namespace
 
@@ -41,6 +60,12 @@ class HttpServer::Impl final {
     const size_t colon = listen.rfind(':');
     if (colon == std::string::npos) {
       return InvalidArgument("address \"{}\" has no port; it must be host:port", listen);
+    }
+    const std::string_view port = std::string_view(listen).substr(colon + 1);
+    uint16_t number = 0;
+    const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (wrong != std::errc() || end != port.data() + port.size() || port.empty()) {
+      return InvalidArgument("address \"{}\" has port '{}'; it must be 0 to 65535", listen, port);
     }
     std::string host = listen.substr(0, colon);
     if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
@@ -69,7 +94,7 @@ class HttpServer::Impl final {
 
   void Run() {
     Accept();
-    thread_ = StartThread("http", [this](const std::stop_token&) { shared_->io.run(); });
+    thread_ = StartThread("http", [this](const std::stop_token&) { RunIo(); });
   }
 
   void Stop() {
@@ -79,22 +104,42 @@ class HttpServer::Impl final {
       boost::system::error_code ignored;
       acceptor_.close(ignored);
       retry_.cancel();
-      for (const auto& weak : connections_) {
-        if (const auto connection = weak.lock()) connection->Close();
-      }
+      for (const auto& connection : OpenConnections()) connection->Close();
     });
     thread_.join();  // run() returns when the closed sockets' operations have ended
     shared_->handlers.join();
+    shared_->probe_handlers.join();
   }
 
-  void AddRoute(const std::string& method, const std::string& path, Handler handler) {
-    std::lock_guard lock(shared_->mutex);
-    shared_->routes[{method, path}] = std::move(handler);
+  void AddRoute(const std::string& method, const std::string& path, HttpRoutes::Route route) {
+    shared_->routes.Add(method, path, std::move(route));
   }
 
   const std::string& address() const { return address_; }
 
  private:
+  // An exception loses the operation that threw it, and so its connection, but no other.
+  void RunIo() {
+    while (true) {
+      try {
+        shared_->io.run();
+        return;
+      } catch (const std::exception& exception) {
+        shared_->probe.OnException();
+        kLog.Error("a connection was given up: {}", exception.what());
+      }
+    }
+  }
+
+  std::vector<std::shared_ptr<HttpConnection>> OpenConnections() {
+    std::lock_guard lock(shared_->mutex);
+    std::vector<std::shared_ptr<HttpConnection>> connections;
+    for (const auto& [key, weak] : shared_->open) {
+      if (auto connection = weak.lock()) connections.push_back(std::move(connection));
+    }
+    return connections;
+  }
+
   void Accept() {
     acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
       if (stopping_) return;
@@ -106,28 +151,63 @@ class HttpServer::Impl final {
         });
         return;
       }
-      Admit(std::move(socket));
       Accept();
+      Admit(std::move(socket));
     });
   }
 
   void Admit(tcp::socket socket) {
-    std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
-    if (shared_->connections >= shared_->options.max_connections) return;
+    boost::system::error_code error;
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (error) return;  // it is gone already
     // Otherwise Nagle's algorithm holds back each event until the client has acknowledged the one
     // before, which clients delay by 40 ms.
+    socket.set_option(tcp::no_delay(true), error);
+    const std::string address = peer.address().to_string();
+    ConnectionSlots::Slot slot = shared_->slots.Take(address);
+    if (!slot.held()) {
+      CloseOldestReserved();
+      ConnectionSlots::Slot again = shared_->slots.Take(address);
+      if (!again.held()) return TurnAway(socket, again.over_limit());
+      return Serve(std::move(socket), std::move(again));
+    }
+    Serve(std::move(socket), std::move(slot));
+  }
+
+  void Serve(tcp::socket socket, ConnectionSlots::Slot slot) {
+    const bool reserved = slot.reserved();
+    auto connection = std::make_shared<HttpConnection>(shared_, std::move(socket), std::move(slot));
+    if (reserved) {
+      std::erase_if(reserved_, [](const auto& weak) { return weak.expired(); });
+      reserved_.push_back(connection);
+    }
+    connection->Start();
+  }
+
+  // Whoever keeps all reserved slots with silent connections must not keep probes out.
+  void CloseOldestReserved() {
+    for (const auto& weak : reserved_) {
+      const auto connection = weak.lock();
+      if (connection == nullptr || !connection->is_dispensable()) continue;
+      TurnAway(connection->socket(), connection->over_limit());
+      return connection->Close();
+    }
+  }
+
+  // Says so without waiting: what the socket does not take at once is lost.
+  void TurnAway(tcp::socket& socket, const std::string& why) {
+    shared_->probe.OnRefused(503);
+    const std::string answer = ServerIsFull(why);
+    (void)::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    auto connection = std::make_shared<HttpConnection>(shared_, std::move(socket));
-    connections_.push_back(connection);
-    connection->ReadRequest();
+    socket.shutdown(tcp::socket::shutdown_both, ignored);
   }
 
   std::shared_ptr<HttpShared> shared_;
   // What follows belongs to the io thread once it runs.
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
-  std::vector<std::weak_ptr<HttpConnection>> connections_;
+  std::deque<std::weak_ptr<HttpConnection>> reserved_;  // the oldest first
   bool stopping_ = false;
   std::string address_;
   std::jthread thread_;
@@ -147,7 +227,11 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions&
 }
 
 void HttpServer::AddRoute(const std::string& method, const std::string& path, Handler handler) {
-  impl_->AddRoute(method, path, std::move(handler));
+  impl_->AddRoute(method, path, {std::move(handler), /*is_probe=*/false});
+}
+
+void HttpServer::AddProbe(const std::string& path, Handler handler) {
+  impl_->AddRoute("GET", path, {std::move(handler), /*is_probe=*/true});
 }
 
 const std::string& HttpServer::address() const {

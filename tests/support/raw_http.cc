@@ -12,13 +12,17 @@
 
 namespace baton {
 
-RawConnection::RawConnection(const std::string& address) {
+RawConnection::RawConnection(const std::string& address, const std::string& source) {
   const size_t colon = address.rfind(':');
   sockaddr_in peer{};
   peer.sin_family = AF_INET;
   peer.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
   if (::inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1) return;
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  if (::inet_pton(AF_INET, source.c_str(), &own.sin_addr) != 1) return;
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0) return;
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0) {
     fd_ = std::move(fd);
   }

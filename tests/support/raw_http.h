@@ -12,8 +12,8 @@ namespace baton {
 // or absent results.
 class RawConnection final {
  public:
-  // `address`: "127.0.0.1:port".
-  explicit RawConnection(const std::string& address);
+  // `address`: "127.0.0.1:port". `source`: the client's own address, of 127.0.0.0/8.
+  explicit RawConnection(const std::string& address, const std::string& source = "127.0.0.1");
 
   bool connected() const { return fd_.valid(); }
   bool Send(const std::string& bytes);

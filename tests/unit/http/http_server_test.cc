@@ -5,8 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/http/http_head.h"
 #include "tests/support/own_sockets.h"
-#include "tests/support/raw_http.h"
+#include "tests/unit/http/http_server_fixture.h"
 
 namespace baton {
 namespace {
@@ -16,30 +17,11 @@ using ::testing::StartsWith;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 
-class HttpServerTest : public ::testing::Test {
- protected:
-  void StartServer(const HttpServerOptions& options = {}) {
-    auto server = HttpServer::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    server_->AddRoute("GET", "/hello", [](std::shared_ptr<HttpExchange> exchange) {
-      exchange->Reply(200, "text/plain", "hello " + exchange->request().query);
-    });
-    server_->AddRoute("POST", "/echo", [](std::shared_ptr<HttpExchange> exchange) {
-      exchange->AddHeader("X-Kind", std::string(exchange->request().header("x-kind")));
-      exchange->Reply(200, "text/plain", exchange->request().body);
-    });
-  }
-  const std::string& address() const { return server_->address(); }
-
-  std::unique_ptr<HttpServer> server_;
-};
-
 TEST_F(HttpServerTest, ServesRoutesExactly) {
   StartServer();
   EXPECT_EQ(HttpGet(address(), "/hello?a=b").body, "hello a=b");
   EXPECT_EQ(HttpGet(address(), "/hello/").status, 404);
-  EXPECT_EQ(HttpGet(address(), "/echo").status, 404);
+  EXPECT_EQ(HttpGet(address(), "/echo").status, 405);
   const auto echo = HttpSend(address(),
                              "POST /echo HTTP/1.1\r\nX-Kind: a\tb\r\nContent-Length: 3\r\n"
                              "Connection: close\r\n\r\nabc");
@@ -163,26 +145,101 @@ TEST_F(HttpServerTest, RefusesWhatIsNotHttpOrTooBig) {
   EXPECT_EQ(HttpGet(address(), "/hello?still").body, "hello still");
 }
 
-TEST_F(HttpServerTest, ConnectionsAreBounded) {
-  HttpServerOptions options;
-  options.max_connections = 2;
-  StartServer(options);
-  RawConnection first(address());
-  RawConnection second(address());
-  ASSERT_TRUE(first.Send("GET /hello?1 HTTP/1.1\r\n\r\n"));
-  ASSERT_TRUE(second.Send("GET /hello?2 HTTP/1.1\r\n\r\n"));
-  EXPECT_THAT(first.ReadUntil("hello 1"), HasSubstr("200 OK"));
-  EXPECT_THAT(second.ReadUntil("hello 2"), HasSubstr("200 OK"));
-  RawConnection third(address());
-  EXPECT_EQ(third.ReadToEnd(), "");
-}
-
 TEST_F(HttpServerTest, IdleConnectionsAreClosed) {
   HttpServerOptions options;
   options.idle_timeout = std::chrono::milliseconds(50);
   StartServer(options);
   RawConnection idle(address());
-  EXPECT_EQ(idle.ReadToEnd(), "");
+  ASSERT_TRUE(idle.Send("GET /hello?idle HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(idle.ReadToEnd().value_or("no end"), ::testing::EndsWith("hello idle"));
+}
+
+TEST_F(HttpServerTest, HeadIsGetWithoutTheBody) {
+  StartServer();
+  const auto head = HttpSend(address(), "HEAD /hello?abc HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_THAT(head.head, HasSubstr("Content-Length: 9"));
+  EXPECT_EQ(head.body, "");
+  server_->AddRoute("GET", "/stream", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Begin(200, "text/event-stream");
+    EXPECT_FALSE(exchange->Write("data: 1\n\n"));
+    exchange->Finish();
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("HEAD /stream HTTP/1.1\r\n\r\nGET /hello?next HTTP/1.1\r\n\r\n"));
+  const std::string both = connection.ReadUntil("hello next");
+  EXPECT_THAT(both, HasSubstr("Transfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK"));
+  EXPECT_EQ(HttpSend(address(), "HEAD /no HTTP/1.1\r\nConnection: close\r\n\r\n").body, "");
+}
+
+TEST_F(HttpServerTest, WrongMethodsAndOptionsNameTheRightOnes) {
+  StartServer();
+  const auto wrong = HttpGet(address(), "/echo");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_THAT(wrong.head, HasSubstr("Allow: POST, OPTIONS"));
+  EXPECT_EQ(ErrorOf(wrong), "GET /echo is not possible; POST, OPTIONS are");
+  const auto missing = HttpGet(address(), "/missing");
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_EQ(ErrorOf(missing), "nothing is served at GET /missing");
+  EXPECT_EQ(Metric("baton_http_refused_total{status=\"404\"}"), 1);
+  for (const auto& [path, allow] : {std::pair("/hello", "Allow: GET, HEAD, OPTIONS"),
+                                    std::pair("*", "Allow: GET, HEAD, POST, OPTIONS")}) {
+    const auto options =
+        HttpSend(address(), fmt::format("OPTIONS {} HTTP/1.1\r\nConnection: close\r\n\r\n", path));
+    EXPECT_EQ(options.status, 204);
+    EXPECT_THAT(options.head, HasSubstr(allow));
+  }
+  EXPECT_EQ(HttpSend(address(), "OPTIONS /no HTTP/1.1\r\nConnection: close\r\n\r\n").status, 404);
+}
+
+TEST_F(HttpServerTest, APathWithAStarServesAllBelowIt) {
+  StartServer();
+  server_->AddRoute("GET", "/below/*", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(200, "text/plain", "at " + exchange->request().path);
+  });
+  server_->AddRoute("GET", "/below/exact", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(200, "text/plain", "exact");
+  });
+  EXPECT_EQ(HttpGet(address(), "/below/a/b").body, "at /below/a/b");
+  EXPECT_EQ(HttpGet(address(), "/below/exact").body, "exact");
+  EXPECT_EQ(HttpGet(address(), "/below/").status, 404);
+  EXPECT_EQ(HttpGet(address(), "/below").status, 404);
+}
+
+TEST_F(HttpServerTest, AClientThatExpectsContinueIsToldToGoOnOrWhyNot) {
+  HttpServerOptions options;
+  options.max_body_bytes = 10;
+  StartServer(options);
+  RawConnection connection(address());
+  ASSERT_TRUE(
+      connection.Send("POST /echo HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n"));
+  EXPECT_EQ(connection.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  ASSERT_TRUE(connection.Send("abc"));
+  EXPECT_THAT(connection.ReadUntil("abc"), StartsWith("HTTP/1.1 200 OK"));
+  // Refused before the body is sent.
+  for (const auto& [request, status] :
+       {std::pair("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 11", 413),
+        std::pair("POST /no HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3", 404)}) {
+    EXPECT_EQ(HttpSend(address(), std::string(request) + "\r\n\r\n").status, status);
+  }
+}
+
+TEST_F(HttpServerTest, EveryAnswerHasADateAndARequestId) {
+  StartServer();
+  const auto with_id = [&](const std::string& id) {
+    return HttpSend(address(),
+                    fmt::format(
+                        "GET /hello HTTP/1.1\r\nX-Request-ID: {}\r\nConnection: close\r\n\r\n", id))
+        .head;
+  };
+  EXPECT_THAT(with_id("trace-1/a=b"), HasSubstr("\r\nx-request-id: trace-1/a=b\r\n"));
+  for (const std::string& strange :
+       {std::string("a b"), std::string("<a>"), std::string(129, 'a')}) {
+    EXPECT_THAT(with_id(strange), HasSubstr("\r\nx-request-id: req-"));
+  }
+  EXPECT_THAT(HttpGet(address(), "/no").head, HasSubstr("\r\nx-request-id: req-"));
+  EXPECT_THAT(HttpSend(address(), "garbage\r\n\r\n").head, HasSubstr(" GMT\r\n"));
+  EXPECT_EQ(HttpDate(784111777), "Sun, 06 Nov 1994 08:49:37 GMT");
 }
 
 TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {
@@ -201,7 +258,11 @@ TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {
 }
 
 TEST(HttpServerStartTest, BadAddressesAreNamed) {
-  for (const char* listen : {"localhost", "127.0.0.1:http-no-such", "no.such.host.invalid:1"}) {
+  for (const char* listen : {"localhost",
+                             "127.0.0.1:http-no-such",
+                             "127.0.0.1:99999",
+                             "127.0.0.1:",
+                             "no.such.host.invalid:1"}) {
     const auto server = HttpServer::Start({.listen = listen});
     EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument) << listen;
     EXPECT_THAT(std::string(Message(server.status())), HasSubstr(listen));

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace baton {
+
+inline constexpr const char* kHttpErrorType = "application/json";
+
+// The body of an error that the server itself answers, on every port in the shape of the OpenAI
+// API:
+// {"error": {"message": …, "type": …, "param": null, "code": …}}.
+std::string HttpErrorBody(int status, std::string_view message);
+
+}  // namespace baton

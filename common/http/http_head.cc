@@ -1,0 +1,104 @@
+#include "common/http/http_head.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_split.h>
+#include <fmt/format.h>
+
+#include "common/base/hash.h"
+
+namespace baton {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+constexpr size_t kMaxRequestId = 128;
+constexpr size_t kMaxShown = 200;
+
+std::string Text(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+bool IsChunked(const std::string& coding) {
+  return absl::AsciiStrToLower(absl::StripAsciiWhitespace(coding)) == "chunked";
+}
+
+}  // namespace
+
+HttpRequest ToRequest(const HttpHead& head) {
+  HttpRequest request;
+  request.id = RequestIdOf(head);
+  request.method = Text(head.method_string());
+  const std::string target = Text(head.target());
+  const size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string::npos) request.query = target.substr(mark + 1);
+  for (const auto& field : head) {
+    request.headers[absl::AsciiStrToLower(Text(field.name_string()))] = Text(field.value());
+  }
+  return request;
+}
+
+HttpRefusal CheckFraming(const HttpHead& head) {
+  const auto count = head.count(http::field::transfer_encoding);
+  if (count == 0) return {};
+  if (head.count(http::field::content_length) > 0) {
+    return {400, "the request has both Transfer-Encoding and Content-Length"};
+  }
+  if (head.version() < 11) return {400, "Transfer-Encoding needs HTTP/1.1"};
+  if (count > 1) return {400, "the request has more than one Transfer-Encoding"};
+  const std::string value = Text(head[http::field::transfer_encoding]);
+  if (IsChunked(value)) return {};
+  const std::vector<std::string> codings = absl::StrSplit(value, ',');
+  if (std::any_of(codings.begin(), codings.end() - 1, IsChunked)) {
+    return {400, fmt::format("Transfer-Encoding is '{}'; chunked must come last", Shown(value))};
+  }
+  return {501, fmt::format("Transfer-Encoding is '{}'; only chunked is known", Shown(value))};
+}
+
+HttpRefusal CheckExpect(const HttpHead& head) {
+  if (head.count(http::field::expect) == 0 || ExpectsContinue(head)) return {};
+  return {417,
+          fmt::format("Expect is '{}'; only 100-continue is known",
+                      Shown(Text(head[http::field::expect])))};
+}
+
+bool ExpectsContinue(const HttpHead& head) {
+  return absl::AsciiStrToLower(Text(head[http::field::expect])) == "100-continue";
+}
+
+std::string RequestIdOf(const HttpHead& head) {
+  const std::string given = Text(head["x-request-id"]);
+  const auto plain = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("-_.:/+=@").find(c) != std::string_view::npos;
+  };
+  if (!given.empty() && given.size() <= kMaxRequestId &&
+      std::all_of(given.begin(), given.end(), plain)) {
+    return given;
+  }
+  return fmt::format("req-{:016x}", RandomId());
+}
+
+std::string HttpDate(std::time_t seconds) {
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char text[64];
+  return {text, std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &utc)};
+}
+
+std::string Shown(const std::string& value) {
+  return value.size() <= kMaxShown ? value : value.substr(0, kMaxShown) + "…";
+}
+
+std::string OneLine(std::string value) {
+  for (char& c : value) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return value;
+}
+
+}  // namespace baton

@@ -1,0 +1,23 @@
+#include "common/http/http_probe.h"
+
+#include <string>
+
+namespace baton {
+
+HttpProbe::HttpProbe(MetricsRegistry& registry)
+    : registry_(registry),
+      connections_(registry.AddGauge("baton_http_connections", "Open HTTP connections.")),
+      exceptions_(
+          registry.AddCounter("baton_http_exceptions_total",
+                              "Exceptions in HTTP handlers, answered with status 500, or on "
+                              "the server's own thread.")) {}
+
+void HttpProbe::OnRefused(int status) {
+  registry_
+      .AddCounter("baton_http_refused_total",
+                  "HTTP requests that reached no handler, by the status of the answer.",
+                  {{"status", std::to_string(status)}})
+      .Add();
+}
+
+}  // namespace baton

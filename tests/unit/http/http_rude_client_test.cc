@@ -1,0 +1,322 @@
+#include <future>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/http/http_server_fixture.h"
+
+// Clients that send what they should not, more than they should, or nothing.
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(20);
+constexpr auto kSoon = std::chrono::milliseconds(100);
+
+const std::string kChunked = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+std::string Post(const std::string& body) {
+  return fmt::format("POST /echo HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+                     body.size(),
+                     body);
+}
+
+class RudeClientTest : public HttpServerTest {};
+
+// None of these requests ends, so the answer shows that the server stopped to take more.
+TEST_F(RudeClientTest, ChunkFramingIsBounded) {
+  StartServer();
+  const std::string much(40 << 10, '0');
+  std::string trailers = "0\r\n";
+  while (trailers.size() < much.size()) trailers += "a: b\r\n";
+  for (const std::string& framing : {"1;extension=" + much,
+                                     "1;extension=\"" + much,
+                                     much,
+                                     "1\r\na\r\n" + much,
+                                     trailers,
+                                     "0;extension=" + much}) {
+    SCOPED_TRACE(framing.substr(0, 14));
+    const HttpAnswer answer = HttpSend(address(), kChunked + framing);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_THAT(ErrorOf(answer),
+                HasSubstr("size line, or the trailer, is over the limit of 16384"));
+  }
+}
+
+TEST_F(RudeClientTest, TheFramingOfAChunkedBodyCountsAgainstTheLimit) {
+  HttpServerOptions options;
+  options.max_body_bytes = 10'000;
+  StartServer(options);
+  std::string request = kChunked;
+  for (int i = 0; i < 20; ++i) request += "1;x=" + std::string(1000, 'y') + "\r\na\r\n";
+  const HttpAnswer answer = HttpSend(address(), request);
+  EXPECT_EQ(answer.status, 413);
+  EXPECT_THAT(ErrorOf(answer), HasSubstr("limit of 10000 bytes"));
+  // As many bytes without such framing are fine.
+  EXPECT_EQ(HttpSend(address(), Post(std::string(10'000, 'a'))).body.size(), 10'000u);
+  EXPECT_EQ(HttpSend(address(), Post(std::string(10'001, 'a'))).status, 413);
+}
+
+TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
+  HttpServerOptions options;
+  options.max_header_bytes = 8192;
+  StartServer(options);
+  // Lines of 64 bytes in one segment, so that every read of 4,096 bytes ends with a whole line.
+  std::string request = "GET /hello?" + std::string(42, 'q') + " HTTP/1.1\r\n";
+  while (request.size() < size_t{32} << 10) request += "Name: " + std::string(56, 'v') + "\r\n";
+  ASSERT_EQ(request.size() % 64, 0u);
+  const HttpAnswer answer = HttpSend(address(), request);
+  EXPECT_EQ(answer.status, 431);
+  EXPECT_EQ(ErrorOf(answer), "the header is over the limit of 8192 bytes");
+}
+
+TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
+  StartServer();
+  struct Case {
+    const char* header;
+    int status;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"Transfer-Encoding: chunked\r\nContent-Length: 3", 400},
+           {"Content-Length: 3\r\nTransfer-Encoding: chunked", 400},
+           {"Transfer-Encoding: gzip\r\nContent-Length: 3", 400},
+           {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400},
+           {"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", 400},
+           {"Transfer-Encoding: chunked, gzip", 400},
+           {"Transfer-Encoding: chunked, chunked", 400},
+           {"Transfer-Encoding:", 501},
+           {"Transfer-Encoding: gzip", 501},
+           {"Transfer-Encoding: gzip, chunked", 501},
+           {"Transfer-Encoding: xchunked", 501},
+           {"Transfer-Encoding: chunked;q=1", 501},
+           {"Transfer-Encoding: \"chunked\"", 501},
+           {"Transfer-Encoding: identity", 501},
+           {"Transfer-Encoding : chunked", 400},
+           {"Transfer-Encoding: \x0b"
+            "chunked",
+            400},
+           {"Content-Length: 3\r\nContent-Length: 4", 400},
+           {"Content-Length: 3, 4", 400},
+           {"Content-Length: +3", 400},
+           {"Content-Length: -1", 400},
+           {"Content-Length: 0x3", 400},
+           {"Content-Length: 99999999999999999999999", 400},
+           {"Expect: 200-ok\r\nContent-Length: 3", 417},
+       }) {
+    SCOPED_TRACE(one.header);
+    // What follows must never be taken for a request of its own.
+    const HttpAnswer answer = HttpSend(
+        address(),
+        fmt::format("POST /echo HTTP/1.1\r\n{}\r\n\r\nGET /hello?smuggled HTTP/1.1\r\n\r\n",
+                    one.header));
+    EXPECT_EQ(answer.status, one.status);
+    EXPECT_FALSE(ErrorOf(answer).empty());
+    EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
+  }
+  EXPECT_EQ(HttpSend(address(),
+                     "POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
+                .status,
+            400);
+  const std::string right =
+      "POST /echo HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n"
+      "2;x=y\r\nab\r\n1\r\nc\r\n0\r\nTrailer: t\r\n\r\n";
+  EXPECT_EQ(HttpSend(address(), right).body, "abc");
+}
+
+TEST_F(RudeClientTest, SilentConnectionsKeepNeitherProbesNorAnAnswerAway) {
+  HttpServerOptions options;
+  options.max_connections = 4;
+  options.reserved_connections = 2;
+  StartServer(options);
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(std::make_unique<RawConnection>(address()));
+    ASSERT_TRUE(silent.back()->connected());
+  }
+  EXPECT_EQ(HttpGet(address(), "/healthz").body, "ok");
+  const HttpAnswer refused = HttpGet(address(), "/hello");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(ErrorOf(refused), "all 4 connections are in use");
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1"));
+  // The oldest of those over the limit gave way to the next, and were told why.
+  EXPECT_THAT(silent[4]->ReadToEnd().value_or(""), HasSubstr("HTTP/1.1 503 "));
+  // The first four were served.
+  ASSERT_TRUE(silent[0]->Send("GET /hello?0 HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(silent[0]->ReadUntil("hello 0"), HasSubstr("HTTP/1.1 200 "));
+  EXPECT_GE(Metric("baton_http_refused_total{status=\"503\"}"), 2);
+  silent.clear();
+  Await([&] { return HttpGet(address(), "/hello").status == 200; }, "a free slot");
+}
+
+// The connections come faster than the server accepts them.
+TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
+  HttpServerOptions options;
+  options.max_connections = 4;
+  options.reserved_connections = 2;
+  StartServer(options);
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  std::promise<void> entered;
+  std::promise<void> release;
+  server_->AddRoute("GET", "/block", [&](std::shared_ptr<HttpExchange> exchange) {
+    // Runs on the io thread.
+    exchange->OnDisconnect([&] {
+      entered.set_value();
+      release.get_future().wait_for(kLimit);
+    });
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection blocker(address());
+  ASSERT_TRUE(blocker.Send("GET /block HTTP/1.1\r\n\r\n"));
+  const auto exchange = taken.get_future().get();
+  blocker.Close();
+  entered.get_future().wait();
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<RawConnection>(address()));
+  RawConnection probe(address());
+  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  release.set_value();
+  EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
+}
+
+TEST_F(RudeClientTest, OneAddressCannotTakeAllConnections) {
+  HttpServerOptions options;
+  options.max_connections_per_address = 2;
+  StartServer(options);
+  const RawConnection first(address());
+  const RawConnection second(address());
+  const HttpAnswer refused = HttpGet(address(), "/hello");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("address 127.0.0.1 has 2 connections"));
+  EXPECT_EQ(HttpGet(address(), "/healthz").status, 200);
+  RawConnection other(address(), "127.0.0.2");
+  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(other.ReadUntil("hello other"), HasSubstr("HTTP/1.1 200 "));
+}
+
+TEST_F(RudeClientTest, AHeaderOrBodyThatDoesNotComeInTimeGets408) {
+  HttpServerOptions options;
+  options.header_timeout = kSoon;
+  StartServer(options);
+  EXPECT_EQ(HttpSend(address(), "GET /hello HTTP/1.1\r\nHo").status, 408);
+  RawConnection silent(address());
+  EXPECT_EQ(silent.ReadToEnd(), "");
+  options.header_timeout = kLimit;
+  options.body_timeout = kSoon;
+  StartServer(options);
+  const HttpAnswer body = HttpSend(address(), "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nab");
+  EXPECT_EQ(body.status, 408);
+  EXPECT_EQ(ErrorOf(body), "the body did not come in time");
+}
+
+TEST_F(RudeClientTest, BodiesThatWaitAreBoundedTogether) {
+  HttpServerOptions options;
+  options.max_waiting_body_bytes = 1000;
+  StartServer(options);
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("POST", "/hold", [&](std::shared_ptr<HttpExchange> exchange) {
+    taken.set_value(std::move(exchange));
+  });
+  const std::string body(600, 'x');
+  RawConnection held(address());
+  ASSERT_TRUE(held.Send("POST /hold HTTP/1.1\r\nContent-Length: 600\r\n\r\n" + body));
+  auto exchange = taken.get_future().get();
+  const HttpAnswer refused = HttpSend(address(), Post(body));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("limit of 1000 bytes"));
+  EXPECT_EQ(HttpSend(address(), Post("small")).body, "small");
+  exchange->Begin(200, "text/plain");
+  EXPECT_EQ(HttpSend(address(), Post(body)).body, body);
+  // A body that never ends counts, too, for as long as its client is there.
+  RawConnection unfinished(address());
+  ASSERT_TRUE(unfinished.Send("POST /echo HTTP/1.1\r\nContent-Length: 700\r\n\r\n" + body));
+  Await([&] { return HttpSend(address(), Post(body)).status == 503; }, "a refusal");
+  unfinished.Close();
+  Await([&] { return HttpSend(address(), Post(body)).status == 200; }, "room for a body");
+}
+
+TEST_F(RudeClientTest, AnAnswerReachesAClientThatIsStillSending) {
+  StartServer();
+  const std::string body(4 << 20, 'x');
+  const HttpAnswer answer = HttpSend(
+      address(),
+      fmt::format("POST /nowhere HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_EQ(ErrorOf(answer), "nothing is served at POST /nowhere");
+}
+
+TEST_F(RudeClientTest, ALongPathIsNotRepeatedWhole) {
+  StartServer();
+  const HttpAnswer answer = HttpGet(address(), "/" + std::string(10'000, 'p') + "\xff");
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_LT(ErrorOf(answer).size(), 300u);
+  EXPECT_FALSE(ErrorOf(HttpGet(address(), "/\xff")).empty());
+}
+
+TEST_F(RudeClientTest, ExceptionsOfHandlersAreAnsweredAndCounted) {
+  StartServer();
+  server_->AddRoute("GET", "/throw", [](const std::shared_ptr<HttpExchange>&) {
+    throw std::runtime_error("a secret of the server");
+  });
+  server_->AddRoute("GET", "/throw_int", [](const std::shared_ptr<HttpExchange>&) { throw 1; });
+  server_->AddRoute("GET", "/throw_late", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Begin(200, "text/event-stream");
+    exchange->Write("data: 1\n\n");
+    throw std::bad_alloc();
+  });
+  server_->AddProbe("/throw_probe", [](const std::shared_ptr<HttpExchange>&) {
+    throw std::runtime_error("a probe");
+  });
+  for (const char* path : {"/throw", "/throw_int", "/throw_probe"}) {
+    const HttpAnswer answer = HttpGet(address(), path);
+    EXPECT_EQ(answer.status, 500) << path;
+    EXPECT_EQ(ErrorOf(answer), "the server failed to handle this request; its log says why");
+  }
+  RawConnection late(address());
+  ASSERT_TRUE(late.Send("GET /throw_late HTTP/1.1\r\n\r\n"));
+  const std::string cut = late.ReadToEnd().value_or("no end");
+  EXPECT_THAT(cut, ::testing::Not(HasSubstr("0\r\n\r\n")));
+  EXPECT_EQ(Metric("baton_http_exceptions_total"), 4);
+  EXPECT_EQ(HttpGet(address(), "/hello?still").body, "hello still");
+}
+
+TEST_F(RudeClientTest, AnExceptionOnTheServersOwnThreadEndsOneConnectionOnly) {
+  StartServer();
+  std::promise<std::shared_ptr<HttpExchange>> taken;
+  server_->AddRoute("GET", "/stream", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnDisconnect([] { throw std::runtime_error("on disconnect"); });
+    exchange->Begin(200, "text/event-stream");
+    taken.set_value(std::move(exchange));
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  const auto exchange = taken.get_future().get();
+  connection.Close();
+  Await([&] { return Metric("baton_http_exceptions_total") == 1; }, "the exception");
+  EXPECT_EQ(HttpGet(address(), "/hello?still").body, "hello still");
+}
+
+TEST_F(RudeClientTest, ProbesAreAnsweredWhileAllHandlerThreadsAreBusy) {
+  HttpServerOptions options;
+  options.handler_threads = 1;
+  StartServer(options);
+  std::promise<void> release;
+  std::promise<void> entered;
+  server_->AddRoute("GET", "/busy", [&](const std::shared_ptr<HttpExchange>& exchange) {
+    entered.set_value();
+    release.get_future().wait_for(kLimit);
+    exchange->Reply(200, "text/plain", "done");
+  });
+  RawConnection busy(address());
+  ASSERT_TRUE(busy.Send("GET /busy HTTP/1.1\r\n\r\n"));
+  entered.get_future().wait();
+  EXPECT_EQ(HttpGet(address(), "/healthz").body, "ok");
+  release.set_value();
+  EXPECT_THAT(busy.ReadUntil("done"), HasSubstr("HTTP/1.1 200 "));
+}
+
+}  // namespace
+}  // namespace baton
