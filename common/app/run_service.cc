@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/app/admin_endpoints.h"
+#include "common/app/descriptor_limit.h"
 #include "common/app/process_probe.h"
 #include "common/app/signal_waiter.h"
 #include "common/app/version.h"
@@ -31,6 +32,8 @@ namespace pb = google::protobuf;
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+// Descriptors for gRPC, KV data, files and probes.
+constexpr int kOtherDescriptors = 512;
 constexpr auto kSignalPoll = std::chrono::milliseconds(50);
 constexpr auto kOutputLimit = std::chrono::seconds(1);  // for stdout and stderr to take a text
 constexpr size_t kMaxReadyBytes = size_t{1} << 20;
@@ -85,6 +88,35 @@ Status SetUpLog(const config::LogConfig& log) {
   }
   ConfigureLogging(options);
   return OkStatus();
+}
+
+HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsRegistry& metrics) {
+  const config::HttpLimits& limits = process.http_limits();
+  HttpServerOptions options;
+  options.listen = process.http_listen();
+  options.handler_threads = process.http_threads();
+  options.max_connections =
+      ConnectionsWithin(RaiseDescriptorLimit(), limits.max_connections(), kOtherDescriptors);
+  if (options.max_connections < limits.max_connections()) {
+    kLog.Warning(
+        "process.http_limits.max_connections is {}, but the limit of open files (ulimit -Hn) "
+        "allows "
+        "only {} beside the other {}",
+        limits.max_connections(),
+        options.max_connections,
+        kOtherDescriptors);
+  }
+  options.max_connections_per_address = limits.max_connections_per_address();
+  options.reserved_connections = limits.reserved_connections();
+  options.max_header_bytes = static_cast<size_t>(limits.max_header_bytes());
+  options.max_body_bytes = static_cast<size_t>(limits.max_body_bytes());
+  options.max_waiting_body_bytes = static_cast<size_t>(limits.max_waiting_body_bytes());
+  options.header_timeout = FromSeconds(limits.header_timeout_seconds());
+  options.body_timeout = FromSeconds(limits.body_timeout_seconds());
+  options.idle_timeout = FromSeconds(limits.idle_timeout_seconds());
+  options.write_timeout = FromSeconds(limits.write_timeout_seconds());
+  options.metrics = &metrics;
+  return options;
 }
 
 // While a service starts (loading weights may take minutes) there is nothing to drain: a signal
@@ -165,8 +197,7 @@ int RunService(const ServiceInfo& info,
   MetricsRegistry metrics;
   const ProcessProbe process_probe(metrics);
   Readiness readiness;
-  auto http = HttpServer::Start(
-      {.listen = process.http_listen(), .handler_threads = process.http_threads()});
+  auto http = HttpServer::Start(HttpOptionsOf(process, metrics));
   if (!http.ok()) {
     kLog.Error("process.http_listen: {}", Message(http.status()));
     return kExitFailed;

@@ -1,14 +1,17 @@
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/app/child_process.h"
+#include "common/app/descriptor_limit.h"
 #include "common/app/run_service.h"
 #include "common/app/version.h"
 #include "tests/support/full_pipe.h"
@@ -30,11 +33,17 @@ class AppTest : public ::testing::Test {
     ASSERT_TRUE(child.ok()) << child.status();
     child_ = *std::move(child);
   }
-  void LaunchSample(const std::string& attempts) {
-    Launch({"--set", "model.path=m", "--set", "max_attempts=" + attempts});
+  void LaunchSample(const std::string& attempts, const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> arguments = {
+        "--set", "model.path=m", "--set", "max_attempts=" + attempts};
+    for (const std::string& one : overrides) {
+      arguments.push_back("--set");
+      arguments.push_back(one);
+    }
+    Launch(std::move(arguments));
   }
-  void LaunchReady(const std::string& attempts) {
-    LaunchSample(attempts);
+  void LaunchReady(const std::string& attempts, const std::vector<std::string>& overrides = {}) {
+    LaunchSample(attempts, overrides);
     auto addresses = child_->WaitReady(kLimit);
     ASSERT_TRUE(addresses.ok()) << addresses.status();
     addresses_ = *addresses;
@@ -62,6 +71,7 @@ TEST_F(AppTest, AnnouncesItsAddressesAndServesProbes) {
   LaunchReady("4");
   EXPECT_EQ(addresses_["grpc"], "127.0.0.1:0");
   EXPECT_EQ(HttpGet(addresses_["http"], "/healthz").body, "ok\n");
+  EXPECT_EQ(HttpGet(addresses_["http"], "/health").body, "ok\n");
   EXPECT_EQ(HttpGet(addresses_["http"], "/readyz").status, 200);
   EXPECT_EQ(HttpGet(addresses_["http"], "/metrics").status, 200);
   EXPECT_EQ(child_->WaitExit(std::chrono::seconds(0)), std::nullopt);
@@ -72,6 +82,54 @@ TEST_F(AppTest, ReadyzSaysWhatIsMissing) {
   const auto answer = HttpGet(addresses_["http"], "/readyz");
   EXPECT_EQ(answer.status, 503);
   EXPECT_EQ(answer.body, "no worker yet\n");
+}
+
+TEST_F(AppTest, HttpLimitsAreSettings) {
+  LaunchReady("4",
+              {"process.http_limits.max_connections=2",
+               "process.http_limits.max_body_bytes=1024",
+               "process.http_limits.max_waiting_body_bytes=1024",
+               "process.http_limits.max_header_bytes=2048"});
+  const std::string http = addresses_["http"];
+  EXPECT_EQ(HttpGet(http, "/healthz?" + std::string(2100, 'q')).status, 431);
+  const auto post = [&](int bytes) {
+    return HttpSend(http, fmt::format("POST /x HTTP/1.1\r\nContent-Length: {}\r\n\r\n", bytes))
+        .status;
+  };
+  EXPECT_EQ(post(1025), 413);
+  EXPECT_EQ(post(1024), 404);
+  const RawConnection first(http);
+  const RawConnection second(http);
+  EXPECT_EQ(HttpGet(http, "/nothing").status, 503);
+  for (const char* probe : {"/healthz", "/health", "/readyz", "/metrics"}) {
+    EXPECT_EQ(HttpGet(http, probe).status, 200) << probe;
+  }
+}
+
+TEST_F(AppTest, HttpTimeoutsAreSettings) {
+  LaunchReady("4", {"process.http_limits.header_timeout_seconds=0.05"});
+  EXPECT_EQ(HttpSend(addresses_["http"], "GET /healthz HTTP/1.1\r\n").status, 408);
+}
+
+TEST_F(AppTest, TheSoftLimitOfOpenFilesIsRaised) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{256, before.rlim_max};
+  ASSERT_LT(low.rlim_cur, low.rlim_max);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  LaunchReady("4");
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit child{};
+  ASSERT_EQ(::prlimit(child_->pid(), RLIMIT_NOFILE, nullptr, &child), 0);
+  EXPECT_EQ(child.rlim_cur, before.rlim_max);
+}
+
+TEST(DescriptorLimitTest, ConnectionsLeaveRoomForOtherDescriptors) {
+  EXPECT_EQ(ConnectionsWithin(20000, 8192, 512), 8192);
+  EXPECT_EQ(ConnectionsWithin(4096, 8192, 512), 3584);
+  EXPECT_EQ(ConnectionsWithin(600, 8192, 512), 300);
+  EXPECT_EQ(ConnectionsWithin(0, 8192, 512), 1);
+  EXPECT_EQ(ConnectionsWithin(std::numeric_limits<int>::max(), 8192, 512), 8192);
 }
 
 TEST_F(AppTest, SigtermDrainsAndExits) {
