@@ -148,6 +148,7 @@ class RouterService final : public Service {
     limits.max_message_bytes = static_cast<size_t>(config.max_request_bytes());
     limits.ping_every = std::chrono::seconds(30);
     limits.ping_timeout = std::chrono::seconds(20);
+    limits.max_streams = config.max_streams_per_connection();
     grpc::Service* const public_services[] = {&generation_, &admin_};
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
     health_ = std::make_unique<Health>(*clients_);

@@ -19,6 +19,9 @@ struct ConnectionLimits {
   Duration ping_every = std::chrono::seconds(1);
   Duration ping_timeout = std::chrono::seconds(3);
   Duration connect_timeout = std::chrono::seconds(5);
+  // Calls at a time that a server takes on one connection; further ones wait in the client.
+  // Baton's processes have one stream between each pair.
+  int max_streams = 128;
 };
 
 // A plain-text channel to "host:port". Connects lazily, on the first call. Channels are not shared
