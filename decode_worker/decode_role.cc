@@ -50,6 +50,9 @@ Status DecodeRole::OnDispatch(DispatchOrder order) {
     const uint32_t total_tokens = early->second.total_tokens;
     unmatched_.erase(early);
     Offered(session, total_tokens);
+  } else if (const auto over = refusals_.find(session);
+             over != refusals_.end() && IsCalledOff(over->second)) {
+    EndNotNeeded(key);
   }
   return OkStatus();
 }
@@ -115,13 +118,18 @@ void DecodeRole::Refuse(const SessionKey& session, const Status& reason) {
 
 void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& status) {
   worker_.loop().PostOwn([this, key = SessionKey(session, epoch), status] {
-    unmatched_.erase(key);
+    const bool unmatched = unmatched_.erase(key) > 0;
     const auto known = sessions_.find(key);
-    if (known == sessions_.end()) return;
+    if (known == sessions_.end()) {
+      if (unmatched && IsCalledOff(status)) RememberRefusal(key, status);
+      return;
+    }
     // The router hears of it from the prefill worker, or loses that; until it cancels or the match
     // is given up, the prefill worker may offer again.
     Handoff& handoff = *handoffs_.at(known->second);
-    if (handoff.granted) return;
+    handoff.called_off = IsCalledOff(status);
+    if (handoff.granted) return;  // Released follows
+    if (handoff.called_off) return EndNotNeeded(Key(known->second));
     handoff.offered = false;
     handoff.since = worker_.clock().Now();
     Log().Info("request {}: the offer was withdrawn: {}", known->second.first, Message(status));
@@ -177,11 +185,23 @@ void DecodeRole::OnReleased(SessionId session, Epoch epoch, const Status& status
 
 void DecodeRole::Released(const Key& key, const Status& status) {
   const Handoff& handoff = *handoffs_.at(key);
+  const bool called_off = handoff.called_off || IsCalledOff(status);
+  if (handoff.ended.ok() && called_off) return EndNotNeeded(key);
   worker_.engine().ReleaseKv(key.first, key.second);
   if (handoff.ended.ok()) {
     worker_.Drop(key.first, key.second);
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, status));
   }
+  Erase(key);
+}
+
+// The prefill worker called the hand-off off, on the router's word or because the request ended
+// with its first token: neither is a failure.
+void DecodeRole::EndNotNeeded(const Key& key) {
+  const Handoff& handoff = *handoffs_.at(key);
+  if (handoff.reservation.has_value()) worker_.engine().ReleaseKv(key.first, key.second);
+  worker_.DropNotNeeded(key.first, key.second);
+  worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kNotNeeded, OkStatus()));
   Erase(key);
 }
 

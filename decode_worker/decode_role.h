@@ -73,6 +73,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
     Time since{};
     bool offered = false;
     bool granted = false;
+    bool called_off = false;  // the offer was, before the receiver heard of the grant
     std::optional<KvReservation> reservation;
     Status ended;  // not OK: the engine has no such request any more
   };
@@ -106,6 +107,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void LookForSeal(Duration duration);
   void Refuse(const SessionKey& session, const Status& reason);
   void GiveUp(const Key& key, const Status& reason);
+  void EndNotNeeded(const Key& key);
   void Erase(const Key& key);
   void RememberRefusal(const SessionKey& session, const Status& reason);
 

@@ -142,6 +142,11 @@ struct Envelope {
   bool operator==(const Envelope&) const = default;
 };
 
+// Whether a hand-off that ended so was called off by a worker that wants it no more: no failure.
+inline bool IsCalledOff(const Status& status) {
+  return status.code() == StatusCode::kCancelled;
+}
+
 // "OFFER", "GRANT", …
 std::string_view Name(const ControlMessage& message);
 

@@ -355,9 +355,13 @@ void KvReceiver::Impl::CloseAll(Session& session) {
 }
 
 void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const Status& status) {
-  ++counters_.failed;
   counters_.checksum_errors += session.machine.damaged_blocks();
   ended_.push_back({key, end_.Now()});
+  if (IsCalledOff(status)) {
+    ++counters_.called_off;
+    return;
+  }
+  ++counters_.failed;
   end_.Log(fmt::format("session {}.{} from worker {} failed: {}",
                        key.first,
                        key.second,

@@ -344,8 +344,12 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   if (session.busy > Duration{}) {
     stats.bytes_per_second = static_cast<double>(stats.bytes) / ToSeconds(session.busy);
   }
-  ++(status.ok() ? counters_.finished : counters_.failed);
-  if (!status.ok()) {
+  if (status.ok()) {
+    ++counters_.finished;
+  } else if (IsCalledOff(status)) {
+    ++counters_.called_off;
+  } else {
+    ++counters_.failed;
     end_.Log(fmt::format("session {}.{} to worker {} failed: {}",
                          key.first,
                          key.second,

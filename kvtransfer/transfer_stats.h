@@ -32,6 +32,7 @@ struct KvTransferStats {
   uint32_t quarantined = 0;         // sessions whose end cannot be proven: alarm when not 0
   uint32_t quarantined_blocks = 0;  // theirs
   uint64_t finished = 0;            // since the start: handed over
+  uint64_t called_off = 0;          // since the start: a worker wanted them no more
   uint64_t failed = 0;              // since the start: ended otherwise
   uint64_t refused = 0;
   uint64_t bytes = 0;

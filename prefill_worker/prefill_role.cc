@@ -49,7 +49,7 @@ Status PrefillRole::OnDispatch(DispatchOrder order) {
   if (handoffs_.contains(key) || sessions_.contains(session)) return AlreadyKnown(key, session);
   auto handoff = std::make_unique<Handoff>();
   handoff->router = order.router;
-  handoff->session = order.session;
+  handoff->session = session;
   handoff->peer = order.peer;
   handoff->total_tokens = static_cast<uint32_t>(request.tokens.size());
   handoff->deadline = std::min(request.deadline, worker_.clock().Now() + options_.handoff_limit);
@@ -59,27 +59,24 @@ Status PrefillRole::OnDispatch(DispatchOrder order) {
   handoffs_.try_emplace(key, std::move(handoff));
   sessions_[session] = key;
   worker_.engine().Submit(std::move(request));
-  if (peers_->Connect(entry.peer)) Offer(key, entry);
+  if (peers_->Connect(entry.peer)) Offer(entry);
   return OkStatus();
 }
 
-void PrefillRole::Offer(const Key& key, Handoff& handoff) {
+void PrefillRole::Offer(Handoff& handoff) {
   handoff.phase = Phase::kOffered;
   handoff.in_sender = true;
   OfferRequest offer;
-  offer.session = handoff.session;
-  offer.epoch = key.second;
+  offer.session = handoff.session.first;
+  offer.epoch = handoff.session.second;
   offer.peer = handoff.peer.worker;
   offer.total_tokens = handoff.total_tokens;
   offer.timeout =
       std::max<Duration>(std::chrono::milliseconds(1), handoff.deadline - worker_.clock().Now());
   sender_->Offer(std::move(offer));
-  if (!handoff.blocks.empty()) {
-    sender_->ChunkReady(handoff.session, key.second, 0, handoff.blocks);
-  }
-  if (handoff.sealed) {
-    sender_->Seal(handoff.session, key.second, EncodeFirstTokens(handoff.first_tokens));
-  }
+  const auto& [session, epoch] = handoff.session;
+  if (!handoff.blocks.empty()) sender_->ChunkReady(session, epoch, 0, handoff.blocks);
+  if (handoff.sealed) sender_->Seal(session, epoch, EncodeFirstTokens(handoff.first_tokens));
 }
 
 void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
@@ -93,7 +90,7 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
   for (const Key& key : waiting) {
     Handoff& handoff = *handoffs_.at(key);
     if (status.ok()) {
-      Offer(key, handoff);
+      Offer(handoff);
     } else {
       Refused(key, handoff, status);
     }
@@ -107,8 +104,9 @@ void PrefillRole::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   Handoff& handoff = *found->second;
   handoff.leased = true;
   if (!handoff.in_sender || handoff.phase == Phase::kEnding) return;
+  const auto& [session, epoch] = handoff.session;
   sender_->LayersReady(
-      handoff.session, chunk.epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks, layers);
+      session, epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks, layers);
 }
 
 void PrefillRole::OnKvChunk(const KvChunk& chunk) {
@@ -121,8 +119,8 @@ void PrefillRole::OnKvChunk(const KvChunk& chunk) {
   if (handoff.blocks.size() < end) handoff.blocks.resize(end);
   std::copy(chunk.blocks.begin(), chunk.blocks.end(), handoff.blocks.begin() + chunk.first_index);
   if (handoff.in_sender && handoff.phase != Phase::kEnding) {
-    sender_->ChunkReady(
-        handoff.session, chunk.epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks);
+    const auto& [session, epoch] = handoff.session;
+    sender_->ChunkReady(session, epoch, static_cast<uint32_t>(chunk.first_index), chunk.blocks);
   }
 }
 
@@ -144,14 +142,16 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   handoff.computed = true;
   worker_.loop().LookFor(Duration{});
   if (!status.ok()) {
-    GiveUp(key, handoff, status);
+    GiveUp(handoff, status);
   } else if (!handoff.goes_on) {
     // The first token ended every sample: the decode worker has nothing to do.
-    GiveUp(key, handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
+    worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kNotNeeded, OkStatus()));
+    GiveUp(handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
   } else if (handoff.phase != Phase::kOver && handoff.phase != Phase::kEnding) {
     handoff.sealed = true;
     if (handoff.in_sender) {
-      sender_->Seal(handoff.session, epoch, EncodeFirstTokens(handoff.first_tokens));
+      sender_->Seal(
+          handoff.session.first, handoff.session.second, EncodeFirstTokens(handoff.first_tokens));
     }
   }
   EraseIfOver(key);
@@ -164,7 +164,7 @@ void PrefillRole::OnRefused(SessionId session, Epoch epoch, const Status& status
     if (known == sessions_.end()) return;
     const Key key = known->second;
     Handoff& handoff = *handoffs_.at(key);
-    if (handoff.session == session && handoff.phase == Phase::kOffered) {
+    if (handoff.session == known->first && handoff.phase == Phase::kOffered) {
       Refused(key, handoff, status);
     }
   });
@@ -180,7 +180,7 @@ void PrefillRole::Refused(const Key& key, Handoff& handoff, const Status& status
 
 void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
   const Key key{order.id, order.epoch};
-  const SessionKey session{order.session, order.epoch};
+  const SessionKey session{order.session, order.decode_epoch};
   const auto found = handoffs_.find(key);
   if (found == handoffs_.end() || found->second->phase != Phase::kParked) {
     const Status gone(StatusCode::kNotFound, "redirect: no refused hand-off waits for it");
@@ -193,17 +193,17 @@ void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
   if (handoff.in_sender) {
     handoff.in_sender = false;
     ++handoff.lingering;
-    sender_->Abort(handoff.session,
-                   order.epoch,
+    sender_->Abort(handoff.session.first,
+                   handoff.session.second,
                    Status(StatusCode::kCancelled, "the KV goes to another decode worker"));
   } else {
-    sessions_.erase({handoff.session, order.epoch});
+    sessions_.erase(handoff.session);
   }
-  handoff.session = order.session;
+  handoff.session = session;
   handoff.peer = order.peer;
   handoff.phase = Phase::kConnecting;
   sessions_[session] = key;
-  if (peers_->Connect(handoff.peer)) Offer(key, handoff);
+  if (peers_->Connect(handoff.peer)) Offer(handoff);
 }
 
 void PrefillRole::OnFinished(SessionId session,
@@ -223,7 +223,7 @@ void PrefillRole::Finished(SessionId session,
   const Key key = known->second;
   sessions_.erase(known);
   Handoff& handoff = *handoffs_.at(key);
-  if (handoff.session != session) {
+  if (handoff.session != SessionKey(session, epoch)) {
     --handoff.lingering;
     return EraseIfOver(key);
   }
@@ -253,14 +253,14 @@ void PrefillRole::Finished(SessionId session,
   EraseIfOver(key);
 }
 
-void PrefillRole::GiveUp(const Key& key, Handoff& handoff, const Status& reason) {
+void PrefillRole::GiveUp(Handoff& handoff, const Status& reason) {
   if (handoff.phase == Phase::kEnding || handoff.phase == Phase::kOver) return;
   if (handoff.in_sender) {
     handoff.phase = Phase::kEnding;
-    sender_->Abort(handoff.session, key.second, reason);
+    sender_->Abort(handoff.session.first, handoff.session.second, reason);
   } else {
     handoff.phase = Phase::kOver;
-    sessions_.erase({handoff.session, key.second});
+    sessions_.erase(handoff.session);
   }
 }
 
@@ -268,7 +268,7 @@ void PrefillRole::OnCancel(RouterKey router, RequestId id, Epoch epoch) {
   const Key key{id, epoch};
   const auto found = handoffs_.find(key);
   if (found == handoffs_.end() || found->second->router != router) return;
-  GiveUp(key, *found->second, Status(StatusCode::kCancelled, "the request was cancelled"));
+  GiveUp(*found->second, Status(StatusCode::kCancelled, "the request was cancelled"));
   EraseIfOver(key);
 }
 
@@ -294,7 +294,7 @@ void PrefillRole::OnTick(Time now) {
     const Status why(StatusCode::kDeadlineExceeded, "no decode worker took the KV in time");
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, why));
     if (!handoff.computed) worker_.Drop(key.first, key.second);
-    GiveUp(key, handoff, why);
+    GiveUp(handoff, why);
     EraseIfOver(key);
   }
 }

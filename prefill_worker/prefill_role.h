@@ -65,7 +65,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
 
   struct Handoff {
     RouterKey router;
-    SessionId session;
+    SessionKey session;  // its epoch is the decode worker's
     KvPeer peer;
     Phase phase = Phase::kConnecting;
     bool in_sender = false;  // `session` was offered, and OnFinished has not come
@@ -98,8 +98,8 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void OnPeerSettled(const WorkerId& peer, const Status& status);
   void Refused(const Key& key, Handoff& handoff, const Status& status);
   void Finished(SessionId session, Epoch epoch, const Status& status, const TransferStats& stats);
-  void Offer(const Key& key, Handoff& handoff);
-  void GiveUp(const Key& key, Handoff& handoff, const Status& reason);
+  void Offer(Handoff& handoff);
+  void GiveUp(Handoff& handoff, const Status& reason);
   void EraseIfOver(const Key& key);
 
   Worker& worker_;

@@ -16,9 +16,12 @@ RequestMachine::Attempt* RequestMachine::Find(Epoch epoch) {
 }
 
 RequestMachine::Attempt* RequestMachine::ReportedBy(WorkerSlot from, Epoch epoch) {
-  Attempt* attempt = done_ ? nullptr : Find(epoch);
-  if (attempt == nullptr || (from != attempt->prefill && from != attempt->decode)) return nullptr;
-  return attempt;
+  if (done_) return nullptr;
+  for (Attempt& attempt : attempts_) {
+    const bool prefills = from == attempt.prefill && epoch == attempt.epoch;
+    if (prefills || (from == attempt.decode && epoch == attempt.decode_epoch)) return &attempt;
+  }
+  return nullptr;
 }
 
 bool RequestMachine::Uses(WorkerSlot slot) const {
@@ -68,7 +71,7 @@ void RequestMachine::Launch(RequestHost& host,
                             RequestHost::Assignment where,
                             Time now) {
   Attempt attempt;
-  attempt.epoch = Epoch(++last_epoch_);
+  attempt.epoch = attempt.decode_epoch = Epoch(++last_epoch_);
   attempt.first_sample = group.first_sample;
   attempt.samples = group.samples;
   attempt.prefill = where.prefill;
@@ -105,7 +108,7 @@ DispatchCommand RequestMachine::Command(const Attempt& attempt,
                                         Time now) {
   DispatchCommand command;
   command.spec = spec_;
-  command.epoch = attempt.epoch;
+  command.epoch = kind == RequestKind::kPrefill ? attempt.epoch : attempt.decode_epoch;
   command.kind = kind;
   const std::vector<TokenId>& log = samples_[attempt.first_sample].tokens;
   command.resumed.assign(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(attempt.resumed));
@@ -127,11 +130,11 @@ void RequestMachine::OnToken(RequestHost& host,
   const int32_t offset = token.sample - attempt->first_sample;
   if (offset < 0 || offset >= attempt->samples) return;
   Sample& sample = samples_[token.sample];
-  if (sample.epoch != token.epoch || sample.finish != FinishReason::kNone) return;
+  if (sample.epoch != attempt->epoch || sample.finish != FinishReason::kNone) return;
   const auto next = static_cast<int32_t>(sample.tokens.size());
   if (token.index < next || token.index >= spec_->max_tokens) return;
   if (from == attempt->decode) attempt->committed = true;
-  host.PromptDone(from, spec_->id, attempt->epoch);
+  host.PromptDone(from, spec_->id, token.epoch);
   if (token.index > next) {
     sample.early.emplace(token.index, token);
     return;
@@ -173,23 +176,43 @@ void RequestMachine::OnHandoff(RequestHost& host,
     CheckComplete(host, now);
     return;
   }
+  if (report.outcome == HandoffReport::Outcome::kNotNeeded) {
+    return OnNothingToHandOver(host, *attempt, from_prefill, now);
+  }
   if (attempt->committed) return;
   if (report.outcome == HandoffReport::Outcome::kRefused) {
     if (!from_prefill || attempt->redirect_at.has_value()) return;
     ++account_.refusals;
-    host.Send(attempt->decode, CancelCommand{spec_->id, attempt->epoch});
-    host.Release(attempt->decode, spec_->id, attempt->epoch);
+    host.Send(attempt->decode, CancelCommand{spec_->id, attempt->decode_epoch});
+    host.Release(attempt->decode, spec_->id, attempt->decode_epoch);
     attempt->refused_by.push_back(attempt->decode);
     attempt->decode = kNoWorker;
     Redirect(host, *attempt, now);
     return;
   }
   const WorkerSlot other = from_prefill ? attempt->decode : attempt->prefill;
-  FailAttempt(host,
-              report.epoch,
-              MakeStatus(StatusCode::kUnavailable, "the KV hand-off failed: {}", report.message),
-              other,
-              now);
+  FailAttempt(
+      host,
+      attempt->epoch,
+      MakeStatus(StatusCode::kUnavailable, "the KV hand-off failed: {}", Message(report.status)),
+      other,
+      now);
+}
+
+// Decode waits for KV that will not come, and hears of it from the prefill worker.
+void RequestMachine::OnNothingToHandOver(RequestHost& host,
+                                         Attempt& attempt,
+                                         bool from_prefill,
+                                         Time now) {
+  if (from_prefill) {
+    attempt.committed = attempt.sender_told = true;
+    attempt.redirect_at.reset();
+    if (attempt.decode == kNoWorker) attempt.decode_finished = true;
+    return CheckComplete(host, now);
+  }
+  attempt.decode_finished = true;
+  host.Release(attempt.decode, spec_->id, attempt.decode_epoch);
+  attempt.prefill_finished ? CloseSamples(host, attempt, now) : CheckComplete(host, now);
 }
 
 // Offers the KV that prefill keeps to a decode worker that has not refused; when all have, to any,
@@ -207,6 +230,8 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   }
   attempt.redirect_at.reset();
   attempt.decode = decode;
+  attempt.decode_epoch = Epoch(++last_epoch_);
+  attempt.decode_finished = false;
   account_.decode_worker = host.PeerOf(decode).id.value();
   const SessionId session = host.NewSession();
   DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
@@ -214,10 +239,11 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   host.Send(decode, std::move(command));
   for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
     if (samples_[s].finish == FinishReason::kNone) continue;
-    host.Send(decode, StopSampleCommand{spec_->id, attempt.epoch, s});
+    host.Send(decode, StopSampleCommand{spec_->id, attempt.decode_epoch, s});
   }
   host.Send(attempt.prefill,
-            RedirectCommand{spec_->id, attempt.epoch, session, host.PeerOf(decode)});
+            RedirectCommand{
+                spec_->id, attempt.epoch, session, attempt.decode_epoch, host.PeerOf(decode)});
 }
 
 void RequestMachine::OnFinished(RequestHost& host,
@@ -227,7 +253,7 @@ void RequestMachine::OnFinished(RequestHost& host,
   Attempt* attempt = ReportedBy(from, report.epoch);
   if (attempt == nullptr) return;
   const bool from_prefill = from == attempt->prefill;
-  host.Release(from, spec_->id, attempt->epoch);
+  host.Release(from, spec_->id, report.epoch);
   if (from_prefill) {
     attempt->prefill_finished = true;
   } else {
@@ -287,11 +313,19 @@ void RequestMachine::OnFailed(RequestHost& host,
     attempt->sender_told = true;
     return;
   }
+  // Who cancels a request hears no more of it: this worker gave up on its own.
+  if (report.status.code() == StatusCode::kCancelled) {
+    const Status why = MakeStatus(StatusCode::kUnavailable,
+                                  "worker {} gave the request up: {}",
+                                  host.PeerOf(from).id,
+                                  Message(report.status));
+    return FailAttempt(host, attempt->epoch, why, from, now);
+  }
   if (!report.retryable) {
     End(host, report.status, false);
     return;
   }
-  FailAttempt(host, report.epoch, report.status, from, now);
+  FailAttempt(host, attempt->epoch, report.status, from, now);
 }
 
 void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) {
@@ -369,13 +403,13 @@ void RequestMachine::FailAttempt(
 
 // Takes an attempt off its workers, and off the books.
 void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
-  const auto end = [&](WorkerSlot slot, bool finished) {
+  const auto end = [&](WorkerSlot slot, Epoch epoch, bool finished) {
     if (slot == kNoWorker) return;
-    if (!finished) host.Send(slot, CancelCommand{spec_->id, attempt.epoch});
-    host.Release(slot, spec_->id, attempt.epoch);
+    if (!finished) host.Send(slot, CancelCommand{spec_->id, epoch});
+    host.Release(slot, spec_->id, epoch);
   };
-  end(attempt.prefill, attempt.prefill_finished && attempt.committed);
-  end(attempt.decode, attempt.decode_finished);
+  end(attempt.prefill, attempt.epoch, attempt.prefill_finished && attempt.committed);
+  end(attempt.decode, attempt.decode_epoch, attempt.decode_finished);
 }
 
 void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
@@ -390,7 +424,7 @@ void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
   // A hand-off that is refused and waits for another decode worker tells that one: Redirect.
   const Attempt* attempt = Find(samples_[sample].epoch);
   if (attempt == nullptr || attempt->decode == kNoWorker || attempt->decode_finished) return;
-  host.Send(attempt->decode, StopSampleCommand{spec_->id, attempt->epoch, sample});
+  host.Send(attempt->decode, StopSampleCommand{spec_->id, attempt->decode_epoch, sample});
 }
 
 void RequestMachine::Cancel(RequestHost& host, const Status& why, Time) {

@@ -87,9 +87,10 @@ class RequestMachine final {
   const RequestSpec& spec() const { return *spec_; }
 
  private:
-  // One dispatch: samples [first_sample, first_sample + samples) under one epoch.
+  // One dispatch: samples [first_sample, first_sample + samples).
   struct Attempt {
-    Epoch epoch;
+    Epoch epoch;         // names the attempt, and is the prefill worker's
+    Epoch decode_epoch;  // a redirect gives decode another one: what it cancelled may end late
     int32_t first_sample = 0;
     int32_t samples = 1;
     size_t resumed = 0;  // tokens of the log that were dispatched with the prompt
@@ -124,6 +125,7 @@ class RequestMachine final {
   bool PlaceOne(RequestHost& host, const Unplaced& group, Time now);
   void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where, Time now);
   DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
+  void OnNothingToHandOver(RequestHost& host, Attempt& attempt, bool from_prefill, Time now);
   void Redirect(RequestHost& host, Attempt& attempt, Time now);
   void Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now);
   void CloseSamples(RequestHost& host, Attempt& attempt, Time now);

@@ -98,11 +98,12 @@ struct FailedReport {
 };
 
 struct HandoffReport {
-  enum class Outcome : uint8_t { kCommitted, kRefused, kFailed };
+  // kNotNeeded: the first token ended every sample, so that there was nothing to hand over.
+  enum class Outcome : uint8_t { kCommitted, kRefused, kFailed, kNotNeeded };
   RequestId id;
   Epoch epoch;
   Outcome outcome = Outcome::kFailed;
-  std::string message;
+  Status status;  // why it was refused or failed
   uint64_t bytes = 0;
   double transfer_ms = 0;
   double gbps = 0;
@@ -150,10 +151,12 @@ struct StopSampleCommand {
   Epoch epoch;
   int32_t sample = 0;
 };
+// Hands the KV of a refused hand-off, which prefill keeps under `epoch`, to another dispatch.
 struct RedirectCommand {
   RequestId id;
   Epoch epoch;
   SessionId session;
+  Epoch decode_epoch;  // of the decode worker's dispatch, and of the session
   Peer peer;
 };
 struct SnapshotCommand {};

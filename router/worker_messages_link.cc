@@ -73,6 +73,12 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   return out;
 }
 
+// Of something that went wrong: a code that is none is kUnknown.
+Status StatusFromProto(int32_t code, const std::string& message) {
+  const bool known = code > 0 && code <= static_cast<int32_t>(StatusCode::kUnauthenticated);
+  return Status(known ? static_cast<StatusCode>(code) : StatusCode::kUnknown, message);
+}
+
 StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
   HandoffReport out;
   out.id = RequestId(in.request_id());
@@ -87,12 +93,15 @@ StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
     case wire::Handoff::FAILED:
       out.outcome = HandoffReport::Outcome::kFailed;
       break;
+    case wire::Handoff::NOT_NEEDED:
+      out.outcome = HandoffReport::Outcome::kNotNeeded;
+      break;
     default:
       return InvalidArgument("a hand-off of request {} has the unknown outcome {}",
                              in.request_id(),
                              static_cast<int>(in.outcome()));
   }
-  out.message = in.message();
+  out.status = StatusFromProto(in.code(), in.message());
   out.bytes = in.bytes();
   out.transfer_ms = in.transfer_ms();
   out.gbps = in.gbps();
@@ -257,10 +266,10 @@ StatusOr<WorkerReport> ReportFromProto(const wire::ToRouter& message) {
                             in.cached_tokens()});
   }
   for (const wire::Failed& in : message.failed()) {
-    const bool known = in.code() > 0 && in.code() <= 16;
-    const Status status(known ? static_cast<StatusCode>(in.code()) : StatusCode::kUnknown,
-                        in.message());
-    out.failed.push_back({RequestId(in.request_id()), Epoch(in.epoch()), status, in.retryable()});
+    out.failed.push_back({RequestId(in.request_id()),
+                          Epoch(in.epoch()),
+                          StatusFromProto(in.code(), in.message()),
+                          in.retryable()});
   }
   for (const wire::CacheEvent& event : message.cache_events()) {
     BATON_ASSIGN_OR_RETURN(CacheEvent one, EventFromProto(event));
@@ -288,6 +297,7 @@ wire::ToWorker CommandsToProto(std::span<const WorkerCommand> commands) {
       to.set_request_id(redirect->id.value());
       to.set_epoch(redirect->epoch.value());
       to.set_session_id(redirect->session.value());
+      to.set_decode_epoch(redirect->decode_epoch.value());
       SetPeer(redirect->peer, *to.mutable_peer());
     } else if (std::holds_alternative<SnapshotCommand>(command)) {
       out.set_send_snapshot(true);

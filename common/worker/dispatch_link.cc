@@ -133,6 +133,7 @@ StatusOr<RedirectOrder> FromProto(const pb::Redirect& redirect) {
   return RedirectOrder{RequestId(redirect.request_id()),
                        Epoch(redirect.epoch()),
                        SessionId(redirect.session_id()),
+                       Epoch(redirect.decode_epoch()),
                        PeerOf(redirect.peer())};
 }
 
@@ -226,8 +227,12 @@ pb::Handoff ToProto(const HandoffReport& report) {
     case HandoffReport::Outcome::kFailed:
       handoff.set_outcome(pb::Handoff::FAILED);
       break;
+    case HandoffReport::Outcome::kNotNeeded:
+      handoff.set_outcome(pb::Handoff::NOT_NEEDED);
+      break;
   }
-  handoff.set_message(report.message);
+  handoff.set_code(static_cast<int>(report.status.code()));
+  handoff.set_message(std::string(Message(report.status)));
   handoff.set_bytes(report.bytes);
   handoff.set_transfer_ms(ToMillis(report.transfer));
   handoff.set_gbps(report.bytes_per_second / 1e9);

@@ -20,6 +20,7 @@ struct BookEntry {
   Time last_token{};
   int32_t tokens = 0;
   bool router_told = false;  // of its end
+  bool not_needed = false;   // kDecode: the first token, which prefill chose, ended it
 };
 
 // The requests in the engine, by (id, epoch). Belongs to the worker's thread.

@@ -117,6 +117,9 @@ void Worker::Report(RouterKey router, const HandoffReport& report) {
     case HandoffReport::Outcome::kFailed:
       probe_.HandoffFailed();
       break;
+    case HandoffReport::Outcome::kNotNeeded:
+      probe_.HandoffNotNeeded();
+      break;
   }
   if (RouterLink* link = links_->Find(router)) link->Add(report);
 }
@@ -130,6 +133,12 @@ void Worker::Drop(RequestId id, Epoch epoch) {
   if (found == book_.end()) return;
   found->second.router_told = true;
   engine_->Cancel(id, epoch);
+}
+
+void Worker::DropNotNeeded(RequestId id, Epoch epoch) {
+  const auto found = book_.find({id, epoch});
+  if (found != book_.end()) found->second.not_needed = true;
+  Drop(id, epoch);
 }
 
 void Worker::OnTokens(std::span<const TokenOutput> tokens) {
@@ -213,7 +222,7 @@ void Worker::DeliverEnd(RequestId id,
   if (found == book_.end()) return;
   const BookEntry entry = found->second;
   book_.erase(found);
-  probe_.RequestEnded(entry, status, times);
+  probe_.RequestEnded(entry, entry.not_needed ? OkStatus() : status, times);
   if (status.ok()) {
     if (RouterLink* link = links_->Find(entry.router)) link->AddFinished(id, epoch, times);
   }

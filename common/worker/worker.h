@@ -72,6 +72,8 @@ class Worker final : private EngineListener, private RouterEvents {
   void ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status);
   // Cancels a request in the engine, of whose end the router has been told already.
   void Drop(RequestId id, Epoch epoch);
+  // As Drop, of a request to decode that ended with its first token: it counts as done.
+  void DropNotNeeded(RequestId id, Epoch epoch);
 
  private:
   Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);

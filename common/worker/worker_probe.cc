@@ -34,6 +34,8 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       handoffs_done_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "committed"}})),
       handoffs_failed_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "failed"}})),
       handoffs_refused_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "refused"}})),
+      handoffs_not_needed_(
+          metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "not_needed"}})),
       ttft_(metrics.AddHistogram(
           "baton_worker_ttft_seconds", "Arrival at this worker to first token.", LatencyBuckets())),
       tpot_(metrics.AddHistogram("baton_worker_tpot_seconds",

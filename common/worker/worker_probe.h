@@ -30,6 +30,7 @@ class WorkerProbe final {
   void HandoffCommitted(Duration transfer, uint64_t bytes, const std::string& transport);
   void HandoffFailed() { handoffs_failed_.Add(); }
   void HandoffRefused() { handoffs_refused_.Add(); }
+  void HandoffNotNeeded() { handoffs_not_needed_.Add(); }
 
  private:
   void Update(const EngineStats& stats);
@@ -52,6 +53,7 @@ class WorkerProbe final {
   Counter handoffs_done_;
   Counter handoffs_failed_;
   Counter handoffs_refused_;
+  Counter handoffs_not_needed_;
   Histogram ttft_;
   Histogram tpot_;
   Histogram queue_;

@@ -60,7 +60,7 @@ inline HandoffReport ReportOf(const std::pair<RequestId, Epoch>& request,
   report.id = request.first;
   report.epoch = request.second;
   report.outcome = outcome;
-  report.message = std::string(Message(status));
+  report.status = status;
   return report;
 }
 

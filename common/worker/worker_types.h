@@ -34,18 +34,20 @@ struct DispatchOrder {
 // Offer the KV of a prefilled request, which a peer refused, to another one.
 struct RedirectOrder {
   RequestId id;
-  Epoch epoch;
+  Epoch epoch;  // of the request here
   SessionId session;
+  Epoch decode_epoch;  // of the request there, and of the session
   KvPeer peer;
 };
 
 // How a hand-off went, for the router.
 struct HandoffReport {
-  enum class Outcome { kCommitted, kRefused, kFailed };
+  // kNotNeeded: the first token ended every sample, so that there was nothing to hand over.
+  enum class Outcome { kCommitted, kRefused, kFailed, kNotNeeded };
   RequestId id;
   Epoch epoch;
   Outcome outcome = Outcome::kFailed;
-  std::string message;
+  Status status;  // why it was refused or failed
   uint64_t bytes = 0;
   Duration transfer{};
   double bytes_per_second = 0;

@@ -83,17 +83,20 @@ class WorkerPair : public ::testing::Test {
     router_.Send(worker, message);
   }
   // To the decode worker "d".
-  worker::v1::ToWorker RedirectOf(const Request& request, uint64_t session) {
+  worker::v1::ToWorker RedirectOf(const Request& request,
+                                  uint64_t session,
+                                  uint32_t decode_epoch = 1) {
     worker::v1::ToWorker message;
     worker::v1::Redirect& redirect = *message.add_redirects();
     redirect.set_request_id(request.id.value());
     redirect.set_epoch(request.epoch.value());
     redirect.set_session_id(session);
+    redirect.set_decode_epoch(decode_epoch);
     SetPeer(*d_, *redirect.mutable_peer());
     return message;
   }
-  void Redirect(const Request& request, uint64_t session) {
-    router_.Send("p", RedirectOf(request, session));
+  void Redirect(const Request& request, uint64_t session, uint32_t decode_epoch = 1) {
+    router_.Send("p", RedirectOf(request, session, decode_epoch));
   }
 
   // What `worker` reports of the request's hand-offs, once there are `count`.

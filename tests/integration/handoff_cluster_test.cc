@@ -241,6 +241,7 @@ TEST_P(HandoffCluster, RefusedHandoffGoesToAnotherWorker) {
   redirect.add_redirects()->set_request_id(1);
   redirect.mutable_redirects(0)->set_epoch(1);
   redirect.mutable_redirects(0)->set_session_id(2);
+  redirect.mutable_redirects(0)->set_decode_epoch(1);
   SetPeer(D(1), redirect.mutable_redirects(0)->mutable_peer());
   router_.Send("p1", redirect);
   ExpectTokens(request, second);

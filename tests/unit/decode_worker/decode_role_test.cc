@@ -19,6 +19,7 @@ namespace {
 
 namespace pb = worker::v1;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DecodeRoleTest : public WorkerPair {
  protected:
@@ -179,6 +180,51 @@ TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {
   EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::FAILED);
   EXPECT_THAT(handoffs.at(0).message(), HasSubstr("first token"));
   EXPECT_FALSE(router_.Get("d", 1).finished.has_value());
+}
+
+// Whether decode's dispatch comes before the prefill worker is done, or after.
+TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
+  testing::internal::CaptureStderr();
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request first = Prompt(3);
+  SendDecode(first, 3);
+  SendPrefill(first, 3);
+  ExpectServed(first);  // so the two are connected
+  const Request late = Prompt(1, 90, 1);
+  SendPrefill(late, 1);
+  EXPECT_EQ(AwaitHandoffs("p", late)[0].outcome(), pb::Handoff::NOT_NEEDED);
+  SendDecode(late, 1);
+  const Request early = Prompt(2, 90, 1);
+  SendDecode(early, 2);
+  AwaitExpecting(1);
+  SendPrefill(early, 2);
+  for (const Request& request : {late, early}) {
+    EXPECT_EQ(router_.AwaitEnd("p", request.id.value()).Tokens(0),
+              d_->model().Expected(request, 0));
+    for (const char* worker : {"p", "d"}) {
+      const auto handoffs = AwaitHandoffs(worker, request);
+      ASSERT_EQ(handoffs.size(), 1u) << worker;
+      EXPECT_EQ(handoffs[0].outcome(), pb::Handoff::NOT_NEEDED) << worker;
+    }
+    EXPECT_FALSE(router_.Get("d", request.id.value()).failed.has_value());
+  }
+  for (WorkerNode* node : {p_.get(), d_.get()}) {
+    const std::string done = "baton_requests_total{outcome=\"done\"} 3";
+    const Time limit = SteadyClock().Now() + std::chrono::seconds(60);
+    std::string metrics = node->metrics().Serialize();
+    while (metrics.find(done) == std::string::npos && SteadyClock().Now() < limit) {
+      std::this_thread::yield();
+      metrics = node->metrics().Serialize();
+    }
+    EXPECT_THAT(metrics, HasSubstr(done)) << node->id();
+    for (const char* line : {"baton_requests_total{outcome=\"failed\"} 0",
+                             "baton_requests_total{outcome=\"cancelled\"} 0",
+                             "baton_handoffs_total{outcome=\"failed\"} 0",
+                             "baton_handoffs_total{outcome=\"not_needed\"} 2"}) {
+      EXPECT_THAT(metrics, HasSubstr(line)) << node->id();
+    }
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("failed")));
 }
 
 TEST_F(DecodeRoleTest, ALostRouterLeavesNothingBehind) {

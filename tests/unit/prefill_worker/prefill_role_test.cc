@@ -52,6 +52,27 @@ TEST_F(PrefillRoleTest, ARefusedHandoffIsKeptForARedirect) {
   EXPECT_GT(handoffs.at(1).bytes(), 0u);
 }
 
+// The decode worker has not ended what was cancelled there when the same request comes again.
+TEST_F(PrefillRoleTest, ARedirectMayNameAnotherEpochOfTheDecodeWorker) {
+  Start(Waits(kLongWait), Waits(kLongWait));
+  const Request request = Prompt(1);
+  SendToNowhere(request, 1);
+  EXPECT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);
+  SendDecode(request, 2);
+  Cancel("d", request);
+  Request again = request;
+  again.epoch = Epoch(2);
+  SendDecode(again, 3);
+  Redirect(request, 3, 2);
+  std::vector<TokenId> all = router_.AwaitEnd("p", 1, 1).Tokens(0);
+  const FakeRouter::Heard rest = router_.AwaitEnd("d", 1, 2);
+  ASSERT_TRUE(rest.finished.has_value()) << rest.failed->message();
+  const std::vector<TokenId> more = rest.Tokens(0);
+  all.insert(all.end(), more.begin(), more.end());
+  EXPECT_EQ(all, d_->model().Expected(request, 0));
+  EXPECT_EQ(AwaitFailed("d", request).code(), static_cast<int>(StatusCode::kCancelled));
+}
+
 TEST_F(PrefillRoleTest, ARedirectOfNothingFails) {
   Start();
   const Request unknown = Prompt(8);

@@ -45,11 +45,12 @@ Duration FakeCluster::Delay() {
   return kMs * static_cast<int>(random_() % (chaos_.max_delay_ms + 1));
 }
 
-void FakeCluster::AddWorker(const std::string& name, bool prefill, bool decode) {
+void FakeCluster::AddWorker(const std::string& name, bool prefill, bool decode, int32_t blocks) {
   auto worker = std::make_unique<Worker>();
   worker->name = name;
   worker->prefill = prefill;
   worker->decode = decode;
+  worker->blocks = blocks;
   workers_.push_back(std::move(worker));
   Join(*workers_.back());
 }
@@ -61,7 +62,7 @@ void FakeCluster::Join(Worker& worker) {
   info.can_prefill = worker.prefill;
   info.can_decode = worker.decode;
   info.block_tokens = 16;
-  info.blocks = 10'000;
+  info.blocks = worker.blocks;
   info.max_sequences = 64;
   info.context_length = 8192;
   info.vocabulary = 50'000;
@@ -132,11 +133,11 @@ void FakeCluster::Report(Worker& worker, WorkerReport report) {
   worker.outbox.emplace_back(worker.out_arrives, std::move(report));
 }
 
-void FakeCluster::Kill(const std::string& name) {
+void FakeCluster::Kill(const std::string& name, int down_ms) {
   for (auto& worker : workers_) {
     if (worker->name != name || !worker->alive) continue;
     worker->alive = false;
-    worker->restart_at = now_ + std::chrono::milliseconds(50 + random_() % 500);
+    worker->restart_at = now_ + kMs * down_ms;
     core_->Leave(worker->slot, now_);
     worker->slot = kNoWorker;
   }
@@ -171,7 +172,7 @@ void FakeCluster::Step() {
     const Kv kv = fabric_[i];
     fabric_.erase(fabric_.begin() + static_cast<std::ptrdiff_t>(i));
     for (auto& worker : workers_) {
-      if (worker->alive && worker->boot == kv.boot) Arrive(*worker, kv.session, kv.next);
+      if (worker->alive && worker->boot == kv.boot) Arrive(*worker, kv);
     }
   }
   if (core_->next_wake() <= now_) core_->Tick(now_);
@@ -183,11 +184,16 @@ void FakeCluster::Work(Worker& worker) {
     worker.inbox.pop_front();
     Obey(worker, command);
   }
+  if (poison_.has_value()) FailStep(worker);
   WorkerReport report;
   for (auto it = worker.jobs.begin(); it != worker.jobs.end();) {
     Job& job = it->second;
-    bool over = false;
-    if (job.running && --job.wait_ms <= 0) {
+    bool over = now_ >= job.cancelled_at;
+    if (over && !job.parked) {
+      const auto& [id, epoch] = it->first;
+      const Status why(StatusCode::kCancelled, "the request was cancelled");
+      report.failed.push_back({id, epoch, why, false});
+    } else if (job.running && --job.wait_ms <= 0) {
       job.wait_ms = 1 + static_cast<int32_t>(random_() % 3);
       Generate(worker, it->first, job, report);
       over = !job.running && !job.parked;
@@ -198,11 +204,12 @@ void FakeCluster::Work(Worker& worker) {
     worker.next_heartbeat = now_ + kHeartbeat;
     report.load.emplace();
     report.load->stats.running = static_cast<int32_t>(worker.jobs.size());
-    report.load->stats.blocks_free = 10'000 - 10 * static_cast<int32_t>(worker.jobs.size());
+    report.load->stats.blocks_free = worker.blocks - 10 * static_cast<int32_t>(worker.jobs.size());
     report.load->stats.step_ms_per_token = 0.1;
     report.load->stats.step_ms_per_prompt_token = 0.1;
   }
-  if (report.load.has_value() || !report.tokens.empty() || !report.finished.empty()) {
+  if (report.load.has_value() || !report.tokens.empty() || !report.finished.empty() ||
+      !report.failed.empty()) {
     Report(worker, std::move(report));
   }
   while (worker.alive && !worker.outbox.empty() && worker.outbox.front().first <= now_) {
@@ -212,16 +219,59 @@ void FakeCluster::Work(Worker& worker) {
   }
 }
 
+void FakeCluster::Fail(Worker& worker, const Key& key, const Status& status, bool retryable) {
+  WorkerReport report;
+  report.failed.push_back({key.first, key.second, status, retryable});
+  Report(worker, std::move(report));
+}
+
+// All that run with the poison fail with it.
+void FakeCluster::FailStep(Worker& worker) {
+  const bool fails = std::ranges::any_of(worker.jobs, [&](const auto& entry) {
+    const Job& job = entry.second;
+    return entry.first.first == *poison_ && job.running && job.wait_ms <= 1;
+  });
+  for (auto it = worker.jobs.begin(); fails && it != worker.jobs.end();) {
+    const bool hit = it->second.running && it->second.wait_ms <= 5;
+    if (hit) Fail(worker, it->first, Status(StatusCode::kInternal, "the step failed"), true);
+    it = hit ? worker.jobs.erase(it) : std::next(it);
+  }
+}
+
+bool FakeCluster::Accepts(Worker& worker, const DispatchCommand& dispatch) {
+  const Key key{dispatch.spec->id, dispatch.epoch};
+  if (unable_.contains(worker.name) && dispatch.kind != RequestKind::kPrefill) {
+    Fail(worker, key, Status(StatusCode::kOutOfRange, "it needs 9 blocks; there are 4"), false);
+  } else if (broken_.contains(worker.name) && dispatch.kind != RequestKind::kDecode) {
+    Fail(worker, key, Status(StatusCode::kInternal, "the step failed"), true);
+  } else if (Happens(chaos_.fail_request)) {
+    const bool cancelled = chaos_.request_code == StatusCode::kCancelled;
+    Fail(worker, key, Status(chaos_.request_code, "full"), !cancelled);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+void FakeCluster::Redirect(Worker& worker, const RedirectCommand& redirect) {
+  const Key key{redirect.id, redirect.epoch};
+  const auto it = worker.jobs.find(key);
+  if (it == worker.jobs.end() || !it->second.parked) {
+    const Status gone(StatusCode::kNotFound, "no refused hand-off waits for it");
+    return Fail(worker, key, gone, true);
+  }
+  it->second.parked = false;
+  it->second.dispatch.session = redirect.session;
+  it->second.dispatch.peer = redirect.peer;
+  Handoff(worker, it->second);
+  if (!it->second.parked) worker.jobs.erase(it);
+}
+
 void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
   if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
     const Key key{dispatch->spec->id, dispatch->epoch};
     ++kinds_[static_cast<size_t>(dispatch->kind)];
-    if (Happens(chaos_.fail_request)) {
-      WorkerReport report;
-      report.failed.push_back(
-          {key.first, key.second, Status(StatusCode::kResourceExhausted, "full"), true});
-      return Report(worker, std::move(report));
-    }
+    if (!Accepts(worker, *dispatch)) return;
     Job job;
     job.dispatch = *dispatch;
     job.next.assign(dispatch->samples, static_cast<int32_t>(dispatch->resumed.size()));
@@ -230,28 +280,23 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
     for (size_t i = 0; i < dispatch->resumed.size(); ++i) {
       ASSERT_EQ(dispatch->resumed[i], TrueToken(key.first, dispatch->first_sample, i));
     }
-    worker.jobs[key] = std::move(job);
+    // A cancel ends a job late: until then a second dispatch of its name is a repetition.
+    if (!worker.jobs.emplace(key, std::move(job)).second) return;
     if (dispatch->kind != RequestKind::kDecode) return;
     worker.sessions[dispatch->session] = key;
-    const auto early = worker.early_kv.find(dispatch->session);
-    if (early == worker.early_kv.end()) return;
-    const std::vector<int32_t> next = early->second;
-    worker.early_kv.erase(early);
-    Arrive(worker, dispatch->session, next);
+    const auto early = worker.early_kv.extract(dispatch->session);
+    if (!early.empty()) Arrive(worker, early.mapped());
   } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
-    worker.jobs.erase({cancel->id, cancel->epoch});
+    const auto it = worker.jobs.find({cancel->id, cancel->epoch});
+    if (it == worker.jobs.end() || it->second.cancelled_at != kNever) return;
+    worker.sessions.erase(it->second.dispatch.session);
+    const int late = it->second.parked ? 0 : 1 + static_cast<int>(random_() % 150);
+    it->second.cancelled_at = now_ + kMs * late;
   } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
     const auto it = worker.jobs.find({stop->id, stop->epoch});
     if (it != worker.jobs.end()) it->second.stopped.insert(stop->sample);
   } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
-    const auto it = worker.jobs.find({redirect->id, redirect->epoch});
-    if (it == worker.jobs.end()) return;
-    ASSERT_TRUE(it->second.parked) << "a redirect without a refusal";
-    it->second.parked = false;
-    it->second.dispatch.session = redirect->session;
-    it->second.dispatch.peer = redirect->peer;
-    Handoff(worker, it->second);
-    if (!it->second.parked) worker.jobs.erase(it);
+    Redirect(worker, *redirect);
   }
 }
 
@@ -285,17 +330,25 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   if (open && !prefill) return;
   job.running = false;
   report.finished.push_back({key.first, key.second, 1, 2, 3});
-  if (prefill) Handoff(worker, job);
+  if (!prefill || job.cancelled_at != kNever) return;
+  if (open) return Handoff(worker, job);
+  HandoffReport nothing;
+  nothing.id = key.first;
+  nothing.epoch = key.second;
+  nothing.outcome = HandoffReport::Outcome::kNotNeeded;
+  report.handoffs.push_back(nothing);
+  SendKv(job, true);
 }
 
 void FakeCluster::Handoff(Worker& worker, Job& job) {
   HandoffReport report;
   report.id = job.dispatch.spec->id;
   report.epoch = job.dispatch.epoch;
-  const bool refused = Happens(chaos_.refuse);
+  const bool refused = unable_.contains(job.dispatch.peer.id.value()) || Happens(chaos_.refuse);
   if (refused || Happens(chaos_.fail_handoff)) {
     job.parked = refused;
     report.outcome = refused ? HandoffReport::Outcome::kRefused : HandoffReport::Outcome::kFailed;
+    report.status = Status(StatusCode::kUnavailable, "the stream broke");
     WorkerReport message;
     message.handoffs.push_back(report);
     return Report(worker, std::move(message));
@@ -308,30 +361,40 @@ void FakeCluster::Handoff(Worker& worker, Job& job) {
   WorkerReport told;
   told.handoffs.push_back(report);
   Report(worker, std::move(told));
+  SendKv(job, false);
+}
+
+void FakeCluster::SendKv(const Job& job, bool nothing) {
   fabric_.push_back({now_ + Delay(),
                      job.dispatch.peer.id.value(),
                      job.dispatch.peer.boot.value(),
                      job.dispatch.session,
-                     job.next});
+                     job.next,
+                     nothing});
 }
 
-void FakeCluster::Arrive(Worker& worker, SessionId session, const std::vector<int32_t>& next) {
-  const auto it = worker.sessions.find(session);
+void FakeCluster::Arrive(Worker& worker, const Kv& kv) {
+  const auto it = worker.sessions.find(kv.session);
   if (it == worker.sessions.end()) {
-    worker.early_kv[session] = next;
+    worker.early_kv[kv.session] = kv;
     return;
   }
   const auto job = worker.jobs.find(it->second);
   if (job == worker.jobs.end() || job->second.running) return;
-  job->second.next = next;
-  job->second.running = true;
   HandoffReport report;
   report.id = job->first.first;
   report.epoch = job->first.second;
-  report.outcome = HandoffReport::Outcome::kCommitted;
+  report.outcome =
+      kv.nothing ? HandoffReport::Outcome::kNotNeeded : HandoffReport::Outcome::kCommitted;
+  job->second.next = kv.next;
+  job->second.running = true;
   WorkerReport message;
   message.handoffs.push_back(report);
+  const Key key = job->first;
+  const bool fails = !kv.nothing && broken_.contains(worker.name);
+  if (kv.nothing || fails) worker.jobs.erase(job);
   Report(worker, std::move(message));
+  if (fails) Fail(worker, key, Status(StatusCode::kInternal, "the step failed"), true);
 }
 
 bool FakeCluster::RunUntilDone(int limit_ms) {

@@ -24,11 +24,12 @@ FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index);
 struct Chaos {
   double refuse = 0;        // of hand-offs
   double fail_handoff = 0;  // of hand-offs
-  double fail_request = 0;  // of dispatches, retryable
+  double fail_request = 0;  // of dispatches, with request_code
   double duplicate = 0;     // of workers' messages
   double crash = 0;         // of a worker, each millisecond
   double stall = 0;         // of a worker, each millisecond
   int max_delay_ms = 5;     // of a message on any stream; streams keep their order
+  StatusCode request_code = StatusCode::kUnavailable;
 };
 
 // A RouterCore with fake workers around it, in discrete time: one step is a millisecond. Streams
@@ -37,7 +38,13 @@ class FakeCluster final : public CoreOutput {
  public:
   FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
 
-  void AddWorker(const std::string& name, bool prefill, bool decode);
+  void AddWorker(const std::string& name, bool prefill, bool decode, int32_t blocks = 10'000);
+  // Every step of this worker fails from now on.
+  void BreakSteps(const std::string& name) { broken_.insert(name); }
+  // Every step with this request fails.
+  void Poison(RequestId id) { poison_ = id; }
+  // This worker refuses for good whatever it is to decode.
+  void RefuseForGood(const std::string& name) { unable_.insert(name); }
   // Whom the worker was told to meet since it last started.
   const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
@@ -46,7 +53,9 @@ class FakeCluster final : public CoreOutput {
   bool RunUntilDone(int limit_ms);
   // Ends all chaos and lets messages arrive.
   void Settle();
-  void Kill(const std::string& name);
+  void Kill(const std::string& name) { Kill(name, 50 + static_cast<int>(random_() % 500)); }
+  // It joins again after so long.
+  void Kill(const std::string& name, int down_ms);
   void Stall(const std::string& name, int ms);
   // The whole machine stands still.
   void Pause(Duration time) { now_ += time; }
@@ -76,16 +85,26 @@ class FakeCluster final : public CoreOutput {
   using Key = std::pair<RequestId, Epoch>;
   struct Job {
     DispatchCommand dispatch;
-    std::vector<int32_t> next;  // index of each sample's next token
-    std::set<int32_t> stopped;  // by StopSampleCommand
-    bool running = false;       // generates
-    bool parked = false;        // prefill: refused, waits for a Redirect
+    std::vector<int32_t> next;   // index of each sample's next token
+    std::set<int32_t> stopped;   // by StopSampleCommand
+    bool running = false;        // generates
+    bool parked = false;         // prefill: refused, waits for a Redirect
+    Time cancelled_at = kNever;  // when a cancel takes effect
     int32_t wait_ms = 0;
+  };
+  struct Kv {
+    Time arrives{};
+    std::string to;
+    uint64_t boot = 0;
+    SessionId session;
+    std::vector<int32_t> next;
+    bool nothing = false;  // the first token ended every sample
   };
   struct Worker {
     std::string name;
     bool prefill = false;
     bool decode = false;
+    int32_t blocks = 0;
     uint64_t boot = 0;
     WorkerSlot slot = kNoWorker;
     bool alive = true;
@@ -97,16 +116,9 @@ class FakeCluster final : public CoreOutput {
     std::deque<std::pair<Time, WorkerCommand>> inbox;
     std::deque<std::pair<Time, WorkerReport>> outbox;
     std::map<Key, Job> jobs;
-    std::map<SessionId, std::vector<int32_t>> early_kv;  // came before the dispatch
-    std::map<SessionId, Key> sessions;                   // kDecode jobs that wait for KV
-    std::set<std::string> met;                           // in this life
-  };
-  struct Kv {
-    Time arrives{};
-    std::string to;
-    uint64_t boot = 0;
-    SessionId session;
-    std::vector<int32_t> next;
+    std::map<SessionId, Kv> early_kv;   // came before the dispatch
+    std::map<SessionId, Key> sessions;  // kDecode jobs that wait for KV
+    std::set<std::string> met;          // in this life
   };
 
   bool Happens(double probability);
@@ -117,8 +129,13 @@ class FakeCluster final : public CoreOutput {
   void Report(Worker& worker, WorkerReport report);
   void Generate(Worker& worker, const Key& key, Job& job, WorkerReport& report);
   bool Emit(const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report);
+  void Fail(Worker& worker, const Key& key, const Status& status, bool retryable);
+  void FailStep(Worker& worker);
+  bool Accepts(Worker& worker, const DispatchCommand& dispatch);
+  void Redirect(Worker& worker, const RedirectCommand& redirect);
   void Handoff(Worker& worker, Job& job);
-  void Arrive(Worker& worker, SessionId session, const std::vector<int32_t>& next);
+  void SendKv(const Job& job, bool nothing);
+  void Arrive(Worker& worker, const Kv& kv);
 
   const CoreOptions options_;
   Chaos chaos_;
@@ -129,6 +146,9 @@ class FakeCluster final : public CoreOutput {
   Worker* joining_ = nullptr;
   std::map<RequestId, Client> clients_;
   std::vector<Kv> fabric_;
+  std::set<std::string> broken_;
+  std::set<std::string> unable_;
+  std::optional<RequestId> poison_;
   std::array<int, 3> kinds_{};
   std::map<std::pair<RequestId, int32_t>, int> made_;
   uint64_t boots_ = 0;

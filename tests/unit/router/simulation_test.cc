@@ -1,72 +1,18 @@
 // The router's logic against fake workers, with seeded failures: every request ends, and its client
 // gets exactly the tokens of an undisturbed run.
-#include <memory>
+#include "tests/unit/router/simulation.h"
+
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "tests/unit/router/fake_cluster.h"
 
 namespace baton::router {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-CoreOptions Options() {
-  CoreOptions options;
-  options.tag = uint64_t{7} << 40;
-  options.suspect_after = milliseconds(150);
-  options.lost_after = milliseconds(300);
-  options.retry.max_attempts = 100;
-  options.retry.worker_wait = seconds(5);
-  options.index_capacity = 10'000;
-  return options;
-}
-
-std::shared_ptr<RequestSpec> Spec(uint64_t id, Time now, int32_t samples = 1, int32_t max = 40) {
-  auto spec = std::make_shared<RequestSpec>();
-  spec->id = RequestId(id);
-  spec->prompt.assign(50 + id % 100, 1);
-  spec->samples = samples;
-  spec->max_tokens = max;
-  spec->arrival = now;
-  spec->deadline = now + seconds(120);
-  return spec;
-}
-
-void AddPool(FakeCluster& cluster, int prefill, int decode) {
-  for (int i = 0; i < prefill; ++i) cluster.AddWorker(fmt::format("p{}", i), true, false);
-  for (int i = 0; i < decode; ++i) cluster.AddWorker(fmt::format("d{}", i), false, true);
-}
-
-void ExpectAllOf(const FakeCluster::Client& client) {
-  const RequestSpec& spec = *client.spec;
-  ASSERT_TRUE(client.outcome.has_value());
-  ASSERT_TRUE(client.outcome->status.ok()) << client.outcome->status;
-  for (int32_t s = 0; s < spec.samples; ++s) {
-    ASSERT_EQ(static_cast<int32_t>(client.tokens[s].size()), TrueLength(spec, s));
-    for (size_t i = 0; i < client.tokens[s].size(); ++i) {
-      ASSERT_EQ(client.tokens[s][i], TrueToken(spec.id, s, static_cast<int32_t>(i)));
-    }
-    ASSERT_EQ(client.finish[s], TrueFinish(spec, s, TrueLength(spec, s) - 1));
-  }
-}
-
-void ExpectPrefixOf(const FakeCluster::Client& client) {
-  for (int32_t s = 0; s < client.spec->samples; ++s) {
-    for (size_t i = 0; i < client.tokens[s].size(); ++i) {
-      ASSERT_EQ(client.tokens[s][i], TrueToken(client.spec->id, s, static_cast<int32_t>(i)));
-    }
-  }
-}
-
-void ExpectNothingLeft(FakeCluster& cluster) {
-  cluster.Settle();
-  EXPECT_EQ(cluster.WorkLeft(), 0u);
-  EXPECT_EQ(cluster.bookings(), 0);
-  EXPECT_EQ(cluster.core().Counts().running + cluster.core().Counts().waiting, 0);
-}
 
 TEST(SimulationTest, AQuietClusterServesEverythingDisaggregated) {
   FakeCluster cluster(Options(), {}, 1);
@@ -306,7 +252,8 @@ TEST(SimulationTest, TheDeadlineEndsARequest) {
 TEST(SimulationTest, AttemptsAreBounded) {
   CoreOptions options = Options();
   options.retry.max_attempts = 3;
-  FakeCluster cluster(options, {.fail_request = 1}, 7);
+  FakeCluster cluster(
+      options, {.fail_request = 1, .request_code = StatusCode::kResourceExhausted}, 7);
   AddPool(cluster, 1, 1);
   cluster.Submit(Spec(1, cluster.now()));
   ASSERT_TRUE(cluster.RunUntilDone(5'000));
