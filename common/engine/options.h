@@ -11,7 +11,8 @@ namespace baton {
 
 enum class SchedulingPolicy { kFcfs, kPriority, kShortestPrefill, kDeadline };
 enum class AdmissionPolicy {
-  kMaxUtilization,     // admit when the prompt fits; preempt when blocks run out
+  kMaxUtilization,     // admit when the prompt fits; preempt when blocks run out; an answer ends
+                       // where the arena does
   kGuaranteedNoEvict,  // admit when prompt + max_tokens fit: a running sequence is never preempted
 };
 

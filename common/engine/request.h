@@ -46,7 +46,7 @@ struct Request {
 enum class FinishReason {
   kNone,       // more tokens follow
   kStop,       // a stop token was chosen
-  kLength,     // max_tokens, or the context length, is reached
+  kLength,     // max_tokens, the context length or the size of the KV arena is reached
   kHandedOff,  // kPrefill only: this was the first token; a decode worker goes on
 };
 

@@ -51,6 +51,9 @@ void Scheduler::Add(Request request, Time now) {
   active->live = 1;
   active->request = std::move(request);
   if (Status status = CheckRoom(*active); !status.ok()) return Refuse(key, status);
+  if (active->request.kind != RequestKind::kPrefill) {
+    active->longest = static_cast<int32_t>(std::min<int64_t>(active->longest, MostTokens()));
+  }
 
   if (cache_.prefix_caching()) active->hasher.Extend(leader.tokens, leader.hashes);
   int64_t uncached = leader.length();
@@ -70,9 +73,18 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
   if (std::cmp_greater_equal(waiting_.size(), most)) {
     return MakeStatus(StatusCode::kResourceExhausted, "{} sequences wait already, the limit", most);
   }
-  const int32_t need = WorstBlocks(active);
+  const int32_t need = LeastBlocks(active);
   if (need <= cache_.total()) return OkStatus();
-  return MakeStatus(StatusCode::kResourceExhausted,
+  if (!never_evicts()) {
+    return MakeStatus(StatusCode::kOutOfRange,
+                      "{} tokens of prompt and one of output need {} KV blocks of {} tokens; there "
+                      "are {}",
+                      active.sequences[0].length(),
+                      need,
+                      cache_.block_tokens(),
+                      cache_.total());
+  }
+  return MakeStatus(StatusCode::kOutOfRange,
                     "{} tokens of prompt and up to {} in all need {} KV blocks of {} tokens; "
                     "there are {}",
                     active.sequences[0].length(),
@@ -80,6 +92,19 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
                     need,
                     cache_.block_tokens(),
                     cache_.total());
+}
+
+// Without so many a request can never be served. One that may be preempted needs room for its
+// prompt and one token more, and ends where the arena does.
+int32_t Scheduler::LeastBlocks(const ActiveRequest& active) const {
+  if (never_evicts() || active.request.kind == RequestKind::kPrefill) return WorstBlocks(active);
+  const int32_t with_output = std::min(active.sequences[0].length() + 1, active.longest - 1);
+  return cache_.BlocksFor(with_output);
+}
+
+// That a sequence can have: it must fit into the arena with all others preempted.
+int64_t Scheduler::MostTokens() const {
+  return int64_t{cache_.total()} * cache_.block_tokens() + 1;
 }
 
 // The last token of a sequence is never computed, so its KV takes no place.

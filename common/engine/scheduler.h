@@ -111,6 +111,8 @@ class Scheduler final {
   Status NoBlocksFor(const ActiveRequest& active) const;
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t WorstBlocks(const ActiveRequest& active) const;
+  int32_t LeastBlocks(const ActiveRequest& active) const;
+  int64_t MostTokens() const;
   bool never_evicts() const {
     return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
   }

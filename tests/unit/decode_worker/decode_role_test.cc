@@ -227,6 +227,28 @@ TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("failed")));
 }
 
+TEST_F(DecodeRoleTest, ARequestThatCanNeverFitIsRefusedToTheRouterAsWell) {
+  NodeOptions decode = Waits(kLongWait);
+  decode.engine.kv_blocks = 6;  // of 16 tokens
+  Start(Waits(kLongWait), decode);
+  const Request request = Prompt(1, 96, 10);
+  SendDecode(request, 1);
+  const pb::Failed failed = AwaitFailed("d", request);
+  EXPECT_EQ(failed.code(), static_cast<int>(StatusCode::kOutOfRange));
+  EXPECT_FALSE(failed.retryable());
+  EXPECT_THAT(failed.message(), HasSubstr("need 7 KV blocks of 16 tokens; there are 6"));
+  SendPrefill(request, 1);
+  EXPECT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);
+  Cancel("p", request);
+  // What fits is taken, however long its answer may become.
+  const Request fits = Prompt(2, 80, 200);
+  SendDecode(fits, 2);
+  SendPrefill(fits, 2);
+  const FakeRouter::Heard heard = router_.AwaitEnd("d", 2);
+  ASSERT_TRUE(heard.finished.has_value()) << heard.failed->message();
+  EXPECT_EQ(heard.Tokens(0).size(), 96u + 1 - 80 - 1);  // the first one is prefill's
+}
+
 TEST_F(DecodeRoleTest, ALostRouterLeavesNothingBehind) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request waiting = Prompt(1);

@@ -45,19 +45,69 @@ TEST(AdmissionTest, GuaranteedNoEvictNeverPreempts) {
 }
 
 TEST(AdmissionTest, WhatCanNeverFitFailsAtOnceWithTheNumbers) {
-  EngineHarness harness(Options());
+  for (const RequestKind kind : {RequestKind::kServe, RequestKind::kDecode}) {
+    EngineHarness harness(Options());
+    Request request = MakeRequest(1, 64, 3, 60);
+    request.kind = kind;
+    harness.Submit(request);
+    harness.Step();
+    const auto& failure = harness.log(request).failure;
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->code(), StatusCode::kOutOfRange);
+    EXPECT_EQ(Message(*failure),
+              "64 tokens of prompt and one of output need 17 KV blocks of 4 tokens; there are 16");
+  }
+}
+
+TEST(AdmissionTest, GuaranteedNoEvictRefusesWhatMayOutgrowTheArena) {
+  EngineOptions options = Options();
+  options.admission = AdmissionPolicy::kGuaranteedNoEvict;
+  EngineHarness harness(options);
   const Request request = MakeRequest(1, 40, 3, 60);
   harness.Submit(request);
   harness.Step();
   const auto& failure = harness.log(request).failure;
   ASSERT_TRUE(failure.has_value());
-  EXPECT_EQ(failure->code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(failure->code(), StatusCode::kOutOfRange);
   EXPECT_EQ(Message(*failure),
             "40 tokens of prompt and up to 100 in all need 25 KV blocks of 4 tokens; there are 16");
   const Request fits = MakeRequest(2, 40, 3, 25);
   harness.Submit(fits);
   ASSERT_TRUE(harness.RunUntilIdle());
   EXPECT_EQ(harness.log(fits).Tokens(0).size(), 25u);
+}
+
+TEST(AdmissionTest, AnAnswerThatOutgrowsTheArenaEndsThere) {
+  EngineHarness harness(Options());
+  std::vector<Request> requests;
+  for (int i = 0; i < 3; ++i) requests.push_back(MakeRequest(i, 40, 3 + i, 600));
+  requests[2].samples = 2;
+  for (const Request& request : requests) harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const Request& request : requests) {
+    for (int32_t sample = 0; sample < request.samples; ++sample) {
+      const std::vector<TokenId> tokens = harness.log(request).Tokens(sample);
+      // 64 tokens fit, and the last one needs no place.
+      ASSERT_EQ(tokens.size(), 25u);
+      std::vector<TokenId> expected = harness.model().Expected(request, sample);
+      expected.resize(tokens.size());
+      EXPECT_EQ(tokens, expected);
+      EXPECT_EQ(harness.log(request).samples.at(sample).back().finish, FinishReason::kLength);
+    }
+  }
+}
+
+TEST(AdmissionTest, AReservationNeedsRoomForThePromptAlone) {
+  EngineHarness harness(Options());
+  Request request = MakeRequest(1, 40, 3, 600);
+  request.kind = RequestKind::kDecode;
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  ASSERT_TRUE(harness.log(request).reservation.has_value());
+  EXPECT_EQ(harness.log(request).reservation->blocks.size(), 10u);
+  harness.engine().Cancel(request.id, request.epoch);
+  harness.engine().ReleaseKv(request.id, request.epoch);
+  ASSERT_TRUE(harness.RunUntilIdle());
 }
 
 TEST(AdmissionTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
