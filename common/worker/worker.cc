@@ -17,6 +17,21 @@ const Logger& Log() {
   return logger;
 }
 
+// An arena that a single long request outgrows is allowed, but seldom meant.
+void WarnOfSmallArena(const WorkerIdentity& self) {
+  const int64_t tokens = int64_t{self.blocks} * self.block_tokens;
+  if (tokens >= self.context_length) return;
+  Log().Warning(
+      "the KV arena holds {} tokens ({} blocks of {}), less than the context of {}: longer "
+      "requests "
+      "are refused, or end early; raise engine.kv_memory_mib or engine.kv_blocks, or lower "
+      "engine.context_length",
+      tokens,
+      self.blocks,
+      self.block_tokens,
+      self.context_length);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
@@ -41,6 +56,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.device = runner.device().name();
   self.context_length = runner.traits().context_length;
   self.vocabulary = runner.traits().vocabulary;
+  WarnOfSmallArena(self);
   worker->probe_.Attach(engine, self.device);
   return worker;
 }

@@ -70,6 +70,21 @@ TEST(Worker, JoinsSayingWhatItIs) {
                         [](const pb::Heartbeat& beat) { return beat.blocks_free() == 64; });
 }
 
+TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
+  for (const int32_t context : {1024, 1025}) {
+    FakeRouter router;
+    NodeOptions options = Plain(router);  // 64 blocks of 16 tokens
+    options.shape.context_length = context;
+    testing::internal::CaptureStderr();
+    WorkerNode node(options);
+    const std::string log = testing::internal::GetCapturedStderr();
+    const bool warned = log.find(
+                            "the KV arena holds 1024 tokens (64 blocks of 16), less than the "
+                            "context of 1025") != std::string::npos;
+    EXPECT_EQ(warned, context == 1025) << log;
+  }
+}
+
 TEST(Worker, ServesARequestAndShowsItsMetrics) {
   FakeRouter router;
   WorkerNode node(Plain(router));
