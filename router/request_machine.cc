@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace baton::router {
+namespace {
+
+constexpr Duration kSuspectWait = std::chrono::milliseconds(50);
+
+}  // namespace
 
 RequestMachine::RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits)
     : spec_(std::move(spec)), limits_(limits), samples_(spec_->samples) {}
@@ -30,6 +35,12 @@ bool RequestMachine::Uses(WorkerSlot slot) const {
   });
 }
 
+bool RequestMachine::suspect() const {
+  return std::ranges::any_of(samples_, [](const Sample& s) {
+    return s.failed_steps > 0 && s.finish == FinishReason::kNone;
+  });
+}
+
 void RequestMachine::Start(RequestHost& host, Time now) {
   unplaced_.push_back({.samples = spec_->samples, .since = now, .not_before = now});
   OnTime(host, now);
@@ -43,7 +54,9 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
     if (done_) return;
     if (now >= group.not_before) {
       if (PlaceOne(host, group, now)) continue;
-      group.tried = true;
+      // Nobody says when the worker of another suspect is free.
+      group.tried = !suspect();
+      if (!group.tried) group.not_before = now + kSuspectWait;
     }
     unplaced_.push_back(group);
   }
@@ -51,17 +64,23 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
 
 // False when the group must wait.
 bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now) {
-  const auto where =
-      host.Place({*spec_, samples_[group.first_sample].tokens, group.samples, avoid_});
+  const auto where = host.Place(
+      {*spec_, samples_[group.first_sample].tokens, group.samples, avoid_, unable_, suspect()});
   if (!where.ok()) {
-    End(host, where.status(), true);
+    const bool never = where.status().code() == StatusCode::kInvalidArgument;
+    // A worker that refused it knows best what is missing.
+    const bool told = never && !unable_why_.ok();
+    End(host,
+        told ? Status(StatusCode::kInvalidArgument, unable_why_.message()) : where.status(),
+        !never);
     return true;
   }
   if (where->has_value()) {
     Launch(host, group, **where, now);
     return true;
   }
-  if (now - group.since < limits_.worker_wait) return false;
+  const bool bounded = limits_.worker_wait > Duration::zero();
+  if (!bounded || now - group.since < limits_.worker_wait) return false;
   End(host, Status(StatusCode::kUnavailable, host.WhyNoPlace()), true);
   return true;
 }
@@ -82,6 +101,7 @@ void RequestMachine::Launch(RequestHost& host,
     Sample& sample = samples_[group.first_sample + i];
     sample.epoch = attempt.epoch;
     sample.early.clear();
+    ++sample.dispatches;
     account_.attempts = std::max(account_.attempts, ++sample.attempts);
   }
   attempts_.push_back(attempt);
@@ -133,7 +153,11 @@ void RequestMachine::OnToken(RequestHost& host,
   if (sample.epoch != attempt->epoch || sample.finish != FinishReason::kNone) return;
   const auto next = static_cast<int32_t>(sample.tokens.size());
   if (token.index < next || token.index >= spec_->max_tokens) return;
-  if (from == attempt->decode) attempt->committed = true;
+  if (from == attempt->decode) {
+    attempt->committed = true;
+    sample.dispatches = 1;
+    sample.failed_steps = 0;
+  }
   host.PromptDone(from, spec_->id, token.epoch);
   if (token.index > next) {
     sample.early.emplace(token.index, token);
@@ -183,20 +207,17 @@ void RequestMachine::OnHandoff(RequestHost& host,
   if (report.outcome == HandoffReport::Outcome::kRefused) {
     if (!from_prefill || attempt->redirect_at.has_value()) return;
     ++account_.refusals;
+    last_setback_ = report.status;
     host.Send(attempt->decode, CancelCommand{spec_->id, attempt->decode_epoch});
     host.Release(attempt->decode, spec_->id, attempt->decode_epoch);
-    attempt->refused_by.push_back(attempt->decode);
+    attempt->refused_by.push_back(host.PeerOf(attempt->decode).boot);
     attempt->decode = kNoWorker;
     Redirect(host, *attempt, now);
     return;
   }
   const WorkerSlot other = from_prefill ? attempt->decode : attempt->prefill;
-  FailAttempt(
-      host,
-      attempt->epoch,
-      MakeStatus(StatusCode::kUnavailable, "the KV hand-off failed: {}", Message(report.status)),
-      other,
-      now);
+  const Status why = Annotate(report.status, "the KV hand-off failed");
+  FailAttempt(host, attempt->epoch, {KindOf(report.status), why, other}, now);
 }
 
 // Decode waits for KV that will not come, and hears of it from the prefill worker.
@@ -219,11 +240,14 @@ void RequestMachine::OnNothingToHandOver(RequestHost& host,
 // after a while.
 void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   const auto refusals = static_cast<int32_t>(attempt.refused_by.size());
-  const RequestHost::PlaceQuery query{
-      *spec_, samples_[attempt.first_sample].tokens, attempt.samples, attempt.refused_by};
+  const RequestHost::PlaceQuery query{*spec_,
+                                      samples_[attempt.first_sample].tokens,
+                                      attempt.samples,
+                                      attempt.refused_by,
+                                      unable_,
+                                      suspect()};
   const WorkerSlot decode = host.PlaceDecode(query, attempt.prefill);
-  const bool again = std::find(attempt.refused_by.begin(), attempt.refused_by.end(), decode) !=
-                     attempt.refused_by.end();
+  const bool again = std::ranges::count(attempt.refused_by, host.PeerOf(decode).boot) > 0;
   if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {
     attempt.redirect_at = now + Backoff(refusals);
     return;
@@ -285,132 +309,19 @@ void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now)
     } else if (static_cast<int32_t>(sample.tokens.size()) >= spec_->max_tokens) {
       sample.finish = FinishReason::kLength;
     } else {
-      FailAttempt(host,
-                  epoch,
-                  MakeStatus(StatusCode::kInternal,
-                             "worker {} ended sample {} after {} tokens without a reason",
-                             host.PeerOf(attempt.decode).id,
-                             attempt.first_sample + i,
-                             sample.tokens.size()),
-                  attempt.decode,
-                  now);
-      return;
+      const Status why = MakeStatus(StatusCode::kInternal,
+                                    "worker {} ended sample {} after {} tokens without a reason",
+                                    host.PeerOf(attempt.decode).id,
+                                    attempt.first_sample + i,
+                                    sample.tokens.size());
+      return FailAttempt(host, epoch, {Setback::kFailure, why, attempt.decode}, now);
     }
     host.Deliver(spec_->id, OutputToken{attempt.first_sample + i, std::nullopt, sample.finish});
   }
   CheckComplete(host, now);
 }
 
-void RequestMachine::OnFailed(RequestHost& host,
-                              WorkerSlot from,
-                              const FailedReport& report,
-                              Time now) {
-  Attempt* attempt = ReportedBy(from, report.epoch);
-  if (attempt == nullptr) return;
-  if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
-    host.Release(from, spec_->id, attempt->epoch);
-    attempt->prefill_finished = true;
-    attempt->sender_told = true;
-    return;
-  }
-  // Who cancels a request hears no more of it: this worker gave up on its own.
-  if (report.status.code() == StatusCode::kCancelled) {
-    const Status why = MakeStatus(StatusCode::kUnavailable,
-                                  "worker {} gave the request up: {}",
-                                  host.PeerOf(from).id,
-                                  Message(report.status));
-    return FailAttempt(host, attempt->epoch, why, from, now);
-  }
-  if (!report.retryable) {
-    End(host, report.status, false);
-    return;
-  }
-  FailAttempt(host, attempt->epoch, report.status, from, now);
-}
-
-void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) {
-  std::vector<Epoch> failed;
-  for (Attempt& attempt : attempts_) {
-    if (attempt.prefill == slot && attempt.committed && !Lacks(attempt)) {
-      attempt.prefill_finished = true;
-      attempt.sender_told = true;
-    } else if (attempt.prefill == slot || attempt.decode == slot) {
-      failed.push_back(attempt.epoch);
-    }
-  }
-  const Status why =
-      MakeStatus(StatusCode::kUnavailable, "worker {} was lost", host.PeerOf(slot).id);
-  for (const Epoch epoch : failed) {
-    if (!done_) FailAttempt(host, epoch, why, slot, now);
-  }
-  if (!done_) CheckComplete(host, now);
-}
-
-// A token that only the prefill worker sends has not come yet.
-bool RequestMachine::Lacks(const Attempt& attempt) const {
-  for (int32_t i = 0; i < attempt.samples; ++i) {
-    const Sample& sample = samples_[attempt.first_sample + i];
-    if (sample.epoch == attempt.epoch && sample.finish == FinishReason::kNone &&
-        sample.tokens.size() <= attempt.resumed) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// ---- failure
-
-Duration RequestMachine::Backoff(int32_t attempts) const {
-  const int32_t doublings = std::clamp(attempts - 1, 0, 16);
-  return std::min(limits_.max_backoff, limits_.first_backoff * (int64_t{1} << doublings));
-}
-
-// Ends an attempt; its unfinished samples go elsewhere under new epochs.
-void RequestMachine::FailAttempt(
-    RequestHost& host, Epoch epoch, const Status& why, WorkerSlot culprit, Time now) {
-  const Attempt attempt = *Find(epoch);
-  std::erase_if(attempts_, [&](const Attempt& a) { return a.epoch == epoch; });
-  EndAttempt(host, attempt);
-  if (culprit != kNoWorker) avoid_.push_back(culprit);
-
-  std::vector<int32_t> open;
-  bool fresh = true;  // no sample has a token: they can go on together
-  int32_t attempts = 0;
-  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
-    Sample& sample = samples_[s];
-    if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
-    sample.early.clear();
-    open.push_back(s);
-    fresh = fresh && sample.tokens.empty();
-    attempts = std::max(attempts, sample.attempts);
-  }
-  if (open.empty()) return CheckComplete(host, now);
-  if (attempts >= limits_.max_attempts) {
-    return End(
-        host,
-        MakeStatus(
-            why.code(), "{} (attempt {} of {})", Message(why), attempts, limits_.max_attempts),
-        true);
-  }
-  const Time not_before = attempts <= 1 ? now : now + Backoff(attempts - 1);
-  if (fresh && static_cast<int32_t>(open.size()) == attempt.samples) {
-    unplaced_.push_back({attempt.first_sample, attempt.samples, now, not_before, false});
-  } else {
-    for (const int32_t s : open) unplaced_.push_back({s, 1, now, not_before, false});
-  }
-  PlaceAll(host, now);
-}
-
-// Takes an attempt off its workers, and off the books.
-void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
-  const auto end = [&](WorkerSlot slot, Epoch epoch, bool finished) {
-    if (slot == kNoWorker) return;
-    if (!finished) host.Send(slot, CancelCommand{spec_->id, epoch});
-    host.Release(slot, spec_->id, epoch);
-  };
-  end(attempt.prefill, attempt.epoch, attempt.prefill_finished && attempt.committed);
-  end(attempt.decode, attempt.decode_epoch, attempt.decode_finished);
-}
+// ---- from the client
 
 void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
   if (done_ || sample < 0 || sample >= spec_->samples) return;
@@ -475,13 +386,7 @@ RequestAccount RequestMachine::Account() const {
 
 void RequestMachine::OnTime(RequestHost& host, Time now) {
   if (done_) return;
-  if (now >= spec_->deadline) {
-    return End(host,
-               MakeStatus(StatusCode::kDeadlineExceeded,
-                          "the request's time of {:.3f} s is over",
-                          ToSeconds(spec_->deadline - spec_->arrival)),
-               true);
-  }
+  if (now >= spec_->deadline) return End(host, TimeIsOver(host), true);
   if (!unplaced_.empty()) PlaceAll(host, now);
   for (Attempt& attempt : attempts_) {
     if (attempt.redirect_at.has_value() && now >= *attempt.redirect_at) {
@@ -494,7 +399,11 @@ void RequestMachine::OnTime(RequestHost& host, Time now) {
 Time RequestMachine::next_wake() const {
   Time wake = std::min(spec_->deadline, complete_by_);
   for (const Unplaced& group : unplaced_) {
-    wake = std::min(wake, group.tried ? group.since + limits_.worker_wait : group.not_before);
+    if (!group.tried) {
+      wake = std::min(wake, group.not_before);
+    } else if (limits_.worker_wait > Duration::zero()) {
+      wake = std::min(wake, group.since + limits_.worker_wait);
+    }
   }
   for (const Attempt& attempt : attempts_) {
     if (attempt.redirect_at.has_value()) wake = std::min(wake, *attempt.redirect_at);

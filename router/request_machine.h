@@ -8,45 +8,15 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "router/request_host.h"
 #include "router/types.h"
 
 namespace baton::router {
 
-// What a RequestMachine asks of its surroundings.
-class RequestHost {
- public:
-  struct Assignment {
-    WorkerSlot prefill = kNoWorker;  // kNoWorker: decode serves alone
-    WorkerSlot decode = kNoWorker;
-  };
-  struct PlaceQuery {
-    const RequestSpec& spec;
-    const std::vector<TokenId>& resumed;  // output so far
-    int32_t samples = 1;
-    const std::vector<WorkerSlot>& avoid;  // not these, if there are others
-  };
-
-  virtual ~RequestHost() = default;
-  // Chooses workers. Nothing when none can take it now; an error when waiting will not help.
-  virtual StatusOr<std::optional<Assignment>> Place(const PlaceQuery& query) = 0;
-  // Another decode worker for KV that `prefill` keeps; kNoWorker when there is none.
-  virtual WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) = 0;
-  // Why Place finds nothing, for the client.
-  virtual std::string WhyNoPlace() const = 0;
-  virtual SessionId NewSession() = 0;
-  virtual Peer PeerOf(WorkerSlot slot) const = 0;
-
-  // Sends, and books the load of a dispatch; Release takes it off the books.
-  virtual void Send(WorkerSlot slot, WorkerCommand command) = 0;
-  virtual void PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) = 0;
-  virtual void Release(WorkerSlot slot, RequestId id, Epoch epoch) = 0;
-
-  virtual void Deliver(RequestId id, ClientEvent event) = 0;
-};
-
 struct RetryLimits {
+  // Dispatches that fail. Those that are lost with a worker, or with the way to it, do not count.
   int32_t max_attempts = 4;
-  Duration worker_wait = std::chrono::seconds(10);  // for a worker that can take a request
+  Duration worker_wait{};  // for a worker that can take a request; zero: until the deadline
   Duration first_backoff = std::chrono::milliseconds(20);
   Duration max_backoff = std::chrono::milliseconds(500);
   Duration account_wait = std::chrono::milliseconds(50);  // for the workers' accounts at the end
@@ -54,9 +24,17 @@ struct RetryLimits {
 
 // The life of one request on the router: planned → dispatched to prefill and decode → streaming →
 // finished or failed, with new epochs elsewhere when a worker is lost, fails or refuses. Keeps the
-// token log that resuming needs; delivers each sample's tokens in order, each once. Pure: no I/O,
-// threads or clock. Owned by RouterCore; used by one thread. Every call may end the request; then
-// done() is true, an Outcome was delivered, and the machine wants no more calls.
+// token log that resuming needs; delivers each sample's tokens in order, each once.
+//
+// What ends an attempt is of one of three kinds. A loss (a worker is gone, or the link between two)
+// says nothing of the request: it is dispatched again, with growing pauses, until its deadline. A
+// failure counts against max_attempts. A failed step may be the doing of any request in it: they
+// are suspects until they get on, and are tried again one at a time on each worker, so that none
+// shares a second failed step with the culprit. After the second in a row a request ends, so that
+// it does not fail the steps of a third worker.
+//
+// Pure: no I/O, threads or clock. Owned by RouterCore; used by one thread. Every call may end the
+// request; then done() is true, an Outcome was delivered, and the machine wants no more calls.
 class RequestMachine final {
  public:
   RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits);
@@ -84,6 +62,8 @@ class RequestMachine final {
   bool unplaced() const { return !unplaced_.empty(); }
   bool has_token() const { return first_token_ != kNever; }
   bool Uses(WorkerSlot slot) const;
+  // A step failed with it, and it has not got on since.
+  bool suspect() const;
   const RequestSpec& spec() const { return *spec_; }
 
  private:
@@ -100,15 +80,26 @@ class RequestMachine final {
     bool sender_told = false;       // of the transfer
     bool prefill_finished = false;  // its tokens have all come
     bool decode_finished = false;
-    std::vector<WorkerSlot> refused_by;
+    std::vector<BootId> refused_by;
     std::optional<Time> redirect_at;
   };
   struct Sample {
     std::vector<TokenId> tokens;           // the log
     std::map<int32_t, TokenOutput> early;  // came before their predecessors
     FinishReason finish = FinishReason::kNone;
-    Epoch epoch;
-    int32_t attempts = 0;
+    Epoch epoch;               // of its attempt
+    int32_t attempts = 0;      // dispatches in all
+    int32_t dispatches = 0;    // since it got on, which is when a worker that decodes gave a token
+    int32_t failures = 0;      // of its dispatches
+    int32_t failed_steps = 0;  // since it got on
+  };
+  enum class Setback : uint8_t { kLoss, kFailure, kFailedStep };
+  static Setback KindOf(const Status& handoff);
+  // Why an attempt ends before its samples do.
+  struct Failure {
+    Setback kind = Setback::kLoss;
+    Status why;
+    WorkerSlot culprit = kNoWorker;
   };
   struct Unplaced {
     int32_t first_sample = 0;
@@ -129,8 +120,11 @@ class RequestMachine final {
   void Redirect(RequestHost& host, Attempt& attempt, Time now);
   void Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now);
   void CloseSamples(RequestHost& host, Attempt& attempt, Time now);
-  void FailAttempt(RequestHost& host, Epoch epoch, const Status& why, WorkerSlot culprit, Time now);
+  void OnUnable(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
+  void FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now);
+  bool EndAfter(RequestHost& host, const Failure& failure, int32_t failures, int32_t failed_steps);
   void EndAttempt(RequestHost& host, const Attempt& attempt);
+  Status TimeIsOver(const RequestHost& host) const;
   void CheckComplete(RequestHost& host, Time now);
   void End(RequestHost& host, const Status& status, bool retryable);
   bool AllFinished() const;
@@ -143,7 +137,11 @@ class RequestMachine final {
   std::vector<Sample> samples_;
   std::vector<Attempt> attempts_;
   std::vector<Unplaced> unplaced_;
-  std::vector<WorkerSlot> avoid_;
+  std::vector<BootId> avoid_;
+  std::vector<BootId> unable_;  // workers that cannot hold it, by their own word
+  Status unable_why_;           // of the last of them
+  Status last_setback_;
+  WorkerId failed_step_on_;  // the last worker
   uint32_t last_epoch_ = 0;
   bool stopped_ = false;  // a sample was ended by the front end: workers may be busy with it
   bool done_ = false;

@@ -122,6 +122,9 @@ class RouterCore final : private RequestHost {
               bool prefill,
               WorkerSlot except);
   bool Fits(const WorkerInfo& info, int64_t tokens) const;
+  bool CouldHold(const PlaceQuery& query) const;
+  bool HasSuspect(WorkerSlot slot, RequestId except) const;
+  Status TooLong(const PlaceQuery& query) const;
   void BookDispatch(WorkerSlot slot, const DispatchCommand& dispatch);
 
   const CoreOptions options_;

@@ -15,8 +15,12 @@ int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
   return (tokens + block_tokens - 1) / std::max(1, block_tokens);
 }
 
-bool Contains(const std::vector<WorkerSlot>& slots, WorkerSlot slot) {
-  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+bool Contains(const std::vector<BootId>& boots, BootId boot) {
+  return std::find(boots.begin(), boots.end(), boot) != boots.end();
+}
+
+int64_t TokensOf(const RequestHost::PlaceQuery& query) {
+  return static_cast<int64_t>(query.spec.prompt.size() + query.resumed.size());
 }
 
 }  // namespace
@@ -37,6 +41,15 @@ std::string RouterCore::WhyNoPlace() const {
     const WorkerRecord& worker = book_.record(slot);
     if (worker.info.can_decode) ++states[static_cast<int>(worker.state)];
   }
+  if (states[0] > 0) {
+    return fmt::format(
+        "no worker that is ready can hold the request in its KV memory: {} ready, {} suspect, {} "
+        "lost, {} draining",
+        states[0],
+        states[1],
+        states[2],
+        states[3]);
+  }
   return fmt::format(
       "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining",
       states[0],
@@ -54,22 +67,28 @@ void RouterCore::Gather(const PlaceQuery& query,
                         std::vector<Candidate>& out,
                         bool prefill,
                         WorkerSlot except) {
-  const auto tokens = static_cast<int64_t>(query.spec.prompt.size() + query.resumed.size());
+  const int64_t tokens = TokensOf(query);
+  bool busy = false;
   for (const bool also_avoided : {false, true}) {
     out.clear();
     for (const WorkerSlot slot : book_.slots()) {
       const WorkerRecord& worker = book_.record(slot);
       const bool able = prefill ? worker.info.can_prefill : worker.info.can_decode;
       if (!able || worker.state != WorkerState::kReady || slot == except) continue;
-      if (!Fits(worker.info, tokens)) continue;
-      if (!also_avoided && Contains(query.avoid, slot)) continue;
+      if (!Fits(worker.info, tokens) || Contains(query.unable, worker.info.boot)) continue;
+      if (!also_avoided && Contains(query.avoid, worker.info.boot)) continue;
+      if (query.suspect && HasSuspect(slot, query.spec.id)) {
+        busy = true;
+        continue;
+      }
       const int64_t cached = int64_t{depth_[slot.value()]} * worker.info.block_tokens;
       out.push_back({slot,
                      &worker,
                      book_.Estimate(slot),
                      static_cast<int32_t>(std::min(cached, tokens - 1))});
     }
-    if (!out.empty()) break;
+    // One that will be free of another suspect is better than one to avoid.
+    if (!out.empty() || busy) break;
   }
   std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
     return a.worker->info.id < b.worker->info.id;
@@ -107,10 +126,8 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
   RouteQuery route = LookUp(query);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
-    if (!Ready().ok()) return std::optional<Assignment>();
-    return MakeStatus(StatusCode::kResourceExhausted,
-                      "the prompt has {} tokens; no worker's KV memory can hold so many",
-                      route.prompt_tokens);
+    if (!Ready().ok() || CouldHold(query)) return std::optional<Assignment>();
+    return TooLong(query);
   }
   Gather(query, prefill_, true, kNoWorker);
   route.decode = decode_;
@@ -127,6 +144,36 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return std::optional<Assignment>({prefill, chosen.decode->slot});
+}
+
+bool RouterCore::HasSuspect(WorkerSlot slot, RequestId except) const {
+  return std::ranges::any_of(live_, [&](const auto& entry) {
+    const RequestMachine& machine = *entry.second.machine;
+    return entry.first != except && machine.suspect() && machine.Uses(slot);
+  });
+}
+
+// Whether a worker that is not ready now could hold it: a silent one may speak again, and one that
+// drains may be on its way to a new start.
+bool RouterCore::CouldHold(const PlaceQuery& query) const {
+  return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
+    const WorkerInfo& info = book_.record(slot).info;
+    return info.can_decode && Fits(info, TokensOf(query)) && !Contains(query.unable, info.boot);
+  });
+}
+
+Status RouterCore::TooLong(const PlaceQuery& query) const {
+  int64_t most = 0;
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerInfo& info = book_.record(slot).info;
+    if (info.can_decode) most = std::max(most, int64_t{info.blocks} * info.block_tokens);
+  }
+  return InvalidArgument(
+      "{} of {} tokens does not fit into the KV memory of any worker: the largest holds {} tokens, "
+      "of which one must be left for the answer",
+      query.resumed.empty() ? "the prompt" : "the prompt with the answer so far",
+      TokensOf(query),
+      most);
 }
 
 WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) {

@@ -65,6 +65,7 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, uint64_t tag) {
   options.suspect_after = std::chrono::milliseconds(config.suspect_ms());
   options.lost_after = std::chrono::milliseconds(config.lost_ms());
   options.retry.max_attempts = config.max_attempts();
+  options.retry.worker_wait = FromSeconds(config.worker_wait_seconds());
   options.policy = PolicyOf(config);
   options.seed = config.seed();
   return options;

@@ -66,7 +66,9 @@ class FaultTest : public ClusterTest {
 // A device that hangs: no step of this worker ends in time.
 TEST_F(FaultTest, WorkersWhoseStepsDoNotEndLeave) {
   StartCluster(1, 1, {"engine.step_limit_seconds=0.0001"});
-  EXPECT_NE(RunTool({"generate", "Name a colour.", "--max-tokens", "8"}).status, 0);
+  EXPECT_NE(
+      RunTool({"generate", "Name a colour.", "--max-tokens", "8", "--timeout-ms", "20000"}).status,
+      0);
   EXPECT_EQ(process("prefill-0").WaitExit(kAnswerLimit), 1);
   EXPECT_NE(LogOf("prefill-0").find("a step has not ended for"), std::string::npos);
 }

@@ -15,8 +15,6 @@ inline CoreOptions Options() {
   options.tag = uint64_t{7} << 40;
   options.suspect_after = std::chrono::milliseconds(150);
   options.lost_after = std::chrono::milliseconds(300);
-  options.retry.max_attempts = 100;
-  options.retry.worker_wait = std::chrono::seconds(5);
   options.index_capacity = 10'000;
   return options;
 }

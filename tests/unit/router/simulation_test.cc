@@ -220,23 +220,6 @@ TEST(SimulationTest, AfterAPauseOfTheRouterItselfNoWorkerIsTakenForLost) {
   ExpectNothingLeft(cluster);
 }
 
-TEST(SimulationTest, WithoutWorkersARequestWaitsABoundedTimeForOne) {
-  FakeCluster cluster(Options(), {}, 5);
-  cluster.Submit(Spec(1, cluster.now()));
-  for (int i = 0; i < 4'000; ++i) cluster.Step();
-  EXPECT_FALSE(cluster.clients().at(RequestId(1)).outcome.has_value());
-  ASSERT_TRUE(cluster.RunUntilDone(2'000));
-  const Status& status = cluster.clients().at(RequestId(1)).outcome->status;
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(Message(status), "no worker has joined this router");
-
-  cluster.Submit(Spec(2, cluster.now()));
-  cluster.Step();
-  AddPool(cluster, 0, 1);
-  ASSERT_TRUE(cluster.RunUntilDone(2'000));
-  ExpectAllOf(cluster.clients().at(RequestId(2)));
-}
-
 TEST(SimulationTest, TheDeadlineEndsARequest) {
   FakeCluster cluster(Options(), {}, 6);
   AddPool(cluster, 1, 1);
@@ -246,21 +229,6 @@ TEST(SimulationTest, TheDeadlineEndsARequest) {
   ASSERT_TRUE(cluster.RunUntilDone(400));
   EXPECT_EQ(cluster.clients().at(RequestId(1)).outcome->status.code(),
             StatusCode::kDeadlineExceeded);
-  ExpectNothingLeft(cluster);
-}
-
-TEST(SimulationTest, AttemptsAreBounded) {
-  CoreOptions options = Options();
-  options.retry.max_attempts = 3;
-  FakeCluster cluster(
-      options, {.fail_request = 1, .request_code = StatusCode::kResourceExhausted}, 7);
-  AddPool(cluster, 1, 1);
-  cluster.Submit(Spec(1, cluster.now()));
-  ASSERT_TRUE(cluster.RunUntilDone(5'000));
-  const Outcome& outcome = *cluster.clients().at(RequestId(1)).outcome;
-  EXPECT_EQ(outcome.status.code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(outcome.retryable);
-  EXPECT_EQ(outcome.account.attempts, 3);
   ExpectNothingLeft(cluster);
 }
 
@@ -274,17 +242,6 @@ TEST(SimulationTest, RequestsOverTheLimitAreRefused) {
   EXPECT_EQ(cluster.clients().at(RequestId(4)).outcome->status.code(),
             StatusCode::kResourceExhausted);
   EXPECT_TRUE(cluster.RunUntilDone(5'000));
-}
-
-TEST(SimulationTest, APromptThatFitsNoWorkerIsRefusedAtOnce) {
-  FakeCluster cluster(Options(), {}, 9);
-  AddPool(cluster, 1, 1);
-  auto spec = Spec(1, cluster.now());
-  spec->prompt.assign(200'000, 1);
-  cluster.Submit(spec);
-  ASSERT_TRUE(cluster.clients().at(RequestId(1)).outcome.has_value());
-  EXPECT_EQ(cluster.clients().at(RequestId(1)).outcome->status.code(),
-            StatusCode::kResourceExhausted);
 }
 
 TEST(SimulationTest, AWorkerOfAnotherModelIsRefusedWithBothSidesNamed) {

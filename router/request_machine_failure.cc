@@ -1,0 +1,199 @@
+// The part of RequestMachine that decides what follows when a worker fails, refuses or is lost.
+#include <algorithm>
+
+#include "router/request_machine.h"
+
+namespace baton::router {
+namespace {
+
+// A request whose steps fail on a second worker is not given a third one.
+constexpr int32_t kMaxFailedSteps = 2;
+
+bool IsLoss(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kCancelled:
+    case StatusCode::kAborted:
+    case StatusCode::kNotFound:
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kDeadlineExceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+RequestMachine::Setback RequestMachine::KindOf(const Status& handoff) {
+  return IsLoss(handoff) ? Setback::kLoss : Setback::kFailure;
+}
+
+void RequestMachine::OnFailed(RequestHost& host,
+                              WorkerSlot from,
+                              const FailedReport& report,
+                              Time now) {
+  if (report.status.code() == StatusCode::kOutOfRange) return OnUnable(host, from, report, now);
+  Attempt* attempt = ReportedBy(from, report.epoch);
+  if (attempt == nullptr) return;
+  if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
+    host.Release(from, spec_->id, attempt->epoch);
+    attempt->prefill_finished = true;
+    attempt->sender_told = true;
+    return;
+  }
+  // Who cancels a request hears no more of it: this worker gave up on its own.
+  const bool own_cancel = report.status.code() == StatusCode::kCancelled;
+  if (!report.retryable && !own_cancel) return End(host, report.status, false);
+  Failure failure{Setback::kFailure, report.status, from};
+  if (IsLoss(report.status)) failure.kind = Setback::kLoss;
+  if (report.status.code() == StatusCode::kInternal) failure.kind = Setback::kFailedStep;
+  if (own_cancel) {
+    failure.why = MakeStatus(StatusCode::kUnavailable,
+                             "worker {} gave the request up: {}",
+                             host.PeerOf(from).id,
+                             Message(report.status));
+  }
+  FailAttempt(host, attempt->epoch, failure, now);
+}
+
+// This worker can never hold the request. It may say so of a dispatch that was cancelled since.
+void RequestMachine::OnUnable(RequestHost& host,
+                              WorkerSlot from,
+                              const FailedReport& report,
+                              Time now) {
+  if (done_) return;
+  const BootId boot = host.PeerOf(from).boot;
+  if (std::ranges::count(unable_, boot) == 0) unable_.push_back(boot);
+  unable_why_ = report.status;
+  const Attempt* attempt = ReportedBy(from, report.epoch);
+  for (const Attempt& waiting : attempts_) {
+    const bool refused = std::ranges::count(waiting.refused_by, boot) > 0;
+    if (refused && waiting.redirect_at.has_value()) attempt = &waiting;
+  }
+  if (attempt == nullptr) return;
+  FailAttempt(host, attempt->epoch, {Setback::kLoss, report.status, from}, now);
+}
+
+void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) {
+  std::vector<Epoch> failed;
+  for (Attempt& attempt : attempts_) {
+    if (attempt.prefill == slot && attempt.committed && !Lacks(attempt)) {
+      attempt.prefill_finished = true;
+      attempt.sender_told = true;
+    } else if (attempt.prefill == slot || attempt.decode == slot) {
+      failed.push_back(attempt.epoch);
+    }
+  }
+  const Status why =
+      MakeStatus(StatusCode::kUnavailable, "worker {} was lost", host.PeerOf(slot).id);
+  for (const Epoch epoch : failed) {
+    if (!done_) FailAttempt(host, epoch, {Setback::kLoss, why, slot}, now);
+  }
+  if (!done_) CheckComplete(host, now);
+}
+
+// A token that only the prefill worker sends has not come yet.
+bool RequestMachine::Lacks(const Attempt& attempt) const {
+  for (int32_t i = 0; i < attempt.samples; ++i) {
+    const Sample& sample = samples_[attempt.first_sample + i];
+    if (sample.epoch == attempt.epoch && sample.finish == FinishReason::kNone &&
+        sample.tokens.size() <= attempt.resumed) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Duration RequestMachine::Backoff(int32_t attempts) const {
+  const int32_t doublings = std::clamp(attempts - 1, 0, 16);
+  return std::min(limits_.max_backoff, limits_.first_backoff * (int64_t{1} << doublings));
+}
+
+// Ends an attempt; its unfinished samples go elsewhere under new epochs.
+void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now) {
+  const Attempt attempt = *Find(epoch);
+  std::erase_if(attempts_, [&](const Attempt& a) { return a.epoch == epoch; });
+  EndAttempt(host, attempt);
+  if (failure.culprit != kNoWorker) {
+    const BootId boot = host.PeerOf(failure.culprit).boot;
+    if (std::ranges::count(avoid_, boot) == 0) avoid_.push_back(boot);
+  }
+  last_setback_ = failure.why;
+
+  std::vector<int32_t> open;
+  bool fresh = true;  // no sample has a token: they can go on together
+  int32_t dispatches = 0;
+  int32_t failures = 0;
+  int32_t failed_steps = 0;
+  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
+    Sample& sample = samples_[s];
+    if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
+    sample.early.clear();
+    if (failure.kind != Setback::kLoss) ++sample.failures;
+    if (failure.kind == Setback::kFailedStep) ++sample.failed_steps;
+    open.push_back(s);
+    fresh = fresh && sample.tokens.empty();
+    dispatches = std::max(dispatches, sample.dispatches);
+    failures = std::max(failures, sample.failures);
+    failed_steps = std::max(failed_steps, sample.failed_steps);
+  }
+  if (open.empty()) return CheckComplete(host, now);
+  if (EndAfter(host, failure, failures, failed_steps)) return;
+  const Time not_before = dispatches <= 1 ? now : now + Backoff(dispatches - 1);
+  if (fresh && static_cast<int32_t>(open.size()) == attempt.samples) {
+    unplaced_.push_back({attempt.first_sample, attempt.samples, now, not_before, false});
+  } else {
+    for (const int32_t s : open) unplaced_.push_back({s, 1, now, not_before, false});
+  }
+  PlaceAll(host, now);
+}
+
+// Ends the request when it has failed too often.
+bool RequestMachine::EndAfter(RequestHost& host,
+                              const Failure& failure,
+                              int32_t failures,
+                              int32_t failed_steps) {
+  const WorkerId before = failed_step_on_;
+  if (failure.kind == Setback::kFailedStep) failed_step_on_ = host.PeerOf(failure.culprit).id;
+  if (failed_steps >= kMaxFailedSteps) {
+    End(host,
+        MakeStatus(StatusCode::kInternal,
+                   "a step with this request failed on worker {}, then on worker {}, so that it is "
+                   "not tried again: {}",
+                   before,
+                   failed_step_on_,
+                   Message(failure.why)),
+        false);
+  } else if (failures >= limits_.max_attempts) {
+    End(host,
+        MakeStatus(failure.why.code(),
+                   "{} (failure {} of {})",
+                   Message(failure.why),
+                   failures,
+                   limits_.max_attempts),
+        true);
+  }
+  return done_;
+}
+
+// Takes an attempt off its workers, and off the books.
+void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
+  const auto end = [&](WorkerSlot slot, Epoch epoch, bool finished) {
+    if (slot == kNoWorker) return;
+    if (!finished) host.Send(slot, CancelCommand{spec_->id, epoch});
+    host.Release(slot, spec_->id, epoch);
+  };
+  end(attempt.prefill, attempt.epoch, attempt.prefill_finished && attempt.committed);
+  end(attempt.decode, attempt.decode_epoch, attempt.decode_finished);
+}
+
+Status RequestMachine::TimeIsOver(const RequestHost& host) const {
+  std::string text = fmt::format("the request's time of {:.3f} s is over",
+                                 ToSeconds(spec_->deadline - spec_->arrival));
+  if (unplaced()) text += "; " + host.WhyNoPlace();
+  if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));
+  return Status(StatusCode::kDeadlineExceeded, text);
+}
+
+}  // namespace baton::router
