@@ -149,6 +149,7 @@ void CoreLoop::Join(WorkerInfo info,
     Log().Info("worker {} joined from {}", info.id, info.address);
     std::lock_guard lock(mutex_);
     identity_ = core.identity();
+    decode_arenas_ = core.decode_arenas();
   });
 }
 
@@ -168,6 +169,8 @@ void CoreLoop::Left(std::shared_ptr<WorkerLink> link) {
     Log().Info("worker {} left", core.workers().record(slot).info.id);
     core.Leave(slot, now);
     mail_[slot.value()] = {};
+    std::lock_guard lock(mutex_);
+    decode_arenas_ = core.decode_arenas();
   });
 }
 
@@ -195,6 +198,11 @@ void CoreLoop::WatchReady(std::function<void(const Status&)> tell) {
 std::optional<ClusterIdentity> CoreLoop::identity() const {
   std::lock_guard lock(mutex_);
   return identity_;
+}
+
+DecodeArenas CoreLoop::decode_arenas() const {
+  std::lock_guard lock(mutex_);
+  return decode_arenas_;
 }
 
 }  // namespace baton::router

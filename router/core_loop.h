@@ -82,6 +82,7 @@ class CoreLoop final : private CoreOutput {
 
   // What the workers have in common; nothing before the first joined.
   std::optional<ClusterIdentity> identity() const;
+  DecodeArenas decode_arenas() const;
 
  private:
   struct Mail {
@@ -103,6 +104,7 @@ class CoreLoop final : private CoreOutput {
   std::condition_variable ready_;
   std::vector<std::function<void(RouterCore&, Time)>> tasks_;
   std::optional<ClusterIdentity> identity_;
+  DecodeArenas decode_arenas_;
 
   // Of the loop's thread.
   RouterCore core_;

@@ -244,7 +244,9 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const Generatio
   const auto room = static_cast<int32_t>(context - length);
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   spec->samples = std::max(1, request.samples);
-  spec->max_tokens = std::min(room, request.max_tokens.value_or(room));
+  // What the client does not bound is bounded so that the workers can hold it.
+  const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec->samples);
+  spec->max_tokens = std::min(room, request.max_tokens.value_or(held.value_or(room)));
   spec->min_tokens = std::min(request.min_tokens, spec->max_tokens);
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {

@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "router/decode_arenas.h"
 #include "router/prefix_index.h"
 #include "router/request_machine.h"
 #include "router/routing_policy.h"
@@ -88,6 +89,7 @@ class RouterCore final : private RequestHost {
   // Nothing before the first worker joined.
   const std::optional<ClusterIdentity>& identity() const { return identity_; }
   const WorkerBook& workers() const { return book_; }
+  DecodeArenas decode_arenas() const;
   CoreCounts Counts() const;
   // OK when a request could be placed now; else Unavailable saying what is missing.
   Status Ready() const;

@@ -58,6 +58,17 @@ std::string RouterCore::WhyNoPlace() const {
       states[3]);
 }
 
+DecodeArenas RouterCore::decode_arenas() const {
+  DecodeArenas arenas;
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerInfo& info = book_.record(slot).info;
+    if (!info.can_decode) continue;
+    arenas.block_tokens = std::max(1, info.block_tokens);  // the same for all
+    arenas.blocks.push_back(info.blocks);
+  }
+  return arenas;
+}
+
 bool RouterCore::Fits(const WorkerInfo& info, int64_t tokens) const {
   return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }

@@ -44,7 +44,7 @@ FakeWorker::FakeWorker(const Options& options) {
   join.set_kv_layout("fake");
   if (options.decode) join.set_kv_address("127.0.0.1:1");
   join.set_block_tokens(16);
-  join.set_blocks(1 << 20);
+  join.set_blocks(options.blocks);
   join.set_max_sequences(256);
   join.set_context_length(options.context_length);
   join.set_vocabulary(options.vocabulary);

@@ -25,6 +25,7 @@ class FakeWorker final {
     bool decode = true;
     int32_t context_length = 1 << 20;
     int32_t vocabulary = 256;
+    int32_t blocks = 1 << 20;  // of 16 tokens
   };
 
   // Returns when the router has said welcome.

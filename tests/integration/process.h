@@ -42,6 +42,7 @@ class InProcess final {
   }
 
   Service& service() { return *service_; }
+  const std::string& http() const { return http_->address(); }
   std::string address(const std::string& name) { return service_->addresses().at(name); }
 
   const std::string& http_address() const { return http_->address(); }

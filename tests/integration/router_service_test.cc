@@ -13,11 +13,14 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "tests/support/raw_http.h"
+
 // A router's gRPC services: Generate.
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kGenerate[] = "/baton.v1.Generation/Generate";
 
@@ -242,7 +245,53 @@ TEST_F(RouterServiceTest, BytesThatAreNoMessageAreRefused) {
 TEST_F(RouterServiceTest, WithoutAWorkerARequestSaysSoWhenItsTimeIsOver) {
   v1::GenerateRequest request = Ask("x");
   request.set_timeout_ms(50);
-  EXPECT_EQ(StatusOf(request).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  const grpc::Status status = StatusOf(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no worker has joined this router"));
+}
+
+TEST_F(RouterServiceTest, APromptBeyondEveryArenaIsInvalid) {
+  FakeWorker::Options options = WorkerOptions();
+  options.blocks = 10;
+  FakeWorker worker(options);
+  const grpc::Status status = StatusOf(Ask(std::string(200, 'x')));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("the prompt of 200 tokens does not fit"));
+  const std::string body = R"({"prompt": ")" + std::string(200, 'x') + R"("})";
+  const HttpAnswer answer =
+      HttpSend(router_->http(),
+               fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                           "Content-Length: {}\r\n\r\n{}",
+                           body.size(),
+                           body));
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_THAT(answer.head, Not(HasSubstr("Retry-After")));
+  EXPECT_THAT(answer.body, HasSubstr("invalid_request_error"));
+}
+
+TEST_F(RouterServiceTest, WithoutMaxTokensAnAnswerIsBoundedByTheArena) {
+  FakeWorker::Options options = WorkerOptions();
+  options.blocks = 10;
+  FakeWorker worker(options);
+  v1::GenerateRequest request = Ask(std::string(40, 'x'));
+  request.clear_max_tokens();
+  const auto bounded = Begin(request);
+  EXPECT_EQ(worker.AwaitDispatch(0).max_tokens(), 9 * 16 + 1 - 40);
+  // Who asks for more gets what there is.
+  request.set_max_tokens(5000);
+  const auto asked = Begin(request);
+  EXPECT_EQ(worker.AwaitDispatch(1).max_tokens(), 5000);
+}
+
+class ShortWaits : public RouterServiceTest {
+ protected:
+  ShortWaits() : RouterServiceTest({"worker_wait_seconds=0.05"}) {}
+};
+
+TEST_F(ShortWaits, WithoutAWorkerARequestEndsAfterTheWait) {
+  const grpc::Status status = StatusOf(Ask("x"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("no worker has joined this router"));
 }
 
 class SmallMessages : public RouterServiceTest {

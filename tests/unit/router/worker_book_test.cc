@@ -1,6 +1,10 @@
 #include "router/worker_book.h"
 
+#include <optional>
+
 #include <gtest/gtest.h>
+
+#include "router/decode_arenas.h"
 
 namespace baton::router {
 namespace {
@@ -101,6 +105,31 @@ TEST_F(WorkerBookTest, RefusesMoreWorkersThanItHasSlots) {
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   book_.Remove(WorkerSlot(5));
   EXPECT_EQ(*book_.Add(Info("again"), kStart), WorkerSlot(5));
+}
+
+// The engine's own count of what it must keep back for a request that is never preempted
+// (Scheduler::WorstBlocks), for a hand-off, whose last block is copied when it is not full.
+int64_t WorstBlocks(int64_t prompt, int64_t output, int64_t samples, int64_t block_tokens) {
+  const int64_t each = (prompt + output - 1 + block_tokens - 1) / block_tokens;
+  const int64_t shared = prompt / block_tokens;
+  return each + (samples - 1) * (each - shared) + (prompt % block_tokens != 0 ? 1 : 0);
+}
+
+TEST(DecodeArenasTest, OutputFillsTheSmallestArenaThatHoldsThePrompt) {
+  const DecodeArenas arenas{16, {1000, 364, 20}};
+  for (const int64_t prompt : {1, 33, 319, 320, 5000}) {
+    for (const int32_t samples : {1, 2, 5}) {
+      const std::optional<int32_t> room = arenas.OutputRoom(prompt, samples);
+      ASSERT_TRUE(room.has_value());
+      const int64_t arena = prompt < 320 ? 20 : 364;
+      EXPECT_TRUE(*room == 1 || WorstBlocks(prompt, *room, samples, 16) <= arena) << prompt;
+      EXPECT_GT(WorstBlocks(prompt, *room + 33, samples, 16), arena) << prompt;
+    }
+  }
+  EXPECT_EQ(arenas.OutputRoom(33, 1), (20 - 1) * 16 + 1 - 33);
+  EXPECT_FALSE(arenas.OutputRoom(16'000, 1).has_value());
+  EXPECT_TRUE(arenas.OutputRoom(15'999, 1).has_value());
+  EXPECT_FALSE(DecodeArenas().OutputRoom(1, 1).has_value());
 }
 
 }  // namespace
