@@ -19,10 +19,12 @@ constexpr auto kPoll = std::chrono::milliseconds(20);
 }  // namespace
 
 ClusterTest::~ClusterTest() {
+  second_router_.reset();
   cluster_.reset();
   if (log_folder_.empty()) return;
   if (HasFailure()) {
-    for (const auto& entry : std::filesystem::directory_iterator(log_folder_)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(log_folder_)) {
+      if (!entry.is_regular_file()) continue;
       std::cout << "---- " << entry.path().filename().string() << "\n"
                 << std::ifstream(entry.path()).rdbuf() << std::endl;
     }
@@ -34,8 +36,8 @@ ClusterTest::~ClusterTest() {
 void ClusterTest::StartCluster(int prefill,
                                int decode,
                                const std::vector<std::string>& worker_set) {
+  second_router_.reset();
   cluster_.reset();
-
   ASSERT_TRUE(std::filesystem::exists(BATON_TEST_MODEL))
       << "the model \"" << BATON_TEST_MODEL << "\" is absent: `./dev test` fetches it";
   if (log_folder_.empty()) {
@@ -43,18 +45,40 @@ void ClusterTest::StartCluster(int prefill,
     log_folder_ = ::testing::TempDir() + fmt::format("baton_e2e_{}_{}", ::getpid(), ++tests);
   }
   std::filesystem::create_directories(log_folder_);
-  LocalClusterOptions options;
+  LocalClusterOptions options = Options();
   options.workers.prefill = prefill;
   options.workers.decode = decode;
-  options.worker_set = worker_set;
+  options.worker_set.insert(options.worker_set.begin(), worker_set.begin(), worker_set.end());
+  auto started = LocalCluster::Start(options, kStartLimit);
+  ASSERT_TRUE(started.ok()) << started.status();
+  cluster_ = *std::move(started);
+}
+
+LocalClusterOptions ClusterTest::Options() const {
+  LocalClusterOptions options;
   options.binary_folder = BATON_BINARY_FOLDER;
   options.log_folder = log_folder_;
   options.model = BATON_TEST_MODEL;
   options.threads = 1;  // several workers share the machine
-  options.worker_set.push_back("engine.kv_memory_mib=128");
+  options.worker_set = {"engine.kv_memory_mib=128"};
+  return options;
+}
+
+void ClusterTest::AddWorker(const std::string& role,
+                            const std::string& name,
+                            const std::vector<std::string>& settings) {
+  const Status added = cluster().AddWorker({role, name, settings}, kStartLimit);
+  ASSERT_TRUE(added.ok()) << added;
+}
+
+void ClusterTest::StartSecondRouter() {
+  LocalClusterOptions options = Options();
+  options.log_folder += "/second";
+  options.router_set = {"router_id=second"};
+  std::filesystem::create_directories(options.log_folder);
   auto started = LocalCluster::Start(options, kStartLimit);
   ASSERT_TRUE(started.ok()) << started.status();
-  cluster_ = *std::move(started);
+  second_router_ = *std::move(started);
 }
 
 std::string ClusterTest::LogOf(const std::string& member) {
@@ -68,7 +92,11 @@ GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {
   call.temperature = 0;
   call.max_tokens = max_tokens;
   call.ignore_eos = true;
-  call.timeout_ms = static_cast<uint32_t>(ToMillis(kAnswerLimit));
+  return Ask(std::move(call));
+}
+
+GenerateAccount ClusterTest::Ask(GenerateCall call) {
+  if (call.timeout_ms == 0) call.timeout_ms = static_cast<uint32_t>(ToMillis(kAnswerLimit));
   auto account = GenerationClient(server()).Generate(call, [](std::string_view) {});
   EXPECT_TRUE(account.ok()) << account.status();
   return account.ok() ? *account : GenerateAccount();

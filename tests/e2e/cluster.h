@@ -25,6 +25,17 @@ class ClusterTest : public ::testing::Test {
   // Starts a router and so many workers, each with `worker_set` as --set; the test fails when that
   // does not work. A cluster started before ends.
   void StartCluster(int prefill, int decode, const std::vector<std::string>& worker_set = {});
+  // Starts another worker of the cluster ("prefill" or "decode") with `settings` as --set, and
+  // waits until its ports are open.
+  void AddWorker(const std::string& role,
+                 const std::string& name,
+                 const std::vector<std::string>& settings = {});
+  // Starts a router beside the cluster's own. Ends with the test or the next StartCluster.
+  void StartSecondRouter();
+  LocalCluster& second_router() {
+    if (!second_router_) throw std::logic_error("no second router runs");
+    return *second_router_;
+  }
   // Throws when none was started, which ends a test whose start failed.
   LocalCluster& cluster() {
     if (!cluster_) throw std::logic_error("no cluster runs");
@@ -40,6 +51,9 @@ class ClusterTest : public ::testing::Test {
 
   // One greedy request; its answer must come.
   GenerateAccount Ask(const std::string& prompt, int max_tokens);
+  // One request as `call` states it, with kAnswerLimit as its time-out unless it names one; its
+  // answer must come.
+  GenerateAccount Ask(GenerateCall call);
   // Runs the tool `baton` with `arguments` and "--server …"; exit status and stdout.
   struct ToolResult {
     int status = -1;
@@ -58,8 +72,11 @@ class ClusterTest : public ::testing::Test {
   static std::string PromptOf(int number);
 
  private:
+  LocalClusterOptions Options() const;
+
   std::string log_folder_;
   std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<LocalCluster> second_router_;
 };
 
 }  // namespace baton

@@ -1,70 +1,39 @@
 #include <signal.h>
 
-#include <future>
+#include <thread>
 
-#include "tests/e2e/cluster.h"
+#include "tests/fault/fault_cluster.h"
 
 namespace baton {
 namespace {
 
-constexpr int kRequests = 32;
-constexpr int kTokens = 48;
+constexpr const char* kWorkers[] = {"prefill-0", "prefill-1", "decode-0", "decode-1"};
 
-enum class Fault { kNone, kKill, kStop };
-
-// What happens to one worker in the middle of 32 running requests. Every request must end with the
-// tokens of an undisturbed run, and no living worker may lose a block.
-class FaultTest : public ClusterTest {
+// Processes that die, hang or pause while requests run.
+class ProcessFaultTest : public FaultTest {
  protected:
-  std::vector<std::vector<int32_t>> RunAll(Fault fault, const std::string& victim) {
-    std::vector<std::future<GenerateAccount>> answers;
-    for (int i = 0; i < kRequests; ++i) {
-      answers.push_back(
-          std::async(std::launch::async, [this, i] { return Ask(PromptOf(i), kTokens); }));
-    }
-    if (fault != Fault::kNone) {
-      WaitBusy(victim);
-      process(victim).Signal(fault == Fault::kKill ? SIGKILL : SIGSTOP);
-    }
-    std::vector<std::vector<int32_t>> tokens;
-    for (auto& answer : answers) tokens.push_back(answer.get().tokens);
-    return tokens;
-  }
-
-  // Until the victim has computed something of what runs now.
-  void WaitBusy(const std::string& victim) {
-    const Time deadline = SteadyClock().Now() + kAnswerLimit;
-    while (Metric(victim, "baton_worker_sequences_running") <= 0) {
-      ASSERT_LT(SteadyClock().Now(), deadline) << victim << " never had work";
-    }
-  }
-
-  void Check(Fault fault, const std::string& victim) {
-    StartCluster(2, 2);
-    const auto undisturbed = RunAll(Fault::kNone, "");
-    StartCluster(2, 2);  // with empty prefix caches: prefill workers have work again
-    const auto disturbed = RunAll(fault, victim);
-    for (size_t i = 0; i < kRequests; ++i) {
-      EXPECT_EQ(undisturbed[i].size(), static_cast<size_t>(kTokens)) << "request " << i;
-      EXPECT_EQ(disturbed[i], undisturbed[i]) << "request " << i;
-    }
+  void CheckSignalled(const std::vector<std::string>& victims, int signal) {
+    CheckAnswers([&] {
+      for (const std::string& victim : victims) SignalBusy(victim, signal);
+    });
     EXPECT_GT(Metric("router", "baton_router_retries_total"), 0) << "nothing was disturbed";
     std::vector<std::string> living;
-    for (const char* worker : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
-      if (worker != victim) living.push_back(worker);
+    for (const char* worker : kWorkers) {
+      if (std::find(victims.begin(), victims.end(), worker) == victims.end()) {
+        living.emplace_back(worker);
+      }
     }
     ExpectNoLeaks(living);
+    if (signal != SIGSTOP) return;
     // A worker that was only stopped comes back, rejoins, and has lost nothing either.
-    if (fault == Fault::kStop) {
-      process(victim).Signal(SIGCONT);
-      EXPECT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
-      ExpectNoLeaks({victim});
-    }
+    for (const std::string& victim : victims) process(victim).Signal(SIGCONT);
+    EXPECT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
+    ExpectNoLeaks(victims);
   }
 };
 
 // A device that hangs: no step of this worker ends in time.
-TEST_F(FaultTest, WorkersWhoseStepsDoNotEndLeave) {
+TEST_F(ProcessFaultTest, WorkersWhoseStepsDoNotEndLeave) {
   StartCluster(1, 1, {"engine.step_limit_seconds=0.0001"});
   EXPECT_NE(
       RunTool({"generate", "Name a colour.", "--max-tokens", "8", "--timeout-ms", "20000"}).status,
@@ -73,17 +42,116 @@ TEST_F(FaultTest, WorkersWhoseStepsDoNotEndLeave) {
   EXPECT_NE(LogOf("prefill-0").find("a step has not ended for"), std::string::npos);
 }
 
-TEST_F(FaultTest, KilledPrefillWorker) {
-  Check(Fault::kKill, "prefill-0");
+TEST_F(ProcessFaultTest, KilledPrefillWorker) {
+  CheckSignalled({"prefill-0"}, SIGKILL);
 }
-TEST_F(FaultTest, KilledDecodeWorker) {
-  Check(Fault::kKill, "decode-0");
+TEST_F(ProcessFaultTest, KilledDecodeWorker) {
+  CheckSignalled({"decode-0"}, SIGKILL);
 }
-TEST_F(FaultTest, StoppedPrefillWorker) {
-  Check(Fault::kStop, "prefill-0");
+TEST_F(ProcessFaultTest, StoppedPrefillWorker) {
+  CheckSignalled({"prefill-0"}, SIGSTOP);
 }
-TEST_F(FaultTest, StoppedDecodeWorker) {
-  Check(Fault::kStop, "decode-0");
+TEST_F(ProcessFaultTest, StoppedDecodeWorker) {
+  CheckSignalled({"decode-0"}, SIGSTOP);
+}
+TEST_F(ProcessFaultTest, APrefillAndADecodeWorkerKilledTogether) {
+  CheckSignalled({"prefill-1", "decode-1"}, SIGKILL);
+}
+TEST_F(ProcessFaultTest, APrefillWorkerStoppedAndADecodeWorkerStopped) {
+  CheckSignalled({"prefill-0", "decode-1"}, SIGSTOP);
+}
+
+// A node or a network segment fails, and Kubernetes starts the same workers again.
+TEST_F(ProcessFaultTest, AllWorkersKilledAndStartedAgainAfterFiveSeconds) {
+  CheckAnswers([&] {
+    WaitBusy("decode-0");
+    for (const char* worker : kWorkers) process(worker).Signal(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    for (const std::string worker : kWorkers) {
+      AddWorker(worker.substr(0, worker.find('-')), worker + "-again", {"worker_id=" + worker});
+    }
+  });
+  ExpectNoLeaks({"prefill-0-again", "prefill-1-again", "decode-0-again", "decode-1-again"});
+}
+
+TEST_F(ProcessFaultTest, RouterPausedForTenSeconds) {
+  CheckAnswers([&] {
+    WaitBusy("decode-0");
+    process("router").Signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    process("router").Signal(SIGCONT);
+  });
+  ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
+TEST_F(ProcessFaultTest, RequestsWaitForTheFirstWorker) {
+  Undisturbed();
+  StartCluster(0, 0);
+  ExpectEqual(RunAll([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(12));
+    AddWorker("decode", "decode-0");
+    AddWorker("prefill", "prefill-0");
+  }));
+  ExpectNoLeaks({"prefill-0", "decode-0"});
+}
+
+// Two routers share the workers. What happens to the second one must not be felt by the clients of
+// the first, and the workers free what the second had.
+class TwoRoutersTest : public FaultTest {
+ protected:
+  void StartTwoRouters() {
+    Undisturbed();
+    StartCluster(0, 0);
+    StartSecondRouter();
+    const std::string routers = fmt::format("routers=[\"{}\",\"{}\"]",
+                                            cluster().router().addresses.at("workers"),
+                                            second_router().router().addresses.at("workers"));
+    for (const std::string worker : kWorkers) {
+      AddWorker(worker.substr(0, worker.find('-')), worker, {routers});
+    }
+    ASSERT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
+    ASSERT_TRUE(second_router().WaitJoined(4, kAnswerLimit).ok());
+  }
+
+  // Runs requests through both routers and signals the second one meanwhile. Returns the statuses
+  // of its requests.
+  std::vector<Status> RunThroughBoth(int signal, Duration pause) {
+    std::vector<std::jthread> threads;
+    std::vector<Status> statuses(kRequests / 2);
+    ExpectEqual(RunAll([&] {
+      for (int i = 0; i < kRequests / 2; ++i) {
+        threads.emplace_back([&, i] {
+          GenerationClient client(second_router().server());
+          auto answer = client.Generate(CallOf(i), [](std::string_view) {});
+          statuses[static_cast<size_t>(i)] = answer.status();
+          if (answer.ok()) {
+            EXPECT_EQ(answer->tokens, Undisturbed()[static_cast<size_t>(i)]) << "request " << i;
+          }
+        });
+      }
+      WaitBusy("decode-0");
+      second_router().router().process->Signal(signal);
+      std::this_thread::sleep_for(pause);
+      if (signal == SIGSTOP) second_router().router().process->Signal(SIGCONT);
+    }));
+    threads.clear();
+    ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+    return statuses;
+  }
+};
+
+TEST_F(TwoRoutersTest, AKilledRouterTakesOnlyItsOwnRequestsAlong) {
+  StartTwoRouters();
+  for (const Status& status : RunThroughBoth(SIGKILL, Duration::zero())) {
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnavailable) << status;
+  }
+}
+
+TEST_F(TwoRoutersTest, APausedRouterCompletesItsRequestsLater) {
+  StartTwoRouters();
+  for (const Status& status : RunThroughBoth(SIGSTOP, std::chrono::seconds(6))) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 }  // namespace
