@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Programs that stand in for Baton's own.
-class LocalClusterTest : public ::testing::Test {
+class LocalClusterStartTest : public ::testing::Test {
  protected:
   void Program(const std::string& name, const std::string& script) {
     folder_.Write(name, "#!/bin/sh\n" + script);
@@ -26,7 +26,7 @@ class LocalClusterTest : public ::testing::Test {
     LocalClusterOptions options;
     options.binary_folder = options.log_folder = folder_.path();
     options.model = "model";
-    options.workers = {.prefill = 0, .decode = 1};
+    options.workers.decode = 1;
     const auto cluster = LocalCluster::Start(options, std::chrono::seconds(60));
     return cluster.ok() ? "no error" : std::string(Message(cluster.status()));
   }
@@ -34,7 +34,7 @@ class LocalClusterTest : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(LocalClusterTest, ShowsTheLastLinesOfAProcessThatDied) {
+TEST_F(LocalClusterStartTest, ShowsTheLastLinesOfAProcessThatDied) {
   Program("baton-router",
           "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo line $i >&2; done\n"
           "echo the model is not there >&2\n"
@@ -46,7 +46,7 @@ TEST_F(LocalClusterTest, ShowsTheLastLinesOfAProcessThatDied) {
                     Not(HasSubstr("line 993"))));
 }
 
-TEST_F(LocalClusterTest, SaysWhichProcessThatWas) {
+TEST_F(LocalClusterStartTest, SaysWhichProcessThatWas) {
   Program("baton-router",
           "echo 'ready {\"http\":\"127.0.0.1:1\",\"grpc\":\"127.0.0.1:1\","
           "\"workers\":\"127.0.0.1:1\"}'\n"
