@@ -65,13 +65,17 @@ TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
   HttpServerOptions options;
   options.max_header_bytes = 8192;
   StartServer(options);
-  // Lines of 64 bytes in one segment, so that every read of 4,096 bytes ends with a whole line.
-  std::string request = "GET /hello?" + std::string(42, 'q') + " HTTP/1.1\r\n";
-  while (request.size() < size_t{32} << 10) request += "Name: " + std::string(56, 'v') + "\r\n";
-  ASSERT_EQ(request.size() % 64, 0u);
-  const HttpAnswer answer = HttpSend(address(), request);
+  const auto header_of = [](size_t bytes) {
+    std::string header = "GET /hello?" + std::string(42, 'q') + " HTTP/1.1\r\n";
+    while (header.size() < bytes) header += "Name: " + std::string(56, 'v') + "\r\n";
+    return header;
+  };
+  const std::string end = "Connection: close\r\n\r\n";
+  EXPECT_EQ(HttpSend(address(), header_of(8000) + end).status, 200);
+  const HttpAnswer answer = HttpSend(address(), header_of(10'000) + end);
   EXPECT_EQ(answer.status, 431);
   EXPECT_EQ(ErrorOf(answer), "the header is over the limit of 8192 bytes");
+  EXPECT_EQ(HttpSend(address(), header_of(1'000'000)).status, 431);  // without an end
 }
 
 TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
