@@ -209,7 +209,7 @@ TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
     EXPECT_FALSE(router_.Get("d", request.id.value()).failed.has_value());
   }
   for (WorkerNode* node : {p_.get(), d_.get()}) {
-    const std::string done = "baton_requests_total{outcome=\"done\"} 3";
+    const std::string done = "baton_worker_requests_total{outcome=\"done\"} 3";
     const Time limit = SteadyClock().Now() + std::chrono::seconds(60);
     std::string metrics = node->metrics().Serialize();
     while (metrics.find(done) == std::string::npos && SteadyClock().Now() < limit) {
@@ -217,8 +217,8 @@ TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
       metrics = node->metrics().Serialize();
     }
     EXPECT_THAT(metrics, HasSubstr(done)) << node->id();
-    for (const char* line : {"baton_requests_total{outcome=\"failed\"} 0",
-                             "baton_requests_total{outcome=\"cancelled\"} 0",
+    for (const char* line : {"baton_worker_requests_total{outcome=\"failed\"} 0",
+                             "baton_worker_requests_total{outcome=\"cancelled\"} 0",
                              "baton_handoffs_total{outcome=\"failed\"} 0",
                              "baton_handoffs_total{outcome=\"not_needed\"} 2"}) {
       EXPECT_THAT(metrics, HasSubstr(line)) << node->id();
