@@ -57,7 +57,7 @@ TEST_F(PrefillRoleTest, ARedirectMayNameAnotherEpochOfTheDecodeWorker) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
   SendToNowhere(request, 1);
-  EXPECT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);
+  EXPECT_EQ(AwaitHandoffs("p", request).at(0).outcome(), pb::Handoff::REFUSED);
   SendDecode(request, 2);
   Cancel("d", request);
   Request again = request;
@@ -66,7 +66,7 @@ TEST_F(PrefillRoleTest, ARedirectMayNameAnotherEpochOfTheDecodeWorker) {
   Redirect(request, 3, 2);
   std::vector<TokenId> all = router_.AwaitEnd("p", 1, 1).Tokens(0);
   const FakeRouter::Heard rest = router_.AwaitEnd("d", 1, 2);
-  ASSERT_TRUE(rest.finished.has_value()) << rest.failed->message();
+  ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
   const std::vector<TokenId> more = rest.Tokens(0);
   all.insert(all.end(), more.begin(), more.end());
   EXPECT_EQ(all, d_->model().Expected(request, 0));
@@ -118,7 +118,8 @@ TEST_F(PrefillRoleTest, ACancelRightAfterARedirectWaitsForTheFirstSession) {
   for (uint64_t id = 1; id <= 8; ++id) {
     const Request request = Prompt(id);
     SendPrefill(request, id);
-    ASSERT_EQ(AwaitHandoffs("p", request)[0].outcome(), pb::Handoff::REFUSED);  // no dispatch came
+    ASSERT_EQ(AwaitHandoffs("p", request).at(0).outcome(),
+              pb::Handoff::REFUSED);  // no dispatch came
     router_.AwaitEnd("p", id);
     pb::ToWorker message = RedirectOf(request, 100 + id);
     message.mutable_redirects(0)->mutable_peer()->set_worker_id("ghost");

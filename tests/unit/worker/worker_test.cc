@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/log/log.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_router.h"
 #include "tests/fakes/worker_node.h"
@@ -77,6 +78,7 @@ TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
     options.shape.context_length = context;
     testing::internal::CaptureStderr();
     WorkerNode node(options);
+    EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
     const std::string log = testing::internal::GetCapturedStderr();
     const bool warned = log.find(
                             "the KV arena holds 1024 tokens (64 blocks of 16), less than the "
