@@ -2,10 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "router/request_error.h"
+
 namespace baton::router {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostErrorBytes = 2048;
 
 // A token may be a part of a character: its text is shown with U+FFFD there.
 std::string Dump(const Json& json) {
@@ -127,11 +131,14 @@ std::string OpenAiError(const Status& status) {
   const char* type = http == 429  ? "rate_limit_error"
                      : http < 500 ? "invalid_request_error"
                                   : "server_error";
+  const std::string member = MemberOf(status);
+  std::string code = ReasonOf(status);
+  if (code.empty()) code = absl::StatusCodeToString(status.code());
   return Dump({{"error",
-                {{"message", std::string(Message(status))},
+                {{"message", Shown(Message(status), kMostErrorBytes)},
                  {"type", type},
-                 {"param", nullptr},
-                 {"code", std::string(absl::StatusCodeToString(status.code()))}}}});
+                 {"param", member.empty() ? Json(nullptr) : Json(member)},
+                 {"code", code}}}});
 }
 
 int HttpStatusOf(const Status& status) {

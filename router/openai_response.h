@@ -39,7 +39,8 @@ inline const char* OpenAiDone() {
   return "data: [DONE]\n\n";
 }
 
-// An error as OpenAI shapes it, and its HTTP status.
+// An error as OpenAI shapes it, and its HTTP status. `param` is MemberOf(status), `code` is
+// ReasonOf(status), else the name of the status code.
 std::string OpenAiError(const Status& status);
 int HttpStatusOf(const Status& status);
 

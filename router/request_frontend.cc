@@ -6,6 +6,7 @@
 
 #include "common/base/hash.h"
 #include "common/kvcache/block_hash.h"
+#include "router/request_error.h"
 #include "router/sample_text.h"
 
 namespace baton::router {
@@ -172,10 +173,11 @@ int32_t RequestFrontend::context_length() const {
 
 Status RequestFrontend::CheckModel(const std::string& model) const {
   if (model.empty() || model == text_.name()) return OkStatus();
-  return MakeStatus(StatusCode::kNotFound,
-                    "model \"{}\" is not served here; this cluster serves \"{}\"",
-                    model,
-                    text_.name());
+  const Status unknown = MakeStatus(StatusCode::kNotFound,
+                                    "model \"{}\" is not served here; this cluster serves \"{}\"",
+                                    Shown(model),
+                                    text_.name());
+  return AtMember(WithReason(unknown, reason::kModelNotFound), "model");
 }
 
 void RequestFrontend::PostTokenizing(std::function<void()> work) {
