@@ -76,6 +76,7 @@ ChatInput ChatFromProto(const v1::Chat& in) {
   }
   chat.tools_json = in.tools_json();
   chat.arguments_json = in.template_arguments_json();
+  chat.continue_final_message = in.continue_final_message();
   return chat;
 }
 
@@ -110,6 +111,8 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   out.cache_salt = in.cache_salt();
   out.timeout = std::chrono::milliseconds(in.timeout_ms());
   out.skip_special_tokens = in.skip_special_tokens();
+  out.add_special_tokens = Maybe<bool>(in.has_add_special_tokens(), in.add_special_tokens());
+  out.include_stop_string = in.include_stop_string();
   return out;
 }
 

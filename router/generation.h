@@ -26,9 +26,12 @@ struct ChatTurn {
 
 struct ChatInput {
   std::vector<ChatTurn> turns;
-  std::string tools_json;      // a JSON array, or empty
-  std::string arguments_json;  // further template variables: a JSON object, or empty
+  std::string tools_json;               // a JSON array, or empty
+  std::string arguments_json;           // further template variables: a JSON object, or empty
+  bool continue_final_message = false;  // the prompt ends inside the last turn, after its content
 };
+
+using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
 
 // What was left out takes the default that generation.proto states.
 struct SamplingInput {
@@ -45,19 +48,25 @@ struct SamplingInput {
 
 // What an API calls the fields, for its errors.
 struct FieldNames {
-  std::string_view text = "text";
-  std::string_view tokens = "tokens.ids";
+  std::string text = "text";
+  std::string tokens = "tokens.ids";
   std::string_view messages = "chat.messages";
   std::string_view samples = "samples";
+  std::string_view max_tokens = "max_tokens";
+  std::string_view top_logprobs = "top_logprobs";
   std::string_view sampling = "sampling.";  // before each of SamplingInput
 };
 
 struct GenerationRequest {
   FieldNames names;
   std::string model;
-  std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>> input;
+  PromptInput input;
+  // Put BOS and EOS around the prompt where the model's tokenizer does. Default: around text, not
+  // around a chat, whose template writes them. No effect on tokens.
+  std::optional<bool> add_special_tokens;
   SamplingInput sampling;
   std::optional<int32_t> max_tokens;
+  std::optional<int32_t> default_max_tokens;  // without max_tokens, at most what the context leaves
   int32_t min_tokens = 0;
   int32_t samples = 0;  // 0 means 1
   std::vector<std::string> stop;
@@ -68,6 +77,7 @@ struct GenerationRequest {
   std::string cache_salt;
   Duration timeout{};  // zero: the default
   bool skip_special_tokens = false;
+  bool include_stop_string = false;  // the stop string that ended a sample is part of its text
 };
 
 struct TextLogprob {
@@ -77,6 +87,7 @@ struct TextLogprob {
 };
 
 struct TokenLogprobs {
+  int64_t text_offset = 0;  // where its text begins in the sample's, in characters
   TextLogprob chosen;
   std::vector<TextLogprob> top;
 };

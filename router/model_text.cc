@@ -9,11 +9,16 @@
 
 #include "common/model/open_model.h"
 #include "common/model/tokenizer_source.h"
+#include "router/request_error.h"
 
 namespace baton::router {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Follows the content of a message that is to be continued. A template that trims contents drops
+// its last character.
+constexpr std::string_view kContinueMark = "CONTINUE_FINAL_MESSAGE ";
 
 // `text` as a JSON value of the wanted kind; InvalidArgument naming `field`.
 StatusOr<Json> ParseJson(const std::string& field, const std::string& text, bool array) {
@@ -21,6 +26,45 @@ StatusOr<Json> ParseJson(const std::string& field, const std::string& text, bool
   if (value.is_discarded()) return InvalidArgument("{} is not valid JSON", field);
   if (array ? value.is_array() : value.is_object()) return value;
   return InvalidArgument("{} must be a JSON {}", field, array ? "array" : "object");
+}
+
+// OpenAI's clients send the arguments of a call as JSON text, templates expect an object: what vLLM
+// gives them. Text that is no JSON object stays text; no text at all is a call without arguments.
+void ParseCallArguments(Json& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return;
+  for (Json& call : *calls) {
+    if (!call.is_object() || !call.contains("function")) continue;
+    Json& function = call["function"];
+    if (!function.is_object() || !function.contains("arguments")) continue;
+    Json& arguments = function["arguments"];
+    if (!arguments.is_string()) continue;
+    const auto& text = arguments.get_ref<const std::string&>();
+    Json parsed = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+    if (parsed.is_object()) arguments = std::move(parsed);
+  }
+}
+
+StatusOr<Json> TemplateMessage(const ChatTurn& turn, size_t index, bool continued) {
+  Json message = {{"role", turn.role}, {"content", turn.content}};
+  if (continued) message["content"] = turn.content + std::string(kContinueMark);
+  if (turn.extra_json.empty()) return message;
+  BATON_ASSIGN_OR_RETURN(
+      const Json extra,
+      ParseJson(fmt::format("chat.messages[{}].extra_json", index), turn.extra_json, false));
+  message.update(extra);
+  ParseCallArguments(message);
+  return message;
+}
+
+// Whether the template is asked to begin an answer after the messages.
+Status SetGenerationPrompt(const ChatInput& chat, Json& context) {
+  constexpr const char* kName = "add_generation_prompt";
+  if (!context.contains(kName)) context[kName] = !chat.continue_final_message;
+  if (!chat.continue_final_message || context[kName] == false) return OkStatus();
+  return InvalidMember("continue_final_message",
+                       "continue_final_message and add_generation_prompt are both true; the prompt "
+                       "ends either inside the last message or after it");
 }
 
 // What a Hugging Face tokenizer gives to its template.
@@ -32,18 +76,12 @@ StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer
   }
   Json messages = Json::array();
   for (size_t i = 0; i < chat.turns.size(); ++i) {
-    const ChatTurn& turn = chat.turns[i];
-    Json message = {{"role", turn.role}, {"content", turn.content}};
-    if (!turn.extra_json.empty()) {
-      BATON_ASSIGN_OR_RETURN(
-          const Json extra,
-          ParseJson(fmt::format("chat.messages[{}].extra_json", i), turn.extra_json, false));
-      message.update(extra);
-    }
+    const bool continued = chat.continue_final_message && i + 1 == chat.turns.size();
+    BATON_ASSIGN_OR_RETURN(Json message, TemplateMessage(chat.turns[i], i, continued));
     messages.push_back(std::move(message));
   }
   context["messages"] = std::move(messages);
-  if (!context.contains("add_generation_prompt")) context["add_generation_prompt"] = true;
+  BATON_RETURN_IF_ERROR(SetGenerationPrompt(chat, context));
   if (!chat.tools_json.empty()) {
     BATON_ASSIGN_OR_RETURN(context["tools"], ParseJson("chat.tools_json", chat.tools_json, true));
   }
@@ -56,6 +94,39 @@ StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer
   set_token("unk_token", spec.unknown);
   set_token("pad_token", spec.padding);
   return context;
+}
+
+// Puts empty texts in place of contents that are null; false when there are none.
+bool EmptyNullContents(Json& context) {
+  bool any = false;
+  for (Json& message : context["messages"]) {
+    Json& content = message["content"];
+    if (!content.is_null()) continue;
+    content = "";
+    any = true;
+  }
+  return any;
+}
+
+// Cuts what the template wrote after the content of the last message. As Hugging Face's
+// apply_chat_template, it drops the content's trailing white space where the template does.
+Status CutAtContinueMark(std::vector<TextSegment>& prompt) {
+  const std::string_view mark = kContinueMark.substr(0, kContinueMark.size() - 1);
+  while (!prompt.empty()) {
+    std::string& text = prompt.back().text;
+    const size_t at = text.rfind(mark);
+    if (at == std::string::npos) {
+      prompt.pop_back();
+      continue;
+    }
+    const bool trimmed = std::string_view(text).substr(at, kContinueMark.size()) != kContinueMark;
+    text.resize(at);
+    if (trimmed) text.erase(text.find_last_not_of(" \t\n\r") + 1);
+    return OkStatus();
+  }
+  return InvalidMember("continue_final_message",
+                       "continue_final_message is true, but the chat template does not print the "
+                       "content of the last message");
 }
 
 }  // namespace
@@ -99,23 +170,52 @@ ModelText::ModelText(std::string name,
 
 StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& request) const {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) return *tokens;
-  if (const auto* chat = std::get_if<ChatInput>(&request.input)) return EncodeChat(*chat);
+  if (const auto* chat = std::get_if<ChatInput>(&request.input)) {
+    StatusOr<std::vector<TokenId>> prompt =
+        EncodeChat(*chat, request.add_special_tokens.value_or(false));
+    if (!prompt.ok()) return AtMember(prompt.status(), request.names.messages);
+    return prompt;
+  }
   if (const auto* text = std::get_if<std::string>(&request.input)) {
-    return tokenizer_.Encode(*text, {.add_special = true, .parse_special = false});
+    return EncodeText(*text, request);
   }
   return InvalidArgument("the request has no input; set one of text, chat or tokens");
 }
 
-StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat) const {
+// An empty text is the beginning of a document, as OpenAI has it.
+StatusOr<std::vector<TokenId>> ModelText::EncodeText(const std::string& text,
+                                                     const GenerationRequest& request) const {
+  std::vector<TokenId> tokens = tokenizer_.Encode(
+      text, {.add_special = request.add_special_tokens.value_or(true), .parse_special = false});
+  if (!tokens.empty()) return tokens;
+  if (const std::optional<TokenId> bos = tokenizer_.spec().bos; bos.has_value()) {
+    return std::vector<TokenId>{*bos};
+  }
+  return InvalidMember(request.names.text,
+                       "{} is empty, and model {} has no BOS token to begin with; a prompt needs "
+                       "at least one token",
+                       request.names.text,
+                       name_);
+}
+
+StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
+                                                     bool add_special_tokens) const {
   if (!template_.has_value()) {
     return InvalidArgument("model {} has no chat template; use text instead of chat", name_);
   }
-  BATON_ASSIGN_OR_RETURN(const Json context, TemplateContext(chat, tokenizer_));
+  BATON_ASSIGN_OR_RETURN(Json context, TemplateContext(chat, tokenizer_));
   RenderOptions options;
   options.now = std::chrono::system_clock::now();
-  const StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(context, options);
-  if (!prompt.ok()) return Annotate(prompt.status(), "chat");
-  return tokenizer_.EncodeSegments(*prompt, false);
+  StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(context, options);
+  // Clients send null as the content of a message that only calls tools. Templates that do not know
+  // of tools often cannot print it.
+  if (!prompt.ok() && EmptyNullContents(context)) {
+    prompt = template_->RenderSegments(context, options);
+  }
+  // Over the template's limits is over them at every try.
+  if (!prompt.ok()) return InvalidArgument("chat: {}", Message(prompt.status()));
+  if (chat.continue_final_message) BATON_RETURN_IF_ERROR(CutAtContinueMark(*prompt));
+  return tokenizer_.EncodeSegments(*prompt, add_special_tokens);
 }
 
 }  // namespace baton::router

@@ -31,7 +31,8 @@ class ModelText final {
   // The prompt's tokens; special tokens count only where the template itself puts them. Errors:
   // InvalidArgument naming what is wrong with the input.
   StatusOr<std::vector<TokenId>> Encode(const GenerationRequest& request) const;
-  StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat) const;
+  StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
+                                            bool add_special_tokens = false) const;
 
   const std::string& name() const { return name_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -42,6 +43,9 @@ class ModelText final {
   int32_t vocabulary() const { return vocabulary_; }
 
  private:
+  StatusOr<std::vector<TokenId>> EncodeText(const std::string& text,
+                                            const GenerationRequest& request) const;
+
   const std::string name_;
   const Tokenizer tokenizer_;
   const std::optional<ChatTemplate> template_;

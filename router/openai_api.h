@@ -1,27 +1,34 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/http/http_server.h"
-#include "router/core_loop.h"
 #include "router/openai_request.h"
 #include "router/request_frontend.h"
 
 namespace baton::router {
 
-// The OpenAI HTTP API: /v1/chat/completions, /v1/completions, /v1/models. Thread-safe.
+// The OpenAI HTTP API: /v1/chat/completions, /v1/completions, /v1/models and
+// /v1/models/{id}. Thread-safe.
 class OpenAiApi final {
  public:
-  // Outlives the API and the server's handlers.
-  explicit OpenAiApi(RequestFrontend& frontend);
+  // `frontend` outlives the API and the server's handlers. `max_requests`: the most requests that
+  // the router takes at a time.
+  OpenAiApi(RequestFrontend& frontend, int32_t max_requests);
 
   void AddRoutes(HttpServer& http);
 
  private:
   void Generate(OpenAiKind kind, const std::shared_ptr<HttpExchange>& exchange);
-  std::string Models() const;
+  void Model(HttpExchange& exchange) const;
+  Status CheckPrompts(const OpenAiRequest& request) const;
+  std::vector<std::string> PromptTexts(const OpenAiRequest& request) const;
 
   RequestFrontend& frontend_;
+  const int32_t max_requests_;
   const int64_t started_;  // seconds since 1970
 };
 

@@ -8,6 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "router/openai_members.h"
+#include "router/request_error.h"
+
 namespace baton::router {
 namespace {
 
@@ -21,8 +24,8 @@ const Json* Member(const Json& object, const char* name) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-Status Wrong(const char* name, std::string_view wanted) {
-  return InvalidArgument("{} must be {}", name, wanted);
+Status Wrong(std::string_view name, std::string_view wanted) {
+  return InvalidMember(name, "{} must be {}", name, wanted);
 }
 
 Status Read(const Json& object, const char* name, std::optional<float>& out) {
@@ -52,7 +55,7 @@ Status ReadInt(const Json& object, const char* name, std::optional<T>& out) {
   } else {
     return Wrong(name, "an integer");
   }
-  return InvalidArgument("{} is {}; it is out of range", name, value->dump());
+  return InvalidMember(name, "{} is {}; it is out of range", name, value->dump());
 }
 
 Status ReadBool(const Json& object, const char* name, bool& out) {
@@ -71,7 +74,7 @@ Status ReadString(const Json& object, const char* name, std::string& out) {
   return OkStatus();
 }
 
-StatusOr<std::vector<TokenId>> ReadTokens(const char* name, const Json& value) {
+StatusOr<std::vector<TokenId>> ReadTokens(std::string_view name, const Json& value) {
   std::vector<TokenId> out;
   out.reserve(value.size());
   for (const Json& id : value) {
@@ -119,73 +122,123 @@ Status ReadLogitBias(const Json& body, SamplingInput& out) {
 }
 
 // The text of a message: a string, or an array of text parts.
-StatusOr<std::string> ReadContent(const Json& content, size_t index) {
+StatusOr<std::string> ReadContent(const Json& content, const std::string& name) {
   if (content.is_string()) return content.get<std::string>();
-  if (content.is_null()) return std::string();
+  if (!content.is_array()) return Wrong(name, "a string or an array of text parts");
   std::string text;
-  if (content.is_array()) {
-    for (const Json& part : content) {
-      const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
-                           part.contains("text") && part["text"].is_string();
-      if (!is_text)
-        return InvalidArgument("messages[{}].content has a part that is no text", index);
-      text += part["text"].get<std::string>();
-    }
-    return text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const Json& part = content[i];
+    const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
+                         part.contains("text") && part["text"].is_string();
+    if (!is_text) return Wrong(fmt::format("{}[{}]", name, i), "a text part");
+    text += part["text"].get<std::string>();
   }
-  return InvalidArgument("messages[{}].content must be a string or an array of text parts", index);
+  return text;
 }
 
-Status ReadMessages(const Json& body, GenerationRequest& out) {
+StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
+  if (!message.is_object()) return Wrong(name, "an object");
+  const Json* role = Member(message, "role");
+  if (role == nullptr || !role->is_string()) return Wrong(name + ".role", "a string");
+  ChatTurn turn;
+  turn.role = role->get<std::string>();
+  message.erase("role");
+  // A null stays among the further members: templates tell it from an empty text.
+  if (const Json* content = Member(message, "content"); content != nullptr) {
+    BATON_ASSIGN_OR_RETURN(turn.content, ReadContent(*content, name + ".content"));
+    message.erase("content");
+  }
+  if (!message.empty()) turn.extra_json = message.dump();
+  return turn;
+}
+
+Status ReadTools(const Json& body, ChatInput& chat) {
+  const Json* choice = Member(body, "tool_choice");
+  if (choice != nullptr && *choice != "auto" && *choice != "none") {
+    return WithReason(Wrong("tool_choice", "\"auto\" or \"none\"; others are not supported"),
+                      reason::kUnsupportedParameter);
+  }
+  bool parallel = true;
+  BATON_RETURN_IF_ERROR(ReadBool(body, "parallel_tool_calls", parallel));
+  const Json* tools = Member(body, "tools");
+  if (tools == nullptr) return OkStatus();
+  if (!tools->is_array()) return Wrong("tools", "an array");
+  const bool offered = choice == nullptr || *choice != "none";
+  if (tools->empty() || !offered) return OkStatus();
+  if (!parallel) {
+    return WithReason(InvalidMember("parallel_tool_calls",
+                                    "parallel_tool_calls: false is not supported with tools: the "
+                                    "model decides how many it calls"),
+                      reason::kUnsupportedParameter);
+  }
+  chat.tools_json = tools->dump();
+  return OkStatus();
+}
+
+// What the chat template is told beside messages and tools.
+Status ReadTemplateArguments(const Json& body, ChatInput& chat) {
+  Json arguments = Json::object();
+  if (const Json* given = Member(body, "chat_template_kwargs"); given != nullptr) {
+    if (!given->is_object()) return Wrong("chat_template_kwargs", "an object");
+    arguments = *given;
+  }
+  if (const Json* documents = Member(body, "documents"); documents != nullptr) {
+    if (!documents->is_array()) return Wrong("documents", "an array");
+    arguments["documents"] = *documents;
+  }
+  if (const Json* begin = Member(body, "add_generation_prompt"); begin != nullptr) {
+    if (!begin->is_boolean()) return Wrong("add_generation_prompt", "true or false");
+    arguments["add_generation_prompt"] = *begin;
+  }
+  if (!arguments.empty()) chat.arguments_json = arguments.dump();
+  return ReadBool(body, "continue_final_message", chat.continue_final_message);
+}
+
+Status ReadChat(const Json& body, OpenAiRequest& out) {
   const Json* messages = Member(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return Wrong("messages", "an array of at least one message");
   }
   ChatInput chat;
   for (size_t i = 0; i < messages->size(); ++i) {
-    Json message = (*messages)[i];
-    if (!message.is_object()) return InvalidArgument("messages[{}] must be an object", i);
-    const Json* role = Member(message, "role");
-    if (role == nullptr || !role->is_string()) {
-      return InvalidArgument("messages[{}].role must be a string", i);
-    }
-    ChatTurn turn;
-    turn.role = role->get<std::string>();
-    BATON_ASSIGN_OR_RETURN(turn.content, ReadContent(message.value("content", Json()), i));
-    message.erase("role");
-    message.erase("content");
-    if (!message.empty()) turn.extra_json = message.dump();
+    BATON_ASSIGN_OR_RETURN(ChatTurn turn,
+                           ReadMessage((*messages)[i], fmt::format("messages[{}]", i)));
     chat.turns.push_back(std::move(turn));
   }
-  if (const Json* tools = Member(body, "tools"); tools != nullptr) {
-    if (!tools->is_array()) return Wrong("tools", "an array");
-    const Json* choice = Member(body, "tool_choice");
-    const bool offered = choice == nullptr || *choice != "none";
-    if (!tools->empty() && offered) chat.tools_json = tools->dump();
-  }
-  if (const Json* arguments = Member(body, "chat_template_kwargs"); arguments != nullptr) {
-    if (!arguments->is_object()) return Wrong("chat_template_kwargs", "an object");
-    chat.arguments_json = arguments->dump();
-  }
-  out.input = std::move(chat);
+  BATON_RETURN_IF_ERROR(ReadTools(body, chat));
+  BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, chat));
+  out.inputs.emplace_back(std::move(chat));
   return OkStatus();
 }
 
-Status ReadPrompt(const Json& body, GenerationRequest& out) {
-  constexpr const char* kWanted =
-      "one prompt: a string, an array of token ids, or an array of one of these";
+// A text, or the ids of its tokens.
+StatusOr<PromptInput> ReadPrompt(const Json& prompt, const std::string& name) {
+  if (prompt.is_string()) return PromptInput(prompt.get<std::string>());
+  if (!prompt.is_array()) return Wrong(name, "a string or an array of token ids");
+  BATON_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, ReadTokens(name, prompt));
+  return PromptInput(std::move(tokens));
+}
+
+Status ReadPrompts(const Json& body, OpenAiRequest& out) {
   const Json* prompt = Member(body, "prompt");
-  if (prompt == nullptr) return Wrong("prompt", kWanted);
-  const bool wrapped = prompt->is_array() && prompt->size() == 1 && !prompt->front().is_number();
-  const Json& one = wrapped ? prompt->front() : *prompt;
-  if (one.is_string()) {
-    out.input = one.get<std::string>();
+  if (prompt == nullptr || (prompt->is_array() && prompt->empty())) {
+    return Wrong("prompt", "a string, an array of token ids, or an array of these");
+  }
+  const bool one = !prompt->is_array() || prompt->front().is_number();
+  if (one) {
+    BATON_ASSIGN_OR_RETURN(PromptInput input, ReadPrompt(*prompt, "prompt"));
+    out.inputs.push_back(std::move(input));
     return OkStatus();
   }
-  if (!one.is_array()) return Wrong("prompt", kWanted);
-  const StatusOr<std::vector<TokenId>> tokens = ReadTokens("prompt", one);
-  if (!tokens.ok()) return Wrong("prompt", kWanted);
-  out.input = *tokens;
+  if (prompt->size() > kMostPrompts) {
+    return InvalidMember(
+        "prompt", "prompt has {} prompts; at most {} are allowed", prompt->size(), kMostPrompts);
+  }
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(PromptInput input,
+                           ReadPrompt((*prompt)[i], fmt::format("prompt[{}]", i)));
+    out.inputs.push_back(std::move(input));
+  }
   return OkStatus();
 }
 
@@ -195,31 +248,63 @@ Status ReadLogprobs(OpenAiKind kind, const Json& body, GenerationRequest& out) {
   BATON_RETURN_IF_ERROR(ReadBool(body, "logprobs", wanted));
   std::optional<int32_t> top;
   BATON_RETURN_IF_ERROR(ReadInt(body, "top_logprobs", top));
-  if (top.has_value() && !wanted) return InvalidArgument("top_logprobs needs logprobs: true");
+  if (top.has_value() && !wanted) {
+    return InvalidMember("top_logprobs", "top_logprobs needs logprobs: true");
+  }
   if (wanted) out.top_logprobs = top.value_or(0);
   return OkStatus();
 }
 
-// What would change the answer, and is not there.
-Status RefuseUnsupported(const Json& body) {
-  if (const Json* format = Member(body, "response_format"); format != nullptr) {
-    if (!format->is_object() || format->value("type", Json()) != "text") {
-      return InvalidArgument("response_format: only {{\"type\": \"text\"}} is supported");
-    }
+Status ReadEcho(const Json& body, OpenAiRequest& out) {
+  BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
+  if (!out.echo || !out.generation.top_logprobs.has_value()) return OkStatus();
+  return WithReason(InvalidMember("echo",
+                                  "echo is not supported with logprobs: those of the prompt are "
+                                  "not computed"),
+                    reason::kUnsupportedParameter);
+}
+
+// `n`, and `best_of`, which may only be the same.
+Status ReadSamples(const Json& body, GenerationRequest& out) {
+  std::optional<int32_t> number;
+  BATON_RETURN_IF_ERROR(ReadInt(body, "n", number));
+  if (number.has_value() && *number < 1) {
+    return InvalidMember("n", "n is {}; it must be at least 1", *number);
   }
-  if (const Json* choice = Member(body, "tool_choice");
-      choice != nullptr && *choice != "auto" && *choice != "none") {
-    return InvalidArgument("tool_choice: only \"auto\" and \"none\" are supported");
+  out.samples = number.value_or(1);
+  BATON_RETURN_IF_ERROR(ReadInt(body, "best_of", number));
+  if (number.value_or(1) == out.samples) return OkStatus();
+  return WithReason(InvalidMember("best_of",
+                                  "best_of is {} and n is {}; choosing among more samples than are "
+                                  "returned is not supported",
+                                  *number,
+                                  out.samples),
+                    reason::kUnsupportedParameter);
+}
+
+// How tokens become text, and when they end.
+Status ReadText(const Json& body, GenerationRequest& out) {
+  BATON_RETURN_IF_ERROR(ReadBool(body, "ignore_eos", out.ignore_eos));
+  BATON_RETURN_IF_ERROR(ReadBool(body, "include_stop_str_in_output", out.include_stop_string));
+  out.skip_special_tokens = true;
+  BATON_RETURN_IF_ERROR(ReadBool(body, "skip_special_tokens", out.skip_special_tokens));
+  if (const Json* special = Member(body, "add_special_tokens"); special != nullptr) {
+    if (!special->is_boolean()) return Wrong("add_special_tokens", "true or false");
+    out.add_special_tokens = special->get<bool>();
   }
-  if (const Json* best = Member(body, "best_of"); best != nullptr && *best != 1) {
-    return InvalidArgument("best_of is not supported");
+  return OkStatus();
+}
+
+Status ReadLengths(OpenAiKind kind, const Json& body, GenerationRequest& out) {
+  BATON_RETURN_IF_ERROR(ReadInt(body, "max_tokens", out.max_tokens));
+  if (Member(body, "max_completion_tokens") != nullptr) {
+    out.names.max_tokens = "max_completion_tokens";
+    BATON_RETURN_IF_ERROR(ReadInt(body, "max_completion_tokens", out.max_tokens));
   }
-  bool echo = false;
-  BATON_RETURN_IF_ERROR(ReadBool(body, "echo", echo));
-  if (echo) return InvalidArgument("echo is not supported");
-  if (const Json* suffix = Member(body, "suffix"); suffix != nullptr && *suffix != "") {
-    return InvalidArgument("suffix is not supported");
-  }
+  if (kind == OpenAiKind::kCompletion) out.default_max_tokens = kDefaultCompletionTokens;
+  std::optional<int32_t> least;
+  BATON_RETURN_IF_ERROR(ReadInt(body, "min_tokens", least));
+  out.min_tokens = least.value_or(0);
   return OkStatus();
 }
 
@@ -248,32 +333,26 @@ StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view tex
   OpenAiRequest out;
   out.kind = kind;
   GenerationRequest& generation = out.generation;
-  generation.names = {
-      .text = "prompt", .tokens = "prompt", .messages = "messages", .samples = "n", .sampling = ""};
-  BATON_RETURN_IF_ERROR(RefuseUnsupported(body));
+  generation.names.text = "prompt";
+  generation.names.tokens = "prompt";
+  generation.names.messages = "messages";
+  generation.names.samples = "n";
+  generation.names.sampling = "";
+  if (kind == OpenAiKind::kCompletion) generation.names.top_logprobs = "logprobs";
+  BATON_RETURN_IF_ERROR(CheckMembers(kind, body));
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
-  BATON_RETURN_IF_ERROR(kind == OpenAiKind::kChat ? ReadMessages(body, generation)
-                                                  : ReadPrompt(body, generation));
+  BATON_RETURN_IF_ERROR(kind == OpenAiKind::kChat ? ReadChat(body, out) : ReadPrompts(body, out));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   BATON_RETURN_IF_ERROR(ReadStops(body, generation));
   BATON_RETURN_IF_ERROR(ReadLogprobs(kind, body, generation));
-  BATON_RETURN_IF_ERROR(ReadInt(body, "max_tokens", generation.max_tokens));
-  BATON_RETURN_IF_ERROR(ReadInt(body, "max_completion_tokens", generation.max_tokens));
-  if (kind == OpenAiKind::kCompletion && !generation.max_tokens.has_value()) {
-    generation.max_tokens = kDefaultCompletionTokens;
-  }
-  std::optional<int32_t> number;
-  BATON_RETURN_IF_ERROR(ReadInt(body, "n", number));
-  if (number.has_value() && *number < 1)
-    return InvalidArgument("n is {}; it must be at least 1", *number);
-  generation.samples = std::exchange(number, std::nullopt).value_or(1);
-  BATON_RETURN_IF_ERROR(ReadInt(body, "min_tokens", number));
-  generation.min_tokens = std::exchange(number, std::nullopt).value_or(0);
-  BATON_RETURN_IF_ERROR(ReadInt(body, "priority", number));
-  generation.priority = number.value_or(0);
-  BATON_RETURN_IF_ERROR(ReadBool(body, "ignore_eos", generation.ignore_eos));
+  BATON_RETURN_IF_ERROR(ReadLengths(kind, body, generation));
+  BATON_RETURN_IF_ERROR(ReadSamples(body, generation));
+  BATON_RETURN_IF_ERROR(ReadText(body, generation));
+  if (kind == OpenAiKind::kCompletion) BATON_RETURN_IF_ERROR(ReadEcho(body, out));
+  std::optional<int32_t> priority;
+  BATON_RETURN_IF_ERROR(ReadInt(body, "priority", priority));
+  generation.priority = priority.value_or(0);
   BATON_RETURN_IF_ERROR(ReadString(body, "cache_salt", generation.cache_salt));
-  generation.skip_special_tokens = true;
   BATON_RETURN_IF_ERROR(ReadBool(body, "stream", out.stream));
   if (const Json* options = Member(body, "stream_options"); options != nullptr) {
     if (!options->is_object()) return Wrong("stream_options", "an object");

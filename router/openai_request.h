@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "router/generation.h"
@@ -15,14 +16,22 @@ enum class OpenAiKind : uint8_t { kChat, kCompletion };
 // (https://platform.openai.com/docs/api-reference/chat/create, …/completions/create).
 struct OpenAiRequest {
   OpenAiKind kind = OpenAiKind::kChat;
-  GenerationRequest generation;
+  GenerationRequest generation;     // of each prompt; its input is not set
+  std::vector<PromptInput> inputs;  // one of a chat, at least one of a completion
+  bool echo = false;                // the text of a choice begins with the prompt's
   bool stream = false;
   bool include_usage = false;
 };
 
-// Parses a request body. Members that are unknown are ignored, as OpenAI clients expect; the
-// extensions top_k, min_p, repetition_penalty, min_tokens, ignore_eos, stop_token_ids, priority,
-// cache_salt and chat_template_kwargs are read, too. InvalidArgument naming the member at fault.
+// The most prompts of one completion request.
+constexpr size_t kMostPrompts = 256;
+
+// Parses a request body. Beside OpenAI's members it reads vLLM's add_generation_prompt,
+// add_special_tokens, cache_salt, chat_template_kwargs, continue_final_message, documents,
+// ignore_eos, include_stop_str_in_output, min_p, min_tokens, priority, repetition_penalty,
+// skip_special_tokens, stop_token_ids and top_k. Members that would change the answer and are
+// not supported are refused, as unknown ones are (openai_members.h). InvalidArgument naming the
+// member at fault.
 StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view body);
 
 }  // namespace baton::router

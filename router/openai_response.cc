@@ -52,13 +52,16 @@ Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
   }
   Json out = {{"tokens", Json::array()},
               {"token_logprobs", Json::array()},
-              {"top_logprobs", Json::array()}};
+              {"top_logprobs", Json::array()},
+              {"text_offset", Json::array()}};
   for (const TokenLogprobs& token : in) {
     out["tokens"].push_back(token.chosen.piece);
     out["token_logprobs"].push_back(token.chosen.logprob);
     Json top = Json::object();
     for (const TextLogprob& one : token.top) top[one.piece] = one.logprob;
+    top[token.chosen.piece] = token.chosen.logprob;  // there whether among the highest or not
     out["top_logprobs"].push_back(std::move(top));
+    out["text_offset"].push_back(token.text_offset);
   }
   return out;
 }
@@ -73,6 +76,15 @@ Json Envelope(const OpenAiAnswer& answer, bool chunk) {
           {"created", answer.created},
           {"model", answer.model},
           {"choices", Json::array()}};
+}
+
+Json ModelObject(const std::string& name, int64_t created, int32_t context_length) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "baton"},
+          {"max_model_len", context_length},
+          {"context_length", context_length}};
 }
 
 }  // namespace
@@ -113,6 +125,7 @@ std::string OpenAiChunk(const OpenAiAnswer& answer, const GenerationDelta& delta
       delta.logprobs.empty() ? Json(nullptr) : LogprobsOf(answer.kind, delta.logprobs);
   choice["finish_reason"] = FinishOf(delta.finish);
   body["choices"].push_back(std::move(choice));
+  if (answer.include_usage) body["usage"] = nullptr;
   return Event(body);
 }
 
@@ -124,6 +137,16 @@ std::string OpenAiUsageChunk(const OpenAiAnswer& answer, const GenerationEnd& en
 
 std::string OpenAiErrorChunk(const Status& status) {
   return "data: " + OpenAiError(status) + "\n\n";
+}
+
+std::string OpenAiModel(const std::string& name, int64_t created, int32_t context_length) {
+  return Dump(ModelObject(name, created, context_length));
+}
+
+std::string OpenAiModels(const std::string& name, int64_t created, int32_t context_length) {
+  Json models = Json::array();
+  models.push_back(ModelObject(name, created, context_length));
+  return Dump({{"object", "list"}, {"data", std::move(models)}});
 }
 
 std::string OpenAiError(const Status& status) {

@@ -1,27 +1,35 @@
 #include "router/request_check.h"
 
-#include <cmath>
 #include <optional>
 #include <string>
 
 #include "common/text/utf8.h"
 #include "kernels/sampling_ranges.h"
+#include "router/request_error.h"
 
 namespace baton::router {
 namespace {
 
 Status CheckFloat(std::string_view field, std::optional<float> value, const FloatRange& range) {
-  return value.has_value() ? CheckRange(field, *value, range) : OkStatus();
+  return value.has_value() ? AtMember(CheckRange(field, *value, range), field) : OkStatus();
 }
 
 Status CheckInt(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument("{} is {}; it must be between {} and {}", field, value, low, high);
+  return InvalidMember(field, "{} is {}; it must be between {} and {}", field, value, low, high);
+}
+
+// `what`: "the number of", "the length in bytes of".
+Status CheckLength(
+    std::string_view field, std::string_view what, size_t length, size_t low, size_t high) {
+  if (length >= low && length <= high) return OkStatus();
+  return InvalidMember(
+      field, "{} {} is {}; it must be between {} and {}", what, field, length, low, high);
 }
 
 Status CheckUtf8(std::string_view field, std::string_view text) {
   if (IsValidUtf8(text)) return OkStatus();
-  return InvalidArgument("{} is not valid UTF-8", field);
+  return InvalidMember(field, "{} is not valid UTF-8", field);
 }
 
 Status CheckSampling(const GenerationRequest& request, const RequestLimits& limits) {
@@ -40,14 +48,20 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
   BATON_RETURN_IF_ERROR(
       CheckFloat(name("frequency_penalty"), sampling.frequency_penalty, kFrequencyPenalties));
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
-    return InvalidArgument("{} has {} entries; at most {} are allowed",
-                           name("logit_bias"),
-                           sampling.logit_bias.size(),
-                           limits.max_logit_bias);
+    return InvalidMember(name("logit_bias"),
+                         "{} has {} entries; at most {} are allowed",
+                         name("logit_bias"),
+                         sampling.logit_bias.size(),
+                         limits.max_logit_bias);
   }
   for (const auto& [token, bias] : sampling.logit_bias) {
-    BATON_RETURN_IF_ERROR(
-        CheckInt("a key of " + name("logit_bias"), token, 0, limits.vocabulary - 1));
+    if (token < 0 || token >= limits.vocabulary) {
+      return InvalidMember(name("logit_bias"),
+                           "a key of {} is {}; it must be between 0 and {}",
+                           name("logit_bias"),
+                           token,
+                           limits.vocabulary - 1);
+    }
     BATON_RETURN_IF_ERROR(
         CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, kLogitBiases));
   }
@@ -57,13 +71,12 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
 Status CheckInput(const GenerationRequest& request, const RequestLimits& limits) {
   const FieldNames& names = request.names;
   if (const auto* text = std::get_if<std::string>(&request.input)) {
-    if (text->empty())
-      return InvalidArgument("{} is empty; a prompt needs at least one token", names.text);
     return CheckUtf8(names.text, *text);
   }
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
     if (tokens->empty()) {
-      return InvalidArgument("{} is empty; a prompt needs at least one token", names.tokens);
+      return InvalidMember(
+          names.tokens, "{} is empty; a prompt needs at least one token", names.tokens);
     }
     for (size_t i = 0; i < tokens->size(); ++i) {
       if ((*tokens)[i] >= 0 && (*tokens)[i] < limits.vocabulary) continue;
@@ -76,43 +89,41 @@ Status CheckInput(const GenerationRequest& request, const RequestLimits& limits)
   if (chat == nullptr) {
     return InvalidArgument("the request has no input; set one of text, chat or tokens");
   }
-  if (chat->turns.empty()) return InvalidArgument("{} is empty", names.messages);
-  BATON_RETURN_IF_ERROR(CheckInt(fmt::format("the number of {}", names.messages),
-                                 static_cast<int64_t>(chat->turns.size()),
-                                 1,
-                                 static_cast<int64_t>(limits.max_turns)));
+  if (chat->turns.empty()) return InvalidMember(names.messages, "{} is empty", names.messages);
+  BATON_RETURN_IF_ERROR(
+      CheckLength(names.messages, "the number of", chat->turns.size(), 1, limits.max_turns));
   for (size_t i = 0; i < chat->turns.size(); ++i) {
     const ChatTurn& turn = chat->turns[i];
-    if (turn.role.empty()) {
-      return InvalidArgument("{}[{}].role is empty", names.messages, i);
-    }
-    BATON_RETURN_IF_ERROR(CheckUtf8(fmt::format("{}[{}].role", names.messages, i), turn.role));
-    BATON_RETURN_IF_ERROR(
-        CheckUtf8(fmt::format("{}[{}].content", names.messages, i), turn.content));
+    const std::string field = fmt::format("{}[{}]", names.messages, i);
+    if (turn.role.empty()) return InvalidMember(field + ".role", "{}.role is empty", field);
+    BATON_RETURN_IF_ERROR(CheckUtf8(field + ".role", turn.role));
+    BATON_RETURN_IF_ERROR(CheckUtf8(field + ".content", turn.content));
   }
   return OkStatus();
 }
 
 Status CheckStops(const GenerationRequest& request, const RequestLimits& limits) {
   if (request.stop.size() > limits.max_stops) {
-    return InvalidArgument(
-        "stop has {} strings; at most {} are allowed", request.stop.size(), limits.max_stops);
+    return InvalidMember("stop",
+                         "stop has {} strings; at most {} are allowed",
+                         request.stop.size(),
+                         limits.max_stops);
   }
   for (size_t i = 0; i < request.stop.size(); ++i) {
     const std::string field = fmt::format("stop[{}]", i);
-    BATON_RETURN_IF_ERROR(CheckInt(fmt::format("the length in bytes of {}", field),
-                                   static_cast<int64_t>(request.stop[i].size()),
-                                   1,
-                                   static_cast<int64_t>(limits.max_stop_bytes)));
+    BATON_RETURN_IF_ERROR(CheckLength(
+        field, "the length in bytes of", request.stop[i].size(), 1, limits.max_stop_bytes));
     BATON_RETURN_IF_ERROR(CheckUtf8(field, request.stop[i]));
   }
   if (request.stop_token_ids.size() > limits.max_stop_tokens) {
-    return InvalidArgument("stop_token_ids has {} entries; at most {} are allowed",
-                           request.stop_token_ids.size(),
-                           limits.max_stop_tokens);
+    return InvalidMember("stop_token_ids",
+                         "stop_token_ids has {} entries; at most {} are allowed",
+                         request.stop_token_ids.size(),
+                         limits.max_stop_tokens);
   }
-  for (const TokenId token : request.stop_token_ids) {
-    BATON_RETURN_IF_ERROR(CheckInt("an entry of stop_token_ids", token, 0, limits.vocabulary - 1));
+  for (size_t i = 0; i < request.stop_token_ids.size(); ++i) {
+    BATON_RETURN_IF_ERROR(CheckInt(
+        fmt::format("stop_token_ids[{}]", i), request.stop_token_ids[i], 0, limits.vocabulary - 1));
   }
   return OkStatus();
 }
@@ -120,23 +131,23 @@ Status CheckStops(const GenerationRequest& request, const RequestLimits& limits)
 }  // namespace
 
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
+  const FieldNames& names = request.names;
   BATON_RETURN_IF_ERROR(CheckInput(request, limits));
   BATON_RETURN_IF_ERROR(CheckSampling(request, limits));
   BATON_RETURN_IF_ERROR(CheckStops(request, limits));
   if (request.max_tokens.has_value()) {
-    BATON_RETURN_IF_ERROR(CheckInt("max_tokens", *request.max_tokens, 1, INT32_MAX));
+    BATON_RETURN_IF_ERROR(CheckInt(names.max_tokens, *request.max_tokens, 1, INT32_MAX));
   }
+  const int32_t longest = request.default_max_tokens.value_or(INT32_MAX);
   BATON_RETURN_IF_ERROR(
-      CheckInt("min_tokens", request.min_tokens, 0, request.max_tokens.value_or(INT32_MAX)));
-  BATON_RETURN_IF_ERROR(CheckInt(request.names.samples, request.samples, 0, limits.max_samples));
+      CheckInt("min_tokens", request.min_tokens, 0, request.max_tokens.value_or(longest)));
+  BATON_RETURN_IF_ERROR(CheckInt(names.samples, request.samples, 0, limits.max_samples));
   if (request.top_logprobs.has_value()) {
     BATON_RETURN_IF_ERROR(
-        CheckInt("top_logprobs", *request.top_logprobs, 0, limits.max_top_logprobs));
+        CheckInt(names.top_logprobs, *request.top_logprobs, 0, limits.max_top_logprobs));
   }
-  return CheckInt("the length in bytes of cache_salt",
-                  static_cast<int64_t>(request.cache_salt.size()),
-                  0,
-                  static_cast<int64_t>(limits.max_stop_bytes));
+  return CheckLength(
+      "cache_salt", "the length in bytes of", request.cache_salt.size(), 0, limits.max_stop_bytes);
 }
 
 SamplingParams ResolveSampling(const GenerationRequest& request,

@@ -14,6 +14,12 @@ namespace {
 
 constexpr Duration kStopWait = std::chrono::milliseconds(500);
 
+std::string_view InputMember(const GenerationRequest& request) {
+  if (std::holds_alternative<ChatInput>(request.input)) return request.names.messages;
+  const bool text = std::holds_alternative<std::string>(request.input);
+  return text ? request.names.text : request.names.tokens;
+}
+
 }  // namespace
 
 // One generation, from its tokenising to its last event.
@@ -36,14 +42,16 @@ class RequestFrontend::Running final : public Generation,
     const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
     if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
+    const auto* chat = std::get_if<ChatInput>(&request_.input);
     const SampleTextOptions options{
         .skip_special = request_.skip_special_tokens,
-        .continues_text = !std::holds_alternative<ChatInput>(request_.input),
+        .continues_text = chat == nullptr || chat->continue_final_message,
         .logprobs = request_.top_logprobs.has_value(),
         .min_tokens = (*spec)->min_tokens,
+        .include_stop = request_.include_stop_string,
     };
     StatusOr<StopStrings> strings = StopStrings::Create(request_.stop);
-    if (!strings.ok()) return EndWith(Annotate(strings.status(), "stop"));
+    if (!strings.ok()) return EndWith(AtMember(Annotate(strings.status(), "stop"), "stop"));
     const auto stops = std::make_shared<const StopStrings>(*std::move(strings));
     for (int32_t i = 0; i < (*spec)->samples; ++i) {
       samples_.emplace_back(frontend_.text_.tokenizer(), stops, options);
@@ -225,6 +233,49 @@ void RequestFrontend::Stop() {
   tokenizers_.reset();
 }
 
+// Prompt and answer must fit into the context; an answer without max_tokens may fill it, or the
+// workers' KV memory. Needs the prompt and the number of samples.
+Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec& spec) const {
+  const auto too_long = [&](std::string_view member, const Status& status) {
+    return AtMember(WithReason(status, reason::kContextLengthExceeded), member);
+  };
+  const auto length = static_cast<int64_t>(spec.prompt.size());
+  const int32_t context = context_length();
+  if (length >= context) {
+    return too_long(
+        InputMember(request),
+        InvalidArgument("the prompt has {} tokens; the context length is {}, and one token at "
+                        "least must be left for the answer",
+                        length,
+                        context));
+  }
+  const auto room = static_cast<int32_t>(context - length);
+  if (request.max_tokens.value_or(0) > room) {
+    return too_long(request.names.max_tokens,
+                    InvalidArgument("the prompt has {} tokens and {} is {}; together they are over "
+                                    "the context length of {}",
+                                    length,
+                                    request.names.max_tokens,
+                                    *request.max_tokens,
+                                    context));
+  }
+  if (request.min_tokens > room) {
+    return too_long("min_tokens",
+                    InvalidArgument("the prompt has {} tokens and min_tokens is {}; together they "
+                                    "are over the context length of {}",
+                                    length,
+                                    request.min_tokens,
+                                    context));
+  }
+  // What the client does not bound is bounded so that the workers can hold it.
+  const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec.samples);
+  const int32_t longest =
+      std::min({room, held.value_or(room), request.default_max_tokens.value_or(room)});
+  spec.max_tokens = request.max_tokens.value_or(longest);
+  spec.min_tokens = std::min(request.min_tokens, spec.max_tokens);
+  return OkStatus();
+}
+
 StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const GenerationRequest& request,
                                                                  RequestId id,
                                                                  Time arrival) const {
@@ -233,15 +284,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const Generatio
   auto spec = std::make_shared<RequestSpec>();
   spec->id = id;
   BATON_ASSIGN_OR_RETURN(spec->prompt, text_.Encode(request));
-  const auto length = static_cast<int64_t>(spec->prompt.size());
-  const int32_t context = context_length();
-  if (length == 0) return InvalidArgument("the prompt has no tokens; it needs at least one");
-  if (length >= context) {
-    return InvalidArgument(
-        "the prompt has {} tokens; the context length is {}, and one token at least must be left "
-        "for the answer",
-        length,
-        context);
+  if (spec->prompt.empty()) {
+    return InvalidArgument("the prompt has no tokens; it needs at least one");
   }
   const auto room = static_cast<int32_t>(context - length);
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
@@ -250,6 +294,9 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const Generatio
   const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec->samples);
   spec->max_tokens = std::min(room, request.max_tokens.value_or(held.value_or(room)));
   spec->min_tokens = std::min(request.min_tokens, spec->max_tokens);
+  BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
+  spec->sampling = ResolveSampling(request, RandomId());
+  spec->samples = std::max(1, request.samples);
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();

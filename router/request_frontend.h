@@ -60,7 +60,7 @@ class RequestFrontend final {
   const ModelText& text() const { return text_; }
   // Tokens that prompt and output may have together.
   int32_t context_length() const;
-  // InvalidArgument when `model` is not the one that is served; empty is.
+  // NotFound when `model` is not the one that is served; empty is.
   Status CheckModel(const std::string& model) const;
   // Runs `work` on a tokenizer thread.
   void PostTokenizing(std::function<void()> work);
@@ -69,6 +69,7 @@ class RequestFrontend final {
   class Running;
 
   void Ended();
+  Status SetLengths(const GenerationRequest& request, RequestSpec& spec) const;
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpec(const GenerationRequest& request,
                                                   RequestId id,
                                                   Time arrival) const;

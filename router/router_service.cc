@@ -124,7 +124,7 @@ class RouterService final : public Service {
         generation_(frontend_, *core_),
         admin_({name_, text_->name()}, *core_, probe_, context.clock),
         hub_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
-        openai_(frontend_) {
+        openai_(frontend_, config.max_requests()) {
     openai_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
       exchange->Reply(200, "text/html; charset=utf-8", std::string(StatusPage()));

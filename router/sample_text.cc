@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/text/utf8.h"
+
 namespace baton::router {
 
 SampleText::SampleText(const Tokenizer& tokenizer,
@@ -12,7 +14,7 @@ SampleText::SampleText(const Tokenizer& tokenizer,
       detokenizer_(
           tokenizer,
           {.skip_special = options.skip_special, .continues_text = options.continues_text}),
-      matcher_(std::move(stops), false) {}
+      matcher_(std::move(stops), options.include_stop) {}
 
 void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
   if (output.token.has_value()) {
@@ -21,6 +23,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
     delta.tokens.push_back(token.token);
     if (options_.logprobs) {
       TokenLogprobs& logprobs = delta.logprobs.emplace_back();
+      logprobs.text_offset = characters_;
       logprobs.chosen = Describe(token.token, token.logprob);
       for (const TokenLogprob& top : token.top) {
         logprobs.top.push_back(Describe(top.token, top.logprob));
@@ -28,7 +31,9 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
     }
     // The token that ends a sample is no part of its text.
     if (output.finish != FinishReason::kStop) {
-      AppendText(detokenizer_.Append(token.token), delta);
+      const std::string text = detokenizer_.Append(token.token);
+      if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));
+      AppendText(text, delta);
     }
   }
   if (output.finish == FinishReason::kNone || stopped_) return;

@@ -16,7 +16,8 @@ struct SampleTextOptions {
   bool skip_special = false;
   bool continues_text = false;  // the output goes on where the prompt's text stopped
   bool logprobs = false;
-  int32_t min_tokens = 0;  // stop strings that end within so many tokens are passed over
+  int32_t min_tokens = 0;     // stop strings that end within so many tokens are passed over
+  bool include_stop = false;  // a stop string is shown when it ends the sample
 };
 
 // Turns one sample's tokens into what its client sees: whole characters, no stop string or any part
@@ -48,6 +49,7 @@ class SampleText final {
   bool ended_ = false;
   bool stopped_ = false;
   int32_t token_count_ = 0;
+  int64_t characters_ = 0;  // detokenised so far; counted for logprobs alone
 };
 
 }  // namespace baton::router

@@ -45,8 +45,6 @@ class InProcess final {
   const std::string& http() const { return http_->address(); }
   std::string address(const std::string& name) { return service_->addresses().at(name); }
 
-  const std::string& http_address() const { return http_->address(); }
-
   // The value of an unlabelled metric, or -1.
   double Metric(const std::string& name) {
     const std::string text = "\n" + metrics_.Serialize();

@@ -83,7 +83,7 @@ class RouterServiceTest : public ::testing::Test {
  protected:
   explicit RouterServiceTest(std::vector<std::string> overrides = {}) {
     overrides.insert(
-        overrides.end(),
+        overrides.begin(),
         {"model.path=" + model_.path(), "model.name=bytes", "suspect_ms=600000", "lost_ms=600000"});
     router_ = std::make_unique<InProcess>(&router::StartRouter, std::move(overrides));
     channel_ = MakeChannel(router_->address("grpc"));

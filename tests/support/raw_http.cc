@@ -67,10 +67,10 @@ std::optional<std::string> RawConnection::ReadToEnd(Duration limit) {
   }
 }
 
-HttpAnswer HttpSend(const std::string& address, const std::string& request) {
+HttpAnswer HttpSend(const std::string& address, const std::string& request, Duration limit) {
   RawConnection connection(address);
   if (!connection.connected() || !connection.Send(request)) return {};
-  const auto text = connection.ReadToEnd();
+  const auto text = connection.ReadToEnd(limit);
   if (!text.has_value() || text->rfind("HTTP/1.1 ", 0) != 0) return {};
   const size_t split = text->find("\r\n\r\n");
   if (split == std::string::npos) return {};

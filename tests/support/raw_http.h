@@ -41,6 +41,8 @@ struct HttpAnswer {
 // One GET on a connection of its own.
 HttpAnswer HttpGet(const std::string& address, const std::string& path);
 // Sends `request` as it is (with "Connection: close") and parses the answer.
-HttpAnswer HttpSend(const std::string& address, const std::string& request);
+HttpAnswer HttpSend(const std::string& address,
+                    const std::string& request,
+                    Duration limit = std::chrono::seconds(10));
 
 }  // namespace baton

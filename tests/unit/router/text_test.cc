@@ -1,4 +1,4 @@
-// Checks, texts and formats of the front end, without gRPC or threads.
+// Checks and texts of the front end, without gRPC or threads.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -6,17 +6,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "router/openai_request.h"
-#include "router/openai_response.h"
 #include "router/request_check.h"
 #include "router/sample_text.h"
 
 namespace baton::router {
 namespace {
-
-using Json = nlohmann::json;
 
 // ---- checks
 
@@ -38,8 +33,6 @@ TEST_F(CheckTest, AcceptsAPlainRequest) {
 }
 
 TEST_F(CheckTest, NamesTheInputAtFault) {
-  request_.input = std::string();
-  ExpectError("text is empty");
   request_.input = std::string("\xff");
   ExpectError("text is not valid UTF-8");
   request_.input = std::monostate();
@@ -233,145 +226,6 @@ TEST_F(SampleTextTest, TheLastTokenOfAFullLengthIsText) {
   text.Append(Token(1, FinishReason::kLength), delta);
   EXPECT_EQ(delta.text, "ab");
   EXPECT_EQ(delta.finish, FinishReason::kLength);
-}
-
-// ---- OpenAI
-
-TEST(OpenAiTest, ReadsAChatRequest) {
-  const auto request = ParseOpenAiRequest(OpenAiKind::kChat, R"({
-    "model": "m", "n": 2, "stream": true, "stream_options": {"include_usage": true},
-    "messages": [{"role": "system", "content": "be brief"},
-                 {"role": "user", "content": [{"type": "text", "text": "hi "},
-                                              {"type": "text", "text": "there"}]},
-                 {"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]}],
-    "temperature": 0.5, "seed": 7, "stop": "x", "logprobs": true, "top_logprobs": 3,
-    "max_tokens": 5, "logit_bias": {"12": -1.5}, "unknown": {"a": 1}})");
-  ASSERT_TRUE(request.ok()) << request.status();
-  const GenerationRequest& g = request->generation;
-  const auto& chat = std::get<ChatInput>(g.input);
-  ASSERT_EQ(chat.turns.size(), 3u);
-  EXPECT_EQ(chat.turns[1].content, "hi there");
-  EXPECT_EQ(chat.turns[2].extra_json, R"({"tool_calls":[{"id":"1"}]})");
-  EXPECT_EQ(g.samples, 2);
-  EXPECT_EQ(g.sampling.temperature, 0.5f);
-  EXPECT_EQ(g.sampling.seed, 7u);
-  EXPECT_EQ(g.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(g.top_logprobs, 3);
-  EXPECT_EQ(g.max_tokens, 5);
-  ASSERT_EQ(g.sampling.logit_bias.size(), 1u);
-  EXPECT_EQ(g.sampling.logit_bias[0].first, 12);
-  EXPECT_TRUE(request->stream);
-  EXPECT_TRUE(request->include_usage);
-}
-
-TEST(OpenAiTest, ReadsEveryKindOfPrompt) {
-  for (const char* body : {R"({"prompt": "abc"})", R"({"prompt": ["abc"]})"}) {
-    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
-    ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_EQ(std::get<std::string>(request->generation.input), "abc");
-    EXPECT_EQ(request->generation.max_tokens, 16);
-  }
-  for (const char* body : {R"({"prompt": [1, 2]})", R"({"prompt": [[1, 2]]})"}) {
-    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
-    ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_EQ(std::get<std::vector<TokenId>>(request->generation.input),
-              (std::vector<TokenId>{1, 2}));
-  }
-}
-
-TEST(OpenAiTest, RefusesWhatIsMalformed) {
-  const char* const chats[] = {
-      "",
-      "[]",
-      "{\"messages\": \"\xff\"}",
-      R"({})",
-      R"({"messages": []})",
-      R"({"messages": [1]})",
-      R"({"messages": [{"role": 1}]})",
-      R"({"messages": [{"role": "user", "content": 5}]})",
-      R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
-      R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"})",
-      R"({"messages": [{"role": "user", "content": "x"}], "best_of": 2})"};
-  for (const char* body : chats) {
-    EXPECT_EQ(ParseOpenAiRequest(OpenAiKind::kChat, body).status().code(),
-              StatusCode::kInvalidArgument)
-        << body;
-  }
-  const char* const completions[] = {R"({"prompt": 5})",
-                                     R"({"prompt": ["a", "b"]})",
-                                     R"({"prompt": [[[1]]]})",
-                                     R"({"prompt": [1e99]})",
-                                     R"({"prompt": "a", "n": 0})",
-                                     R"({"prompt": "a", "n": 99999999999})",
-                                     R"({"prompt": "a", "temperature": "hot"})",
-                                     R"({"prompt": "a", "max_tokens": 1.5})",
-                                     R"({"prompt": "a", "stop": [1]})",
-                                     R"({"prompt": "a", "logit_bias": {"x": 1}})",
-                                     R"({"prompt": "a", "stream": 1})",
-                                     R"({"prompt": "a", "echo": true})"};
-  for (const char* body : completions) {
-    EXPECT_EQ(ParseOpenAiRequest(OpenAiKind::kCompletion, body).status().code(),
-              StatusCode::kInvalidArgument)
-        << body;
-  }
-}
-
-TEST(OpenAiTest, ErrorsUseItsOwnNames) {
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"prompt": ""})", "prompt is empty"},
-      {R"({"prompt": [1, 1000]})", "prompt[1] is 1000"},
-      {R"({"prompt": "a", "n": 65})", "n is 65"},
-      {R"({"prompt": "a", "top_p": 0})", "top_p is 0"},
-      {R"({"prompt": "a", "logit_bias": {"1000": 1}})", "a key of logit_bias is 1000"}};
-  for (const auto& [body, part] : cases) {
-    const auto request = ParseOpenAiRequest(OpenAiKind::kCompletion, body);
-    ASSERT_TRUE(request.ok()) << request.status();
-    const Status status = CheckRequest(request->generation, {.vocabulary = 1000});
-    EXPECT_EQ(Message(status).substr(0, std::string_view(part).size()), part);
-  }
-}
-
-TEST(OpenAiTest, ToolsAreNotOfferedWhenNoneMayBeCalled) {
-  const auto tools_of = [](const char* choice) {
-    const auto request = ParseOpenAiRequest(
-        OpenAiKind::kChat,
-        fmt::format(R"({{"messages": [{{"role": "user"}}], "tools": [{{}}], "tool_choice": "{}"}})",
-                    choice));
-    return std::get<ChatInput>(request->generation.input).tools_json;
-  };
-  EXPECT_EQ(tools_of("auto"), "[{}]");
-  EXPECT_EQ(tools_of("none"), "");
-}
-
-TEST(OpenAiTest, ShapesAnswersAndErrors) {
-  const OpenAiAnswer answer{OpenAiKind::kChat, "id-1", "m", 5};
-  GenerationEnd end;
-  end.prompt_tokens = 3;
-  end.generated_tokens = 4;
-  std::vector<OpenAiChoice> choices(1);
-  choices[0].text = "hi";
-  choices[0].finish = FinishReason::kStop;
-  choices[0].logprobs.push_back({{1, -0.5f, "\xc3"}, {}});
-  const Json body = Json::parse(OpenAiBody(answer, choices, true, end));
-  EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
-  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
-  EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["bytes"][0], 0xc3);
-  EXPECT_EQ(body["usage"]["total_tokens"], 7);
-
-  GenerationDelta delta;
-  delta.text = "x";
-  const std::string chunk = OpenAiChunk(answer, delta, true);
-  ASSERT_EQ(chunk.substr(0, 6), "data: ");
-  ASSERT_EQ(chunk.substr(chunk.size() - 2), "\n\n");
-  const Json event = Json::parse(chunk.substr(6));
-  EXPECT_EQ(event["object"], "chat.completion.chunk");
-  EXPECT_EQ(event["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(event["choices"][0]["delta"]["content"], "x");
-  EXPECT_TRUE(event["choices"][0]["finish_reason"].is_null());
-
-  const Status full(StatusCode::kResourceExhausted, "full");
-  EXPECT_EQ(HttpStatusOf(full), 429);
-  EXPECT_EQ(Json::parse(OpenAiError(full))["error"]["message"], "full");
 }
 
 }  // namespace
