@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/kvcache/block_hash.h"
+#include "router/request_error.h"
 
 namespace baton::router {
 namespace {
@@ -154,7 +155,8 @@ Status RouterCore::Drain(const WorkerId& id, Time now) {
   now_ = now;
   const WorkerSlot slot = book_.Find(id);
   if (slot == kNoWorker) {
-    return MakeStatus(StatusCode::kNotFound, "no worker named {} has joined this router", id);
+    return MakeStatus(
+        StatusCode::kNotFound, "no worker named {} has joined this router", Shown(id.value()));
   }
   book_.SetState(slot, WorkerState::kDraining);
   output_.ToWorker(slot, DrainWorkerCommand{});

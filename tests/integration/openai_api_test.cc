@@ -260,6 +260,11 @@ TEST_F(OpenAiApiTest, LongTextsFromOutsideAreNotEchoedWhole) {
   v1::GenerateRequest request = Ask("x");
   request.set_model(name);
   EXPECT_LT(StatusOf(request).error_message().size(), 400u);
+  admin::v1::DrainWorkerRequest drain;
+  drain.set_worker_id(name);
+  grpc::ClientContext context;
+  admin::v1::DrainWorkerResponse nothing;
+  EXPECT_LT(admin_->DrainWorker(&context, drain, &nothing).error_message().size(), 400u);
 }
 
 TEST_F(OpenAiApiTest, ModelsAreListedAndFoundByName) {
