@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/request_error.h"
+
 namespace baton::router {
 namespace {
 
@@ -70,9 +72,8 @@ bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now
     const bool never = where.status().code() == StatusCode::kInvalidArgument;
     // A worker that refused it knows best what is missing.
     const bool told = never && !unable_why_.ok();
-    End(host,
-        told ? Status(StatusCode::kInvalidArgument, unable_why_.message()) : where.status(),
-        !never);
+    const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
+    End(host, told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
     return true;
   }
   if (where->has_value()) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/kvcache/block_hash.h"
+#include "router/request_error.h"
 #include "router/router_core.h"
 #include "router/worker_cost.h"
 
@@ -179,12 +180,13 @@ Status RouterCore::TooLong(const PlaceQuery& query) const {
     const WorkerInfo& info = book_.record(slot).info;
     if (info.can_decode) most = std::max(most, int64_t{info.blocks} * info.block_tokens);
   }
-  return InvalidArgument(
+  const Status too_long = InvalidArgument(
       "{} of {} tokens does not fit into the KV memory of any worker: the largest holds {} tokens, "
       "of which one must be left for the answer",
       query.resumed.empty() ? "the prompt" : "the prompt with the answer so far",
       TokensOf(query),
       most);
+  return WithReason(too_long, reason::kContextLengthExceeded);
 }
 
 WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) {

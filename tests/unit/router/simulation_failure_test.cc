@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "router/request_error.h"
 #include "tests/unit/router/simulation.h"
 
 namespace baton::router {
@@ -233,6 +234,7 @@ TEST(SimulationFailureTest, AResumedRequestThatNobodyCanHoldEndsAtOnce) {
   ASSERT_TRUE(cluster.RunUntilDone(500));
   EXPECT_EQ(OutcomeOf(cluster, 3).status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Message(OutcomeOf(cluster, 3).status), "it needs 9 blocks; there are 4");
+  EXPECT_EQ(ReasonOf(OutcomeOf(cluster, 3).status), reason::kContextLengthExceeded);
 }
 
 TEST(SimulationFailureTest, APromptThatFitsNoWorkerIsInvalid) {
@@ -244,6 +246,7 @@ TEST(SimulationFailureTest, APromptThatFitsNoWorkerIsInvalid) {
   ASSERT_TRUE(cluster.clients().at(RequestId(1)).outcome.has_value());
   const Outcome& outcome = OutcomeOf(cluster, 1);
   EXPECT_EQ(outcome.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(outcome.status), reason::kContextLengthExceeded);
   EXPECT_FALSE(outcome.retryable);
   EXPECT_THAT(std::string(Message(outcome.status)), HasSubstr("prompt of 200000 tokens"));
   EXPECT_THAT(std::string(Message(outcome.status)), HasSubstr("holds 160000 tokens"));
