@@ -287,16 +287,9 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const Generatio
   if (spec->prompt.empty()) {
     return InvalidArgument("the prompt has no tokens; it needs at least one");
   }
-  const auto room = static_cast<int32_t>(context - length);
-  spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   spec->samples = std::max(1, request.samples);
-  // What the client does not bound is bounded so that the workers can hold it.
-  const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec->samples);
-  spec->max_tokens = std::min(room, request.max_tokens.value_or(held.value_or(room)));
-  spec->min_tokens = std::min(request.min_tokens, spec->max_tokens);
   BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
-  spec->sampling = ResolveSampling(request, RandomId());
-  spec->samples = std::max(1, request.samples);
+  spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();
