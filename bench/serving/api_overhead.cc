@@ -97,7 +97,7 @@ nlohmann::json MeasureApiOverhead() {
     }
   });
   const nlohmann::json grpc = Measure([&] { return MakeGrpcClient(router.address("grpc")); });
-  const nlohmann::json http = Measure([&] { return MakeHttpClient(router.http_address()); });
+  const nlohmann::json http = Measure([&] { return MakeHttpClient(router.http()); });
   return {{"clients", kClients}, {"grpc", grpc}, {"http", http}};
 }
 

@@ -72,7 +72,7 @@ class Cluster final {
       }
     }
     stub_ = v1::Generation::NewStub(MakeChannel(router_.address("grpc")));
-    http_.emplace(router_.http_address());
+    http_.emplace(router_.http());
   }
 
   // Four tokens after a prompt that no other request has.

@@ -17,7 +17,7 @@ namespace {
 // The TCP ports of a process, by name.
 std::map<std::string, std::string> ListenersOf(InProcess& process) {
   std::map<std::string, std::string> listeners = process.service().addresses();
-  listeners["http"] = process.http_address();
+  listeners["http"] = process.http();
   return listeners;
 }
 
