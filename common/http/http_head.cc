@@ -71,7 +71,7 @@ bool ExpectsContinue(const HttpHead& head) {
 }
 
 std::string RequestIdOf(const HttpHead& head) {
-  const std::string given = Text(head["x-request-id"]);
+  std::string given = Text(head["x-request-id"]);
   const auto plain = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
            std::string_view("-_.:/+=@").find(c) != std::string_view::npos;
