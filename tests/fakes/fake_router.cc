@@ -33,7 +33,8 @@ std::string FakeRouter::Heard::Ending() const {
 
 bool FakeRouter::Heard::over() const {
   return ended() || std::any_of(handoffs.begin(), handoffs.end(), [](const pb::Handoff& handoff) {
-           return handoff.outcome() == pb::Handoff::FAILED;
+           return handoff.outcome() == pb::Handoff::FAILED ||
+                  handoff.outcome() == pb::Handoff::NOT_NEEDED;
          });
 }
 

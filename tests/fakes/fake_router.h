@@ -36,7 +36,7 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
     worker::v1::Failed Failure() const;
     // How it ended, for messages of tests.
     std::string Ending() const;
-    // Ended, or lost with its hand-off: nothing more comes.
+    // Ended, or its hand-off failed or was not needed: nothing more comes.
     bool over() const;
     std::vector<TokenId> Tokens(int32_t sample) const;
   };
