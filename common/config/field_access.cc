@@ -7,6 +7,7 @@
 #include <absl/strings/numbers.h>
 #include <google/protobuf/descriptor.h>
 
+#include "common/base/host_port.h"
 #include "proto/config.pb.h"
 
 namespace baton {
@@ -67,6 +68,11 @@ std::optional<double> NumberOf(const pb::Message& message, const pb::FieldDescri
   }
 }
 
+Status CheckAddress(const pb::FieldDescriptor& field, const std::string& text) {
+  if (!field.options().GetExtension(config::host_port)) return OkStatus();
+  return Annotate(ParseHostPort(text).status(), "is not host:port");
+}
+
 Status SetEnum(pb::Message& message, const pb::FieldDescriptor& field, const std::string& text) {
   const auto* value = FindEnumValue(*field.enum_type(), text);
   if (value == nullptr) {
@@ -124,6 +130,7 @@ Status SetScalar(pb::Message& message, const pb::FieldDescriptor& field, const s
       if (field.is_repeated()) {
         reflection.AddString(&message, &field, text);
       } else {
+        BATON_RETURN_IF_ERROR(CheckAddress(field, text));
         reflection.SetString(&message, &field, text);
       }
       return OkStatus();
@@ -157,9 +164,12 @@ std::string ScalarText(const pb::Message& message, const pb::FieldDescriptor& fi
 }
 
 Status CheckScalar(const pb::Message& message, const pb::FieldDescriptor& field) {
-  if (field.options().GetExtension(config::required) &&
-      message.GetReflection()->GetString(message, &field).empty()) {
-    return InvalidArgument("is empty; it must be given");
+  if (field.cpp_type() == pb::FieldDescriptor::CPPTYPE_STRING) {
+    const std::string text = message.GetReflection()->GetString(message, &field);
+    if (field.options().GetExtension(config::required) && text.empty()) {
+      return InvalidArgument("is empty; it must be given");
+    }
+    return CheckAddress(field, text);
   }
   if (const auto number = NumberOf(message, field)) {
     return CheckNumber(field, *number, ScalarText(message, field, -1));

@@ -23,8 +23,8 @@ std::string ScalarText(const google::protobuf::Message& message,
 // "[1, 64]", or empty when config.proto states no range for the field.
 std::string RangeText(const google::protobuf::FieldDescriptor& field);
 
-// InvalidArgument when a singular scalar of `message` is outside the range of its field, or empty
-// though it is required.
+// InvalidArgument when a singular scalar of `message` is outside the range of its field, empty
+// though it is required, or no host:port though it must be one.
 Status CheckScalar(const google::protobuf::Message& message,
                    const google::protobuf::FieldDescriptor& field);
 

@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <charconv>
 #include <ctime>
 #include <deque>
 #include <thread>
@@ -13,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/base/host_port.h"
 #include "common/base/thread.h"
 #include "common/http/http_connection.h"
 #include "common/http/http_error.h"
@@ -57,24 +57,11 @@ class HttpServer::Impl final {
 
   Status Listen() {
     const std::string& listen = shared_->options.listen;
-    const size_t colon = listen.rfind(':');
-    if (colon == std::string::npos) {
-      return InvalidArgument("address \"{}\" has no port; it must be host:port", listen);
-    }
-    const std::string_view port = std::string_view(listen).substr(colon + 1);
-    uint16_t number = 0;
-    const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), number);
-    if (wrong != std::errc() || end != port.data() + port.size() || port.empty()) {
-      return InvalidArgument("address \"{}\" has port '{}'; it must be 0 to 65535", listen, port);
-    }
-    std::string host = listen.substr(0, colon);
-    if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-      host = host.substr(1, host.size() - 2);
-    }
+    BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
     boost::system::error_code error;
     tcp::resolver resolver(shared_->io);
     const auto found =
-        resolver.resolve(host, listen.substr(colon + 1), tcp::resolver::passive, error);
+        resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
     if (error || found.empty()) {
       return InvalidArgument("address \"{}\" is not usable: {}", listen, error.message());
     }
@@ -88,7 +75,8 @@ class HttpServer::Impl final {
           StatusCode::kUnavailable, "cannot listen on {}: {}", listen, error.message());
     }
     const tcp::endpoint local = acceptor_.local_endpoint(error);
-    address_ = fmt::format("{}:{}", listen.substr(0, colon), local.port());
+    address.port = local.port();
+    address_ = address.ToString();
     return OkStatus();
   }
 

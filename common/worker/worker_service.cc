@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/host_port.h"
 #include "common/log/log.h"
-#include "common/rpc/address.h"
 
 namespace baton {
 namespace {
@@ -27,6 +28,32 @@ std::string HostName() {
 
 bool IsWildcard(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
+}
+
+// What kv_advertise says; port 0: it names a host alone.
+StatusOr<HostPort> AdvertisedHostPort(const config::WorkerConfig& config) {
+  const std::string& text = config.kv_advertise();
+  const bool bracketed = text.front() == '[';
+  const bool with_port = bracketed ? text.back() != ']' : std::ranges::count(text, ':') == 1;
+  // A host alone, which may be an IPv6 address with or without brackets.
+  const std::string host = bracketed && !with_port ? text.substr(1, text.size() - 2) : text;
+  if (!with_port && !host.empty()) return HostPort{host, 0};
+  StatusOr<HostPort> parsed = ParseHostPort(text);
+  if (!parsed.ok()) return Annotate(parsed.status(), "kv_advertise");
+  return parsed;
+}
+
+// Where others reach this process' HTTP port: what it listens on, unless that is every address.
+StatusOr<std::string> ReachableHttp(const config::WorkerConfig& config,
+                                    const std::string& listening) {
+  BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listening));
+  if (!IsWildcard(address.host)) return listening;
+  address.host = HostName();
+  if (!config.kv_advertise().empty()) {
+    BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
+    address.host = told.host;
+  }
+  return address.ToString();
 }
 
 // Whoever waits for the device cannot be helped: peers and routers see the process end, as when it
@@ -54,7 +81,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
     options.id = WorkerId(fmt::format("{}-{}-{:08x}", Name(kind), HostName(), RandomId() >> 32));
   }
   options.model = service->model_->name();
-  options.admin_address = context.http.address();
+  BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.engine = EngineOptionsOf(config, kind);
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
@@ -106,8 +133,8 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.transport.require_transport = config.transfer().require_transport();
   options.transport.listen_address = HostPort{listen.host, 0}.ToString();
   if (!config.kv_advertise().empty()) {
-    const StatusOr<HostPort> with_port = ParseHostPort(config.kv_advertise());
-    options.transport.advertise_host = with_port.ok() ? with_port->host : config.kv_advertise();
+    BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
+    options.transport.advertise_host = told.host;
   }
   options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
   options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
@@ -122,11 +149,8 @@ StatusOr<std::string> AdvertisedAddress(const config::WorkerConfig& config,
     if (IsWildcard(address.host)) address.host = HostName();
     return address.ToString();
   }
-  if (const StatusOr<HostPort> given = ParseHostPort(config.kv_advertise()); given.ok()) {
-    return given->ToString();
-  }
-  address.host = config.kv_advertise();
-  return address.ToString();
+  BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
+  return HostPort{told.host, told.port != 0 ? told.port : address.port}.ToString();
 }
 
 }  // namespace baton

@@ -5,10 +5,11 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
-#include <charconv>
 #include <cstring>
 
 #include <fmt/format.h>
+
+#include "common/base/host_port.h"
 
 namespace baton {
 namespace {
@@ -66,22 +67,12 @@ uint16_t TcpAddress::port() const {
 }
 
 StatusOr<TcpAddress> ParseTcpAddress(std::string_view text) {
-  const Status bad =
-      InvalidArgument("address '{}' is not of the form 10.0.0.7:9000 or [fd00::7]:9000", text);
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return bad;
-  const std::string_view digits = text.substr(colon + 1);
-  uint16_t port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty()) return bad;
-  std::string host(text.substr(0, colon));
+  BATON_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(text));
   in_addr v4{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return FromV4(v4, port);
-  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return bad;
-  host = host.substr(1, host.size() - 2);
+  if (::inet_pton(AF_INET, parsed.host.c_str(), &v4) == 1) return FromV4(v4, parsed.port);
   in6_addr v6{};
-  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return FromV6(v6, port);
-  return bad;
+  if (::inet_pton(AF_INET6, parsed.host.c_str(), &v6) == 1) return FromV6(v6, parsed.port);
+  return InvalidArgument("address '{}' is not of the form 10.0.0.7:9000 or [fd00::7]:9000", text);
 }
 
 TcpAddress OwnAddress(int family, uint16_t port) {

@@ -171,7 +171,8 @@ TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.log.modules.kv=loud"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=3"}), 1);
-  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 2);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=127.0.0.1:99999"}), 2);
 }
 
 TEST_F(AppTest, EveryProcessTellsOfItself) {

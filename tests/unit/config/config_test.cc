@@ -88,6 +88,25 @@ TEST_F(ConfigTest, ErrorsNameFileLineAndPath) {
   EXPECT_THAT(LoadError("max_attempts: 1\nmax_attempts: 2\n"), HasSubstr("is given twice"));
 }
 
+TEST_F(ConfigTest, AddressesNeedAHostAndAPortThatExists) {
+  EXPECT_TRUE(Load("model: {path: m}\nlisten: \"[::1]:65535\"\nworker_listen: host:0\n").ok());
+  EXPECT_THAT(LoadError("listen: 0.0.0.0:99999\n"),
+              AllOf(HasSubstr(".yaml:2: listen is not host:port"),
+                    HasSubstr("port '99999'; it must be 0 to 65535")));
+  for (const char* path :
+       {"listen", "worker_listen", "process.http_listen", "kv_listen"}) {
+    for (const char* bad : {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1", ":80", ""}) {
+      const std::string setting = fmt::format("{}=\"{}\"", path, bad);
+      config::WorkerConfig worker;
+      const bool of_worker = setting.starts_with("kv_listen");
+      const Status status = of_worker ? LoadConfig({{}, {"model.path=m", setting}}, worker)
+                                      : LoadConfig({{}, {"model.path=m", setting}}, router_);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << setting;
+      EXPECT_THAT(std::string(Message(status)), HasSubstr(fmt::format("{} is not", path)));
+    }
+  }
+}
+
 TEST_F(ConfigTest, BadYamlIsRefused) {
   EXPECT_THAT(LoadError("policy: [cost\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(LoadError("- a\n- b\n"), HasSubstr("YAML"));

@@ -1,0 +1,34 @@
+#include "common/worker/worker_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Told(const std::string& kv_advertise, const std::string& listening) {
+  config::WorkerConfig config;
+  config.set_kv_advertise(kv_advertise);
+  const StatusOr<std::string> address = AdvertisedAddress(config, listening);
+  return address.ok() ? *address : std::string(Message(address.status()));
+}
+
+TEST(AdvertisedAddress, IsWhatIsConfiguredOrWhereItListens) {
+  EXPECT_EQ(Told("", "127.0.0.1:7090"), "127.0.0.1:7090");
+  EXPECT_EQ(Told("a-host", "0.0.0.0:7090"), "a-host:7090");
+  EXPECT_EQ(Told("a-host:80", "0.0.0.0:7090"), "a-host:80");
+  EXPECT_EQ(Told("fd00::7", "[::]:7090"), "[fd00::7]:7090");
+  EXPECT_EQ(Told("[fd00::7]", "[::]:7090"), "[fd00::7]:7090");
+  EXPECT_EQ(Told("[fd00::7]:80", "[::]:7090"), "[fd00::7]:80");
+}
+
+TEST(AdvertisedAddress, NamesWhatIsWrong) {
+  for (const char* bad : {"a-host:99999", "a-host:", "a-host:kv", ":7090", "[fd00::7]:99999"}) {
+    EXPECT_THAT(Told(bad, "0.0.0.0:7090"), HasSubstr("kv_advertise: address '")) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace baton
