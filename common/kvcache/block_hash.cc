@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "common/base/check.h"
 
 namespace baton {
@@ -50,6 +52,12 @@ std::vector<Hash128> BlockHashes(std::span<const TokenId> tokens,
   std::vector<Hash128> hashes;
   BlockHasher(block_tokens, domain).Extend(tokens, hashes);
   return hashes;
+}
+
+Hash128 SecretProbe(uint64_t secret, const BootId& boot) {
+  if (secret == 0) return {};
+  const std::string text = fmt::format("hash_secret of boot {}", boot);
+  return Xxh3Wide(std::as_bytes(std::span(text)), secret);
 }
 
 }  // namespace baton

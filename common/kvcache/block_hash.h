@@ -44,4 +44,8 @@ std::vector<Hash128> BlockHashes(std::span<const TokenId> tokens,
                                  int32_t block_tokens,
                                  const HashDomain& domain);
 
+// Shows, without telling the secret, that two processes have the same: a hash of `boot` keyed with
+// it. Zero for secret 0, which is none.
+Hash128 SecretProbe(uint64_t secret, const BootId& boot);
+
 }  // namespace baton

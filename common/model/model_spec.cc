@@ -147,7 +147,6 @@ std::string ModelSpec::ToString() const {
   add("head_dim", head_dim);
   add("intermediate", intermediate);
   add("vocab", vocab);
-  add("context_length", context_length);
   add("norm_epsilon", norm_epsilon);
   add("rope.theta", rope.theta);
   add("rope.rotary_dim", rope.rotary_dim);

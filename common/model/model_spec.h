@@ -99,7 +99,8 @@ struct ModelSpec {
 
   // InvalidArgument naming `file`, the field that is out of bounds and its value.
   Status Validate(std::string_view file) const;
-  // Every field on its own "name value" line: what Fingerprint hashes.
+  // Every field that shapes the computation on its own "name value" line: what Fingerprint hashes.
+  // The context length does not, and may be shortened.
   std::string ToString() const;
 };
 

@@ -71,5 +71,13 @@ TEST(BlockHashTest, ValuesDoNotChange) {
   EXPECT_EQ(fmt::format("{}", hashes[1]), "096fcd024c690752b1b1715ca05c0349");
 }
 
+TEST(SecretProbeTest, TellsSecretsApartAndIsNothingWithoutOne) {
+  EXPECT_EQ(SecretProbe(7, BootId(1)), SecretProbe(7, BootId(1)));
+  EXPECT_NE(SecretProbe(7, BootId(1)), SecretProbe(8, BootId(1)));
+  EXPECT_NE(SecretProbe(7, BootId(1)), SecretProbe(7, BootId(2)));  // nobody else's can be repeated
+  EXPECT_NE(SecretProbe(7, BootId(1)), Hash128());
+  EXPECT_EQ(SecretProbe(0, BootId(1)), Hash128());
+}
+
 }  // namespace
 }  // namespace baton
