@@ -163,6 +163,15 @@ void AnnounceReady(const HttpServer& http, const Service& service) {
   kLog.Info("{}", line);
 }
 
+// Returns at a signal, when the service has finished, or with what it cannot go on from.
+Status RunUntilEnd(const Service& service, const SignalWaiter& signals) {
+  while (signals.Wait(kSignalPoll) == 0) {
+    BATON_RETURN_IF_ERROR(service.Failure());
+    if (service.Finished()) break;
+  }
+  return OkStatus();
+}
+
 void DrainAndStop(Service& service, const SignalWaiter& signals, Duration limit) {
   std::atomic<bool> drained{false};
   const std::jthread drain = StartThread("drain", [&](const std::stop_token&) {
@@ -214,14 +223,16 @@ int RunService(const ServiceInfo& info,
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);
-  Status failure;
-  while (failure.ok() && signals.Wait(kSignalPoll) == 0) failure = (*service)->Failure();
-  if (failure.ok()) {
-    kLog.Info("draining for at most {} s", process.drain_seconds());
-    DrainAndStop(**service, signals, FromSeconds(process.drain_seconds()));
-  } else {
+  const Status failure = RunUntilEnd(**service, signals);
+  if (!failure.ok()) {
     kLog.Error("{} cannot go on: {}", info.name, Message(failure));
     (*service)->Stop();
+  } else if ((*service)->Finished()) {
+    kLog.Info("{} was asked to end and has nothing left to do", info.name);
+    (*service)->Stop();
+  } else {
+    kLog.Info("draining for at most {} s", process.drain_seconds());
+    DrainAndStop(**service, signals, FromSeconds(process.drain_seconds()));
   }
   readiness.Set(nullptr);
   (*http)->Stop();

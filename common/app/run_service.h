@@ -16,8 +16,9 @@ struct ServiceInfo {
 
 // The life of a process, the same for all of Baton's: flags and configuration → log → metrics and
 // HTTP → service → the line `ready {"admin":"127.0.0.1:9090",…}` on stdout → SIGTERM or SIGINT →
-// drain → stop. A second signal stops at once; so does a service that cannot go on. Returns the
-// exit status: 0, 1 when the service could not start or go on, 2 for wrong flags or configuration.
+// drain → stop. A second signal stops at once; so does a service that has finished or cannot go on.
+// Returns the exit status: 0, 1 when the service could not start or go on, 2 for wrong flags or
+// configuration.
 //
 // `config` is an empty message of the process' configuration type with a field `process`
 // (config.proto's ProcessConfig); it is filled before `start` is called.

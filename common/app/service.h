@@ -31,6 +31,10 @@ class Service {
   // exits with status 1.
   virtual Status Failure() const { return OkStatus(); }
 
+  // True when it has done what it was asked to and nothing is left to do: the process stops it and
+  // exits with status 0.
+  virtual bool Finished() const { return false; }
+
   // name → "host:port" of each port it opened ("grpc", "workers", "kv", …), as really taken.
   virtual std::map<std::string, std::string> addresses() const = 0;
 

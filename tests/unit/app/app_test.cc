@@ -145,6 +145,11 @@ TEST_F(AppTest, WhatCannotGoOnIsStoppedAndExits) {
   EXPECT_EQ(child_->WaitExit(kLimit), 1);
 }
 
+TEST_F(AppTest, WhatHasFinishedIsStoppedAndExitsWithoutASignal) {
+  LaunchReady("7");
+  EXPECT_EQ(child_->WaitExit(kLimit), 0);
+}
+
 TEST_F(AppTest, ASecondSignalStopsADrainInProgress) {
   LaunchReady("2");
   child_->Signal(SIGTERM);

@@ -24,6 +24,7 @@ class SampleService final : public Service {
     if (config_.max_attempts() == 6) return Status(StatusCode::kUnavailable, "its device is lost");
     return OkStatus();
   }
+  bool Finished() const override { return config_.max_attempts() == 7; }
   std::map<std::string, std::string> addresses() const override {
     return {{"grpc", config_.listen()}};
   }
