@@ -143,8 +143,14 @@ Status LocalCluster::WaitJoined(int workers, Duration limit) {
       for (const auto& worker : status->workers) ready += worker.state == "ready" ? 1 : 0;
       if (ready == workers) return OkStatus();
     }
-    for (const auto& obituary : TakeObituaries()) {
-      return MakeStatus(StatusCode::kUnavailable, "before all workers had joined, {}", obituary);
+    for (const ClusterMember& member : members_) {
+      const int exit = member.process->WaitExit(Duration(0)).value_or(0);
+      if (exit == 0) continue;
+      return MakeStatus(StatusCode::kUnavailable,
+                        "before all workers had joined, {} ended with status {}{}",
+                        member.name,
+                        exit,
+                        EndOfLog(member.name));
     }
     if (Now() >= deadline) {
       return MakeStatus(StatusCode::kDeadlineExceeded,

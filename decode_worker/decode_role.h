@@ -58,6 +58,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void OnTick(Time now) override;
   size_t open_handoffs() const override { return handoffs_.size(); }
   const std::map<WorkerId, PeerTraffic>& traffic() const override { return traffic_; }
+  KvTransferStats transfers() const override { return receiver_->Stats(); }
   void Stop() override;
 
  private:

@@ -50,6 +50,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void OnTick(Time now) override;
   size_t open_handoffs() const override { return handoffs_.size(); }
   const std::map<WorkerId, PeerTraffic>& traffic() const override { return traffic_; }
+  KvTransferStats transfers() const override { return sender_->Stats(); }
   void Stop() override;
 
  private:

@@ -28,6 +28,7 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_blocks_free(stats.blocks_free);
   out.set_blocks_cached(stats.blocks_cached);
   out.set_blocks_leaked(stats.blocks_leaked);
+  out.set_blocks_quarantined(worker.load.blocks_quarantined);
   out.set_step_ms_base(stats.step_ms_base);
   out.set_step_ms_per_token(stats.step_ms_per_token);
   for (const PeerTransport& peer : worker.load.peers) {
@@ -69,6 +70,14 @@ void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStat
   for (const WorkerSlot slot : core.workers().slots()) {
     FillWorker(core.workers().record(slot), now, *out.add_workers());
   }
+  for (const RefusedJoin& refused : core.refused_joins().entries()) {
+    admin::v1::RefusedJoin& entry = *out.add_refused_joins();
+    entry.set_worker_id(refused.worker.value());
+    entry.set_address(refused.address);
+    entry.set_reason(refused.reason);
+    entry.set_attempts(refused.attempts);
+    entry.set_age_ms(ToMillis(now - refused.last));
+  }
   out.set_requests_running(counts.running);
   out.set_requests_waiting(counts.waiting);
   out.set_index_entries(counts.index_entries);
@@ -97,9 +106,9 @@ grpc::ServerUnaryReactor* AdminService::DrainWorker(grpc::CallbackServerContext*
                                                     const admin::v1::DrainWorkerRequest* request,
                                                     admin::v1::DrainWorkerResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  core_.Post([reactor, id = WorkerId(request->worker_id())](RouterCore& core, Time now) {
-    reactor->Finish(ToGrpc(core.Drain(id, now)));
-  });
+  core_.Post(
+      [reactor, id = WorkerId(request->worker_id()), keep = request->keep()](
+          RouterCore& core, Time now) { reactor->Finish(ToGrpc(core.Drain(id, keep, now))); });
   return reactor;
 }
 

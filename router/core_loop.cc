@@ -18,6 +18,13 @@ const Logger& Log() {
   return logger;
 }
 
+void NoteRefusal(
+    RouterCore& core, const WorkerId& id, const std::string& address, const Status& why, Time now) {
+  if (core.Refuse(id, address, why, now)) {
+    Log().Warning("worker '{}' from {} is refused: {}", id, address, Message(why));
+  }
+}
+
 }  // namespace
 
 CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe)
@@ -135,10 +142,7 @@ void CoreLoop::Join(WorkerInfo info,
         old == kNoWorker ? nullptr : mail_[old.value()].link;
     const StatusOr<WorkerSlot> slot = core.Join(info, now);
     joined(slot);
-    if (!slot.ok()) {
-      Log().Warning("worker {} refused: {}", info.id, Message(slot.status()));
-      return;
-    }
+    if (!slot.ok()) return NoteRefusal(core, info.id, info.address, slot.status(), now);
     if (replaced != nullptr) {
       slots_.erase(replaced.get());
       replaced->Drop(Status(StatusCode::kAborted, "the worker joined again"));
@@ -151,6 +155,11 @@ void CoreLoop::Join(WorkerInfo info,
     identity_ = core.identity();
     decode_arenas_ = core.decode_arenas();
   });
+}
+
+void CoreLoop::Refuse(const WorkerId& id, const std::string& address, const Status& why) {
+  Post(
+      [id, address, why](RouterCore& core, Time now) { NoteRefusal(core, id, address, why, now); });
 }
 
 void CoreLoop::Report(std::shared_ptr<WorkerLink> link, WorkerReport report) {

@@ -51,6 +51,8 @@ class CoreLoop final : private CoreOutput {
   void Join(WorkerInfo info,
             std::shared_ptr<WorkerLink> link,
             std::function<void(const StatusOr<WorkerSlot>&)> joined);
+  // A stream from `address` was refused before it could Join.
+  void Refuse(const WorkerId& id, const std::string& address, const Status& why);
   // The link's messages, in order. What comes from a link that has not joined is dropped.
   void Report(std::shared_ptr<WorkerLink> link, WorkerReport report);
   void Left(std::shared_ptr<WorkerLink> link);

@@ -10,6 +10,7 @@ namespace baton::router {
 namespace {
 
 constexpr size_t kMessageBytes = size_t{4} << 20;
+constexpr size_t kLoggedId = 256;  // bytes of a worker id that was not checked
 
 const Logger& Log() {
   static const Logger logger("router");
@@ -29,7 +30,8 @@ Status HubLink::OnMessage(const worker::v1::ToRouter& message) {
 Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
   StatusOr<WorkerInfo> info = WorkerInfoFromProto(message);
   if (!info.ok()) {
-    Log().Warning("a stream from {} is no worker's: {}", address_, Message(info.status()));
+    core_.Refuse(
+        WorkerId(message.join().worker_id().substr(0, kLoggedId)), address_, info.status());
     return info.status();
   }
   worker_id_ = info->id.value();
@@ -38,6 +40,7 @@ Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
              shared_from_this(),
              [self = shared_from_this()](const StatusOr<WorkerSlot>& slot) {
                if (!slot.ok()) return self->Drop(slot.status());
+               self->welcome_ = true;
                worker::v1::ToWorker welcome;
                welcome.mutable_welcome()->set_router_id(self->options_.router_id);
                welcome.mutable_welcome()->set_heartbeat_ms(self->options_.heartbeat_ms);
@@ -49,7 +52,10 @@ Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
 
 void HubLink::OnClosed(const Status& why) {
   if (worker_id_.empty()) return;
-  if (!why.ok()) Log().Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
+  // Of one that was refused the log has heard already.
+  if (!why.ok() && welcome_) {
+    Log().Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
+  }
   core_.Left(shared_from_this());
 }
 

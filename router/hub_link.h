@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ class HubLink final : public WorkerLink, public std::enable_shared_from_this<Hub
   const std::string address_;
   std::shared_ptr<Stream> stream_;
   std::string worker_id_;  // empty until Join; used by the stream's calls only
+  std::atomic<bool> welcome_{false};
 };
 
 }  // namespace baton::router

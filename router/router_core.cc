@@ -22,42 +22,40 @@ RouterCore::~RouterCore() = default;
 
 // ---- workers
 
+// `old`: where a worker of this name has joined already; kNoWorker: nowhere.
+Status RouterCore::CheckJoin(const WorkerInfo& info, WorkerSlot old) const {
+  BATON_RETURN_IF_ERROR(CheckModel(info, options_.model));
+  BATON_RETURN_IF_ERROR(CheckSecret(info, options_.hash_secret));
+  const size_t itself = old == kNoWorker ? 0 : 1;
+  if (identity_.has_value() && book_.slots().size() > itself)
+    BATON_RETURN_IF_ERROR(CheckFit(info, *identity_));
+  if (old == kNoWorker) return OkStatus();
+  const WorkerRecord& known = book_.record(old);
+  if (known.info.boot == info.boot || now_ - known.last_heard >= options_.suspect_after) {
+    return OkStatus();
+  }
+  return MakeStatus(StatusCode::kAlreadyExists,
+                    "a worker named {} is live in this cluster, at {}; every worker needs a "
+                    "worker_id of its own",
+                    info.id,
+                    known.info.address);
+}
+
 StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   now_ = now;
-  const ClusterIdentity its{info.model,
+  const WorkerSlot old = book_.Find(info.id);
+  BATON_RETURN_IF_ERROR(CheckJoin(info, old));
+  // The worker's new stream, or its next life, came before the old one ended.
+  if (old != kNoWorker) Leave(old, now);
+  const ClusterIdentity its{options_.model.name.empty() ? info.model : options_.model.name,
                             info.fingerprint,
                             info.kv_layout,
                             info.block_tokens,
                             info.context_length,
                             info.vocabulary};
-  if (identity_.has_value() && !book_.slots().empty()) {
-    if (its.fingerprint != identity_->fingerprint || its.kv_layout != identity_->kv_layout ||
-        its.block_tokens != identity_->block_tokens) {
-      return MakeStatus(StatusCode::kFailedPrecondition,
-                        "worker {} has model {} ({}), KV layout [{}], {} tokens a block; this "
-                        "cluster has model {} ({}), KV layout [{}], {} tokens a block",
-                        info.id,
-                        its.model,
-                        its.fingerprint,
-                        its.kv_layout,
-                        its.block_tokens,
-                        identity_->model,
-                        identity_->fingerprint,
-                        identity_->kv_layout,
-                        identity_->block_tokens);
-    }
-  }
-  if (const WorkerSlot old = book_.Find(info.id); old != kNoWorker) {
-    if (book_.record(old).info.boot != info.boot &&
-        now - book_.record(old).last_heard < options_.suspect_after) {
-      return MakeStatus(
-          StatusCode::kAlreadyExists, "a worker named {} is live in this cluster", info.id);
-    }
-    Leave(old, now);  // the worker's new stream, or its next life, came before the old one ended
-  }
   BATON_ASSIGN_OR_RETURN(const WorkerSlot slot, book_.Add(std::move(info), now));
   if (book_.slots().size() == 1 || !identity_.has_value()) identity_ = its;
-  identity_->context_length = std::min(identity_->context_length, its.context_length);
+  refused_joins_.Forget(book_.record(slot).info.id, book_.record(slot).info.address);
   index_.AddWorker(slot);
   output_.ToWorker(slot, SnapshotCommand{});
   Introduce(slot);
@@ -151,7 +149,7 @@ void RouterCore::WorkerLost(WorkerSlot slot) {
   }
 }
 
-Status RouterCore::Drain(const WorkerId& id, Time now) {
+Status RouterCore::Drain(const WorkerId& id, bool keep, Time now) {
   now_ = now;
   const WorkerSlot slot = book_.Find(id);
   if (slot == kNoWorker) {
@@ -159,7 +157,7 @@ Status RouterCore::Drain(const WorkerId& id, Time now) {
         StatusCode::kNotFound, "no worker named {} has joined this router", Shown(id.value()));
   }
   book_.SetState(slot, WorkerState::kDraining);
-  output_.ToWorker(slot, DrainWorkerCommand{});
+  output_.ToWorker(slot, DrainWorkerCommand{keep});
   return OkStatus();
 }
 

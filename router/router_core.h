@@ -13,7 +13,9 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/decode_arenas.h"
+#include "router/join_check.h"
 #include "router/prefix_index.h"
+#include "router/refused_joins.h"
 #include "router/request_machine.h"
 #include "router/routing_policy.h"
 #include "router/types.h"
@@ -24,6 +26,7 @@ namespace baton::router {
 struct CoreOptions {
   uint64_t tag = 0;  // this router's range of ids: the upper 24 bits
   uint64_t hash_secret = 0;
+  OwnModel model;
   int32_t max_requests = 4096;
   int32_t local_tokens = 0;
   size_t index_capacity = 1 << 20;
@@ -32,16 +35,6 @@ struct CoreOptions {
   RetryLimits retry;
   PolicyKind policy = PolicyKind::kCost;
   uint64_t seed = 1;
-};
-
-// What all workers of a cluster have in common: the first to join says it.
-struct ClusterIdentity {
-  std::string model;
-  Hash128 fingerprint;
-  std::string kv_layout;
-  int32_t block_tokens = 0;
-  int32_t context_length = 0;
-  int32_t vocabulary = 0;
 };
 
 // Where the core's decisions go. Called during the core's methods; must not block or call back.
@@ -67,14 +60,19 @@ class RouterCore final : private RequestHost {
   RouterCore(const CoreOptions& options, CoreOutput& output);
   ~RouterCore() override;
 
-  // A worker's stream began. Errors: FailedPrecondition when it does not fit the cluster (both
-  // sides printed), AlreadyExists when its id is taken by a live worker, ResourceExhausted.
+  // A worker's stream began. Errors: FailedPrecondition when its model or secret is not the
+  // router's, or it does not fit the workers there are (both sides printed), AlreadyExists when its
+  // id is taken by a live worker, ResourceExhausted.
   StatusOr<WorkerSlot> Join(WorkerInfo info, Time now);
+  // A stream was refused before it could Join, or by it. True when the log should hear of it.
+  bool Refuse(const WorkerId& id, const std::string& address, const Status& why, Time now) {
+    return refused_joins_.Add(id, address, why, now);
+  }
   void OnReport(WorkerSlot slot, const WorkerReport& report, Time now);
   // Its stream ended.
   void Leave(WorkerSlot slot, Time now);
-  // NotFound when no such worker has joined.
-  Status Drain(const WorkerId& id, Time now);
+  // `keep`: its process stays when it has nothing left. NotFound when no such worker has joined.
+  Status Drain(const WorkerId& id, bool keep, Time now);
 
   // Every submitted request ends with an Outcome, at once when it is refused.
   void Submit(std::shared_ptr<const RequestSpec> spec, Time now);
@@ -90,6 +88,7 @@ class RouterCore final : private RequestHost {
   const std::optional<ClusterIdentity>& identity() const { return identity_; }
   const WorkerBook& workers() const { return book_; }
   DecodeArenas decode_arenas() const;
+  const RefusedJoins& refused_joins() const { return refused_joins_; }
   CoreCounts Counts() const;
   // OK when a request could be placed now; else Unavailable saying what is missing.
   Status Ready() const;
@@ -113,6 +112,7 @@ class RouterCore final : private RequestHost {
   template <class F>
   void With(RequestId id, F&& call);
   void WakeUnplaced();
+  Status CheckJoin(const WorkerInfo& info, WorkerSlot old) const;
   void Introduce(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);
   void Revive(WorkerSlot slot);
@@ -135,6 +135,7 @@ class RouterCore final : private RequestHost {
   WorkerBook book_;
   PrefixIndex index_;
   const std::unique_ptr<RoutingPolicy> policy_;
+  RefusedJoins refused_joins_;
   std::optional<ClusterIdentity> identity_;
   absl::flat_hash_map<RequestId, Live> live_;
   std::set<std::pair<Time, RequestId>> wakes_;

@@ -9,7 +9,7 @@ std::string_view StatusPage() {
 <style>
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
-h1 { font-size: 1.3rem; margin: 0; } #sub { opacity: .7; margin: 0 0 1.5rem; }
+h1 { font-size: 1.3rem; margin: 0; } h2 { font-size: 1rem; margin: 1.5rem 0 .5rem; } #sub { opacity: .7; margin: 0 0 1.5rem; }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 0 0 1.5rem; }
 dt { opacity: .7; font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; }
 .scroll { overflow-x: auto; }
@@ -26,8 +26,10 @@ th:nth-child(4), td:nth-child(4) { text-align: left; }
 <dl id="facts"></dl>
 <div class="scroll"><table><thead><tr><th>worker<th>roles<th>device<th>state<th>running<th>waiting<th>awaiting KV
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
-<th>leaked blocks</tr></thead>
+<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
+<div class="scroll" id="refused" hidden><h2>Refused joins</h2><table><thead><tr><th>worker<th>from
+<th>because<th>attempts<th>last</tr></thead><tbody id="refusals"></tbody></table></div>
 <script>
 const $ = id => document.getElementById(id);
 const cell = (row, text, bad) => {
@@ -70,6 +72,14 @@ async function refresh() {
           (over ? ' over ' + over : ''));
       cell(row, w.prompt_tokens_per_second.toFixed(0)); cell(row, w.output_tokens_per_second.toFixed(0));
       cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
+      cell(row, w.blocks_quarantined, w.blocks_quarantined !== 0);
+    }
+    $('refused').hidden = s.refused_joins.length === 0;
+    $('refusals').replaceChildren();
+    for (const r of s.refused_joins) {
+      const row = $('refusals').insertRow();
+      cell(row, r.worker_id || '?'); cell(row, r.address); cell(row, r.reason, true);
+      cell(row, r.attempts); cell(row, time(r.age_ms / 1e3) + ' ago');
     }
   } catch (error) { $('sub').textContent = 'no answer from the router: ' + error.message; }
   setTimeout(refresh, 1000);

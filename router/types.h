@@ -32,7 +32,10 @@ struct WorkerInfo {
   bool can_prefill = false;
   bool can_decode = false;
   std::string model;
-  Hash128 fingerprint;
+  Hash128 fingerprint;  // of spec and weights
+  Hash128 shape;        // of the spec alone
+  Hash128 tokenizer;    // zero: not known to the worker
+  Hash128 secret_probe;
   std::string kv_layout;
   std::string kv_address;
   std::string admin_address;
@@ -61,6 +64,7 @@ struct WorkerLoad {
   Hash128 digest;
   uint64_t digest_sequence = 0;
   std::vector<PeerTransport> peers;
+  int32_t blocks_quarantined = 0;
   bool draining = false;
 };
 
@@ -160,7 +164,9 @@ struct RedirectCommand {
   Peer peer;
 };
 struct SnapshotCommand {};
-struct DrainWorkerCommand {};
+struct DrainWorkerCommand {
+  bool keep = false;  // its process
+};
 // A decode worker that a prefill worker may connect to before it has to.
 struct MeetCommand {
   Peer peer;

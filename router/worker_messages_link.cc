@@ -12,6 +12,7 @@ namespace {
 namespace wire = worker::v1;
 
 constexpr size_t kMaxName = 256;
+constexpr size_t kMaxText = 4096;
 constexpr size_t kHashBytes = 16;
 
 static_assert(std::endian::native == std::endian::little, "token ids are copied as they lie");
@@ -136,6 +137,7 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
     out.peers.push_back(
         {peer.peer(), peer.transport(), peer.bytes(), peer.transfers(), peer.gbps()});
   }
+  out.blocks_quarantined = std::max(0, in.blocks_quarantined());
   out.draining = in.draining();
   return out;
 }
@@ -205,16 +207,24 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
     return InvalidArgument("the first message of a worker must carry `join`");
   }
   const wire::Join& in = message.join();
-  if (in.version() != kWorkerProtocolVersion) {
+  if (in.worker_id().empty() || in.worker_id().size() > kMaxName) {
+    return InvalidArgument(
+        "join.worker_id has {} bytes; it must have 1 to {}", in.worker_id().size(), kMaxName);
+  }
+  if (in.version() != static_cast<uint32_t>(wire::PROTOCOL_VERSION)) {
     return MakeStatus(StatusCode::kFailedPrecondition,
                       "worker {} speaks protocol version {}, this router version {}",
                       in.worker_id(),
                       in.version(),
-                      kWorkerProtocolVersion);
+                      static_cast<int>(wire::PROTOCOL_VERSION));
   }
-  if (in.worker_id().empty() || in.worker_id().size() > kMaxName) {
-    return InvalidArgument(
-        "join.worker_id has {} bytes; it must have 1 to {}", in.worker_id().size(), kMaxName);
+  for (const auto* text :
+       {&in.model(), &in.kv_layout(), &in.kv_address(), &in.admin_address(), &in.device()}) {
+    if (text->size() <= kMaxText) continue;
+    return InvalidArgument("join of worker {} has a text of {} bytes; at most {} are allowed",
+                           in.worker_id(),
+                           text->size(),
+                           kMaxText);
   }
   if (!in.can_prefill() && !in.can_decode()) {
     return InvalidArgument("worker {} can neither prefill nor decode", in.worker_id());
@@ -230,6 +240,9 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.can_decode = in.can_decode();
   out.model = in.model();
   out.fingerprint = {in.fingerprint_high(), in.fingerprint_low()};
+  out.shape = {in.shape_high(), in.shape_low()};
+  out.tokenizer = {in.tokenizer_high(), in.tokenizer_low()};
+  out.secret_probe = {in.secret_probe_high(), in.secret_probe_low()};
   out.kv_layout = in.kv_layout();
   out.kv_address = in.kv_address();
   out.admin_address = in.admin_address();
@@ -303,8 +316,8 @@ wire::ToWorker CommandsToProto(std::span<const WorkerCommand> commands) {
       out.set_send_snapshot(true);
     } else if (const auto* meet = std::get_if<MeetCommand>(&command)) {
       SetPeer(meet->peer, *out.add_peers());
-    } else {
-      out.mutable_drain();
+    } else if (const auto* drain = std::get_if<DrainWorkerCommand>(&command)) {
+      out.mutable_drain()->set_keep(drain->keep);
     }
   }
   return out;

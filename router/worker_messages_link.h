@@ -9,9 +9,6 @@
 // Between worker.proto's messages and the router's own words.
 namespace baton::router {
 
-// The version of worker.proto that this router speaks.
-constexpr uint32_t kWorkerProtocolVersion = 1;
-
 // Checks a worker's first message. InvalidArgument naming the field that is missing or wrong,
 // FailedPrecondition for another protocol version.
 StatusOr<WorkerInfo> WorkerInfoFromProto(const worker::v1::ToRouter& message);

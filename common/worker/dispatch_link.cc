@@ -139,7 +139,7 @@ StatusOr<RedirectOrder> FromProto(const pb::Redirect& redirect) {
 
 pb::Join ToProto(const WorkerIdentity& identity) {
   pb::Join join;
-  join.set_version(1);
+  join.set_version(pb::PROTOCOL_VERSION);
   join.set_worker_id(identity.id.value());
   join.set_boot_id(identity.boot.value());
   join.set_can_prefill(identity.can_prefill);
@@ -158,6 +158,12 @@ pb::Join ToProto(const WorkerIdentity& identity) {
   join.set_admin_address(identity.admin_address);
   join.set_device(identity.device);
   join.set_itl_target_ms(ToMillis(identity.itl_target));
+  join.set_shape_high(identity.shape.high);
+  join.set_shape_low(identity.shape.low);
+  join.set_tokenizer_high(identity.tokenizer.high);
+  join.set_tokenizer_low(identity.tokenizer.low);
+  join.set_secret_probe_high(identity.secret_probe.high);
+  join.set_secret_probe_low(identity.secret_probe.low);
   return join;
 }
 
@@ -193,6 +199,7 @@ pb::Heartbeat ToProto(const LoadReport& load) {
   heartbeat.set_output_tokens(load.engine.output_tokens);
   heartbeat.set_preemptions(load.engine.preemptions);
   heartbeat.set_draining(load.draining);
+  heartbeat.set_blocks_quarantined(load.blocks_quarantined);
   return heartbeat;
 }
 

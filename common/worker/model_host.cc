@@ -8,6 +8,8 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/model/describe_model.h"
+#include "common/model/fingerprint.h"
+#include "common/model/model_identity.h"
 #include "kernels/thread_pool.h"
 
 namespace baton {
@@ -48,6 +50,8 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
                            model.spec.context_length);
   }
   if (options.context_length > 0) model.spec.context_length = options.context_length;
+  host->shape_ = ShapeHash(model.spec);
+  host->tokenizer_ = TokenizerHashAt(options.path);
   host->name_ = options.name.empty() ? model.name : options.name;
 
   const SteadyClock clock;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/model_runner.h"
@@ -33,6 +34,9 @@ class ModelHost final {
   static StatusOr<std::unique_ptr<ModelHost>> Open(const ModelHostOptions& options);
 
   const std::string& name() const { return name_; }
+  // Of the model's spec (ShapeHash), and of its tokenizer (TokenizerHashAt).
+  const Hash128& shape() const { return shape_; }
+  const Hash128& tokenizer() const { return tokenizer_; }
   ModelRunner& runner() { return *runner_; }
   // How KV transports reach the device's memory; null when it is the host's own.
   Dma* dma() { return backend_->dma(); }
@@ -41,6 +45,8 @@ class ModelHost final {
   ModelHost() = default;
 
   std::string name_;
+  Hash128 shape_;
+  Hash128 tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<DecoderRunner> runner_;

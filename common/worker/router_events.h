@@ -16,6 +16,7 @@ struct LoadReport {
   Hash128 digest;  // XOR of all cached block hashes as of cache event `digest_sequence`
   uint64_t digest_sequence = 0;
   std::map<WorkerId, PeerTraffic> peers;
+  int32_t blocks_quarantined = 0;
   bool draining = false;
 };
 
@@ -30,7 +31,8 @@ class RouterEvents {
   // A decode worker that this one, if it prefills, will hand KV to.
   virtual void OnPeer(const KvPeer& peer) = 0;
   virtual void OnSnapshotWanted() = 0;
-  virtual void OnDrainWanted() = 0;
+  // `keep`: the process stays when nothing is left.
+  virtual void OnDrainWanted(bool keep) = 0;
   // The stream of that router is gone: nobody waits for its requests any more.
   virtual void OnRouterLost(RouterKey router) = 0;
   virtual LoadReport Load() = 0;

@@ -18,6 +18,16 @@ constexpr uint32_t kMaxHeartbeatMs = 900;  // they keep gRPC's threads awake
 // gRPC ends a broken stream at once; this is far more than it ever needs.
 constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
+// Why a router was not joined, in words that help to change it.
+Status Explain(const Status& status) {
+  if (status.ok()) {
+    return Status(StatusCode::kUnavailable, "it ended the stream without a word");
+  }
+  if (status.code() != StatusCode::kUnimplemented) return status;
+  return Status(StatusCode::kUnimplemented,
+                "no router takes workers there; worker_listen is another port");
+}
+
 const Logger& Log() {
   static const Logger logger("worker");
   return logger;
@@ -174,7 +184,7 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     if (const StatusOr<KvPeer> known = FromProto(peer); known.ok()) context_.events.OnPeer(*known);
   }
   if (message.send_snapshot()) context_.events.OnSnapshotWanted();
-  if (message.has_drain()) context_.events.OnDrainWanted();
+  if (message.has_drain()) context_.events.OnDrainWanted(message.drain().keep());
 }
 
 void RouterLink::OnDispatch(const pb::Dispatch& dispatch) {
@@ -193,7 +203,7 @@ void RouterLink::OnEnded(const Status& status) {
   if (joined_) {
     Log().Warning("lost router {}: {}", address_, Message(status));
   } else {
-    Log().Debug("cannot join router {}: {}", address_, Message(status));
+    refusal_ = Explain(status);
   }
   ended_ = true;
   joined_ = false;

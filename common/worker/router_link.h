@@ -36,6 +36,8 @@ class RouterLink final {
   bool joined() const { return joined_; }
   bool ended() const { return ended_; }
   Time opened() const { return opened_; }
+  // Why a link that ended never joined; OK when it had joined.
+  const Status& refusal() const { return refusal_; }
 
   void Add(const TokenOutput& token);
   void AddFinished(RequestId id, Epoch epoch, const RequestTimes& times);
@@ -70,6 +72,7 @@ class RouterLink final {
   bool has_pending_ = false;
   bool joined_ = false;
   bool ended_ = false;
+  Status refusal_;
   Duration heartbeat_{};
   Time next_heartbeat_{};
   uint64_t heartbeats_ = 0;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/base/thread.h"
-#include "common/log/log.h"
 #include "common/rpc/address.h"
 
 namespace baton {
@@ -17,9 +16,8 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(100);
 constexpr Duration kLongestPause = std::chrono::seconds(3);
 constexpr std::string_view kDns = "dns:///";
 
-const Logger& Log() {
-  static const Logger logger("worker");
-  return logger;
+bool IsName(std::string_view target) {
+  return target.substr(0, kDns.size()) == kDns;
 }
 
 }  // namespace
@@ -34,8 +32,8 @@ Status RouterLinks::Start() {
     return InvalidArgument("routers is empty; a worker needs host:port of one router at least");
   }
   for (const std::string& target : options_.targets) {
-    const bool dns = std::string_view(target).substr(0, kDns.size()) == kDns;
-    const StatusOr<HostPort> parsed = ParseHostPort(dns ? target.substr(kDns.size()) : target);
+    const StatusOr<HostPort> parsed =
+        ParseHostPort(IsName(target) ? target.substr(kDns.size()) : target);
     BATON_RETURN_IF_ERROR(Annotate(parsed.status(), "routers"));
   }
   resolver_ = StartThread("resolver", [this](const std::stop_token& stop) { ResolveLoop(stop); });
@@ -51,9 +49,11 @@ void RouterLinks::ResolveLoop(const std::stop_token& stop) {
     for (const std::string& target : options_.targets) {
       const StatusOr<std::vector<std::string>> addresses = ResolveTarget(target);
       if (addresses.ok()) {
+        // A plain address stands for itself: its problems are those of joining.
+        if (IsName(target)) problems_.Forget(target);
         found[target] = *addresses;
       } else {
-        Log().Debug("{}", Message(addresses.status()));
+        problems_.Note(target, addresses.status(), context_.clock.Now());
       }
       all.insert(found[target].begin(), found[target].end());
     }
@@ -72,8 +72,11 @@ void RouterLinks::SetAddresses(const std::vector<std::string>& addresses) {
     target.wanted = true;
     if (target.link == nullptr && target.failures == 0) Dial(address, target);
   }
-  std::erase_if(targets_, [](const auto& entry) {
-    return !entry.second.wanted && entry.second.link == nullptr;
+  std::erase_if(targets_, [this](const auto& entry) {
+    const auto& [address, target] = entry;
+    if (target.wanted || target.link != nullptr) return false;
+    problems_.Forget(address);
+    return true;
   });
 }
 
@@ -96,7 +99,10 @@ void RouterLinks::ForEachJoined(const std::function<void(RouterLink&)>& visit) {
   }
 }
 
-void RouterLinks::DropEnded(Target& target, Time now) {
+void RouterLinks::DropEnded(const std::string& address, Target& target, Time now) {
+  if (const Status& refusal = target.link->refusal(); !refusal.ok() && !retired_) {
+    problems_.Note(address, refusal, now);
+  }
   const Duration pause = std::min<Duration>(kLongestPause, kFirstPause * (1 << target.failures));
   target.failures = std::min(target.failures + 1, 5);
   target.next_dial = now + pause;
@@ -106,11 +112,12 @@ void RouterLinks::DropEnded(Target& target, Time now) {
 void RouterLinks::OnTick(Time now) {
   int joined = 0;
   for (auto& [address, target] : targets_) {
-    if (target.link != nullptr && target.link->ended()) DropEnded(target, now);
+    if (target.link != nullptr && target.link->ended()) DropEnded(address, target, now);
     if (target.link == nullptr) {
       if (!retired_ && target.wanted && now >= target.next_dial) Dial(address, target);
     } else if (target.link->joined()) {
       target.failures = 0;
+      problems_.Forget(address);
       ++joined;
       target.link->BeatIfDue(now);
     } else if (now - target.link->opened() > options_.join_timeout) {
@@ -124,6 +131,13 @@ void RouterLinks::Flush() {
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr) target.link->Flush();
   }
+}
+
+Status RouterLinks::Ready() const {
+  if (joined_ > 0) return OkStatus();
+  const std::string problems = problems_.ToString();
+  return MakeStatus(
+      StatusCode::kUnavailable, "no router is joined{}{}", problems.empty() ? "" : ": ", problems);
 }
 
 void RouterLinks::Retire() {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/worker/join_problems.h"
 #include "common/worker/router_link.h"
 
 namespace baton {
@@ -35,8 +36,8 @@ class RouterLinks final {
   // The joined link of that key, or null.
   RouterLink* Find(RouterKey key);
   void ForEachJoined(const std::function<void(RouterLink&)>& visit);
-  // Routers joined now. Thread-safe.
-  int joined() const { return joined_; }
+  // OK when a router is joined; else Unavailable saying why each is not. Thread-safe.
+  Status Ready() const;
 
   void OnTick(Time now);
   void Flush();
@@ -58,7 +59,7 @@ class RouterLinks final {
   void ResolveLoop(const std::stop_token& stop);
   void SetAddresses(const std::vector<std::string>& addresses);
   void Dial(const std::string& address, Target& target);
-  void DropEnded(Target& target, Time now);
+  void DropEnded(const std::string& address, Target& target, Time now);
 
   const RouterTargets options_;
   const RouterLinkContext context_;
@@ -66,6 +67,7 @@ class RouterLinks final {
   uint64_t next_key_ = 1;
   bool retired_ = false;
   std::atomic<int> joined_{0};
+  JoinProblems problems_;
   std::jthread resolver_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -11,6 +12,14 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
+
+// Whether a hand-off of `role` may still come to an end. One in quarantine may never: the end of
+// the process is as good for its blocks, since nobody uses them again.
+bool HandsOff(const WorkerRole* role) {
+  if (role == nullptr || role->open_handoffs() == 0) return false;
+  const KvTransferStats stats = role->transfers();
+  return stats.quarantined == 0 || stats.offered + stats.streaming + stats.draining > 0;
+}
 
 const Logger& Log() {
   static const Logger logger("worker");
@@ -47,6 +56,9 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.boot = BootId(RandomId());
   self.model = worker->options_.model;
   self.fingerprint = runner.traits().fingerprint;
+  self.shape = worker->options_.shape;
+  self.tokenizer = worker->options_.tokenizer;
+  self.secret_probe = SecretProbe(worker->options_.engine.hash_secret, self.boot);
   self.kv_layout = engine.kv_layout().ToString();
   self.admin_address = worker->options_.admin_address;
   self.block_tokens = engine.kv_layout().block_tokens;
@@ -93,8 +105,14 @@ Status Worker::Start() {
 
 Status Worker::Ready() const {
   BATON_RETURN_IF_ERROR(Failure());
-  if (links_ != nullptr && links_->joined() > 0) return OkStatus();
-  return Status(StatusCode::kUnavailable, "no router is joined");
+  if (draining_) return Status(StatusCode::kUnavailable, "the worker drains, or is drained");
+  if (links_ == nullptr) return Status(StatusCode::kUnavailable, "the worker has not started");
+  return links_->Ready();
+}
+
+bool Worker::Finished() const {
+  std::lock_guard lock(idle_mutex_);
+  return idle_ && ends_when_idle_;
 }
 
 Status Worker::Failure() const {
@@ -318,7 +336,11 @@ void Worker::OnSnapshotWanted() {
   engine_->RequestCacheSnapshot();
 }
 
-void Worker::OnDrainWanted() {
+void Worker::OnDrainWanted(bool keep) {
+  if (!keep) {
+    std::lock_guard lock(idle_mutex_);
+    ends_when_idle_ = true;
+  }
   BeginDrain("a router asked for it");
 }
 
@@ -336,14 +358,19 @@ LoadReport Worker::Load() {
   load.digest = digest_;
   load.digest_sequence = digest_sequence_;
   for (const WorkerRole* role : {prefill_.get(), decode_.get()}) {
-    if (role != nullptr) load.peers.insert(role->traffic().begin(), role->traffic().end());
+    if (role == nullptr) continue;
+    for (const auto& [peer, traffic] : role->traffic()) {
+      const auto [known, is_new] = load.peers.try_emplace(peer, traffic);
+      if (!is_new) known->second += traffic;
+    }
   }
+  load.blocks_quarantined = blocks_quarantined_;
   load.draining = draining_;
   return load;
 }
 
 void Worker::BeginDrain(const std::string& reason) {
-  if (std::exchange(draining_, true)) return;
+  if (draining_.exchange(true)) return;
   Log().Info("draining: {}; {} requests are running", reason, book_.size());
   links_->ForEachJoined([&](RouterLink& link) { link.AddDrain(reason); });
   if (prefill_ != nullptr) prefill_->OnLeaving(reason);
@@ -364,8 +391,8 @@ void Worker::Fail(const Status& status) {
 void Worker::AfterBatch() {
   links_->Flush();
   if (!draining_ || !book_.empty()) return;
-  if (prefill_ != nullptr && prefill_->open_handoffs() > 0) return;
-  if (decode_ != nullptr && decode_->open_handoffs() > 0) return;
+  if (HandsOff(prefill_.get())) return;
+  if (HandsOff(decode_.get())) return;
   std::lock_guard lock(idle_mutex_);
   if (std::exchange(idle_, true)) return;
   Log().Info("drained; leaving the routers");
@@ -375,8 +402,14 @@ void Worker::AfterBatch() {
 
 void Worker::OnTick(Time now) {
   links_->OnTick(now);
-  if (prefill_ != nullptr) prefill_->OnTick(now);
-  if (decode_ != nullptr) decode_->OnTick(now);
+  uint32_t quarantined = 0;
+  for (WorkerRole* role : {prefill_.get(), decode_.get()}) {
+    if (role == nullptr) continue;
+    role->OnTick(now);
+    quarantined += role->transfers().quarantined_blocks;
+  }
+  blocks_quarantined_ = static_cast<int32_t>(quarantined);
+  probe_.SetQuarantined(quarantined);
 }
 
 }  // namespace baton

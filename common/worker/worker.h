@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,8 @@ namespace baton {
 struct WorkerOptions {
   WorkerId id;
   std::string model;  // the name clients use
+  Hash128 shape;      // of its spec and of its tokenizer, for routers to compare with their own
+  Hash128 tokenizer;  // zero: not known here
   std::string admin_address;
   EngineOptions engine;
   RouterTargets routers;
@@ -50,10 +53,12 @@ class Worker final : private EngineListener, private RouterEvents {
 
   // InvalidArgument for router targets that cannot be any.
   Status Start();
-  // Unavailable while no router is joined; Failure() when that is not OK.
+  // Unavailable while no router is joined, saying why; Failure() when that is not OK.
   Status Ready() const;
   // Why the engine gave up. By then the routers were told of every request, and their links end.
   Status Failure() const;
+  // A router had it drained, nothing is left, and its process is to end.
+  bool Finished() const;
   // Tells the routers, takes nothing new, returns when all requests and hand-offs ended or `limit`
   // passed (false).
   bool Drain(Duration limit);
@@ -96,7 +101,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) override;
   void OnPeer(const KvPeer& peer) override;
   void OnSnapshotWanted() override;
-  void OnDrainWanted() override;
+  void OnDrainWanted(bool keep) override;
   void OnRouterLost(RouterKey router) override;
   LoadReport Load() override;
 
@@ -123,11 +128,13 @@ class Worker final : private EngineListener, private RouterEvents {
   RequestBook book_;
   Hash128 digest_;
   uint64_t digest_sequence_ = 0;
-  bool draining_ = false;
+  std::atomic<bool> draining_{false};
+  int32_t blocks_quarantined_ = 0;
 
   mutable std::mutex idle_mutex_;
   std::condition_variable idle_changed_;
-  bool idle_ = false;  // draining, and nothing is left
+  bool idle_ = false;            // draining, and nothing is left
+  bool ends_when_idle_ = false;  // the process
   bool stopped_ = false;
   Status failure_;
 };

@@ -20,6 +20,9 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       blocks_(metrics.AddGauge("baton_kv_blocks", "KV blocks of the arena.")),
       leaked_blocks_(metrics.AddGauge("baton_kv_leaked_blocks",
                                       "KV blocks that are neither free nor owned: always 0.")),
+      quarantined_blocks_(metrics.AddGauge("baton_kv_quarantined_blocks",
+                                           "KV blocks of failed hand-offs whose peer may still "
+                                           "read or write them: alarm when not 0.")),
       prompt_tokens_(
           metrics.AddCounter("baton_prompt_tokens_computed_total", "Prompt tokens computed.")),
       cached_tokens_(metrics.AddCounter("baton_prompt_tokens_cached_total",

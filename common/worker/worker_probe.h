@@ -24,6 +24,8 @@ class WorkerProbe final {
   void Attach(const Engine& engine, const std::string& device);
   void Detach();
 
+  // KV blocks of hand-offs whose end cannot be proven, now.
+  void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
   // `transfer`: last prompt chunk ready → KV committed; zero on the side that cannot know it.
   // `transport`: what moved the bytes; empty when there were none to move.
@@ -45,6 +47,7 @@ class WorkerProbe final {
   Gauge block_tokens_;
   Gauge blocks_;
   Gauge leaked_blocks_;
+  Gauge quarantined_blocks_;
   Counter prompt_tokens_;
   Counter cached_tokens_;
   Counter output_tokens_;

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/engine/listener.h"
 #include "common/worker/worker_types.h"
+#include "kvtransfer/transfer_stats.h"
 
 namespace baton {
 
@@ -48,6 +49,7 @@ class WorkerRole {
   virtual size_t open_handoffs() const = 0;
   // What moved since the start, by peer.
   virtual const std::map<WorkerId, PeerTraffic>& traffic() const = 0;
+  virtual KvTransferStats transfers() const = 0;
   // Ends its streams and threads; no call comes any more.
   virtual void Stop() = 0;
 };

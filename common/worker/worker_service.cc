@@ -81,6 +81,8 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
     options.id = WorkerId(fmt::format("{}-{}-{:08x}", Name(kind), HostName(), RandomId() >> 32));
   }
   options.model = service->model_->name();
+  options.shape = service->model_->shape();
+  options.tokenizer = service->model_->tokenizer();
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.engine = EngineOptionsOf(config, kind);
   options.dma = service->model_->dma();

@@ -33,6 +33,7 @@ class WorkerService final : public Service {
 
   Status Ready() const override { return worker_->Ready(); }
   Status Failure() const override { return worker_->Failure(); }
+  bool Finished() const override { return worker_->Finished(); }
   std::map<std::string, std::string> addresses() const override { return addresses_; }
   void Drain(Duration limit) override;
   void Stop() override { worker_->Stop(); }

@@ -61,6 +61,15 @@ struct PeerTraffic {
   uint64_t bytes = 0;
   uint64_t transfers = 0;
   double bytes_per_second = 0;  // of the last one, while bytes moved; 0 where only the sender knows
+
+  // Adds what went the other way, of a peer that both prefills and decodes.
+  PeerTraffic& operator+=(const PeerTraffic& other) {
+    if (transport.empty()) transport = other.transport;
+    bytes += other.bytes;
+    transfers += other.transfers;
+    if (bytes_per_second == 0) bytes_per_second = other.bytes_per_second;
+    return *this;
+  }
 };
 
 // What a worker says of itself when it joins a router.
@@ -70,7 +79,10 @@ struct WorkerIdentity {
   bool can_prefill = false;
   bool can_decode = false;
   std::string model;
-  Hash128 fingerprint;
+  Hash128 fingerprint;  // of spec and weights
+  Hash128 shape;        // of the spec alone
+  Hash128 tokenizer;    // zero: not known here
+  Hash128 secret_probe;
   std::string kv_layout;
   std::string kv_address;
   std::string admin_address;

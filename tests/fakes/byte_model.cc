@@ -59,7 +59,7 @@ ByteModel ByteModel::From(const std::string& source) {
   return model;
 }
 
-ByteModel ByteModel::WithoutWeights(int32_t context_length) {
+ByteModel ByteModel::WithoutWeights(int32_t context_length, int32_t vocabulary) {
   ByteModel model("router_only");
   const nlohmann::json config = {{"model_type", "llama"},
                                  {"architectures", {"LlamaForCausalLM"}},
@@ -73,7 +73,7 @@ ByteModel ByteModel::WithoutWeights(int32_t context_length) {
                                  {"rope_theta", 10000.0},
                                  {"max_position_embeddings", context_length},
                                  {"tie_word_embeddings", true},
-                                 {"vocab_size", 256}};
+                                 {"vocab_size", vocabulary}};
   std::ofstream(model.path_ / "config.json") << config.dump();
   const nlohmann::json text = {
       {"chat_template", "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}"}};

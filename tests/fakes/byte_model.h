@@ -14,7 +14,7 @@ class ByteModel final {
   static ByteModel From(const std::string& source);
   // Only what a router reads: a configuration of a small model, and a template that prints each
   // message as <role>content.
-  static ByteModel WithoutWeights(int32_t context_length);
+  static ByteModel WithoutWeights(int32_t context_length, int32_t vocabulary = 256);
 
   ByteModel(ByteModel&& other) noexcept;
   ~ByteModel();

@@ -53,8 +53,7 @@ grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
   auto stream = std::make_shared<std::shared_ptr<Stream>>();
   StreamHandler<pb::ToRouter> handler;
   handler.on_message = [this, name, stream](const pb::ToRouter& message) {
-    OnMessage(name, stream, message);
-    return OkStatus();
+    return OnMessage(name, stream, message);
   };
   handler.on_closed = [this, name, stream](const Status&) {
     std::lock_guard lock(mutex_);
@@ -70,11 +69,13 @@ grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
   return stream->get();
 }
 
-void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
-                           const std::shared_ptr<std::shared_ptr<Stream>>& stream,
-                           const pb::ToRouter& message) {
+Status FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
+                             const std::shared_ptr<std::shared_ptr<Stream>>& stream,
+                             const pb::ToRouter& message) {
   std::lock_guard lock(mutex_);
   if (message.has_join()) {
+    if (look_at_join_ != nullptr) look_at_join_(message.join());
+    BATON_RETURN_IF_ERROR(refusal_);
     *name = message.join().worker_id();
     members_[*name].join = message.join();
     members_[*name].stream = *stream;
@@ -103,6 +104,17 @@ void FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
     member.heard[{failed.request_id(), failed.epoch()}].failed = failed;
   }
   changed_.notify_all();
+  return OkStatus();
+}
+
+void FakeRouter::RefuseJoins(const Status& why) {
+  std::lock_guard lock(mutex_);
+  refusal_ = why;
+}
+
+void FakeRouter::OnJoin(std::function<void(const pb::Join&)> look) {
+  std::lock_guard lock(mutex_);
+  look_at_join_ = std::move(look);
 }
 
 void FakeRouter::AwaitLocked(std::unique_lock<std::mutex>& lock,

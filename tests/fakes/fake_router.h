@@ -65,6 +65,11 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
                       const std::function<bool(const worker::v1::Heartbeat&)>& fits);
   bool Draining(const std::string& worker);
 
+  // From now on every Join is answered with this error; OK: taken in again.
+  void RefuseJoins(const Status& why);
+  // Called with every Join that comes, on gRPC's thread, before it is answered.
+  void OnJoin(std::function<void(const worker::v1::Join&)> look);
+
  private:
   using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
   struct Member {
@@ -77,9 +82,9 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
 
   grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Link(
       grpc::CallbackServerContext* context) override;
-  void OnMessage(const std::shared_ptr<std::string>& name,
-                 const std::shared_ptr<std::shared_ptr<Stream>>& stream,
-                 const worker::v1::ToRouter& message);
+  Status OnMessage(const std::shared_ptr<std::string>& name,
+                   const std::shared_ptr<std::shared_ptr<Stream>>& stream,
+                   const worker::v1::ToRouter& message);
   void AwaitLocked(std::unique_lock<std::mutex>& lock,
                    const std::string& what,
                    const std::function<bool()>& condition);
@@ -88,6 +93,8 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Member> members_;
+  Status refusal_;
+  std::function<void(const worker::v1::Join&)> look_at_join_;
   std::unique_ptr<RpcServer> server_;
 };
 

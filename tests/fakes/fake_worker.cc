@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/hash.h"
+#include "common/kvcache/block_hash.h"
 #include "common/rpc/channel.h"
 
 namespace baton {
@@ -25,7 +26,11 @@ FakeWorker::FakeWorker(const Options& options) {
     OnMessage(message);
     return OkStatus();
   };
-  handler.on_closed = [](const Status&) {};
+  handler.on_closed = [this](const Status& status) {
+    std::lock_guard lock(mutex_);
+    closed_ = status;
+    changed_.notify_all();
+  };
   stream_ = Stream::Create(
       [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
         stub->async()->Link(call, end);
@@ -35,9 +40,10 @@ FakeWorker::FakeWorker(const Options& options) {
   Stream::Dial(stream_);
   pb::ToRouter hello;
   pb::Join& join = *hello.mutable_join();
-  join.set_version(1);
+  const BootId boot(RandomId());
+  join.set_version(options.version);
   join.set_worker_id(options.id);
-  join.set_boot_id(RandomId());
+  join.set_boot_id(boot.value());
   join.set_can_prefill(options.prefill);
   join.set_can_decode(options.decode);
   join.set_model("fake");
@@ -49,8 +55,17 @@ FakeWorker::FakeWorker(const Options& options) {
   join.set_context_length(options.context_length);
   join.set_vocabulary(options.vocabulary);
   join.set_max_step_tokens(2048);
+  join.set_fingerprint_high(options.model.fingerprint.high);
+  join.set_fingerprint_low(options.model.fingerprint.low);
+  join.set_shape_high(options.model.shape.high);
+  join.set_shape_low(options.model.shape.low);
+  join.set_tokenizer_high(options.model.tokenizer.high);
+  join.set_tokenizer_low(options.model.tokenizer.low);
+  const Hash128 probe = SecretProbe(options.hash_secret, boot);
+  join.set_secret_probe_high(probe.high);
+  join.set_secret_probe_low(probe.low);
   Send(std::move(hello));
-  Await("welcome", [this] { return welcome_; });
+  Await("welcome", [this] { return welcome_ || closed_.has_value(); });
 }
 
 void FakeWorker::Leave() {
@@ -61,7 +76,7 @@ void FakeWorker::Leave() {
 void FakeWorker::OnMessage(const pb::ToWorker& message) {
   std::lock_guard lock(mutex_);
   welcome_ = welcome_ || message.has_welcome();
-  drain_ = drain_ || message.has_drain();
+  if (message.has_drain()) drain_ = message.drain();
   dispatches_.insert(dispatches_.end(), message.dispatches().begin(), message.dispatches().end());
   cancels_.insert(cancels_.end(), message.cancels().begin(), message.cancels().end());
   changed_.notify_all();
@@ -94,8 +109,17 @@ bool FakeWorker::Cancelled(const pb::Dispatch& dispatch, int32_t sample) {
   return CancelledLocked(dispatch, sample);
 }
 
-void FakeWorker::AwaitDrain() {
-  Await("a drain", [this] { return drain_; });
+pb::DrainCommand FakeWorker::AwaitDrain() {
+  Await("a drain", [this] { return drain_.has_value(); });
+  std::lock_guard lock(mutex_);
+  return drain_.value_or(pb::DrainCommand());
+}
+
+Status FakeWorker::AwaitRefusal() {
+  Await("a refusal", [this] { return closed_.has_value(); });
+  std::lock_guard lock(mutex_);
+  EXPECT_FALSE(welcome_);
+  return closed_.value_or(OkStatus());
 }
 
 void FakeWorker::Say(const pb::Dispatch& dispatch,

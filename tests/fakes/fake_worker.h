@@ -4,11 +4,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/engine/request.h"
+#include "common/model/model_identity.h"
 #include "common/rpc/duplex_stream.h"
 #include "proto/worker.grpc.pb.h"
 
@@ -26,9 +28,12 @@ class FakeWorker final {
     int32_t context_length = 1 << 20;
     int32_t vocabulary = 256;
     int32_t blocks = 1 << 20;  // of 16 tokens
+    ModelIdentity model;  // the router's own, for one that is to be let in
+    uint64_t hash_secret = 0;
+    uint32_t version = worker::v1::PROTOCOL_VERSION;
   };
 
-  // Returns when the router has said welcome.
+  // Returns when the router has said welcome, or refused.
   explicit FakeWorker(const Options& options);
   ~FakeWorker() { Leave(); }
 
@@ -38,7 +43,9 @@ class FakeWorker final {
   // A cancel of that dispatch's request; with `sample`, of that sample alone.
   void AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   bool Cancelled(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
-  void AwaitDrain();
+  worker::v1::DrainCommand AwaitDrain();
+  // Why the router did not let it in.
+  Status AwaitRefusal();
 
   // Says `text`, a token a byte, of one sample, from index `first` on, in one message. `top`: so
   // many alternatives go with each token.
@@ -63,7 +70,8 @@ class FakeWorker final {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool welcome_ = false;
-  bool drain_ = false;
+  std::optional<Status> closed_;
+  std::optional<worker::v1::DrainCommand> drain_;
   std::vector<worker::v1::Dispatch> dispatches_;
   std::vector<worker::v1::Cancel> cancels_;
   std::shared_ptr<Stream> stream_;

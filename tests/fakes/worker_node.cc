@@ -27,6 +27,7 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
   transfer.transport.require_transport = options.transport;
   transfer.transport.listen_address = "127.0.0.1:0";
   transfer.make_transport = options.make_transport;
+  transfer.times = options.times;
   return transfer;
 }
 

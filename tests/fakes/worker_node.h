@@ -1,13 +1,16 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/base/clock.h"
 #include "common/metrics/metrics.h"
 #include "common/worker/worker.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/transport.h"
 #include "proto/config.pb.h"
 #include "tests/fakes/fake_model.h"
 
@@ -45,12 +48,14 @@ struct NodeOptions {
   bool prefill = false;
   bool decode = false;
   std::string transport = "shm";
+  // As KvTransferOptions says.
+  std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
+  SessionTimes times;
   EngineOptions engine;
   FakeModel::Shape shape;
   Duration match_wait = std::chrono::seconds(10);
   Duration redirect_wait = std::chrono::seconds(10);
   size_t max_unmatched_offers = 4096;
-  decltype(KvTransferOptions::make_transport) make_transport;
 };
 
 // One worker inside a test: real engine, real hand-offs, real gRPC; a fake model (whose tokens show

@@ -145,6 +145,7 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
   NodeOptions options = Waits(kLongWait);
   options.transport = "memory";
   options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
+  options.times.drain = kLongWait;  // then it would be in quarantine, for which no drain waits
   Start(options, options);
   p_->model().AllowRuns(0);  // so that SEAL does not come
   const Request request = Prompt(1);

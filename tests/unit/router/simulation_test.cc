@@ -265,8 +265,9 @@ TEST(SimulationTest, ADrainingWorkerFinishesWhatItHasAndGetsNoMore) {
   AddPool(cluster, 1, 2);
   for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
   for (int i = 0; i < 30; ++i) cluster.Step();
-  ASSERT_TRUE(cluster.core().Drain(WorkerId("d0"), cluster.now()).ok());
-  EXPECT_EQ(cluster.core().Drain(WorkerId("nobody"), cluster.now()).code(), StatusCode::kNotFound);
+  ASSERT_TRUE(cluster.core().Drain(WorkerId("d0"), false, cluster.now()).ok());
+  EXPECT_EQ(cluster.core().Drain(WorkerId("nobody"), false, cluster.now()).code(),
+            StatusCode::kNotFound);
   for (uint64_t i = 8; i < 16; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
   ASSERT_TRUE(cluster.RunUntilDone(5'000));
   for (const auto& [id, client] : cluster.clients()) {

@@ -64,6 +64,7 @@ TEST(Worker, JoinsSayingWhatItIs) {
   EXPECT_EQ(join.model(), "fake");
   EXPECT_EQ(join.blocks(), 64);
   EXPECT_EQ(join.vocabulary(), 1000);
+  EXPECT_EQ(join.version(), static_cast<uint32_t>(pb::PROTOCOL_VERSION));
   EXPECT_EQ(join.device(), "cpu");
   EXPECT_EQ(join.kv_layout(), node.worker().engine().kv_layout().ToString());
   EXPECT_EQ(join.kv_address(), node.kv_address());
@@ -110,6 +111,7 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
                            "baton_kv_block_tokens 16",
                            "baton_kv_blocks 64",
                            "baton_kv_leaked_blocks 0",
+                           "baton_kv_quarantined_blocks 0",
                            "baton_worker_info{device=\"cpu\"} 1",
                            "baton_worker_ttft_seconds_count 1",
                            "baton_worker_tpot_seconds_count 1",
