@@ -26,6 +26,7 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
   worker.blocks_total = from.blocks_total();
   worker.blocks_free = from.blocks_free();
   worker.blocks_leaked = from.blocks_leaked();
+  worker.blocks_quarantined = from.blocks_quarantined();
   worker.cache_hit_rate = from.cache_hit_rate();
   worker.prompt_tokens_per_second = from.prompt_tokens_per_second();
   worker.output_tokens_per_second = from.output_tokens_per_second();
@@ -59,6 +60,13 @@ ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
   cluster.tpot_p50_ms = from.tpot_p50_ms();
   cluster.tpot_p99_ms = from.tpot_p99_ms();
   for (const auto& worker : from.workers()) cluster.workers.push_back(FromProto(worker));
+  for (const auto& refused : from.refused_joins()) {
+    cluster.refused.push_back({refused.worker_id(),
+                               refused.address(),
+                               refused.reason(),
+                               refused.attempts(),
+                               refused.age_ms()});
+  }
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
@@ -88,18 +96,19 @@ StatusOr<ClusterSummary> ClusterClient::GetStatus() {
   SetLimit(context);
   admin::v1::ClusterStatus response;
   const Status got = FromGrpc(impl_->stub->GetStatus(&context, {}, &response));
-  if (!got.ok()) return ExplainUnreachable(got, impl_->address);
+  if (!got.ok()) return ExplainUnreachable(got, impl_->address, kAdminPort);
   return FromProto(response);
 }
 
-Status ClusterClient::Drain(const std::string& worker_id) {
+Status ClusterClient::Drain(const std::string& worker_id, bool keep) {
   grpc::ClientContext context;
   SetLimit(context);
   admin::v1::DrainWorkerRequest request;
   request.set_worker_id(worker_id);
+  request.set_keep(keep);
   admin::v1::DrainWorkerResponse response;
-  return ExplainUnreachable(FromGrpc(impl_->stub->DrainWorker(&context, request, &response)),
-                            impl_->address);
+  return ExplainUnreachable(
+      FromGrpc(impl_->stub->DrainWorker(&context, request, &response)), impl_->address, kAdminPort);
 }
 
 }  // namespace baton

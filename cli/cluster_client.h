@@ -26,6 +26,7 @@ struct WorkerSummary {
   int blocks_total = 0;
   int blocks_free = 0;
   int blocks_leaked = 0;
+  int blocks_quarantined = 0;
   double cache_hit_rate = 0;
   double prompt_tokens_per_second = 0;
   double output_tokens_per_second = 0;
@@ -34,6 +35,15 @@ struct WorkerSummary {
   std::string http_address;
   std::string device;  // that computes: "cpu", "cuda:0"
   std::vector<TransportSummary> transports;
+};
+
+// A worker that the router did not let in.
+struct RefusedSummary {
+  std::string worker;
+  std::string address;
+  std::string reason;
+  int64_t attempts = 0;
+  double age_ms = 0;
 };
 
 // What proto/admin.proto's ClusterStatus says of one router's view.
@@ -52,10 +62,11 @@ struct ClusterSummary {
   double tpot_p50_ms = 0;
   double tpot_p99_ms = 0;
   std::vector<WorkerSummary> workers;
-  std::string json;  // the whole message
+  std::vector<RefusedSummary> refused;  // the latest first
+  std::string json;                     // the whole message
 };
 
-// Talks to the Admin service of a router. Thread-safe.
+// Talks to the Admin service of a router, on its admin_listen. Thread-safe.
 class ClusterClient final {
  public:
   explicit ClusterClient(const std::string& address);
@@ -63,8 +74,9 @@ class ClusterClient final {
 
   // Errors: Unavailable naming the address and what to start.
   StatusOr<ClusterSummary> GetStatus();
-  // Asks a worker to finish its requests and leave. Errors: NotFound for an unknown worker.
-  Status Drain(const std::string& worker_id);
+  // Asks a worker to finish its requests and leave; its process then ends unless `keep`. Errors:
+  // NotFound for an unknown worker.
+  Status Drain(const std::string& worker_id, bool keep);
 
  private:
   struct Impl;

@@ -8,6 +8,7 @@ namespace baton {
 
 // Where `baton up` serves and the other commands look, unless told otherwise.
 constexpr const char* kDefaultServer = "127.0.0.1:7080";
+constexpr const char* kDefaultAdmin = "127.0.0.1:7081";
 
 // The tool `baton`: parses the command line, runs the subcommand. The exit status: 0, 1 after
 // printing what went wrong, or the parser's for wrong usage.

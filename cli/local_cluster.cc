@@ -79,7 +79,9 @@ Status LocalCluster::LaunchRouter() {
       QuotedOverride("router_id", "router"),
       QuotedOverride("model.path", options_.model),
       QuotedOverride("listen", options_.listen),
+      QuotedOverride("admin_listen", options_.admin),
       QuotedOverride("process.http_listen", options_.http),
+      "drain_grace_seconds=0",  // no load balancer needs the time
   };
   settings.insert(settings.end(), options_.router_set.begin(), options_.router_set.end());
   for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
@@ -117,8 +119,8 @@ Status LocalCluster::WaitReady(ClusterMember& member, Time deadline) {
   auto addresses = member.process->WaitReady(deadline - Now());
   if (!addresses.ok()) return Explain(member, addresses.status());
   member.addresses = *std::move(addresses);
-  const char* const needed[] = {"http", "grpc", "workers"};
-  const size_t count = &member == &router() ? 3 : 1;
+  const char* const needed[] = {"http", "grpc", "workers", "admin"};
+  const size_t count = &member == &router() ? 4 : 1;
   for (size_t i = 0; i < count; ++i) {
     if (!member.addresses.contains(needed[i])) {
       return Explain(member,
@@ -135,13 +137,17 @@ Status LocalCluster::AddWorker(const WorkerPlan& plan, Duration limit) {
 
 Status LocalCluster::WaitJoined(int workers, Duration limit) {
   const Time deadline = Now() + limit;
-  ClusterClient client(server());
+  ClusterClient client(admin());
   while (true) {
     const auto status = client.GetStatus();
     int ready = 0;
+    std::string refused;
     if (status.ok()) {
       for (const auto& worker : status->workers) ready += worker.state == "ready" ? 1 : 0;
       if (ready == workers) return OkStatus();
+      for (const auto& join : status->refused) {
+        refused += fmt::format("; {} was refused: {}", join.worker, join.reason);
+      }
     }
     for (const ClusterMember& member : members_) {
       const int exit = member.process->WaitExit(Duration(0)).value_or(0);
@@ -154,10 +160,11 @@ Status LocalCluster::WaitJoined(int workers, Duration limit) {
     }
     if (Now() >= deadline) {
       return MakeStatus(StatusCode::kDeadlineExceeded,
-                        "{} of {} workers joined within {:.1f} s",
+                        "{} of {} workers joined within {:.1f} s{}",
                         ready,
                         workers,
-                        ToSeconds(limit));
+                        ToSeconds(limit),
+                        refused);
     }
     std::this_thread::sleep_for(kJoinPoll);
   }

@@ -19,6 +19,7 @@ struct LocalClusterOptions {
   WorkerCounts workers;
   int threads = 0;                     // of each worker; 0: its default
   std::string listen = "127.0.0.1:0";  // gRPC for clients
+  std::string admin = "127.0.0.1:0";   // gRPC for operators
   std::string http = "127.0.0.1:0";
   std::vector<std::string> router_set;  // further --set of the router
   std::vector<std::string> worker_set;  // further --set of all workers
@@ -46,10 +47,12 @@ class LocalCluster final {
   // The member called `name`; null when there is none.
   ClusterMember* Find(const std::string& name);
   const std::string& server() const { return members_.front().addresses.at("grpc"); }
+  const std::string& admin() const { return members_.front().addresses.at("admin"); }
 
   // Starts another worker and waits until it is ready.
   Status AddWorker(const WorkerPlan& plan, Duration limit);
-  // Waits until the router counts exactly `workers` that are ready. Errors: DeadlineExceeded.
+  // Waits until the router counts exactly `workers` that are ready. Errors: DeadlineExceeded, with
+  // the joins that the router refused; Unavailable when a process ended with a failure meanwhile.
   Status WaitJoined(int workers, Duration limit);
 
   // SIGTERM to the router, then to the workers: running requests finish. True when all ended with
@@ -57,7 +60,7 @@ class LocalCluster final {
   bool Drain(Duration limit);
 
   // "prefill-0 ended with status 137", with the last lines of its log, for each member that ended
-  // since the last call.
+  // since the last call; a drained worker ends with status 0.
   std::vector<std::string> TakeObituaries();
 
  private:

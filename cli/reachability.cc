@@ -2,20 +2,27 @@
 
 namespace baton {
 
-Status ExplainUnreachable(const Status& status, const std::string& address) {
+Status ExplainUnreachable(const Status& status,
+                          const std::string& address,
+                          const RouterPort& port) {
   if (Message(status).find("http1.x") != std::string_view::npos) {
     return MakeStatus(StatusCode::kUnavailable,
                       "{} is an HTTP port, not a gRPC port of a router: name the one that the "
-                      "router's line `ready` calls \"grpc\", with --server host:port",
-                      address);
+                      "router's line `ready` calls \"{}\", with {} host:port",
+                      address,
+                      port.name,
+                      port.flag);
   }
   // What gRPC answers for a service that is not there; ours say more.
   if (status.code() == StatusCode::kUnimplemented) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "{} is a gRPC port, but not the one of a router that serves this: it may be "
-                      "where workers join, or a worker's; name the one that the router's line "
-                      "`ready` calls \"grpc\", with --server host:port",
-                      address);
+    return MakeStatus(
+        StatusCode::kUnavailable,
+        "{} is a gRPC port, but not the one of a router that serves this: it may be "
+        "another one of its ports, or a worker's; name the one that the router's line "
+        "`ready` calls \"{}\", with {} host:port",
+        address,
+        port.name,
+        port.flag);
   }
   constexpr std::string_view kTransportWords[] = {"failed to connect",
                                                   "Connection refused",
@@ -27,9 +34,10 @@ Status ExplainUnreachable(const Status& status, const std::string& address) {
     if (Message(status).find(word) == std::string_view::npos) continue;
     return MakeStatus(StatusCode::kUnavailable,
                       "no router answers at {} ({}); start a cluster with `baton up`, or name "
-                      "another router with --server host:port",
+                      "another router with {} host:port",
                       address,
-                      Message(status));
+                      Message(status),
+                      port.flag);
   }
   return status;
 }

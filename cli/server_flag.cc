@@ -28,4 +28,9 @@ void AddServerFlag(CLI::App& command, std::string& server) {
   command.add_option("--server", server, "host:port of a router")->check(WrongAddress, "");
 }
 
+void AddAdminFlag(CLI::App& command, std::string& admin) {
+  command.add_option("--admin", admin, "host:port of a router's Admin service (admin_listen)")
+      ->check(WrongAddress, "");
+}
+
 }  // namespace baton

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
 struct StatusFlags {
-  std::string server = kDefaultServer;
+  std::string admin = kDefaultAdmin;
   bool watch = false;
   bool json = false;
   double interval_seconds = 1;
@@ -35,7 +35,7 @@ Status Show(const StatusFlags& flags, ClusterClient& client) {
 
 Status RunStatus(const StatusFlags& flags) {
   const SignalWaiter interrupts({SIGINT, SIGTERM});
-  ClusterClient client(flags.server);
+  ClusterClient client(flags.admin);
   do {
     BATON_RETURN_IF_ERROR(Show(flags, client));
   } while (flags.watch && interrupts.Wait(FromSeconds(flags.interval_seconds)) == 0);
@@ -43,13 +43,16 @@ Status RunStatus(const StatusFlags& flags) {
 }
 
 struct DrainFlags {
-  std::string server = kDefaultServer;
+  std::string admin = kDefaultAdmin;
   std::string worker;
+  bool keep = false;
 };
 
 Status Drain(const DrainFlags& flags) {
-  BATON_RETURN_IF_ERROR(ClusterClient(flags.server).Drain(flags.worker));
-  fmt::print("{} finishes its requests and leaves; see `baton status`\n", flags.worker);
+  BATON_RETURN_IF_ERROR(ClusterClient(flags.admin).Drain(flags.worker, flags.keep));
+  fmt::print("{} finishes its requests and leaves; then its process {}\n",
+             flags.worker,
+             flags.keep ? "stays without work until SIGTERM" : "ends with status 0");
   return OkStatus();
 }
 
@@ -58,7 +61,7 @@ Status Drain(const DrainFlags& flags) {
 void AddStatusCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<StatusFlags>();
   CLI::App* command = app.add_subcommand("status", "Show workers, load, caches and transfers");
-  AddServerFlag(*command, flags->server);
+  AddAdminFlag(*command, flags->admin);
   CLI::Option* watch = command->add_flag("--watch", flags->watch, "again and again, until Ctrl-C");
   command->add_flag("--json", flags->json, "as JSON (proto/admin.proto's ClusterStatus)");
   command->add_option("--interval", flags->interval_seconds, "seconds, with --watch")
@@ -69,9 +72,11 @@ void AddStatusCommand(CLI::App& app, int& exit_status) {
 
 void AddDrainCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<DrainFlags>();
-  CLI::App* command = app.add_subcommand("drain", "Ask a worker to finish its requests and leave");
+  CLI::App* command = app.add_subcommand(
+      "drain", "Have a worker finish its requests, leave, and end its process with status 0");
   command->add_option("worker", flags->worker, "its id, as `baton status` shows it")->required();
-  AddServerFlag(*command, flags->server);
+  AddAdminFlag(*command, flags->admin);
+  command->add_flag("--keep", flags->keep, "the process stays, without work, until SIGTERM");
   command->callback([flags, &exit_status] { exit_status = Report(Drain(*flags)); });
 }
 

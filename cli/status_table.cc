@@ -14,7 +14,11 @@ std::string UsedBlocks(const WorkerSummary& worker) {
   const double part = worker.blocks_total > 0 ? double(used) / worker.blocks_total : 0;
   const std::string leaked =
       worker.blocks_leaked > 0 ? fmt::format(" LEAKED {}", worker.blocks_leaked) : "";
-  return fmt::format("{}/{} ({}){}", used, worker.blocks_total, Percent(part), leaked);
+  const std::string quarantined = worker.blocks_quarantined > 0
+                                      ? fmt::format(" QUARANTINED {}", worker.blocks_quarantined)
+                                      : "";
+  return fmt::format(
+      "{}/{} ({}){}{}", used, worker.blocks_total, Percent(part), leaked, quarantined);
 }
 
 std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
@@ -31,6 +35,19 @@ std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
           fmt::format("{:.0f}", worker.output_tokens_per_second),
           FormatMillis(worker.heartbeat_age_ms),
           worker.http_address};
+}
+
+std::string FormatRefused(const std::vector<RefusedSummary>& refused) {
+  if (refused.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {{"REFUSED", "FROM", "ATTEMPTS", "LAST", "BECAUSE"}};
+  for (const auto& join : refused) {
+    rows.push_back({join.worker.empty() ? "?" : join.worker,
+                    join.address,
+                    fmt::format("{}", join.attempts),
+                    FormatMillis(join.age_ms),
+                    join.reason});
+  }
+  return "\n" + FormatTable(rows);
 }
 
 }  // namespace
@@ -51,7 +68,9 @@ std::string FormatCluster(const ClusterSummary& cluster) {
       FormatMillis(cluster.ttft_p99_ms),
       FormatMillis(cluster.tpot_p50_ms),
       FormatMillis(cluster.tpot_p99_ms));
-  if (cluster.workers.empty()) return text + "no worker has joined\n";
+  if (cluster.workers.empty()) {
+    return text + "no worker has joined\n" + FormatRefused(cluster.refused);
+  }
   std::vector<std::vector<std::string>> workers = {{"WORKER",
                                                     "ROLES",
                                                     "DEVICE",
@@ -80,7 +99,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
   }
   text += FormatTable(workers);
   if (transfers.size() > 1) text += "\n" + FormatTable(transfers);
-  return text;
+  return text + FormatRefused(cluster.refused);
 }
 
 }  // namespace baton

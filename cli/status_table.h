@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// A cluster as people read it: the router's line, a table of workers, a table of transfers.
+// A cluster as people read it: the router's line, tables of workers, transfers and refused joins.
 std::string FormatCluster(const ClusterSummary& cluster);
 
 }  // namespace baton

@@ -34,6 +34,7 @@ struct UpFlags {
   std::vector<std::string> decode_device;
   int threads = 0;
   std::string listen = kDefaultServer;
+  std::string admin = kDefaultAdmin;
   std::string http = "127.0.0.1:8080";
   std::string prompt = "What is a relay race, and why does the baton matter?";
   int max_tokens = 96;
@@ -95,6 +96,7 @@ StatusOr<LocalClusterOptions> ToOptions(const UpFlags& flags, const std::string&
   options.workers = CountsOf(flags);
   options.threads = flags.threads;
   BATON_ASSIGN_OR_RETURN(options.listen, FreeAddress(flags.listen));
+  BATON_ASSIGN_OR_RETURN(options.admin, FreeAddress(flags.admin));
   BATON_ASSIGN_OR_RETURN(options.http, FreeAddress(flags.http));
   options.router_set = flags.router_set;
   options.worker_set = flags.worker_set;
@@ -128,8 +130,9 @@ void PrintAddresses(LocalCluster& cluster, const std::string& log_folder) {
     }
     rows.push_back({member.name, fmt::format("{}", member.process->pid()), addresses});
   }
-  const bool standard = cluster.server() == kDefaultServer;
-  const std::string server = standard ? "" : " --server " + cluster.server();
+  const std::string server =
+      cluster.server() == kDefaultServer ? "" : " --server " + cluster.server();
+  const std::string admin = cluster.admin() == kDefaultAdmin ? "" : " --admin " + cluster.admin();
   fmt::print(
       "\nThe cluster is up; Ctrl-C drains it. Logs: {}\n{}\n"
       "  baton chat{}\n"
@@ -138,7 +141,7 @@ void PrintAddresses(LocalCluster& cluster, const std::string& log_folder) {
       log_folder,
       FormatTable(rows),
       server,
-      server,
+      admin,
       http);
   std::fflush(stdout);
 }
@@ -203,6 +206,7 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
   command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all")
       ->check(CLI::Range(0, 256));
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
+  command->add_option("--admin", flags->admin, "host:port of the gRPC API for operators");
   command->add_option("--http", flags->http, "host:port of HTTP");
   command->add_option("--prompt", flags->prompt, "the first prompt; empty: none");
   command->add_option("--max-tokens", flags->max_tokens, "of the first answer")

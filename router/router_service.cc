@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "common/base/hash.h"
 #include "common/log/log.h"
+#include "common/model/model_identity.h"
 #include "common/rpc/rpc_server.h"
 #include "router/admin_service.h"
 #include "router/generation_service.h"
@@ -55,9 +57,10 @@ std::string NameOf(const config::RouterConfig& config, uint64_t tag) {
   return fmt::format("router-{}-{:06x}", host, tag >> 40);
 }
 
-CoreOptions CoreOptionsOf(const config::RouterConfig& config, uint64_t tag) {
+CoreOptions CoreOptionsOf(const config::RouterConfig& config, const OwnModel& model, uint64_t tag) {
   CoreOptions options;
   options.tag = tag;
+  options.model = model;
   options.hash_secret = config.hash_secret();
   options.max_requests = config.max_requests();
   options.local_tokens = config.local_tokens();
@@ -69,6 +72,38 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, uint64_t tag) {
   options.policy = PolicyOf(config);
   options.seed = config.seed();
   return options;
+}
+
+// What ranges of single settings cannot say.
+Status CheckTimes(const config::RouterConfig& config) {
+  if (config.suspect_ms() <= config.heartbeat_ms()) {
+    return InvalidArgument(
+        "suspect_ms is {}; it must be more than heartbeat_ms, which is {}, or every worker is "
+        "suspect between two heartbeats",
+        config.suspect_ms(),
+        config.heartbeat_ms());
+  }
+  if (config.lost_ms() < config.suspect_ms()) {
+    return InvalidArgument("lost_ms is {}; it must be at least suspect_ms, which is {}",
+                           config.lost_ms(),
+                           config.suspect_ms());
+  }
+  return OkStatus();
+}
+
+StatusOr<OwnModel> OwnModelOf(const config::ModelConfig& config, const ModelText& text) {
+  OpenOptions options;
+  if (config.load_format() == config::ModelConfig::DUMMY) options.format = LoadFormat::kDummy;
+  options.dummy_seed = config.dummy_seed();
+  BATON_ASSIGN_OR_RETURN(const ModelIdentity identity, IdentifyModel(config.path(), options));
+  if (identity.fingerprint == Hash128()) {
+    Log().Warning(
+        "model.path '{}' has no weights that can be read: workers are compared with its shape and "
+        "its tokenizer alone",
+        config.path());
+  }
+  return OwnModel{
+      text.name(), text.vocabulary(), identity.shape, identity.tokenizer, identity.fingerprint};
 }
 
 // What grpc.health.v1 says: serving while workers are ready and the router does not drain.
@@ -106,13 +141,15 @@ class RouterService final : public Service {
  public:
   RouterService(const config::RouterConfig& config,
                 std::unique_ptr<ModelText> text,
+                const OwnModel& model,
                 const GenerationDefaults& sampling,
                 AppContext& context,
                 uint64_t tag)
-      : name_(NameOf(config, tag)),
+      : grace_(FromSeconds(config.drain_grace_seconds())),
+        name_(NameOf(config, tag)),
         text_(std::move(text)),
         probe_(context.metrics),
-        core_(std::make_unique<CoreLoop>(CoreOptionsOf(config, tag), context.clock, probe_)),
+        core_(std::make_unique<CoreLoop>(CoreOptionsOf(config, model, tag), context.clock, probe_)),
         frontend_(FrontendOptions{.tag = tag,
                                   .hash_secret = config.hash_secret(),
                                   .default_timeout = FromSeconds(config.default_timeout_seconds()),
@@ -150,10 +187,12 @@ class RouterService final : public Service {
     limits.ping_every = std::chrono::seconds(30);
     limits.ping_timeout = std::chrono::seconds(20);
     limits.max_streams = config.max_streams_per_connection();
-    grpc::Service* const public_services[] = {&generation_, &admin_};
+    grpc::Service* const public_services[] = {&generation_};
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
     health_ = std::make_unique<Health>(*clients_);
     core_->WatchReady([this](const Status& ready) { health_->SetReady(ready.ok()); });
+    grpc::Service* const admin_services[] = {&admin_};
+    BATON_ASSIGN_OR_RETURN(operators_, RpcServer::Start(config.admin_listen(), admin_services));
     grpc::Service* const worker_services[] = {&hub_};
     BATON_ASSIGN_OR_RETURN(workers_, RpcServer::Start(config.worker_listen(), worker_services));
     return OkStatus();
@@ -168,23 +207,37 @@ class RouterService final : public Service {
   }
 
   std::map<std::string, std::string> addresses() const override {
-    return {{"grpc", clients_->address()}, {"workers", workers_->address()}};
+    return {{"grpc", clients_->address()},
+            {"workers", workers_->address()},
+            {"admin", operators_->address()}};
   }
 
+  // First as a lame duck: it says that it is not ready, and serves as ever.
   void Drain(Duration limit) override {
     health_->SetDraining();
+    Log().Info("not ready any more; new requests are served for another {:.1f} s",
+               ToSeconds(grace_));
+    {
+      std::unique_lock lock(mutex_);
+      stopping_.wait_for(lock, grace_, [this] { return stopped_; });
+    }
     frontend_.Drain(limit);
   }
 
   void Stop() override {
-    if (stopped_) return;
-    stopped_ = true;
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(stopped_, true)) return;
+      stopping_.notify_all();
+    }
     frontend_.Stop();
     if (clients_ != nullptr) clients_->Shutdown(kShutdownGrace);
+    if (operators_ != nullptr) operators_->Shutdown(Duration::zero());
     if (workers_ != nullptr) workers_->Shutdown(Duration::zero());
   }
 
  private:
+  const Duration grace_;
   const std::string name_;
   const std::unique_ptr<ModelText> text_;
   RouterProbe probe_;
@@ -196,7 +249,11 @@ class RouterService final : public Service {
   OpenAiApi openai_;
   std::unique_ptr<RpcServer> clients_;
   std::unique_ptr<Health> health_;
+  std::unique_ptr<RpcServer> operators_;
   std::unique_ptr<RpcServer> workers_;
+
+  std::mutex mutex_;
+  std::condition_variable stopping_;
   bool stopped_ = false;
 };
 
@@ -204,9 +261,11 @@ class RouterService final : public Service {
 
 StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
                                                AppContext& context) {
+  BATON_RETURN_IF_ERROR(CheckTimes(config));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));
+  BATON_ASSIGN_OR_RETURN(const OwnModel model, OwnModelOf(config.model(), *text));
   GenerationDefaults sampling;
   if (config.model().generation_config()) {
     BATON_ASSIGN_OR_RETURN(sampling, LoadGenerationDefaults(config.model().path()));
@@ -215,7 +274,8 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
     }
   }
   const uint64_t tag = RandomId() & kTagMask;
-  auto router = std::make_unique<RouterService>(config, std::move(text), sampling, context, tag);
+  auto router =
+      std::make_unique<RouterService>(config, std::move(text), model, sampling, context, tag);
   BATON_RETURN_IF_ERROR(router->Listen(config));
   return router;
 }

@@ -107,7 +107,10 @@ class Side final {
     if (kind != Kind::kUnified && !options.transport.empty()) {
       cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
     }
-    if (options.dummy) cluster.worker_set.push_back("model.load_format=dummy");
+    if (options.dummy) {
+      cluster.worker_set.push_back("model.load_format=dummy");
+      cluster.router_set.push_back("model.load_format=dummy");
+    }
     cluster.worker_set.insert(
         cluster.worker_set.end(), options.worker_set.begin(), options.worker_set.end());
     const Time start = SteadyClock().Now();

@@ -36,6 +36,10 @@ struct Options {
   std::string transport = "shm";
 };
 
+std::string LoadFormat(const Options& options) {
+  return fmt::format("model.load_format={}", options.dummy ? "dummy" : "auto");
+}
+
 struct Sample {
   double first_ms = 0;
   double second_ms = 0;
@@ -54,18 +58,18 @@ struct Sample {
 class Cluster final {
  public:
   Cluster(const std::string& model, const Options& options)
-      : router_(&router::StartRouter, {"model.path=" + model, "policy=round_robin"}) {
+      : router_(&router::StartRouter,
+                {"model.path=" + model, LoadFormat(options), "policy=round_robin"}) {
     for (const bool unified : {true, false}) {
       workers_.push_back(std::make_unique<InProcess>(
           &StartDecodeWorker,
-          std::vector<std::string>{
-              "model.path=" + model,
-              fmt::format("model.load_format={}", options.dummy ? "dummy" : "auto"),
-              fmt::format("unified={}", unified),
-              fmt::format("engine.threads={}", options.threads),
-              "engine.kv_memory_mib=256",
-              "transfer.require_transport=" + options.transport,
-              "routers=[" + router_.address("workers") + "]"}));
+          std::vector<std::string>{"model.path=" + model,
+                                   LoadFormat(options),
+                                   fmt::format("unified={}", unified),
+                                   fmt::format("engine.threads={}", options.threads),
+                                   "engine.kv_memory_mib=256",
+                                   "transfer.require_transport=" + options.transport,
+                                   "routers=[" + router_.address("workers") + "]"}));
       InProcess& worker = *workers_.back();
       while (!worker.service().Ready().ok()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -35,7 +35,8 @@ ClusterTest::~ClusterTest() {
 
 void ClusterTest::StartCluster(int prefill,
                                int decode,
-                               const std::vector<std::string>& worker_set) {
+                               const std::vector<std::string>& worker_set,
+                               const std::vector<std::string>& router_set) {
   second_router_.reset();
   cluster_.reset();
   ASSERT_TRUE(std::filesystem::exists(BATON_TEST_MODEL))
@@ -49,6 +50,7 @@ void ClusterTest::StartCluster(int prefill,
   options.workers.prefill = prefill;
   options.workers.decode = decode;
   options.worker_set.insert(options.worker_set.begin(), worker_set.begin(), worker_set.end());
+  options.router_set = router_set;
   auto started = LocalCluster::Start(options, kStartLimit);
   ASSERT_TRUE(started.ok()) << started.status();
   cluster_ = *std::move(started);
@@ -102,9 +104,17 @@ GenerateAccount ClusterTest::Ask(GenerateCall call) {
   return account.ok() ? *account : GenerateAccount();
 }
 
-ClusterTest::ToolResult ClusterTest::RunTool(std::vector<std::string> arguments, bool with_server) {
+ClusterTest::ToolResult ClusterTest::RunTool(std::vector<std::string> arguments) {
+  if (arguments.at(0) == "status" || arguments.at(0) == "drain") {
+    arguments.insert(arguments.end(), {"--admin", cluster().admin()});
+  } else {
+    arguments.insert(arguments.end(), {"--server", server()});
+  }
+  return RunToolAlone(std::move(arguments));
+}
+
+ClusterTest::ToolResult ClusterTest::RunToolAlone(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), BATON_BINARY_FOLDER "/baton");
-  if (with_server) arguments.insert(arguments.end(), {"--server", server()});
   auto tool = ChildProcess::Start({arguments, ""});
   EXPECT_TRUE(tool.ok()) << tool.status();
   if (!tool.ok()) return {};

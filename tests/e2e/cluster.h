@@ -22,9 +22,12 @@ class ClusterTest : public ::testing::Test {
  protected:
   ~ClusterTest() override;
 
-  // Starts a router and so many workers, each with `worker_set` as --set; the test fails when that
-  // does not work. A cluster started before ends.
-  void StartCluster(int prefill, int decode, const std::vector<std::string>& worker_set = {});
+  // Starts a router, with `router_set` as --set, and so many workers, each with `worker_set`; the
+  // test fails when that does not work. A cluster started before ends.
+  void StartCluster(int prefill,
+                    int decode,
+                    const std::vector<std::string>& worker_set = {},
+                    const std::vector<std::string>& router_set = {});
   // Starts another worker of the cluster ("prefill" or "decode") with `settings` as --set, and
   // waits until its ports are open.
   void AddWorker(const std::string& role,
@@ -54,12 +57,15 @@ class ClusterTest : public ::testing::Test {
   // One request as `call` states it, with kAnswerLimit as its time-out unless it names one; its
   // answer must come.
   GenerateAccount Ask(GenerateCall call);
-  // Runs the tool `baton` with `arguments` and "--server …"; exit status and stdout.
+  // Runs the tool `baton` with `arguments` and "--server …", or "--admin …" for `status` and
+  // `drain`; exit status and stdout.
   struct ToolResult {
     int status = -1;
     std::string output;
   };
-  ToolResult RunTool(std::vector<std::string> arguments, bool with_server = true);
+  ToolResult RunTool(std::vector<std::string> arguments);
+  // As RunTool, with nothing added.
+  static ToolResult RunToolAlone(std::vector<std::string> arguments);
 
   // The value of an unlabelled metric of a member's /metrics; -1 when it is not there.
   double Metric(const std::string& member, const std::string& name);

@@ -140,11 +140,65 @@ TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
   EXPECT_EQ(answer.get().tokens, undisturbed);
 }
 
-TEST_F(EndToEndTest, ADrainedWorkerLeavesAndTheOthersServe) {
-  StartCluster(2, 1);
+TEST_F(EndToEndTest, ADrainedWorkersProcessEndsAndTheOthersServe) {
+  StartCluster(2, 2);
   ASSERT_EQ(RunTool({"drain", "prefill-0"}).status, 0);
+  EXPECT_EQ(process("prefill-0").WaitExit(kAnswerLimit), 0);
+  EXPECT_TRUE(cluster().WaitJoined(3, kAnswerLimit).ok());
+  ASSERT_EQ(RunTool({"drain", "decode-0", "--keep"}).status, 0);
   EXPECT_TRUE(cluster().WaitJoined(2, kAnswerLimit).ok());
   EXPECT_EQ(Ask(PromptOf(2), 4).prefill_worker, "prefill-1");
+  EXPECT_EQ(process("decode-0").WaitExit(Duration(0)), std::nullopt);
+  EXPECT_EQ(HttpGet(http("decode-0"), "/readyz").status, 503);
+  process("decode-0").Signal(SIGTERM);
+  EXPECT_EQ(process("decode-0").WaitExit(kAnswerLimit), 0);
+}
+
+TEST_F(EndToEndTest, AWorkerThatIsNotLetInSaysWhyAndIsListed) {
+  StartCluster(0, 1);
+  ASSERT_TRUE(
+      cluster().AddWorker({"decode", "stranger", {"model.load_format=dummy"}}, kStartLimit).ok());
+  ASSERT_TRUE(cluster().AddWorker({"decode", "other-secret", {"hash_secret=7"}}, kStartLimit).ok());
+  ASSERT_TRUE(cluster()
+                  .AddWorker({"decode", "lost", {"routers=[\"" + server() + "\"]"}}, kStartLimit)
+                  .ok());
+  const std::vector<std::pair<std::string, std::string>> reasons = {
+      {"stranger", "other weights (compare model.path, model.load_format"},
+      {"other-secret", "another hash_secret"},
+      {"lost", "worker_listen is another port"}};
+  for (const auto& [worker, reason] : reasons) {
+    const Time deadline = SteadyClock().Now() + kAnswerLimit;
+    HttpAnswer ready;
+    do {
+      ready = HttpGet(http(worker), "/readyz");
+    } while (ready.body.find(reason) == std::string::npos && SteadyClock().Now() < deadline);
+    EXPECT_EQ(ready.status, 503);
+    EXPECT_THAT(ready.body, HasSubstr(reason));
+    EXPECT_THAT(LogOf(worker), AllOf(HasSubstr("cannot join router"), HasSubstr(reason)));
+  }
+  const std::string status = RunTool({"status"}).output;
+  EXPECT_THAT(status, AllOf(HasSubstr("REFUSED"), HasSubstr("stranger"), HasSubstr("127.0.0.1:")));
+  EXPECT_THAT(status, AllOf(HasSubstr("other weights"), HasSubstr("another hash_secret")));
+  EXPECT_EQ(Ask(PromptOf(1), 4).decode_worker, "decode-0");
+}
+
+TEST_F(EndToEndTest, ToolsSayWhenTheyAreAtTheWrongPort) {
+  StartCluster(0, 1);
+  EXPECT_EQ(RunToolAlone({"status", "--admin", server()}).status, 1);
+  EXPECT_EQ(RunToolAlone({"drain", "decode-0", "--admin", server()}).status, 1);
+  EXPECT_EQ(RunTool({"status"}).status, 0);
+}
+
+TEST_F(EndToEndTest, ARouterServesOnForAWhileAfterSigterm) {
+  StartCluster(0, 1, {}, {"drain_grace_seconds=3600"});
+  process("router").Signal(SIGTERM);
+  const Time deadline = SteadyClock().Now() + kAnswerLimit;
+  while (HttpGet(http("router"), "/readyz").status != 503) {
+    ASSERT_LT(SteadyClock().Now(), deadline) << "still ready";
+  }
+  EXPECT_EQ(Ask(PromptOf(1), 4).generated_tokens, 4);
+  process("router").Signal(SIGTERM);  // a second one ends it
+  EXPECT_EQ(process("router").WaitExit(kAnswerLimit), 0);
 }
 
 TEST_F(EndToEndTest, AWorkerThatJoinsLaterServes) {

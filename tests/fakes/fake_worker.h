@@ -28,7 +28,7 @@ class FakeWorker final {
     int32_t context_length = 1 << 20;
     int32_t vocabulary = 256;
     int32_t blocks = 1 << 20;  // of 16 tokens
-    ModelIdentity model;  // the router's own, for one that is to be let in
+    ModelIdentity model;       // the router's own, for one that is to be let in
     uint64_t hash_secret = 0;
     uint32_t version = worker::v1::PROTOCOL_VERSION;
   };

@@ -76,7 +76,7 @@ leaked split_leaked prefill-0 decode-0
 kill_amid prefill 'v > 0'
 kill_amid decode "v >= $((REQUESTS / 4))"
 [[ $prefill_retries != 0 && $decode_retries != 0 ]] || fail "a kill disturbed nothing: $prefill_retries, $decode_retries retries"
-"$BIN/baton" status --server "$(address router grpc)" | tee "$OUT/status.txt" >&2
+"$BIN/baton" status --admin "$(address router admin)" | tee "$OUT/status.txt" >&2
 
 cat >"$OUT/cluster.json" <<JSON
 {"test": "cluster", "requests": $REQUESTS, "tokens": $TOKENS, "model": "$(basename "$MODEL")",

@@ -70,6 +70,7 @@ TEST(ListenersTest, EveryGrpcPortBoundsTheStreamsOfAConnection) {
   Cluster cluster(model.path(), 1, 1, {.workers = {}, .router = {"max_streams_per_connection=7"}});
   EXPECT_EQ(AnnouncedStreams(cluster.router().address("grpc")), 7u);
   EXPECT_EQ(AnnouncedStreams(cluster.router().address("workers")), 128u);
+  EXPECT_EQ(AnnouncedStreams(cluster.router().address("admin")), 128u);
   for (const auto& worker : cluster.workers()) {
     for (const auto& [name, address] : worker->service().addresses()) {
       EXPECT_EQ(AnnouncedStreams(address), 128u) << name << " " << address;

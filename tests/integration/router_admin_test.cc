@@ -13,7 +13,9 @@
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(RouterServiceTest, TokenizesAndBack) {
   v1::TokenizeRequest request;
@@ -89,10 +91,11 @@ TEST_F(RouterServiceTest, ListsItsModel) {
 
 TEST_F(RouterServiceTest, DrainWorkerTellsTheWorkerAndSendsItNothingMore) {
   FakeWorker leaving(WorkerOptions("leaving"));
-  const auto drain = [&](const std::string& id) {
+  const auto drain = [&](const std::string& id, bool keep = false) {
     grpc::ClientContext context;
     admin::v1::DrainWorkerRequest request;
     request.set_worker_id(id);
+    request.set_keep(keep);
     admin::v1::DrainWorkerResponse response;
     return admin_->DrainWorker(&context, request, &response);
   };
@@ -100,8 +103,8 @@ TEST_F(RouterServiceTest, DrainWorkerTellsTheWorkerAndSendsItNothingMore) {
   EXPECT_EQ(unknown.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(unknown.error_message(), HasSubstr("nobody"));
   EXPECT_EQ(drain("").error_code(), grpc::StatusCode::NOT_FOUND);
-  ASSERT_TRUE(drain("leaving").ok());
-  leaving.AwaitDrain();
+  ASSERT_TRUE(drain("leaving", true).ok());
+  EXPECT_TRUE(leaving.AwaitDrain().keep());
   ASSERT_EQ(ClusterStatus().workers_size(), 1);
   EXPECT_EQ(ClusterStatus().workers(0).state(), "draining");
   ExpectBothHealth("not serving");
@@ -114,6 +117,76 @@ TEST_F(RouterServiceTest, DrainWorkerTellsTheWorkerAndSendsItNothingMore) {
   EXPECT_TRUE(call->ReadToEnd().ok());
   EXPECT_EQ(ClusterStatus().requests_total(), 1);
   EXPECT_EQ(ClusterStatus().requests_failed(), 0);
+}
+
+// Whether `method` is served at that port of the router, by what an empty request gets.
+grpc::StatusCode CodeAt(InProcess& router, const char* port, const char* method) {
+  return RawCall(MakeChannel(router.address(port)), method, "").status.error_code();
+}
+
+TEST_F(RouterServiceTest, OperatorsHaveAPortOfTheirOwn) {
+  for (const char* method :
+       {"/baton.admin.v1.Admin/GetStatus", "/baton.admin.v1.Admin/DrainWorker"}) {
+    EXPECT_NE(CodeAt(*router_, "admin", method), grpc::StatusCode::UNIMPLEMENTED) << method;
+    EXPECT_EQ(CodeAt(*router_, "grpc", method), grpc::StatusCode::UNIMPLEMENTED) << method;
+    EXPECT_EQ(CodeAt(*router_, "workers", method), grpc::StatusCode::UNIMPLEMENTED) << method;
+  }
+  for (const char* method :
+       {"/baton.v1.Generation/ListModels", "/baton.worker.v1.WorkerHub/Link"}) {
+    EXPECT_EQ(CodeAt(*router_, "admin", method), grpc::StatusCode::UNIMPLEMENTED) << method;
+  }
+  EXPECT_EQ(router_->address("admin").rfind("127.0.0.1:", 0), 0u) << "not loopback by default";
+}
+
+TEST_F(RouterServiceTest, AWorkerOfAnotherModelIsRefusedAndListed) {
+  const ByteModel other = ByteModel::WithoutWeights(kContext, 512);
+  FakeWorker::Options options = WorkerOptions("tiny");
+  options.model = IdentifyModel(other.path(), {}).value();
+  options.vocabulary = 512;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    FakeWorker worker(options);
+    const Status refusal = worker.AwaitRefusal();
+    EXPECT_EQ(refusal.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(Message(refusal)),
+                AllOf(HasSubstr("worker tiny has another model"),
+                      HasSubstr("vocabulary 512"),
+                      HasSubstr("this router's is bytes (vocabulary 256")));
+  }
+  EXPECT_FALSE(router_->service().Ready().ok());
+  FakeWorker right(WorkerOptions("right"));
+  ExpectBothHealth("serving");
+  const admin::v1::ClusterStatus status = ClusterStatus();
+  EXPECT_EQ(status.workers_size(), 1);
+  ASSERT_EQ(status.refused_joins_size(), 1);
+  EXPECT_EQ(status.refused_joins(0).worker_id(), "tiny");
+  EXPECT_EQ(status.refused_joins(0).attempts(), 3);
+  EXPECT_THAT(status.refused_joins(0).address(), HasSubstr("127.0.0.1:"));
+  EXPECT_THAT(status.refused_joins(0).reason(), HasSubstr("vocabulary 512"));
+}
+
+TEST_F(RouterServiceTest, AnotherVersionOrSecretIsRefusedAndListed) {
+  FakeWorker::Options options = WorkerOptions("old");
+  options.version = worker::v1::PROTOCOL_VERSION + 1;
+  EXPECT_THAT(std::string(Message(FakeWorker(options).AwaitRefusal())),
+              HasSubstr(fmt::format("worker old speaks protocol version {}, this router version {}",
+                                    options.version,
+                                    static_cast<int>(worker::v1::PROTOCOL_VERSION))));
+  options = WorkerOptions("stranger");
+  options.hash_secret = 5;
+  EXPECT_THAT(std::string(Message(FakeWorker(options).AwaitRefusal())),
+              HasSubstr("another hash_secret"));
+  const admin::v1::ClusterStatus status = ClusterStatus();
+  ASSERT_EQ(status.refused_joins_size(), 2);
+  EXPECT_EQ(status.refused_joins(0).worker_id(), "stranger");
+  EXPECT_EQ(status.refused_joins(1).worker_id(), "old");
+}
+
+TEST_F(RouterServiceTest, QuarantinedBlocksAreInTheStatus) {
+  FakeWorker worker(WorkerOptions());
+  worker::v1::ToRouter message;
+  message.mutable_heartbeat()->set_blocks_quarantined(7);
+  worker.Send(message);
+  Await([&] { return ClusterStatus().workers(0).blocks_quarantined() == 7; }, "the heartbeat");
 }
 
 TEST_F(RouterServiceTest, HealthFollowsTheWorkers) {
@@ -153,15 +226,64 @@ TEST_F(RouterServiceTest, ADrainingRouterIsNotServingAndEndsWhatItHas) {
   EXPECT_EQ(drained.wait_for(kCallLimit), std::future_status::ready);
 }
 
-TEST_F(RouterServiceTest, ReflectionListsTheServices) {
-  const RawAnswer answer = RawCall(channel_,
-                                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                                   StringField(7, "*"));
-  for (const char* service :
-       {"baton.v1.Generation", "baton.admin.v1.Admin", "grpc.health.v1.Health"}) {
-    EXPECT_THAT(answer.bytes, HasSubstr(service));
-  }
-  EXPECT_THAT(answer.bytes, ::testing::Not(HasSubstr("WorkerHub")));
+class LongGrace : public RouterServiceTest {
+ protected:
+  LongGrace() : RouterServiceTest({"drain_grace_seconds=3600"}) {}
+};
+
+TEST_F(LongGrace, ADrainServesAsALameDuckFirst) {
+  FakeWorker worker(WorkerOptions());
+  ExpectBothHealth("serving");
+  const auto drained =
+      std::async(std::launch::async, [&] { router_->service().Drain(std::chrono::seconds(60)); });
+  ExpectBothHealth("not serving");
+  EXPECT_EQ(Message(router_->service().Ready()), "this router is shutting down");
+  const auto call = Begin(Ask("x"));  // of a client that has not heard of it
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker.Say(dispatch, 0, 0, "a", FinishReason::kLength);
+  worker.Finish(dispatch);
+  EXPECT_TRUE(call->ReadToEnd().ok());
+  EXPECT_EQ(drained.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  router_->service().Stop();  // a second signal
+  EXPECT_EQ(drained.wait_for(kCallLimit), std::future_status::ready);
+}
+
+TEST(RouterStart, TimesThatContradictEachOtherAreRefused) {
+  const ByteModel model = ByteModel::WithoutWeights(kContext);
+  const auto start = [&](const std::vector<std::string>& settings) {
+    config::RouterConfig config;
+    ConfigSources sources;
+    sources.overrides = settings;
+    sources.overrides.push_back("model.path=" + model.path());
+    EXPECT_TRUE(LoadConfig(sources, config).ok());
+    MetricsRegistry metrics;
+    SteadyClock clock;
+    const auto http = HttpServer::Start({});
+    AppContext context{metrics, **http, clock};
+    const auto router = router::StartRouter(config, context);
+    EXPECT_EQ(router.status().code(), StatusCode::kInvalidArgument);
+    return std::string(Message(router.status()));
+  };
+  EXPECT_THAT(start({"suspect_ms=2000", "lost_ms=1999"}),
+              HasSubstr("lost_ms is 1999; it must be at least suspect_ms, which is 2000"));
+  EXPECT_THAT(start({"heartbeat_ms=500", "suspect_ms=500"}),
+              HasSubstr("suspect_ms is 500; it must be more than heartbeat_ms, which is 500"));
+}
+
+TEST_F(RouterServiceTest, ReflectionListsTheServicesOfEachPort) {
+  const auto listed = [&](const char* port) {
+    return RawCall(MakeChannel(router_->address(port)),
+                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                   StringField(7, "*"))
+        .bytes;
+  };
+  EXPECT_THAT(listed("grpc"),
+              AllOf(HasSubstr("baton.v1.Generation"),
+                    HasSubstr("grpc.health.v1.Health"),
+                    Not(HasSubstr("Admin")),
+                    Not(HasSubstr("WorkerHub"))));
+  EXPECT_THAT(listed("admin"),
+              AllOf(HasSubstr("baton.admin.v1.Admin"), Not(HasSubstr("WorkerHub"))));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include "common/model/model_identity.h"
 #include "common/rpc/channel.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/generation.grpc.pb.h"
@@ -82,19 +83,23 @@ struct Call {
 class RouterServiceTest : public ::testing::Test {
  protected:
   explicit RouterServiceTest(std::vector<std::string> overrides = {}) {
-    overrides.insert(
-        overrides.begin(),
-        {"model.path=" + model_.path(), "model.name=bytes", "suspect_ms=600000", "lost_ms=600000"});
+    overrides.insert(overrides.begin(),
+                     {"model.path=" + model_.path(),
+                      "model.name=bytes",
+                      "suspect_ms=600000",
+                      "lost_ms=600000",
+                      "drain_grace_seconds=0"});
     router_ = std::make_unique<InProcess>(&router::StartRouter, std::move(overrides));
     channel_ = MakeChannel(router_->address("grpc"));
     stub_ = v1::Generation::NewStub(channel_);
-    admin_ = admin::v1::Admin::NewStub(channel_);
+    admin_ = admin::v1::Admin::NewStub(MakeChannel(router_->address("admin")));
   }
 
   FakeWorker::Options WorkerOptions(const std::string& id = "worker") {
     FakeWorker::Options options;
     options.router = router_->address("workers");
     options.id = id;
+    options.model = IdentifyModel(model_.path(), {}).value();
     return options;
   }
 

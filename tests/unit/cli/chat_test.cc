@@ -199,11 +199,12 @@ TEST(ChatTest, ReadsLinesWhenThereIsNoTerminal) {
 }
 
 TEST(ToolTest, SaysWhatToStartWhenNobodyAnswers) {
-  for (const char* command : {"generate hi", "chat", "status", "drain w"}) {
+  for (const char* command :
+       {"generate hi --server", "chat --server", "status --admin", "drain w --admin"}) {
     auto tool = ChildProcess::Start(
         {{"/bin/sh",
           "-c",
-          fmt::format("{}/baton {} --server 127.0.0.1:1 2>&1", BATON_BINARY_FOLDER, command)},
+          fmt::format("{}/baton {} 127.0.0.1:1 2>&1", BATON_BINARY_FOLDER, command)},
          ""});
     ASSERT_TRUE(tool.ok());
     const std::string output = (*tool)->ReadStdout(kLimit);

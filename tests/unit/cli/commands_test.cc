@@ -63,9 +63,12 @@ TEST(CommandsTest, AServerThatCannotBeAnAddressIsWrongUsage) {
            {"127.0.0.1:99999", "99999"},
            {"127.0.0.1:0", "port 0"},
            {"http://127.0.0.1:8080", "is a URL"}}) {
-    const ToolResult result = RunTool({"status", "--server", address});
+    const ToolResult result = RunTool({"status", "--admin", address});
     EXPECT_EQ(result.status, 2) << address;
-    EXPECT_THAT(result.errors, AllOf(HasSubstr("--server"), HasSubstr(wrong))) << address;
+    EXPECT_THAT(result.errors, AllOf(HasSubstr("--admin"), HasSubstr(wrong))) << address;
+    EXPECT_THAT(RunTool({"generate", "x", "--server", address}).errors,
+                AllOf(HasSubstr("--server"), HasSubstr(wrong)))
+        << address;
   }
 }
 
@@ -76,27 +79,27 @@ TEST(CommandsTest, FlagsThatWouldDoNothingAreWrongUsage) {
   EXPECT_THAT(RunTool({"up", "--max-tokens", "0"}).errors, HasSubstr("--max-tokens"));
 }
 
-// What `status` and the commands that generate say of a wrong port.
-std::vector<std::string> SaidOf(const std::string& address) {
+// What the commands say of a wrong port, each with the flag that names the right one.
+std::vector<std::pair<std::string, std::string>> SaidOf(const std::string& address) {
   GenerateCall call;
   call.text = "Hello";
   const Status status = ClusterClient(address).GetStatus().status();
-  const Status drain = ClusterClient(address).Drain("worker");
+  const Status drain = ClusterClient(address).Drain("worker", false);
   const Status answer = GenerationClient(address).Generate(call, [](std::string_view) {}).status();
   const Status model = GenerationClient(address).ModelName().status();
-  return {std::string(Message(status)),
-          std::string(Message(drain)),
-          std::string(Message(answer)),
-          std::string(Message(model))};
+  return {{"--admin", std::string(Message(status))},
+          {"--admin", std::string(Message(drain))},
+          {"--server", std::string(Message(answer))},
+          {"--server", std::string(Message(model))}};
 }
 
 TEST(WrongPortTest, AnHttpPortIsNamed) {
   auto http = HttpServer::Start({});
   ASSERT_TRUE(http.ok());
-  for (const std::string& said : SaidOf((*http)->address())) {
+  for (const auto& [flag, said] : SaidOf((*http)->address())) {
     EXPECT_THAT(said,
                 AllOf(HasSubstr((*http)->address() + " is an HTTP port"),
-                      HasSubstr("--server"),
+                      HasSubstr(flag),
                       Not(HasSubstr("baton up"))));
   }
 }
@@ -106,17 +109,17 @@ TEST(WrongPortTest, AnotherServiceIsNamed) {
   grpc::Service* const services[] = {&hub};
   auto other = RpcServer::Start("127.0.0.1:0", services);
   ASSERT_TRUE(other.ok()) << other.status();
-  for (const std::string& said : SaidOf((*other)->address())) {
+  for (const auto& [flag, said] : SaidOf((*other)->address())) {
     EXPECT_THAT(said,
                 AllOf(HasSubstr((*other)->address() + " is a gRPC port, but not"),
-                      HasSubstr("where workers join"),
-                      HasSubstr("--server")));
+                      HasSubstr("another one of its ports"),
+                      HasSubstr(flag)));
   }
   (*other)->Shutdown(Duration::zero());
 }
 
 TEST(WrongPortTest, NobodyThereIsSaid) {
-  for (const std::string& said : SaidOf("127.0.0.1:1")) {
+  for (const auto& [flag, said] : SaidOf("127.0.0.1:1")) {
     EXPECT_THAT(said, AllOf(HasSubstr("no router answers at 127.0.0.1:1"), HasSubstr("baton up")));
   }
 }

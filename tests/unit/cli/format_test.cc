@@ -84,6 +84,23 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
                     Not(HasSubstr("LEAKED"))));
   cluster.workers[0].blocks_leaked = 2;
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("LEAKED 2"));
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("QUARANTINED")));
+  cluster.workers[0].blocks_quarantined = 5;
+  EXPECT_THAT(FormatCluster(cluster), HasSubstr("QUARANTINED 5"));
+}
+
+TEST(StatusTableTest, ShowsWhoWasNotLetIn) {
+  ClusterSummary cluster;
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("REFUSED")));
+  cluster.refused.push_back({"tiny", "ipv4:10.0.0.7:4000", "another model", 12, 2500});
+  cluster.refused.push_back({"", "ipv4:10.0.0.8:4000", "no join", 1, 100});
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("REFUSED"),
+                    HasSubstr("tiny     ipv4:10.0.0.7:4000  12"),
+                    HasSubstr("another model"),
+                    HasSubstr("?        ipv4:10.0.0.8:4000  1")));
+  cluster.workers.emplace_back();
+  EXPECT_THAT(FormatCluster(cluster), HasSubstr("another model"));
 }
 
 TEST(ReachabilityTest, OnlyTransportErrorsAreExplained) {

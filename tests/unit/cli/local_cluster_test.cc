@@ -49,7 +49,7 @@ TEST_F(LocalClusterStartTest, ShowsTheLastLinesOfAProcessThatDied) {
 TEST_F(LocalClusterStartTest, SaysWhichProcessThatWas) {
   Program("baton-router",
           "echo 'ready {\"http\":\"127.0.0.1:1\",\"grpc\":\"127.0.0.1:1\","
-          "\"workers\":\"127.0.0.1:1\"}'\n"
+          "\"workers\":\"127.0.0.1:1\",\"admin\":\"127.0.0.1:1\"}'\n"
           "exec sleep 60\n");
   Program("baton-decode", "echo engine: block_tokens is 8 >&2; exit 1\n");
   EXPECT_THAT(StartError(),

@@ -94,7 +94,7 @@ TEST_F(ConfigTest, AddressesNeedAHostAndAPortThatExists) {
               AllOf(HasSubstr(".yaml:2: listen is not host:port"),
                     HasSubstr("port '99999'; it must be 0 to 65535")));
   for (const char* path :
-       {"listen", "worker_listen", "process.http_listen", "kv_listen"}) {
+       {"listen", "worker_listen", "admin_listen", "process.http_listen", "kv_listen"}) {
     for (const char* bad : {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1", ":80", ""}) {
       const std::string setting = fmt::format("{}=\"{}\"", path, bad);
       config::WorkerConfig worker;

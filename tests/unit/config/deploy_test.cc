@@ -101,12 +101,12 @@ std::map<std::string, int> ContainerPorts(const Workload& workload) {
   return ports;
 }
 
-// Of both configuration types: process and model.
+// Of both configuration types: process and model. `grace_seconds`: before the drain.
 template <class Config>
-void CheckCommon(const Workload& workload, const Config& config) {
+void CheckCommon(const Workload& workload, const Config& config, double grace_seconds) {
   EXPECT_EQ(ContainerPorts(workload).at("http"), PortOf(config.process().http_listen()));
   EXPECT_GT(workload.pod["terminationGracePeriodSeconds"].as<double>(),
-            config.process().drain_seconds())
+            grace_seconds + config.process().drain_seconds())
       << workload.name << " would be killed while it drains";
   std::set<std::string> mounts;
   for (const YAML::Node& mount : workload.container["volumeMounts"]) {
@@ -124,13 +124,19 @@ TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
     const auto message = Configuration(workload);
     const std::map<std::string, int> ports = ContainerPorts(workload);
     if (const auto* router = dynamic_cast<const config::RouterConfig*>(message.get())) {
-      CheckCommon(workload, *router);
+      CheckCommon(workload, *router, router->drain_grace_seconds());
+      const YAML::Node readiness = workload.container["readinessProbe"];
+      // failureThreshold is 3 unless it is given.
+      EXPECT_FALSE(readiness["failureThreshold"].IsDefined());
+      EXPECT_GT(router->drain_grace_seconds(), 3 * readiness["periodSeconds"].as<double>())
+          << "requests would be refused before the pod is out of rotation";
+      EXPECT_EQ(router->admin_listen().rfind("127.0.0.1:", 0), 0u) << router->admin_listen();
       EXPECT_EQ(ports.at("grpc"), PortOf(router->listen()));
       EXPECT_EQ(ports.at("workers"), PortOf(router->worker_listen()));
       EXPECT_EQ(router->router_id(), "pod-0");
     } else {
       const auto& worker = dynamic_cast<const config::WorkerConfig&>(*message);
-      CheckCommon(workload, worker);
+      CheckCommon(workload, worker, 0);
       EXPECT_EQ(ports.at("kv"), PortOf(worker.kv_listen()));
       EXPECT_EQ(worker.kv_advertise(), "10.1.2.3");
       EXPECT_EQ(worker.worker_id(), "pod-0");
