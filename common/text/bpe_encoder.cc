@@ -1,6 +1,7 @@
 #include "common/text/bpe_encoder.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "common/text/utf8.h"
@@ -16,6 +17,74 @@ constexpr TokenId kNone = PieceTable::kNone;
 uint64_t PairKey(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
+
+// A pair of neighbours that can be joined; outdated when the symbols there are no longer these.
+struct MergeCandidate {
+  uint32_t pos;
+  TokenId left, right, result;
+  bool operator>(const MergeCandidate& other) const { return pos > other.pos; }
+};
+
+// Gives candidates by rank, and by position within a rank. Each rank has a list, which is sorted
+// when its turn comes: mostly it is already, since merges go from left to right. What comes to a
+// rank whose turn it is goes into a heap of its own.
+class MergeQueue final {
+ public:
+  bool empty() const { return ranks_.empty(); }
+
+  void Push(uint32_t rank, const MergeCandidate& candidate) {
+    const auto [it, added] = lists_.try_emplace(rank);
+    if (added) {
+      ranks_.push_back(rank);
+      std::push_heap(ranks_.begin(), ranks_.end(), std::greater<>());
+    }
+    List& list = it->second;
+    std::vector<MergeCandidate>& to = list.begun ? list.late : list.items;
+    to.push_back(candidate);
+    if (list.begun) std::push_heap(to.begin(), to.end(), std::greater<>());
+  }
+
+  MergeCandidate Pop() {
+    const auto it = lists_.find(ranks_.front());
+    List& list = it->second;
+    if (!list.begun) Begin(list);
+    const bool from_late = !list.late.empty() &&
+                           (list.done == list.items.size() || list.items[list.done] > list.late[0]);
+    MergeCandidate first;
+    if (from_late) {
+      std::pop_heap(list.late.begin(), list.late.end(), std::greater<>());
+      first = list.late.back();
+      list.late.pop_back();
+    } else {
+      first = list.items[list.done++];
+    }
+    if (list.done == list.items.size() && list.late.empty()) {
+      lists_.erase(it);
+      std::pop_heap(ranks_.begin(), ranks_.end(), std::greater<>());
+      ranks_.pop_back();
+    }
+    return first;
+  }
+
+ private:
+  struct List {
+    std::vector<MergeCandidate> items;
+    size_t done = 0;  // of items
+    bool begun = false;
+    std::vector<MergeCandidate> late;  // a heap
+  };
+
+  static void Begin(List& list) {
+    list.begun = true;
+    const auto after = [](const MergeCandidate& a, const MergeCandidate& b) { return b > a; };
+    if (!std::is_sorted(list.items.begin(), list.items.end(), after)) {
+      std::sort(list.items.begin(), list.items.end(), after);
+    }
+  }
+
+  absl::flat_hash_map<uint32_t, List> lists_;  // none is empty
+  std::vector<uint32_t> ranks_;                // of lists_, a heap with the lowest on top
+};
 
 bool ComesFromText(PieceKind kind) {
   return kind == PieceKind::kNormal || kind == PieceKind::kUserDefined ||
@@ -59,22 +128,26 @@ void BpeEncoder::FindWholePieces(const TokenizerSpec& spec) {
     const auto id = static_cast<TokenId>(i);
     if (!spec.ignore_merges) {
       tokens.clear();
-      EncodeByMerging(piece.bytes, tokens);
+      EncodeByMerging(piece.bytes, tokens, nullptr);
       if (tokens.size() != 1 || tokens[0] != id) continue;
     }
     whole_pieces_.Insert(piece.bytes, id);
   }
 }
 
-void BpeEncoder::Encode(std::string_view piece, std::vector<TokenId>& out) const {
+void BpeEncoder::Encode(std::string_view piece,
+                        std::vector<TokenId>& out,
+                        const Cancelled& cancelled) const {
   if (const TokenId whole = whole_pieces_.Find(piece); whole != kNone) {
     out.push_back(whole);
   } else {
-    EncodeByMerging(piece, out);
+    EncodeByMerging(piece, out, cancelled);
   }
 }
 
-void BpeEncoder::EncodeByMerging(std::string_view piece, std::vector<TokenId>& out) const {
+void BpeEncoder::EncodeByMerging(std::string_view piece,
+                                 std::vector<TokenId>& out,
+                                 const Cancelled& cancelled) const {
   thread_local std::vector<TokenId> symbols;
   symbols.clear();
   AppendSymbols(piece, symbols);
@@ -89,7 +162,7 @@ void BpeEncoder::EncodeByMerging(std::string_view piece, std::vector<TokenId>& o
     const size_t end = std::min(all.size(), begin + kLongestMerge);
     std::vector<TokenId> window(all.begin() + static_cast<ptrdiff_t>(begin),
                                 all.begin() + static_cast<ptrdiff_t>(end));
-    MergeLong(window);
+    MergeLong(window, cancelled);
     out.insert(out.end(), window.begin(), window.end());
   }
 }
@@ -159,47 +232,33 @@ void BpeEncoder::MergeShort(std::vector<TokenId>& symbols) const {
   symbols.resize(count);
 }
 
-void BpeEncoder::MergeLong(std::vector<TokenId>& symbols) const {
+void BpeEncoder::MergeLong(std::vector<TokenId>& symbols, const Cancelled& cancelled) const {
   constexpr uint32_t kEnd = UINT32_MAX;
-  struct Candidate {
-    uint32_t rank;
-    uint32_t pos;
-    TokenId left, right;  // outdated when the symbols there are no longer these
-    bool operator<(const Candidate& other) const {  // std's heap has the greatest on top
-      return rank != other.rank ? rank > other.rank : pos > other.pos;
-    }
-  };
+  constexpr uint32_t kMergesBetween = 1 << 16;  // questions whether the caller cancelled
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> next(count), previous(count);
-  std::vector<Candidate> heap;
-  heap.reserve(count);
+  MergeQueue queue;
   const auto consider = [&](uint32_t left, uint32_t right) {
     const Target target = Find(symbols[left], symbols[right]);
-    if (target.rank == UINT32_MAX) return false;
-    heap.push_back({target.rank, left, symbols[left], symbols[right]});
-    return true;
+    if (target.rank == UINT32_MAX) return;
+    queue.Push(target.rank, {left, symbols[left], symbols[right], target.result});
   };
   for (uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1 < count ? i + 1 : kEnd;
     previous[i] = i > 0 ? i - 1 : kEnd;
     if (i > 0) consider(i - 1, i);
   }
-  std::make_heap(heap.begin(), heap.end());
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end());
-    const Candidate top = heap.back();
-    heap.pop_back();
+  for (uint32_t turn = 1; !queue.empty(); ++turn) {
+    if (turn % kMergesBetween == 0 && cancelled && cancelled()) break;
+    const MergeCandidate top = queue.Pop();
     const uint32_t right = next[top.pos];
     if (symbols[top.pos] != top.left || right == kEnd || symbols[right] != top.right) continue;
-    symbols[top.pos] = Find(top.left, top.right).result;
+    symbols[top.pos] = top.result;
     symbols[right] = kNone;
     next[top.pos] = next[right];
     if (next[right] != kEnd) previous[next[right]] = top.pos;
-    const auto push = [&](uint32_t a, uint32_t b) {
-      if (consider(a, b)) std::push_heap(heap.begin(), heap.end());
-    };
-    if (previous[top.pos] != kEnd) push(previous[top.pos], top.pos);
-    if (next[top.pos] != kEnd) push(top.pos, next[top.pos]);
+    if (previous[top.pos] != kEnd) consider(previous[top.pos], top.pos);
+    if (next[top.pos] != kEnd) consider(top.pos, next[top.pos]);
   }
   std::erase(symbols, kNone);
 }

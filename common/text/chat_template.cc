@@ -21,7 +21,8 @@ StatusOr<jinja::MarkedText> Run(const jinja::Block& block,
   jinja::Interpreter interpreter({.max_steps = options.limits.max_steps,
                                   .max_memory = options.limits.max_memory,
                                   .max_output = options.limits.max_output,
-                                  .now = options.now});
+                                  .now = options.now,
+                                  .cancelled = options.cancelled});
   return interpreter.Run(block, context);
 }
 

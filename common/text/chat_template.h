@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct RenderLimits {
 struct RenderOptions {
   RenderLimits limits;
   std::chrono::system_clock::time_point now;  // for strftime_now(), in UTC
+  std::function<bool()> cancelled;            // ends the rendering when it gives true; may be empty
 };
 
 // A model's chat template: Jinja as Hugging Face runs it (immutable sandbox, trim_blocks,
@@ -35,7 +37,7 @@ class ChatTemplate final {
 
   // The prompt for `context`, an object with `messages`, `add_generation_prompt`, `bos_token` … :
   // what apply_chat_template gives to the template. Errors: InvalidArgument with the template's
-  // line (also what it raises with raise_exception), ResourceExhausted over a limit.
+  // line (also what it raises with raise_exception), ResourceExhausted over a limit, Cancelled.
   StatusOr<std::string> Render(const nlohmann::ordered_json& context,
                                const RenderOptions& options) const;
 

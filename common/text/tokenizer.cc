@@ -41,6 +41,52 @@ bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
   return true;
 }
 
+// Whether all bytes are tokens of `kind`, so that no text is unknown.
+bool HasAllBytes(const TokenizerSpec& spec, PieceKind kind) {
+  bool found[256] = {};
+  for (const Piece& piece : spec.pieces) {
+    if (piece.kind == kind && piece.bytes.size() == 1) {
+      found[static_cast<uint8_t>(piece.bytes[0])] = true;
+    }
+  }
+  return std::all_of(std::begin(found), std::end(found), [](bool is) { return is; });
+}
+
+// How many bytes of text one byte that `step` leaves may stand for; 0 where there is no bound.
+size_t Shrinking(const NormalizerStep& step) {
+  switch (step.kind) {
+    case NormalizerStep::Kind::kPrepend:
+      return 1;
+    case NormalizerStep::Kind::kReplace:
+      return step.to.empty() ? 0 : 1 + step.from.size() / step.to.size();
+    case NormalizerStep::Kind::kNfc:
+    case NormalizerStep::Kind::kNfd:
+    case NormalizerStep::Kind::kNfkc:
+    case NormalizerStep::Kind::kNfkd:
+      return 4;  // a character of four bytes becomes an ASCII letter
+  }
+  return 0;
+}
+
+size_t MaxTokenBytes(const TokenizerSpec& spec) {
+  size_t longest = 1;
+  for (const Piece& piece : spec.pieces) longest = std::max(longest, piece.bytes.size());
+  for (const AddedToken& token : spec.added) longest = std::max(longest, token.text.size());
+  const bool by_bytes = spec.alphabet == BpeAlphabet::kBytes;
+  const bool all_known = HasAllBytes(spec, by_bytes ? PieceKind::kNormal : PieceKind::kByte) &&
+                         (by_bytes || spec.byte_fallback);
+  if (!all_known) {
+    if (!spec.unknown.has_value() || spec.fuse_unknown) return SIZE_MAX;
+    longest = std::max<size_t>(longest, 4);
+  }
+  for (const NormalizerStep& step : spec.normalizer) {
+    const size_t factor = Shrinking(step);
+    if (factor == 0) return SIZE_MAX;
+    longest *= factor;
+  }
+  return longest;
+}
+
 // The ranges, ascending and disjoint, as far as they lie in `section`, counted from its start.
 std::vector<TextRange> Clip(std::span<const TextRange> ranges, TextRange section) {
   std::vector<TextRange> clipped;
@@ -67,7 +113,8 @@ struct Tokenizer::State {
         normalizer(spec.normalizer),
         pre_tokenizer(std::move(splitter)),
         encoder(spec),
-        cut_at_metaspace(MetaspaceStartsPieces(spec)) {
+        cut_at_metaspace(MetaspaceStartsPieces(spec)),
+        max_token_bytes(MaxTokenBytes(spec)) {
     for (const AddedToken& token : spec.added) {
       id_of_text.try_emplace(token.text, token.id);
       if (token.special) special[static_cast<size_t>(token.id)] = true;
@@ -81,17 +128,27 @@ struct Tokenizer::State {
     }
   }
 
-  // One call of Encode: where the tokens go, and what counts as special.
+  // One call of Encode: where the tokens go, what counts as special, and when it ends early.
   struct Job {
+    // Asked for each piece; whether the caller cancelled, only now and then.
+    bool Ended() {
+      constexpr int kPiecesBetween = 256;
+      if (limits.cancelled && ++pieces % kPiecesBetween == 0 && limits.cancelled()) ended = true;
+      return ended || tokens.size() > limits.max_tokens;
+    }
+
     AddedTokenFinder::Trust trust;
-    std::vector<TokenId> tokens;
+    const EncodeLimits& limits;
+    std::vector<TokenId> tokens = {};
+    int pieces = 0;
+    bool ended = false;
   };
 
   void EncodeText(std::string_view text, Job& job) const;
   void EncodeSection(std::string_view text, TextRange section, Job& job) const;
   std::vector<TextRange> MoveTrust(std::string_view text, std::span<const TextRange> trusted) const;
-  void EncodePlain(std::string_view text, bool first, std::vector<TokenId>& tokens) const;
-  void EncodePiece(std::string_view piece, std::vector<TokenId>& tokens) const;
+  void EncodePlain(std::string_view text, bool first, Job& job) const;
+  void EncodePiece(std::string_view piece, Job& job) const;
 
   TokenizerSpec spec;
   AddedTokenFinder raw_added;
@@ -101,6 +158,7 @@ struct Tokenizer::State {
   PreTokenizer pre_tokenizer;
   BpeEncoder encoder;
   bool cut_at_metaspace;
+  size_t max_token_bytes;
   std::vector<bool> special = std::vector<bool>(spec.pieces.size());
   absl::flat_hash_map<std::string, TokenId> id_of_text;
 };
@@ -109,6 +167,7 @@ void Tokenizer::State::EncodeText(std::string_view text, Job& job) const {
   size_t done = 0;
   for (const AddedTokenFinder::Match& match : raw_added.Find(text, job.trust)) {
     EncodeSection(text, {done, match.range.begin}, job);
+    if (job.Ended()) return;
     job.tokens.push_back(match.id);
     done = match.range.end;
   }
@@ -132,11 +191,12 @@ void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, J
   }
   size_t done = 0;
   for (const AddedTokenFinder::Match& match : normalized_added.Find(text, trust)) {
-    EncodePlain(text.substr(done, match.range.begin - done), first && done == 0, job.tokens);
+    EncodePlain(text.substr(done, match.range.begin - done), first && done == 0, job);
+    if (job.Ended()) return;
     job.tokens.push_back(match.id);
     done = match.range.end;
   }
-  EncodePlain(text.substr(done), first && done == 0, job.tokens);
+  EncodePlain(text.substr(done), first && done == 0, job);
 }
 
 // Where the `trusted` ranges of `text` are when that is normalised. None where that cannot be said:
@@ -163,9 +223,7 @@ std::vector<TextRange> Tokenizer::State::MoveTrust(std::string_view text,
   return moved;
 }
 
-void Tokenizer::State::EncodePlain(std::string_view text,
-                                   bool first,
-                                   std::vector<TokenId>& tokens) const {
+void Tokenizer::State::EncodePlain(std::string_view text, bool first, Job& job) const {
   if (text.empty()) return;
   std::string changed;
   if (spec.metaspace) text = changed = ReplaceAll(text, " ", kMetaspace);
@@ -178,22 +236,24 @@ void Tokenizer::State::EncodePlain(std::string_view text,
   }
   size_t begin = 0;
   for (const size_t end : pre_tokenizer.Split(text)) {
-    EncodePiece(text.substr(begin, end - begin), tokens);
+    if (job.Ended()) return;
+    EncodePiece(text.substr(begin, end - begin), job);
     begin = end;
   }
 }
 
-void Tokenizer::State::EncodePiece(std::string_view piece, std::vector<TokenId>& tokens) const {
+void Tokenizer::State::EncodePiece(std::string_view piece, Job& job) const {
   size_t begin = 0;
   if (cut_at_metaspace) {
     size_t at = piece.find(kMetaspace, 1);
     for (; at != std::string_view::npos; at = piece.find(kMetaspace, at + 1)) {
       if (piece.substr(0, at).ends_with(kMetaspace)) continue;
-      encoder.Encode(piece.substr(begin, at - begin), tokens);
+      if (job.Ended()) return;
+      encoder.Encode(piece.substr(begin, at - begin), job.tokens, job.limits.cancelled);
       begin = at;
     }
   }
-  encoder.Encode(piece.substr(begin), tokens);
+  encoder.Encode(piece.substr(begin), job.tokens, job.limits.cancelled);
 }
 
 StatusOr<Tokenizer> Tokenizer::Create(TokenizerSpec spec) {
@@ -202,8 +262,10 @@ StatusOr<Tokenizer> Tokenizer::Create(TokenizerSpec spec) {
   return Tokenizer(std::make_shared<const State>(std::move(spec), std::move(splitter)));
 }
 
-std::vector<TokenId> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
-  State::Job job{.trust = {.all = options.parse_special, .ranges = {}}, .tokens = {}};
+std::vector<TokenId> Tokenizer::Encode(std::string_view text,
+                                       EncodeOptions options,
+                                       const EncodeLimits& limits) const {
+  State::Job job{.trust = {.all = options.parse_special, .ranges = {}}, .limits = limits};
   if (options.add_special) job.tokens = state_->spec.prefix;
   if (IsValidUtf8(text)) {
     state_->EncodeText(text, job);
@@ -217,7 +279,8 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, EncodeOptions opti
 }
 
 std::vector<TokenId> Tokenizer::EncodeSegments(std::span<const TextSegment> segments,
-                                               bool add_special) const {
+                                               bool add_special,
+                                               const EncodeLimits& limits) const {
   std::string text;
   std::vector<TextRange> trusted;
   for (const TextSegment& segment : segments) {
@@ -230,7 +293,7 @@ std::vector<TokenId> Tokenizer::EncodeSegments(std::span<const TextSegment> segm
       trusted.push_back({begin, text.size()});
     }
   }
-  State::Job job{.trust = {.all = false, .ranges = trusted}, .tokens = {}};
+  State::Job job{.trust = {.all = false, .ranges = trusted}, .limits = limits};
   if (add_special) job.tokens = state_->spec.prefix;
   state_->EncodeText(text, job);
   if (add_special) {
@@ -244,6 +307,10 @@ std::string Tokenizer::Decode(std::span<const TokenId> tokens, bool skip_special
   std::string text;
   for (const TokenId token : tokens) text += detokenizer.Append(token);
   return text += detokenizer.Flush();
+}
+
+size_t Tokenizer::max_token_bytes() const {
+  return state_->max_token_bytes;
 }
 
 size_t Tokenizer::vocab_size() const {

@@ -2,23 +2,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "common/base/status.h"
 
 namespace baton::jinja {
 
-// What one rendering may use. Counts the memory of live values and the work done. Not thread-safe;
-// outlives the values it counts.
+// What one rendering may use. Counts the memory of live values and the work done, and asks now and
+// then whether the caller still wants the text. Not thread-safe; outlives the values it counts.
 class Budget final {
  public:
-  Budget(uint64_t steps, size_t memory) : steps_left_(steps), memory_limit_(memory) {}
+  // `cancelled` may be empty.
+  Budget(uint64_t steps, size_t memory, std::function<bool()> cancelled = nullptr)
+      : steps_left_(steps), memory_limit_(memory), cancelled_(std::move(cancelled)) {
+    ask_below_ = cancelled_ ? steps : 0;
+  }
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Takes work off the budget. ResourceExhausted when steps or memory are used up.
+  // Takes work off the budget. ResourceExhausted when steps or memory are used up; Cancelled.
   Status Spend(uint64_t steps) {
     if (steps > steps_left_) return OutOfSteps();
     steps_left_ -= steps;
+    if (steps_left_ < ask_below_) BATON_RETURN_IF_ERROR(AskWhetherCancelled());
     return memory_used_ > memory_limit_ ? OutOfMemory(0) : OkStatus();
   }
   // Work on `bytes` bytes of text.
@@ -34,6 +41,11 @@ class Budget final {
 
  private:
   static constexpr size_t kBytesPerStep = 128;
+  Status AskWhetherCancelled() {
+    constexpr uint64_t kStepsBetween = 1 << 16;
+    ask_below_ = steps_left_ > kStepsBetween ? steps_left_ - kStepsBetween : 0;
+    return cancelled_() ? absl::CancelledError("the client left") : OkStatus();
+  }
   static Status OutOfSteps() {
     return absl::ResourceExhaustedError("the template needs more steps than it may take");
   }
@@ -47,6 +59,8 @@ class Budget final {
   uint64_t steps_left_;
   size_t memory_limit_;
   size_t memory_used_ = 0;
+  std::function<bool()> cancelled_;
+  uint64_t ask_below_ = 0;  // of steps_left_: when to ask again
 };
 
 // Memory charged to a budget for as long as this lives; to none by default.

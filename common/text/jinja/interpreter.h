@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ struct InterpreterOptions {
   size_t max_memory = 0;
   size_t max_output = 0;
   std::chrono::system_clock::time_point now;  // what strftime_now() shows, in UTC
+  std::function<bool()> cancelled;            // may be empty
 };
 
 // Runs one rendering of a parsed template, with Python's and Jinja's semantics. Bounded in steps,
@@ -28,7 +30,7 @@ struct InterpreterOptions {
 class Interpreter final {
  public:
   explicit Interpreter(const InterpreterOptions& options)
-      : options_(options), budget_(options.max_steps, options.max_memory) {}
+      : options_(options), budget_(options.max_steps, options.max_memory, options.cancelled) {}
   ~Interpreter();
 
   // The text of `block` with the members of `context`, an object, as variables. Text from the
