@@ -8,12 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/json.h"
 #include "router/request_error.h"
 
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 enum class Use : uint8_t {
   kRead,
@@ -173,7 +174,10 @@ Status CheckMember(OpenAiKind kind,
                       reason::kUnknownParameter);
   }
   if (known->use != Use::kUnsupported) return OkStatus();
-  if (!known->harmless.empty() && value == Json::parse(known->harmless)) return OkStatus();
+  if (!known->harmless.empty()) {
+    BATON_ASSIGN_OR_RETURN(const Json harmless, ParseOrderedJson(path, known->harmless));
+    if (value == harmless) return OkStatus();
+  }
   std::string message = fmt::format("{} is not supported", path);
   if (!known->harmless.empty()) message += fmt::format("; only {} is", known->harmless);
   if (!known->instead.empty()) message += fmt::format("; {}", known->instead);

@@ -11,6 +11,6 @@ namespace baton::router {
 // no client takes an answer for one that a member of its request has changed. Members that are null
 // count as absent, unsupported ones may have the value that changes nothing (`echo: false`).
 // InvalidArgument names the member, and for an unknown one the nearest that is known.
-Status CheckMembers(OpenAiKind kind, const nlohmann::json& body);
+Status CheckMembers(OpenAiKind kind, const nlohmann::ordered_json& body);
 
 }  // namespace baton::router

@@ -8,13 +8,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "router/openai_members.h"
+#include "router/request_check.h"
 #include "router/request_error.h"
 
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // templates see members in the order they came
 
 constexpr int32_t kDefaultCompletionTokens = 16;
 
@@ -268,8 +270,9 @@ Status ReadEcho(const Json& body, OpenAiRequest& out) {
 Status ReadSamples(const Json& body, GenerationRequest& out) {
   std::optional<int32_t> number;
   BATON_RETURN_IF_ERROR(ReadInt(body, "n", number));
-  if (number.has_value() && *number < 1) {
-    return InvalidMember("n", "n is {}; it must be at least 1", *number);
+  // Checked here, too: the answer's choices are made before the request is checked.
+  if (number.has_value() && (*number < 1 || *number > kMaxSamples)) {
+    return InvalidMember("n", "n is {}; it must be between 1 and {}", *number, kMaxSamples);
   }
   out.samples = number.value_or(1);
   BATON_RETURN_IF_ERROR(ReadInt(body, "best_of", number));
@@ -327,8 +330,7 @@ Status ReadSampling(const Json& body, SamplingInput& out) {
 }  // namespace
 
 StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view text) {
-  const Json body = Json::parse(text, nullptr, false);
-  if (body.is_discarded()) return InvalidArgument("the body is not valid JSON in UTF-8");
+  BATON_ASSIGN_OR_RETURN(const Json body, ParseOrderedJson("the body", text));
   if (!body.is_object()) return InvalidArgument("the body must be a JSON object");
   OpenAiRequest out;
   out.kind = kind;

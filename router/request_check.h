@@ -10,6 +10,8 @@
 
 namespace baton::router {
 
+constexpr int32_t kMaxSamples = 64;
+
 struct RequestLimits {
   int32_t vocabulary = 0;
   size_t max_stops = 64;
@@ -17,7 +19,7 @@ struct RequestLimits {
   size_t max_stop_tokens = 64;
   size_t max_logit_bias = 1024;
   size_t max_turns = 10'000;
-  int32_t max_samples = 64;
+  int32_t max_samples = kMaxSamples;
   int32_t max_top_logprobs = 20;
 };
 

@@ -16,6 +16,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
+
 namespace baton {
 namespace {
 
@@ -108,8 +110,9 @@ StatusOr<std::map<std::string, std::string>> ChildProcess::WaitReady(Duration li
     const size_t begin = text.find(kMark);
     const size_t end = begin == std::string::npos ? begin : text.find('\n', begin);
     if (end != std::string::npos) {
-      const auto json = nlohmann::json::parse(
-          text.substr(begin + kMark.size(), end - begin - kMark.size()), nullptr, false);
+      const std::string_view line = std::string_view(text).substr(0, end);
+      BATON_ASSIGN_OR_RETURN(const nlohmann::json json,
+                             ParseJson("its line \"ready\"", line.substr(begin + kMark.size())));
       std::map<std::string, std::string> addresses;
       for (const auto& [name, address] : json.items()) {
         if (address.is_string()) addresses[name] = address.get<std::string>();

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
+
 namespace baton {
 namespace {
 
@@ -98,7 +100,7 @@ JsonFields::JsonFields(std::string file, nlohmann::json object)
 JsonFields::~JsonFields() = default;
 
 StatusOr<std::unique_ptr<JsonFields>> JsonFields::Parse(std::string file, std::string_view text) {
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(nlohmann::json json, ParseJson(file, text));
   if (!json.is_object()) return InvalidArgument("{}: not a JSON object", file);
   return std::unique_ptr<JsonFields>(new JsonFields(std::move(file), std::move(json)));
 }

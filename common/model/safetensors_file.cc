@@ -12,6 +12,7 @@
 #include <absl/container/flat_hash_set.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/model/byte_reader.h"
 
 namespace baton {
@@ -247,7 +248,7 @@ Status CheckPlacement(const std::string& file,
 // The files that an index names, each with the tensors it should hold.
 StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostIndexBytes));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(path, text));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return InvalidArgument("{}: must be a JSON object with an object weight_map", path);
   }

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/model/config_fields.h"
 #include "common/model/gguf_config.h"
@@ -95,7 +96,7 @@ StatusOr<std::optional<std::string>> TemplateInJson(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const auto text, ReadOptional(path, kMostTokenizerBytes));
   std::optional<std::string> none;
   if (!text) return none;
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(path, *text));
   if (!json.is_object()) return InvalidArgument("{}: not a JSON object", path);
   const auto found = json.find("chat_template");
   if (found == json.end() || found->is_null()) return none;
@@ -116,13 +117,14 @@ Status NoTemplate(const std::string& path) {
   return MakeStatus(StatusCode::kNotFound, "model {} has no chat template", path);
 }
 
-StatusOr<std::string> TemplateFromDirectory(const std::string& directory) {
-  BATON_ASSIGN_OR_RETURN(auto file,
-                         ReadOptional(directory + "/chat_template.jinja", kMostTemplateBytes));
-  if (file) return *std::move(file);
+StatusOr<ChatTemplateSource> TemplateFromDirectory(const std::string& directory) {
+  const std::string own = directory + "/chat_template.jinja";
+  BATON_ASSIGN_OR_RETURN(auto file, ReadOptional(own, kMostTemplateBytes));
+  if (file) return ChatTemplateSource{*std::move(file), own};
   for (const std::string_view name : {"tokenizer_config.json", "chat_template.json"}) {
-    BATON_ASSIGN_OR_RETURN(auto text, TemplateInJson(fmt::format("{}/{}", directory, name)));
-    if (text) return *std::move(text);
+    const std::string path = fmt::format("{}/{}", directory, name);
+    BATON_ASSIGN_OR_RETURN(auto text, TemplateInJson(path));
+    if (text) return ChatTemplateSource{*std::move(text), path + ": chat_template"};
   }
   return NoTemplate(directory);
 }
@@ -146,15 +148,16 @@ StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path) {
   return spec;
 }
 
-StatusOr<std::string> LoadChatTemplate(const std::string& path) {
+StatusOr<ChatTemplateSource> LoadChatTemplate(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));
   if (location.kind == ModelLocation::Kind::kHfDirectory) {
     return TemplateFromDirectory(location.path);
   }
   BATON_ASSIGN_OR_RETURN(const auto gguf, GgufFile::Open(location.path));
-  if (!gguf->Has("tokenizer.chat_template")) return NoTemplate(location.path);
-  BATON_ASSIGN_OR_RETURN(const std::string_view text, gguf->String("tokenizer.chat_template"));
-  return std::string(text);
+  constexpr const char* kKey = "tokenizer.chat_template";
+  if (!gguf->Has(kKey)) return NoTemplate(location.path);
+  BATON_ASSIGN_OR_RETURN(const std::string_view text, gguf->String(kKey));
+  return ChatTemplateSource{std::string(text), fmt::format("{}: {}", location.path, kKey)};
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include "common/base/json.h"
 #include "common/text/byte_alphabet.h"
 #include "common/text/hf_json.h"
 
@@ -268,15 +269,12 @@ void ReadConfig(const json& config, const Ids& ids, TokenizerSpec& spec) {
 
 StatusOr<TokenizerSpec> TokenizerSpecFromJson(std::string_view tokenizer_json,
                                               std::string_view tokenizer_config) {
-  const json root = json::parse(tokenizer_json, nullptr, false);
-  if (root.is_discarded() || !root.is_object())
-    return InvalidArgument("tokenizer.json is not a JSON object");
+  BATON_ASSIGN_OR_RETURN(const json root, ParseJson("tokenizer.json", tokenizer_json));
+  if (!root.is_object()) return InvalidArgument("tokenizer.json is not a JSON object");
   json config;
   if (!tokenizer_config.empty()) {
-    config = json::parse(tokenizer_config, nullptr, false);
-    if (config.is_discarded() || !config.is_object()) {
-      return InvalidArgument("tokenizer_config.json is not a JSON object");
-    }
+    BATON_ASSIGN_OR_RETURN(config, ParseJson("tokenizer_config.json", tokenizer_config));
+    if (!config.is_object()) return InvalidArgument("tokenizer_config.json is not a JSON object");
   }
   TokenizerSpec spec;
   Ids ids;

@@ -287,7 +287,14 @@ TEST_F(HfConfig, NamesFileAndKeyOfABadValue) {
   }
   Write("config.json", "{not json");
   EXPECT_THAT(Message(SpecFromHfDirectory(folder_.path()).status()),
+              HasSubstr("config.json is not valid JSON in UTF-8: line 1, column 3: "));
+  Write("config.json", "[]");
+  EXPECT_THAT(Message(SpecFromHfDirectory(folder_.path()).status()),
               HasSubstr("config.json: not a JSON object"));
+  Write("config.json",
+        R"({"a": {"b": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}}");
+  EXPECT_THAT(Message(SpecFromHfDirectory(folder_.path()).status()),
+              HasSubstr("config.json: a.b is nested more than 60 levels deep"));
 }
 
 ModelSpec Written() {

@@ -27,7 +27,7 @@ class TokenizerSource : public testing::Test {
   }
   std::string TemplateOf() {
     const auto text = LoadChatTemplate(folder_.path());
-    return text.ok() ? *text : std::string(Message(text.status()));
+    return text.ok() ? text->text : std::string(Message(text.status()));
   }
 
   const TemporaryFolder folder_;
@@ -99,8 +99,13 @@ TEST_F(TokenizerSource, PrefersTheTemplateInItsOwnFile) {
   EXPECT_EQ(TemplateOf(), "d");
   Write("tokenizer_config.json", R"({"chat_template": 3})");
   EXPECT_THAT(TemplateOf(), HasSubstr("tokenizer_config.json: chat_template must be a string"));
+  EXPECT_EQ(LoadChatTemplate(folder_.path()).status().code(), StatusCode::kInvalidArgument);
+  Write("tokenizer_config.json", R"({"chat_template": "second"})");
+  EXPECT_EQ(LoadChatTemplate(folder_.path())->origin,
+            folder_.path() + "/tokenizer_config.json: chat_template");
   Write("chat_template.jinja", "first");
   EXPECT_EQ(TemplateOf(), "first");
+  EXPECT_EQ(LoadChatTemplate(folder_.path())->origin, folder_.path() + "/chat_template.jinja");
 }
 
 }  // namespace

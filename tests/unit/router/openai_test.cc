@@ -61,6 +61,40 @@ TEST(OpenAiRequest, ReadsAChat) {
   EXPECT_TRUE(request->include_usage);
 }
 
+TEST(OpenAiRequest, DepthIsBoundedWhereverStrangersPutIt) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const std::string user = R"({"role": "user", "content": "x"})";
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"messages": [{"role": "user", "tool_calls": )" + deep + "}]}", "messages[0].tool_calls"},
+      {R"({"messages": [{"role": "user", "content": )" + deep + "}]}", "messages[0].content"},
+      {"{\"messages\": [" + user + "], \"tools\": " + deep + "}", "tools"},
+      {"{\"messages\": [" + user + R"(], "chat_template_kwargs": {"a": )" + deep + "}}",
+       "chat_template_kwargs.a"},
+      {"{\"messages\": [" + user + "], \"unknown\": " + deep + "}", "unknown"}};
+  for (const auto& [body, member] : cases) {
+    const Status status = ParseOpenAiRequest(kChat, body).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        Message(status),
+        "the body: " + member + " is nested more than 60 levels deep; at most 60 are allowed");
+  }
+}
+
+TEST(OpenAiRequest, TheNumberOfChoicesIsCheckedBeforeTheyAreMade) {
+  const auto request = ParseOpenAiRequest(kCompletion, R"({"prompt": "a", "n": 1000000000})");
+  EXPECT_EQ(Message(request.status()), "n is 1000000000; it must be between 1 and 64");
+}
+
+TEST(OpenAiRequest, MembersReachTemplatesInTheOrderTheyCame) {
+  const auto request = ParseOpenAiRequest(kChat, R"({
+    "messages": [{"role": "user", "content": "x", "z": {"b": 1, "a": 2}, "c": 3}],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "d"}}]})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const auto& chat = std::get<ChatInput>(request->inputs[0]);
+  EXPECT_EQ(chat.turns[0].extra_json, R"({"z":{"b":1,"a":2},"c":3})");
+  EXPECT_EQ(chat.tools_json, R"([{"type":"function","function":{"name":"f","description":"d"}}])");
+}
+
 TEST(OpenAiRequest, ReadsHowAPromptIsMadeAndTextShown) {
   const auto request = ParseOpenAiRequest(kChat, R"({
     "messages": [{"role": "assistant", "content": "So"}], "continue_final_message": true,
