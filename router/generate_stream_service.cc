@@ -80,6 +80,12 @@ ChatInput ChatFromProto(const v1::Chat& in) {
   return chat;
 }
 
+std::string ClientOf(const grpc::CallbackServerContext& context) {
+  std::string peer = context.peer();  // ipv4:10.0.0.1:4321, ipv6:[::1]:4321, unix:path
+  if (!peer.starts_with("unix")) peer.resize(std::min(peer.size(), peer.rfind(':')));
+  return peer;
+}
+
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   GenerationRequest out;
   out.model = in.model();
@@ -129,6 +135,7 @@ GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
     return stream.get();
   }
   GenerationRequest generation = RequestFromProto(request);
+  generation.client = ClientOf(*context);
   const auto deadline = context->deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     const auto left = deadline - std::chrono::system_clock::now();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -65,5 +66,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 // What generation.proto's message asks for. InvalidArgument where it cannot be represented.
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in);
 ChatInput ChatFromProto(const v1::Chat& in);
+// The address of a call's client, without its port.
+std::string ClientOf(const grpc::CallbackServerContext& context);
 
 }  // namespace baton::router

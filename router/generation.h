@@ -59,6 +59,7 @@ struct FieldNames {
 
 struct GenerationRequest {
   FieldNames names;
+  std::string client;  // the address that asks, so that no client's work holds up all others'
   std::string model;
   PromptInput input;
   // Put BOS and EOS around the prompt where the model's tokenizer does. Default: around text, not

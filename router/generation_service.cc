@@ -16,19 +16,22 @@ constexpr int kMaxDetokenize = 1 << 20;
 // Answers a unary call from a tokenizer thread, with what `fill` puts into its response. gRPC keeps
 // request and response until Finish.
 template <class Request, class Response>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                 RequestFrontend& frontend,
-                                 const grpc::ByteBuffer& bytes,
-                                 grpc::ByteBuffer& answer,
-                                 Status (*fill)(const RequestFrontend&,
-                                                const Request&,
-                                                Response&)) {
+grpc::ServerUnaryReactor* Answer(
+    grpc::CallbackServerContext* context,
+    RequestFrontend& frontend,
+    const grpc::ByteBuffer& bytes,
+    grpc::ByteBuffer& answer,
+    Status (*fill)(const RequestFrontend&, const Request&, const TextLimits&, Response&)) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  frontend.PostTokenizing([reactor, &frontend, &bytes, &answer, fill] {
+  const std::string client = ClientOf(*context);
+  frontend.PostTokenizing(client, bytes.Length(), [=, &frontend, &bytes, &answer] {
+    const TextLimits limits{.context_length = frontend.context_length(),
+                            .cancelled = [context] { return context->IsCancelled(); }};
     Request request;
     Response response;
-    Status status = ParseMessage(bytes, request);
-    if (status.ok()) status = fill(frontend, request, response);
+    Status status = limits.cancelled() ? Status(StatusCode::kCancelled, "the client left")
+                                       : ParseMessage(bytes, request);
+    if (status.ok()) status = fill(frontend, request, limits, response);
     if (status.ok()) answer = ToBytes(response);
     reactor->Finish(ToGrpc(status));
   });
@@ -37,17 +40,18 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
 
 Status TokenizeInto(const RequestFrontend& frontend,
                     const v1::TokenizeRequest& request,
+                    const TextLimits& limits,
                     v1::TokenizeResponse& response) {
   BATON_RETURN_IF_ERROR(frontend.CheckModel(request.model()));
   const ModelText& text = frontend.text();
   std::vector<TokenId> ids;
   if (request.has_chat()) {
-    BATON_ASSIGN_OR_RETURN(ids, text.EncodeChat(ChatFromProto(request.chat())));
+    BATON_ASSIGN_OR_RETURN(ids, text.EncodeChat(ChatFromProto(request.chat()), false, limits));
   } else if (request.has_text()) {
     if (!IsValidUtf8(request.text())) return InvalidArgument("text is not valid UTF-8");
-    ids = text.tokenizer().Encode(
-        request.text(),
-        {.add_special = request.add_special(), .parse_special = request.parse_special()});
+    const EncodeOptions options{.add_special = request.add_special(),
+                                .parse_special = request.parse_special()};
+    BATON_ASSIGN_OR_RETURN(ids, text.EncodeText(request.text(), options, limits));
   } else {
     return InvalidArgument("the request has no input; set text or chat");
   }
@@ -60,6 +64,7 @@ Status TokenizeInto(const RequestFrontend& frontend,
 
 Status DetokenizeInto(const RequestFrontend& frontend,
                       const v1::DetokenizeRequest& request,
+                      const TextLimits&,
                       v1::DetokenizeResponse& response) {
   BATON_RETURN_IF_ERROR(frontend.CheckModel(request.model()));
   const Tokenizer& tokenizer = frontend.text().tokenizer();

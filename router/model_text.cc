@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/model/open_model.h"
 #include "common/model/tokenizer_source.h"
 #include "router/request_error.h"
@@ -21,11 +22,31 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kContinueMark = "CONTINUE_FINAL_MESSAGE ";
 
 // `text` as a JSON value of the wanted kind; InvalidArgument naming `field`.
-StatusOr<Json> ParseJson(const std::string& field, const std::string& text, bool array) {
-  Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded()) return InvalidArgument("{} is not valid JSON", field);
+StatusOr<Json> ParseField(const std::string& field, const std::string& text, bool array) {
+  BATON_ASSIGN_OR_RETURN(Json value, ParseOrderedJson(field, text));
   if (array ? value.is_array() : value.is_object()) return value;
   return InvalidArgument("{} must be a JSON {}", field, array ? "array" : "object");
+}
+
+// The message with role and content, which `extra`, an object, may replace, too. Not by the
+// library's update(), which looks at all members for each new one.
+Json MessageOf(const ChatTurn& turn, const std::string& content, Json extra) {
+  using Members = Json::object_t::Container;
+  auto& given = static_cast<Members&>(extra.get_ref<Json::object_t&>());
+  Members members;
+  members.reserve(given.size() + 2);
+  members.emplace_back("role", turn.role);
+  members.emplace_back("content", content);
+  for (auto& [key, value] : given) {
+    if (key == "role" || key == "content") {
+      members[key == "role" ? 0 : 1].second = std::move(value);
+    } else {
+      members.emplace_back(key, std::move(value));
+    }
+  }
+  Json message = Json::object();
+  static_cast<Members&>(message.get_ref<Json::object_t&>()) = std::move(members);
+  return message;
 }
 
 // OpenAI's clients send the arguments of a call as JSON text, templates expect an object: what vLLM
@@ -40,19 +61,21 @@ void ParseCallArguments(Json& message) {
     Json& arguments = function["arguments"];
     if (!arguments.is_string()) continue;
     const auto& text = arguments.get_ref<const std::string&>();
-    Json parsed = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
-    if (parsed.is_object()) arguments = std::move(parsed);
+    StatusOr<Json> parsed =
+        text.empty() ? StatusOr<Json>(Json::object()) : ParseOrderedJson("arguments", text);
+    if (parsed.ok() && parsed->is_object()) arguments = *std::move(parsed);
   }
 }
 
 StatusOr<Json> TemplateMessage(const ChatTurn& turn, size_t index, bool continued) {
-  Json message = {{"role", turn.role}, {"content", turn.content}};
-  if (continued) message["content"] = turn.content + std::string(kContinueMark);
-  if (turn.extra_json.empty()) return message;
-  BATON_ASSIGN_OR_RETURN(
-      const Json extra,
-      ParseJson(fmt::format("chat.messages[{}].extra_json", index), turn.extra_json, false));
-  message.update(extra);
+  Json extra = Json::object();
+  if (!turn.extra_json.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        extra,
+        ParseField(fmt::format("chat.messages[{}].extra_json", index), turn.extra_json, false));
+  }
+  const std::string content = turn.content + std::string(continued ? kContinueMark : "");
+  Json message = MessageOf(turn, content, std::move(extra));
   ParseCallArguments(message);
   return message;
 }
@@ -72,7 +95,7 @@ StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer
   Json context = Json::object();
   if (!chat.arguments_json.empty()) {
     BATON_ASSIGN_OR_RETURN(context,
-                           ParseJson("chat.template_arguments_json", chat.arguments_json, false));
+                           ParseField("chat.template_arguments_json", chat.arguments_json, false));
   }
   Json messages = Json::array();
   for (size_t i = 0; i < chat.turns.size(); ++i) {
@@ -83,7 +106,7 @@ StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer
   context["messages"] = std::move(messages);
   BATON_RETURN_IF_ERROR(SetGenerationPrompt(chat, context));
   if (!chat.tools_json.empty()) {
-    BATON_ASSIGN_OR_RETURN(context["tools"], ParseJson("chat.tools_json", chat.tools_json, true));
+    BATON_ASSIGN_OR_RETURN(context["tools"], ParseField("chat.tools_json", chat.tools_json, true));
   }
   const auto set_token = [&](const char* name, std::optional<TokenId> token) {
     context[name] = token.has_value() ? std::string(tokenizer.piece(*token)) : std::string();
@@ -129,6 +152,15 @@ Status CutAtContinueMark(std::vector<TextSegment>& prompt) {
                        "content of the last message");
 }
 
+EncodeLimits EncodeLimitsOf(const TextLimits& limits) {
+  return {.max_tokens = limits.max_tokens, .cancelled = limits.cancelled};
+}
+
+Status CheckCancelled(const TextLimits& limits) {
+  if (!limits.cancelled || !limits.cancelled()) return OkStatus();
+  return Status(StatusCode::kCancelled, "the client left");
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
@@ -139,10 +171,12 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   BATON_ASSIGN_OR_RETURN(TokenizerSpec tokenizer_spec, LoadTokenizerSpec(path));
   std::vector<TokenId> end_tokens = tokenizer_spec.eos;
   BATON_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Create(std::move(tokenizer_spec)));
-  const StatusOr<std::string> source = LoadChatTemplate(path);
+  const StatusOr<ChatTemplateSource> source = LoadChatTemplate(path);
   std::optional<ChatTemplate> chat_template;
   if (source.ok()) {
-    BATON_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Parse(*source));
+    auto parsed = ChatTemplate::Parse(source->text);
+    if (!parsed.ok()) return Annotate(parsed.status(), source->origin);
+    chat_template = *std::move(parsed);
   } else if (source.status().code() != StatusCode::kNotFound) {
     return source.status();
   }
@@ -168,54 +202,89 @@ ModelText::ModelText(std::string name,
       context_length_(context_length),
       vocabulary_(vocabulary) {}
 
-StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& request) const {
+// The shortest encoding that any text has tells whether it can fit.
+Status ModelText::CheckLength(size_t bytes, const TextLimits& limits) const {
+  const size_t longest = tokenizer_.max_token_bytes();
+  const auto tokens = static_cast<size_t>(std::max(0, limits.context_length));
+  if (bytes / longest < tokens) return OkStatus();
+  return WithReason(
+      InvalidArgument(
+          "the prompt has {} bytes; the context length is {} tokens, which hold {} bytes at most",
+          bytes,
+          limits.context_length,
+          tokens * longest),
+      reason::kContextLengthExceeded);
+}
+
+StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& request,
+                                                 const TextLimits& limits) const {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) return *tokens;
   if (const auto* chat = std::get_if<ChatInput>(&request.input)) {
     StatusOr<std::vector<TokenId>> prompt =
-        EncodeChat(*chat, request.add_special_tokens.value_or(false));
+        EncodeChat(*chat, request.add_special_tokens.value_or(false), limits);
     if (!prompt.ok()) return AtMember(prompt.status(), request.names.messages);
     return prompt;
   }
   if (const auto* text = std::get_if<std::string>(&request.input)) {
-    return EncodeText(*text, request);
+    StatusOr<std::vector<TokenId>> prompt = EncodePrompt(*text, request, limits);
+    if (!prompt.ok()) return AtMember(prompt.status(), request.names.text);
+    return prompt;
   }
   return InvalidArgument("the request has no input; set one of text, chat or tokens");
 }
 
 // An empty text is the beginning of a document, as OpenAI has it.
-StatusOr<std::vector<TokenId>> ModelText::EncodeText(const std::string& text,
-                                                     const GenerationRequest& request) const {
-  std::vector<TokenId> tokens = tokenizer_.Encode(
-      text, {.add_special = request.add_special_tokens.value_or(true), .parse_special = false});
+StatusOr<std::vector<TokenId>> ModelText::EncodePrompt(const std::string& text,
+                                                       const GenerationRequest& request,
+                                                       const TextLimits& limits) const {
+  const EncodeOptions options{.add_special = request.add_special_tokens.value_or(true),
+                              .parse_special = false};
+  BATON_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, EncodeText(text, options, limits));
   if (!tokens.empty()) return tokens;
   if (const std::optional<TokenId> bos = tokenizer_.spec().bos; bos.has_value()) {
     return std::vector<TokenId>{*bos};
   }
-  return InvalidMember(request.names.text,
-                       "{} is empty, and model {} has no BOS token to begin with; a prompt needs "
-                       "at least one token",
-                       request.names.text,
-                       name_);
+  return InvalidArgument(
+      "{} is empty, and model {} has no BOS token to begin with; a prompt needs at least one token",
+      request.names.text,
+      name_);
+}
+
+StatusOr<std::vector<TokenId>> ModelText::EncodeText(std::string_view text,
+                                                     EncodeOptions options,
+                                                     const TextLimits& limits) const {
+  BATON_RETURN_IF_ERROR(CheckLength(text.size(), limits));
+  auto tokens = tokenizer_.Encode(text, options, EncodeLimitsOf(limits));
+  BATON_RETURN_IF_ERROR(CheckCancelled(limits));
+  return tokens;
 }
 
 StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
-                                                     bool add_special_tokens) const {
+                                                     bool add_special_tokens,
+                                                     const TextLimits& limits) const {
   if (!template_.has_value()) {
     return InvalidArgument("model {} has no chat template; use text instead of chat", name_);
   }
   BATON_ASSIGN_OR_RETURN(Json context, TemplateContext(chat, tokenizer_));
   RenderOptions options;
   options.now = std::chrono::system_clock::now();
+  options.cancelled = limits.cancelled;
   StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(context, options);
   // Clients send null as the content of a message that only calls tools. Templates that do not know
   // of tools often cannot print it.
   if (!prompt.ok() && EmptyNullContents(context)) {
     prompt = template_->RenderSegments(context, options);
   }
+  BATON_RETURN_IF_ERROR(CheckCancelled(limits));
   // Over the template's limits is over them at every try.
   if (!prompt.ok()) return InvalidArgument("chat: {}", Message(prompt.status()));
   if (chat.continue_final_message) BATON_RETURN_IF_ERROR(CutAtContinueMark(*prompt));
-  return tokenizer_.EncodeSegments(*prompt, add_special_tokens);
+  size_t bytes = 0;
+  for (const TextSegment& segment : *prompt) bytes += segment.text.size();
+  BATON_RETURN_IF_ERROR(CheckLength(bytes, limits));
+  auto tokens = tokenizer_.EncodeSegments(*prompt, add_special_tokens, EncodeLimitsOf(limits));
+  BATON_RETURN_IF_ERROR(CheckCancelled(limits));
+  return tokens;
 }
 
 }  // namespace baton::router

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +16,14 @@
 #include "router/generation.h"
 
 namespace baton::router {
+
+// What bounds the work on a text; nothing by default.
+struct TextLimits {
+  // Tokens. Text that cannot fit is refused before it is tokenised.
+  int32_t context_length = std::numeric_limits<int32_t>::max();
+  size_t max_tokens = SIZE_MAX;               // tokenising ends soon after so many
+  std::function<bool()> cancelled = nullptr;  // the client left
+};
 
 // What the router knows of the model: how text becomes tokens and back. Immutable, thread-safe.
 class ModelText final {
@@ -29,10 +40,16 @@ class ModelText final {
             int32_t vocabulary);
 
   // The prompt's tokens; special tokens count only where the template itself puts them. Errors:
-  // InvalidArgument naming what is wrong with the input.
-  StatusOr<std::vector<TokenId>> Encode(const GenerationRequest& request) const;
+  // InvalidArgument naming what is wrong with the input, also for work that is over a limit, since
+  // no retry helps; Cancelled.
+  StatusOr<std::vector<TokenId>> Encode(const GenerationRequest& request,
+                                        const TextLimits& limits = {}) const;
   StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
-                                            bool add_special_tokens = false) const;
+                                            bool add_special_tokens = false,
+                                            const TextLimits& limits = {}) const;
+  StatusOr<std::vector<TokenId>> EncodeText(std::string_view text,
+                                            EncodeOptions options,
+                                            const TextLimits& limits) const;
 
   const std::string& name() const { return name_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -43,8 +60,10 @@ class ModelText final {
   int32_t vocabulary() const { return vocabulary_; }
 
  private:
-  StatusOr<std::vector<TokenId>> EncodeText(const std::string& text,
-                                            const GenerationRequest& request) const;
+  StatusOr<std::vector<TokenId>> EncodePrompt(const std::string& text,
+                                              const GenerationRequest& request,
+                                              const TextLimits& limits) const;
+  Status CheckLength(size_t bytes, const TextLimits& limits) const;
 
   const std::string name_;
   const Tokenizer tokenizer_;

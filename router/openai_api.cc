@@ -72,6 +72,7 @@ void OpenAiApi::Generate(OpenAiKind kind, const std::shared_ptr<HttpExchange>& e
   if (!request.ok()) return ReplyError(*exchange, request.status());
   const Status room = CheckPrompts(*request);
   if (!room.ok()) return ReplyError(*exchange, room);
+  request->generation.client = exchange->request().client;
   const char* prefix = kind == OpenAiKind::kChat ? "chatcmpl" : "cmpl";
   OpenAiAnswer answer{kind,
                       fmt::format("{}-{:016x}", prefix, RandomId()),

@@ -1,6 +1,7 @@
 #include "router/request_frontend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -18,6 +19,24 @@ std::string_view InputMember(const GenerationRequest& request) {
   if (std::holds_alternative<ChatInput>(request.input)) return request.names.messages;
   const bool text = std::holds_alternative<std::string>(request.input);
   return text ? request.names.text : request.names.tokens;
+}
+
+// How much there is to template and tokenise.
+size_t InputBytes(const GenerationRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.input)) return text->size();
+  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
+    return tokens->size() * sizeof(TokenId);
+  }
+  const auto* chat = std::get_if<ChatInput>(&request.input);
+  if (chat == nullptr) return 0;
+  size_t bytes = chat->tools_json.size() + chat->arguments_json.size();
+  for (const ChatTurn& turn : chat->turns) bytes += turn.content.size() + turn.extra_json.size();
+  return bytes;
+}
+
+// Tokens of a prompt are counted so far, so that the error can say how many there are too many.
+int64_t MostCounted(int32_t context) {
+  return 2 * int64_t{context};
 }
 
 }  // namespace
@@ -67,6 +86,7 @@ class RequestFrontend::Running final : public Generation,
   }
 
   void Cancel(const Status& why) override {
+    left_ = true;
     std::lock_guard lock(mutex_);
     if (cancelled_.has_value()) return;
     cancelled_ = why;
@@ -103,7 +123,10 @@ class RequestFrontend::Running final : public Generation,
       std::lock_guard lock(mutex_);
       if (cancelled_.has_value()) return *cancelled_;
     }
-    return frontend_.MakeSpec(request_, id_, arrival_);
+    auto spec = frontend_.MakeSpec(request_, id_, arrival_, [this] { return left_.load(); });
+    std::lock_guard lock(mutex_);
+    if (cancelled_.has_value()) return *cancelled_;
+    return spec;
   }
 
   // Before the core knew of it.
@@ -158,6 +181,7 @@ class RequestFrontend::Running final : public Generation,
   std::mutex mutex_;
   bool submitted_ = false;
   std::optional<Status> cancelled_;
+  std::atomic<bool> left_{false};  // cancelled_ is set, or about to be; for work without the lock
 };
 
 RequestFrontend::RequestFrontend(const FrontendOptions& options,
@@ -171,7 +195,7 @@ RequestFrontend::RequestFrontend(const FrontendOptions& options,
       clock_(clock),
       probe_(probe),
       limits_{.vocabulary = text.vocabulary()},
-      tokenizers_(std::make_unique<KeyedThreads>("tokenize", options.tokenizer_threads)) {}
+      tokenizers_(std::make_unique<FairThreads>("tokenize", options.tokenizer_threads)) {}
 
 int32_t RequestFrontend::context_length() const {
   const std::optional<ClusterIdentity> cluster = core_.identity();
@@ -188,8 +212,10 @@ Status RequestFrontend::CheckModel(const std::string& model) const {
   return AtMember(WithReason(unknown, reason::kModelNotFound), "model");
 }
 
-void RequestFrontend::PostTokenizing(std::function<void()> work) {
-  tokenizers_->Post(next_lane_.fetch_add(1), std::move(work));
+void RequestFrontend::PostTokenizing(const std::string& client,
+                                     size_t bytes,
+                                     std::function<void()> work) {
+  tokenizers_->Post(client, bytes, std::move(work));
 }
 
 std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
@@ -209,8 +235,10 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
     return nullptr;
   }
   const RequestId id(options_.tag | requests_.fetch_add(1));
+  const std::string client = request.client;
+  const size_t bytes = InputBytes(request);
   auto running = std::make_shared<Running>(*this, id, std::move(request), std::move(observer));
-  PostTokenizing([running] { running->Prepare(); });
+  PostTokenizing(client, bytes, [running] { running->Prepare(); });
   return running;
 }
 
@@ -242,11 +270,14 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   const auto length = static_cast<int64_t>(spec.prompt.size());
   const int32_t context = context_length();
   if (length >= context) {
+    const bool all = length <= MostCounted(context) ||
+                     std::holds_alternative<std::vector<TokenId>>(request.input);
     return too_long(
         InputMember(request),
-        InvalidArgument("the prompt has {} tokens; the context length is {}, and one token at "
+        InvalidArgument("the prompt has {}{} tokens; the context length is {}, and one token at "
                         "least must be left for the answer",
-                        length,
+                        all ? "" : "more than ",
+                        all ? length : MostCounted(context),
                         context));
   }
   const auto room = static_cast<int32_t>(context - length);
@@ -276,14 +307,19 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   return OkStatus();
 }
 
-StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(const GenerationRequest& request,
-                                                                 RequestId id,
-                                                                 Time arrival) const {
+StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
+    const GenerationRequest& request,
+    RequestId id,
+    Time arrival,
+    std::function<bool()> cancelled) const {
   BATON_RETURN_IF_ERROR(CheckModel(request.model));
   BATON_RETURN_IF_ERROR(CheckRequest(request, limits_));
   auto spec = std::make_shared<RequestSpec>();
   spec->id = id;
-  BATON_ASSIGN_OR_RETURN(spec->prompt, text_.Encode(request));
+  const TextLimits limits{.context_length = context_length(),
+                          .max_tokens = static_cast<size_t>(MostCounted(context_length())),
+                          .cancelled = std::move(cancelled)};
+  BATON_ASSIGN_OR_RETURN(spec->prompt, text_.Encode(request, limits));
   if (spec->prompt.empty()) {
     return InvalidArgument("the prompt has no tokens; it needs at least one");
   }

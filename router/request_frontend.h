@@ -12,8 +12,8 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/core_loop.h"
+#include "router/fair_threads.h"
 #include "router/generation.h"
-#include "router/keyed_threads.h"
 #include "router/model_text.h"
 #include "router/request_check.h"
 #include "router/router_probe.h"
@@ -24,8 +24,8 @@ struct FrontendOptions {
   uint64_t tag = 0;  // this router's range of request ids: the upper 24 bits
   uint64_t hash_secret = 0;
   Duration default_timeout = std::chrono::seconds(600);
-  GenerationDefaults sampling;  // of requests that do not say
-  size_t tokenizer_threads = 2;
+  GenerationDefaults sampling;   // of requests that do not say
+  size_t tokenizer_threads = 2;  // see RouterConfig
 };
 
 // A generation under way, in the hands of its API.
@@ -62,8 +62,8 @@ class RequestFrontend final {
   int32_t context_length() const;
   // NotFound when `model` is not the one that is served; empty is.
   Status CheckModel(const std::string& model) const;
-  // Runs `work` on a tokenizer thread.
-  void PostTokenizing(std::function<void()> work);
+  // Runs `work`, on so many bytes of input, on a tokenizer thread, in a turn of `client`.
+  void PostTokenizing(const std::string& client, size_t bytes, std::function<void()> work);
 
  private:
   class Running;
@@ -72,7 +72,8 @@ class RequestFrontend final {
   Status SetLengths(const GenerationRequest& request, RequestSpec& spec) const;
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpec(const GenerationRequest& request,
                                                   RequestId id,
-                                                  Time arrival) const;
+                                                  Time arrival,
+                                                  std::function<bool()> cancelled) const;
 
   const FrontendOptions options_;
   const ModelText& text_;
@@ -81,14 +82,13 @@ class RequestFrontend final {
   RouterProbe& probe_;
   const RequestLimits limits_;
   std::atomic<uint64_t> requests_{0};
-  std::atomic<uint64_t> next_lane_{0};
 
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t running_ = 0;
   bool draining_ = false;
 
-  std::unique_ptr<KeyedThreads> tokenizers_;
+  std::unique_ptr<FairThreads> tokenizers_;
 };
 
 }  // namespace baton::router

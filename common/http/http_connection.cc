@@ -156,6 +156,7 @@ bool HttpConnection::OnHead() {
   phase_ = Phase::kBody;
   parsed_bytes_ = 0;
   request_ = ToRequest(head);
+  request_.client = slot_.address();
   HttpRefusal refusal = CheckFraming(head);
   if (refusal.status == 0) refusal = CheckExpect(head);
   if (refusal.status != 0) {

@@ -29,6 +29,8 @@ class ConnectionSlots final {
     // Gives it back early.
     void Release();
     bool held() const { return slots_ != nullptr; }
+    // Of the client.
+    const std::string& address() const { return address_; }
     // Over the limit: for probes alone.
     bool reserved() const { return reserved_; }
     // Names the limit that was reached; empty for an ordinary slot.

@@ -38,6 +38,7 @@ struct HttpRequest {
   std::string query;                           // after '?', or empty
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // until Reply or Begin, which free it
+  std::string client;                          // the address that sent it, without its port
 
   // The header's value, or empty. `name` in lower case.
   std::string_view header(const std::string& name) const;

@@ -15,6 +15,9 @@ WORKER_FOLDER_LINES = 950
 WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]')
+PARSE = re.compile(r"\b[Jj]son(::|\.)(sax_)?parse\(")
+# The second builds no values, whose depth could harm.
+MAY_PARSE = re.compile(r"^common/base/json\.cc$|^common/model/safetensors_file\.cc$|^(tests|bench)/")
 METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
 METRIC_PARTS = ("", "_bucket", "_sum", "_count")
 GENERATED = re.compile(r"^proto/.*\.pb\.h$")
@@ -98,6 +101,8 @@ def check_words(path, lines):
             complain(path, number, f"the word \"{found.group(0)}\"")
         if "getenv(" in line and not path.startswith("common/config/") and not path.startswith("tests/"):
             complain(path, number, "getenv outside common/config")
+        if PARSE.search(line) and not MAY_PARSE.search(path):
+            complain(path, number, "JSON is parsed by common/base/json.h, which bounds its depth")
         if ".detach()" in line:
             complain(path, number, "a detached thread")
 

@@ -1,0 +1,77 @@
+#include "router/fair_threads.h"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/thread.h"
+
+namespace baton::router {
+
+void FairThreads::Turns::Push(const std::string& client, Job job) {
+  std::deque<Job>& jobs = jobs_[client];
+  if (jobs.empty()) order_.push_back(client);
+  jobs.push_back(std::move(job));
+}
+
+FairThreads::Job FairThreads::Turns::Pop() {
+  const auto client = jobs_.find(order_.front());
+  Job job = std::move(client->second.front());
+  client->second.pop_front();
+  if (client->second.empty()) {
+    jobs_.erase(client);
+  } else {
+    order_.push_back(order_.front());
+  }
+  order_.pop_front();
+  return job;
+}
+
+FairThreads::FairThreads(const std::string& name, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const bool takes_large = i > 0 || count == 1;
+    threads_.push_back(
+        StartThread(fmt::format("{}-{}", name, i),
+                    [this, takes_large](const std::stop_token&) { Run(takes_large); }));
+  }
+}
+
+FairThreads::~FairThreads() {
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  ready_.notify_all();
+  for (std::jthread& thread : threads_) thread.join();
+}
+
+void FairThreads::Post(const std::string& client, size_t bytes, std::function<void()> run) {
+  {
+    std::lock_guard lock(mutex_);
+    (bytes > kSmallBytes ? large_ : small_).Push(client, std::move(run));
+  }
+  ready_.notify_all();
+}
+
+void FairThreads::Run(bool takes_large) {
+  bool ran_large = false;
+  while (true) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      // Bounded, though nothing depends on waking without a notification.
+      ready_.wait_for(lock, std::chrono::seconds(1), [&] {
+        return stopped_ || !small_.empty() || (takes_large && !large_.empty());
+      });
+      if (stopped_) return;
+      // By turns, so that neither kind waits for the other's end.
+      ran_large = takes_large && !large_.empty() && (small_.empty() || !ran_large);
+      if (!ran_large && small_.empty()) continue;
+      job = (ran_large ? large_ : small_).Pop();
+    }
+    job();
+  }
+}
+
+}  // namespace baton::router
