@@ -24,6 +24,9 @@ class SplitRegex final {
   // between matches, ends. Look-around sees only this stretch.
   void Split(std::string_view text, size_t begin, size_t end, std::vector<size_t>& ends) const;
 
+  // Whether the pattern matches the whole of valid UTF-8 `text`.
+  bool Matches(std::string_view text) const;
+
  private:
   struct Code;
   std::shared_ptr<const Code> code_;

@@ -6,6 +6,16 @@
 
 namespace baton::jinja {
 
+Status SpendOnArguments(const Arguments& arguments, Budget& budget) {
+  size_t bytes = 0;
+  for (const Value& value : arguments.positional)
+    bytes += value.is_string() ? value.text().size() : 0;
+  for (const auto& [name, value] : arguments.named) {
+    bytes += value.is_string() ? value.text().size() : 0;
+  }
+  return budget.SpendOnBytes(bytes);
+}
+
 StatusOr<BoundArguments> BoundArguments::Bind(std::string_view function,
                                               const Arguments& arguments,
                                               std::initializer_list<std::string_view> names,

@@ -10,6 +10,9 @@
 
 namespace baton::jinja {
 
+// Pays for one look at the text of all `arguments`: what every function may take of them.
+Status SpendOnArguments(const Arguments& arguments, Budget& budget);
+
 // The arguments of a call, sorted into a function's parameters.
 class BoundArguments final {
  public:

@@ -69,7 +69,7 @@ struct Statement {
     kText,         // text
     kPrint,        // value
     kIf,           // value, body, otherwise (elif is an `if` in it)
-    kFor,          // target, value, condition (may be null), body, otherwise
+    kFor,          // target, value, condition (may be null), recursive, body, otherwise
     kSet,          // target, value
     kSetBlock,     // target, value (a filter chain, may be null), body
     kMacro,        // target (its name), parameters, body
@@ -86,6 +86,7 @@ struct Statement {
   Target target;
   ExpressionPtr value;
   ExpressionPtr condition;
+  bool recursive = false;
   Block body;
   Block otherwise;
   std::vector<Parameter> parameters;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/text/jinja/objects.h"
+#include "common/text/jinja/text_ops.h"
 
 namespace baton::jinja {
 namespace {
@@ -23,6 +24,7 @@ bool Equal(const Value& a, const Value& b) {
     return a.as_int() == b.as_int();
   }
   if (a.is_string() && b.is_string()) return a.str() == b.str();
+  if (a.is_bytes() && b.is_bytes()) return a.bytes().bytes == b.bytes().bytes;
   if (a.is_sequence() && b.is_sequence()) {
     return a.is_tuple() == b.is_tuple() && a.items().size() == b.items().size() &&
            std::equal(a.items().begin(), a.items().end(), b.items().begin(), Equal);
@@ -66,7 +68,7 @@ StatusOr<bool> Contains(const Value& haystack, const Value& needle, Budget& budg
                              needle.type_name());
     }
     BATON_RETURN_IF_ERROR(budget.SpendOnBytes(haystack.str().size()));
-    return haystack.str().find(needle.str()) != std::string::npos;
+    return FindText(haystack.str(), needle.str(), 0) != std::string_view::npos;
   }
   if (haystack.is_sequence()) {
     for (const Value& item : haystack.items()) {

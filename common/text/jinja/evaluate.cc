@@ -31,26 +31,6 @@ Status WithLine(const Status& status, int line) {
   return Annotate(status, fmt::format("template line {}", line));
 }
 
-// The indices of Python's sequence[start:stop:step].
-std::vector<size_t> SliceIndices(const Value& start,
-                                 const Value& stop,
-                                 int64_t step,
-                                 int64_t size) {
-  const auto bound = [&](const Value& value, int64_t fallback, int64_t low, int64_t high) {
-    return value.is_none() || value.is_undefined()
-               ? fallback
-               : std::clamp(Wrap(value.as_int(), size), low, high);
-  };
-  std::vector<size_t> indices;
-  const int64_t low = step > 0 ? 0 : -1;
-  const int64_t high = step > 0 ? size : size - 1;
-  int64_t at = bound(start, step > 0 ? low : high, low, high);
-  const int64_t end = bound(stop, step > 0 ? high : low, low, high);
-  const int64_t stride = std::clamp(step, -size - 1, size + 1);
-  for (; stride > 0 ? at < end : at > end; at += stride) indices.push_back(static_cast<size_t>(at));
-  return indices;
-}
-
 }  // namespace
 
 StatusOr<Value> Interpreter::Evaluate(const Expression& node) {
@@ -148,25 +128,41 @@ StatusOr<Value> Interpreter::EvaluateSlice(const Expression& node) {
   const bool given = !parts[2].is_undefined() && !parts[2].is_none();
   const int64_t step = given ? parts[2].as_int() : 1;
   if (step == 0) return InvalidArgument("the step of a slice is 0");
+  const auto index = [](const Value& part) {
+    return part.is_undefined() || part.is_none() ? std::nullopt : std::optional(part.as_int());
+  };
+  const auto range_of = [&](size_t size) {
+    return SliceOf(index(parts[0]), index(parts[1]), step, static_cast<int64_t>(size));
+  };
   if (object.is_string()) {
-    BATON_RETURN_IF_ERROR(budget_.Spend(object.text().size() / 16));
-    const std::vector<MarkedText> characters = Characters(object.text());
-    MarkedText out;
-    for (const size_t i :
-         SliceIndices(parts[0], parts[1], step, static_cast<int64_t>(characters.size()))) {
-      out.Append(characters[i]);
+    BATON_RETURN_IF_ERROR(budget_.SpendOnBytes(object.text().size()));
+    const size_t size = CountCodePoints(object.str());
+    BATON_ASSIGN_OR_RETURN(
+        MarkedText text,
+        SliceText(object.text(), static_cast<int64_t>(size), range_of(size), budget_));
+    return NewString(std::move(text));
+  }
+  if (object.is_bytes()) {
+    const BytesObject& all = object.bytes();
+    const SliceRange range = range_of(all.bytes.size());
+    BATON_RETURN_IF_ERROR(budget_.Spend(static_cast<uint64_t>(range.count) / 32));
+    std::string out;
+    for (int64_t i = 0; i < range.count; ++i) {
+      out.push_back(all.bytes[static_cast<size_t>(range.first + i * range.stride)]);
     }
-    return NewString(std::move(out));
+    return Value::Bytes(std::move(out), all.trusted, budget_);
   }
   if (object.is_undefined()) return InvalidArgument("{}", object.UndefinedMessage());
   if (!object.is_sequence())
     return Value::Undefined(fmt::format("a {} cannot be sliced", object.type_name()));
+  const SliceRange range = range_of(object.items().size());
+  BATON_RETURN_IF_ERROR(budget_.Spend(static_cast<uint64_t>(range.count)));
+  BATON_RETURN_IF_ERROR(budget_.CheckRoom(static_cast<size_t>(range.count) * sizeof(Value)));
   std::vector<Value> out;
-  for (const size_t i :
-       SliceIndices(parts[0], parts[1], step, static_cast<int64_t>(object.items().size()))) {
-    out.push_back(object.items()[i]);
+  out.reserve(static_cast<size_t>(range.count));
+  for (int64_t i = 0; i < range.count; ++i) {
+    out.push_back(object.items()[static_cast<size_t>(range.first + i * range.stride)]);
   }
-  BATON_RETURN_IF_ERROR(budget_.Spend(out.size()));
   return object.is_tuple() ? Value::Tuple(std::move(out), budget_)
                            : Value::List(std::move(out), budget_);
 }
@@ -202,7 +198,9 @@ StatusOr<Value> Interpreter::EvaluateCall(const Expression& node) {
 
 StatusOr<Value> Interpreter::CallValue(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) return InvalidArgument("{}", callee.UndefinedMessage());
+  if (callee.is_loop()) return CallLoop(callee.loop(), arguments);
   if (!callee.is_function()) return InvalidArgument("a {} cannot be called", callee.type_name());
+  BATON_RETURN_IF_ERROR(SpendOnArguments(arguments, budget_));
   return callee.function().call(*this, arguments);
 }
 
@@ -284,10 +282,20 @@ StatusOr<std::vector<Value>> Interpreter::Iterate(const Value& value) {
   } else if (value.is_dict()) {
     for (const auto& entry : value.dict().entries) items.push_back(entry.first);
   } else if (value.is_string()) {
-    BATON_RETURN_IF_ERROR(budget_.Spend(value.text().size()));
-    BATON_RETURN_IF_ERROR(budget_.CheckRoom(value.text().size() * sizeof(StringObject)));
-    for (MarkedText& character : Characters(value.text()))
-      items.push_back(NewString(std::move(character)));
+    const MarkedText& text = value.text();
+    const size_t count = CountCodePoints(text.text());
+    BATON_RETURN_IF_ERROR(budget_.Spend(text.size()));
+    BATON_RETURN_IF_ERROR(budget_.CheckRoom(count * kShortStringBytes));
+    items.reserve(count);
+    for (size_t pos = 0; pos < text.size();) {
+      const size_t end = pos + DecodeUtf8(text.text(), pos).length;
+      items.push_back(NewString(text.Slice(pos, end)));
+      pos = end;
+    }
+  } else if (value.is_bytes()) {
+    const std::string& bytes = value.bytes().bytes;
+    BATON_RETURN_IF_ERROR(budget_.CheckRoom(bytes.size() * sizeof(Value)));
+    for (const char byte : bytes) items.push_back(Value::Int(static_cast<uint8_t>(byte)));
   } else if (!value.is_undefined()) {
     return InvalidArgument("a {} cannot be iterated over", value.type_name());
   }
@@ -315,13 +323,20 @@ StatusOr<Value> Interpreter::Item(const Value& object, const Value& key) {
   if (object.is_dict()) {
     if (const Value* value = object.dict().Find(key)) return *value;
   }
+  if (object.is_bytes() && (key.is_int() || key.is_bool())) {
+    const std::string& bytes = object.bytes().bytes;
+    const int64_t index = Wrap(key.as_int(), static_cast<int64_t>(bytes.size()));
+    if (index >= 0 && index < static_cast<int64_t>(bytes.size())) {
+      return Value::Int(static_cast<uint8_t>(bytes[static_cast<size_t>(index)]));
+    }
+  }
   if ((object.is_sequence() || object.is_string()) && (key.is_int() || key.is_bool())) {
     if (object.is_sequence()) {
       const auto size = static_cast<int64_t>(object.items().size());
       const int64_t index = Wrap(key.as_int(), size);
       if (index >= 0 && index < size) return object.items()[static_cast<size_t>(index)];
     } else {
-      BATON_RETURN_IF_ERROR(budget_.SpendOnBytes(object.text().size()));
+      BATON_RETURN_IF_ERROR(budget_.Spend(object.text().size() / 32));
       const auto size = static_cast<int64_t>(CountCodePoints(object.str()));
       const int64_t index = Wrap(key.as_int(), size);
       if (index >= 0 && index < size) {

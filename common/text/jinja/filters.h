@@ -20,8 +20,13 @@ StatusOr<Value> ApplyFilter(Interpreter& interpreter,
                             const Arguments& arguments);
 bool HasFilter(const std::string& name);
 
-// The filters of text and of sequences; null when there is none called `name`.
+// The filters of text, of sequences, and for HTML; null when there is none called `name`.
 Filter FindTextFilter(const std::string& name);
 Filter FindSequenceFilter(const std::string& name);
+Filter FindMarkupFilter(const std::string& name);
+
+StatusOr<Value> PrettyPrint(Interpreter&, const Value& input, const Arguments&);
+StatusOr<Value> Truncate(Interpreter&, const Value& input, const Arguments&);
+StatusOr<Value> WordWrap(Interpreter&, const Value& input, const Arguments&);
 
 }  // namespace baton::jinja

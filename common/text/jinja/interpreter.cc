@@ -1,7 +1,10 @@
 #include "common/text/jinja/interpreter.h"
 
+#include <span>
 #include <utility>
 
+#include "common/base/hash.h"
+#include "common/text/jinja/arguments.h"
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/objects.h"
 #include "common/text/jinja/value_json.h"
@@ -66,7 +69,7 @@ Status Interpreter::Print(const MarkedText& text) {
   }
   BATON_RETURN_IF_ERROR(budget_.SpendOnBytes(text.size()));
   out_->Append(text);
-  return OkStatus();
+  return budget_.CheckRoom(out_->memory());
 }
 
 StatusOr<Interpreter::Flow> Interpreter::RunBlock(const Block& block) {
@@ -147,8 +150,8 @@ Status Interpreter::RunWith(const Statement& statement, Flow& flow) {
   return OkStatus();
 }
 
-StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& statement) {
-  BATON_ASSIGN_OR_RETURN(const Value sequence, Evaluate(*statement.value));
+StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& statement,
+                                                    const Value& sequence) {
   BATON_ASSIGN_OR_RETURN(std::vector<Value> items, Iterate(sequence));
   if (statement.condition == nullptr) return items;
   std::vector<Value> kept;
@@ -162,15 +165,25 @@ StatusOr<std::vector<Value>> Interpreter::LoopItems(const Statement& statement) 
 }
 
 StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& statement) {
-  BATON_ASSIGN_OR_RETURN(std::vector<Value> items, LoopItems(statement));
+  BATON_ASSIGN_OR_RETURN(const Value sequence, Evaluate(*statement.value));
+  return RunLoop(statement, sequence, 1);
+}
+
+StatusOr<Interpreter::Flow> Interpreter::RunLoop(const Statement& statement,
+                                                 const Value& sequence,
+                                                 int depth) {
+  BATON_ASSIGN_OR_RETURN(std::vector<Value> items, LoopItems(statement, sequence));
   if (items.empty()) return RunBlock(statement.otherwise);
   auto loop = std::make_shared<LoopObject>();
   loop->items = std::move(items);
   loop->extent = ExtentOf(loop->items);
-  const Replaced deeper(loop_depth_, loop_depth_ + 1);
-  loop->depth = loop_depth_;
+  loop->depth = depth;
   const MemoryCharge charge(budget_, loop->items.size() * sizeof(Value));
   const std::shared_ptr<Scope> around = scope_;
+  if (statement.recursive) {
+    loop->recursive = &statement;
+    loop->around = around;
+  }
   for (; loop->index < loop->items.size(); ++loop->index) {
     BATON_RETURN_IF_ERROR(budget_.Spend(1));
     const Replaced scope(scope_, std::make_shared<Scope>(around));
@@ -180,6 +193,22 @@ StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& statement) {
     if (flow == Flow::kBreak) break;
   }
   return Flow::kNext;
+}
+
+StatusOr<Value> Interpreter::CallLoop(const LoopObject& loop, const Arguments& arguments) {
+  if (loop.recursive == nullptr) {
+    return InvalidArgument("the loop cannot be called: 'recursive' is missing from its 'for'");
+  }
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("loop", arguments, {"iterable"}, 1));
+  auto around = loop.around.lock();
+  if (around == nullptr) return InvalidArgument("the loop that is called has ended");
+  const Value sequence = bound[0];
+  const Statement& statement = *loop.recursive;
+  const int depth = loop.depth + 1;
+  const auto run = [&] { return RunLoop(statement, sequence, depth).status(); };
+  BATON_ASSIGN_OR_RETURN(MarkedText text, Capture(run, std::move(around)));
+  return NewString(std::move(text));
 }
 
 Status Interpreter::Assign(const Target& target, Value value) {
@@ -207,15 +236,20 @@ Status Interpreter::Assign(const Target& target, Value value) {
 }
 
 StatusOr<MarkedText> Interpreter::Capture(const Block& block, std::shared_ptr<Scope> scope) {
+  return Capture([&] { return RunBlock(block).status(); }, std::move(scope));
+}
+
+StatusOr<MarkedText> Interpreter::Capture(const std::function<Status()>& run,
+                                          std::shared_ptr<Scope> scope) {
   MarkedText text;
   const size_t printed = printed_;
   {
     const Replaced inner(scope_, std::move(scope));
     const Replaced sink(out_, &text);
-    BATON_RETURN_IF_ERROR(RunBlock(block).status());
+    BATON_RETURN_IF_ERROR(run());
   }
   printed_ = printed;  // captured text counts when it is printed; until then it is memory
-  BATON_RETURN_IF_ERROR(budget_.CheckRoom(text.size()));
+  BATON_RETURN_IF_ERROR(budget_.CheckRoom(text.memory()));
   return text;
 }
 
@@ -295,6 +329,12 @@ StatusOr<Value> Interpreter::CallMacro(const std::string& name,
   }
   BATON_ASSIGN_OR_RETURN(MarkedText text, Capture(statement.body, std::move(inner)));
   return NewString(std::move(text));
+}
+
+uint64_t Interpreter::NextRandom() {
+  const uint64_t seed[] = {static_cast<uint64_t>(options_.now.time_since_epoch().count()),
+                           random_calls_++};
+  return Xxh3(std::as_bytes(std::span(seed)));
 }
 
 StatusOr<Value> Interpreter::NewNamespace() {

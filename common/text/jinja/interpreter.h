@@ -41,6 +41,8 @@ class Interpreter final {
   // For filters, tests, methods and functions.
   Budget& budget() { return budget_; }
   std::chrono::system_clock::time_point now() const { return options_.now; }
+  // Differs from call to call; the same in each rendering at the same `now`.
+  uint64_t NextRandom();
   Value NewString(MarkedText text) { return Value::String(std::move(text), &budget_); }
   Value NewString(std::string text, bool trusted) {
     return NewString(MarkedText(std::move(text), trusted));
@@ -61,6 +63,10 @@ class Interpreter final {
   StatusOr<Flow> RunBlock(const Block& block);
   StatusOr<Flow> RunStatement(const Statement& statement);
   StatusOr<Flow> RunFor(const Statement& statement);
+  // `statement`'s loop over `sequence`, in the scope that is current; `depth` counts from 1.
+  StatusOr<Flow> RunLoop(const Statement& statement, const Value& sequence, int depth);
+  // loop(sequence): what a recursive loop prints for further items.
+  StatusOr<Value> CallLoop(const LoopObject& loop, const Arguments& arguments);
   StatusOr<Flow> RunScoped(const Block& block);
   Status RunWith(const Statement& statement, Flow& flow);
   Status RunSetBlock(const Statement& statement);
@@ -70,12 +76,13 @@ class Interpreter final {
   Status Print(const MarkedText& text);
   // What `block` prints, in a scope of its own over `parent`.
   StatusOr<MarkedText> Capture(const Block& block, std::shared_ptr<Scope> scope);
+  StatusOr<MarkedText> Capture(const std::function<Status()>& run, std::shared_ptr<Scope> scope);
   Value MakeMacro(const std::string& name, const Statement& statement);
   StatusOr<Value> CallMacro(const std::string& name,
                             const Statement& statement,
                             std::shared_ptr<const Scope> around,
                             const Arguments& arguments);
-  StatusOr<std::vector<Value>> LoopItems(const Statement& statement);
+  StatusOr<std::vector<Value>> LoopItems(const Statement& statement, const Value& sequence);
 
   StatusOr<Value> Evaluate(const Expression& node);
   StatusOr<Value> EvaluateKind(const Expression& node);
@@ -102,7 +109,7 @@ class Interpreter final {
   MarkedText* out_ = nullptr;
   size_t printed_ = 0;
   int depth_ = 0;
-  int loop_depth_ = 0;
+  uint64_t random_calls_ = 0;
   const Value* filter_input_ = nullptr;  // the text of the filter block being run
 };
 

@@ -20,6 +20,12 @@ class MarkedText final {
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool trusted() const { return untrusted_.empty(); }
+  // All of it is trusted, or none.
+  bool uniform() const {
+    return trusted() || untrusted_[0].end - untrusted_[0].begin == text_.size();
+  }
+  // Bytes that it takes beyond its own size.
+  size_t memory() const { return text_.capacity() + untrusted_.capacity() * sizeof(Range); }
 
   void Append(const MarkedText& other) { AppendRange(other, 0, other.size()); }
   void AppendRange(const MarkedText& other, size_t begin, size_t end);

@@ -6,6 +6,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/text/jinja/arguments.h"
+#include "common/text/jinja/bytes_methods.h"
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
@@ -116,6 +117,7 @@ Method Find(const Value& object, const std::string& name) {
     return it == table.end() ? nullptr : it->second;
   };
   if (object.is_string()) return FindStringMethod(name);
+  if (object.is_bytes()) return FindBytesMethod(name);
   if (object.is_dict()) return look(DictMethods());
   if (object.is_sequence()) return look(ListMethods());
   if (object.is_loop()) return look(LoopMethods());
@@ -130,7 +132,11 @@ std::optional<Value> FindMethod(const Value& object, const std::string& name) {
   auto function = std::make_shared<FunctionObject>();
   function->name = name;
   function->extent.Include(object.extent());
-  function->call = [object, method](Interpreter& interpreter, const Arguments& arguments) {
+  function->call = [object, method](Interpreter& interpreter,
+                                    const Arguments& arguments) -> StatusOr<Value> {
+    if (object.is_string()) {  // every method may look at all of it
+      BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(object.text().size()));
+    }
     return method(interpreter, object, arguments);
   };
   return Value::Function(std::move(function));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/strings/string_view.h>
 
 #include "common/base/status.h"
 #include "common/text/jinja/budget.h"
@@ -20,9 +21,24 @@
 namespace baton::jinja {
 
 class Interpreter;
+class Scope;
+struct Statement;
+
+// What an object takes beside its own size: the counts of its owners, and the allocator's share.
+constexpr size_t kObjectOverhead = 64;
 
 struct StringObject {
   MarkedText text;
+  MemoryCharge charge;
+};
+
+// What a list takes for a string of a few characters in it.
+constexpr size_t kShortStringBytes = sizeof(StringObject) + 2 * kObjectOverhead + sizeof(Value);
+
+// Python's bytes, as str.encode gives them.
+struct BytesObject {
+  std::string bytes;
+  bool trusted;
   MemoryCharge charge;
 };
 
@@ -44,7 +60,7 @@ struct DictObject {
   const Value* Find(std::string_view key) const;
 
   std::vector<Entry> entries;
-  absl::flat_hash_map<std::string, size_t> by_text;  // of string keys
+  absl::flat_hash_map<absl::string_view, size_t> by_text;  // of string keys, whose text it shows
   Extent extent{.depth = 1};
   std::unique_ptr<MemoryCharge> charge;
 };
@@ -69,8 +85,11 @@ struct LoopObject {
   std::vector<Value> items;
   Extent extent;
   size_t index = 0;
-  int depth = 1;                                   // of loops in loops, as `loop.depth`
+  int depth = 1;                                   // of a recursive loop's calls
   std::optional<std::vector<Value>> last_changed;  // of loop.changed()
+  // Of a recursive loop, which can be called with further items: what it runs, and where.
+  const Statement* recursive = nullptr;
+  std::weak_ptr<Scope> around;
 };
 
 }  // namespace baton::jinja

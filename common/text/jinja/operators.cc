@@ -1,12 +1,10 @@
 #include "common/text/jinja/operators.h"
 
-#include <algorithm>
 #include <cmath>
-#include <optional>
 
+#include "common/text/jinja/text_format.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"
-#include "common/text/utf8.h"
 
 namespace baton::jinja {
 namespace {
@@ -105,106 +103,7 @@ StatusOr<Value> ConcatenateLists(const Value& a, const Value& b, Budget& budget)
   return a.is_tuple() ? Value::Tuple(std::move(out), budget) : Value::List(std::move(out), budget);
 }
 
-struct Conversion {
-  bool left = false;
-  bool zero = false;
-  size_t width = 0;
-  std::optional<int> precision;
-  char type = '\0';
-};
-
-// Reads what follows a '%'; `pos` ends after it.
-StatusOr<Conversion> ReadConversion(std::string_view format, size_t& pos) {
-  Conversion conversion;
-  constexpr size_t kLargest = size_t{1} << 40;
-  const auto number = [&] {
-    size_t value = 0;
-    for (; pos < format.size() && format[pos] >= '0' && format[pos] <= '9'; ++pos) {
-      value = std::min(kLargest, value * 10 + static_cast<size_t>(format[pos] - '0'));
-    }
-    return value;
-  };
-  for (; pos < format.size() && (format[pos] == '-' || format[pos] == '0'); ++pos) {
-    (format[pos] == '-' ? conversion.left : conversion.zero) = true;
-  }
-  conversion.width = number();
-  if (pos < format.size() && format[pos] == '.') {
-    ++pos;
-    conversion.precision = static_cast<int>(std::min<size_t>(number(), 60));
-  }
-  if (pos >= format.size()) return InvalidArgument("a format ends inside of a '%' conversion");
-  conversion.type = format[pos++];
-  return conversion;
-}
-
-StatusOr<MarkedText> ConvertOne(const Conversion& conversion, const Value& value, Budget& budget) {
-  switch (conversion.type) {
-    case 's':
-    case 'r': {
-      auto text = conversion.type == 's' ? ToText(value, budget) : ToRepr(value, budget);
-      if (!text.ok() || !conversion.precision) return text;
-      size_t end = 0;
-      for (int i = 0; i < *conversion.precision && end < text->size(); ++i) {
-        end += DecodeUtf8(text->text(), end).length;
-      }
-      return text->Slice(0, end);
-    }
-    case 'd':
-    case 'i':
-    case 'x':
-      if (!value.is_number() || !(std::abs(value.as_float()) < 9e18)) break;
-      {
-        const int64_t number =
-            value.is_float() ? static_cast<int64_t>(value.as_float()) : value.as_int();
-        return MarkedText(
-            conversion.type == 'x' ? fmt::format("{:x}", number) : std::to_string(number), true);
-      }
-    case 'f':
-      if (!value.is_number()) break;
-      return MarkedText(fmt::format("{:.{}f}", value.as_float(), conversion.precision.value_or(6)),
-                        true);
-    default:
-      return InvalidArgument("the format '%{}' is not known", conversion.type);
-  }
-  return InvalidArgument(
-      "the format '%{}' needs a number, not a {}", conversion.type, value.type_name());
-}
-
 }  // namespace
-
-StatusOr<Value> FormatPercent(const MarkedText& format,
-                              const std::vector<Value>& values,
-                              Budget& budget) {
-  const std::string_view all = format.text();
-  MarkedText out;
-  size_t used = 0;
-  for (size_t pos = 0; pos < all.size();) {
-    const size_t percent = std::min(all.find('%', pos), all.size());
-    out.AppendRange(format, pos, percent);
-    if (percent == all.size()) break;
-    pos = percent + 1;
-    BATON_ASSIGN_OR_RETURN(const Conversion conversion, ReadConversion(all, pos));
-    if (conversion.type == '%') {
-      out.Append("%", format.trusted());
-      continue;
-    }
-    if (used >= values.size())
-      return InvalidArgument("a format needs more than {} values", values.size());
-    BATON_ASSIGN_OR_RETURN(const MarkedText text, ConvertOne(conversion, values[used++], budget));
-    const size_t length = CountCodePoints(text.text());
-    const bool zero = conversion.zero && !conversion.left && conversion.type != 's';
-    BATON_RETURN_IF_ERROR(budget.CheckRoom(out.size() + conversion.width));
-    const std::string padding(conversion.width > length ? conversion.width - length : 0,
-                              zero ? '0' : ' ');
-    if (!conversion.left) out.Append(padding, true);
-    out.Append(text);
-    if (conversion.left) out.Append(padding, true);
-    BATON_RETURN_IF_ERROR(budget.CheckRoom(out.size()));
-  }
-  if (used < values.size())
-    return InvalidArgument("a format uses {} of {} values", used, values.size());
-  return Value::String(std::move(out), &budget);
-}
 
 StatusOr<Value> Operate(std::string_view op, const Value& a, const Value& b, Budget& budget) {
   if (op == "~") {
@@ -221,7 +120,7 @@ StatusOr<Value> Operate(std::string_view op, const Value& a, const Value& b, Bud
     return ConcatenateLists(a, b, budget);
   }
   if (op == "%" && a.is_string()) {
-    return FormatPercent(a.text(), b.is_tuple() ? b.items() : std::vector<Value>{b}, budget);
+    return FormatPercent(a.text(), b, budget);
   }
   if (op == "*") {
     const bool swapped = a.is_int() || a.is_bool();

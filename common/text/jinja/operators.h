@@ -12,9 +12,4 @@ namespace baton::jinja {
 // is no such operation, for a division by zero, and for integers beyond 64 bits.
 StatusOr<Value> Operate(std::string_view op, const Value& a, const Value& b, Budget& budget);
 
-// Python's '%' on strings: %s %r %d %i %f %x and %%, with flags - 0, width and precision.
-StatusOr<Value> FormatPercent(const MarkedText& format,
-                              const std::vector<Value>& values,
-                              Budget& budget);
-
 }  // namespace baton::jinja

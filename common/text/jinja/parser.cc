@@ -140,10 +140,7 @@ class Parser final {
     if (in_.TryName("if")) {
       BATON_ASSIGN_OR_RETURN(loop->condition, expressions_.Expr());
     }
-    if (in_.IsName("recursive")) {
-      return absl::UnimplementedError(
-          fmt::format("template line {}: recursive loops are not supported", in_.line()));
-    }
+    loop->recursive = in_.TryName("recursive");
     BATON_RETURN_IF_ERROR(in_.ExpectBlockEnd());
     ++loops_;
     BATON_ASSIGN_OR_RETURN(loop->body, ParseBlock({"else", "endfor"}));

@@ -23,12 +23,13 @@ using Values = std::vector<Value>;
 StatusOr<Value> Through(Interpreter& interpreter, Value item, const Value& attribute) {
   if (attribute.is_undefined() || attribute.is_none()) return item;
   if (!attribute.is_string()) return interpreter.Item(item, attribute);
-  BATON_ASSIGN_OR_RETURN(const auto parts, Split(attribute.text(), ".", -1, false));
-  for (const MarkedText& part : parts) {
-    const std::string& name = part.text();
+  BATON_ASSIGN_OR_RETURN(const auto parts,
+                         Split(attribute.str(), ".", -1, false, interpreter.budget()));
+  for (const TextSpan& part : parts) {
+    const std::string name = attribute.str().substr(part.begin, part.end - part.begin);
     const bool index = !name.empty() && name.size() < 10 &&
                        name.find_first_not_of("0123456789") == std::string::npos;
-    const Value key = index ? Value::Int(std::stoll(name)) : interpreter.NewString(part);
+    const Value key = index ? Value::Int(std::stoll(name)) : interpreter.NewString(name, true);
     BATON_ASSIGN_OR_RETURN(item, interpreter.Item(item, key));
   }
   return item;
@@ -92,6 +93,8 @@ StatusOr<Value> Length(Interpreter& interpreter, const Value& input, const Argum
   if (input.is_string()) {
     BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(input.text().size()));
     length = CountCodePoints(input.str());
+  } else if (input.is_bytes()) {
+    length = input.bytes().bytes.size();
   } else if (input.is_sequence()) {
     length = input.items().size();
   } else if (input.is_dict()) {
@@ -121,19 +124,19 @@ StatusOr<Value> Join(Interpreter& interpreter, const Value& input, const Argumen
     BATON_ASSIGN_OR_RETURN(const MarkedText text, ToText(item, interpreter.budget()));
     if (i > 0) out.Append(separator);
     out.Append(text);
-    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.size()));
+    BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(separator.size() + text.size()));
+    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.memory()));
   }
   return interpreter.NewString(std::move(out));
 }
 
 StatusOr<Value> Reverse(Interpreter& interpreter, const Value& input, const Arguments&) {
   if (input.is_string()) {
-    BATON_RETURN_IF_ERROR(interpreter.budget().Spend(input.text().size() / 16));
-    const auto characters = Characters(input.text());
-    MarkedText out;
-    std::for_each(
-        characters.rbegin(), characters.rend(), [&out](const MarkedText& c) { out.Append(c); });
-    return interpreter.NewString(std::move(out));
+    const auto size = static_cast<int64_t>(CountCodePoints(input.str()));
+    const SliceRange range = SliceOf(std::nullopt, std::nullopt, -1, size);
+    BATON_ASSIGN_OR_RETURN(MarkedText text,
+                           SliceText(input.text(), size, range, interpreter.budget()));
+    return interpreter.NewString(std::move(text));
   }
   BATON_ASSIGN_OR_RETURN(Values items, interpreter.Iterate(input));
   std::reverse(items.begin(), items.end());
@@ -175,8 +178,9 @@ StatusOr<Value> Unique(Interpreter& interpreter, const Value& input, const Argum
 
 template <bool kMax>
 StatusOr<Value> Extreme(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("min", arguments, {"case_sensitive", "attribute"}));
+  BATON_ASSIGN_OR_RETURN(
+      const auto bound,
+      BoundArguments::Bind(kMax ? "max" : "min", arguments, {"case_sensitive", "attribute"}));
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   BATON_ASSIGN_OR_RETURN(const Keyed keyed,
                          WithKeys(interpreter, items, bound[1], bound.Bool(0, false)));
@@ -342,6 +346,38 @@ StatusOr<Value> Batch(Interpreter& interpreter, const Value& input, const Argume
   return Value::List(std::move(batches), interpreter.budget());
 }
 
+// `slices` lists of nearly equal length; with `fill_with` the shorter ones are filled up.
+StatusOr<Value> Slice(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("slice", arguments, {"slices", "fill_with"}, 1));
+  BATON_ASSIGN_OR_RETURN(const int64_t slices, bound.Int(0, 1));
+  if (slices < 1) return InvalidArgument("slice into {}; it must be at least 1", slices);
+  BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
+  const auto count = static_cast<size_t>(slices);
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(count));
+  BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(count * 2 * kShortStringBytes));
+  const size_t each = items.size() / count;
+  const size_t longer = items.size() % count;
+  Values out;
+  size_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t end = begin + each + (i < longer ? 1 : 0);
+    Values part(items.begin() + static_cast<ptrdiff_t>(begin),
+                items.begin() + static_cast<ptrdiff_t>(end));
+    if (bound.Has(1) && !bound[1].is_none() && i >= longer) part.push_back(bound[1]);
+    out.push_back(Value::List(std::move(part), interpreter.budget()));
+    begin = end;
+  }
+  return Value::List(std::move(out), interpreter.budget());
+}
+
+// Any item; which one follows from the rendering's time.
+StatusOr<Value> Random(Interpreter& interpreter, const Value& input, const Arguments&) {
+  BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
+  if (items.empty()) return Value::Undefined("No random item, sequence was empty.");
+  return items[interpreter.NextRandom() % items.size()];
+}
+
 }  // namespace
 
 Filter FindSequenceFilter(const std::string& name) {
@@ -366,7 +402,9 @@ Filter FindSequenceFilter(const std::string& name) {
       {"items", DictItems},
       {"dictsort", DictSort},
       {"groupby", GroupBy},
-      {"batch", Batch}};
+      {"batch", Batch},
+      {"slice", Slice},
+      {"random", Random}};
   const auto it = table.find(name);
   return it == table.end() ? nullptr : it->second;
 }

@@ -1,27 +1,31 @@
 #include "common/text/jinja/string_methods.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <optional>
 
 #include <absl/container/flat_hash_map.h>
 
 #include "common/text/jinja/arguments.h"
+#include "common/text/jinja/bytes_methods.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
+#include "common/text/jinja/text_format.h"
 #include "common/text/jinja/text_ops.h"
-#include "common/text/jinja/value_text.h"
-#include "common/text/unicode_class.h"
 #include "common/text/utf8.h"
 
 namespace baton::jinja {
 namespace {
 
-Value ListOfTexts(Interpreter& interpreter, std::vector<MarkedText> texts) {
+StatusOr<Value> ListOfTexts(Interpreter& interpreter,
+                            const MarkedText& text,
+                            const std::vector<TextSpan>& spans) {
+  BATON_RETURN_IF_ERROR(
+      interpreter.budget().CheckRoom(text.size() + spans.size() * kShortStringBytes));
   std::vector<Value> items;
-  items.reserve(texts.size());
-  for (MarkedText& text : texts) items.push_back(interpreter.NewString(std::move(text)));
+  items.reserve(spans.size());
+  for (const TextSpan& span : spans) {
+    items.push_back(interpreter.NewString(text.Slice(span.begin, span.end)));
+  }
   return Value::List(std::move(items), interpreter.budget());
 }
 
@@ -29,19 +33,20 @@ template <bool kFromRight>
 StatusOr<Value> SplitMethod(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("split", arguments, {"sep", "maxsplit"}));
+  BATON_ASSIGN_OR_RETURN(
+      const auto bound,
+      BoundArguments::Bind(kFromRight ? "rsplit" : "split", arguments, {"sep", "maxsplit"}));
   BATON_ASSIGN_OR_RETURN(const std::string separator, bound.Text(0, ""));
   BATON_ASSIGN_OR_RETURN(const int64_t limit, bound.Int(1, -1));
   BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
   const bool by_space = !bound.Has(0) || bound[0].is_none();
-  BATON_ASSIGN_OR_RETURN(auto parts,
-                         Split(self.text(),
+  BATON_ASSIGN_OR_RETURN(const auto parts,
+                         Split(self.str(),
                                by_space ? std::nullopt : std::optional<std::string_view>(separator),
                                limit,
-                               kFromRight));
-  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(parts.size()));
-  return ListOfTexts(interpreter, std::move(parts));
+                               kFromRight,
+                               interpreter.budget()));
+  return ListOfTexts(interpreter, self.text(), parts);
 }
 
 StatusOr<Value> SplitLinesMethod(Interpreter& interpreter,
@@ -50,16 +55,20 @@ StatusOr<Value> SplitLinesMethod(Interpreter& interpreter,
   BATON_ASSIGN_OR_RETURN(const auto bound,
                          BoundArguments::Bind("splitlines", arguments, {"keepends"}));
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(self.text().size() / 16));
-  return ListOfTexts(interpreter, SplitLines(self.text(), bound.Bool(0, false)));
+  BATON_ASSIGN_OR_RETURN(const auto lines,
+                         SplitLines(self.str(), bound.Bool(0, false), interpreter.budget()));
+  return ListOfTexts(interpreter, self.text(), lines);
 }
 
 template <bool kLeft, bool kRight>
 StatusOr<Value> StripMethod(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("strip", arguments, {"chars"}));
+  constexpr const char* kName = !kRight ? "lstrip" : kLeft ? "strip" : "rstrip";
+  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind(kName, arguments, {"chars"}));
   BATON_ASSIGN_OR_RETURN(const std::string characters, bound.Text(0, ""));
-  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(self.text().size() / 16));
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(characters.size() / 4));
   const bool spaces = !bound.Has(0) || bound[0].is_none();
   return interpreter.NewString(
       Strip(self.text(),
@@ -85,7 +94,8 @@ StatusOr<Value> StartsOrEndsWith(Interpreter&, const Value& self, const Argument
   };
   if (bound[0].is_string()) return Value::Bool(matches(bound[0]));
   if (!bound[0].is_tuple()) {
-    return InvalidArgument("startswith() and endswith() need a string or a tuple, not a {}",
+    return InvalidArgument("{}() needs a string or a tuple, not a {}",
+                           kStart ? "startswith" : "endswith",
                            bound[0].type_name());
   }
   const auto& parts = bound[0].items();
@@ -106,34 +116,73 @@ StatusOr<Value> ReplaceMethod(Interpreter& interpreter,
   return interpreter.NewString(std::move(text));
 }
 
+// The bytes of the first `count` characters.
+size_t PrefixBytes(std::string_view text, int64_t count) {
+  size_t pos = 0;
+  for (int64_t i = 0; i < count && pos < text.size(); ++i) pos += DecodeUtf8(text, pos).length;
+  return pos;
+}
+
+// The characters [start, end) of a string, which the arguments 1 and 2 say.
+struct Window {
+  std::string_view text;
+  int64_t start = 0;
+  bool exists = true;  // false when it begins after the string's end: nothing is found there
+};
+
+StatusOr<Window> WindowOf(Interpreter& interpreter,
+                          const Value& self,
+                          const BoundArguments& bound) {
+  const std::string_view all = self.str();
+  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(all.size()));
+  if (!bound.Has(1) && !bound.Has(2)) return Window{.text = all};
+  const auto size = static_cast<int64_t>(CountCodePoints(all));
+  BATON_ASSIGN_OR_RETURN(int64_t start, bound.Int(1, 0));
+  BATON_ASSIGN_OR_RETURN(int64_t end, bound.Int(2, size));
+  start = start < 0 ? std::max<int64_t>(0, start + size) : start;
+  end = end < 0 ? std::max<int64_t>(0, end + size) : std::min(end, size);
+  if (start > end) return Window{.text = {}, .start = start, .exists = false};
+  const size_t begin = PrefixBytes(all, start);
+  return Window{.text = all.substr(begin, PrefixBytes(all.substr(begin), end - start)),
+                .start = start};
+}
+
 template <bool kFromRight, bool kMustExist>
 StatusOr<Value> FindMethodOf(Interpreter& interpreter,
                              const Value& self,
                              const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("find", arguments, {"sub"}, 1));
+  constexpr const char* kName =
+      kMustExist ? (kFromRight ? "rindex" : "index") : (kFromRight ? "rfind" : "find");
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind(kName, arguments, {"sub", "start", "end"}, 1));
   BATON_ASSIGN_OR_RETURN(const std::string part, bound.Text(0, ""));
-  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
-  const size_t at = kFromRight ? self.str().rfind(part) : self.str().find(part);
-  if (at != std::string::npos) {
-    return Value::Int(
-        static_cast<int64_t>(CountCodePoints(std::string_view(self.str()).substr(0, at))));
+  BATON_ASSIGN_OR_RETURN(const Window window, WindowOf(interpreter, self, bound));
+  const size_t at = kFromRight ? FindLastText(window.text, part) : FindText(window.text, part, 0);
+  if (window.exists && at != std::string_view::npos) {
+    return Value::Int(window.start +
+                      static_cast<int64_t>(CountCodePoints(window.text.substr(0, at))));
   }
-  if (kMustExist) return InvalidArgument("index(): the string does not hold '{}'", part);
+  if (kMustExist) {
+    return InvalidArgument("{}(): the string does not hold '{}'", kName, part.substr(0, 100));
+  }
   return Value::Int(-1);
 }
 
 StatusOr<Value> CountMethod(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("count", arguments, {"sub"}, 1));
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("count", arguments, {"sub", "start", "end"}, 1));
   BATON_ASSIGN_OR_RETURN(const std::string part, bound.Text(0, ""));
-  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
-  if (part.empty()) return Value::Int(static_cast<int64_t>(CountCodePoints(self.str()) + 1));
+  BATON_ASSIGN_OR_RETURN(const Window window, WindowOf(interpreter, self, bound));
+  if (!window.exists) return Value::Int(0);
+  if (part.empty()) return Value::Int(static_cast<int64_t>(CountCodePoints(window.text) + 1));
   int64_t count = 0;
-  for (size_t at = self.str().find(part); at != std::string::npos;
-       at = self.str().find(part, at + part.size())) {
+  for (size_t at = FindText(window.text, part, 0); at != std::string_view::npos;
+       at = FindText(window.text, part, at + part.size())) {
     ++count;
   }
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(static_cast<uint64_t>(count) / 8));
   return Value::Int(count);
 }
 
@@ -149,7 +198,9 @@ StatusOr<Value> JoinMethod(Interpreter& interpreter,
       return InvalidArgument("join() needs strings, found a {}", items[i].type_name());
     if (i > 0) out.Append(self.text());
     out.Append(items[i].text());
-    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.size()));
+    BATON_RETURN_IF_ERROR(
+        interpreter.budget().SpendOnBytes(self.text().size() + items[i].text().size()));
+    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.memory()));
   }
   return interpreter.NewString(std::move(out));
 }
@@ -158,8 +209,9 @@ template <bool kPrefix>
 StatusOr<Value> RemoveAffix(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("removeprefix", arguments, {"affix"}, 1));
+  BATON_ASSIGN_OR_RETURN(
+      const auto bound,
+      BoundArguments::Bind(kPrefix ? "removeprefix" : "removesuffix", arguments, {"affix"}, 1));
   BATON_ASSIGN_OR_RETURN(const std::string affix, bound.Text(0, ""));
   const size_t size = self.text().size();
   if (kPrefix && self.str().starts_with(affix)) {
@@ -173,12 +225,13 @@ StatusOr<Value> RemoveAffix(Interpreter& interpreter,
 
 template <bool kFromRight>
 StatusOr<Value> Partition(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("partition", arguments, {"sep"}, 1));
+  constexpr const char* kName = kFromRight ? "rpartition" : "partition";
+  BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind(kName, arguments, {"sep"}, 1));
   BATON_ASSIGN_OR_RETURN(const std::string separator, bound.Text(0, ""));
-  if (separator.empty()) return InvalidArgument("partition() needs a separator that is not empty");
+  if (separator.empty()) return InvalidArgument("{}() needs a separator that is not empty", kName);
   BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
-  const size_t at = kFromRight ? self.str().rfind(separator) : self.str().find(separator);
+  const size_t at =
+      kFromRight ? FindLastText(self.str(), separator) : FindText(self.str(), separator, 0);
   const Value empty = interpreter.NewString("", true);
   if (at == std::string::npos) {
     std::vector<Value> whole = kFromRight ? std::vector<Value>{empty, empty, self}
@@ -192,44 +245,43 @@ StatusOr<Value> Partition(Interpreter& interpreter, const Value& self, const Arg
                       interpreter.budget());
 }
 
-// True when the string has characters and `kind` holds for all.
-template <bool (*kKind)(char32_t)>
-StatusOr<Value> AllCharacters(Interpreter& interpreter, const Value& self, const Arguments&) {
-  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
-  const std::string& text = self.str();
-  for (size_t pos = 0; pos < text.size();) {
-    const CodePoint c = DecodeUtf8(text, pos);
-    if (!kKind(c.value)) return Value::Bool(false);
-    pos += c.length;
+StatusOr<Value> ExpandTabs(Interpreter& interpreter,
+                           const Value& self,
+                           const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("expandtabs", arguments, {"tabsize"}));
+  BATON_ASSIGN_OR_RETURN(int64_t size, bound.Int(0, 8));
+  constexpr int64_t kLargest = 4096;
+  if (size > kLargest) {
+    return InvalidArgument("expandtabs() by {}; it must be at most {}", size, kLargest);
   }
-  return Value::Bool(!text.empty());
-}
-
-bool IsDecimal(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND;
-}
-bool IsAlpha(char32_t c) {
-  return UnicodeClasses().Of(c) & kLetter;
-}
-bool IsAlnum(char32_t c) {
-  return UnicodeClasses().Of(c) & (kLetter | kNumber);
-}
-
-// True when the string has letters with case, all of one.
-template <bool kUpper>
-StatusOr<Value> IsCase(Interpreter& interpreter, const Value& self, const Arguments&) {
-  BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
-  const std::string other =
-      ChangeCase(self.text(), kUpper ? LetterCase::kLower : LetterCase::kUpper).text();
-  const std::string same =
-      ChangeCase(self.text(), kUpper ? LetterCase::kUpper : LetterCase::kLower).text();
-  return Value::Bool(same == self.str() && other != self.str());
+  const MarkedText& text = self.text();
+  BATON_RETURN_IF_ERROR(interpreter.budget().Spend(text.size() / 16));
+  MarkedText out;
+  int64_t column = 0;
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t end = pos + DecodeUtf8(text.text(), pos).length;
+    const char c = text.text()[pos];
+    if (c == '\t' && size > 0) {
+      const int64_t spaces = size - column % size;
+      BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(static_cast<size_t>(spaces)));
+      BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.memory()));
+      out.Append(std::string(static_cast<size_t>(spaces), ' '), text.trusted());
+      column += spaces;
+    } else if (c != '\t') {
+      out.AppendRange(text, pos, end);
+      column = c == '\n' || c == '\r' ? 0 : column + 1;
+    }
+    pos = end;
+  }
+  return interpreter.NewString(std::move(out));
 }
 
 template <bool kLeft, bool kRight>
 StatusOr<Value> Pad(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  constexpr const char* kName = kLeft && kRight ? "center" : kLeft ? "rjust" : "ljust";
   BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("ljust", arguments, {"width", "fillchar"}, 1));
+                         BoundArguments::Bind(kName, arguments, {"width", "fillchar"}, 1));
   BATON_ASSIGN_OR_RETURN(const int64_t width, bound.Int(0, 0));
   BATON_ASSIGN_OR_RETURN(const std::string fill, bound.Text(1, " "));
   const auto missing = width - static_cast<int64_t>(CountCodePoints(self.str()));
@@ -259,42 +311,23 @@ StatusOr<Value> ZFill(Interpreter& interpreter, const Value& self, const Argumen
   return interpreter.NewString(std::move(out));
 }
 
-// str.format with {}, {0} and {name}; no attributes, conversions or widths.
-StatusOr<Value> Format(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  const std::string& format = self.str();
-  MarkedText out;
-  size_t next = 0;
-  for (size_t pos = 0; pos < format.size();) {
-    const size_t brace = std::min(format.find_first_of("{}", pos), format.size());
-    out.AppendRange(self.text(), pos, brace);
-    if (brace == format.size()) break;
-    if (brace + 1 < format.size() && format[brace + 1] == format[brace]) {
-      out.AppendRange(self.text(), brace, brace + 1);
-      pos = brace + 2;
-      continue;
-    }
-    const size_t close = format.find('}', brace);
-    if (format[brace] == '}' || close == std::string::npos)
-      return InvalidArgument("format(): a brace stands alone");
-    const std::string field = format.substr(brace + 1, close - brace - 1);
-    const bool number =
-        field.find_first_not_of("0123456789") == std::string::npos && field.size() < 6;
-    const Value* value = nullptr;
-    if (number) {
-      const size_t index = field.empty() ? next++ : std::stoul(field);
-      if (index < arguments.positional.size()) value = &arguments.positional[index];
-    }
-    for (const auto& [name, named] : arguments.named) {
-      if (!number && name == field) value = &named;
-    }
-    if (value == nullptr)
-      return InvalidArgument("format(): there is no argument for '{{{}}}'", field);
-    BATON_ASSIGN_OR_RETURN(const MarkedText text, ToText(*value, interpreter.budget()));
-    out.Append(text);
-    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.size()));
-    pos = close + 1;
+StatusOr<Value> FormatMethod(Interpreter& interpreter,
+                             const Value& self,
+                             const Arguments& arguments) {
+  return FormatBraces(interpreter, self.text(), arguments);
+}
+
+StatusOr<Value> FormatMap(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind("format_map", arguments, {"mapping"}, 1));
+  if (!bound[0].is_dict()) {
+    return InvalidArgument("format_map() needs a dict, not a {}", bound[0].type_name());
   }
-  return interpreter.NewString(std::move(out));
+  Arguments named;
+  for (const auto& [key, value] : bound[0].dict().entries) {
+    if (key.is_string()) named.named.emplace_back(key.str(), value);
+  }
+  return FormatBraces(interpreter, self.text(), named);
 }
 
 }  // namespace
@@ -326,21 +359,16 @@ Method FindStringMethod(const std::string& name) {
       {"removesuffix", RemoveAffix<false>},
       {"partition", Partition<false>},
       {"rpartition", Partition<true>},
-      {"isdigit", AllCharacters<IsDecimal>},
-      {"isdecimal", AllCharacters<IsDecimal>},
-      {"isnumeric", AllCharacters<IsDecimal>},
-      {"isalpha", AllCharacters<IsAlpha>},
-      {"isalnum", AllCharacters<IsAlnum>},
-      {"isspace", AllCharacters<IsPythonSpace>},
-      {"isupper", IsCase<true>},
-      {"islower", IsCase<false>},
       {"ljust", Pad<false, true>},
       {"rjust", Pad<true, false>},
       {"center", Pad<true, true>},
       {"zfill", ZFill},
-      {"format", Format}};
+      {"format", FormatMethod},
+      {"format_map", FormatMap},
+      {"encode", EncodeText},
+      {"expandtabs", ExpandTabs}};
   const auto it = table.find(name);
-  return it == table.end() ? nullptr : it->second;
+  return it == table.end() ? FindStringPredicate(name) : it->second;
 }
 
 }  // namespace baton::jinja

@@ -15,4 +15,7 @@ using Method = StatusOr<Value> (*)(Interpreter&, const Value& self, const Argume
 // Python's str methods. Null when there is none called `name`.
 Method FindStringMethod(const std::string& name);
 
+// Those of them that ask what a string consists of: isdigit, isupper …
+Method FindStringPredicate(const std::string& name);
+
 }  // namespace baton::jinja

@@ -7,7 +7,7 @@
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
-#include "common/text/jinja/operators.h"
+#include "common/text/jinja/text_format.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/unicode_class.h"
@@ -89,12 +89,14 @@ StatusOr<Value> Indent(Interpreter& interpreter, const Value& input, const Argum
   MarkedText out;
   if (bound.Bool(1, false)) out.Append(margin);
   bool first = true;
-  for (const MarkedText& line : SplitLines(text, false)) {
+  BATON_ASSIGN_OR_RETURN(const auto lines, SplitLines(text.text(), false, interpreter.budget()));
+  for (const TextSpan& line : lines) {
     if (!first) out.Append("\n", true);
-    if (!first && (line.size() > 0 || bound.Bool(2, false))) out.Append(margin);
+    if (!first && (line.end > line.begin || bound.Bool(2, false))) out.Append(margin);
     first = false;
-    out.Append(line);
-    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.size()));
+    out.AppendRange(text, line.begin, line.end);
+    BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(margin.size()));
+    BATON_RETURN_IF_ERROR(interpreter.budget().CheckRoom(out.memory()));
   }
   return interpreter.NewString(std::move(out));
 }
@@ -115,9 +117,21 @@ StatusOr<Value> Center(Interpreter& interpreter, const Value& input, const Argum
 }
 
 StatusOr<Value> Format(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
-  if (!arguments.named.empty()) return InvalidArgument("format takes no named arguments");
   BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
-  return FormatPercent(text, arguments.positional, interpreter.budget());
+  if (arguments.named.empty()) {
+    const Value values = Value::Tuple(arguments.positional, interpreter.budget());
+    return FormatPercent(text, values, interpreter.budget());
+  }
+  if (!arguments.positional.empty()) {
+    return InvalidArgument("format takes positional or named arguments, not both");
+  }
+  std::vector<DictObject::Entry> entries;
+  for (const auto& [name, value] : arguments.named) {
+    entries.emplace_back(interpreter.NewString(name, true), value);
+  }
+  BATON_ASSIGN_OR_RETURN(const Value values,
+                         DictObject::Make(std::move(entries), interpreter.budget()));
+  return FormatPercent(text, values, interpreter.budget());
 }
 
 StatusOr<Value> WordCount(Interpreter& interpreter, const Value& input, const Arguments&) {

@@ -3,6 +3,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
+
+#include <absl/container/flat_hash_set.h>
 
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
@@ -10,13 +13,15 @@
 namespace baton::jinja {
 namespace {
 
-bool IsAnyOf(std::string_view character, std::string_view set) {
-  for (size_t pos = 0; pos < set.size();) {
-    const size_t length = DecodeUtf8(set, pos).length;
-    if (set.substr(pos, length) == character) return true;
-    pos += length;
+// The characters of a text, for look-ups.
+absl::flat_hash_set<char32_t> CharactersOf(std::string_view text) {
+  absl::flat_hash_set<char32_t> set;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = DecodeUtf8(text, pos);
+    set.insert(c.value);
+    pos += c.length;
   }
-  return false;
+  return set;
 }
 
 size_t PreviousCharacter(std::string_view text, size_t end) {
@@ -46,50 +51,81 @@ bool IsCased(char32_t c) {
          utf8proc_toupper(static_cast<utf8proc_int32_t>(c)) != static_cast<utf8proc_int32_t>(c);
 }
 
-std::vector<MarkedText> SplitSpaces(const MarkedText& text, int64_t limit) {
-  std::vector<MarkedText> parts;
-  const std::string_view all = text.text();
-  size_t pos = StripSpaces(all, true, false).first;
-  while (pos < all.size()) {
-    if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(text.Slice(pos, all.size()));
-      break;
+// Spans that are charged for as they come: texts may consist of separators.
+class Spans final {
+ public:
+  explicit Spans(Budget& budget) : budget_(budget) {}
+
+  void Add(size_t begin, size_t end) {
+    if (spans_.size() % 4096 == 0 && status_.ok()) {
+      status_ = budget_.CheckRoom(2 * spans_.size() * sizeof(TextSpan));
     }
+    if (status_.ok()) spans_.push_back({begin, end});
+  }
+  bool ok() const { return status_.ok(); }
+  bool Reached(int64_t limit) const {
+    return limit >= 0 && static_cast<int64_t>(spans_.size()) >= limit;
+  }
+  StatusOr<std::vector<TextSpan>> Take(bool reversed) {
+    BATON_RETURN_IF_ERROR(status_);
+    BATON_RETURN_IF_ERROR(budget_.Spend(spans_.size()));
+    if (reversed) std::reverse(spans_.begin(), spans_.end());
+    return std::move(spans_);
+  }
+
+ private:
+  Budget& budget_;
+  std::vector<TextSpan> spans_;
+  Status status_;
+};
+
+void SplitSpaces(std::string_view all, int64_t limit, Spans& parts) {
+  size_t pos = StripSpaces(all, true, false).first;
+  while (pos < all.size() && parts.ok()) {
+    if (parts.Reached(limit)) return parts.Add(pos, all.size());
     size_t end = pos;
     while (end < all.size()) {
       const CodePoint c = DecodeUtf8(all, end);
       if (IsPythonSpace(c.value)) break;
       end += c.length;
     }
-    parts.push_back(text.Slice(pos, end));
+    parts.Add(pos, end);
     pos = end + StripSpaces(all.substr(end), true, false).first;
   }
-  return parts;
 }
 
-std::vector<MarkedText> SplitSpacesFromRight(const MarkedText& text, int64_t limit) {
-  std::vector<MarkedText> parts;
-  const std::string_view all = text.text();
+void SplitSpacesFromRight(std::string_view all, int64_t limit, Spans& parts) {
   size_t end = StripSpaces(all, false, true).second;
-  while (end > 0) {
-    if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(text.Slice(0, end));
-      break;
-    }
+  while (end > 0 && parts.ok()) {
+    if (parts.Reached(limit)) return parts.Add(0, end);
     size_t begin = end;
     while (begin > 0) {
       const size_t before = PreviousCharacter(all, begin);
       if (IsPythonSpace(DecodeUtf8(all, before).value)) break;
       begin = before;
     }
-    parts.push_back(text.Slice(begin, end));
+    parts.Add(begin, end);
     end = StripSpaces(all.substr(0, begin), false, true).second;
   }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
 }
 
 }  // namespace
+
+size_t FindText(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindLastText(std::string_view text, std::string_view part) {
+  constexpr size_t kShort = 64;
+  if (part.size() <= kShort) return text.rfind(part);
+  const std::string reversed(text.rbegin(), text.rend());
+  const size_t at = FindText(reversed, std::string(part.rbegin(), part.rend()), 0);
+  return at == std::string_view::npos ? at : text.size() - at - part.size();
+}
 
 StatusOr<MarkedText> Replace(const MarkedText& text,
                              const MarkedText& from,
@@ -102,14 +138,15 @@ StatusOr<MarkedText> Replace(const MarkedText& text,
   size_t done = 0;
   size_t look = 0;
   while (count != 0) {
-    const size_t found = all.find(from.text(), look);
-    if (found == std::string::npos || found > all.size()) break;
+    const size_t found = FindText(all, from.text(), look);
+    if (found == std::string::npos) break;
     out.AppendRange(text, done, found);
     out.Append(to);
+    BATON_RETURN_IF_ERROR(budget.Spend(1 + to.size() / 128));
+    BATON_RETURN_IF_ERROR(budget.CheckRoom(out.memory()));
     done = found + from.size();
     look = done;
     if (count > 0) --count;
-    if (out.size() > all.size()) BATON_RETURN_IF_ERROR(budget.CheckRoom(out.size()));
     if (from.size() > 0) continue;
     if (found >= all.size()) break;  // an empty `from` stands between all characters
     look = found + DecodeUtf8(all, found).length;
@@ -118,41 +155,42 @@ StatusOr<MarkedText> Replace(const MarkedText& text,
   return out;
 }
 
-StatusOr<std::vector<MarkedText>> Split(const MarkedText& text,
-                                        std::optional<std::string_view> separator,
-                                        int64_t limit,
-                                        bool from_right) {
-  if (!separator) return from_right ? SplitSpacesFromRight(text, limit) : SplitSpaces(text, limit);
+StatusOr<std::vector<TextSpan>> Split(std::string_view all,
+                                      std::optional<std::string_view> separator,
+                                      int64_t limit,
+                                      bool from_right,
+                                      Budget& budget) {
+  Spans parts(budget);
+  if (!separator) {
+    from_right ? SplitSpacesFromRight(all, limit, parts) : SplitSpaces(all, limit, parts);
+    return parts.Take(from_right);
+  }
   if (separator->empty()) return InvalidArgument("split() needs a separator that is not empty");
-  const std::string& all = text.text();
-  std::vector<MarkedText> parts;
   if (from_right) {
     size_t end = all.size();
-    while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
-      const size_t found = end < separator->size() ? std::string::npos
-                                                   : all.rfind(*separator, end - separator->size());
-      if (found == std::string::npos) break;
-      parts.push_back(text.Slice(found + separator->size(), end));
+    while (!parts.Reached(limit) && parts.ok()) {
+      const size_t found = FindLastText(all.substr(0, end), *separator);
+      if (found == std::string_view::npos) break;
+      if (separator->size() > 64) BATON_RETURN_IF_ERROR(budget.SpendOnBytes(end));
+      parts.Add(found + separator->size(), end);
       end = found;
     }
-    parts.push_back(text.Slice(0, end));
-    std::reverse(parts.begin(), parts.end());
-    return parts;
+    parts.Add(0, end);
+    return parts.Take(true);
   }
   size_t begin = 0;
-  while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
-    const size_t found = all.find(*separator, begin);
-    if (found == std::string::npos) break;
-    parts.push_back(text.Slice(begin, found));
+  while (!parts.Reached(limit) && parts.ok()) {
+    const size_t found = FindText(all, *separator, begin);
+    if (found == std::string_view::npos) break;
+    parts.Add(begin, found);
     begin = found + separator->size();
   }
-  parts.push_back(text.Slice(begin, all.size()));
-  return parts;
+  parts.Add(begin, all.size());
+  return parts.Take(false);
 }
 
-std::vector<MarkedText> SplitLines(const MarkedText& text, bool keep_ends) {
-  const std::string_view all = text.text();
-  std::vector<MarkedText> lines;
+StatusOr<std::vector<TextSpan>> SplitLines(std::string_view all, bool keep_ends, Budget& budget) {
+  Spans lines(budget);
   size_t begin = 0;
   for (size_t pos = 0; pos < all.size();) {
     const CodePoint c = DecodeUtf8(all, pos);
@@ -162,13 +200,13 @@ std::vector<MarkedText> SplitLines(const MarkedText& text, bool keep_ends) {
                       c.value == 0x2028 || c.value == 0x2029;
     if (ends) {
       if (c.value == '\r' && after < all.size() && all[after] == '\n') ++after;
-      lines.push_back(text.Slice(begin, keep_ends ? after : pos));
+      lines.Add(begin, keep_ends ? after : pos);
       begin = after;
     }
     pos = after;
   }
-  if (begin < all.size()) lines.push_back(text.Slice(begin, all.size()));
-  return lines;
+  if (begin < all.size()) lines.Add(begin, all.size());
+  return lines.Take(false);
 }
 
 MarkedText Strip(const MarkedText& text,
@@ -180,16 +218,17 @@ MarkedText Strip(const MarkedText& text,
     const auto [begin, end] = StripSpaces(all, left, right);
     return text.Slice(begin, end);
   }
+  const absl::flat_hash_set<char32_t> set = CharactersOf(*characters);
   size_t begin = 0;
   while (left && begin < all.size()) {
-    const size_t length = DecodeUtf8(all, begin).length;
-    if (!IsAnyOf(all.substr(begin, length), *characters)) break;
-    begin += length;
+    const CodePoint c = DecodeUtf8(all, begin);
+    if (!set.contains(c.value)) break;
+    begin += c.length;
   }
   size_t end = all.size();
   while (right && end > begin) {
     const size_t before = PreviousCharacter(all, end);
-    if (!IsAnyOf(all.substr(before, end - before), *characters)) break;
+    if (!set.contains(DecodeUtf8(all, before).value)) break;
     end = before;
   }
   return text.Slice(begin, end);
@@ -228,14 +267,63 @@ MarkedText TitleWords(const MarkedText& text) {
   return MarkedText(std::move(out), text.trusted());
 }
 
-std::vector<MarkedText> Characters(const MarkedText& text) {
-  std::vector<MarkedText> characters;
-  for (size_t pos = 0; pos < text.size();) {
-    const size_t length = DecodeUtf8(text.text(), pos).length;
-    characters.push_back(text.Slice(pos, pos + length));
-    pos += length;
+SliceRange SliceOf(std::optional<int64_t> start,
+                   std::optional<int64_t> stop,
+                   int64_t step,
+                   int64_t size) {
+  const int64_t low = step > 0 ? 0 : -1;
+  const int64_t high = step > 0 ? size : size - 1;
+  const auto bound = [&](std::optional<int64_t> at, int64_t fallback) {
+    return at ? std::clamp(*at < 0 ? *at + size : *at, low, high) : fallback;
+  };
+  SliceRange range;
+  range.first = bound(start, step > 0 ? low : high);
+  range.stride = std::clamp(step, -size - 1, size + 1);
+  const int64_t distance = bound(stop, step > 0 ? high : low) - range.first;
+  if (distance != 0 && (distance > 0) == (step > 0)) {
+    range.count = (std::abs(distance) - 1) / std::abs(range.stride) + 1;
   }
-  return characters;
+  return range;
+}
+
+StatusOr<MarkedText> SliceText(const MarkedText& text,
+                               int64_t size,
+                               SliceRange range,
+                               Budget& budget) {
+  if (range.count == 0) return MarkedText();
+  BATON_RETURN_IF_ERROR(budget.Spend(text.size() / 32));
+  const std::string& all = text.text();
+  std::vector<uint32_t> begins;  // of each character, when they differ in length
+  if (static_cast<size_t>(size) != all.size()) {
+    BATON_RETURN_IF_ERROR(budget.CheckRoom(static_cast<size_t>(size) * sizeof(uint32_t)));
+    begins.reserve(static_cast<size_t>(size) + 1);
+    for (size_t pos = 0; pos < all.size(); ++pos) {
+      if ((static_cast<uint8_t>(all[pos]) & 0xC0) != 0x80) {
+        begins.push_back(static_cast<uint32_t>(pos));
+      }
+    }
+    begins.push_back(static_cast<uint32_t>(all.size()));
+  }
+  const auto begin_of = [&](int64_t index) {
+    return begins.empty() ? static_cast<size_t>(index) : begins[static_cast<size_t>(index)];
+  };
+  if (range.stride == 1)
+    return text.Slice(begin_of(range.first), begin_of(range.first + range.count));
+  BATON_RETURN_IF_ERROR(
+      budget.Spend(static_cast<uint64_t>(range.count) / (text.uniform() ? 32 : 4)));
+  std::string plain;
+  MarkedText marked;
+  for (int64_t i = 0; i < range.count; ++i) {
+    const int64_t index = range.first + i * range.stride;
+    const size_t begin = begin_of(index);
+    const size_t end = begin_of(index + 1);
+    if (text.uniform()) {
+      plain.append(all, begin, end - begin);
+    } else {
+      marked.AppendRange(text, begin, end);
+    }
+  }
+  return text.uniform() ? MarkedText(std::move(plain), text.trusted()) : marked;
 }
 
 StatusOr<MarkedText> Repeat(const MarkedText& text, int64_t count, Budget& budget) {
@@ -243,7 +331,7 @@ StatusOr<MarkedText> Repeat(const MarkedText& text, int64_t count, Budget& budge
   if (count <= 0 || text.size() == 0) return out;
   if (static_cast<uint64_t>(count) > SIZE_MAX / text.size()) return budget.CheckRoom(SIZE_MAX);
   BATON_RETURN_IF_ERROR(budget.CheckRoom(text.size() * static_cast<size_t>(count)));
-  BATON_RETURN_IF_ERROR(budget.Spend(static_cast<uint64_t>(count)));
+  BATON_RETURN_IF_ERROR(budget.Spend(static_cast<uint64_t>(count) * (1 + text.size() / 128)));
   for (int64_t i = 0; i < count; ++i) out.Append(text);
   return out;
 }

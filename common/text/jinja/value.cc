@@ -11,6 +11,10 @@ namespace {
 constexpr int kMaxValueDepth = 64;
 constexpr size_t kMaxValueWeight = size_t{1} << 24;
 
+absl::string_view Key(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
 }  // namespace
 
 Value Value::Undefined(std::string what) {
@@ -21,14 +25,20 @@ Value Value::String(MarkedText text, Budget* budget) {
   if (budget == nullptr) {
     return Value(std::shared_ptr<const StringObject>(new StringObject{std::move(text), {}}));
   }
-  const size_t bytes = sizeof(StringObject) + text.size();
+  const size_t bytes = sizeof(StringObject) + kObjectOverhead + text.memory();
   return Value(std::shared_ptr<const StringObject>(
       new StringObject{std::move(text), MemoryCharge(*budget, bytes)}));
 }
 
+Value Value::Bytes(std::string bytes, bool trusted, Budget& budget) {
+  const size_t size = sizeof(BytesObject) + kObjectOverhead + bytes.capacity();
+  return Value(std::shared_ptr<const BytesObject>(
+      new BytesObject{std::move(bytes), trusted, MemoryCharge(budget, size)}));
+}
+
 Value Value::Make(std::vector<Value> items, bool tuple, Budget& budget) {
   const Extent extent = ExtentOf(items);
-  const size_t bytes = sizeof(ListObject) + items.size() * sizeof(Value);
+  const size_t bytes = sizeof(ListObject) + kObjectOverhead + items.capacity() * sizeof(Value);
   return Value(std::shared_ptr<const ListObject>(
       new ListObject{std::move(items), tuple, extent, MemoryCharge(budget, bytes)}));
 }
@@ -58,6 +68,7 @@ bool Value::Truthy() const {
   if (is_bool() || is_int()) return as_int() != 0;
   if (is_float()) return as_float() != 0;
   if (is_string()) return text().size() > 0;
+  if (is_bytes()) return !bytes().bytes.empty();
   if (is_sequence()) return !items().empty();
   if (is_dict()) return !dict().entries.empty();
   return !is_undefined() && !is_none();
@@ -70,6 +81,7 @@ std::string_view Value::type_name() const {
   if (is_int()) return "int";
   if (is_float()) return "float";
   if (is_string()) return "str";
+  if (is_bytes()) return "bytes";
   if (is_sequence()) return is_tuple() ? "tuple" : "list";
   if (is_dict()) return "dict";
   if (is_namespace()) return "Namespace";
@@ -79,6 +91,7 @@ std::string_view Value::type_name() const {
 
 Extent Value::extent() const {
   if (is_string()) return {.weight = 1 + text().size() / 128};
+  if (is_bytes()) return {.weight = 1 + bytes().bytes.size() / 128};
   if (is_sequence()) return std::get<std::shared_ptr<const ListObject>>(data_)->extent;
   if (is_dict()) return dict().extent;
   if (is_loop()) return loop().extent;
@@ -87,6 +100,8 @@ Extent Value::extent() const {
 }
 
 StatusOr<Value> DictObject::Make(std::vector<Entry> entries, Budget& budget) {
+  BATON_RETURN_IF_ERROR(budget.Spend(entries.size()));
+  size_t searched = 0;  // keys that are no strings are looked for one by one
   auto dict = std::make_shared<DictObject>();
   dict->entries.reserve(entries.size());
   for (Entry& entry : entries) {
@@ -94,24 +109,25 @@ StatusOr<Value> DictObject::Make(std::vector<Entry> entries, Budget& budget) {
     if (!key.is_string() && !key.is_number() && !key.is_none()) {
       return InvalidArgument("a {} cannot be the key of a dict", key.type_name());
     }
+    if (!key.is_string()) BATON_RETURN_IF_ERROR(budget.Spend(searched++ / 8));
     dict->extent.Include(entry.second.extent());
     if (const auto same = dict->IndexOf(key)) {
       dict->entries[*same].second = std::move(entry.second);
       continue;
     }
-    if (key.is_string()) dict->by_text.emplace(key.str(), dict->entries.size());
+    if (key.is_string()) dict->by_text.emplace(Key(key.str()), dict->entries.size());
     dict->entries.push_back(std::move(entry));
   }
   constexpr size_t kBytesPerEntry = 3 * sizeof(Entry);
-  dict->charge =
-      std::make_unique<MemoryCharge>(budget, sizeof(DictObject) + entries.size() * kBytesPerEntry);
+  dict->charge = std::make_unique<MemoryCharge>(
+      budget, sizeof(DictObject) + kObjectOverhead + entries.size() * kBytesPerEntry);
   Value value = Value::Dict(std::move(dict));
   BATON_RETURN_IF_ERROR(CheckExtent(value));
   return value;
 }
 
 const Value* DictObject::Find(std::string_view key) const {
-  const auto it = by_text.find(std::string(key));
+  const auto it = by_text.find(Key(key));
   return it == by_text.end() ? nullptr : &entries[it->second].second;
 }
 
@@ -122,7 +138,7 @@ const Value* DictObject::Find(const Value& key) const {
 
 std::optional<size_t> DictObject::IndexOf(const Value& key) const {
   if (key.is_string()) {
-    const auto it = by_text.find(key.str());
+    const auto it = by_text.find(Key(key.str()));
     if (it == by_text.end()) return std::nullopt;
     return it->second;
   }

@@ -98,12 +98,22 @@ class Writer final {
     BATON_RETURN_IF_ERROR(budget_.CheckRoom(out_.size() + 2 * text.size()));
     out_ += '"';
     for (size_t pos = 0; pos < text.size();) {
+      const size_t plain = pos;
+      while (pos < text.size() && IsPlain(text[pos])) ++pos;
+      out_ += text.substr(plain, pos - plain);
+      if (pos == text.size()) break;
       const CodePoint c = DecodeUtf8(text, pos);
       AppendCharacter(c.value, text.substr(pos, c.length));
       pos += c.length;
     }
     out_ += '"';
     return OkStatus();
+  }
+
+  // Whether a byte stands for itself.
+  bool IsPlain(char byte) const {
+    const auto value = static_cast<uint8_t>(byte);
+    return value >= 0x20 && byte != '"' && byte != '\\' && (!style_.ascii || value < 0x7F);
   }
 
   void AppendCharacter(char32_t c, std::string_view bytes) {
@@ -127,16 +137,16 @@ class Writer final {
   std::string out_;
 };
 
-constexpr int kMaxJsonDepth = 60;  // leaves room for a template's own containers
+constexpr int kMaxInputDepth = 60;  // leaves room for a template's own containers
 
 StatusOr<Value> Convert(const nlohmann::ordered_json& json,
                         bool trusted,
                         int level,
                         Budget& budget) {
-  if (level > kMaxJsonDepth) {
+  if (level > kMaxInputDepth) {
     return MakeStatus(StatusCode::kResourceExhausted,
                       "the template's input is nested deeper than {} levels",
-                      kMaxJsonDepth);
+                      kMaxInputDepth);
   }
   BATON_RETURN_IF_ERROR(budget.CheckRoom(0));
   if (json.is_object()) {
@@ -178,7 +188,7 @@ StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool trusted, Budge
 }
 
 StatusOr<MarkedText> ToJson(const Value& value, const JsonStyle& style, Budget& budget) {
-  BATON_RETURN_IF_ERROR(budget.Spend(value.extent().weight));
+  BATON_RETURN_IF_ERROR(budget.Spend(2 * value.extent().weight));
   Writer writer(style, budget);
   BATON_RETURN_IF_ERROR(writer.Write(value, 0));
   return MarkedText(writer.Take(), IsTrusted(value));

@@ -12,89 +12,114 @@
 namespace baton::jinja {
 namespace {
 
-bool IsPrintable(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return false;
-    case UTF8PROC_CATEGORY_ZS:
-      return c == ' ';
-    default:
-      return true;
-  }
-}
+// repr(): Python's text of a value, as code would write it.
+class ReprWriter final {
+ public:
+  explicit ReprWriter(Budget& budget) : budget_(budget) {}
 
-std::string QuotedText(const std::string& text) {
-  const bool single = text.find('\'') == std::string::npos || text.find('"') != std::string::npos;
-  const char quote = single ? '\'' : '"';
-  std::string out(1, quote);
-  for (size_t pos = 0; pos < text.size();) {
-    const CodePoint c = DecodeUtf8(text, pos);
-    const std::string_view bytes = std::string_view(text).substr(pos, c.length);
-    pos += c.length;
-    if (c.value == '\n') {
-      out += "\\n";
-    } else if (c.value == '\r') {
-      out += "\\r";
-    } else if (c.value == '\t') {
-      out += "\\t";
-    } else if (c.value == '\\' || c.value == static_cast<char32_t>(quote)) {
-      out.append("\\").append(bytes);
-    } else if (IsPrintable(c.value)) {
-      out += bytes;
-    } else if (c.value < 0x100) {
-      out += fmt::format("\\x{:02x}", uint32_t{c.value});
-    } else if (c.value < 0x10000) {
-      out += fmt::format("\\u{:04x}", uint32_t{c.value});
-    } else {
-      out += fmt::format("\\U{:08x}", uint32_t{c.value});
-    }
+  Status Write(const Value& value) {
+    if (value.is_string()) return WriteString(value.str());
+    if (value.is_bytes()) return WriteBytes(value.bytes().bytes);
+    if (value.is_sequence()) return WriteSequence(value);
+    if (value.is_dict()) return WriteDict(value.dict());
+    out_ += Scalar(value);
+    return OkStatus();
   }
-  out.push_back(quote);
-  return out;
-}
+  std::string Take() { return std::move(out_); }
 
-void AppendRepr(const Value& value, std::string& out) {
-  if (value.is_string()) {
-    out += QuotedText(value.str());
-  } else if (value.is_sequence()) {
+ private:
+  static std::string Scalar(const Value& value) {
+    if (value.is_undefined()) return "Undefined";
+    if (value.is_none()) return "None";
+    if (value.is_bool()) return value.as_bool() ? "True" : "False";
+    if (value.is_int()) return std::to_string(value.as_int());
+    if (value.is_float()) return FloatText(value.as_float());
+    return fmt::format("<{}>", value.type_name());
+  }
+
+  Status WriteSequence(const Value& value) {
     const auto& items = value.items();
-    out += value.is_tuple() ? '(' : '[';
+    out_ += value.is_tuple() ? '(' : '[';
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out += ", ";
-      AppendRepr(items[i], out);
+      if (i > 0) out_ += ", ";
+      BATON_RETURN_IF_ERROR(Write(items[i]));
     }
-    if (value.is_tuple() && items.size() == 1) out += ',';
-    out += value.is_tuple() ? ')' : ']';
-  } else if (value.is_dict()) {
-    out += '{';
-    const auto& entries = value.dict().entries;
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out += ", ";
-      AppendRepr(entries[i].first, out);
-      out += ": ";
-      AppendRepr(entries[i].second, out);
-    }
-    out += '}';
-  } else if (value.is_undefined()) {
-    out += "Undefined";
-  } else if (value.is_none()) {
-    out += "None";
-  } else if (value.is_bool()) {
-    out += value.as_bool() ? "True" : "False";
-  } else if (value.is_int()) {
-    out += std::to_string(value.as_int());
-  } else if (value.is_float()) {
-    out += FloatText(value.as_float());
-  } else {
-    out += fmt::format("<{}>", value.type_name());
+    if (value.is_tuple() && items.size() == 1) out_ += ',';
+    out_ += value.is_tuple() ? ')' : ']';
+    return budget_.CheckRoom(out_.capacity());
   }
-}
+
+  Status WriteDict(const DictObject& dict) {
+    out_ += '{';
+    for (size_t i = 0; i < dict.entries.size(); ++i) {
+      if (i > 0) out_ += ", ";
+      BATON_RETURN_IF_ERROR(Write(dict.entries[i].first));
+      out_ += ": ";
+      BATON_RETURN_IF_ERROR(Write(dict.entries[i].second));
+    }
+    out_ += '}';
+    return budget_.CheckRoom(out_.capacity());
+  }
+
+  static char QuoteFor(const std::string& text) {
+    const bool single = text.find('\'') == std::string::npos || text.find('"') != std::string::npos;
+    return single ? '\'' : '"';
+  }
+
+  // True for the characters that are written alike in text and bytes.
+  bool WriteEscape(char32_t c, char quote) {
+    static constexpr std::string_view kEscaped = "\n\r\t\\";
+    static constexpr std::string_view kNames = "nrt\\";
+    const size_t at = c < 0x80 ? kEscaped.find(static_cast<char>(c)) : std::string_view::npos;
+    if (at != std::string_view::npos) {
+      out_.append({'\\', kNames[at]});
+    } else if (c == static_cast<char32_t>(quote)) {
+      out_.append({'\\', quote});
+    } else if (c >= ' ' && c < 0x7F) {
+      out_ += static_cast<char>(c);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  Status WriteString(const std::string& text) {
+    BATON_RETURN_IF_ERROR(budget_.CheckRoom(out_.size() + 2 * text.size()));
+    const char quote = QuoteFor(text);
+    out_ += quote;
+    for (size_t pos = 0; pos < text.size();) {
+      const CodePoint c = DecodeUtf8(text, pos);
+      if (WriteEscape(c.value, quote)) {
+      } else if (IsPrintable(c.value)) {
+        out_.append(text, pos, c.length);
+      } else if (c.value < 0x100) {
+        out_ += fmt::format("\\x{:02x}", uint32_t{c.value});
+      } else if (c.value < 0x10000) {
+        out_ += fmt::format("\\u{:04x}", uint32_t{c.value});
+      } else {
+        out_ += fmt::format("\\U{:08x}", uint32_t{c.value});
+      }
+      pos += c.length;
+    }
+    out_ += quote;
+    return OkStatus();
+  }
+
+  Status WriteBytes(const std::string& bytes) {
+    BATON_RETURN_IF_ERROR(budget_.CheckRoom(out_.size() + 4 * bytes.size()));
+    const char quote = QuoteFor(bytes);
+    out_.append({'b', quote});
+    for (const char byte : bytes) {
+      const auto value = static_cast<uint8_t>(byte);
+      if (!WriteEscape(value, quote)) out_ += fmt::format("\\x{:02x}", value);
+    }
+    out_ += quote;
+    return OkStatus();
+  }
+
+  Budget& budget_;
+  std::string out_;
+};
 
 }  // namespace
 
@@ -105,14 +130,15 @@ StatusOr<MarkedText> ToText(const Value& value, Budget& budget) {
 }
 
 StatusOr<MarkedText> ToRepr(const Value& value, Budget& budget) {
-  BATON_RETURN_IF_ERROR(budget.Spend(value.extent().weight));
-  std::string text;
-  AppendRepr(value, text);
-  return MarkedText(std::move(text), IsTrusted(value));
+  BATON_RETURN_IF_ERROR(budget.Spend(4 * value.extent().weight));
+  ReprWriter writer(budget);
+  BATON_RETURN_IF_ERROR(writer.Write(value));
+  return MarkedText(writer.Take(), IsTrusted(value));
 }
 
 bool IsTrusted(const Value& value) {
   if (value.is_string()) return value.text().trusted();
+  if (value.is_bytes()) return value.bytes().trusted;
   if (value.is_sequence()) {
     for (const Value& item : value.items()) {
       if (!IsTrusted(item)) return false;
@@ -146,6 +172,23 @@ std::string FloatText(double value) {
       std::to_chars(fixed, fixed + sizeof(fixed), value, std::chars_format::fixed);
   std::string text(fixed, fixed_end.ptr);
   return text.find('.') == std::string::npos ? text + ".0" : text;
+}
+
+bool IsPrintable(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return c == ' ';
+    default:
+      return true;
+  }
 }
 
 bool IsPythonSpace(char32_t c) {

@@ -21,6 +21,9 @@ bool IsTrusted(const Value& value);
 std::string FloatText(double value);
 
 // Python's white space: what str.strip() and str.split() take off.
+// What repr() shows as it is.
+bool IsPrintable(char32_t c);
+
 bool IsPythonSpace(char32_t c);
 
 // The text without Python white space at its ends: {first byte kept, one past the last}.

@@ -1,0 +1,61 @@
+#include "tests/support/allocation_meter.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<size_t> taken{0};
+std::atomic<size_t> highest{0};
+
+void* Take(size_t size) {
+  void* memory = std::malloc(std::max<size_t>(size, 1));
+  if (memory == nullptr) throw std::bad_alloc();
+  const size_t now = taken += malloc_usable_size(memory);
+  size_t seen = highest;
+  while (seen < now && !highest.compare_exchange_weak(seen, now)) {
+  }
+  return memory;
+}
+
+void Give(void* memory) {
+  if (memory != nullptr) taken -= malloc_usable_size(memory);
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(size_t size) {
+  return Take(size);
+}
+void* operator new[](size_t size) {
+  return Take(size);
+}
+void operator delete(void* memory) noexcept {
+  Give(memory);
+}
+void operator delete[](void* memory) noexcept {
+  Give(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  Give(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+  Give(memory);
+}
+
+namespace baton {
+
+AllocationMeter::AllocationMeter() : before_(taken) {
+  highest = before_;
+}
+
+size_t AllocationMeter::peak() const {
+  return std::max<size_t>(highest, before_) - before_;
+}
+
+}  // namespace baton
