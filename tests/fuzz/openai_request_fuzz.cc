@@ -1,0 +1,64 @@
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/text/utf8.h"
+#include "router/model_text.h"
+#include "router/openai_request.h"
+#include "router/request_check.h"
+
+namespace baton::router {
+namespace {
+
+constexpr int32_t kContext = 512;
+
+// A token for each byte, and a template that shows all of its input.
+ModelText MakeText() {
+  TokenizerSpec spec;
+  for (int byte = 0; byte < 256; ++byte) {
+    spec.pieces.push_back({std::string(1, static_cast<char>(byte)), PieceKind::kNormal});
+  }
+  auto tokenizer = Tokenizer::Create(std::move(spec));
+  auto chat = ChatTemplate::Parse(
+      "{{ tools|tojson if tools is defined }}{% for m in messages %}{{ m.role }}: {{ m|tojson }}"
+      "{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}{{ add_generation_prompt "
+      "}}");
+  BATON_CHECK(tokenizer.ok() && chat.ok(), "the fuzzer's own model is wrong");
+  return ModelText("fuzz", *std::move(tokenizer), *std::move(chat), {}, kContext, 256);
+}
+
+}  // namespace
+}  // namespace baton::router
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace baton;          // NOLINT(google-build-using-namespace)
+  using namespace baton::router;  // NOLINT(google-build-using-namespace)
+  if (size > 65536) return 0;
+  static const auto* text = new ModelText(MakeText());
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  for (const OpenAiKind kind : {OpenAiKind::kChat, OpenAiKind::kCompletion}) {
+    const StatusOr<OpenAiRequest> request = ParseOpenAiRequest(kind, body);
+    if (!request.ok()) {
+      BATON_CHECK(request.status().code() == StatusCode::kInvalidArgument,
+                  "{}",
+                  request.status().ToString());
+      BATON_CHECK(!Message(request.status()).empty(), "an error without a message");
+      continue;
+    }
+    const GenerationRequest& generation = request->generation;
+    BATON_CHECK(generation.samples >= 1 && generation.samples <= kMaxSamples,
+                "{} choices would be made",
+                generation.samples);
+    if (!CheckRequest(generation, {.vocabulary = text->vocabulary()}).ok()) continue;
+    const auto tokens =
+        text->Encode(generation, {.context_length = kContext, .cancelled = nullptr});
+    if (tokens.ok()) {
+      BATON_CHECK(!tokens->empty() && tokens->size() < kContext, "{} tokens", tokens->size());
+    } else {
+      BATON_CHECK(
+          tokens.status().code() == StatusCode::kInvalidArgument, "{}", tokens.status().ToString());
+    }
+  }
+  return 0;
+}
