@@ -46,18 +46,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       BATON_CHECK(!Message(request.status()).empty(), "an error without a message");
       continue;
     }
-    const GenerationRequest& generation = request->generation;
+    GenerationRequest generation = request->generation;
     BATON_CHECK(generation.samples >= 1 && generation.samples <= kMaxSamples,
                 "{} choices would be made",
                 generation.samples);
-    if (!CheckRequest(generation, {.vocabulary = text->vocabulary()}).ok()) continue;
-    const auto tokens =
-        text->Encode(generation, {.context_length = kContext, .cancelled = nullptr});
-    if (tokens.ok()) {
-      BATON_CHECK(!tokens->empty() && tokens->size() < kContext, "{} tokens", tokens->size());
-    } else {
-      BATON_CHECK(
-          tokens.status().code() == StatusCode::kInvalidArgument, "{}", tokens.status().ToString());
+    for (const PromptInput& input : request->inputs) {
+      generation.input = input;
+      if (!CheckRequest(generation, {.vocabulary = text->vocabulary()}).ok()) continue;
+      const auto tokens = text->Encode(generation, {.context_length = kContext});
+      BATON_CHECK(tokens.ok() || tokens.status().code() == StatusCode::kInvalidArgument,
+                  "{}",
+                  tokens.status().ToString());
     }
   }
   return 0;

@@ -83,6 +83,7 @@ TEST(OpenAiRequest, DepthIsBoundedWhereverStrangersPutIt) {
 TEST(OpenAiRequest, TheNumberOfChoicesIsCheckedBeforeTheyAreMade) {
   const auto request = ParseOpenAiRequest(kCompletion, R"({"prompt": "a", "n": 1000000000})");
   EXPECT_EQ(Message(request.status()), "n is 1000000000; it must be between 1 and 64");
+  EXPECT_EQ(MemberOf(request.status()), "n");
 }
 
 TEST(OpenAiRequest, MembersReachTemplatesInTheOrderTheyCame) {
@@ -282,7 +283,6 @@ TEST(OpenAiRequest, UnknownMembersAreRefusedWithTheNearestKnownOne) {
 
 TEST(OpenAiRequest, ErrorsOfValuesUseItsOwnNames) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
-      {R"("n": 65)", "n is 65", "n"},
       {R"("top_p": 0)", "top_p is 0", "top_p"},
       {R"("max_tokens": 0)", "max_tokens is 0", "max_tokens"},
       {R"("max_completion_tokens": 0)", "max_completion_tokens is 0", "max_completion_tokens"},
