@@ -227,7 +227,9 @@ TEST_F(AppTest, NobodyHasToReadStderrForAnEnd) {
   EXPECT_EQ(child_->WaitExit(kLimit), 0);
   EXPECT_EQ(ExitOf({"--no-such-flag"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
-  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 1);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 2);
+  // 192.0.2.0/24 is for documentation (RFC 5737): no machine has this address.
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=192.0.2.1:0"}), 1);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=9"}), 128 + SIGABRT);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=10"}), 128 + SIGABRT);
   LaunchSample("5");
