@@ -146,7 +146,7 @@ TEST_F(AppTest, WhatCannotGoOnIsStoppedAndExits) {
 }
 
 TEST_F(AppTest, WhatHasFinishedIsStoppedAndExitsWithoutASignal) {
-  LaunchReady("7");
+  LaunchReady("11");
   EXPECT_EQ(child_->WaitExit(kLimit), 0);
 }
 

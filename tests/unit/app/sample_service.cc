@@ -24,7 +24,7 @@ class SampleService final : public Service {
     if (config_.max_attempts() == 6) return Status(StatusCode::kUnavailable, "its device is lost");
     return OkStatus();
   }
-  bool Finished() const override { return config_.max_attempts() == 7; }
+  bool Finished() const override { return config_.max_attempts() == 11; }
   std::map<std::string, std::string> addresses() const override {
     return {{"grpc", config_.listen()}};
   }
@@ -47,7 +47,7 @@ void LogMuch() {
 StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext&) {
   if (config.max_attempts() == 3) return InvalidArgument("max_attempts 3 is not liked");
   if (config.max_attempts() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
-  if (config.max_attempts() >= 7) LogMuch();
+  if (config.max_attempts() >= 7 && config.max_attempts() <= 10) LogMuch();
   if (config.max_attempts() == 8) std::abort();
   BATON_CHECK(config.max_attempts() != 9, "max_attempts is 9");
   if (config.max_attempts() == 10) throw std::runtime_error("max_attempts is 10");
