@@ -216,8 +216,16 @@ TEST_F(RouterServiceTest, ADrainingRouterIsNotServingAndEndsWhatItHas) {
       std::async(std::launch::async, [&] { router_->service().Drain(std::chrono::seconds(60)); });
   ExpectBothHealth("not serving");
   EXPECT_EQ(Message(router_->service().Ready()), "this router is shutting down");
-  const grpc::Status refused = StatusOf(Ask("y"));
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  // Not ready comes first, then no new requests.
+  v1::GenerateRequest late = Ask("y");
+  late.set_timeout_ms(50);
+  grpc::Status refused;
+  Await(
+      [&] {
+        refused = StatusOf(late);
+        return refused.error_code() == grpc::StatusCode::UNAVAILABLE;
+      },
+      "a refusal");
   EXPECT_THAT(refused.error_message(), HasSubstr("shutting down"));
   EXPECT_EQ(drained.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   worker.Say(dispatch, 0, 0, "a", FinishReason::kLength);
