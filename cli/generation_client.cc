@@ -96,11 +96,21 @@ Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
   return OkStatus();
 }
 
+// A router that is stopped for some seconds (a live migration, a debugger) answers no pings and goes
+// on afterwards. The request's own time-out bounds the wait, so only a long silence ends it earlier.
+ConnectionLimits PatientLimits() {
+  ConnectionLimits limits;
+  limits.ping_every = std::chrono::seconds(10);
+  limits.ping_timeout = std::chrono::seconds(60);
+  return limits;
+}
+
 }  // namespace
 
 struct GenerationClient::Impl {
   explicit Impl(const std::string& address_in)
-      : address(address_in), stub(v1::Generation::NewStub(MakeChannel(address_in))) {}
+      : address(address_in),
+        stub(v1::Generation::NewStub(MakeChannel(address_in, PatientLimits()))) {}
   std::string address;
   std::unique_ptr<v1::Generation::Stub> stub;
 };
