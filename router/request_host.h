@@ -25,6 +25,7 @@ class RequestHost {
     const std::vector<BootId>& avoid;   // not these workers, if there are others
     const std::vector<BootId>& unable;  // never these: they said that they cannot hold it
     bool suspect = false;               // not beside another suspect
+    bool again = false;                 // it was dispatched before
   };
 
   virtual ~RequestHost() = default;

@@ -66,8 +66,9 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
 
 // False when the group must wait.
 bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now) {
+  const Sample& first = samples_[group.first_sample];
   const auto where = host.Place(
-      {*spec_, samples_[group.first_sample].tokens, group.samples, avoid_, unable_, suspect()});
+      {*spec_, first.tokens, group.samples, avoid_, unable_, suspect(), first.attempts > 0});
   if (!where.ok()) {
     const bool never = where.status().code() == StatusCode::kInvalidArgument;
     // A worker that refused it knows best what is missing.
@@ -246,7 +247,8 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
                                       attempt.samples,
                                       attempt.refused_by,
                                       unable_,
-                                      suspect()};
+                                      suspect(),
+                                      /*again=*/true};
   const WorkerSlot decode = host.PlaceDecode(query, attempt.prefill);
   const bool again = std::ranges::count(attempt.refused_by, host.PeerOf(decode).boot) > 0;
   if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {

@@ -146,8 +146,9 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
   route.prefill = prefill_;
   const Route chosen = policy_->Select(route);
   const RequestSpec& spec = query.spec;
-  if (query.resumed.empty() && spec.deadline != kNever &&
-      chosen.ttft_ms > ToMillis(spec.deadline - now_)) {
+  // Only a new request is refused: whoever was admitted and lost its worker has nowhere better to
+  // go.
+  if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now_)) {
     return MakeStatus(
         StatusCode::kResourceExhausted,
         "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
