@@ -96,8 +96,9 @@ Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
   return OkStatus();
 }
 
-// A router that is stopped for some seconds (a live migration, a debugger) answers no pings and goes
-// on afterwards. The request's own time-out bounds the wait, so only a long silence ends it earlier.
+// A router that is stopped for some seconds (a live migration, a debugger) answers no pings and
+// goes on afterwards. The request's own time-out bounds the wait, so only a long silence ends it
+// earlier.
 ConnectionLimits PatientLimits() {
   ConnectionLimits limits;
   limits.ping_every = std::chrono::seconds(10);
