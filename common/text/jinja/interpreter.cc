@@ -203,7 +203,7 @@ StatusOr<Value> Interpreter::CallLoop(const LoopObject& loop, const Arguments& a
                          BoundArguments::Bind("loop", arguments, {"iterable"}, 1));
   auto around = loop.around.lock();
   if (around == nullptr) return InvalidArgument("the loop that is called has ended");
-  const Value sequence = bound[0];
+  const Value& sequence = bound[0];
   const Statement& statement = *loop.recursive;
   const int depth = loop.depth + 1;
   const auto run = [&] { return RunLoop(statement, sequence, depth).status(); };
