@@ -143,7 +143,7 @@ StatusOr<Value> Reverse(Interpreter& interpreter, const Value& input, const Argu
   return Value::List(std::move(items), interpreter.budget());
 }
 
-Values Items(Keyed keyed) {
+Values Items(Keyed&& keyed) {
   Values items;
   items.reserve(keyed.size());
   for (auto& [key, item] : keyed) items.push_back(std::move(item));
