@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
-constexpr size_t kLongestPattern = 16 * 1024;
+constexpr size_t kLongestPattern = size_t{16} * 1024;
 
 // PCRE2's own \s also takes U+180E, which is no White_Space.
 constexpr std::string_view kSpaces =
