@@ -203,9 +203,9 @@ bool HttpConnection::keeps_alive() const {
 }
 
 void HttpConnection::Continue() {
-  static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  AddUnsent(kContinue.size());
-  Send(kContinue, /*last=*/false, /*keep_alive=*/true);
+  std::string interim = "HTTP/1.1 100 Continue\r\n\r\n";
+  AddUnsent(interim.size());
+  Send(std::move(interim), /*last=*/false, /*keep_alive=*/true);
 }
 
 std::shared_ptr<ConnectionExchange> HttpConnection::MakeExchange(bool keep_alive) {
