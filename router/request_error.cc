@@ -1,8 +1,8 @@
 #include "router/request_error.h"
 
-#include <cstdint>
-
 #include <absl/strings/cord.h>
+
+#include "common/base/shortened.h"
 
 namespace baton::router {
 namespace {
@@ -41,9 +41,7 @@ std::string ReasonOf(const Status& status) {
 
 std::string Shown(std::string_view text, size_t most) {
   if (text.size() <= most) return std::string(text);
-  size_t end = most;
-  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
-  return fmt::format("{}… ({} bytes)", text.substr(0, end), text.size());
+  return fmt::format("{} ({} bytes)", Shortened(text, most), text.size());
 }
 
 }  // namespace baton::router

@@ -100,8 +100,7 @@ HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsReg
   if (options.max_connections < limits.max_connections()) {
     kLog.Warning(
         "process.http_limits.max_connections is {}, but the limit of open files (ulimit -Hn) "
-        "allows "
-        "only {} beside the other {}",
+        "allows only {} beside the other {}",
         limits.max_connections(),
         options.max_connections,
         kOtherDescriptors);

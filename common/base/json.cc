@@ -9,19 +9,13 @@
 #include <absl/container/flat_hash_map.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/shortened.h"
+
 namespace baton {
 namespace {
 
 // Up to here a scan of an object's keys beats a table.
 constexpr size_t kFewKeys = 16;
-
-// `text` without its end, where it is long; cut between characters.
-std::string Shortened(std::string_view text, size_t most) {
-  if (text.size() <= most) return std::string(text);
-  size_t end = most;
-  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "…";
-}
 
 // The line and column, both from 1, of the byte before `position`.
 std::string PlaceOf(std::string_view text, size_t position) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/base/hash.h"
+#include "common/base/shortened.h"
 
 namespace baton {
 namespace {
@@ -91,7 +92,7 @@ std::string HttpDate(std::time_t seconds) {
 }
 
 std::string Shown(const std::string& value) {
-  return value.size() <= kMaxShown ? value : value.substr(0, kMaxShown) + "…";
+  return Shortened(value, kMaxShown);
 }
 
 std::string OneLine(std::string value) {

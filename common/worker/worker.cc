@@ -32,8 +32,8 @@ void WarnOfSmallArena(const WorkerIdentity& self) {
   if (tokens >= self.context_length) return;
   Log().Warning(
       "the KV arena holds {} tokens ({} blocks of {}), less than the context of {}: longer "
-      "requests "
-      "are refused, or end early; raise engine.kv_memory_mib or engine.kv_blocks, or lower "
+      "requests are refused, or end early; raise engine.kv_memory_mib or engine.kv_blocks, or "
+      "lower "
       "engine.context_length",
       tokens,
       self.blocks,
