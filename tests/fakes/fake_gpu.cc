@@ -89,6 +89,7 @@ class FakeGpu::Queue final : public DmaQueue {
                   "a copy outside of memory");
     }
     return Post([this, id, &from, &to, copies = std::vector<CopyRun>(runs.begin(), runs.end())] {
+      std::lock_guard lock(gpu_.memory_mutex_);
       for (const CopyRun& run : copies) {
         std::memcpy(BytesOf(to) + run.destination, BytesOf(from) + run.source, run.bytes);
       }
@@ -103,7 +104,8 @@ class FakeGpu::Queue final : public DmaQueue {
                   const Buffer& of,
                   std::span<const ByteRange> ranges,
                   uint64_t granule) override {
-    return Post([id, &of, granule, of_ranges = std::vector(ranges.begin(), ranges.end())] {
+    return Post([this, id, &of, granule, of_ranges = std::vector(ranges.begin(), ranges.end())] {
+      std::lock_guard lock(gpu_.memory_mutex_);
       std::vector<std::byte> bytes;
       for (const ByteRange& range : of_ranges) {
         const std::byte* from = BytesOf(of) + range.offset;
@@ -188,12 +190,14 @@ StatusOr<std::unique_ptr<Buffer>> FakeGpu::Allocate(size_t bytes, Sharing) {
 
 Status FakeGpu::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
   BATON_CHECK(offset + from.size() <= to.size(), "a copy outside of memory");
+  std::lock_guard lock(memory_mutex_);
   std::memcpy(BytesOf(to) + offset, from.data(), from.size());
   return OkStatus();
 }
 
 Status FakeGpu::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) {
   BATON_CHECK(offset + to.size() <= from.size(), "a copy outside of memory");
+  std::lock_guard lock(memory_mutex_);
   std::memcpy(to.data(), BytesOf(from) + offset, to.size());
   return OkStatus();
 }

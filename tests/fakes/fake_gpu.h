@@ -44,6 +44,9 @@ class FakeGpu final : public Device, public Dma {
  private:
   class Queue;
 
+  // Held for each copy: a test may look at memory while a queue writes it, as it may on a device,
+  // where no such look is a data race.
+  std::mutex memory_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_held_ = false;

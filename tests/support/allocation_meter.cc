@@ -12,13 +12,20 @@ namespace {
 std::atomic<size_t> taken{0};
 std::atomic<size_t> highest{0};
 
-void* Take(size_t size) {
+// Null when there is no memory.
+void* TryTake(size_t size) {
   void* memory = std::malloc(std::max<size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   const size_t now = taken += malloc_usable_size(memory);
   size_t seen = highest;
   while (seen < now && !highest.compare_exchange_weak(seen, now)) {
   }
+  return memory;
+}
+
+void* Take(size_t size) {
+  void* memory = TryTake(size);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
@@ -34,6 +41,14 @@ void* operator new(size_t size) {
 }
 void* operator new[](size_t size) {
   return Take(size);
+}
+// AddressSanitizer brings nothrow forms of its own: a form that is not replaced here would count
+// memory on one side only.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return TryTake(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return TryTake(size);
 }
 void operator delete(void* memory) noexcept {
   Give(memory);

@@ -16,27 +16,36 @@ FullPipe::FullPipe() : path_(folder_.path() + "/full_pipe") {
   BATON_CHECK(::mkfifo(path_.c_str(), 0600) == 0, "cannot make the pipe {}", path_);
   fd_.Reset(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   BATON_CHECK(fd_.valid(), "cannot open the pipe {}", path_);
-  ::fcntl(fd_.get(), F_SETPIPE_SZ, PIPE_BUF);
   const std::string piece(PIPE_BUF, '.');
   for (ssize_t n = 0; n >= 0; n = ::write(fd_.get(), piece.data(), piece.size())) {
     filling_ += static_cast<size_t>(n);
   }
 }
 
+void FullPipe::ReadFilling() {
+  while (filling_ > 0) {
+    BATON_CHECK(ReadOnce(Duration::zero()), "the filling of the pipe {} is gone", path_);
+  }
+}
+
 const std::string& FullPipe::ReadUntil(const std::string& marker, Duration limit) {
   const Time deadline = SteadyClock().Now() + limit;
-  char buffer[PIPE_BUF];
   while (text_.find(marker) == std::string::npos) {
-    const double left = ToMillis(deadline - SteadyClock().Now());
-    pollfd waiting{fd_.get(), POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(std::max(left, 0.0))) <= 0) break;
-    const ssize_t n = ::read(fd_.get(), buffer, sizeof(buffer));
-    if (n <= 0) break;
-    const size_t skipped = std::min(filling_, static_cast<size_t>(n));
-    filling_ -= skipped;
-    text_.append(buffer + skipped, static_cast<size_t>(n) - skipped);
+    if (!ReadOnce(deadline - SteadyClock().Now())) break;
   }
   return text_;
+}
+
+bool FullPipe::ReadOnce(Duration limit) {
+  char buffer[PIPE_BUF];
+  pollfd waiting{fd_.get(), POLLIN, 0};
+  if (::poll(&waiting, 1, static_cast<int>(std::max(ToMillis(limit), 0.0))) <= 0) return false;
+  const ssize_t n = ::read(fd_.get(), buffer, sizeof(buffer));
+  if (n <= 0) return false;
+  const size_t skipped = std::min(filling_, static_cast<size_t>(n));
+  filling_ -= skipped;
+  text_.append(buffer + skipped, static_cast<size_t>(n) - skipped);
+  return true;
 }
 
 }  // namespace baton

@@ -45,7 +45,7 @@ class LineWriterTest : public ::testing::Test {
 };
 
 TEST_F(LineWriterTest, WritesInOrder) {
-  pipe_.ReadUntil("nothing but the filling", kShort);
+  pipe_.ReadFilling();
   for (int i = 0; i < 100; ++i) writer_->Write(Line(i));
   EXPECT_TRUE(writer_->Flush(kLong));
   std::string all;
@@ -102,10 +102,10 @@ TEST_F(LineWriterTest, TheDestructorDoesNotWaitForAReader) {
 }
 
 TEST_F(LineWriterTest, TheDestructorWritesWhatThePipeTakes) {
-  pipe_.ReadUntil("nothing but the filling", kShort);
+  pipe_.ReadFilling();
   for (int i = 0; i < 100; ++i) writer_->Write(Line(i));
   writer_.reset();
-  EXPECT_THAT(pipe_.ReadUntil(Line(99), kShort), EndsWith(Line(99)));
+  EXPECT_THAT(pipe_.ReadUntil(Line(99)), EndsWith(Line(99)));
 }
 
 // The thread takes no signals: those of the process are for who waits for them.
