@@ -24,6 +24,7 @@ struct Bounds {
   double margin;  // between the two best tokens, from which on there is no doubt
   size_t steps_for_each_difference;
   double nll;
+  size_t nll_tokens = 2;  // prompts with fewer tokens are not judged by their likelihood
 };
 
 // Where weights, inputs and results of products are bf16, margins of the real model are off by 0.05
@@ -41,8 +42,12 @@ constexpr double kQuantizedPerplexity = 1.035;
 // The tiny models are random: every token is about as likely as the others (a mean of 7), so that
 // what rounding moves shows in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
-// Rounding may choose other experts where two score alike.
-constexpr Bounds kTinyExperts = {.margin = 0.5, .steps_for_each_difference = 5, .nll = 2e-2};
+// Rounding may choose other experts where two score alike, which moves the likelihood of a token by
+// 0.3: few tokens do not average that out (mixtral's prompt of 9 tokens has such a choice, at a
+// difference of 0.03 between two scores; arithmetic in float32 with that choice changed gives the
+// same likelihood as the GPU).
+constexpr Bounds kTinyExperts = {
+    .margin = 0.5, .steps_for_each_difference = 5, .nll = 2e-2, .nll_tokens = 64};
 
 std::vector<Logits> ReadDevice(const Tensor& logits) {
   std::vector<Logits> result(static_cast<size_t>(logits.rows),
@@ -108,7 +113,7 @@ class GpuModel : public testing::Test {
         }
         logits = runner.Step({0, std::span(&golden.tokens[i], 1)}).front();
       }
-      if (golden.mean_nll < 0) continue;
+      if (golden.mean_nll < 0 || golden.prompt.size() < bounds.nll_tokens) continue;
       runner.Reset();
       EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, bounds.nll);
     }
