@@ -27,7 +27,7 @@ std::string FormatAccount(const GenerateAccount& account) {
         fmt::format("{} over {} at {:.2f} GB/s",
                     FormatBytes(account.transfer_bytes),
                     account.transport,
-                    account.transfer_gbps));
+                    account.transfer_gigabytes_per_second));
   }
   add("decode",
       FormatMillis(account.tpot_ms * std::max(0, account.generated_tokens - 1)),
@@ -54,7 +54,7 @@ std::string AccountJson(const GenerateAccount& account) {
       {"ttft_ms", account.ttft_ms},
       {"tpot_ms", account.tpot_ms},
       {"transfer_bytes", account.transfer_bytes},
-      {"transfer_gbps", account.transfer_gbps},
+      {"transfer_gigabytes_per_second", account.transfer_gigabytes_per_second},
       {"transport", account.transport},
       {"prefill_worker", account.prefill_worker},
       {"decode_worker", account.decode_worker},

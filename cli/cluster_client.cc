@@ -39,7 +39,7 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
                                  transport.transport(),
                                  transport.bytes(),
                                  transport.transfers(),
-                                 transport.gbps()});
+                                 transport.gigabytes_per_second()});
   }
   return worker;
 }

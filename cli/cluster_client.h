@@ -13,7 +13,7 @@ struct TransportSummary {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  double gbps = 0;
+  double gigabytes_per_second = 0;
 };
 
 struct WorkerSummary {

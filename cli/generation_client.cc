@@ -75,7 +75,7 @@ Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
     account.ttft_ms = times.ttft_ms();
     account.tpot_ms = times.tpot_ms();
     account.transfer_bytes = times.transfer_bytes();
-    account.transfer_gbps = times.transfer_gbps();
+    account.transfer_gigabytes_per_second = times.transfer_gigabytes_per_second();
     account.transport = times.transport();
     account.prefill_worker = times.prefill_worker();
     account.decode_worker = times.decode_worker();

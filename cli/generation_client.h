@@ -49,7 +49,7 @@ struct GenerateAccount {
   double ttft_ms = 0;
   double tpot_ms = 0;
   uint64_t transfer_bytes = 0;
-  double transfer_gbps = 0;
+  double transfer_gigabytes_per_second = 0;
   std::string transport;  // empty: no KV moved
   std::string prefill_worker;
   std::string decode_worker;

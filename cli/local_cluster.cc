@@ -21,16 +21,16 @@ Time Now() {
 
 // The end of a log, indented, each line behind a line break; empty when there is none.
 std::string LastLines(const std::string& path) {
-  constexpr std::streamoff kMostBytes = 8192;
-  constexpr size_t kMostLines = 8;
+  constexpr std::streamoff kMaxBytes = 8192;
+  constexpr size_t kMaxLines = 8;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
   const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kMostBytes));
+  file.seekg(std::max<std::streamoff>(0, size - kMaxBytes));
   std::deque<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     lines.push_back(std::move(line));
-    if (lines.size() > kMostLines) lines.pop_front();
+    if (lines.size() > kMaxLines) lines.pop_front();
   }
   std::string text;
   for (const std::string& line : lines) text += "\n    " + line;

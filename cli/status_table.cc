@@ -94,7 +94,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
                            transport.transport,
                            fmt::format("{}", transport.transfers),
                            FormatBytes(transport.bytes),
-                           fmt::format("{:.2f}", transport.gbps)});
+                           fmt::format("{:.2f}", transport.gigabytes_per_second)});
     }
   }
   text += FormatTable(workers);

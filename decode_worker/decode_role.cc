@@ -137,9 +137,9 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
 }
 
 // The engine has one more sequence to decode before long. A time of zero: no longer.
-void DecodeRole::LookForSeal(Duration duration) {
-  worker_.loop().LookFor(duration);
-  worker_.engine().LookFor(duration);
+void DecodeRole::BusyPollForSeal(Duration duration) {
+  worker_.loop().BusyPollFor(duration);
+  worker_.engine().BusyPollFor(duration);
 }
 
 void DecodeRole::OnCommitted(SessionId session,
@@ -166,7 +166,7 @@ void DecodeRole::Committed(const Key& key, const std::string& payload, const Tra
   } else {
     worker_.Drop(key.first, key.second);
   }
-  LookForSeal(Duration{});
+  BusyPollForSeal(Duration{});
   worker_.engine().ReleaseKv(key.first, key.second);
   PeerTraffic& traffic = traffic_[handoff.peer];
   traffic.transport = stats.transport;

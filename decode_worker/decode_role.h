@@ -93,7 +93,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
                Epoch epoch,
                const struct Offer& offer) override;
   void OnWithdrawn(SessionId session, Epoch epoch, const Status& status) override;
-  void OnSealDue(Duration within) override { LookForSeal(within); }
+  void OnSealDue(Duration within) override { BusyPollForSeal(within); }
   void OnCommitted(SessionId session,
                    Epoch epoch,
                    const std::string& payload,
@@ -105,7 +105,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void Committed(const Key& key, const std::string& payload, const TransferStats& stats);
   void Released(const Key& key, const Status& status);
   void GrantIfReady(Handoff& handoff);
-  void LookForSeal(Duration duration);
+  void BusyPollForSeal(Duration duration);
   void Refuse(const SessionKey& session, const Status& reason);
   void GiveUp(const Key& key, const Status& reason);
   void EndNotNeeded(const Key& key);

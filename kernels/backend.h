@@ -36,9 +36,9 @@ class Backend {
   virtual Dma* dma() = 0;
 };
 
-// Opens the backend of a device. Errors: InvalidArgument for a name that is no device's, NotFound
-// when the GPU or the backend's shared object is missing, FailedPrecondition when the GPU, the
-// driver or the shared object is of another age than this program.
+// Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's,
+// NotFound when the GPU or the backend's shared object is missing, FailedPrecondition when the GPU,
+// the driver or the shared object is of another age than this program.
 StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options);
 
 // What the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must be

@@ -155,7 +155,7 @@ void Outcome(Io& io, std::string_view field, Status& status) {
   io.Text(field, text, kMaxStatusBytes);
   if constexpr (Io::kReads) {
     if (code == 0 || code > static_cast<uint8_t>(StatusCode::kUnauthenticated)) {
-      io.Refuse(field, fmt::format("has code {}, which is no error code", code));
+      io.Refuse(field, fmt::format("has code {}, which is not an error code", code));
     }
     status = Status(static_cast<StatusCode>(code), text);
   }

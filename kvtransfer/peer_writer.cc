@@ -11,7 +11,7 @@ constexpr uint64_t kPostBytes = uint64_t{4} << 20;
 constexpr uint64_t kPostOps = 4;
 // Operations that may be held on one channel while others are to go through it, too. More begin at
 // once.
-constexpr size_t kMostHeld = 256;
+constexpr size_t kMaxHeld = 256;
 
 }  // namespace
 
@@ -152,7 +152,7 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   op.window_key = job.terms.window_key;
   op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
-  op.held = job.terms.held && lane.held < kMostHeld;
+  op.held = job.terms.held && lane.held < kMaxHeld;
   const uint64_t bytes = link.block_bytes * job.pairs.size();
   BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
   ++ops_;

@@ -140,7 +140,7 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   if (found == handoffs_.end()) return true;
   Handoff& handoff = *found->second;
   handoff.computed = true;
-  worker_.loop().LookFor(Duration{});
+  worker_.loop().BusyPollFor(Duration{});
   if (!status.ok()) {
     GiveUp(handoff, status);
   } else if (!handoff.goes_on) {

@@ -89,7 +89,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   // KvSenderListener, on the sender's thread.
   void OnGranted(SessionId, Epoch, uint32_t) override {}
   // The first token is what it waits for.
-  void OnSealDue(Duration within) override { worker_.loop().LookFor(within); }
+  void OnSealDue(Duration within) override { worker_.loop().BusyPollFor(within); }
   void OnRefused(SessionId session, Epoch epoch, const Status& status) override;
   void OnFinished(SessionId session,
                   Epoch epoch,

@@ -37,7 +37,7 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
     transport.set_transport(peer.transport);
     transport.set_bytes(peer.bytes);
     transport.set_transfers(peer.transfers);
-    transport.set_gbps(peer.gbps);
+    transport.set_gigabytes_per_second(peer.gigabytes_per_second);
   }
   out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
   out.set_admin_address(worker.info.admin_address);

@@ -47,7 +47,7 @@ void SetAccount(const GenerationEnd& end, v1::GenerateResponse& out) {
   timings.set_ttft_ms(end.account.ttft_ms);
   timings.set_tpot_ms(end.account.tpot_ms);
   timings.set_transfer_bytes(end.account.transfer_bytes);
-  timings.set_transfer_gbps(end.account.transfer_gbps);
+  timings.set_transfer_gigabytes_per_second(end.account.transfer_gigabytes_per_second);
   timings.set_transport(end.account.transport);
   timings.set_prefill_worker(end.account.prefill_worker);
   timings.set_decode_worker(end.account.decode_worker);

@@ -141,10 +141,10 @@ size_t Distance(std::string_view a, std::string_view b) {
 // "; did you mean top_p?", or empty when no member has a name like `name`.
 std::string Suggestion(OpenAiKind kind, std::span<const Member> members, std::string_view name) {
   constexpr size_t kLongestName = 64;
-  constexpr size_t kMostChanges = 2;
+  constexpr size_t kMaxChanges = 2;
   if (name.size() > kLongestName) return "";
   const Member* nearest = nullptr;
-  size_t fewest = kMostChanges + 1;
+  size_t fewest = kMaxChanges + 1;
   for (const Member& member : members) {
     if (member.use != Use::kRead || !IsOf(member, kind)) continue;
     const size_t changes = Distance(name, member.name);

@@ -232,9 +232,9 @@ Status ReadPrompts(const Json& body, OpenAiRequest& out) {
     out.inputs.push_back(std::move(input));
     return OkStatus();
   }
-  if (prompt->size() > kMostPrompts) {
+  if (prompt->size() > kMaxPrompts) {
     return InvalidMember(
-        "prompt", "prompt has {} prompts; at most {} are allowed", prompt->size(), kMostPrompts);
+        "prompt", "prompt has {} prompts; at most {} are allowed", prompt->size(), kMaxPrompts);
   }
   for (size_t i = 0; i < prompt->size(); ++i) {
     BATON_ASSIGN_OR_RETURN(PromptInput input,

@@ -24,7 +24,7 @@ struct OpenAiRequest {
 };
 
 // The most prompts of one completion request.
-constexpr size_t kMostPrompts = 256;
+constexpr size_t kMaxPrompts = 256;
 
 // Parses a request body. Beside OpenAI's members it reads vLLM's add_generation_prompt,
 // add_special_tokens, cache_salt, chat_template_kwargs, continue_final_message, documents,

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostErrorBytes = 2048;
+constexpr size_t kMaxErrorBytes = 2048;
 
 // A token may be a part of a character: its text is shown with U+FFFD there.
 std::string Dump(const Json& json) {
@@ -158,7 +158,7 @@ std::string OpenAiError(const Status& status) {
   std::string code = ReasonOf(status);
   if (code.empty()) code = absl::StatusCodeToString(status.code());
   return Dump({{"error",
-                {{"message", Shown(Message(status), kMostErrorBytes)},
+                {{"message", Shown(Message(status), kMaxErrorBytes)},
                  {"type", type},
                  {"param", member.empty() ? Json(nullptr) : Json(member)},
                  {"code", code}}}});

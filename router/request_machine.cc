@@ -197,7 +197,8 @@ void RequestMachine::OnHandoff(RequestHost& host,
     (from_prefill ? attempt->sender_told : attempt->committed) = true;
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
     account_.transfer_ms = std::max(account_.transfer_ms, report.transfer_ms);
-    account_.transfer_gbps = std::max(account_.transfer_gbps, report.gbps);
+    account_.transfer_gigabytes_per_second =
+        std::max(account_.transfer_gigabytes_per_second, report.gigabytes_per_second);
     if (!report.transport.empty()) account_.transport = report.transport;
     CheckComplete(host, now);
     return;

@@ -264,8 +264,8 @@ CoreCounts RouterCore::Counts() const {
 
 void RouterCore::Learn(const HandoffReport& report) {
   // Only one of the two sides, the sender, knows the speed.
-  const bool useful =
-      report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 && report.gbps > 0;
+  const bool useful = report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 &&
+                      report.gigabytes_per_second > 0;
   if (!useful) return;
   const auto it = live_.find(report.id);
   if (it == live_.end() || !identity_.has_value()) return;
@@ -278,7 +278,7 @@ void RouterCore::Learn(const HandoffReport& report) {
   if (tokens >= block_tokens) {
     blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
   }
-  blend(transfer_gbps_, report.gbps);
+  blend(transfer_gigabytes_per_second_, report.gigabytes_per_second);
 }
 
 // ---- what machines ask for

@@ -152,7 +152,7 @@ class RouterCore final : private RequestHost {
 
   // Learned: exponential averages.
   double kv_bytes_per_token_ = 0;
-  double transfer_gbps_ = 0;
+  double transfer_gigabytes_per_second_ = 0;
   double output_tokens_ = 64;
 };
 

@@ -129,7 +129,7 @@ RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
   route.samples = query.samples;
   route.local_tokens = options_.local_tokens;
   route.kv_bytes_per_token = kv_bytes_per_token_;
-  route.transfer_gbps = transfer_gbps_;
+  route.transfer_gigabytes_per_second = transfer_gigabytes_per_second_;
   route.expected_output = output_tokens_;
   return route;
 }

@@ -33,10 +33,10 @@ struct RouteQuery {
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;  // of output, still to come
   int32_t samples = 1;
-  int32_t local_tokens = 0;       // a decode worker may compute this much of a prompt
-  double kv_bytes_per_token = 0;  // learned from hand-offs; 0: not known yet
-  double transfer_gbps = 0;       // 10⁹ bytes a second, learned; 0: not known yet
-  double expected_output = 0;     // tokens a request generates, learned
+  int32_t local_tokens = 0;                  // a decode worker may compute this much of a prompt
+  double kv_bytes_per_token = 0;             // learned from hand-offs; 0: not known yet
+  double transfer_gigabytes_per_second = 0;  // 10⁹ bytes a second, learned; 0: not known yet
+  double expected_output = 0;                // tokens a request generates, learned
   std::span<const Candidate> prefill;
   std::span<const Candidate> decode;
 };

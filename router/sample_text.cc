@@ -29,7 +29,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
         logprobs.top.push_back(Describe(top.token, top.logprob));
       }
     }
-    // The token that ends a sample is no part of its text.
+    // The token that ends a sample does not belong to its text.
     if (output.finish != FinishReason::kStop) {
       const std::string text = detokenizer_.Append(token.token);
       if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));

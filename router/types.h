@@ -55,7 +55,7 @@ struct PeerTransport {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  double gbps = 0;
+  double gigabytes_per_second = 0;
 };
 
 // A heartbeat: the worker's own account of its load. `stats.steps` is not sent.
@@ -110,7 +110,7 @@ struct HandoffReport {
   Status status;  // why it was refused or failed
   uint64_t bytes = 0;
   double transfer_ms = 0;
-  double gbps = 0;
+  double gigabytes_per_second = 0;
   std::string transport;
   int32_t reused_blocks = 0;
 };
@@ -196,7 +196,7 @@ struct RequestAccount {
   double ttft_ms = 0;
   double tpot_ms = 0;
   uint64_t transfer_bytes = 0;
-  double transfer_gbps = 0;
+  double transfer_gigabytes_per_second = 0;
   std::string transport;
   std::string prefill_worker;
   std::string decode_worker;

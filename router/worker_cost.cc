@@ -92,9 +92,9 @@ double RoomMs(const Candidate& worker, const RouteQuery& query) {
 }
 
 double TransferMs(const Candidate& decode, const RouteQuery& query) {
-  if (query.transfer_gbps <= 0) return 0;
+  if (query.transfer_gigabytes_per_second <= 0) return 0;
   return (query.prompt_tokens - decode.cached_tokens) * query.kv_bytes_per_token /
-         (query.transfer_gbps * 1e6);
+         (query.transfer_gigabytes_per_second * 1e6);
 }
 
 bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {

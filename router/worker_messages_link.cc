@@ -105,7 +105,7 @@ StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
   out.status = StatusFromProto(in.code(), in.message());
   out.bytes = in.bytes();
   out.transfer_ms = in.transfer_ms();
-  out.gbps = in.gbps();
+  out.gigabytes_per_second = in.gigabytes_per_second();
   out.transport = in.transport();
   out.reused_blocks = in.reused_blocks();
   return out;
@@ -134,8 +134,11 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.digest = {in.digest_high(), in.digest_low()};
   out.digest_sequence = in.digest_sequence();
   for (const wire::PeerTransport& peer : in.peers()) {
-    out.peers.push_back(
-        {peer.peer(), peer.transport(), peer.bytes(), peer.transfers(), peer.gbps()});
+    out.peers.push_back({peer.peer(),
+                         peer.transport(),
+                         peer.bytes(),
+                         peer.transfers(),
+                         peer.gigabytes_per_second()});
   }
   out.blocks_quarantined = std::max(0, in.blocks_quarantined());
   out.draining = in.draining();

@@ -235,8 +235,9 @@ Json Latency(const Options& options, Side& turns, int prompt) {
            Spread(Figures(alone, [](const Sample& s) { return s.timings.prefill_ms(); }))},
           {"split_compute_ms",
            Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
-          {"kv_gbps",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_gbps(); }))},
+          {"kv_gigabytes_per_second",
+           Spread(Figures(
+               handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
           {"exposed_transfer_ms",
            Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
           {"kv_bytes", handed.back().timings.transfer_bytes()},
@@ -254,8 +255,9 @@ Json SplitLatency(const Options& options, Side& split, int prompt) {
            Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
           {"second_token_above_step_ms",
            Spread(Figures(handed, [](const Sample& s) { return s.second_gap_ms - s.step_ms; }))},
-          {"kv_gbps",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_gbps(); }))},
+          {"kv_gigabytes_per_second",
+           Spread(Figures(
+               handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
           {"worker_set", options.worker_set}};
 }
 

@@ -166,7 +166,9 @@ Json TransferOf(const std::vector<Sample>& samples) {
   return {
       {"transport", last.transport()},
       {"bytes", last.transfer_bytes()},
-      {"gbps", MedianOf(samples, [](const Sample& s) { return s.timings.transfer_gbps(); })},
+      {"gigabytes_per_second",
+       MedianOf(samples,
+                [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); })},
       {"exposed_ms", MedianOf(samples, [](const Sample& s) { return s.timings.transfer_ms(); })}};
 }
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/busy_poll_condition.h"
 #include "common/base/clock.h"
-#include "common/base/lookout.h"
 
 namespace baton {
 
@@ -38,10 +38,10 @@ class BoundedQueue final {
     return item;
   }
 
-  // An item is due: Pop looks for it so long (Lookout).
-  void LookFor(Duration duration) {
+  // An item is due: Pop busy-polls for `duration` instead of sleeping.
+  void BusyPollFor(Duration duration) {
     std::lock_guard lock(mutex_);
-    ready_.LookFor(duration);
+    ready_.BusyPollFor(duration);
   }
 
   // Everything inside, in order, without waiting.
@@ -71,7 +71,7 @@ class BoundedQueue final {
  private:
   const size_t capacity_;
   mutable std::mutex mutex_;
-  Lookout ready_;
+  BusyPollCondition ready_;
   std::deque<T> items_;
   bool closed_ = false;
 };

@@ -157,9 +157,9 @@ class TreeBuilder final {
 
   // The innermost named member that is being read, such as messages[0].tool_calls.
   std::string Path() const {
-    constexpr size_t kMostParts = 6;
+    constexpr size_t kMaxParts = 6;
     size_t end = 0;
-    for (size_t i = 0; i < open_.size() && i < kMostParts; ++i) {
+    for (size_t i = 0; i < open_.size() && i < kMaxParts; ++i) {
       if (!open_[i].is_array) end = i + 1;
     }
     std::string path;

@@ -47,7 +47,7 @@ class YamlReader final {
     if (depth > kMaxDepth) return Error(node, path, "is nested too deeply");
     std::set<std::string> seen;
     for (const auto& entry : node) {
-      if (!entry.first.IsScalar()) return Error(entry.first, path, "has a key that is no name");
+      if (!entry.first.IsScalar()) return Error(entry.first, path, "has a key that is not a name");
       const std::string& name = entry.first.Scalar();
       const std::string field_path = Join(path, name);
       if (!seen.insert(name).second) return Error(entry.first, field_path, "is given twice");

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBlocks = size_t{1} << 24;
+constexpr size_t kMaxBlocks = size_t{1} << 24;
 
 double Gibibytes(size_t bytes) {
   return static_cast<double>(bytes) / (size_t{1} << 30);
@@ -20,7 +20,7 @@ StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   if (options.kv_memory_bytes > 0) {
     if (options.kv_memory_bytes >= block_bytes) {
-      return static_cast<int32_t>(std::min(options.kv_memory_bytes / block_bytes, kMostBlocks));
+      return static_cast<int32_t>(std::min(options.kv_memory_bytes / block_bytes, kMaxBlocks));
     }
     return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
                            options.kv_memory_bytes,
@@ -30,7 +30,7 @@ StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
   const auto share =
       static_cast<size_t>(static_cast<double>(free_bytes) * options.kv_memory_fraction);
   if (share >= block_bytes) {
-    return static_cast<int32_t>(std::min(share / block_bytes, kMostBlocks));
+    return static_cast<int32_t>(std::min(share / block_bytes, kMaxBlocks));
   }
   return MakeStatus(StatusCode::kResourceExhausted,
                     "engine: kv_memory_fraction {} of {:.2f} GiB that are free beside the model "

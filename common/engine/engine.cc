@@ -402,8 +402,8 @@ bool Engine::Step() {
   return impl_->Step();
 }
 
-void Engine::LookFor(Duration duration) {
-  impl_->inbox().LookFor(duration);
+void Engine::BusyPollFor(Duration duration) {
+  impl_->inbox().BusyPollFor(duration);
 }
 
 void Engine::WaitForWork(Duration timeout) {

@@ -49,9 +49,9 @@ struct EngineStats {
 
 // The generation engine: continuous batching over one model and one paged KV arena. It knows
 // requests and tokens; nothing of text, networks or roles. Submit, Cancel, StopSample, Activate,
-// ReleaseKv, RequestCacheSnapshot, LookFor, WaitForWork, WaitUntilIdle and Stats may be called from
-// any thread: changes are queued and take effect in the next Step(). All else happens in Step(),
-// called by one thread (EngineLoop, or a test).
+// ReleaseKv, RequestCacheSnapshot, BusyPollFor, WaitForWork, WaitUntilIdle and Stats may be called
+// from any thread: changes are queued and take effect in the next Step(). All else happens in
+// Step(), called by one thread (EngineLoop, or a test).
 //
 // KV ownership in a hand-off: the blocks of a kPrefill request that the listener was told of, and
 // those of a kDecode request from reservation on, are held by a lease that ends only with
@@ -90,8 +90,8 @@ class Engine final {
   bool Step();
   // Waits until something is queued, or `timeout`. For the thread that calls Step().
   void WaitForWork(Duration timeout);
-  // Something to do is due: WaitForWork looks for it so long, rather than sleep.
-  void LookFor(Duration duration);
+  // Work is due: WaitForWork busy-polls for `duration` instead of sleeping.
+  void BusyPollFor(Duration duration);
   // Waits until no request is inside (leases may be); false when `timeout` passes first. Whoever
   // drains stops submitting before.
   bool WaitUntilIdle(Duration timeout);

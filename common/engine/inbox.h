@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/busy_poll_condition.h"
 #include "common/base/clock.h"
-#include "common/base/lookout.h"
 #include "common/engine/sequence.h"
 
 namespace baton {
@@ -72,10 +72,10 @@ class Inbox final {
     std::unique_lock lock(mutex_);
     return ready_.Wait(lock, timeout, [&] { return !messages_.empty(); });
   }
-  // A message is due: Wait looks for it so long (Lookout).
-  void LookFor(Duration duration) {
+  // A message is due: Wait busy-polls for `duration` instead of sleeping.
+  void BusyPollFor(Duration duration) {
     std::lock_guard lock(mutex_);
-    ready_.LookFor(duration);
+    ready_.BusyPollFor(duration);
   }
 
   // Said after each step: whether all that was taken out has been dealt with to its end.
@@ -96,7 +96,7 @@ class Inbox final {
 
  private:
   mutable std::mutex mutex_;
-  Lookout ready_;
+  BusyPollCondition ready_;
   std::condition_variable idle_;
   std::vector<Message> messages_;
   bool settled_ = true;

@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostStopTokens = 1024;
-constexpr int32_t kMostTopLogprobs = 256;
+constexpr size_t kMaxStopTokens = 1024;
+constexpr int32_t kMaxTopLogprobs = 256;
 
 Status InVocabulary(std::string_view field, TokenId token, int32_t vocabulary) {
   if (token >= 0 && token < vocabulary) return OkStatus();
@@ -30,10 +30,10 @@ Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
   if (params.top_k < 0) {
     return InvalidArgument("top_k is {}; it must be 0 (all) or more", params.top_k);
   }
-  if (params.top_logprobs < -1 || params.top_logprobs > kMostTopLogprobs) {
+  if (params.top_logprobs < -1 || params.top_logprobs > kMaxTopLogprobs) {
     return InvalidArgument("top_logprobs is {}; it must be between -1 (none) and {}",
                            params.top_logprobs,
-                           kMostTopLogprobs);
+                           kMaxTopLogprobs);
   }
   for (const auto& [token, bias] : params.logit_bias) {
     BATON_RETURN_IF_ERROR(InVocabulary("logit_bias", token, vocabulary));
@@ -89,9 +89,9 @@ Status CheckRequest(const Request& request, const RequestLimits& limits) {
     return InvalidArgument("first_sample is {}; it must be 0 or more", request.first_sample);
   }
   BATON_RETURN_IF_ERROR(CheckLengths(request, limits));
-  if (request.stop_tokens.size() > kMostStopTokens) {
+  if (request.stop_tokens.size() > kMaxStopTokens) {
     return InvalidArgument(
-        "{} stop tokens; at most {} are possible", request.stop_tokens.size(), kMostStopTokens);
+        "{} stop tokens; at most {} are possible", request.stop_tokens.size(), kMaxStopTokens);
   }
   for (TokenId token : request.tokens) {
     BATON_RETURN_IF_ERROR(InVocabulary("the prompt", token, limits.vocabulary));

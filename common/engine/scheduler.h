@@ -186,7 +186,7 @@ class Scheduler final {
   Remains remains_before_;  // while before_ was
   bool under_way_ = false;  // plan_ is
   bool two_under_way_ = false;
-  size_t decode_rows_ = 0;          // the plan's first rows, which are no prompts
+  size_t decode_rows_ = 0;          // the plan's first rows, which are not prompts
   std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
   // The head of the queue did not fit: it is not matched again before so many blocks are available
   // or some plans have passed, since matching a long prompt takes time.

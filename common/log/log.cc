@@ -105,7 +105,7 @@ void OnCrash(int signal) {
   } catch (const std::exception& error) {
     what = fmt::format("uncaught exception: {}", error.what());
   } catch (...) {
-    what = "uncaught exception that is no std::exception";
+    what = "uncaught exception that is not a std::exception";
   }
   Logger("log").Error("the process ends: {}", what);
   std::abort();

@@ -43,7 +43,7 @@ void CheckName(const std::string& name, char kind, const std::string& help) {
   const std::string words = name + "_";
   for (const std::string_view unit : kDerivedUnits) {
     BATON_CHECK(words.find(fmt::format("_{}_", unit)) == std::string::npos,
-                "metric {}: {} is no base unit; seconds and bytes are",
+                "metric {}: {} is not a base unit; seconds and bytes are",
                 name,
                 unit);
   }

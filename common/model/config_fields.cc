@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostListed = 1024;
+constexpr size_t kMaxListed = 1024;
 
 }  // namespace
 
@@ -76,9 +76,9 @@ std::vector<int32_t> ConfigFields::IntsOr(std::string_view key, int32_t low, int
     Fail(values.status());
     return {};
   }
-  if (values->size() > kMostListed) {
+  if (values->size() > kMaxListed) {
     Fail(InvalidArgument(
-        "{}: {} has {} entries; at most {} are allowed", file_, key, values->size(), kMostListed));
+        "{}: {} has {} entries; at most {} are allowed", file_, key, values->size(), kMaxListed));
     return {};
   }
   std::vector<int32_t> result;

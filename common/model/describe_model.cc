@@ -110,7 +110,7 @@ bool IsKnownRest(const std::string& name, const ModelSpec& spec) {
 }  // namespace
 
 std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSource& weights) {
-  constexpr size_t kMostLines = 16;
+  constexpr size_t kMaxLines = 16;
   std::vector<std::string> lines;
   std::map<std::string, size_t> patterns;
   std::set<int32_t> layers;
@@ -131,7 +131,7 @@ std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSourc
                     spec.layer_count()));
   }
   for (const auto& [pattern, count] : patterns) {
-    if (lines.size() == kMostLines) {
+    if (lines.size() == kMaxLines) {
       lines.push_back("further tensors of the files are left out");
       break;
     }

@@ -6,10 +6,10 @@
 namespace baton {
 
 StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::string_view what) {
-  constexpr int64_t kMost = int64_t{1} << 60;
+  constexpr int64_t kMaxElements = int64_t{1} << 60;
   int64_t elements = 1;
   for (const int64_t size : shape) {
-    if (size < 1 || size > kMost / elements) {
+    if (size < 1 || size > kMaxElements / elements) {
       return InvalidArgument(
           "{}: shape {} has a size that is zero, negative or too large", what, ShapeText(shape));
     }

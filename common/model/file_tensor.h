@@ -13,7 +13,7 @@ namespace baton {
 
 // No file has more tensors: what is kept of each takes more memory than its description in the
 // file.
-inline constexpr size_t kMostTensors = size_t{1} << 18;
+inline constexpr size_t kMaxTensors = size_t{1} << 18;
 
 // A tensor inside a mapped weight file, already checked to lie in it: `bytes` has exactly the size
 // that shape and dtype give, and no alignment. Does not own the bytes.

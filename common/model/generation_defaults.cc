@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBytes = size_t{4} << 20;
+constexpr size_t kMaxBytes = size_t{4} << 20;
 
 std::optional<float> ReadIn(JsonFields& fields, std::string_view key, const FloatRange& range) {
   if (!fields.Has(key)) return std::nullopt;
@@ -51,7 +51,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
       !std::filesystem::exists(file, ignored)) {
     return GenerationDefaults();
   }
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMostBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxBytes));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<JsonFields> fields, JsonFields::Parse(file, text));
   GenerationDefaults defaults;
   defaults.temperature = ReadIn(*fields, "temperature", kTemperatures);
@@ -60,7 +60,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
   defaults.repetition_penalty = ReadIn(*fields, "repetition_penalty", kRepetitionPenalties);
   if (fields->Has("top_k")) {
     // Some files write -1 for all.
-    defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMostVocabulary));
+    defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));
   }
   BATON_RETURN_IF_ERROR(fields->status());
   return defaults;

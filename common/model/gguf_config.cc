@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kMostContext = ModelSpec::kMostContext;
+constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 
 struct Architecture {
   std::string_view name;
@@ -57,7 +57,7 @@ bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
 Status ReadRope(GgufFields& fields, ModelSpec& spec) {
   RopeSpec& rope = spec.rope;
   rope.theta = fields.NumberOr("rope.freq_base", 10000, 1, 1e12);
-  rope.rotary_dim = fields.IntOr("rope.dimension_count", spec.head_dim, 1, ModelSpec::kMostHeadDim);
+  rope.rotary_dim = fields.IntOr("rope.dimension_count", spec.head_dim, 1, ModelSpec::kMaxHeadDim);
   // Files from before 2024 have rope.scale_linear alone.
   const std::string kind =
       fields.TextOr("rope.scaling.type", fields.Has("rope.scale_linear") ? "linear" : "none");
@@ -70,11 +70,11 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
   if (kind == "linear") {
     rope.scaling = RopeScaling::kLinear;
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMostContext, trained * rope.factor));
+        static_cast<int32_t>(std::min<double>(kMaxContext, trained * rope.factor));
   } else if (kind == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     rope.original_context =
-        fields.IntOr("rope.scaling.original_context_length", trained, 1, kMostContext);
+        fields.IntOr("rope.scaling.original_context_length", trained, 1, kMaxContext);
     rope.beta_fast = fields.NumberOr("rope.scaling.yarn_beta_fast", rope.beta_fast, 1e-6, 1e6);
     rope.beta_slow = fields.NumberOr("rope.scaling.yarn_beta_slow", rope.beta_slow, 1e-6, 1e6);
     // llama.cpp multiplies the paper's factor by the file's.
@@ -82,7 +82,7 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
                             fields.NumberOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
     const double stretched = rope.original_context * rope.factor;
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMostContext, std::max<double>(trained, stretched)));
+        static_cast<int32_t>(std::min<double>(kMaxContext, std::max<double>(trained, stretched)));
   } else {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: rope.scaling.type {} is not supported; none, linear and yarn are",
@@ -98,13 +98,13 @@ Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
         StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
   }
   const bool mixtral = spec.family == ModelFamily::kMixtral;
-  spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMostExperts);
-  spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMostExperts);
+  spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
+  spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
   // Files of Mixtral name one size only.
   const std::string_view width = mixtral && !fields.Has("expert_feed_forward_length")
                                      ? "feed_forward_length"
                                      : "expert_feed_forward_length";
-  spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMostIntermediate);
+  spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
   spec.moe.normalize = fields.BoolOr("expert_weights_norm", true);
   if (mixtral) spec.intermediate = 0;
   for (int32_t i = 0; i < spec.layer_count(); ++i) {
@@ -117,13 +117,13 @@ void ReadTokens(const GgufFile& gguf, ModelSpec& spec, Status& status) {
   GgufFields fields(gguf, "tokenizer.ggml.");
   for (const std::string_view key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     if (!fields.Has(key)) continue;
-    const int32_t token = fields.Int(key, 0, ModelSpec::kMostVocabulary);
+    const int32_t token = fields.Int(key, 0, ModelSpec::kMaxVocabulary);
     if (std::find(spec.eos.begin(), spec.eos.end(), token) == spec.eos.end()) {
       spec.eos.push_back(token);
     }
   }
   if (fields.Has("bos_token_id"))
-    spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMostVocabulary);
+    spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMaxVocabulary);
   status = fields.status();
 }
 
@@ -135,18 +135,18 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   ModelSpec spec;
   spec.family = architecture.family;
   spec.rope.pairing = architecture.pairing;
-  spec.hidden = fields.Int("embedding_length", 1, ModelSpec::kMostHidden);
-  spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMostHeads);
-  spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMostHeads);
+  spec.hidden = fields.Int("embedding_length", 1, ModelSpec::kMaxHidden);
+  spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMaxHeads);
+  spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
   spec.head_dim =
-      fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMostHeadDim);
+      fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
   const int32_t value_dim =
-      fields.IntOr("attention.value_length", spec.head_dim, 1, ModelSpec::kMostHeadDim);
-  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMostIntermediate);
-  spec.context_length = fields.Int("context_length", 1, kMostContext);
+      fields.IntOr("attention.value_length", spec.head_dim, 1, ModelSpec::kMaxHeadDim);
+  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  spec.context_length = fields.Int("context_length", 1, kMaxContext);
   spec.norm_epsilon = static_cast<float>(fields.Number("attention.layer_norm_rms_epsilon", 0, 1));
-  spec.layers.resize(fields.Int("block_count", 1, ModelSpec::kMostLayers));
-  const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMostContext);
+  spec.layers.resize(fields.Int("block_count", 1, ModelSpec::kMaxLayers));
+  const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMaxContext);
   for (LayerSpec& layer : spec.layers) layer.window = window;
   BATON_RETURN_IF_ERROR(fields.status());
   if (value_dim != spec.head_dim) {
@@ -170,7 +170,7 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
-  const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMostExperts) > 0;
+  const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) > 0;
   BATON_RETURN_IF_ERROR(fields.status());
   if (experts && spec.family == ModelFamily::kLlama) spec.family = ModelFamily::kMixtral;
   if (spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kQwen3Moe) {

@@ -17,11 +17,11 @@ static_assert(std::endian::native == std::endian::little, "weight files are read
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kLargestAlignment = int64_t{1} << 20;
-constexpr uint32_t kMostDimensions = 4;
+constexpr uint32_t kMaxDimensions = 4;
 // The smallest tensor description and the smallest metadata value.
 constexpr uint64_t kLeastTensorBytes = 32;
 constexpr uint64_t kLeastValueBytes = 13;
-constexpr uint64_t kMostValues = 1 << 16;
+constexpr uint64_t kMaxValues = 1 << 16;
 
 // Value types of the metadata.
 enum GgufType : uint32_t {
@@ -208,12 +208,12 @@ Status ReadTensorHeaders(ByteReader& reader,
     const std::string_view name = reader.ReadString("a tensor name");
     tensor.name = name;
     const auto dimensions = reader.Read<uint32_t>(name);
-    if (dimensions < 1 || dimensions > kMostDimensions) {
+    if (dimensions < 1 || dimensions > kMaxDimensions) {
       reader.Fail(InvalidArgument("{}: tensor {} has {} dimensions; 1 to {} are allowed",
                                   reader.file(),
                                   name,
                                   dimensions,
-                                  kMostDimensions));
+                                  kMaxDimensions));
     }
     for (uint32_t d = 0; d < dimensions && reader.ok(); ++d) {
       tensor.shape.insert(tensor.shape.begin(), reader.Read<int64_t>(name));
@@ -277,14 +277,14 @@ Status GgufFile::ParseAll() {
                            value_count,
                            reader.remaining());
   }
-  if (tensor_count > kMostTensors || value_count > kMostValues) {
+  if (tensor_count > kMaxTensors || value_count > kMaxValues) {
     return InvalidArgument(
         "{} has {} tensors and {} metadata values; at most {} and {} are allowed",
         path_,
         tensor_count,
         value_count,
-        kMostTensors,
-        kMostValues);
+        kMaxTensors,
+        kMaxValues);
   }
   BATON_RETURN_IF_ERROR(ParseMetadata(reader, value_count));
   return ParseTensors(reader, tensor_count);

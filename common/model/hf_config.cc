@@ -12,9 +12,9 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostConfigBytes = size_t{4} << 20;
-constexpr int32_t kMostContext = ModelSpec::kMostContext;
-constexpr int32_t kMostLayers = ModelSpec::kMostLayers;
+constexpr size_t kMaxConfigBytes = size_t{4} << 20;
+constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
+constexpr int32_t kMaxLayers = ModelSpec::kMaxLayers;
 
 struct FamilyName {
   std::string_view architecture;
@@ -97,16 +97,16 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
     to.scaling = RopeScaling::kLinear;
     to.factor = rope.Number("factor", 1, 1e6);
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMostContext, spec.context_length * to.factor));
+        static_cast<int32_t>(std::min<double>(kMaxContext, spec.context_length * to.factor));
   } else if (kind == "llama3") {
     to.scaling = RopeScaling::kLlama3;
     to.factor = rope.Number("factor", 1, 1e6);
     to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
     to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
-    to.original_context = rope.Int("original_max_position_embeddings", 1, kMostContext);
+    to.original_context = rope.Int("original_max_position_embeddings", 1, kMaxContext);
   } else if (kind == "yarn") {
     to.scaling = RopeScaling::kYarn;
-    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMostContext);
+    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMaxContext);
     const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
     to.factor = rope.NumberOr("factor", ratio, 1, 1e6);
     to.beta_fast = rope.NumberOr("beta_fast", to.beta_fast, 1e-6, 1e6);
@@ -115,7 +115,7 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
     to.truncate = rope.BoolOr("truncate", true);
     const double stretched = to.original_context * to.factor;
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMostContext, std::max<double>(trained, stretched)));
+        static_cast<int32_t>(std::min<double>(kMaxContext, std::max<double>(trained, stretched)));
   } else {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: rope_type {} is not supported; default, linear, llama3 and yarn are",
@@ -147,13 +147,13 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   const bool mistral = spec.family == ModelFamily::kMistral || spec.family == ModelFamily::kMixtral;
   const bool qwen = spec.family != ModelFamily::kLlama && !mistral;
   int32_t window = 0;
-  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kMostContext);
+  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kMaxContext);
   if (qwen && fields.BoolOr("use_sliding_window", false)) {
-    window = fields.IntOr("sliding_window", 4096, 1, kMostContext);
+    window = fields.IntOr("sliding_window", 4096, 1, kMaxContext);
   }
   int32_t first = 0;
   if (spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3) {
-    first = fields.IntOr("max_window_layers", 28, 0, kMostLayers);
+    first = fields.IntOr("max_window_layers", 28, 0, kMaxLayers);
   }
   for (int32_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
 
@@ -185,17 +185,17 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
 Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
   // transformers 5 writes num_local_experts; published checkpoints of Qwen have num_experts.
   const std::string_view experts = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
-  spec.moe.experts = fields.Int(experts, 1, ModelSpec::kMostExperts);
-  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMostExperts);
+  spec.moe.experts = fields.Int(experts, 1, ModelSpec::kMaxExperts);
+  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMaxExperts);
   if (spec.family == ModelFamily::kMixtral) {
     spec.moe.intermediate = std::exchange(spec.intermediate, 0);
     for (LayerSpec& layer : spec.layers) layer.moe = true;
     return fields.status();
   }
-  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMostIntermediate);
+  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
   spec.moe.normalize = fields.BoolOr("norm_topk_prob", false);
-  const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMostLayers);
-  const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMostLayers);
+  const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMaxLayers);
+  const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMaxLayers);
   for (int32_t i = 0; i < spec.layer_count(); ++i) {
     const bool listed = std::find(dense.begin(), dense.end(), i) != dense.end();
     spec.layers[i].moe = !listed && (i + 1) % step == 0;
@@ -204,7 +204,7 @@ Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
 }
 
 void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
-  for (const int32_t token : fields.IntsOr("eos_token_id", 0, ModelSpec::kMostVocabulary)) {
+  for (const int32_t token : fields.IntsOr("eos_token_id", 0, ModelSpec::kMaxVocabulary)) {
     if (std::find(spec.eos.begin(), spec.eos.end(), token) == spec.eos.end()) {
       spec.eos.push_back(token);
     }
@@ -215,25 +215,25 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   ModelSpec spec;
   BATON_ASSIGN_OR_RETURN(spec.family, ReadFamily(fields));
   BATON_RETURN_IF_ERROR(RefuseWhatWeLack(fields));
-  spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMostHidden);
-  spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMostHeads);
-  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMostHeads);
+  spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMaxHidden);
+  spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMaxHeads);
+  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMaxHeads);
   BATON_RETURN_IF_ERROR(fields.status());
   if (!fields.Has("head_dim") && spec.hidden % spec.heads != 0) {
-    return InvalidArgument("{}: hidden_size {} is no multiple of num_attention_heads {}",
+    return InvalidArgument("{}: hidden_size {} is not a multiple of num_attention_heads {}",
                            fields.file(),
                            spec.hidden,
                            spec.heads);
   }
   const bool mixtral = spec.family == ModelFamily::kMixtral;
-  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, ModelSpec::kMostHeadDim);
-  spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMostIntermediate);
-  spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMostVocabulary);
-  spec.context_length = fields.Int("max_position_embeddings", 1, kMostContext);
+  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
+  spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMaxVocabulary);
+  spec.context_length = fields.Int("max_position_embeddings", 1, kMaxContext);
   spec.norm_epsilon =
       static_cast<float>(fields.NumberOr("rms_norm_eps", mixtral ? 1e-5 : 1e-6, 0, 1));
   spec.tied_head = fields.BoolOr("tie_word_embeddings", false);
-  spec.layers.resize(fields.Int("num_hidden_layers", 1, kMostLayers));
+  spec.layers.resize(fields.Int("num_hidden_layers", 1, kMaxLayers));
 
   const bool qwen3 = spec.family == ModelFamily::kQwen3 || spec.family == ModelFamily::kQwen3Moe;
   const bool attention_bias = fields.BoolOr("attention_bias", false);
@@ -243,7 +243,7 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   spec.o_bias = may_have_bias && attention_bias;
   spec.mlp_bias = spec.family == ModelFamily::kLlama && fields.BoolOr("mlp_bias", false);
   if (fields.Has("bos_token_id"))
-    spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMostVocabulary);
+    spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMaxVocabulary);
   AddEndTokens(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
@@ -255,7 +255,7 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
 }
 
 StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostConfigBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   return JsonFields::Parse(path, text);
 }
 

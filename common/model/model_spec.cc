@@ -48,7 +48,7 @@ void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
     check.Range("original context length of rope scaling",
                 rope.original_context,
                 1,
-                ModelSpec::kMostContext);
+                ModelSpec::kMaxContext);
   }
   if (rope.scaling == RopeScaling::kLlama3) {
     check.Require(
@@ -102,18 +102,18 @@ std::string_view Name(RopeScaling scaling) {
 
 Status ModelSpec::Validate(std::string_view file) const {
   SpecChecker check(file);
-  check.Range("number of layers", static_cast<int64_t>(layers.size()), 1, kMostLayers);
-  check.Range("hidden size", hidden, 1, kMostHidden);
-  check.Range("number of attention heads", heads, 1, kMostHeads);
+  check.Range("number of layers", static_cast<int64_t>(layers.size()), 1, kMaxLayers);
+  check.Range("hidden size", hidden, 1, kMaxHidden);
+  check.Range("number of attention heads", heads, 1, kMaxHeads);
   check.Range("number of KV heads", kv_heads, 1, heads);
   check.Require(kv_heads > 0 && heads % kv_heads == 0,
                 "number of attention heads {} must be a multiple of the number of KV heads {}",
                 heads,
                 kv_heads);
-  check.Range("head dimension", head_dim, 2, kMostHeadDim);
+  check.Range("head dimension", head_dim, 2, kMaxHeadDim);
   check.Require(head_dim % 2 == 0, "head dimension {} must be even", head_dim);
-  check.Range("vocabulary size", vocab, 1, kMostVocabulary);
-  check.Range("context length", context_length, 1, kMostContext);
+  check.Range("vocabulary size", vocab, 1, kMaxVocabulary);
+  check.Range("context length", context_length, 1, kMaxContext);
   check.Require(
       norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
   CheckRope(rope, head_dim, check);
@@ -121,14 +121,14 @@ Status ModelSpec::Validate(std::string_view file) const {
   bool any_dense = false;
   bool any_moe = false;
   for (const LayerSpec& layer : layers) {
-    check.Range("sliding window", layer.window, 0, kMostContext);
+    check.Range("sliding window", layer.window, 0, kMaxContext);
     (layer.moe ? any_moe : any_dense) = true;
   }
-  if (any_dense) check.Range("feed-forward size", intermediate, 1, kMostIntermediate);
+  if (any_dense) check.Range("feed-forward size", intermediate, 1, kMaxIntermediate);
   if (any_moe) {
-    check.Range("number of experts", moe.experts, 1, kMostExperts);
+    check.Range("number of experts", moe.experts, 1, kMaxExperts);
     check.Range("experts per token", moe.experts_per_token, 1, moe.experts);
-    check.Range("feed-forward size of an expert", moe.intermediate, 1, kMostIntermediate);
+    check.Range("feed-forward size of an expert", moe.intermediate, 1, kMaxIntermediate);
   }
   for (const TokenId token : eos) check.Range("end-of-sequence token", token, 0, vocab - 1);
   if (bos) check.Range("begin-of-sequence token", *bos, 0, vocab - 1);

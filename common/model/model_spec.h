@@ -61,14 +61,14 @@ struct LayerSpec {
 // data.
 struct ModelSpec {
   // The highest values there may be: what reads a configuration refuses more, and so does Validate.
-  static constexpr int32_t kMostLayers = 1024;
-  static constexpr int32_t kMostHidden = 1 << 20;
-  static constexpr int32_t kMostHeads = 4096;
-  static constexpr int32_t kMostHeadDim = 1024;
-  static constexpr int32_t kMostIntermediate = 1 << 22;
-  static constexpr int32_t kMostVocabulary = 1 << 24;
-  static constexpr int32_t kMostContext = 1 << 28;  // of windows, too
-  static constexpr int32_t kMostExperts = 1024;
+  static constexpr int32_t kMaxLayers = 1024;
+  static constexpr int32_t kMaxHidden = 1 << 20;
+  static constexpr int32_t kMaxHeads = 4096;
+  static constexpr int32_t kMaxHeadDim = 1024;
+  static constexpr int32_t kMaxIntermediate = 1 << 22;
+  static constexpr int32_t kMaxVocabulary = 1 << 24;
+  static constexpr int32_t kMaxContext = 1 << 28;  // of windows, too
+  static constexpr int32_t kMaxExperts = 1024;
 
   ModelFamily family = ModelFamily::kLlama;
   int32_t hidden = 0;

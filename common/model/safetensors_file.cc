@@ -20,9 +20,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kMostIndexBytes = size_t{32} << 20;
-constexpr size_t kMostDimensions = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr size_t kMaxIndexBytes = size_t{32} << 20;
+constexpr size_t kMaxDimensions = 8;
 
 std::optional<DType> TensorType(std::string_view name) {
   if (name == "F32") return DType::kF32;
@@ -108,7 +108,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 
   bool number_unsigned(uint64_t value) override {
     if (list_ == nullptr) return Other();
-    if (value > uint64_t{1} << 62 || list_->size() == kMostDimensions) return NoList();
+    if (value > uint64_t{1} << 62 || list_->size() == kMaxDimensions) return NoList();
     list_->push_back(static_cast<int64_t>(value));
     return true;
   }
@@ -155,9 +155,9 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (depth_ != kInHeader) return true;
     in_metadata_ = name == "__metadata__";
     if (in_metadata_) return true;
-    if (tensors_.size() == kMostTensors) {
-      return Fail(InvalidArgument(
-          "{} has over {} tensors, the most that are allowed", file_, kMostTensors));
+    if (tensors_.size() == kMaxTensors) {
+      return Fail(
+          InvalidArgument("{} has over {} tensors, the most that are allowed", file_, kMaxTensors));
     }
     if (!names_.insert(name).second) {
       return Fail(InvalidArgument("{}: tensor {} appears twice", file_, name));
@@ -189,7 +189,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool NoList() {
     if (member_ == "shape") {
       return Fail(InvalidArgument(
-          "{}: tensor {}: shape must be at most {} numbers", file_, entry_.name, kMostDimensions));
+          "{}: tensor {}: shape must be at most {} numbers", file_, entry_.name, kMaxDimensions));
     }
     return Fail(
         InvalidArgument("{}: tensor {}: data_offsets must be [begin, end]", file_, entry_.name));
@@ -247,7 +247,7 @@ Status CheckPlacement(const std::string& file,
 
 // The files that an index names, each with the tensors it should hold.
 StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostIndexBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(path, text));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return InvalidArgument("{}: must be a JSON object with an object weight_map", path);
@@ -284,9 +284,9 @@ StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(
     std::string name, std::span<const std::byte> bytes) {
   ByteReader reader(name, bytes);
   const auto length = reader.Read<uint64_t>("header length");
-  if (length > kMostHeaderBytes) {
+  if (length > kMaxHeaderBytes) {
     return InvalidArgument(
-        "{}: header of {} bytes; at most {} are allowed", name, length, kMostHeaderBytes);
+        "{}: header of {} bytes; at most {} are allowed", name, length, kMaxHeaderBytes);
   }
   const auto header = reader.ReadBytes(length, "header");
   BATON_RETURN_IF_ERROR(reader.status());

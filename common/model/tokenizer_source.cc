@@ -22,8 +22,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostTokenizerBytes = size_t{256} << 20;
-constexpr size_t kMostTemplateBytes = size_t{4} << 20;
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 
 // The values of one GGUF array key, or nothing where the key is absent.
 template <class To, class From>
@@ -76,9 +76,9 @@ StatusOr<std::optional<std::string>> ReadOptional(const std::string& path, size_
 
 StatusOr<TokenizerSpec> SpecFromDirectory(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
-  BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMostTokenizerBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMaxTokenizerBytes));
   BATON_ASSIGN_OR_RETURN(const auto config,
-                         ReadOptional(directory + "/tokenizer_config.json", kMostTokenizerBytes));
+                         ReadOptional(directory + "/tokenizer_config.json", kMaxTokenizerBytes));
   auto spec = TokenizerSpecFromJson(tokenizer, config.value_or(""));
   if (!spec.ok()) return Annotate(spec.status(), path);
   return spec;
@@ -93,7 +93,7 @@ void AddEndTokens(const ModelSpec& model, TokenizerSpec& spec) {
 
 // The template inside a JSON file's `chat_template`, if there is one.
 StatusOr<std::optional<std::string>> TemplateInJson(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const auto text, ReadOptional(path, kMostTokenizerBytes));
+  BATON_ASSIGN_OR_RETURN(const auto text, ReadOptional(path, kMaxTokenizerBytes));
   std::optional<std::string> none;
   if (!text) return none;
   BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(path, *text));
@@ -119,7 +119,7 @@ Status NoTemplate(const std::string& path) {
 
 StatusOr<ChatTemplateSource> TemplateFromDirectory(const std::string& directory) {
   const std::string own = directory + "/chat_template.jinja";
-  BATON_ASSIGN_OR_RETURN(auto file, ReadOptional(own, kMostTemplateBytes));
+  BATON_ASSIGN_OR_RETURN(auto file, ReadOptional(own, kMaxTemplateBytes));
   if (file) return ChatTemplateSource{*std::move(file), own};
   for (const std::string_view name : {"tokenizer_config.json", "chat_template.json"}) {
     const std::string path = fmt::format("{}/{}", directory, name);

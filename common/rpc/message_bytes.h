@@ -11,7 +11,7 @@ namespace baton {
 // For methods that take their messages raw. Where gRPC itself reads a request that it cannot read
 // (text that is not UTF-8, say), the client gets UNIMPLEMENTED without a word.
 
-// InvalidArgument, saying what the request should be, when `bytes` are no such message.
+// InvalidArgument, saying what the request should be, when `bytes` are not such a message.
 template <class Message>
 Status ParseMessage(const grpc::ByteBuffer& bytes, Message& message) {
   grpc::ByteBuffer copy = bytes;  // shares the memory

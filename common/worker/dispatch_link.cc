@@ -192,7 +192,7 @@ pb::Heartbeat ToProto(const LoadReport& load) {
     entry->set_transport(traffic.transport);
     entry->set_bytes(traffic.bytes);
     entry->set_transfers(traffic.transfers);
-    entry->set_gbps(traffic.bytes_per_second / 1e9);
+    entry->set_gigabytes_per_second(traffic.bytes_per_second / 1e9);
   }
   heartbeat.set_prompt_tokens(load.engine.prompt_tokens);
   heartbeat.set_cached_tokens(load.engine.cached_tokens);
@@ -242,7 +242,7 @@ pb::Handoff ToProto(const HandoffReport& report) {
   handoff.set_message(std::string(Message(report.status)));
   handoff.set_bytes(report.bytes);
   handoff.set_transfer_ms(ToMillis(report.transfer));
-  handoff.set_gbps(report.bytes_per_second / 1e9);
+  handoff.set_gigabytes_per_second(report.bytes_per_second / 1e9);
   handoff.set_transport(report.transport);
   handoff.set_reused_blocks(report.reused_blocks);
   return handoff;

@@ -32,8 +32,8 @@ class WorkerLoop final {
   // is beyond what Post may take; to fill it, this thread must have hung for many thousand steps.
   void PostOwn(Task task);
 
-  // A task is due: the thread looks for it so long, rather than sleep. Thread-safe.
-  void LookFor(Duration duration) { tasks_.LookFor(duration); }
+  // A task is due: the thread busy-polls for `duration` instead of sleeping. Thread-safe.
+  void BusyPollFor(Duration duration) { tasks_.BusyPollFor(duration); }
 
   // Runs what was posted before, then ends the thread. Further calls do nothing.
   void Stop();

@@ -56,7 +56,7 @@ struct IpcFrame {
 };
 
 std::string EncodeIpcFrame(const IpcFrame& frame);
-// InvalidArgument for bytes that are no frame: magic, version, type, counts.
+// InvalidArgument for bytes that are not a frame: magic, version, type, counts.
 StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes);
 
 }  // namespace baton

@@ -21,7 +21,7 @@ namespace {
 constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 
 // Arrivals that may wait to be taken: a note among them can be a hundred kilobytes.
-constexpr size_t kMostArrivals = 256;
+constexpr size_t kMaxArrivals = 256;
 
 void Watch(int epoll_fd, int fd) {
   const Status watched = WatchFd(epoll_fd, fd);
@@ -148,7 +148,7 @@ Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& fra
 }
 
 bool IpcReceiver::is_behind() const {
-  return windows_.arrivals() >= kMostArrivals;
+  return windows_.arrivals() >= kMaxArrivals;
 }
 
 void IpcReceiver::OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame) {

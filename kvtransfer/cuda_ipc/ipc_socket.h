@@ -27,7 +27,7 @@ class IpcSocket final {
   Status Send(const IpcFrame& frame);
   Status Flush();
   // The next frame, or nothing when none is there. OutOfRange: the peer closed the connection;
-  // InvalidArgument: it sent what is no frame.
+  // InvalidArgument: it sent something that is not a frame.
   StatusOr<std::optional<IpcFrame>> Receive();
 
  private:

@@ -35,7 +35,7 @@ Status CheckHeader(const WriteHeader& header) {
                            kMaxOpBytes);
   }
   if (header.granule > 0 && header.payload_bytes % header.granule != 0) {
-    return InvalidArgument("write {} has {} bytes, which is no multiple of its granule {}",
+    return InvalidArgument("write {} has {} bytes, which is not a multiple of its granule {}",
                            header.op,
                            header.payload_bytes,
                            header.granule);

@@ -213,7 +213,7 @@ StatusOr<std::unique_ptr<Buffer>> FakeGpu::Import(std::string_view exported) {
   char path[64];
   size_t bytes = 0;
   if (std::sscanf(std::string(exported).c_str(), "%63s %zu", path, &bytes) != 2) {
-    return InvalidArgument("'{}' is no export", exported);
+    return InvalidArgument("'{}' is not an export", exported);
   }
   UniqueFd fd(::open(path, O_RDWR | O_CLOEXEC));
   if (!fd.valid()) return MakeStatus(StatusCode::kUnavailable, "{} is not there", path);

@@ -11,7 +11,7 @@
 namespace baton::jinja {
 namespace {
 
-constexpr int kMostPrecision = 1000;
+constexpr int kMaxPrecision = 1000;
 constexpr std::string_view kFloatTypes = "eEfFgG%";
 
 bool IsDigit(char c) {
@@ -227,9 +227,9 @@ StatusOr<FormatSpec> ParseFormatSpec(std::string_view text) {
       return InvalidArgument("the format '{}' lacks digits after its point", text.substr(0, 40));
     }
     const size_t precision = ReadNumber(text, pos);
-    if (precision > kMostPrecision) {
+    if (precision > kMaxPrecision) {
       return InvalidArgument(
-          "a format's precision is {}; it must be at most {}", precision, kMostPrecision);
+          "a format's precision is {}; it must be at most {}", precision, kMaxPrecision);
     }
     spec.precision = static_cast<int>(precision);
   }

@@ -230,7 +230,7 @@ Status Interpreter::Assign(const Target& target, Value value) {
   const Value* object = scope_->Find(target.name);
   if (object == nullptr || !object->is_namespace()) {
     return InvalidArgument(
-        "'{}' is no namespace: its attribute '{}' cannot be set", target.name, target.attribute);
+        "'{}' is not a namespace: its attribute '{}' cannot be set", target.name, target.attribute);
   }
   return SetAttribute(object->ns(), target.attribute, std::move(value));
 }

@@ -215,7 +215,7 @@ int64_t Count(std::string_view text, std::string_view part) {
   return count;
 }
 
-// The brackets and signs around a word that are no part of a link.
+// The brackets and signs around a word that do not belong to a link.
 void CutEnds(std::string& head, std::string& middle, std::string& tail) {
   static constexpr std::string_view kOpening[] = {"(", "<", "&lt;"};
   static constexpr std::string_view kClosing[] = {")", ">", ".", ",", "\n", "&gt;"};

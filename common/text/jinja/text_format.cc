@@ -72,7 +72,7 @@ class BraceFormatter final {
 
   // What stands between braces: name, conversion and specification.
   StatusOr<MarkedText> Field(const MarkedText& field, int nesting) {
-    constexpr int kMostNesting = 1;
+    constexpr int kMaxNesting = 1;
     const std::string_view all = field.text();
     size_t name_end = 0;  // not at a mark inside of an index
     for (bool inside = false; name_end < all.size(); ++name_end) {
@@ -93,7 +93,7 @@ class BraceFormatter final {
     if (pos >= all.size()) return ToText(value, interpreter_.budget());
     MarkedText spec = field.Slice(pos + 1, all.size());
     if (spec.text().find('{') != std::string::npos) {
-      if (nesting >= kMostNesting) return InvalidArgument("format(): braces are nested too deep");
+      if (nesting >= kMaxNesting) return InvalidArgument("format(): braces are nested too deep");
       BATON_ASSIGN_OR_RETURN(spec, Format(spec, nesting + 1));
     }
     return FormatValue(value, spec.text(), interpreter_.budget());

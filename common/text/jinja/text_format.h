@@ -28,7 +28,7 @@ struct FormatSpec {
   char type = '\0';
 };
 
-// InvalidArgument for text that is no specification.
+// InvalidArgument for text that is not a specification.
 StatusOr<FormatSpec> ParseFormatSpec(std::string_view text);
 
 // format(value, spec). InvalidArgument where the type of `value` has no such format.

@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/bounded_queue.h"
+#include "common/base/busy_poll_condition.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
-#include "common/base/lookout.h"
 #include "common/base/mapped_file.h"
 #include "common/base/quantile.h"
 #include "common/base/status.h"
@@ -81,24 +81,24 @@ TEST(BoundedQueueTest, RefusesWhenFullAndAfterClose) {
   EXPECT_EQ(queue.Pop(std::chrono::hours(1)), std::nullopt);
 }
 
-TEST(LookoutTest, SeesWhatNobodyTellsOfWhileItLooks) {
+TEST(BusyPollConditionTest, SeesAChangeWithoutNotifyWhileItBusyPolls) {
   std::mutex mutex;
-  Lookout lookout;
+  BusyPollCondition condition;
   bool is_done = false;
   std::unique_lock lock(mutex);
   std::jthread other([&] {
     {
       std::lock_guard guard(mutex);
-      lookout.LookFor(std::chrono::seconds(20));
+      condition.BusyPollFor(std::chrono::seconds(20));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::lock_guard guard(mutex);
     is_done = true;  // without Notify
   });
   const Time begin = SteadyClock().Now();
-  EXPECT_TRUE(lookout.Wait(lock, std::chrono::seconds(20), [&] { return is_done; }));
+  EXPECT_TRUE(condition.Wait(lock, std::chrono::seconds(20), [&] { return is_done; }));
   EXPECT_LT(SteadyClock().Now() - begin, std::chrono::seconds(10));
-  EXPECT_FALSE(lookout.Wait(lock, std::chrono::milliseconds(1), [] { return false; }));
+  EXPECT_FALSE(condition.Wait(lock, std::chrono::milliseconds(1), [] { return false; }));
 }
 
 TEST(BoundedQueueTest, WakesAWaitingConsumer) {

@@ -40,7 +40,7 @@ TEST(AccountTest, SaysWhereTheTimeWent) {
   account.prefill_ms = 30;
   account.transfer_ms = 0.9;
   account.transfer_bytes = 1100000;
-  account.transfer_gbps = 1.25;
+  account.transfer_gigabytes_per_second = 1.25;
   account.transport = "shm";
   account.prefill_worker = "prefill-1";
   account.decode_worker = "decode-0";

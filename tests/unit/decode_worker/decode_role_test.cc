@@ -24,7 +24,7 @@ using ::testing::Not;
 
 class DecodeRoleTest : public WorkerPair {
  protected:
-  // Waits for what is no report of a worker.
+  // Waits for a message that is not a worker's report.
   static void AwaitThat(const std::function<bool()>& condition) {
     const SteadyClock clock;
     const Time until = clock.Now() + std::chrono::seconds(60);

@@ -87,8 +87,8 @@ TEST(MetricsDeathTest, NamesFollowPrometheusRules) {
   MetricsRegistry registry;
   EXPECT_DEATH(registry.AddCounter("baton_a", "A."), "end in _total");
   EXPECT_DEATH(registry.AddGauge("baton_a_total", "A."), "end in _total");
-  EXPECT_DEATH(registry.AddGauge("baton_wait_ms", "A."), "ms is no base unit");
-  EXPECT_DEATH(registry.AddGauge("baton_arena_mib_free", "A."), "mib is no base unit");
+  EXPECT_DEATH(registry.AddGauge("baton_wait_ms", "A."), "ms is not a base unit");
+  EXPECT_DEATH(registry.AddGauge("baton_arena_mib_free", "A."), "mib is not a base unit");
   EXPECT_DEATH(registry.AddGauge("baton_a", ""), "no help text");
 }
 

@@ -360,8 +360,8 @@ TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
 TEST(Decoder, RefusesAShapeThatDoesNotFitMemory) {
   const OpenedModel model = Open("llama_gqa");
   ModelSpec large = model.spec;
-  large.vocab = ModelSpec::kMostVocabulary;
-  large.hidden = ModelSpec::kMostHidden;
+  large.vocab = ModelSpec::kMaxVocabulary;
+  large.hidden = ModelSpec::kMaxHidden;
   Status status = StepRunner::Create(large, DummyWeights(1)).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(status), HasSubstr("cannot allocate 35184372088832 bytes of host memory"));

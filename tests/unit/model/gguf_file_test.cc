@@ -244,7 +244,7 @@ TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
 TEST(GgufFile, BoundsTensorsAndValues) {
   Bytes bytes = Small().Finish();
   bytes.resize(size_t{64} << 20);
-  const uint64_t many = kMostTensors + 1;
+  const uint64_t many = kMaxTensors + 1;
   std::memcpy(bytes.data() + 8, &many, sizeof(many));
   EXPECT_THAT(ErrorOf(bytes), HasSubstr("has 262145 tensors and"));
 }

@@ -197,13 +197,13 @@ TEST_F(HfConfig, ReadsMixtral) {
 // The bound that a configuration's reader names is the one that holds.
 TEST_F(HfConfig, HasOneRangeForEachField) {
   const std::vector<std::pair<std::string, int64_t>> most = {
-      {"hidden_size", ModelSpec::kMostHidden},
-      {"num_attention_heads", ModelSpec::kMostHeads},
-      {"head_dim", ModelSpec::kMostHeadDim},
-      {"intermediate_size", ModelSpec::kMostIntermediate},
-      {"vocab_size", ModelSpec::kMostVocabulary},
-      {"num_hidden_layers", ModelSpec::kMostLayers},
-      {"max_position_embeddings", ModelSpec::kMostContext},
+      {"hidden_size", ModelSpec::kMaxHidden},
+      {"num_attention_heads", ModelSpec::kMaxHeads},
+      {"head_dim", ModelSpec::kMaxHeadDim},
+      {"intermediate_size", ModelSpec::kMaxIntermediate},
+      {"vocab_size", ModelSpec::kMaxVocabulary},
+      {"num_hidden_layers", ModelSpec::kMaxLayers},
+      {"max_position_embeddings", ModelSpec::kMaxContext},
   };
   for (const auto& [key, highest] : most) {
     Json config = BaseConfig("LlamaForCausalLM");
@@ -260,7 +260,7 @@ TEST_F(HfConfig, NamesFileAndKeyOfABadValue) {
       {"hidden_size", -1, "hidden_size is -1; it must be between 1 and"},
       {"hidden_size", 1e300, "it must be an integer"},
       {"hidden_size", 18446744073709551615u, "it must be an integer"},
-      {"hidden_size", 63, "hidden_size 63 is no multiple of num_attention_heads 8"},
+      {"hidden_size", 63, "hidden_size 63 is not a multiple of num_attention_heads 8"},
       {"num_attention_heads", 0, "num_attention_heads is 0"},
       {"num_key_value_heads", 3, "heads 8 must be a multiple of the number of KV heads 3"},
       {"head_dim", 7, "head dimension 7 must be even"},

@@ -356,7 +356,7 @@ void FakeCluster::Handoff(Worker& worker, Job& job) {
   // The sender's own account; whether the receiver commits is another matter.
   report.outcome = HandoffReport::Outcome::kCommitted;
   report.bytes = 1 << 20;
-  report.gbps = 1;
+  report.gigabytes_per_second = 1;
   report.transport = "fake";
   WorkerReport told;
   told.handoffs.push_back(report);

@@ -191,7 +191,7 @@ TEST(OpenAiRequest, RefusesWhatIsMalformedAndNamesTheMember) {
 }
 
 TEST(OpenAiRequest, BoundsTheNumberOfPrompts) {
-  Json body = {{"prompt", std::vector<std::string>(kMostPrompts, "a")}};
+  Json body = {{"prompt", std::vector<std::string>(kMaxPrompts, "a")}};
   EXPECT_TRUE(ParseOpenAiRequest(kCompletion, body.dump()).ok());
   body["prompt"].push_back("a");
   EXPECT_THAT(std::string(Message(ParseOpenAiRequest(kCompletion, body.dump()).status())),

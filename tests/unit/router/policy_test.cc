@@ -129,7 +129,7 @@ TEST_F(PolicyTest, CostWeighsTheCacheAgainstTheQueue) {
 
 TEST_F(PolicyTest, CostWeighsTheTransferAgainstTheStepTime) {
   query_.kv_bytes_per_token = 131072;
-  query_.transfer_gbps = 10;
+  query_.transfer_gigabytes_per_second = 10;
   decode_[3].cached_tokens = 512;  // saves 6.7 ms of transfer
   EXPECT_EQ(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
   decode_[3].load.requests = 5;  // costs 50 · 0.5 ms

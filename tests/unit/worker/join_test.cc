@@ -179,7 +179,7 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   EXPECT_EQ(beat.peers(1).peer(), "peer");
   EXPECT_EQ(beat.peers(1).bytes(), 1500u);
   EXPECT_EQ(beat.peers(1).transfers(), 7u);
-  EXPECT_DOUBLE_EQ(beat.peers(1).gbps(), 2.0);
+  EXPECT_DOUBLE_EQ(beat.peers(1).gigabytes_per_second(), 2.0);
 }
 
 // ---- a drain by a router

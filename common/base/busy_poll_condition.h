@@ -8,18 +8,18 @@
 
 namespace baton {
 
-// What a thread waits with for what other threads do. A thread that sleeps is up to 0.3 ms late on
-// a machine with little else to do; when something is known to be due, LookFor lets it look all the
-// time instead, for as long as that is worth a processor. All calls are made with the lock held
-// under which the condition changes; that of Wait is free while it waits.
-class Lookout final {
+// A condition variable whose waiter can busy-poll. Waking a sleeping thread takes up to 0.3 ms on
+// an idle machine; BusyPollFor keeps the waiter awake for a short time in which a change is due.
+// Every call is made with the mutex held that guards the condition; Wait releases the mutex while
+// it waits.
+class BusyPollCondition final {
  public:
   // The condition may have changed.
   void Notify() { changed_.notify_all(); }
 
-  // From now on, and for so long, who waits does not sleep; for no time: it does again.
-  void LookFor(Duration duration) {
-    look_until_ = SteadyClock().Now() + duration;
+  // A waiter busy-polls for `duration` from now on, instead of sleeping. Zero: waiters sleep again.
+  void BusyPollFor(Duration duration) {
+    busy_poll_until_ = SteadyClock().Now() + duration;
     Notify();
   }
 
@@ -31,7 +31,7 @@ class Lookout final {
     while (!done()) {
       const Time now = clock.Now();
       if (now >= until) return false;
-      if (now < look_until_) {
+      if (now < busy_poll_until_) {
         lock.unlock();
         std::this_thread::yield();
         lock.lock();
@@ -44,7 +44,7 @@ class Lookout final {
 
  private:
   std::condition_variable changed_;
-  Time look_until_{};
+  Time busy_poll_until_{};
 };
 
 }  // namespace baton
