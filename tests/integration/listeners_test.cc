@@ -28,7 +28,7 @@ void ExpectNoDelayOfAccepted(InProcess& process) {
     ASSERT_TRUE(client.connected());
     const int accepted = AwaitAccepted(client.fd());
     ASSERT_GE(accepted, 0) << "not accepted";
-    EXPECT_TRUE(HasNoDelay(accepted));
+    EXPECT_TRUE(AwaitNoDelay(accepted));
   }
 }
 
@@ -88,7 +88,7 @@ TEST(ListenersTest, BothEndsOfEveryConnectionBetweenProcessesSendWithoutDelay) {
   // Both ends of a client, of two workers, of the KV control stream and of the KV data.
   EXPECT_GE(sockets.size(), 10u);
   for (const OwnSocket& socket : sockets) {
-    EXPECT_TRUE(HasNoDelay(socket.fd)) << socket.local_port << " to " << socket.peer_port;
+    EXPECT_TRUE(AwaitNoDelay(socket.fd)) << socket.local_port << " to " << socket.peer_port;
   }
 }
 

@@ -57,8 +57,13 @@ int AwaitAccepted(int client, Duration limit) {
   return -1;
 }
 
-bool HasNoDelay(int fd) {
-  return OptionOf(fd, IPPROTO_TCP, TCP_NODELAY) == 1;
+bool AwaitNoDelay(int fd, Duration limit) {
+  const Time deadline = SteadyClock().Now() + limit;
+  while (OptionOf(fd, IPPROTO_TCP, TCP_NODELAY) != 1) {
+    if (SteadyClock().Now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 uint32_t ReceivedSegments(int fd) {

@@ -21,7 +21,9 @@ std::vector<OwnSocket> OwnSockets();
 // it is there; -1 when it does not come within the limit.
 int AwaitAccepted(int client, Duration limit = std::chrono::seconds(10));
 
-bool HasNoDelay(int fd);
+// Whether the socket sends without delay. Waits until it does: a listener sets that after it has
+// accepted.
+bool AwaitNoDelay(int fd, Duration limit = std::chrono::seconds(10));
 
 // TCP segments with data that the socket has received.
 uint32_t ReceivedSegments(int fd);

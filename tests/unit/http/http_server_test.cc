@@ -67,7 +67,7 @@ TEST_F(HttpServerTest, AcceptedSocketsSendWithoutDelay) {
   RawConnection connection(address());
   const int accepted = AwaitAccepted(connection.fd());
   ASSERT_GE(accepted, 0);
-  EXPECT_TRUE(HasNoDelay(accepted));
+  EXPECT_TRUE(AwaitNoDelay(accepted));
 }
 
 TEST_F(HttpServerTest, TheHeadOfAStreamAndItsFirstEventAreOneSegment) {
