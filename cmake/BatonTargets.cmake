@@ -43,12 +43,20 @@ function(baton_gather umbrella target)
   add_dependencies(${umbrella} ${target})
 endfunction()
 
-# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA]) declares a gtest binary and its
-# ctest; the target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the path of tests/data; only where it is needed, since a path on
-# the command line keeps compiler caches from serving another clone.
+# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD]) declares a gtest binary
+# and its ctest; the target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
+# path of tests/data; only where it is needed, since a path on the command line keeps compiler caches from
+# serving another clone. ONE_THREAD is for a long test that starts no thread, and dies when it does:
+# ThreadSanitizer has nothing to find in it, and its build leaves it out.
 function(baton_test name)
-  cmake_parse_arguments(ARG "DATA" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "DATA;ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
+  if(ARG_ONE_THREAD)
+    if(BATON_SANITIZE MATCHES "thread")
+      return()
+    endif()
+    list(APPEND ARG_SOURCES ${CMAKE_SOURCE_DIR}/tests/support/one_thread.cc)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main baton_flags)
   if(ARG_DATA)
