@@ -1,0 +1,181 @@
+// Part of every program with gRPC that ThreadSanitizer watches, and of no other. The distribution's
+// gRPC and Abseil are not instrumented: ThreadSanitizer sees neither their futexes nor their
+// atomics, and would report as races what they do order. The functions below take the place of the
+// libraries' own (the dynamic linker looks into the program first), call those, and state what the
+// libraries promise:
+//  - what was done before a mutex of Abseil is unlocked happens before its next lock;
+//  - what was done before a batch of operations starts happens before the batch's callback;
+//  - a server's call is done after its callbacks, and its server has shut down after its calls.
+// No race of Baton's own is hidden: these orders hold in every run.
+#include <dlfcn.h>
+#include <sanitizer/tsan_interface.h>
+
+#include <atomic>
+#include <string>
+#include <typeinfo>
+
+#include <absl/synchronization/mutex.h>
+#include <grpc/grpc.h>
+#include <grpcpp/server.h>
+#include <grpcpp/support/callback_common.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "common/base/check.h"
+
+// ThreadSanitizer asks for this when a program starts. What the libraries themselves do with memory
+// and sockets is not looked at; what Baton and the libraries' templates do is.
+extern "C" const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}
+
+namespace {
+
+// The libraries' function of that name.
+template <class Function>
+Function* Next(const std::string& symbol) {
+  void* const next = ::dlsym(RTLD_NEXT, symbol.c_str());
+  BATON_CHECK(next != nullptr, "no library has the function {}", symbol);
+  return reinterpret_cast<Function*>(next);
+}
+
+// The libraries' method of Class; `method` is mangled, as in "4LockEv" (Itanium C++ ABI, 5.1). The
+// name of Abseil's namespace differs between distributions.
+template <class Class, class Result = void, class... Args>
+auto NextOf(const std::string& method) {
+  std::string name = typeid(Class).name();
+  name.pop_back();
+  return Next<Result(Class*, Args...)>("_Z" + name + method);
+}
+
+}  // namespace
+
+namespace absl {
+ABSL_NAMESPACE_BEGIN
+
+void Mutex::Lock() {
+  static const auto next = NextOf<Mutex>("4LockEv");
+  next(this);
+  __tsan_acquire(this);
+}
+
+bool Mutex::TryLock() {
+  static const auto next = NextOf<Mutex, bool>("7TryLockEv");
+  const bool locked = next(this);
+  if (locked) __tsan_acquire(this);
+  return locked;
+}
+
+void Mutex::Unlock() {
+  static const auto next = NextOf<Mutex>("6UnlockEv");
+  __tsan_release(this);
+  next(this);
+}
+
+void CondVar::Wait(Mutex* mutex) {
+  static const auto next = NextOf<CondVar, void, Mutex*>("4WaitEPNS0_5MutexE");
+  __tsan_release(mutex);
+  next(this, mutex);
+  __tsan_acquire(mutex);
+}
+
+bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
+  static const auto next =
+      NextOf<CondVar, bool, Mutex*, Duration>("15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE");
+  __tsan_release(mutex);
+  const bool timed_out = next(this, mutex, timeout);
+  __tsan_acquire(mutex);
+  return timed_out;
+}
+
+bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
+  static const auto next =
+      NextOf<CondVar, bool, Mutex*, Time>("16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
+  __tsan_release(mutex);
+  const bool timed_out = next(this, mutex, deadline);
+  __tsan_acquire(mutex);
+  return timed_out;
+}
+
+ABSL_NAMESPACE_END
+}  // namespace absl
+
+namespace {
+
+// Private members of gRPC's classes: an explicit instantiation may name them.
+template <class Key, typename Key::Member kMember>
+struct Reveal {
+  friend typename Key::Member MemberOf(Key) { return kMember; }
+};
+using Functor = grpc_completion_queue_functor;
+using grpc::internal::CallbackWithStatusTag;
+using grpc::internal::CallbackWithSuccessTag;
+using grpc::internal::ServerCallbackCall;
+
+// What such a tag calls when its batch has ended.
+struct RunSuccess {
+  using Member = void (*)(Functor*, int);
+  friend Member MemberOf(RunSuccess);
+};
+template struct Reveal<RunSuccess, &CallbackWithSuccessTag::StaticRun>;
+struct RunStatus {
+  using Member = void (*)(Functor*, int);
+  friend Member MemberOf(RunStatus);
+};
+template struct Reveal<RunStatus, &CallbackWithStatusTag::StaticRun>;
+
+// How many callbacks of a call are still to end.
+struct CallbacksOutstanding {
+  using Member = std::atomic_int ServerCallbackCall::*;
+  friend Member MemberOf(CallbacksOutstanding);
+};
+template struct Reveal<CallbacksOutstanding, &ServerCallbackCall::callbacks_outstanding_>;
+
+template <class Run>
+void AcquireAndRun(Functor* tag, int ok) {
+  __tsan_acquire(tag);
+  MemberOf(Run())(tag, ok);
+}
+
+// Has `tag` acquire before it runs, if it is one that runs so.
+template <class Run>
+void AcquireFirst(Functor* tag) {
+  if (tag->functor_run == MemberOf(Run())) tag->functor_run = AcquireAndRun<Run>;
+}
+
+}  // namespace
+
+namespace grpc {
+
+void internal::ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
+  static const auto next = NextOf<ServerCallbackCall, void, bool>("14ScheduleOnDoneEb");
+  // The callback that ended last may have been counted by gRPC's own code.
+  (this->*MemberOf(CallbacksOutstanding())).load(std::memory_order_acquire);
+  next(this, inline_ondone);
+}
+
+void Server::UnrefWithPossibleNotify() {
+  static const auto next = NextOf<Server>("23UnrefWithPossibleNotifyEv");
+  __tsan_release(this);
+  next(this);
+}
+
+void Server::ShutdownInternal(gpr_timespec deadline) {
+  static const auto next = NextOf<Server, void, gpr_timespec>("16ShutdownInternalE12gpr_timespec");
+  next(this, deadline);
+  __tsan_acquire(this);
+}
+
+}  // namespace grpc
+
+extern "C" grpc_call_error grpc_call_start_batch(
+    grpc_call* call, const grpc_op* ops, size_t count, void* tag, void* reserved) {
+  static const auto next = Next<decltype(grpc_call_start_batch)>("grpc_call_start_batch");
+  if (tag != nullptr) {
+    // Not every tag is a functor, but every one is an object with a pointer in front.
+    const auto functor = static_cast<Functor*>(tag);
+    AcquireFirst<RunSuccess>(functor);
+    AcquireFirst<RunStatus>(functor);
+    __tsan_release(tag);
+  }
+  return next(call, ops, count, tag, reserved);
+}
