@@ -133,6 +133,9 @@ TEST_F(QuarantineTest, IsShownByBothWorkersUntilItIsOver) {
   }
   barrier_.up = false;  // the proof comes after all
   for (const char* worker : {"p", "d"}) AwaitQuarantined(worker, false);
+  for (const auto* node : {&p_, &d_}) {
+    EXPECT_THAT((*node)->metrics().Serialize(), HasSubstr("baton_kv_quarantined_blocks 0\n"));
+  }
 }
 
 TEST_F(QuarantineTest, DoesNotKeepADrainedWorker) {
