@@ -106,9 +106,32 @@ TEST_F(AppTest, HttpLimitsAreSettings) {
   }
 }
 
+TEST_F(AppTest, TheHttpLimitsOfAnAddressAndOfProbesAreSettings) {
+  LaunchReady("4",
+              {"process.http_limits.max_connections_per_address=2",
+               "process.http_limits.reserved_connections=1"});
+  const std::string http = addresses_["http"];
+  const RawConnection first(http);
+  const RawConnection second(http);
+  EXPECT_THAT(HttpGet(http, "/nothing").body, HasSubstr("has 2 connections"));
+  EXPECT_EQ(HttpGet(http, "/healthz").status, 200);
+  RawConnection reserved(http);
+  ASSERT_TRUE(reserved.connected());
+  EXPECT_EQ(HttpGet(http, "/healthz").status, 200);
+  EXPECT_THAT(reserved.ReadToEnd().value_or("it has not given way"), HasSubstr("HTTP/1.1 503 "));
+}
+
 TEST_F(AppTest, HttpTimeoutsAreSettings) {
+  const std::string no_end = "GET /healthz HTTP/1.1\r\n";
+  const std::string no_body = no_end + "Content-Length: 9\r\n\r\n";
   LaunchReady("4", {"process.http_limits.header_timeout_seconds=0.05"});
-  EXPECT_EQ(HttpSend(addresses_["http"], "GET /healthz HTTP/1.1\r\n").status, 408);
+  EXPECT_EQ(HttpSend(addresses_["http"], no_end).status, 408);
+  LaunchReady("4", {"process.http_limits.body_timeout_seconds=0.05"});
+  EXPECT_EQ(HttpSend(addresses_["http"], no_body).status, 408);
+  LaunchReady("4", {"process.http_limits.idle_timeout_seconds=0.05"});
+  RawConnection idle(addresses_["http"]);
+  ASSERT_TRUE(idle.Send(no_end + "\r\n"));
+  EXPECT_THAT(idle.ReadToEnd(kLimit).value_or("it is still open"), HasSubstr("HTTP/1.1 200 "));
 }
 
 TEST_F(AppTest, TheSoftLimitOfOpenFilesIsRaised) {

@@ -216,6 +216,21 @@ TEST_F(RudeClientTest, AHeaderOrBodyThatDoesNotComeInTimeGets408) {
   EXPECT_EQ(ErrorOf(body), "the body did not come in time");
 }
 
+// A client that sends a byte now and then would keep its connection for ever.
+TEST_F(RudeClientTest, ASlowHeaderHasNoMoreTime) {
+  HttpServerOptions options;
+  options.header_timeout = kSoon;
+  options.max_header_bytes = 2000;  // what ends the test where the time does not
+  StartServer(options);
+  RawConnection slow(address());
+  ASSERT_TRUE(slow.Send("GET /hello HTTP/1.1\r\nX: "));
+  std::string answer;
+  while (answer.empty() && slow.Send("x")) {
+    answer = slow.ReadUntil("\r\n", std::chrono::milliseconds(10));
+  }
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 408 "));
+}
+
 TEST_F(RudeClientTest, BodiesThatWaitAreBoundedTogether) {
   HttpServerOptions options;
   options.max_waiting_body_bytes = 1000;
