@@ -176,6 +176,34 @@ TEST_F(OpenAiApiTest, EchoPutsThePromptBeforeEachText) {
   }
 }
 
+TEST_F(OpenAiApiTest, EchoIsEachPromptsOwnAndComesOnce) {
+  FakeWorker worker(WorkerOptions());
+  RawConnection client(router_->http());
+  ASSERT_TRUE(client.Send(
+      PostOf("/v1/completions",
+             {{"prompt", {"one ", "two "}}, {"n", 2}, {"echo", true}, {"stream", true}})));
+  auto dispatches = AwaitPrompts(worker, 2);
+  std::string stream;
+  for (const std::string prompt : {"one ", "two "}) {
+    const worker::v1::Dispatch& dispatch = dispatches.at(prompt);
+    for (const int32_t sample : {0, 1}) {
+      worker.Say(dispatch, sample, 0, "a");
+      stream += client.ReadUntil(prompt + "a");
+      worker.Say(dispatch, sample, 1, "b", FinishReason::kLength);
+    }
+    worker.Finish(dispatch);
+  }
+  stream += client.ReadToEnd().value_or("");
+  std::map<int, std::string> texts;
+  for (const Json& event : EventsOf(stream)) {
+    const Json& choice = event["choices"][0];
+    texts[choice["index"]] += choice["text"].get<std::string>();
+  }
+  EXPECT_EQ(
+      texts,
+      (std::map<int, std::string>{{0, "one ab"}, {1, "one ab"}, {2, "two ab"}, {3, "two ab"}}));
+}
+
 TEST_F(OpenAiApiTest, LogprobsSayWhereEachTokensTextBegins) {
   FakeWorker worker(WorkerOptions());
   for (const bool stream : {false, true}) {
