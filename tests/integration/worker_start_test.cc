@@ -1,11 +1,15 @@
+#include <map>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/model/model_identity.h"
+#include "common/worker/worker_service.h"
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
+#include "tests/fakes/byte_model.h"
 #include "tests/fakes/fake_router.h"
 #include "tests/integration/process.h"
 #include "tests/support/raw_http.h"
@@ -41,8 +45,58 @@ TEST(WorkerStart, ItsListenersAreThereBeforeItJoins) {
     EXPECT_TRUE(looked);
     EXPECT_THAT(unreachable, ::testing::IsEmpty()) << role;
     EXPECT_EQ(join.kv_address().empty(), !decode);
-    EXPECT_NE(join.shape_low(), 0u);
-    EXPECT_NE(join.fingerprint_low(), 0u);
+  }
+}
+
+TEST(WorkerStart, ItsRolesAreThereBeforeItDials) {
+  FakeRouter router;
+  config::WorkerConfig config;
+  ConfigSources sources;
+  sources.overrides = Settings(router, "w");
+  ASSERT_TRUE(LoadConfig(sources, config).ok());
+  MetricsRegistry metrics;
+  SteadyClock clock;
+  const auto http = HttpServer::Start({});
+  ASSERT_TRUE(http.ok()) << http.status();
+  AppContext context{metrics, **http, clock};
+  std::string said;
+  const auto service = WorkerService::Start(
+      config, context, WorkerKind::kPrefill, [&](const config::WorkerConfig&, Worker& worker) {
+        said = std::string(Message(worker.Ready()));
+        return std::map<std::string, std::string>();
+      });
+  ASSERT_TRUE(service.ok()) << service.status();
+  EXPECT_EQ(said, "the worker has not started");
+  (*service)->Stop();
+}
+
+// What routers compare with their own model, which they read from the same folder.
+TEST(WorkerStart, ItSaysWhatItsModelIs) {
+  const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa");
+  const StatusOr<ModelIdentity> expected = IdentifyModel(model.path(), {});
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  ASSERT_NE(expected->tokenizer, Hash128());
+  FakeRouter router;
+  std::vector<std::string> settings = Settings(router, "w");
+  settings.push_back("model.path=" + model.path());
+  InProcess worker(&StartDecodeWorker, settings);
+  const worker::v1::Join join = router.AwaitJoin("w");
+  EXPECT_EQ((Hash128{join.shape_high(), join.shape_low()}), expected->shape);
+  EXPECT_EQ((Hash128{join.tokenizer_high(), join.tokenizer_low()}), expected->tokenizer);
+  EXPECT_EQ((Hash128{join.fingerprint_high(), join.fingerprint_low()}), expected->fingerprint);
+}
+
+TEST(WorkerDrain, OfARouterFinishesTheService) {
+  for (const bool keep : {false, true}) {
+    FakeRouter router;
+    InProcess worker(&StartDecodeWorker, Settings(router, "w"));
+    router.AwaitJoin("w");
+    EXPECT_FALSE(worker.service().Finished());
+    worker::v1::ToWorker message;
+    message.mutable_drain()->set_keep(keep);
+    router.Send("w", message);
+    router.AwaitLeft("w");
+    EXPECT_EQ(worker.service().Finished(), !keep);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 #include "common/app/version.h"
 #include "common/http/http_server.h"
 #include "common/rpc/rpc_server.h"
+#include "proto/admin.grpc.pb.h"
 #include "proto/worker.grpc.pb.h"
 
 namespace baton {
@@ -77,6 +80,72 @@ TEST(CommandsTest, FlagsThatWouldDoNothingAreWrongUsage) {
   EXPECT_THAT(RunTool({"generate", "x", "--raw", "--system", "y"}).errors, HasSubstr("--system"));
   EXPECT_THAT(RunTool({"up", "--start-seconds", "-5"}).errors, HasSubstr("--start-seconds"));
   EXPECT_THAT(RunTool({"up", "--max-tokens", "0"}).errors, HasSubstr("--max-tokens"));
+}
+
+// A router that an operator asks.
+class FakeAdmin final : public admin::v1::Admin::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const admin::v1::GetStatusRequest*,
+                                      admin::v1::ClusterStatus* response) override {
+    response->set_router_id("r0");
+    admin::v1::WorkerStatus& worker = *response->add_workers();
+    worker.set_worker_id("d0");
+    worker.set_blocks_quarantined(5);
+    worker.set_blocks_leaked(2);
+    admin::v1::RefusedJoin& refused = *response->add_refused_joins();
+    refused.set_worker_id("tiny");
+    refused.set_address("ipv4:10.0.0.7:4000");
+    refused.set_reason("it has another model");
+    refused.set_attempts(12);
+    return Finish(context);
+  }
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
+                                        const admin::v1::DrainWorkerRequest* request,
+                                        admin::v1::DrainWorkerResponse*) override {
+    drains.emplace_back(request->worker_id(), request->keep());
+    return Finish(context);
+  }
+
+  std::vector<std::pair<std::string, bool>> drains;
+
+ private:
+  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+class OperatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::Service* const services[] = {&admin_};
+    server_ = RpcServer::Start("127.0.0.1:0", services).value();
+  }
+  ToolResult Run(std::vector<std::string> words) {
+    words.insert(words.end(), {"--admin", server_->address()});
+    return RunTool(std::move(words));
+  }
+
+  FakeAdmin admin_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+TEST_F(OperatorTest, TheStatusShowsAlarmsAndRefusedWorkers) {
+  const ToolResult result = Run({"status"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("LEAKED 2 QUARANTINED 5"),
+                    HasSubstr("tiny     ipv4:10.0.0.7:4000  12"),
+                    HasSubstr("it has another model")));
+}
+
+TEST_F(OperatorTest, ADrainSaysWhetherTheProcessStays) {
+  EXPECT_EQ(Run({"drain", "d0"}).status, 0);
+  EXPECT_EQ(Run({"drain", "d1", "--keep"}).status, 0);
+  const std::vector<std::pair<std::string, bool>> expected = {{"d0", false}, {"d1", true}};
+  EXPECT_EQ(admin_.drains, expected);
 }
 
 // What the commands say of a wrong port, each with the flag that names the right one.
