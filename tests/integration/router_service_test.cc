@@ -283,6 +283,19 @@ TEST_F(RouterServiceTest, WithoutMaxTokensAnAnswerIsBoundedByTheArena) {
   EXPECT_EQ(worker.AwaitDispatch(1).max_tokens(), 5000);
 }
 
+TEST_F(RouterServiceTest, TheArenaOfAWorkerThatLeftBoundsNoAnswer) {
+  FakeWorker large(WorkerOptions("large"));
+  FakeWorker::Options options = WorkerOptions("small");
+  options.blocks = 10;
+  FakeWorker small(options);
+  small.Leave();
+  Await([&] { return ClusterStatus().workers_size() == 1; }, "the end of the small worker");
+  v1::GenerateRequest request = Ask(std::string(40, 'x'));
+  request.clear_max_tokens();
+  const auto call = Begin(request);
+  EXPECT_EQ(large.AwaitDispatch().max_tokens(), kContext - 40);
+}
+
 class ShortWaits : public RouterServiceTest {
  protected:
   ShortWaits() : RouterServiceTest({"worker_wait_seconds=0.05"}) {}
