@@ -24,7 +24,7 @@ class RequestHost {
     int32_t samples = 1;
     const std::vector<BootId>& avoid;   // not these workers, if there are others
     const std::vector<BootId>& unable;  // never these: they said that they cannot hold it
-    bool suspect = false;               // not beside another suspect
+    bool suspect = false;               // not beside another suspect (RequestMachine)
     bool again = false;                 // it was dispatched before
   };
 
@@ -34,8 +34,8 @@ class RequestHost {
   virtual StatusOr<std::optional<Assignment>> Place(const PlaceQuery& query) = 0;
   // Another decode worker for KV that `prefill` keeps; kNoWorker when there is none.
   virtual WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) = 0;
-  // Why Place finds nothing, for the client.
-  virtual std::string WhyNoPlace() const = 0;
+  // Why Place finds nothing, for the client of a request that is a suspect or not.
+  virtual std::string WhyNoPlace(bool suspect) const = 0;
   virtual SessionId NewSession() = 0;
   virtual Peer PeerOf(WorkerSlot slot) const = 0;
 

@@ -8,7 +8,11 @@
 namespace baton::router {
 namespace {
 
+// Between a suspect's looks for a worker without another one: doubles, because there can be many.
 constexpr Duration kSuspectWait = std::chrono::milliseconds(50);
+constexpr Duration kMaxSuspectWait = std::chrono::seconds(1);
+// Worker processes lost in a row that make a suspect.
+constexpr size_t kSuspectLosses = 3;
 
 }  // namespace
 
@@ -39,7 +43,8 @@ bool RequestMachine::Uses(WorkerSlot slot) const {
 
 bool RequestMachine::suspect() const {
   return std::ranges::any_of(samples_, [](const Sample& s) {
-    return s.failed_steps > 0 && s.finish == FinishReason::kNone;
+    const bool blamed = s.failed_steps > 0 || s.lost.size() >= kSuspectLosses;
+    return blamed && s.finish == FinishReason::kNone;
   });
 }
 
@@ -58,7 +63,10 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
       if (PlaceOne(host, group, now)) continue;
       // Nobody says when the worker of another suspect is free.
       group.tried = !suspect();
-      if (!group.tried) group.not_before = now + kSuspectWait;
+      if (!group.tried) {
+        const int64_t times = int64_t{1} << std::min(group.waits++, 16);
+        group.not_before = now + std::min(kMaxSuspectWait, kSuspectWait * times);
+      }
     }
     unplaced_.push_back(group);
   }
@@ -83,7 +91,7 @@ bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
   if (!bounded || now - group.since < limits_.worker_wait) return false;
-  End(host, Status(StatusCode::kUnavailable, host.WhyNoPlace()), true);
+  End(host, Status(StatusCode::kUnavailable, host.WhyNoPlace(suspect())), true);
   return true;
 }
 
@@ -159,6 +167,7 @@ void RequestMachine::OnToken(RequestHost& host,
     attempt->committed = true;
     sample.dispatches = 1;
     sample.failed_steps = 0;
+    sample.lost.clear();
   }
   host.PromptDone(from, spec_->id, token.epoch);
   if (token.index > next) {

@@ -16,6 +16,9 @@ namespace baton::router {
 struct RetryLimits {
   // Dispatches that fail. Those that are lost with a worker, or with the way to it, do not count.
   int32_t max_attempts = 4;
+  // Worker processes that are lost with a request, in a row; zero: any number.
+  int32_t max_worker_losses = 5;
+  Duration loss_pause = std::chrono::seconds(5);  // after each loss of a suspect's worker
   Duration worker_wait{};  // for a worker that can take a request; zero: until the deadline
   Duration first_backoff = std::chrono::milliseconds(20);
   Duration max_backoff = std::chrono::milliseconds(500);
@@ -26,12 +29,19 @@ struct RetryLimits {
 // finished or failed, with new epochs elsewhere when a worker is lost, fails or refuses. Keeps the
 // token log that resuming needs; delivers each sample's tokens in order, each once.
 //
-// What ends an attempt is of one of three kinds. A loss (a worker is gone, or the link between two)
-// says nothing of the request: it is dispatched again, with growing pauses, until its deadline. A
-// failure counts against max_attempts. A failed step may be the doing of any request in it: they
-// are suspects until they get on, and are tried again one at a time on each worker, so that none
-// shares a second failed step with the culprit. After the second in a row a request ends, so that
-// it does not fail the steps of a third worker.
+// What ends an attempt is of one of four kinds. A loss (a worker leaves, or the link between two
+// breaks) says nothing of the request: it is dispatched again, with growing pauses, until its
+// deadline. A failure counts against max_attempts. A failed step may be the doing of any request in
+// it: they are suspects until they get on, and are tried again one at a time on each worker, so
+// that none shares a second failed step with the culprit. After the second in a row a request ends,
+// so that it does not fail the steps of a third worker.
+//
+// A lost worker process is a loss, but a request can be what ends processes, one after the other. A
+// single outage can take several workers, too, so that only the third loss in a row makes a
+// suspect. Suspects wait loss_pause before each dispatch, longer than the workers of one outage
+// take to be lost and than a process whose stream broke takes to join again, which takes the loss
+// back. What is lost now was lost beside no other suspect and in another outage, if in any: after
+// max_worker_losses the request ends.
 //
 // Pure: no I/O, threads or clock. Owned by RouterCore; used by one thread. Every call may end the
 // request; then done() is true, an Outcome was delivered, and the machine wants no more calls.
@@ -47,6 +57,8 @@ class RequestMachine final {
   void OnFinished(RequestHost& host, WorkerSlot from, const FinishedReport& report, Time now);
   void OnFailed(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
   void OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now);
+  // A process that seemed lost lives: the stream to it broke, or it was silent.
+  void OnWorkerBack(BootId boot, Time now);
 
   // The front end needs no more of this sample (a stop string was found).
   void StopSample(RequestHost& host, int32_t sample, Time now);
@@ -60,9 +72,11 @@ class RequestMachine final {
   bool done() const { return done_; }
   // Waits for a worker.
   bool unplaced() const { return !unplaced_.empty(); }
+  // Workers have a part of it.
+  bool placed() const { return !attempts_.empty(); }
   bool has_token() const { return first_token_ != kNever; }
   bool Uses(WorkerSlot slot) const;
-  // A step failed with it, and it has not got on since.
+  // A step failed with it, or workers were lost with it, and it has not got on since.
   bool suspect() const;
   const RequestSpec& spec() const { return *spec_; }
 
@@ -92,8 +106,9 @@ class RequestMachine final {
     int32_t dispatches = 0;    // since it got on, which is when a worker that decodes gave a token
     int32_t failures = 0;      // of its dispatches
     int32_t failed_steps = 0;  // since it got on
+    std::vector<Peer> lost;    // processes since it got on, as far as they have not come back
   };
-  enum class Setback : uint8_t { kLoss, kFailure, kFailedStep };
+  enum class Setback : uint8_t { kLoss, kLostWorker, kFailure, kFailedStep };
   static Setback KindOf(const Status& handoff);
   // Why an attempt ends before its samples do.
   struct Failure {
@@ -101,12 +116,20 @@ class RequestMachine final {
     Status why;
     WorkerSlot culprit = kNoWorker;
   };
+  // What speaks against the samples of an attempt that ended: the most that one of them has.
+  struct Record {
+    int32_t dispatches = 0;
+    int32_t failures = 0;
+    int32_t failed_steps = 0;
+    std::vector<Peer> lost;
+  };
   struct Unplaced {
     int32_t first_sample = 0;
     int32_t samples = 1;
     Time since{};
     Time not_before{};
     bool tried = false;  // no worker could take it then
+    int32_t waits = 0;   // of a suspect, for a worker without another one
   };
 
   Attempt* Find(Epoch epoch);
@@ -122,7 +145,8 @@ class RequestMachine final {
   void CloseSamples(RequestHost& host, Attempt& attempt, Time now);
   void OnUnable(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
   void FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now);
-  bool EndAfter(RequestHost& host, const Failure& failure, int32_t failures, int32_t failed_steps);
+  void Blame(RequestHost& host, Sample& sample, const Failure& failure, Record& record);
+  bool EndAfter(RequestHost& host, const Failure& failure, const Record& record);
   void EndAttempt(RequestHost& host, const Attempt& attempt);
   Status TimeIsOver(const RequestHost& host) const;
   void CheckComplete(RequestHost& host, Time now);

@@ -88,9 +88,18 @@ void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) 
   const Status why =
       MakeStatus(StatusCode::kUnavailable, "worker {} was lost", host.PeerOf(slot).id);
   for (const Epoch epoch : failed) {
-    if (!done_) FailAttempt(host, epoch, {Setback::kLoss, why, slot}, now);
+    if (!done_) FailAttempt(host, epoch, {Setback::kLostWorker, why, slot}, now);
   }
   if (!done_) CheckComplete(host, now);
+}
+
+void RequestMachine::OnWorkerBack(BootId boot, Time now) {
+  const bool before = suspect();
+  for (Sample& sample : samples_) {
+    std::erase_if(sample.lost, [&](const Peer& peer) { return peer.boot == boot; });
+  }
+  if (!before || suspect()) return;
+  for (Unplaced& group : unplaced_) group.not_before = std::min(group.not_before, now);
 }
 
 // A token that only the prefill worker sends has not come yet.
@@ -123,24 +132,21 @@ void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& 
 
   std::vector<int32_t> open;
   bool fresh = true;  // no sample has a token: they can go on together
-  int32_t dispatches = 0;
-  int32_t failures = 0;
-  int32_t failed_steps = 0;
+  Record record;
   for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
     Sample& sample = samples_[s];
     if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
     sample.early.clear();
-    if (failure.kind != Setback::kLoss) ++sample.failures;
-    if (failure.kind == Setback::kFailedStep) ++sample.failed_steps;
+    Blame(host, sample, failure, record);
     open.push_back(s);
     fresh = fresh && sample.tokens.empty();
-    dispatches = std::max(dispatches, sample.dispatches);
-    failures = std::max(failures, sample.failures);
-    failed_steps = std::max(failed_steps, sample.failed_steps);
   }
   if (open.empty()) return CheckComplete(host, now);
-  if (EndAfter(host, failure, failures, failed_steps)) return;
-  const Time not_before = dispatches <= 1 ? now : now + Backoff(dispatches - 1);
+  if (EndAfter(host, failure, record)) return;
+  Time not_before = record.dispatches <= 1 ? now : now + Backoff(record.dispatches - 1);
+  if (failure.kind == Setback::kLostWorker && suspect()) {
+    not_before = std::max(not_before, now + limits_.loss_pause);
+  }
   if (fresh && static_cast<int32_t>(open.size()) == attempt.samples) {
     unplaced_.push_back({attempt.first_sample, attempt.samples, now, not_before, false});
   } else {
@@ -149,14 +155,36 @@ void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& 
   PlaceAll(host, now);
 }
 
+void RequestMachine::Blame(RequestHost& host,
+                           Sample& sample,
+                           const Failure& failure,
+                           Record& record) {
+  const bool failed = failure.kind == Setback::kFailure || failure.kind == Setback::kFailedStep;
+  if (failed) ++sample.failures;
+  if (failure.kind == Setback::kFailedStep) ++sample.failed_steps;
+  if (failure.kind == Setback::kLostWorker) sample.lost.push_back(host.PeerOf(failure.culprit));
+  record.dispatches = std::max(record.dispatches, sample.dispatches);
+  record.failures = std::max(record.failures, sample.failures);
+  record.failed_steps = std::max(record.failed_steps, sample.failed_steps);
+  if (sample.lost.size() > record.lost.size()) record.lost = sample.lost;
+}
+
 // Ends the request when it has failed too often.
-bool RequestMachine::EndAfter(RequestHost& host,
-                              const Failure& failure,
-                              int32_t failures,
-                              int32_t failed_steps) {
+bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const Record& record) {
   const WorkerId before = failed_step_on_;
   if (failure.kind == Setback::kFailedStep) failed_step_on_ = host.PeerOf(failure.culprit).id;
-  if (failed_steps >= kMaxFailedSteps) {
+  const auto losses = static_cast<int32_t>(record.lost.size());
+  if (limits_.max_worker_losses > 0 && losses >= limits_.max_worker_losses) {
+    std::string names;
+    for (const Peer& peer : record.lost) names += fmt::format(" {}", peer.id);
+    End(host,
+        MakeStatus(StatusCode::kInternal,
+                   "{} worker processes were lost in a row with this request, which may be the "
+                   "cause, so that it is not tried again:{} (max_worker_losses)",
+                   losses,
+                   names),
+        false);
+  } else if (record.failed_steps >= kMaxFailedSteps) {
     End(host,
         MakeStatus(StatusCode::kInternal,
                    "a step with this request failed on worker {}, then on worker {}, so that it is "
@@ -165,12 +193,12 @@ bool RequestMachine::EndAfter(RequestHost& host,
                    failed_step_on_,
                    Message(failure.why)),
         false);
-  } else if (failures >= limits_.max_attempts) {
+  } else if (record.failures >= limits_.max_attempts) {
     End(host,
         MakeStatus(failure.why.code(),
                    "{} (failure {} of {})",
                    Message(failure.why),
-                   failures,
+                   record.failures,
                    limits_.max_attempts),
         true);
   }
@@ -191,7 +219,7 @@ void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
 Status RequestMachine::TimeIsOver(const RequestHost& host) const {
   std::string text = fmt::format("the request's time of {:.3f} s is over",
                                  ToSeconds(spec_->deadline - spec_->arrival));
-  if (unplaced()) text += "; " + host.WhyNoPlace();
+  if (unplaced()) text += "; " + host.WhyNoPlace(suspect());
   if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));
   return Status(StatusCode::kDeadlineExceeded, text);
 }

@@ -59,7 +59,7 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   index_.AddWorker(slot);
   output_.ToWorker(slot, SnapshotCommand{});
   Introduce(slot);
-  WakeUnplaced();
+  WakeUnplaced(book_.record(slot).info.boot);
   return slot;
 }
 
@@ -126,7 +126,7 @@ void RouterCore::Revive(WorkerSlot slot) {
     index_.AddWorker(slot);
     output_.ToWorker(slot, SnapshotCommand{});
   }
-  WakeUnplaced();
+  WakeUnplaced(book_.record(slot).info.boot);
 }
 
 void RouterCore::Leave(WorkerSlot slot, Time now) {
@@ -170,6 +170,11 @@ void RouterCore::With(RequestId id, F&& call) {
   RequestMachine& machine = *it->second.machine;
   call(machine);
   if (it->second.wake != kNever) wakes_.erase({it->second.wake, id});
+  if (machine.placed() && machine.suspect()) {
+    placed_suspects_.insert(id);
+  } else {
+    placed_suspects_.erase(id);
+  }
   if (machine.done()) {
     live_.erase(it);
     return;
@@ -211,9 +216,11 @@ void RouterCore::CancelAll(const Status& why, Time now) {
   for (const RequestId id : all) Cancel(id, why, now);
 }
 
-void RouterCore::WakeUnplaced() {
+// A worker can take requests that could not: the process `back`.
+void RouterCore::WakeUnplaced(BootId back) {
   std::vector<RequestId> waiting;
   for (const auto& [id, live] : live_) {
+    live.machine->OnWorkerBack(back, now_);
     if (live.machine->unplaced()) waiting.push_back(id);
   }
   std::sort(waiting.begin(), waiting.end());

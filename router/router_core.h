@@ -101,7 +101,7 @@ class RouterCore final : private RequestHost {
 
   StatusOr<std::optional<Assignment>> Place(const PlaceQuery& query) override;
   WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) override;
-  std::string WhyNoPlace() const override;
+  std::string WhyNoPlace(bool suspect) const override;
   SessionId NewSession() override;
   Peer PeerOf(WorkerSlot slot) const override;
   void Send(WorkerSlot slot, WorkerCommand command) override;
@@ -111,7 +111,7 @@ class RouterCore final : private RequestHost {
 
   template <class F>
   void With(RequestId id, F&& call);
-  void WakeUnplaced();
+  void WakeUnplaced(BootId back);
   Status CheckJoin(const WorkerInfo& info, WorkerSlot old) const;
   void Introduce(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);
@@ -138,6 +138,7 @@ class RouterCore final : private RequestHost {
   RefusedJoins refused_joins_;
   std::optional<ClusterIdentity> identity_;
   absl::flat_hash_map<RequestId, Live> live_;
+  std::set<RequestId> placed_suspects_;  // and such as were, until they are next called
   std::set<std::pair<Time, RequestId>> wakes_;
   Time next_tick_{};
   Time last_tick_ = kNever;

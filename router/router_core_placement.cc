@@ -32,15 +32,24 @@ Status RouterCore::Ready() const {
     const WorkerRecord& worker = book_.record(slot);
     can_decode |= worker.state == WorkerState::kReady && worker.info.can_decode;
   }
-  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace());
+  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false));
 }
 
-std::string RouterCore::WhyNoPlace() const {
+std::string RouterCore::WhyNoPlace(bool suspect) const {
   if (book_.slots().empty()) return "no worker has joined this router";
   int states[4] = {};
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
     if (worker.info.can_decode) ++states[static_cast<int>(worker.state)];
+  }
+  if (states[0] > 0 && suspect) {
+    return fmt::format(
+        "it lost workers or failed steps, and waits to be tried beside no other such request; "
+        "decode workers: {} ready, {} suspect, {} lost, {} draining",
+        states[0],
+        states[1],
+        states[2],
+        states[3]);
   }
   if (states[0] > 0) {
     return fmt::format(
@@ -160,9 +169,10 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
 }
 
 bool RouterCore::HasSuspect(WorkerSlot slot, RequestId except) const {
-  return std::ranges::any_of(live_, [&](const auto& entry) {
-    const RequestMachine& machine = *entry.second.machine;
-    return entry.first != except && machine.suspect() && machine.Uses(slot);
+  return std::ranges::any_of(placed_suspects_, [&](RequestId id) {
+    if (id == except) return false;
+    const RequestMachine& machine = *live_.at(id).machine;
+    return machine.suspect() && machine.Uses(slot);
   });
 }
 

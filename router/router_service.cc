@@ -68,6 +68,7 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, const OwnModel& mo
   options.suspect_after = std::chrono::milliseconds(config.suspect_ms());
   options.lost_after = std::chrono::milliseconds(config.lost_ms());
   options.retry.max_attempts = config.max_attempts();
+  options.retry.max_worker_losses = config.max_worker_losses();
   options.retry.worker_wait = FromSeconds(config.worker_wait_seconds());
   options.policy = PolicyOf(config);
   options.seed = config.seed();

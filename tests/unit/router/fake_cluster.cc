@@ -58,7 +58,8 @@ void FakeCluster::AddWorker(const std::string& name, bool prefill, bool decode, 
 void FakeCluster::Join(Worker& worker) {
   WorkerInfo info;
   info.id = WorkerId(worker.name);
-  info.boot = BootId(++boots_);
+  if (!std::exchange(worker.same_life, false)) worker.boot = ++boots_;
+  info.boot = BootId(worker.boot);
   info.can_prefill = worker.prefill;
   info.can_decode = worker.decode;
   info.block_tokens = 16;
@@ -67,7 +68,6 @@ void FakeCluster::Join(Worker& worker) {
   info.context_length = 8192;
   info.vocabulary = 50'000;
   info.max_step_tokens = 512;
-  worker.boot = boots_;
   worker.alive = true;
   worker.jobs.clear();
   worker.sessions.clear();
@@ -143,6 +143,13 @@ void FakeCluster::Kill(const std::string& name, int down_ms) {
   }
 }
 
+void FakeCluster::CutStream(const std::string& name, int down_ms) {
+  for (auto& worker : workers_) {
+    if (worker->name == name && worker->alive) worker->same_life = true;
+  }
+  Kill(name, down_ms);
+}
+
 void FakeCluster::Stall(const std::string& name, int ms) {
   for (auto& worker : workers_) {
     if (worker->name == name) worker->stalled_until = now_ + kMs * ms;
@@ -183,6 +190,10 @@ void FakeCluster::Work(Worker& worker) {
     const WorkerCommand command = std::move(worker.inbox.front().second);
     worker.inbox.pop_front();
     Obey(worker, command);
+  }
+  if (RunsDeadly(worker)) {
+    ++deaths_;
+    return Kill(worker.name);
   }
   if (poison_.has_value()) FailStep(worker);
   WorkerReport report;
@@ -236,6 +247,14 @@ void FakeCluster::FailStep(Worker& worker) {
     if (hit) Fail(worker, it->first, Status(StatusCode::kInternal, "the step failed"), true);
     it = hit ? worker.jobs.erase(it) : std::next(it);
   }
+}
+
+bool FakeCluster::RunsDeadly(const Worker& worker) const {
+  return deadly_.has_value() && std::ranges::any_of(worker.jobs, [&](const auto& entry) {
+           const Job& job = entry.second;
+           const bool spared = deadly_->second && job.dispatch.kind == RequestKind::kPrefill;
+           return entry.first.first == deadly_->first && !spared && job.running && job.wait_ms <= 1;
+         });
 }
 
 bool FakeCluster::Accepts(Worker& worker, const DispatchCommand& dispatch) {
@@ -419,6 +438,14 @@ size_t FakeCluster::WorkLeft() const {
   size_t left = 0;
   for (const auto& worker : workers_) left += worker->jobs.size();
   return left;
+}
+
+bool FakeCluster::Has(const std::string& name, RequestId id) const {
+  const auto worker =
+      std::ranges::find(workers_, name, [](const auto& known) { return known->name; });
+  return (*worker)->alive && std::ranges::any_of((*worker)->jobs, [&](const auto& entry) {
+           return entry.first.first == id && entry.second.cancelled_at == kNever;
+         });
 }
 
 int FakeCluster::tokens_made(RequestId id, int32_t sample) const {

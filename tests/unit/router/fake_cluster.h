@@ -43,6 +43,10 @@ class FakeCluster final : public CoreOutput {
   void BreakSteps(const std::string& name) { broken_.insert(name); }
   // Every step with this request fails.
   void Poison(RequestId id) { poison_ = id; }
+  // A worker process that computes this request ends; with `decode_only`, not in its prompt.
+  void MakeDeadly(RequestId id, bool decode_only) { deadly_ = {id, decode_only}; }
+  // How many it has ended.
+  int deaths() const { return deaths_; }
   // This worker refuses for good whatever it is to decode.
   void RefuseForGood(const std::string& name) { unable_.insert(name); }
   // Whom the worker was told to meet since it last started.
@@ -56,6 +60,8 @@ class FakeCluster final : public CoreOutput {
   void Kill(const std::string& name) { Kill(name, 50 + static_cast<int>(random_() % 500)); }
   // It joins again after so long.
   void Kill(const std::string& name, int down_ms);
+  // The stream to the router breaks: the same process joins again after so long.
+  void CutStream(const std::string& name, int down_ms);
   void Stall(const std::string& name, int ms);
   // The whole machine stands still.
   void Pause(Duration time) { now_ += time; }
@@ -74,6 +80,8 @@ class FakeCluster final : public CoreOutput {
   // Requests that live workers still have; empty after Settle() unless the router forgot a Cancel.
   size_t WorkLeft() const;
   int64_t bookings() const;
+  // Whether the worker was given a part of the request that has not ended.
+  bool Has(const std::string& name, RequestId id) const;
   // Tokens that workers made of one sample, whether anybody wanted them or not.
   int tokens_made(RequestId id, int32_t sample) const;
   int count(RequestKind kind) const { return kinds_.at(static_cast<size_t>(kind)); }
@@ -106,6 +114,7 @@ class FakeCluster final : public CoreOutput {
     bool decode = false;
     int32_t blocks = 0;
     uint64_t boot = 0;
+    bool same_life = false;  // when it joins again
     WorkerSlot slot = kNoWorker;
     bool alive = true;
     Time stalled_until{};
@@ -131,6 +140,7 @@ class FakeCluster final : public CoreOutput {
   bool Emit(const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report);
   void Fail(Worker& worker, const Key& key, const Status& status, bool retryable);
   void FailStep(Worker& worker);
+  bool RunsDeadly(const Worker& worker) const;
   bool Accepts(Worker& worker, const DispatchCommand& dispatch);
   void Redirect(Worker& worker, const RedirectCommand& redirect);
   void Handoff(Worker& worker, Job& job);
@@ -149,6 +159,8 @@ class FakeCluster final : public CoreOutput {
   std::set<std::string> broken_;
   std::set<std::string> unable_;
   std::optional<RequestId> poison_;
+  std::optional<std::pair<RequestId, bool>> deadly_;
+  int deaths_ = 0;
   std::array<int, 3> kinds_{};
   std::map<std::pair<RequestId, int32_t>, int> made_;
   uint64_t boots_ = 0;

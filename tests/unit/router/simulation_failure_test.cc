@@ -96,6 +96,99 @@ TEST(SimulationFailureTest, ALostRequestIsNotDispatchedWithoutPause) {
   ExpectNothingLeft(cluster);
 }
 
+// Its neighbours lose their workers with it, and come to other ones. What prefill says each time,
+// one token, is no progress of the part that ends workers.
+TEST(SimulationFailureTest, ARequestThatEndsItsWorkersIsContainedAndItsNeighboursServed) {
+  struct Setup {
+    int prefill;
+    bool decode_only;
+  };
+  for (const Setup setup : {Setup{0, false}, Setup{2, false}, Setup{2, true}}) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(fmt::format("{} prefill workers, {}, seed {}",
+                               setup.prefill,
+                               setup.decode_only ? "decode only" : "any worker",
+                               seed));
+      FakeCluster cluster(Options(), {}, seed);
+      AddPool(cluster, setup.prefill, 3);
+      const RequestId culprit(12);
+      cluster.MakeDeadly(culprit, setup.decode_only);
+      for (uint64_t i = 0; i < 32; ++i) cluster.Submit(Spec(i, cluster.now(), 1 + i % 2, 100));
+      ASSERT_TRUE(cluster.RunUntilDone(60'000));
+      int neighbours = 0;
+      for (const auto& [id, client] : cluster.clients()) {
+        if (id == culprit) continue;
+        ExpectAllOf(client);
+        neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
+      }
+      EXPECT_GT(neighbours, 3) << "the culprit was alone";
+      const Outcome& outcome = OutcomeOf(cluster, 12);
+      EXPECT_EQ(outcome.status.code(), StatusCode::kInternal) << outcome.status;
+      EXPECT_FALSE(outcome.retryable);
+      EXPECT_THAT(std::string(Message(outcome.status)),
+                  HasSubstr("5 worker processes were lost in a row with this request"));
+      EXPECT_EQ(cluster.deaths(), 5);
+      ExpectNothingLeft(cluster);
+    }
+  }
+}
+
+// The later losses come at least a pause of 5 s apart: that takes longer than an outage in which
+// one worker after the other is lost.
+TEST(SimulationFailureTest, ARequestThatLostManyWorkersAtOnceIsTriedLater) {
+  for (const char* prefix : {"d", "p"}) {
+    SCOPED_TRACE(prefix);
+    FakeCluster cluster(Options(), {}, 30);
+    AddPool(cluster, 10, 10);
+    auto spec = Spec(1, cluster.now(), 1, 100);
+    cluster.Submit(spec);
+    const Time begin = cluster.now();
+    // One after the other, each as soon as it has the request.
+    for (int lost = 0; lost < 8 && cluster.now() < begin + seconds(2);) {
+      cluster.Step();
+      for (int i = 0; i < 10; ++i) {
+        const std::string name = fmt::format("{}{}", prefix, i);
+        if (!cluster.Has(name, spec->id)) continue;
+        cluster.Kill(name, 1'000);
+        ++lost;
+      }
+    }
+    EXPECT_FALSE(cluster.clients().at(spec->id).outcome.has_value());
+    ASSERT_TRUE(cluster.RunUntilDone(10'000));
+    ExpectAllOf(cluster.clients().at(spec->id));
+    ExpectNothingLeft(cluster);
+  }
+}
+
+TEST(SimulationFailureTest, AProcessThatComesBackUnchangedWasNotLost) {
+  FakeCluster cluster(Options(), {}, 31);
+  AddPool(cluster, 0, 1);
+  const auto spec = Spec(1, cluster.now(), 1, 100);
+  cluster.Submit(spec);
+  for (int cut = 0; cut < 20; ++cut) {
+    for (int i = 0; i < 1'000 && !cluster.Has("d0", spec->id); ++i) cluster.Step();
+    ASSERT_TRUE(cluster.Has("d0", spec->id)) << "after " << cut << " cuts";
+    cluster.CutStream("d0", 50);
+  }
+  ASSERT_TRUE(cluster.RunUntilDone(5'000));
+  ExpectAllOf(cluster.clients().at(spec->id));
+  EXPECT_EQ(OutcomeOf(cluster, 1).account.attempts, 21);
+  ExpectNothingLeft(cluster);
+}
+
+TEST(SimulationFailureTest, TheBoundOfLostWorkersCanBeLifted) {
+  CoreOptions options = Options();
+  options.retry.max_worker_losses = 0;
+  FakeCluster cluster(options, {}, 32);
+  AddPool(cluster, 0, 2);
+  cluster.MakeDeadly(RequestId(1), false);
+  cluster.Submit(Spec(1, cluster.now()));
+  ASSERT_TRUE(cluster.RunUntilDone(125'000));
+  EXPECT_EQ(OutcomeOf(cluster, 1).status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_GT(cluster.deaths(), 10);
+  ExpectNothingLeft(cluster);
+}
+
 // ---- failures
 
 TEST(SimulationFailureTest, FailuresAreBounded) {
