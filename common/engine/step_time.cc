@@ -19,6 +19,15 @@ constexpr double kDecodeUnit = 256;
 constexpr double kDecodeContextUnit = 512 * 1024;
 constexpr double kPromptUnit = 64;
 constexpr double kPromptContextUnit = 2048 * 1024;
+// A step with rows that see more positions than this on average tells what contexts cost. It takes
+// so many of them to be believed: from short contexts that cost would be noise, which a long
+// prompt, quadratic in it, multiplies by thousands.
+constexpr int64_t kLongContext = 512;
+constexpr int64_t kEnoughLong = 32;
+// Until then the most that a position costs of what a prompt's token costs without any. Of a
+// transformer's multiplications it is about 1 / (6 · width).
+constexpr double kMostContextShare = 1.0 / 1024;
+constexpr double kMostContextTerm = kMostContextShare * kPromptContextUnit / kPromptUnit;
 
 }  // namespace
 
@@ -27,6 +36,12 @@ void StepTimeModel::Sums::Scale(double factor) {
     for (double& sum : row) sum *= factor;
   }
   for (double& sum : xy) sum *= factor;
+}
+
+void StepTimeModel::Sums::Join(int to, int from, double factor) {
+  for (int i = 0; i < kTerms; ++i) xx[to][i] += factor * xx[from][i];
+  for (int i = 0; i < kTerms; ++i) xx[i][to] += factor * xx[i][from];
+  xy[to] += factor * xy[from];
 }
 
 double StepTimeModel::PredictMs(const StepWork& work) const {
@@ -55,6 +70,8 @@ void StepTimeModel::Observe(const StepWork& work, Duration took) {
     for (int j = 0; j < kTerms; ++j) sums.xx[i][j] += x[i] * x[j];
     sums.xy[i] += x[i] * ms;
   }
+  if (work.decode_context > kLongContext * work.decodes) ++long_steps_.decodes;
+  if (work.prompt_context > kLongContext * work.prompt_tokens) ++long_steps_.prompts;
   most_prompt_tokens_ = std::max(most_prompt_tokens_, work.prompt_tokens);
   Solve();
 }
@@ -85,6 +102,19 @@ std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveFor(
 }
 
 // Non-negative least squares: the most negative term is left out, and so on.
+std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveNonNegative(
+    const Sums& sums, std::array<bool, kTerms> used) {
+  std::array<double, kTerms> terms{};
+  for (int round = 0; round < kTerms; ++round) {
+    terms = SolveFor(sums, used);
+    const auto lowest = std::ranges::min_element(terms);
+    if (*lowest >= 0) break;
+    used[lowest - terms.begin()] = false;
+  }
+  for (double& term : terms) term = std::isfinite(term) ? std::max(term, 0.0) : 0;
+  return terms;
+}
+
 void StepTimeModel::Solve() {
   Sums all = decodes_;
   for (int i = 0; i < kTerms; ++i) {
@@ -93,14 +123,15 @@ void StepTimeModel::Solve() {
   }
   std::array<bool, kTerms> used;
   used.fill(true);
-  std::array<double, kTerms> terms{};
-  for (int round = 0; round < kTerms; ++round) {
-    terms = SolveFor(all, used);
-    const auto lowest = std::ranges::min_element(terms);
-    if (*lowest >= 0) break;
-    used[lowest - terms.begin()] = false;
+  used[2] = long_steps_.decodes >= kEnoughLong;
+  std::array<double, kTerms> terms = SolveNonNegative(all, used);
+  if (long_steps_.prompts < kEnoughLong && terms[4] > kMostContextTerm * terms[3]) {
+    // The best fit within the bound lies on it.
+    used[4] = false;
+    all.Join(3, 4, kMostContextTerm);
+    terms = SolveNonNegative(all, used);
+    terms[4] = kMostContextTerm * terms[3];
   }
-  for (double& term : terms) term = std::isfinite(term) ? std::max(term, 0.0) : 0;
   fit_ = {terms[0],
           terms[1] / kDecodeUnit,
           terms[2] / kDecodeContextUnit,

@@ -20,8 +20,9 @@ struct StepWork {
 // milliseconds, learnt from the steps that ran: least squares in which older steps count
 // exponentially less, with no negative term. Steps with and without prompts are remembered apart,
 // so that the many of one kind do not wash away what the few of the other told. A step far slower
-// than predicted (the machine did something else) counts only as far as it is believable. One
-// thread.
+// than predicted (the machine did something else) counts only as far as it is believable. The terms
+// of contexts are bounded until long ones were seen often: that of decodes is 0, that of prompts a
+// small part of what a token costs. One thread.
 class StepTimeModel final {
  public:
   struct Fit {
@@ -47,14 +48,25 @@ class StepTimeModel final {
     int64_t steps = 0;
 
     void Scale(double factor);
+    // Makes term `to` the coefficient of x[to] + factor · x[from].
+    void Join(int to, int from, double factor);
+  };
+
+  // Steps that tell what a term of contexts is: the rows of its kind see long ones.
+  struct LongSteps {
+    int64_t decodes = 0;
+    int64_t prompts = 0;
   };
 
   static std::array<double, kTerms> SolveFor(const Sums& sums,
                                              const std::array<bool, kTerms>& used);
+  static std::array<double, kTerms> SolveNonNegative(const Sums& sums,
+                                                     std::array<bool, kTerms> used);
   void Solve();
 
   Sums decodes_;  // of steps without a prompt
   Sums prompts_;  // of steps with one
+  LongSteps long_steps_;
   int32_t most_prompt_tokens_ = 0;
   Fit fit_;
 };

@@ -63,6 +63,7 @@ TEST_F(StepTimeTest, LearnsItsTerms) {
   EXPECT_NEAR(fit.base_ms, kBase, 0.2);
   EXPECT_NEAR(fit.decode_context_ms, kDecodeContext, 0.1 * kDecodeContext);
   EXPECT_NEAR(fit.prompt_token_ms, kPromptToken, 0.05 * kPromptToken);
+  EXPECT_NEAR(fit.prompt_context_ms, kPromptContext, 0.3 * kPromptContext);
   ExpectWithin(kMixed, 0.02);
   EXPECT_GE(model_.most_prompt_tokens(), 390);
 }
@@ -118,6 +119,43 @@ TEST_F(StepTimeTest, FollowsALastingChange) {
   for (int i = 0; i < 200; ++i) model_.Observe(work, std::chrono::milliseconds(10));
   for (int i = 0; i < 2000; ++i) model_.Observe(work, std::chrono::milliseconds(200));
   EXPECT_NEAR(model_.PredictMs(work), 200, 5);
+}
+
+// A worker that just started has seen a few short prompts, some of which took long for reasons of
+// their own. That must not be ascribed to their contexts, which a long prompt has hundreds of times
+// as much of.
+TEST_F(StepTimeTest, AFewNoisyShortPromptsForetellNoAbsurdTimeForLongOnes) {
+  std::uniform_real_distribution<double> noise(0.3, 3);
+  for (int trial = 0; trial < 2000; ++trial) {
+    SCOPED_TRACE(trial);
+    StepTimeModel model;
+    double slowest_token_ms = 0;
+    double fastest_step_ms = 1e9;
+    const int steps = 1 + trial % 40;
+    for (int i = 0; i < steps; ++i) {
+      StepWork work;
+      work.prompt_tokens = static_cast<int32_t>(1 + random_() % 128);
+      work.prompt_context = work.prompt_tokens * static_cast<int64_t>(random_() % 128);
+      if (trial % 2 == 1) work.decodes = static_cast<int32_t>(random_() % 4);
+      work.decode_context = work.decodes * static_cast<int64_t>(random_() % 128);
+      const double ms = TrueMs(work) * noise(random_);
+      model.Observe(work, FromSeconds(ms / 1e3));
+      slowest_token_ms = std::max(slowest_token_ms, ms / work.prompt_tokens);
+      fastest_step_ms = std::min(fastest_step_ms, ms);
+    }
+    for (const int64_t tokens : {1'500, 100'000}) {
+      const StepWork prompt = {.prompt_tokens = static_cast<int32_t>(tokens),
+                               .prompt_context = tokens * tokens / 2};
+      // Twice as much for each thousand positions that its tokens see on average.
+      const double at_most = 1 + static_cast<double>(tokens) / 2 / 1000;
+      EXPECT_LE(model.PredictMs(prompt), at_most * slowest_token_ms * static_cast<double>(tokens));
+      if (trial % 2 == 0) {
+        EXPECT_GE(model.PredictMs(prompt), 0.9 * fastest_step_ms);
+      }
+    }
+    const StepWork decodes = {.decodes = 64, .decode_context = int64_t{64} * 4000};
+    EXPECT_LE(model.PredictMs(decodes), 1.1 * slowest_token_ms * 64 + 1e3);
+  }
 }
 
 TEST_F(StepTimeTest, TermsAreNeverNegativeAndAlwaysFinite) {
