@@ -36,6 +36,9 @@ class RequestHost {
   virtual WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) = 0;
   // Why Place finds nothing, for the client of a request that is a suspect or not.
   virtual std::string WhyNoPlace(bool suspect) const = 0;
+  // Whether KV ever went from this prefill worker's process to this decode worker's.
+  virtual bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const = 0;
+  virtual void NoteHandOver(WorkerSlot prefill, WorkerSlot decode) = 0;
   virtual SessionId NewSession() = 0;
   virtual Peer PeerOf(WorkerSlot slot) const = 0;
 

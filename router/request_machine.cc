@@ -204,6 +204,7 @@ void RequestMachine::OnHandoff(RequestHost& host,
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
     // Both sides tell; the sender knows the times.
     (from_prefill ? attempt->sender_told : attempt->committed) = true;
+    host.NoteHandOver(attempt->prefill, attempt->decode);
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
     account_.transfer_ms = std::max(account_.transfer_ms, report.transfer_ms);
     account_.transfer_gigabytes_per_second =
@@ -217,14 +218,9 @@ void RequestMachine::OnHandoff(RequestHost& host,
   }
   if (attempt->committed) return;
   if (report.outcome == HandoffReport::Outcome::kRefused) {
-    if (!from_prefill || attempt->redirect_at.has_value()) return;
-    ++account_.refusals;
-    last_setback_ = report.status;
-    host.Send(attempt->decode, CancelCommand{spec_->id, attempt->decode_epoch});
-    host.Release(attempt->decode, spec_->id, attempt->decode_epoch);
-    attempt->refused_by.push_back(host.PeerOf(attempt->decode).boot);
-    attempt->decode = kNoWorker;
-    Redirect(host, *attempt, now);
+    if (from_prefill && !attempt->redirect_at.has_value()) {
+      OnRefused(host, *attempt, report.status, now);
+    }
     return;
   }
   const WorkerSlot other = from_prefill ? attempt->decode : attempt->prefill;
@@ -246,41 +242,6 @@ void RequestMachine::OnNothingToHandOver(RequestHost& host,
   attempt.decode_finished = true;
   host.Release(attempt.decode, spec_->id, attempt.decode_epoch);
   attempt.prefill_finished ? CloseSamples(host, attempt, now) : CheckComplete(host, now);
-}
-
-// Offers the KV that prefill keeps to a decode worker that has not refused; when all have, to any,
-// after a while.
-void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
-  const auto refusals = static_cast<int32_t>(attempt.refused_by.size());
-  const RequestHost::PlaceQuery query{*spec_,
-                                      samples_[attempt.first_sample].tokens,
-                                      attempt.samples,
-                                      attempt.refused_by,
-                                      unable_,
-                                      suspect(),
-                                      /*again=*/true};
-  const WorkerSlot decode = host.PlaceDecode(query, attempt.prefill);
-  const bool again = std::ranges::count(attempt.refused_by, host.PeerOf(decode).boot) > 0;
-  if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {
-    attempt.redirect_at = now + Backoff(refusals);
-    return;
-  }
-  attempt.redirect_at.reset();
-  attempt.decode = decode;
-  attempt.decode_epoch = Epoch(++last_epoch_);
-  attempt.decode_finished = false;
-  account_.decode_worker = host.PeerOf(decode).id.value();
-  const SessionId session = host.NewSession();
-  DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
-  command.peer = host.PeerOf(attempt.prefill);
-  host.Send(decode, std::move(command));
-  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
-    if (samples_[s].finish == FinishReason::kNone) continue;
-    host.Send(decode, StopSampleCommand{spec_->id, attempt.decode_epoch, s});
-  }
-  host.Send(attempt.prefill,
-            RedirectCommand{
-                spec_->id, attempt.epoch, session, attempt.decode_epoch, host.PeerOf(decode)});
 }
 
 void RequestMachine::OnFinished(RequestHost& host,
@@ -401,10 +362,14 @@ void RequestMachine::OnTime(RequestHost& host, Time now) {
   if (done_) return;
   if (now >= spec_->deadline) return End(host, TimeIsOver(host), true);
   if (!unplaced_.empty()) PlaceAll(host, now);
-  for (Attempt& attempt : attempts_) {
+  std::vector<Epoch> due;
+  for (const Attempt& attempt : attempts_) {
     if (attempt.redirect_at.has_value() && now >= *attempt.redirect_at) {
-      Redirect(host, attempt, now);
+      due.push_back(attempt.epoch);
     }
+  }
+  for (const Epoch epoch : due) {
+    if (Attempt* attempt = Find(epoch); attempt != nullptr) Redirect(host, *attempt, now);
   }
   CheckComplete(host, now);
 }

@@ -43,6 +43,10 @@ struct RetryLimits {
 // back. What is lost now was lost beside no other suspect and in another outage, if in any: after
 // max_worker_losses the request ends.
 //
+// A refused hand-off is offered to another decode worker, or again, while the KV is kept. Where it
+// never worked between two workers it may never work (an address that is not reachable): that is
+// tried for a while, and is a failure when there is no other decode worker.
+//
 // Pure: no I/O, threads or clock. Owned by RouterCore; used by one thread. Every call may end the
 // request; then done() is true, an Outcome was delivered, and the machine wants no more calls.
 class RequestMachine final {
@@ -81,6 +85,13 @@ class RequestMachine final {
   const RequestSpec& spec() const { return *spec_; }
 
  private:
+  // A decode worker that the prefill worker has never reached and, it seems, cannot.
+  struct OutOfReach {
+    BootId boot;
+    int32_t refusals = 0;
+    Time since{};
+    bool given_up = false;  // for this attempt
+  };
   // One dispatch: samples [first_sample, first_sample + samples).
   struct Attempt {
     Epoch epoch;         // names the attempt, and is the prefill worker's
@@ -95,6 +106,7 @@ class RequestMachine final {
     bool prefill_finished = false;  // its tokens have all come
     bool decode_finished = false;
     std::vector<BootId> refused_by;
+    std::vector<OutOfReach> out_of_reach;
     std::optional<Time> redirect_at;
   };
   struct Sample {
@@ -140,6 +152,7 @@ class RequestMachine final {
   void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where, Time now);
   DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
   void OnNothingToHandOver(RequestHost& host, Attempt& attempt, bool from_prefill, Time now);
+  void OnRefused(RequestHost& host, Attempt& attempt, const Status& why, Time now);
   void Redirect(RequestHost& host, Attempt& attempt, Time now);
   void Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now);
   void CloseSamples(RequestHost& host, Attempt& attempt, Time now);

@@ -9,6 +9,11 @@ namespace {
 // A request whose steps fail on a second worker is not given a third one.
 constexpr int32_t kMaxFailedSteps = 2;
 
+// A decode worker is out of reach of a prefill worker when both have passed. A new worker's address
+// may take a moment to be known everywhere.
+constexpr int32_t kTriesToReach = 3;
+constexpr Duration kTimeToReach = std::chrono::seconds(5);
+
 bool IsLoss(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
@@ -27,6 +32,74 @@ bool IsLoss(const Status& status) {
 
 RequestMachine::Setback RequestMachine::KindOf(const Status& handoff) {
   return IsLoss(handoff) ? Setback::kLoss : Setback::kFailure;
+}
+
+void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status& why, Time now) {
+  ++account_.refusals;
+  last_setback_ = why;
+  const WorkerSlot decode = attempt.decode;
+  const BootId boot = host.PeerOf(decode).boot;
+  // A worker that says that it is full was reached.
+  if (why.code() != StatusCode::kResourceExhausted && !host.HandedOver(attempt.prefill, decode)) {
+    auto known = std::ranges::find(attempt.out_of_reach, boot, &OutOfReach::boot);
+    if (known == attempt.out_of_reach.end()) {
+      known = attempt.out_of_reach.insert(known, OutOfReach{boot, 0, now});
+    }
+    ++known->refusals;
+    known->given_up = known->refusals >= kTriesToReach && now - known->since >= kTimeToReach;
+  }
+  host.Send(decode, CancelCommand{spec_->id, attempt.decode_epoch});
+  host.Release(decode, spec_->id, attempt.decode_epoch);
+  attempt.refused_by.push_back(boot);
+  attempt.decode = kNoWorker;
+  Redirect(host, attempt, now);
+}
+
+// Offers the KV that prefill keeps to a decode worker that has not refused; when all have, to any
+// that it may reach, after a while.
+void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
+  const auto refusals = static_cast<int32_t>(attempt.refused_by.size());
+  std::vector<BootId> never = unable_;
+  for (const OutOfReach& worker : attempt.out_of_reach) {
+    if (worker.given_up) never.push_back(worker.boot);
+  }
+  const RequestHost::PlaceQuery query{*spec_,
+                                      samples_[attempt.first_sample].tokens,
+                                      attempt.samples,
+                                      attempt.refused_by,
+                                      never,
+                                      suspect(),
+                                      /*again=*/true};
+  const WorkerSlot decode = host.PlaceDecode(query, attempt.prefill);
+  if (decode == kNoWorker && never.size() > unable_.size()) {
+    const Status why = MakeStatus(last_setback_.code(),
+                                  "{}; the KV hand-off from prefill worker {} was refused {} times",
+                                  Message(last_setback_),
+                                  host.PeerOf(attempt.prefill).id,
+                                  refusals);
+    return FailAttempt(host, attempt.epoch, {Setback::kFailure, why, attempt.prefill}, now);
+  }
+  const bool again = std::ranges::count(attempt.refused_by, host.PeerOf(decode).boot) > 0;
+  if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {
+    attempt.redirect_at = now + Backoff(refusals);
+    return;
+  }
+  attempt.redirect_at.reset();
+  attempt.decode = decode;
+  attempt.decode_epoch = Epoch(++last_epoch_);
+  attempt.decode_finished = false;
+  account_.decode_worker = host.PeerOf(decode).id.value();
+  const SessionId session = host.NewSession();
+  DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
+  command.peer = host.PeerOf(attempt.prefill);
+  host.Send(decode, std::move(command));
+  for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
+    if (samples_[s].finish == FinishReason::kNone) continue;
+    host.Send(decode, StopSampleCommand{spec_->id, attempt.decode_epoch, s});
+  }
+  host.Send(attempt.prefill,
+            RedirectCommand{
+                spec_->id, attempt.epoch, session, attempt.decode_epoch, host.PeerOf(decode)});
 }
 
 void RequestMachine::OnFailed(RequestHost& host,

@@ -135,6 +135,8 @@ void RouterCore::Leave(WorkerSlot slot, Time now) {
   book_.SetState(slot, WorkerState::kLost);
   WorkerLost(slot);
   book_.Remove(slot);
+  std::erase_if(handed_over_,
+                [&](const auto& pair) { return pair.first == slot || pair.second == slot; });
 }
 
 void RouterCore::WorkerLost(WorkerSlot slot) {
@@ -289,6 +291,14 @@ void RouterCore::Learn(const HandoffReport& report) {
 }
 
 // ---- what machines ask for
+
+bool RouterCore::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
+  return handed_over_.contains({prefill, decode});
+}
+
+void RouterCore::NoteHandOver(WorkerSlot prefill, WorkerSlot decode) {
+  handed_over_.emplace(prefill, decode);
+}
 
 SessionId RouterCore::NewSession() {
   return SessionId(options_.tag | ++sessions_);

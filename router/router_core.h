@@ -102,6 +102,8 @@ class RouterCore final : private RequestHost {
   StatusOr<std::optional<Assignment>> Place(const PlaceQuery& query) override;
   WorkerSlot PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) override;
   std::string WhyNoPlace(bool suspect) const override;
+  bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const override;
+  void NoteHandOver(WorkerSlot prefill, WorkerSlot decode) override;
   SessionId NewSession() override;
   Peer PeerOf(WorkerSlot slot) const override;
   void Send(WorkerSlot slot, WorkerCommand command) override;
@@ -137,6 +139,7 @@ class RouterCore final : private RequestHost {
   const std::unique_ptr<RoutingPolicy> policy_;
   RefusedJoins refused_joins_;
   std::optional<ClusterIdentity> identity_;
+  std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;  // prefill, decode
   absl::flat_hash_map<RequestId, Live> live_;
   std::set<RequestId> placed_suspects_;  // and such as were, until they are next called
   std::set<std::pair<Time, RequestId>> wakes_;

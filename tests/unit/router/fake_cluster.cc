@@ -359,15 +359,32 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   SendKv(job, true);
 }
 
+Status FakeCluster::WhyRefused(const std::string& peer) {
+  const auto lasts = [&](const std::map<std::string, Time>& until) {
+    const auto found = until.find(peer);
+    return found != until.end() && now_ < found->second;
+  };
+  if (lasts(hidden_until_)) {
+    return MakeStatus(
+        StatusCode::kUnavailable, "decode worker '{}' at fake:1 cannot be reached", peer);
+  }
+  if (lasts(full_until_)) return Status(StatusCode::kResourceExhausted, "no blocks are free");
+  if (unable_.contains(peer) || Happens(chaos_.refuse)) {
+    return Status(StatusCode::kUnavailable, "the stream broke");
+  }
+  return OkStatus();
+}
+
 void FakeCluster::Handoff(Worker& worker, Job& job) {
   HandoffReport report;
   report.id = job.dispatch.spec->id;
   report.epoch = job.dispatch.epoch;
-  const bool refused = unable_.contains(job.dispatch.peer.id.value()) || Happens(chaos_.refuse);
+  report.status = WhyRefused(job.dispatch.peer.id.value());
+  const bool refused = !report.status.ok();
   if (refused || Happens(chaos_.fail_handoff)) {
     job.parked = refused;
     report.outcome = refused ? HandoffReport::Outcome::kRefused : HandoffReport::Outcome::kFailed;
-    report.status = Status(StatusCode::kUnavailable, "the stream broke");
+    if (!refused) report.status = Status(StatusCode::kUnavailable, "the stream broke");
     WorkerReport message;
     message.handoffs.push_back(report);
     return Report(worker, std::move(message));

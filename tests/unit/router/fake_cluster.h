@@ -47,6 +47,10 @@ class FakeCluster final : public CoreOutput {
   void MakeDeadly(RequestId id, bool decode_only) { deadly_ = {id, decode_only}; }
   // How many it has ended.
   int deaths() const { return deaths_; }
+  // Prefill workers do not reach this worker until then, and are told so; kNever: ever.
+  void HideUntil(const std::string& name, Time until) { hidden_until_[name] = until; }
+  // This worker has no room for hand-offs until then.
+  void FillUntil(const std::string& name, Time until) { full_until_[name] = until; }
   // This worker refuses for good whatever it is to decode.
   void RefuseForGood(const std::string& name) { unable_.insert(name); }
   // Whom the worker was told to meet since it last started.
@@ -143,6 +147,7 @@ class FakeCluster final : public CoreOutput {
   bool RunsDeadly(const Worker& worker) const;
   bool Accepts(Worker& worker, const DispatchCommand& dispatch);
   void Redirect(Worker& worker, const RedirectCommand& redirect);
+  Status WhyRefused(const std::string& peer);
   void Handoff(Worker& worker, Job& job);
   void SendKv(const Job& job, bool nothing);
   void Arrive(Worker& worker, const Kv& kv);
@@ -158,6 +163,8 @@ class FakeCluster final : public CoreOutput {
   std::vector<Kv> fabric_;
   std::set<std::string> broken_;
   std::set<std::string> unable_;
+  std::map<std::string, Time> hidden_until_;
+  std::map<std::string, Time> full_until_;
   std::optional<RequestId> poison_;
   std::optional<std::pair<RequestId, bool>> deadly_;
   int deaths_ = 0;
