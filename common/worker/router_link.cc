@@ -137,6 +137,7 @@ void RouterLink::Flush() {
 }
 
 void RouterLink::Leave() {
+  leaves_ = true;
   Flush();
   stream_->Flush();
 }
@@ -200,8 +201,14 @@ void RouterLink::OnDispatch(const pb::Dispatch& dispatch) {
 }
 
 void RouterLink::OnEnded(const Status& status) {
-  if (joined_) {
-    Log().Warning("lost router {}: {}", address_, Message(status));
+  if (joined_ && status.ok()) {
+    if (leaves_) {
+      Log().Info("left router {}", address_);
+    } else {
+      Log().Warning("router {} closed the stream in order; it ends, perhaps", address_);
+    }
+  } else if (joined_) {
+    Log().Warning("lost router {}: {}", address_, status.ToString());
   } else {
     refusal_ = Explain(status);
   }

@@ -72,6 +72,7 @@ class RouterLink final {
   bool has_pending_ = false;
   bool joined_ = false;
   bool ended_ = false;
+  bool leaves_ = false;  // this worker
   Status refusal_;
   Duration heartbeat_{};
   Time next_heartbeat_{};

@@ -144,14 +144,14 @@ void FakeRouter::Send(const std::string& worker, pb::ToWorker message) {
   EXPECT_TRUE(member.stream->Send(std::move(message)));
 }
 
-void FakeRouter::Drop(const std::string& worker) {
+void FakeRouter::Drop(const std::string& worker, const Status& why) {
   std::shared_ptr<Stream> stream;
   {
     std::lock_guard lock(mutex_);
     stream = std::exchange(members_[worker].stream, nullptr);
     members_[worker].heartbeat.Clear();
   }
-  if (stream != nullptr) stream->Close(Status(StatusCode::kUnavailable, "dropped by the test"));
+  if (stream != nullptr) stream->Close(why);
 }
 
 FakeRouter::Heard FakeRouter::Await(const std::string& worker,

@@ -50,7 +50,8 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
   void AwaitLeft(const std::string& worker);
   void Send(const std::string& worker, worker::v1::ToWorker message);
   // Ends the stream of a worker; it will dial again.
-  void Drop(const std::string& worker);
+  void Drop(const std::string& worker,
+            const Status& why = Status(StatusCode::kUnavailable, "dropped by the test"));
 
   // Waits until `done` holds for what `worker` said of the request; then returns it.
   Heard Await(const std::string& worker,

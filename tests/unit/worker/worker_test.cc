@@ -96,6 +96,40 @@ TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
   }
 }
 
+// The log until it has `line`, bounded.
+std::string LogUntil(const std::string& line) {
+  std::string log;
+  const Time limit = SteadyClock().Now() + std::chrono::seconds(60);
+  while (log.find(line) == std::string::npos && SteadyClock().Now() < limit) {
+    EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
+    log += testing::internal::GetCapturedStderr();
+    testing::internal::CaptureStderr();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return log;
+}
+
+TEST(Worker, SaysHowItsStreamToARouterEnded) {
+  FakeRouter router;
+  testing::internal::CaptureStderr();
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  router.Drop("worker");
+  const std::string broken = "lost router " + router.address() + ": UNAVAILABLE: dropped by the";
+  EXPECT_NE(LogUntil(broken).find(broken), std::string::npos);
+  router.AwaitJoin("worker");
+  router.Drop("worker", OkStatus());
+  const std::string closed = "router " + router.address() + " closed the stream in order";
+  EXPECT_NE(LogUntil(closed).find(closed), std::string::npos);
+  router.AwaitJoin("worker");
+  pb::ToWorker drain;
+  drain.mutable_drain();
+  router.Send("worker", drain);
+  const std::string left = "left router " + router.address();
+  EXPECT_NE(LogUntil(left).find(left), std::string::npos);
+  testing::internal::GetCapturedStderr();
+}
+
 TEST(Worker, ServesARequestAndShowsItsMetrics) {
   FakeRouter router;
   WorkerNode node(Plain(router));
