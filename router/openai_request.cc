@@ -330,7 +330,12 @@ Status ReadSampling(const Json& body, SamplingInput& out) {
 }  // namespace
 
 StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view text) {
-  BATON_ASSIGN_OR_RETURN(const Json body, ParseOrderedJson("the body", text));
+  const StatusOr<Json> parsed = ParseOrderedJson("the body", text);
+  if (!parsed.ok()) {
+    const std::string member = TooDeepMember(parsed.status());
+    return member.empty() ? parsed.status() : AtMember(parsed.status(), member);
+  }
+  const Json& body = *parsed;
   if (!body.is_object()) return InvalidArgument("the body must be a JSON object");
   OpenAiRequest out;
   out.kind = kind;

@@ -7,12 +7,15 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/strings/cord.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/shortened.h"
 
 namespace baton {
 namespace {
+
+constexpr const char* kTooDeep = "baton/too-deep-member";
 
 // Up to here a scan of an object's keys beats a table.
 constexpr size_t kFewKeys = 16;
@@ -101,6 +104,7 @@ class TreeBuilder final {
                                 path,
                                 kMaxJsonDepth,
                                 kMaxJsonDepth);
+      status_.SetPayload(kTooDeep, absl::Cord(path));
       return false;
     }
     open_.emplace_back();
@@ -195,6 +199,11 @@ StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text)
 
 StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view what, std::string_view text) {
   return Parse<nlohmann::ordered_json>(what, text);
+}
+
+std::string TooDeepMember(const Status& status) {
+  const auto path = status.GetPayload(kTooDeep);
+  return path.has_value() ? std::string(*path) : std::string();
 }
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,5 +22,8 @@ constexpr int kMaxJsonDepth = 60;
 StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text);
 // The same; objects keep the order of their members.
 StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view what, std::string_view text);
+// The path of the member that an error of these names as nested too deeply, "messages[0].content";
+// empty for other errors.
+std::string TooDeepMember(const Status& status);
 
 }  // namespace baton

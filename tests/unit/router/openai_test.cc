@@ -77,7 +77,10 @@ TEST(OpenAiRequest, DepthIsBoundedWhereverStrangersPutIt) {
     EXPECT_EQ(
         Message(status),
         "the body: " + member + " is nested more than 60 levels deep; at most 60 are allowed");
+    EXPECT_EQ(MemberOf(status), member);
   }
+  EXPECT_EQ(MemberOf(ParseOpenAiRequest(kChat, deep).status()), "");
+  EXPECT_EQ(MemberOf(ParseOpenAiRequest(kChat, "{").status()), "");
 }
 
 TEST(OpenAiRequest, TheNumberOfChoicesIsCheckedBeforeTheyAreMade) {
