@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
+#include "common/base/exception_border.h"
 #include "common/base/thread.h"
 #include "common/log/log.h"
 
@@ -32,7 +34,13 @@ CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& 
       probe_(probe),
       core_(options, *this),
       delivery_("deliver", kDeliveryThreads),
-      thread_(StartThread("router-core", [this](const std::stop_token& stop) { Run(stop); })) {}
+      thread_(StartThread("router-core", [this](const std::stop_token& stop) {
+        // Nobody knows what a decision that broke off has left undone: the process is started anew
+        // sooner than requests are lost, or blocks.
+        const auto thrown = CaughtFrom([&] { Run(stop); });
+        BATON_CHECK(
+            !thrown.has_value(), "router-core ends by an exception: {}", thrown.value_or(""));
+      })) {}
 
 CoreLoop::~CoreLoop() {
   thread_.request_stop();

@@ -38,7 +38,7 @@ class RequestSink {
 };
 
 // The thread that runs RouterCore, and the way in and out of it. Methods may be called from any
-// thread and never block, but for Query.
+// thread and never block, but for Query. An exception on the loop's thread ends the process.
 class CoreLoop final : private CoreOutput {
  public:
   // `clock` and `probe` outlive the loop.

@@ -5,9 +5,19 @@
 
 #include <fmt/format.h>
 
+#include "common/base/exception_border.h"
 #include "common/base/thread.h"
+#include "common/log/log.h"
 
 namespace baton::router {
+namespace {
+
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
+
+}  // namespace
 
 void FairThreads::Turns::Push(const std::string& client, Job job) {
   std::deque<Job>& jobs = jobs_[client];
@@ -70,7 +80,7 @@ void FairThreads::Run(bool takes_large) {
       if (!ran_large && small_.empty()) continue;
       job = (ran_large ? large_ : small_).Pop();
     }
-    job();
+    if (const auto thrown = CaughtFrom(job)) Log().Error("tokenizing failed: {}", *thrown);
   }
 }
 

@@ -4,9 +4,19 @@
 
 #include <fmt/format.h>
 
+#include "common/base/exception_border.h"
 #include "common/base/thread.h"
+#include "common/log/log.h"
 
 namespace baton::router {
+namespace {
+
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
+
+}  // namespace
 
 KeyedThreads::KeyedThreads(const std::string& name, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -48,7 +58,9 @@ void KeyedThreads::Run(Lane& lane) {
       if (lane.stopped) return;
       batch.swap(lane.queue);
     }
-    for (auto& run : batch) run();
+    for (auto& run : batch) {
+      if (const auto thrown = CaughtFrom(run)) Log().Error("a delivery failed: {}", *thrown);
+    }
   }
 }
 

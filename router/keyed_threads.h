@@ -12,8 +12,8 @@
 namespace baton::router {
 
 // A few threads that run functions, each function's thread chosen by its key: functions with the
-// same key run one after another, in order. Thread-safe. Functions must not block for long. The
-// destructor drops what has not begun.
+// same key run one after another, in order. Thread-safe. Functions must not block for long; an
+// exception that one throws is logged. The destructor drops what has not begun.
 class KeyedThreads final {
  public:
   KeyedThreads(const std::string& name, size_t count);

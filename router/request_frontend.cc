@@ -5,8 +5,10 @@
 #include <mutex>
 #include <utility>
 
+#include "common/base/exception_border.h"
 #include "common/base/hash.h"
 #include "common/kvcache/block_hash.h"
+#include "common/log/log.h"
 #include "router/request_error.h"
 #include "router/sample_text.h"
 
@@ -14,6 +16,11 @@ namespace baton::router {
 namespace {
 
 constexpr Duration kStopWait = std::chrono::milliseconds(500);
+
+const Logger& Log() {
+  static const Logger logger("router");
+  return logger;
+}
 
 std::string_view InputMember(const GenerationRequest& request) {
   if (std::holds_alternative<ChatInput>(request.input)) return request.names.messages;
@@ -58,6 +65,25 @@ class RequestFrontend::Running final : public Generation,
 
   // On a tokenizer thread.
   void Prepare() {
+    if (const auto thrown = CaughtFrom([this] { MakeAndSubmit(); })) FailBy(*thrown);
+  }
+
+  // On this request's delivery thread.
+  void OnEvents(std::vector<ClientEvent> events) override {
+    if (failed_) return;
+    if (const auto thrown = CaughtFrom([&] { Take(events); })) FailBy(*thrown);
+  }
+
+  void Cancel(const Status& why) override {
+    left_ = true;
+    std::lock_guard lock(mutex_);
+    if (cancelled_.has_value()) return;
+    cancelled_ = why;
+    if (submitted_) frontend_.core_.Cancel(id_, why);
+  }
+
+ private:
+  void MakeAndSubmit() {
     const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
     if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
@@ -85,16 +111,7 @@ class RequestFrontend::Running final : public Generation,
     if (cancelled) EndWith(*cancelled_);
   }
 
-  void Cancel(const Status& why) override {
-    left_ = true;
-    std::lock_guard lock(mutex_);
-    if (cancelled_.has_value()) return;
-    cancelled_ = why;
-    if (submitted_) frontend_.core_.Cancel(id_, why);
-  }
-
-  // On this request's delivery thread.
-  void OnEvents(std::vector<ClientEvent> events) override {
+  void Take(std::vector<ClientEvent>& events) {
     std::vector<GenerationDelta> deltas(samples_.size());
     std::vector<int32_t> tokens(samples_.size(), 0);
     std::vector<bool> touched(samples_.size(), false);
@@ -117,7 +134,33 @@ class RequestFrontend::Running final : public Generation,
     if (auto* outcome = std::get_if<Outcome>(&events.back())) End(std::move(*outcome));
   }
 
- private:
+  // After an exception, at its client as at its workers; the thread's other requests go on.
+  void FailBy(const std::string& thrown) {
+    failed_ = true;
+    Log().Error("request {}: the router failed to handle it: {}", id_, thrown);
+    const Status why(StatusCode::kInternal,
+                     "the router failed to handle this request; its log says why");
+    bool submitted;
+    {
+      std::lock_guard lock(mutex_);
+      submitted = submitted_;
+    }
+    // The core counts how it ends.
+    submitted ? frontend_.core_.Cancel(id_, why) : frontend_.probe_.OnRejected(why);
+    if (ended_) return;
+    GenerationEnd end;
+    end.status = why;
+    EndOnce(std::move(end));
+  }
+
+  void EndOnce(GenerationEnd end) {
+    ended_ = true;
+    if (const auto thrown = CaughtFrom([&] { observer_->OnEnd(std::move(end)); })) {
+      Log().Error("request {}: its end could not be told: {}", id_, *thrown);
+    }
+    frontend_.Ended();
+  }
+
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpecUnlessCancelled() {
     {
       std::lock_guard lock(mutex_);
@@ -134,8 +177,7 @@ class RequestFrontend::Running final : public Generation,
     frontend_.probe_.OnRejected(status);
     GenerationEnd end;
     end.status = status;
-    observer_->OnEnd(std::move(end));
-    frontend_.Ended();
+    EndOnce(std::move(end));
   }
 
   // `tokens`: of each sample, that came together.
@@ -165,8 +207,7 @@ class RequestFrontend::Running final : public Generation,
     }
     end.account = std::move(outcome.account);
     if (end.status.ok()) frontend_.probe_.OnServed(frontend_.clock_.Now() - arrival_);
-    observer_->OnEnd(std::move(end));
-    frontend_.Ended();
+    EndOnce(std::move(end));
   }
 
   RequestFrontend& frontend_;
@@ -177,6 +218,9 @@ class RequestFrontend::Running final : public Generation,
   std::vector<SampleText> samples_;
   std::vector<std::optional<Time>> last_token_;  // of each sample
   int32_t prompt_tokens_ = 0;
+  // Of the thread that has it: a tokenizer's, then its delivery thread.
+  bool failed_ = false;  // by an exception: what still comes of it is dropped
+  bool ended_ = false;   // the observer was told
 
   std::mutex mutex_;
   bool submitted_ = false;

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+
+namespace baton {
+
+// Runs `body`. What the exception said that it threw; nothing when it threw none. For threads that
+// run the work of many: one that fails must not end the process.
+template <class F>
+std::optional<std::string> CaughtFrom(F&& body) {
+  try {
+    body();
+    return std::nullopt;
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,140 @@
+// An exception ends what threw it, and nothing else.
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "router/core_loop.h"
+#include "router/fair_threads.h"
+#include "router/keyed_threads.h"
+#include "router/request_frontend.h"
+#include "tests/fakes/byte_model.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(60);
+
+TEST(ExceptionBorderTest, ThreadsGoOnAfterAnException) {
+  KeyedThreads keyed("keyed", 1);
+  FairThreads fair("fair", 1);
+  std::promise<void> keyed_ran;
+  std::promise<void> fair_ran;
+  keyed.Post(1, [] { throw std::runtime_error("thrown by the test"); });
+  keyed.Post(1, [&] { keyed_ran.set_value(); });
+  fair.Post("client", 1, [] { throw 5; });  // NOLINT: of no type that says anything
+  fair.Post("client", 1, [&] { fair_ran.set_value(); });
+  EXPECT_EQ(keyed_ran.get_future().wait_for(kLimit), std::future_status::ready);
+  EXPECT_EQ(fair_ran.get_future().wait_for(kLimit), std::future_status::ready);
+}
+
+// Throws when it is told of a token, as one that fails to write would.
+class Thrower final : public GenerationObserver {
+ public:
+  void OnDelta(GenerationDelta) override { throw std::runtime_error("thrown by the test"); }
+  void OnEnd(GenerationEnd end) override {
+    end_.set_value(std::move(end));
+    throw std::runtime_error("thrown by the test");
+  }
+  std::future<GenerationEnd> end() { return end_.get_future(); }
+
+ private:
+  std::promise<GenerationEnd> end_;
+};
+
+// A worker that does nothing: tells the test what it is sent.
+class Link final : public WorkerLink {
+ public:
+  bool Send(std::vector<WorkerCommand> commands) override {
+    for (const WorkerCommand& command : commands) {
+      if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
+        dispatched_.set_value(*dispatch);
+      }
+      if (std::holds_alternative<CancelCommand>(command)) cancelled_.set_value();
+    }
+    return true;
+  }
+  void Drop(const Status&) override {}
+  std::future<DispatchCommand> dispatched() { return dispatched_.get_future(); }
+  std::future<void> cancelled() { return cancelled_.get_future(); }
+
+ private:
+  std::promise<DispatchCommand> dispatched_;
+  std::promise<void> cancelled_;
+};
+
+WorkerInfo Worker() {
+  WorkerInfo info;
+  info.id = WorkerId("worker");
+  info.boot = BootId(1);
+  info.can_decode = true;
+  info.block_tokens = 16;
+  info.blocks = 100;
+  info.max_sequences = 4;
+  info.context_length = 64;
+  info.vocabulary = 256;
+  info.max_step_tokens = 64;
+  return info;
+}
+
+TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker) {
+  const ByteModel model = ByteModel::WithoutWeights(64);
+  const auto text = ModelText::Load(model.path(), "");
+  ASSERT_TRUE(text.ok()) << text.status();
+  MetricsRegistry metrics;
+  RouterProbe probe(metrics);
+  const SteadyClock clock;
+  CoreLoop core(CoreOptions{}, clock, probe);
+  RequestFrontend frontend({}, **text, core, clock, probe);
+  const auto link = std::make_shared<Link>();
+  core.Join(Worker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
+
+  GenerationRequest request;
+  request.input = std::string("x");
+  const auto thrower = std::make_shared<Thrower>();
+  std::future<GenerationEnd> end = thrower->end();
+  const std::shared_ptr<Generation> running = frontend.Start(std::move(request), thrower);
+  std::future<DispatchCommand> dispatched = link->dispatched();
+  ASSERT_EQ(dispatched.wait_for(kLimit), std::future_status::ready);
+  const DispatchCommand dispatch = dispatched.get();
+  WorkerReport report;
+  TokenOutput token;
+  token.id = dispatch.spec->id;
+  token.epoch = dispatch.epoch;
+  token.token.token = 'a';
+  report.tokens.push_back(token);
+  core.Report(link, report);
+
+  ASSERT_EQ(end.wait_for(kLimit), std::future_status::ready);
+  const GenerationEnd ended = end.get();
+  EXPECT_EQ(ended.status.code(), StatusCode::kInternal);
+  EXPECT_THAT(std::string(Message(ended.status)), HasSubstr("its log says why"));
+  EXPECT_EQ(link->cancelled().wait_for(kLimit), std::future_status::ready);
+  EXPECT_TRUE(frontend.Drain(kLimit)) << "it counts as running";
+  frontend.Stop();
+}
+
+// What it left undone nobody knows.
+TEST(ExceptionBorderDeathTest, TheCoreEndsTheProcessAndSaysWhy) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(
+      {
+        MetricsRegistry metrics;
+        RouterProbe probe(metrics);
+        const SteadyClock clock;
+        CoreLoop core(CoreOptions{}, clock, probe);
+        core.Post([](RouterCore&, Time) { throw std::runtime_error("thrown by the test"); });
+        (void)core.Query([](RouterCore&, Time) { return 0; });
+      },
+      "router-core ends by an exception: thrown by the test");
+}
+
+}  // namespace
+}  // namespace baton::router
