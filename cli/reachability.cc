@@ -33,10 +33,11 @@ Status ExplainUnreachable(const Status& status,
   for (const auto word : kTransportWords) {
     if (Message(status).find(word) == std::string_view::npos) continue;
     return MakeStatus(StatusCode::kUnavailable,
-                      "no router answers at {} ({}); start a cluster with `baton up`, or name "
-                      "another router with {} host:port",
+                      "no router answers at {} ({}); start a cluster with `baton up`, or name the "
+                      "port that a router's line `ready` calls \"{}\", with {} host:port",
                       address,
                       Message(status),
+                      port.name,
                       port.flag);
   }
   return status;

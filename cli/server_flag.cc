@@ -31,6 +31,17 @@ void AddServerFlag(CLI::App& command, std::string& server) {
 void AddAdminFlag(CLI::App& command, std::string& admin) {
   command.add_option("--admin", admin, "host:port of a router's Admin service (admin_listen)")
       ->check(WrongAddress, "");
+  // Most commands have it, so it is tried here, too.
+  command
+      .add_option_function<std::string>(
+          "--server",
+          [](const std::string&) {
+            throw CLI::ValidationError(
+                "--server",
+                "it names a router's port for clients; this command asks its Admin service: name "
+                "the port that the router's line `ready` calls \"admin\" with --admin host:port");
+          })
+      ->group("");  // not in --help
 }
 
 }  // namespace baton

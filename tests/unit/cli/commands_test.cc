@@ -75,6 +75,17 @@ TEST(CommandsTest, AServerThatCannotBeAnAddressIsWrongUsage) {
   }
 }
 
+TEST(CommandsTest, OperatorsCommandsSayThatTheirFlagIsAdmin) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"status", "--server", "127.0.0.1:7080"},
+        std::vector<std::string>{"drain", "decode-0", "--server", "127.0.0.1:7080"}}) {
+    const ToolResult result = RunTool(words);
+    EXPECT_EQ(result.status, 2) << words[0];
+    EXPECT_THAT(result.errors, AllOf(HasSubstr("--server"), HasSubstr("--admin host:port")));
+  }
+  EXPECT_THAT(RunTool({"status", "--help"}).output, Not(HasSubstr("--server")));
+}
+
 TEST(CommandsTest, FlagsThatWouldDoNothingAreWrongUsage) {
   EXPECT_THAT(RunTool({"status", "--interval", "5"}).errors, HasSubstr("--watch"));
   EXPECT_THAT(RunTool({"generate", "x", "--raw", "--system", "y"}).errors, HasSubstr("--system"));

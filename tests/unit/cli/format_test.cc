@@ -106,7 +106,9 @@ TEST(StatusTableTest, ShowsWhoWasNotLetIn) {
 TEST(ReachabilityTest, OnlyTransportErrorsAreExplained) {
   const Status refused(StatusCode::kUnavailable, "Connection refused");
   EXPECT_THAT(std::string(Message(ExplainUnreachable(refused, "host:1"))),
-              AllOf(HasSubstr("host:1"), HasSubstr("baton up")));
+              AllOf(HasSubstr("host:1"), HasSubstr("baton up"), HasSubstr("--server host:port")));
+  EXPECT_THAT(std::string(Message(ExplainUnreachable(refused, "host:1", kAdminPort))),
+              AllOf(HasSubstr("calls \"admin\""), HasSubstr("--admin host:port")));
   const Status own(StatusCode::kUnavailable, "no decode worker has joined");
   EXPECT_EQ(ExplainUnreachable(own, "host:1"), own);
   EXPECT_TRUE(ExplainUnreachable(OkStatus(), "host:1").ok());
