@@ -130,6 +130,7 @@ GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
   const std::shared_ptr<GenerateStream> stream(new GenerateStream(request.echo_tokens()));
   stream->self_ = stream;
   if (!parsed.ok()) {
+    frontend.CountRefused(parsed);
     stream->end_ = parsed;
     stream->Advance();
     return stream.get();

@@ -69,9 +69,11 @@ void OpenAiApi::Model(HttpExchange& exchange) const {
 
 void OpenAiApi::Generate(OpenAiKind kind, const std::shared_ptr<HttpExchange>& exchange) {
   StatusOr<OpenAiRequest> request = ParseOpenAiRequest(kind, exchange->request().body);
-  if (!request.ok()) return ReplyError(*exchange, request.status());
-  const Status room = CheckPrompts(*request);
-  if (!room.ok()) return ReplyError(*exchange, room);
+  const Status valid = request.ok() ? CheckPrompts(*request) : request.status();
+  if (!valid.ok()) {
+    frontend_.CountRefused(valid);
+    return ReplyError(*exchange, valid);
+  }
   request->generation.client = exchange->request().client;
   const char* prefix = kind == OpenAiKind::kChat ? "chatcmpl" : "cmpl";
   OpenAiAnswer answer{kind,

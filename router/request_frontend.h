@@ -57,6 +57,9 @@ class RequestFrontend final {
   std::shared_ptr<Generation> Start(GenerationRequest request,
                                     std::shared_ptr<GenerationObserver> observer);
 
+  // Counts a request that its API refused, so that it did not come to Start.
+  void CountRefused(const Status& why) { probe_.OnRejected(why); }
+
   const ModelText& text() const { return text_; }
   // Tokens that prompt and output may have together.
   int32_t context_length() const;

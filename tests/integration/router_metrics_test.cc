@@ -6,6 +6,7 @@
 #include "common/worker/worker_probe.h"
 #include "router/router_probe.h"
 #include "tests/integration/router_service.h"
+#include "tests/support/raw_http.h"
 
 // What a router counts, and that no name means two things.
 namespace baton {
@@ -65,6 +66,22 @@ TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
   EXPECT_EQ(router_->Metric("baton_router_request_seconds_count"), 1);
   EXPECT_EQ(router_->Metric("baton_router_itl_seconds_count"), 2) << "one for each sample";
   EXPECT_GT(router_->Metric("baton_router_itl_seconds_sum"), 0);
+}
+
+// They come to no frontend, and to no core.
+TEST_F(RouterServiceTest, RequestsThatTheirApiRefusesAreCounted) {
+  for (const std::string body : {"{", R"({"prompt": "a", "n": "two"})"}) {
+    const HttpAnswer answer =
+        HttpSend(router_->http(),
+                 fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                             "Content-Length: {}\r\n\r\n{}",
+                             body.size(),
+                             body),
+                 kCallLimit);
+    EXPECT_EQ(answer.status, 400) << answer.body;
+  }
+  EXPECT_EQ(router_->Metric("baton_router_requests_total{outcome=\"invalid\"}"), 2);
+  EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"INVALID_ARGUMENT\"}"), 2);
 }
 
 // The registry ends the test when two of them give one name two meanings.

@@ -45,6 +45,8 @@ TEST_F(RudeClientTest, ChunkFramingIsBounded) {
     EXPECT_THAT(ErrorOf(answer),
                 HasSubstr("size line, or the trailer, is over the limit of 16384"));
   }
+  EXPECT_EQ(HttpSend(address(), "no HTTP\r\n\r\n").status, 400);
+  EXPECT_EQ(Metric("baton_http_refused_total{status=\"400\"}"), 7);
 }
 
 TEST_F(RudeClientTest, TheFramingOfAChunkedBodyCountsAgainstTheLimit) {
