@@ -1,6 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/step/cuda_ops.h"
 
 namespace baton {
 

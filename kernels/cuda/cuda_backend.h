@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "common/base/status.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "kernels/ops.h"
 
 namespace baton {

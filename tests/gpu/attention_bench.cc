@@ -123,12 +123,12 @@ void Measure(World& world, const WorldShape& shape, const Case& which, const cha
       bytes / micros / 1e3,
       flops / micros / 1e6,
       PlanMicroseconds(world, shape.shape),
-      plan.rows.pieces,
-      plan.chunks.pieces,
-      plan.ragged.pieces,
+      plan.rows.work_tiles,
+      plan.chunks.work_tiles,
+      plan.ragged.work_tiles,
       plan.cluster.rows,
-      plan.cluster.rows > 0 ? plan.cluster.parts : 0,
-      plan.rows.merge.rows + plan.chunks.merge.rows,
+      plan.cluster.rows > 0 ? plan.cluster.splits : 0,
+      plan.rows.combine.rows + plan.chunks.combine.rows,
       error);
   std::fflush(stdout);
 }
@@ -147,17 +147,17 @@ int Run(std::string_view filter) {
   shape.tokens = (1 << 17) + 4096;
   const std::pair<const char*, AttentionOptions> modes[] = {
       {"chosen", {}},
-      {"tiles", {false, DecodeKernel::kTiles}},
+      {"tiles", {false, DecodeKernel::kFlash2}},
       {"cluster", {false, DecodeKernel::kCluster}},
-      {"shares", {false, DecodeKernel::kShares}},
-      {"deterministic", {true, DecodeKernel::kChosen}},
+      {"shares", {false, DecodeKernel::kStreamK}},
+      {"deterministic", {true, DecodeKernel::kAuto}},
   };
   for (const auto& [mode, options] : modes) {
     World world(shape, options);
     for (const Case& which : Cases()) {
       if (which.name.find(filter) == std::string::npos) continue;
       const bool decode = which.name.starts_with("decode");
-      if (!decode && options.decode != DecodeKernel::kChosen) continue;
+      if (!decode && options.decode != DecodeKernel::kAuto) continue;
       Measure(world, shape, which, mode);
     }
   }

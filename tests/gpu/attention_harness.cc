@@ -168,27 +168,27 @@ void World::Launch(const AttentionPlan& plan, int32_t layer) {
   LaunchTo(plan, layer, {});
 }
 
-void World::LaunchTo(const AttentionPlan& plan, int32_t layer, const QuantizedRows& quantized) {
+void World::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out) {
   Check(attention_->Launch(plan,
                            {.kv = kv_,
                             .layer = layer,
                             .qkv = qkv_view_,
                             .out = out_view_,
-                            .quantized = quantized,
+                            .fp8_out = fp8_out,
                             .stream = stream_}),
         "Attention::Launch");
 }
 
-std::vector<float> World::LaunchQuantized(const AttentionPlan& plan, int32_t layer) {
+std::vector<float> World::LaunchFp8(const AttentionPlan& plan, int32_t layer) {
   const int64_t cols = out_view_.cols;
-  const Memory memory(QuantizedRows::Bytes(out_view_.rows, cols));
+  const Memory memory(Fp8Rows::Bytes(out_view_.rows, cols));
   FillNan(memory.data(), memory.size(), stream_);
-  LaunchTo(plan, layer, QuantizedRows::At(memory.data(), out_view_.rows, cols));
+  LaunchTo(plan, layer, Fp8Rows::At(memory.data(), out_view_.rows, cols));
   std::vector<std::byte> bytes(memory.size());
   Check(cudaMemcpyAsync(bytes.data(), memory.data(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
         "LaunchQuantized");
   Check(cudaStreamSynchronize(stream_), "LaunchQuantized");
-  const QuantizedRows copy = QuantizedRows::At(bytes.data(), out_view_.rows, cols);
+  const Fp8Rows copy = Fp8Rows::At(bytes.data(), out_view_.rows, cols);
   std::vector<float> numbers(static_cast<size_t>(rows() * cols));
   Dequantize(DType::kF8, {copy.data, numbers.size()}, numbers);
   for (size_t i = 0; i < numbers.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 // What the test and the benchmark of attention share: an arena with known keys and values, steps
 // over it, and a plain reference.
@@ -62,7 +62,7 @@ class World {
   // Launches attention of one layer.
   void Launch(const AttentionPlan& plan, int32_t layer);
   // The same to E4M3: what it stands for, [row][q head][dim] without padding.
-  std::vector<float> LaunchQuantized(const AttentionPlan& plan, int32_t layer);
+  std::vector<float> LaunchFp8(const AttentionPlan& plan, int32_t layer);
   // `out` gets a pattern that PaddingUntouched finds again.
   void ClearOut();
 
@@ -81,7 +81,7 @@ class World {
   int32_t rows() const { return static_cast<int32_t>(tokens_.size()); }
 
  private:
-  void LaunchTo(const AttentionPlan& plan, int32_t layer, const QuantizedRows& quantized);
+  void LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out);
 
   WorldShape shape_;
   std::unique_ptr<Attention> attention_;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention/attention_kernels.h"
 
 // Known keys, values and queries, and a plain attention in float32 to compare with. All addresses
 // are the device's.

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <cuda_runtime_api.h>
 
@@ -92,10 +92,10 @@ struct Heads {
   int32_t q, kv, dim;
 };
 
-const AttentionOptions kDeterministic = {true, DecodeKernel::kChosen};
-const AttentionOptions kTiles = {false, DecodeKernel::kTiles};
+const AttentionOptions kDeterministic = {true, DecodeKernel::kAuto};
+const AttentionOptions kFlash2 = {false, DecodeKernel::kFlash2};
 const AttentionOptions kCluster = {false, DecodeKernel::kCluster};
-const AttentionOptions kShares = {false, DecodeKernel::kShares};
+const AttentionOptions kStreamK = {false, DecodeKernel::kStreamK};
 
 TEST_F(AttentionTest, DecodesOddLengths) {
   for (const Heads& h : {Heads{8, 8, 64},
@@ -109,8 +109,8 @@ TEST_F(AttentionTest, DecodesOddLengths) {
                          {8, 4, 256},
                          {16, 2, 256}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
-    const AttentionPlan plan = Run(Shape(h.q, h.kv, h.dim, 0), kOddLengths, kTiles);
-    EXPECT_GT(plan.rows.pieces, 0);
+    const AttentionPlan plan = Run(Shape(h.q, h.kv, h.dim, 0), kOddLengths, kFlash2);
+    EXPECT_GT(plan.rows.work_tiles, 0);
   }
 }
 
@@ -133,7 +133,7 @@ TEST_F(AttentionTest, DecodesInClusters) {
   WorldShape shape = Shape(32, 8, 128, 0);
   shape.block_tokens = 64;
   Run(shape, kOddLengths, kCluster);
-  EXPECT_GE(Run(Shape(32, 8, 128, 0), {{2047, 1}}).cluster.parts, 8);
+  EXPECT_GE(Run(Shape(32, 8, 128, 0), {{2047, 1}}).cluster.splits, 8);
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), {{2000, 1}, {1000, 1}}).cluster.rows, 2);
 }
 
@@ -149,14 +149,14 @@ TEST_F(AttentionTest, DecodesInShares) {
                          {32, 32, 128}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
     WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
-    EXPECT_GT(Run(shape, kOddLengths, kShares).shares.count, 0);
+    EXPECT_GT(Run(shape, kOddLengths, kStreamK).work_tiles.count, 0);
     for (const int32_t context : {0, 15, 16, 300, 2047, 5000, 40001}) {
       SCOPED_TRACE(context);
-      Run(shape, {{context, 1}}, kShares);
+      Run(shape, {{context, 1}}, kStreamK);
     }
     shape.shape.window = 333;
-    Run(shape, kOddLengths, kShares);
-    Run(shape, {{4000, 1}}, kShares);
+    Run(shape, kOddLengths, kStreamK);
+    Run(shape, {{4000, 1}}, kStreamK);
   }
 }
 
@@ -164,12 +164,12 @@ TEST_F(AttentionTest, DecodesManyInShares) {
   if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
   Lengths lengths;
   for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-  Run(Shape(32, 8, 128, 0), lengths, kShares);
+  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
   lengths.assign(256, {500, 1});
-  Run(Shape(32, 8, 128, 0), lengths, kShares);
+  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
-  Run(Shape(32, 8, 128, 0), lengths, kShares);
+  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
 }
 
 // Whatever kernel computes it: by itself, or behind one that writes bf16.
@@ -186,7 +186,7 @@ TEST_F(AttentionTest, GivesRowsInFp8) {
     const AttentionPlan plan = world.Plan();
     world.Launch(plan, 0);
     const std::vector<uint16_t> want = world.Rows(0, world.rows());
-    const std::vector<float> got = world.LaunchQuantized(plan, 0);
+    const std::vector<float> got = world.LaunchFp8(plan, 0);
     ASSERT_EQ(got.size(), want.size());
     const size_t cols = got.size() / static_cast<size_t>(world.rows());
     for (size_t row = 0; row < got.size() / cols; ++row) {
@@ -207,14 +207,14 @@ TEST_F(AttentionTest, GivesRowsInFp8) {
   Lengths one_long(40, {10, 1});
   one_long[7] = {60000, 1};
   for (const Heads& h : {Heads{32, 8, 128}, {64, 8, 128}, {4, 4, 128}, {28, 4, 128}}) {
-    expect_near(h, kOddLengths, 0, kShares);
-    expect_near(h, ragged, 64, kShares);
-    expect_near(h, one_long, 0, kShares);
+    expect_near(h, kOddLengths, 0, kStreamK);
+    expect_near(h, ragged, 64, kStreamK);
+    expect_near(h, one_long, 0, kStreamK);
   }
-  expect_near({24, 12, 128}, kOddLengths, 0, kShares);
+  expect_near({24, 12, 128}, kOddLengths, 0, kStreamK);
   expect_near({32, 8, 128}, kOddLengths, 16, kCluster);
-  expect_near({32, 8, 128}, kOddLengths, 0, kTiles);
-  expect_near({32, 8, 128}, kMixed, 0, kShares);
+  expect_near({32, 8, 128}, kOddLengths, 0, kFlash2);
+  expect_near({32, 8, 128}, kMixed, 0, kStreamK);
   expect_near({8, 4, 64}, kMixed, 0, {});
   expect_near({6, 2, 80}, kMixed, 0, {});
 }
@@ -231,16 +231,16 @@ TEST_F(AttentionTest, DecodesOneSequence) {
 TEST_F(AttentionTest, DecodesManySequences) {
   Lengths lengths;
   for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths, kTiles).rows.merge.rows, 0);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count > 0, IsHopper());
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths, kFlash2).rows.combine.rows, 0);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.count > 0, IsHopper());
   lengths.assign(256, {500, 1});
-  Run(Shape(32, 8, 128, 0), lengths, kTiles);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.count > 0, IsHopper());
+  Run(Shape(32, 8, 128, 0), lengths, kFlash2);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.count > 0, IsHopper());
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
   // Its parts are added up behind the shares.
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).shares.merge.rows > 0, IsHopper());
-  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kTiles).rows.merge.rows, 0);
+  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.combine.rows > 0, IsHopper());
+  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kFlash2).rows.combine.rows, 0);
 }
 
 TEST_F(AttentionTest, ComputesChunks) {
@@ -255,8 +255,8 @@ TEST_F(AttentionTest, ComputesChunks) {
                                    {{1, 1000}, {0, 500}, {777, 333}}}) {
       const AttentionPlan plan = Run(shape, lengths);
       if (h.q < 24) continue;  // too little work for some of the steps
-      EXPECT_EQ(plan.ragged.pieces > 0, IsHopper());
-      EXPECT_EQ(plan.chunks.pieces > 0, !IsHopper());
+      EXPECT_EQ(plan.ragged.work_tiles > 0, IsHopper());
+      EXPECT_EQ(plan.chunks.work_tiles > 0, !IsHopper());
     }
   }
 }
@@ -297,7 +297,7 @@ TEST_F(AttentionTest, TakesOddShapes) {
   for (const int32_t dim : {8, 16, 24, 72, 80, 96, 120, 192, 248}) {
     SCOPED_TRACE(dim);
     const AttentionPlan plan = Run(Shape(6, 2, dim, 0), kMixed);
-    EXPECT_GT(plan.portable.pieces, 0);
+    EXPECT_GT(plan.portable.work_tiles, 0);
   }
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     WorldShape shape = Shape(9, 3, 64, 0);
@@ -328,7 +328,7 @@ TEST_F(AttentionTest, PortableTakesLongContexts) {
 // A recorded plan serves steps of other lengths.
 TEST_F(AttentionTest, RepeatsRecordedSteps) {
   for (const int32_t dim : {64, 128, 256, 96}) {
-    for (const AttentionOptions& options : {kTiles, kCluster, kShares, kDeterministic}) {
+    for (const AttentionOptions& options : {kFlash2, kCluster, kStreamK, kDeterministic}) {
       SCOPED_TRACE(::testing::Message() << dim << (options.deterministic ? " deterministic" : ""));
       WorldShape shape = Shape(32, 8, dim, 200000);
       World world(shape, options);
@@ -397,12 +397,12 @@ TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
       EXPECT_EQ(alone, run({{context, 1}, {0, 900}}, {9, 4})) << context;
     }
     const auto whole = run({{0, 1500}}, {9});
-    std::vector<uint16_t> parts;
+    std::vector<uint16_t> splits;
     for (const auto& [first, count] : Lengths{{0, 700}, {700, 2}, {702, 798}}) {
       const auto part = run({{first, count}, {50, 1}, {10, 300}}, {9, 1, 2});
-      parts.insert(parts.end(), part.begin(), part.end());
+      splits.insert(splits.end(), part.begin(), part.end());
     }
-    EXPECT_EQ(whole, parts);
+    EXPECT_EQ(whole, splits);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/copy_runs.h"
+#include "kernels/cuda/dma/copy_runs.h"
 
 #include <cstdint>
 #include <random>

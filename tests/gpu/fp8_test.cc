@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/device_memory.h"
-#include "kernels/cuda/quantize.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/rows/quantize.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
@@ -51,7 +51,7 @@ QuantizedRow Quantize(const float* row, size_t count) {
 }
 
 // Whole rows of `values`, with what they stand for.
-std::vector<float> QuantizedRows(std::vector<float> values, size_t cols) {
+std::vector<float> Fp8Rows(std::vector<float> values, size_t cols) {
   for (size_t at = 0; at < values.size(); at += cols) {
     const QuantizedRow row = Quantize(values.data() + at, cols);
     for (size_t i = 0; i < cols; ++i) values[at + i] = row.values[i] * row.scale;
@@ -103,8 +103,8 @@ TEST_F(GpuFp8, RowsAreQuantizedOverTheirLargestNumber) {
     const auto ops = MakeOps(false);
     const DeviceTensor x(*ops, rows, cols, values);
     cuda::DeviceMemory memory;
-    ASSERT_TRUE(memory.Reserve(cuda::QuantizedRows::Bytes(rows, cols)).ok());
-    const auto out = cuda::QuantizedRows::At(memory.at(), rows, cols);
+    ASSERT_TRUE(memory.Reserve(cuda::Fp8Rows::Bytes(rows, cols)).ok());
+    const auto out = cuda::Fp8Rows::At(memory.at(), rows, cols);
     ASSERT_EQ(cuda::LaunchQuantize(x.view(), out, cudaStreamLegacy), cudaSuccess);
     std::vector<uint8_t> bits(values.size());
     std::vector<float> scales(static_cast<size_t>(rows));
@@ -169,12 +169,12 @@ TEST_F(GpuFp8, ProductsAreThoseOfTheQuantizedNumbers) {
         const HostMatrix part = Quantizable(host);
         const auto matrix = ops->LoadMatrix({&part, 1});
         ASSERT_TRUE(matrix.ok()) << matrix.status();
-        EXPECT_EQ((*matrix)->bytes(), cuda::QuantizedRows::Bytes(shape.outputs, shape.inputs));
-        const std::vector<float> weights = QuantizedRows(host.values, inputs);
+        EXPECT_EQ((*matrix)->bytes(), cuda::Fp8Rows::Bytes(shape.outputs, shape.inputs));
+        const std::vector<float> weights = Fp8Rows(host.values, inputs);
         const auto given =
             parity::RandomActivations(*ops, inputs * static_cast<size_t>(shape.rows), 7, 2.0f);
         const std::vector<float> x =
-            KeepsInputs(shape, deterministic) ? given : QuantizedRows(given, inputs);
+            KeepsInputs(shape, deterministic) ? given : Fp8Rows(given, inputs);
         const auto bias = parity::RandomActivations(*ops, outputs, 8);
         const auto bias_vector = *ops->LoadVector(bias);
         const DeviceTensor in(*ops, shape.rows, shape.inputs, given);

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/device_memory.h"
-#include "kernels/cuda/few_rows.h"
-#include "kernels/cuda/gated_gemm.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/quantize.h"
-#include "kernels/cuda/row_kernels.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/gemm/gated_gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/rows/quantize.h"
+#include "kernels/cuda/rows/row_kernels.h"
 #include "tests/gpu/gemm_reference.h"
 #include "tests/gpu/graph_timer.h"
 
@@ -34,7 +34,7 @@ constexpr int32_t kHidden = 4096;
 constexpr int32_t kQkv = 6144;
 constexpr int32_t kWidth = 14336;
 constexpr int32_t kVocabulary = 128256;
-constexpr int32_t kMostRows = 256;
+constexpr int32_t kMaxRows = 256;
 constexpr int kLayers = 32;
 constexpr int kHeads = 4;
 constexpr int kRepeats = 21;
@@ -59,13 +59,13 @@ class Bench final {
  public:
   // `theirs`: cuBLASLt is timed, too. `fp8`: operands are in E4M3.
   Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
-    Check(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
+    Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     // Below 90 it uses cuBLASLt alone.
-    auto gemm = Gemm::Create({.architecture = 80, .processors = processors_});
+    auto gemm = Gemm::Create({.architecture = 80, .sm_count = sm_count_});
     Check(gemm.status());
     gemm_ = *std::move(gemm);
-    limits_ = FindFewRowsLimits(processors_);
+    limits_ = FindSkinnyLimits(sm_count_);
     fmt::print("{{\"clusters_of_2\": {}, \"clusters_of_4\": {}}}\n",
                limits_.clusters_of_2,
                limits_.clusters_of_4);
@@ -73,10 +73,10 @@ class Bench final {
         int64_t{kLayers} * kHidden * (kQkv + kHidden + 3 * int64_t{kWidth});
     Reserve(weights_, kWeights);
     for (DeviceMemory* memory : {&residual_, &normal_, &attended_, &qkv_, &gate_up_, &hidden_}) {
-      Reserve(*memory, int64_t{kMostRows} * 2 * kWidth);
+      Reserve(*memory, int64_t{kMaxRows} * 2 * kWidth);
     }
     Check(cudaMemset(residual_.at(), 0, residual_.size()));
-    Check(logits_.Reserve(size_t{kMostRows} * kVocabulary * 4));
+    Check(logits_.Reserve(size_t{kMaxRows} * kVocabulary * 4));
     Check(norm_.Reserve(size_t{kVocabulary} * 4));
     const std::vector<float> ones(kVocabulary, 1.0f);
     Check(cudaMemcpy(norm_.at(), ones.data(), ones.size() * 4, cudaMemcpyHostToDevice));
@@ -89,7 +89,7 @@ class Bench final {
   // One launch of each of our products, for a profiler.
   void Profile(int32_t rows) {
     rows_ = rows;
-    for (const Product& product : {Qkv(0), Out(0), GateUp(0), Down(0)}) Ours(product);
+    for (const GemmProblem& problem : {Qkv(0), Out(0), GateUp(0), Down(0)}) Ours(problem);
     Check(cudaStreamSynchronize(stream_));
   }
 
@@ -116,60 +116,60 @@ class Bench final {
     Check(testing::FillRandom(memory.at<__nv_bfloat16>(), numbers, 1, 0.02f));
   }
 
-  Product Make(const DeviceMemory& x, int64_t weight, int32_t n, int32_t k, void* out) const {
-    Product product;
-    product.x = x.at<__nv_bfloat16>();
-    product.weight = weights_.at() + weight * number_bytes();
+  GemmProblem Make(const DeviceMemory& x, int64_t weight, int32_t n, int32_t k, void* out) const {
+    GemmProblem problem;
+    problem.x = x.at<__nv_bfloat16>();
+    problem.weight = weights_.at() + weight * number_bytes();
     if (fp8_) {
-      product.weight_dtype = product.x_dtype = DType::kF8;
-      product.weight_scales = product.x_scales = norm_.at<float>();
+      problem.weight_dtype = problem.x_dtype = DType::kF8;
+      problem.weight_scales = problem.x_scales = norm_.at<float>();
     }
-    product.out = out;
-    product.rows = rows_;
-    product.n = product.out_stride = n;
-    product.k = product.x_stride = k;
-    return product;
+    problem.out = out;
+    problem.rows = rows_;
+    problem.n = problem.out_stride = n;
+    problem.k = problem.x_stride = k;
+    return problem;
   }
   int64_t number_bytes() const { return fp8_ ? 1 : 2; }
   // As cuBLASLt takes it.
-  Product Theirs(Product product) const {
-    product.weight_scales = product.x_scales = nullptr;
-    return product;
+  GemmProblem Theirs(GemmProblem problem) const {
+    problem.weight_scales = problem.x_scales = nullptr;
+    return problem;
   }
   static int64_t Layer(int i) {
     return i * (int64_t{kHidden} * (kQkv + kHidden + 3 * int64_t{kWidth}));
   }
-  Product Qkv(int i) const { return Make(normal_, Layer(i), kQkv, kHidden, qkv_.at()); }
-  Product Out(int i) const {
+  GemmProblem Qkv(int i) const { return Make(normal_, Layer(i), kQkv, kHidden, qkv_.at()); }
+  GemmProblem Out(int i) const {
     const int64_t at = Layer(i) + int64_t{kHidden} * kQkv;
-    Product product = Make(attended_, at, kHidden, kHidden, residual_.at());
-    product.out_dtype = DType::kF32;
-    product.accumulate = true;
-    return product;
+    GemmProblem problem = Make(attended_, at, kHidden, kHidden, residual_.at());
+    problem.out_dtype = DType::kF32;
+    problem.accumulate = true;
+    return problem;
   }
-  Product GateUp(int i) const {
+  GemmProblem GateUp(int i) const {
     const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden);
     return Make(normal_, at, 2 * kWidth, kHidden, gate_up_.at());
   }
-  Product Gated(int i) const {
-    Product product = GateUp(i);
-    product.silu_mul = true;
-    product.out = hidden_.at();
-    product.out_stride = kWidth;
-    return product;
+  GemmProblem Gated(int i) const {
+    GemmProblem problem = GateUp(i);
+    problem.silu_mul = true;
+    problem.out = hidden_.at();
+    problem.out_stride = kWidth;
+    return problem;
   }
-  Product Down(int i) const {
+  GemmProblem Down(int i) const {
     const int64_t at = Layer(i) + int64_t{kHidden} * (kQkv + kHidden + 2 * int64_t{kWidth});
-    Product product = Make(hidden_, at, kHidden, kWidth, residual_.at());
-    product.out_dtype = DType::kF32;
-    product.accumulate = true;
-    return product;
+    GemmProblem problem = Make(hidden_, at, kHidden, kWidth, residual_.at());
+    problem.out_dtype = DType::kF32;
+    problem.accumulate = true;
+    return problem;
   }
-  Product Head(int i) const {
-    Product product =
+  GemmProblem Head(int i) const {
+    GemmProblem problem =
         Make(normal_, int64_t{i} * kVocabulary * kHidden, kVocabulary, kHidden, logits_.at());
-    product.out_dtype = DType::kF32;
-    return product;
+    problem.out_dtype = DType::kF32;
+    return problem;
   }
 
   Tensor Rows(const DeviceMemory& memory, int32_t cols, DType dtype = DType::kBF16) const {
@@ -181,8 +181,10 @@ class Bench final {
     return tensor;
   }
 
-  void TimeShape(const std::string& name, const std::function<Product(int)>& product, int count) {
-    const Product first = product(0);
+  void TimeShape(const std::string& name,
+                 const std::function<GemmProblem(int)>& problem,
+                 int count) {
+    const GemmProblem first = problem(0);
     const double bytes = static_cast<double>(number_bytes()) * first.n * first.k;
     const auto time = [&](const std::string& how, const std::function<void(int)>& launch) {
       const double all = TimeGraph(stream_, kRepeats, [&] {
@@ -192,15 +194,15 @@ class Bench final {
     };
     if (theirs_) {
       Check(gemm_->Prepare(Theirs(first), stream_));
-      time("cublaslt", [&](int i) { Check(gemm_->Launch(Theirs(product(i)), stream_)); });
+      time("cublaslt", [&](int i) { Check(gemm_->Launch(Theirs(problem(i)), stream_)); });
     }
-    if (!FewRowsTakes(first)) return;
-    std::vector<FewRowsPlan> timed;
-    std::vector<std::pair<std::string, FewRowsLimits>> variants = Variants();
+    if (!SkinnyGemmSupports(first)) return;
+    std::vector<SkinnyPlan> timed;
+    std::vector<std::pair<std::string, SkinnyLimits>> variants = Variants();
     for (const int32_t cluster : {1, 2, 4}) {
       for (const int32_t stage : {8 << 10, 16 << 10, 32 << 10}) {
         for (const int32_t matrices : {1, 2, 4, 8}) {
-          FewRowsLimits limits = limits_;
+          SkinnyLimits limits = limits_;
           limits.cluster = cluster;
           limits.stage_bytes = stage;
           limits.matrices = matrices;
@@ -209,7 +211,7 @@ class Bench final {
       }
     }
     for (const auto& [what, limits] : variants) {
-      const FewRowsPlan plan = PlanFewRows(first, limits);
+      const SkinnyPlan plan = PlanSkinnyGemm(first, limits);
       if (std::ranges::find(timed, plan) != timed.end()) continue;
       timed.push_back(plan);
       time(fmt::format(
@@ -218,18 +220,18 @@ class Bench final {
                plan.cluster,
                plan.tiles,
                plan.tile_outputs,
-               plan.teams,
+               plan.warp_groups,
                plan.stages,
                plan.spans,
                plan.stage_bytes / plan.spans >> 10),
-           [&](int i) { Check(LaunchFewRows(product(i), plan, stream_)); });
+           [&](int i) { Check(LaunchSkinnyGemm(problem(i), plan, stream_)); });
     }
   }
 
   // Gate, up and silu · up in one.
   void TimeGated() const {
-    const Product first = Gated(0);
-    if (!GatedGemmTakes(first)) return;
+    const GemmProblem first = Gated(0);
+    if (!GatedGemmSupports(first)) return;
     const auto time = [&](const std::string& how, const GatedPlan& plan) {
       const double all = TimeGraph(stream_, kRepeats, [&] {
         for (int i = 0; i < kLayers; ++i) Check(LaunchGatedGemm(Gated(i), plan, stream_));
@@ -240,51 +242,51 @@ class Bench final {
             all / kLayers,
             static_cast<double>(number_bytes()) * first.n * first.k);
     };
-    const GatedLimits limits = FindGatedLimits(processors_);
+    const GatedLimits limits = FindGatedLimits(sm_count_);
     time("as it is", PlanGatedGemm(first, limits));
     for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
-      const auto with = [&](const char* how, GatedSharing sharing) {
+      const auto with = [&](const char* how, GatedMulticast multicast) {
         GatedLimits changed = limits;
         changed.columns = columns;
-        changed.sharing = sharing;
+        changed.multicast = multicast;
         const GatedPlan plan = PlanGatedGemm(first, changed);
         if (plan.columns == columns) time(fmt::format("{} columns, {}", columns, how), plan);
       };
-      with("alone", GatedSharing::kNothing);
-      with("x in pairs", GatedSharing::kX);
-      with("weights in pairs", GatedSharing::kWeights);
+      with("alone", GatedMulticast::kNone);
+      with("x in pairs", GatedMulticast::kX);
+      with("weights in pairs", GatedMulticast::kWeights);
     }
   }
 
   // What the device allows, and changes of one thing each.
-  std::vector<std::pair<std::string, FewRowsLimits>> Variants() const {
-    std::vector<std::pair<std::string, FewRowsLimits>> variants = {{"as it is", limits_}};
-    const auto add = [&](const std::string& what, int32_t FewRowsLimits::*field, int32_t value) {
-      FewRowsLimits limits = limits_;
+  std::vector<std::pair<std::string, SkinnyLimits>> Variants() const {
+    std::vector<std::pair<std::string, SkinnyLimits>> variants = {{"as it is", limits_}};
+    const auto add = [&](const std::string& what, int32_t SkinnyLimits::*field, int32_t value) {
+      SkinnyLimits limits = limits_;
       limits.*field = value;
       variants.emplace_back(fmt::format("{} {}", what, value), limits);
     };
     for (const int32_t v : {8 << 10, 16 << 10, 32 << 10})
-      add("stage", &FewRowsLimits::stage_bytes, v);
-    for (const int32_t v : {1, 2, 4, 8}) add("matrices", &FewRowsLimits::matrices, v);
-    for (const int32_t v : {1, 2, 4}) add("clusters of", &FewRowsLimits::cluster, v);
-    for (const int32_t v : {32, 64, 128}) add("tile", &FewRowsLimits::tile_rows, v);
+      add("stage", &SkinnyLimits::stage_bytes, v);
+    for (const int32_t v : {1, 2, 4, 8}) add("matrices", &SkinnyLimits::matrices, v);
+    for (const int32_t v : {1, 2, 4}) add("clusters of", &SkinnyLimits::cluster, v);
+    for (const int32_t v : {32, 64, 128}) add("tile", &SkinnyLimits::tile_rows, v);
     for (const int32_t v : {226 << 10, 160 << 10, 110 << 10})
-      add("shared", &FewRowsLimits::shared_bytes, v);
+      add("shared", &SkinnyLimits::shared_bytes, v);
     return variants;
   }
 
-  void Ours(const Product& product) {
-    Check(LaunchFewRows(product, PlanFewRows(product, limits_), stream_));
+  void Ours(const GemmProblem& problem) {
+    Check(LaunchSkinnyGemm(problem, PlanSkinnyGemm(problem, limits_), stream_));
   }
-  void RunTheirs(const Product& product) { Check(gemm_->Launch(Theirs(product), stream_)); }
+  void RunTheirs(const GemmProblem& problem) { Check(gemm_->Launch(Theirs(problem), stream_)); }
   void Norm() {
     NormLaunch norm;
     norm.residual = Rows(residual_, kHidden, DType::kF32);
     norm.weight = norm_.at<float>();
     norm.epsilon = kEpsilon;
     norm.out = Rows(normal_, kHidden);
-    if (fp8_) norm.quantized = Quantized(normal_, kHidden);
+    if (fp8_) norm.fp8_out = Quantized(normal_, kHidden);
     Check(LaunchNorm(norm, stream_));
   }
   void SiluMul() {
@@ -296,14 +298,14 @@ class Bench final {
       Check(LaunchSiluMul(both, Rows(hidden_, kWidth), stream_));
     }
   }
-  QuantizedRows Quantized(const DeviceMemory& memory, int32_t cols) const {
-    return QuantizedRows::At(memory.at(), rows_, cols);
+  Fp8Rows Quantized(const DeviceMemory& memory, int32_t cols) const {
+    return Fp8Rows::At(memory.at(), rows_, cols);
   }
 
   // The second half of layers, with gate and up by cuBLASLt and in one product.
   void TimeMlps() {
-    const Product gated = Gated(0);
-    if (!theirs_ || !GatedGemmTakes(gated)) return;
+    const GemmProblem gated = Gated(0);
+    if (!theirs_ || !GatedGemmSupports(gated)) return;
     const double bytes = 3.0 * static_cast<double>(number_bytes()) * kWidth * kHidden;
     const auto time = [&](const std::string& how, const std::function<void(int)>& gate_up) {
       const double all = TimeGraph(stream_, kRepeats, [&] {
@@ -315,16 +317,16 @@ class Bench final {
       });
       Print("mlp", how, rows_, all / kLayers, bytes);
     };
-    const GatedPlan plan = PlanGatedGemm(gated, FindGatedLimits(processors_));
+    const GatedPlan plan = PlanGatedGemm(gated, FindGatedLimits(sm_count_));
     for (int turn = 0; turn < 2; ++turn) {
       time("cublaslt", [&](int i) {
         RunTheirs(GateUp(i));
         SiluMul();
       });
       time("gated", [&](int i) {
-        Product product = Gated(i);
-        if (fp8_) product.out = gate_up_.at();
-        Check(LaunchGatedGemm(product, plan, stream_));
+        GemmProblem problem = Gated(i);
+        if (fp8_) problem.out = gate_up_.at();
+        Check(LaunchGatedGemm(problem, plan, stream_));
         if (!fp8_) return;
         Check(LaunchQuantize(Rows(gate_up_, kWidth), Quantized(hidden_, kWidth), stream_));
       });
@@ -359,7 +361,7 @@ class Bench final {
         RunTheirs(Down(i));
       });
     }
-    if (!FewRowsTakes(Qkv(0))) return;
+    if (!SkinnyGemmSupports(Qkv(0))) return;
     for (const auto& [what, limits] : Variants()) {
       limits_ = limits;
       time("ours, products alone, " + what, [&](int i) {
@@ -376,15 +378,15 @@ class Bench final {
         Ours(Gated(i));
         Ours(Down(i));
       });
-      limits_ = FindFewRowsLimits(processors_);
+      limits_ = FindSkinnyLimits(sm_count_);
     }
   }
 
-  int processors_ = 0;
+  int sm_count_ = 0;
   int32_t rows_ = 0;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Gemm> gemm_;
-  FewRowsLimits limits_;
+  SkinnyLimits limits_;
   const bool theirs_;
   const bool fp8_;
   DeviceMemory weights_;

@@ -2,16 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/few_rows_plan.h"
-#include "kernels/cuda/gated_gemm_plan.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/gemm/gated_plan.h"
+#include "kernels/cuda/gemm/skinny_plan.h"
+#include "kernels/cuda/gemm/tensor_map.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kMostShared = 227 << 10;
+constexpr int32_t kMaxShared = 227 << 10;
 
-std::vector<FewRowsLimits> Devices() {
+std::vector<SkinnyLimits> Devices() {
   return {{.blocks = 132, .clusters_of_2 = 66, .clusters_of_4 = 32},
           {.blocks = 132, .clusters_of_2 = 60, .clusters_of_4 = 24},
           {.blocks = 114, .clusters_of_2 = 57, .clusters_of_4 = 0},
@@ -23,19 +23,19 @@ std::vector<FewRowsLimits> Devices() {
           {.shared_bytes = 112 << 10, .cluster = 4, .stage_bytes = 64 << 10}};
 }
 
-void ExpectSound(const FewRowsPlan& plan, const Product& product, const FewRowsLimits& limits) {
-  SCOPED_TRACE(::testing::Message() << product.rows << " rows, n " << product.n << ", k "
-                                    << product.k << ", pairs " << product.silu_mul);
-  const int32_t halves = product.silu_mul ? 2 : 1;
-  const int32_t k_spans = product.k / SpanNumbers(product);
-  EXPECT_GE(plan.row_group, product.rows);
-  EXPECT_LE(plan.row_group, kFewRowsMost);
+void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const SkinnyLimits& limits) {
+  SCOPED_TRACE(::testing::Message() << problem.rows << " rows, n " << problem.n << ", k "
+                                    << problem.k << ", pairs " << problem.silu_mul);
+  const int32_t halves = problem.silu_mul ? 2 : 1;
+  const int32_t k_spans = problem.k / SpanNumbers(problem);
+  EXPECT_GE(plan.row_group, problem.rows);
+  EXPECT_LE(plan.row_group, kSkinnyMaxRows);
   // Every output is in a tile, every tile is taken, and every span of k by exactly one block.
-  EXPECT_GE(plan.tiles * plan.tile_outputs, product.n / halves);
-  EXPECT_LT((plan.tiles - 1) * plan.tile_outputs, product.n / halves);
+  EXPECT_GE(plan.tiles * plan.tile_outputs, problem.n / halves);
+  EXPECT_LT((plan.tiles - 1) * plan.tile_outputs, problem.n / halves);
   EXPECT_EQ(plan.tile_outputs % 8, 0);
-  EXPECT_LE(plan.tile_outputs * halves, kFewRowsTile);
-  EXPECT_GE(plan.matrices * kFewRowsMatrix, plan.tile_outputs * halves);
+  EXPECT_LE(plan.tile_outputs * halves, kSkinnyMaxTileRows);
+  EXPECT_GE(plan.matrices * kWgmmaRows, plan.tile_outputs * halves);
   EXPECT_LE(plan.matrices, 4);
   EXPECT_GE(plan.clusters, 1);
   EXPECT_LE(plan.clusters, plan.tiles);
@@ -51,43 +51,44 @@ void ExpectSound(const FewRowsPlan& plan, const Product& product, const FewRowsL
   EXPECT_EQ(plan.weight_bytes, plan.spans * plan.tile_outputs * halves * 128);
   EXPECT_EQ(plan.stage_bytes, plan.weight_bytes + plan.spans * plan.row_group * 128);
   EXPECT_EQ(plan.weight_bytes / halves % 1024, 0);
-  EXPECT_GE(plan.stages, 2 * plan.teams);
-  EXPECT_EQ(plan.stages % plan.teams, 0);
-  EXPECT_LE(plan.stages, kFewRowsStages);
+  EXPECT_GE(plan.stages, 2 * plan.warp_groups);
+  EXPECT_EQ(plan.stages % plan.warp_groups, 0);
+  EXPECT_LE(plan.stages, kSkinnyMaxStages);
   EXPECT_LE(plan.spans, 256);
-  EXPECT_TRUE(plan.teams == 1 || plan.teams == 2 || (plan.teams == 4 && plan.matrices == 1));
+  EXPECT_TRUE(plan.warp_groups == 1 || plan.warp_groups == 2 ||
+              (plan.warp_groups == 4 && plan.matrices == 1));
   // Sums that are added up lie in a ring that is free, or behind it.
   const int32_t ring = plan.stages * plan.stage_bytes;
-  const int32_t sums = plan.teams * halves * plan.row_group * (plan.tile_outputs + 4) * 4;
-  if (plan.parted()) {
-    EXPECT_TRUE(plan.sums_at == ring || plan.tiles == plan.clusters);
-    EXPECT_LE(kFewRowsHead + plan.sums_at + sums, plan.shared_bytes);
+  const int32_t sums = plan.warp_groups * halves * plan.row_group * (plan.tile_outputs + 4) * 4;
+  if (plan.splits_k()) {
+    EXPECT_TRUE(plan.partials_offset == ring || plan.tiles == plan.clusters);
+    EXPECT_LE(kSkinnyBarrierBytes + plan.partials_offset + sums, plan.shared_bytes);
   } else {
-    EXPECT_LE(kFewRowsHead + ring + kFewRowsWarps * plan.row_group * kFewRowsStaging,
+    EXPECT_LE(kSkinnyBarrierBytes + ring + kWarpGroupWarps * plan.row_group * kSkinnyStagingBytes,
               plan.shared_bytes);
   }
   // Instructions that read beyond the last rows stay inside.
   EXPECT_GE(plan.shared_bytes,
-            kFewRowsHead + plan.stages * plan.stage_bytes + kFewRowsMatrix * 128);
-  EXPECT_LE(plan.shared_bytes, kMostShared);
+            kSkinnyBarrierBytes + plan.stages * plan.stage_bytes + kWgmmaRows * 128);
+  EXPECT_LE(plan.shared_bytes, kMaxShared);
 }
 
-TEST(FewRowsPlanTest, IsSoundForAllShapes) {
-  for (const FewRowsLimits& limits : Devices()) {
+TEST(SkinnyPlanTest, IsSoundForAllShapes) {
+  for (const SkinnyLimits& limits : Devices()) {
     for (const int32_t n :
          {16, 96, 576, 1056, 1536, 3072, 4096, 6144, 8192, 11008, 28672, 49152, 128256}) {
       for (const int32_t k : {64, 128, 192, 576, 1088, 4096, 14336}) {
         for (const bool pairs : {false, true}) {
-          Product product;
-          product.n = n;
-          product.k = k;
-          product.silu_mul = pairs;
+          GemmProblem problem;
+          problem.n = n;
+          problem.k = k;
+          problem.silu_mul = pairs;
           for (const int32_t rows : {1, 8, 9, 17, 33, 64}) {
-            product.rows = rows;
+            problem.rows = rows;
             for (const DType type : {DType::kBF16, DType::kF8}) {
-              product.weight_dtype = type;
-              if (k % SpanNumbers(product) != 0) continue;
-              ExpectSound(PlanFewRows(product, limits), product, limits);
+              problem.weight_dtype = type;
+              if (k % SpanNumbers(problem) != 0) continue;
+              ExpectSound(PlanSkinnyGemm(problem, limits), problem, limits);
             }
           }
         }
@@ -96,27 +97,27 @@ TEST(FewRowsPlanTest, IsSoundForAllShapes) {
   }
 }
 
-TEST(FewRowsPlanTest, FillsTheDeviceWithoutSharingOutKForFewestRows) {
-  Product product;
-  product.rows = 8;
-  product.k = 4096;
+TEST(SkinnyPlanTest, FillsTheDeviceWithoutSharingOutKForFewestRows) {
+  GemmProblem problem;
+  problem.rows = 8;
+  problem.k = 4096;
   for (const int32_t n : {4096, 6144, 28672}) {
-    product.n = n;
-    const FewRowsPlan plan = PlanFewRows(product, {});
+    problem.n = n;
+    const SkinnyPlan plan = PlanSkinnyGemm(problem, {});
     EXPECT_EQ(plan.cluster, 1);
     EXPECT_EQ(plan.tiles, 128);
     EXPECT_EQ(plan.tile_outputs, n / 128);
   }
 }
 
-TEST(FewRowsPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
-  Product product;
-  product.rows = 64;
-  product.n = 4096;
-  product.k = 4096;
-  EXPECT_EQ(PlanFewRows(product, {}).cluster, 1);
-  product.k = 14336;
-  const FewRowsPlan plan = PlanFewRows(product, {});
+TEST(SkinnyPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
+  GemmProblem problem;
+  problem.rows = 64;
+  problem.n = 4096;
+  problem.k = 4096;
+  EXPECT_EQ(PlanSkinnyGemm(problem, {}).cluster, 1);
+  problem.k = 14336;
+  const SkinnyPlan plan = PlanSkinnyGemm(problem, {});
   EXPECT_EQ(plan.cluster, 2);
   EXPECT_EQ(plan.tile_outputs, 64);
 }
@@ -126,20 +127,20 @@ class GatedPlanTest : public ::testing::TestWithParam<DType> {};
 TEST_P(GatedPlanTest, IsSoundForAllShapes) {
   for (const GatedLimits& limits : {GatedLimits{},
                                     GatedLimits{.blocks = 114, .clusters_of_2 = 0},
-                                    GatedLimits{.sharing = GatedSharing::kX},
-                                    GatedLimits{.sharing = GatedSharing::kWeights},
+                                    GatedLimits{.multicast = GatedMulticast::kX},
+                                    GatedLimits{.multicast = GatedMulticast::kWeights},
                                     GatedLimits{.columns = 64}}) {
     for (const int32_t n : {16, 1168, 3072, 28672}) {
       for (const int32_t k_spans : {1, 17, 224}) {
         for (const int32_t rows : {1, 8, 33, 64, 65, 129, 250, 256}) {
           SCOPED_TRACE(::testing::Message() << rows << " rows, n " << n << ", spans " << k_spans);
-          Product product;
-          product.x_dtype = product.weight_dtype = GetParam();
-          product.n = n;
-          product.k = k_spans * SpanNumbers(product);
-          product.rows = rows;
-          product.silu_mul = true;
-          const GatedPlan plan = PlanGatedGemm(product, limits);
+          GemmProblem problem;
+          problem.x_dtype = problem.weight_dtype = GetParam();
+          problem.n = n;
+          problem.k = k_spans * SpanNumbers(problem);
+          problem.rows = rows;
+          problem.silu_mul = true;
+          const GatedPlan plan = PlanGatedGemm(problem, limits);
           const int32_t spans = GatedSpans(plan.row_blocks, plan.columns);
           // Every output is in a tile, every tile is taken, and all of k and x fetched.
           EXPECT_GE(plan.tiles * plan.columns, n);
@@ -150,12 +151,12 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
           EXPECT_GE(plan.x_rows * plan.cluster(), rows);
           EXPECT_LE(plan.x_rows * plan.neighbours(), plan.row_blocks * kGatedRowBlock);
           EXPECT_EQ(plan.x_rows % 8, 0);
-          EXPECT_LE(plan.columns, GatedMostColumns(plan.row_blocks));
+          EXPECT_LE(plan.columns, GatedMaxColumns(plan.row_blocks));
           EXPECT_GE(plan.stages, 3);
-          EXPECT_LE(plan.stages, kGatedStages);
+          EXPECT_LE(plan.stages, kGatedMaxStages);
           EXPECT_LE(plan.shared_bytes, limits.shared_bytes);
           EXPECT_GE(plan.shared_bytes,
-                    kGatedHeadBytes +
+                    kGatedBarrierBytes +
                         plan.stages * spans * GatedSpanBytes(plan.row_blocks, plan.columns));
         }
       }
@@ -166,21 +167,21 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
 INSTANTIATE_TEST_SUITE_P(Operands, GatedPlanTest, ::testing::Values(DType::kBF16, DType::kF8));
 
 TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
-  Product product;
-  product.n = 28672;
-  product.k = 4096;
-  product.silu_mul = true;
-  product.rows = 64;
-  EXPECT_EQ(PlanGatedGemm(product, {}).tiles, 128);  // one for nearly each processor
-  product.rows = 256;
-  const GatedPlan plan = PlanGatedGemm(product, {});
-  EXPECT_EQ(plan.sharing, GatedSharing::kWeights);
+  GemmProblem problem;
+  problem.n = 28672;
+  problem.k = 4096;
+  problem.silu_mul = true;
+  problem.rows = 64;
+  EXPECT_EQ(PlanGatedGemm(problem, {}).tiles, 128);  // one for nearly each processor
+  problem.rows = 256;
+  const GatedPlan plan = PlanGatedGemm(problem, {});
+  EXPECT_EQ(plan.multicast, GatedMulticast::kWeights);
   EXPECT_EQ(plan.tiles, 128);  // two for nearly each pair
   EXPECT_EQ(plan.row_blocks, 2);
-  product.x_dtype = product.weight_dtype = DType::kF8;
-  const GatedPlan quantized = PlanGatedGemm(product, {});
+  problem.x_dtype = problem.weight_dtype = DType::kF8;
+  const GatedPlan quantized = PlanGatedGemm(problem, {});
   EXPECT_EQ(quantized.tiles, 256);
-  EXPECT_EQ(quantized.sharing, GatedSharing::kNothing);
+  EXPECT_EQ(quantized.multicast, GatedMulticast::kNone);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ __device__ float Quantized(const void* operand, int64_t at) {
   return static_cast<float>(number);
 }
 
-__device__ float Dot(const Product& p, int row, int line) {
+__device__ float Dot(const GemmProblem& p, int row, int line) {
   const int64_t input = row * p.x_stride;
   const int64_t weight = int64_t{line} * p.k;
   float sum = 0;
@@ -42,7 +42,7 @@ __device__ float Dot(const Product& p, int row, int line) {
 }
 
 // Grid [outputs / 128][rows].
-__global__ void ProductKernel(Product p, const void* before, float* out, int outputs) {
+__global__ void ReferenceGemmKernel(GemmProblem p, const void* before, float* out, int outputs) {
   const int row = static_cast<int>(blockIdx.y);
   const int output = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (output >= outputs) return;
@@ -74,12 +74,12 @@ cudaError_t FillRandom(__nv_bfloat16* to, int64_t count, uint32_t seed, float sc
   return cudaGetLastError();
 }
 
-cudaError_t ReferenceProduct(const Product& product, const void* before, float* out) {
-  const int outputs = product.silu_mul ? product.n / 2 : product.n;
+cudaError_t ReferenceGemm(const GemmProblem& problem, const void* before, float* out) {
+  const int outputs = problem.silu_mul ? problem.n / 2 : problem.n;
   constexpr int kThreads = 128;
   const dim3 grid(static_cast<unsigned>((outputs + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(product.rows));
-  ProductKernel<<<grid, kThreads>>>(product, before, out, outputs);
+                  static_cast<unsigned>(problem.rows));
+  ReferenceGemmKernel<<<grid, kThreads>>>(problem, before, out, outputs);
   return cudaGetLastError();
 }
 

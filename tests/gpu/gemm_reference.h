@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/gemm/gemm_problem.h"
 
 namespace baton::cuda::testing {
 
@@ -14,6 +14,6 @@ cudaError_t FillRandom(__nv_bfloat16* to, int64_t count, uint32_t seed, float sc
 
 // What `product` should give, dense: out[rows][n or, with silu_mul, n / 2] in f32. `before` is what
 // product.out held, with its type and stride; it counts with `accumulate` alone.
-cudaError_t ReferenceProduct(const Product& product, const void* before, float* out);
+cudaError_t ReferenceGemm(const GemmProblem& problem, const void* before, float* out);
 
 }  // namespace baton::cuda::testing

@@ -5,49 +5,49 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device_memory.h"
-#include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/gemm/skinny_gemm.h"
+#include "tests/gpu/gemm_fixture.h"
 #include "tests/gpu/gemm_reference.h"
-#include "tests/gpu/product_world.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kMostRows = 64;
+constexpr int32_t kMaxRows = 64;
 
-using Case = testing::ProductCase;
-using World = testing::ProductWorld;
+using Case = testing::GemmCase;
+using World = testing::GemmFixture;
 
-World::Launch With(const FewRowsLimits& limits) {
-  return [limits](const Product& product) {
-    return LaunchFewRows(product, PlanFewRows(product, limits), nullptr);
+World::Launch With(const SkinnyLimits& limits) {
+  return [limits](const GemmProblem& problem) {
+    return LaunchSkinnyGemm(problem, PlanSkinnyGemm(problem, limits), nullptr);
   };
 }
 
-using FewRowsTest = testing::HopperTest;
+using SkinnyGemmTest = testing::HopperTest;
 
-class FewRowsCaseTest : public FewRowsTest, public ::testing::WithParamInterface<Case> {};
+class SkinnyGemmCaseTest : public SkinnyGemmTest, public ::testing::WithParamInterface<Case> {};
 
-TEST_P(FewRowsCaseTest, GivesTheProductAndNothingElse) {
-  World world(GetParam(), kMostRows);
+TEST_P(SkinnyGemmCaseTest, GivesTheProductAndNothingElse) {
+  World world(GetParam(), kMaxRows);
   for (const int32_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, 63, 64}) {
-    ASSERT_TRUE(FewRowsTakes(world.Make(rows)));
-    world.Expect(rows, With(FindFewRowsLimits(world.processors())));
+    ASSERT_TRUE(SkinnyGemmSupports(world.Make(rows)));
+    world.Expect(rows, With(FindSkinnyLimits(world.sm_count())));
   }
 }
 
 // Plans that the rules would not choose for this shape, but for others.
-TEST_P(FewRowsCaseTest, AnyPlanGivesTheProduct) {
-  World world(GetParam(), kMostRows);
+TEST_P(SkinnyGemmCaseTest, AnyPlanGivesTheProduct) {
+  World world(GetParam(), kMaxRows);
   for (const int32_t rows : {3, 64}) {
     for (const int32_t cluster : {1, 2, 4}) {
       for (const int32_t stage_bytes : {4 << 10, 32 << 10}) {
         for (const int32_t matrices : {1, 2, 8}) {
-          FewRowsLimits limits = FindFewRowsLimits(world.processors());
+          SkinnyLimits limits = FindSkinnyLimits(world.sm_count());
           limits.cluster = cluster;
           limits.stage_bytes = stage_bytes;
           limits.matrices = matrices;
-          limits.tile_rows = matrices == 2 ? 48 : kFewRowsTile;
+          limits.tile_rows = matrices == 2 ? 48 : kSkinnyMaxTileRows;
           limits.shared_bytes = matrices == 2 ? 112 << 10 : 226 << 10;
           SCOPED_TRACE(::testing::Message()
                        << "clusters of " << cluster << ", " << stage_bytes << ", " << matrices);
@@ -58,15 +58,15 @@ TEST_P(FewRowsCaseTest, AnyPlanGivesTheProduct) {
   }
 }
 
-TEST_P(FewRowsCaseTest, RepeatsItself) {
-  World world(GetParam(), kMostRows);
-  const World::Launch launch = With(FindFewRowsLimits(world.processors()));
+TEST_P(SkinnyGemmCaseTest, RepeatsItself) {
+  World world(GetParam(), kMaxRows);
+  const World::Launch launch = With(FindSkinnyLimits(world.sm_count()));
   for (const int32_t rows : {2, 9, 40}) world.ExpectRepeats(rows, launch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes,
-    FewRowsCaseTest,
+    SkinnyGemmCaseTest,
     ::testing::Values(
         Case{.name = "tiny", .n = 8, .k = 64},
         Case{.name = "small", .n = 96, .k = 576, .out_gap = 8},
@@ -82,73 +82,63 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "head", .n = 128256, .k = 512, .f32 = true},
         Case{.name = "o_f32", .n = 4096, .k = 4096, .accumulate = true, .f32 = true},
         Case{.name = "head_odd", .n = 49160, .k = 576, .f32 = true},
-        Case{.name = "tiny_e4m3", .n = 16, .k = 128, .quantized = true},
-        Case{.name = "small_e4m3", .n = 96, .k = 640, .out_gap = 8, .quantized = true},
-        Case{.name = "odd_k_e4m3", .n = 576, .k = 1152, .f32 = true, .quantized = true},
+        Case{.name = "tiny_e4m3", .n = 16, .k = 128, .fp8 = true},
+        Case{.name = "small_e4m3", .n = 96, .k = 640, .out_gap = 8, .fp8 = true},
+        Case{.name = "odd_k_e4m3", .n = 576, .k = 1152, .f32 = true, .fp8 = true},
         Case{.name = "pairs_e4m3",
              .n = 1056,
              .k = 640,
              .silu_mul = true,
              .out_gap = 40,
-             .quantized = true},
-        Case{.name = "qkv_bias_e4m3",
-             .n = 6144,
-             .k = 4096,
-             .bias = true,
-             .f32 = true,
-             .quantized = true},
-        Case{.name = "o_e4m3",
-             .n = 4096,
-             .k = 4096,
-             .accumulate = true,
-             .f32 = true,
-             .quantized = true},
-        Case{.name = "gate_up_e4m3", .n = 28672, .k = 4096, .silu_mul = true, .quantized = true},
+             .fp8 = true},
+        Case{.name = "qkv_bias_e4m3", .n = 6144, .k = 4096, .bias = true, .f32 = true, .fp8 = true},
+        Case{.name = "o_e4m3", .n = 4096, .k = 4096, .accumulate = true, .f32 = true, .fp8 = true},
+        Case{.name = "gate_up_e4m3", .n = 28672, .k = 4096, .silu_mul = true, .fp8 = true},
         Case{.name = "down_e4m3",
              .n = 4096,
              .k = 14336,
              .accumulate = true,
              .f32 = true,
-             .quantized = true},
-        Case{.name = "wide_e4m3", .n = 49168, .k = 512, .f32 = true, .quantized = true},
-        Case{.name = "wide_pairs_e4m3", .n = 81920, .k = 256, .silu_mul = true, .quantized = true}),
+             .fp8 = true},
+        Case{.name = "wide_e4m3", .n = 49168, .k = 512, .f32 = true, .fp8 = true},
+        Case{.name = "wide_pairs_e4m3", .n = 81920, .k = 256, .silu_mul = true, .fp8 = true}),
     [](const auto& param) { return std::string(param.param.name); });
 
-TEST(FewRowsTakesTest, RefusesWhatDoesNotFit) {
+TEST(SkinnyGemmSupportsTest, RefusesWhatDoesNotFit) {
   alignas(16) static __nv_bfloat16 numbers[16];
-  Product good;
+  GemmProblem good;
   good.x = good.weight = numbers;
   good.rows = 64;
   good.n = 96;
   good.k = good.x_stride = 192;
   good.out_stride = 96;
-  EXPECT_TRUE(FewRowsTakes(good));
+  EXPECT_TRUE(SkinnyGemmSupports(good));
   const auto refused = [&](const auto& change) {
-    Product product = good;
-    change(product);
-    return !FewRowsTakes(product);
+    GemmProblem problem = good;
+    change(problem);
+    return !SkinnyGemmSupports(problem);
   };
-  EXPECT_TRUE(refused([](Product& p) { p.rows = 0; }));
-  EXPECT_TRUE(refused([](Product& p) { p.rows = 65; }));
-  EXPECT_TRUE(refused([](Product& p) { p.n = 100; }));
-  EXPECT_TRUE(refused([](Product& p) { p.n = 0; }));
-  EXPECT_TRUE(refused([](Product& p) { p.k = 160; }));
-  EXPECT_TRUE(refused([](Product& p) { p.x_stride = 196; }));
-  EXPECT_TRUE(refused([](Product& p) { p.x = numbers + 1; }));
-  EXPECT_TRUE(refused([](Product& p) { p.weight = numbers + 4; }));
-  EXPECT_TRUE(refused([](Product& p) { p.weight_dtype = DType::kF8; }));  // and no scales
-  EXPECT_TRUE(refused([](Product& p) {
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.rows = 0; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.rows = 65; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.n = 100; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.n = 0; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.k = 160; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.x_stride = 196; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.x = numbers + 1; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight = numbers + 4; }));
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight_dtype = DType::kF8; }));  // and no scales
+  EXPECT_TRUE(refused([](GemmProblem& p) {
     p.n = 120;
     p.silu_mul = true;
   }));
-  EXPECT_TRUE(refused([](Product& p) {
+  EXPECT_TRUE(refused([](GemmProblem& p) {
     p.silu_mul = true;
     p.bias = numbers;
   }));
 }
 
 // A chain of products, each the input of the next, in a graph: early starts must not be seen.
-TEST_F(FewRowsTest, ChainsOverlapWithoutBeingSeen) {
+TEST_F(SkinnyGemmTest, ChainsOverlapWithoutBeingSeen) {
   constexpr int32_t kWidth = 4096;
   constexpr int32_t kRows = 24;
   constexpr int32_t kLinks = 40;
@@ -161,18 +151,18 @@ TEST_F(FewRowsTest, ChainsOverlapWithoutBeingSeen) {
             cudaSuccess);
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  int processors = 0;
-  ASSERT_EQ(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  int sm_count = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
   const auto launch = [&](int link) {
-    Product product;
-    product.x = rows[link % 2].at<__nv_bfloat16>();
-    product.weight = weight.at<__nv_bfloat16>();
-    product.out = rows[1 - link % 2].at();
-    product.rows = kRows;
-    product.n = product.k = kWidth;
-    product.x_stride = product.out_stride = kWidth;
-    product.accumulate = true;
-    ASSERT_EQ(LaunchFewRows(product, processors, stream), cudaSuccess);
+    GemmProblem problem;
+    problem.x = rows[link % 2].at<__nv_bfloat16>();
+    problem.weight = weight.at<__nv_bfloat16>();
+    problem.out = rows[1 - link % 2].at();
+    problem.rows = kRows;
+    problem.n = problem.k = kWidth;
+    problem.x_stride = problem.out_stride = kWidth;
+    problem.accumulate = true;
+    ASSERT_EQ(LaunchSkinnyGemm(problem, sm_count, stream), cudaSuccess);
   };
   const auto reset = [&] {
     for (DeviceMemory& memory : rows) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/quantile.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace baton::cuda::testing {
 namespace {

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/block_checksum.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/device_memory.h"
-#include "kernels/cuda/experts.h"
-#include "kernels/cuda/matrix.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/device/matrix.h"
+#include "kernels/cuda/dma/block_checksum.h"
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/sampling/sampling.h"
 #include "tests/gpu/graph_timer.h"
 
 // Prints one JSON line for each measurement of sampling, experts, block copies and checksums.
@@ -67,9 +67,9 @@ std::vector<float> MakeLogits(size_t count) {
 
 void BenchSampling(cudaStream_t stream) {
   constexpr int32_t kVocabulary = 128256;
-  constexpr size_t kMostRows = 256;
+  constexpr size_t kMaxRows = 256;
   DeviceMemory memory;
-  const std::vector<float> logits = MakeLogits(kMostRows * kVocabulary);
+  const std::vector<float> logits = MakeLogits(kMaxRows * kVocabulary);
   Check(memory.Reserve(logits.size() * sizeof(float)));
   Check(cudaMemcpy(
       memory.at(), logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice));
@@ -128,7 +128,7 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   constexpr int32_t kPerToken = 8;
   constexpr int64_t kHidden = 2048;
   constexpr int64_t kWidth = 768;
-  constexpr int64_t kMostRows = 4096;
+  constexpr int64_t kMaxRows = 4096;
   std::vector<std::byte> numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2);
   const std::vector<float> random = MakeLogits(numbers.size() / 2);
   for (size_t i = 0; i < random.size(); ++i) {
@@ -150,11 +150,11 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   }
   DeviceMemory x;
   DeviceMemory out;
-  const size_t bytes = static_cast<size_t>(kMostRows * kHidden) * 2;
+  const size_t bytes = static_cast<size_t>(kMaxRows * kHidden) * 2;
   Check(x.Reserve(bytes));
   Check(out.Reserve(bytes));
   // Every row another part of the numbers, so that rows choose differently.
-  for (int64_t row = 0; row < kMostRows; ++row) {
+  for (int64_t row = 0; row < kMaxRows; ++row) {
     Check(cudaMemcpy(x.at(static_cast<size_t>(row * kHidden) * 2),
                      numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,
                      static_cast<size_t>(kHidden) * 2,

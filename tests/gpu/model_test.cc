@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/mapped_file.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 

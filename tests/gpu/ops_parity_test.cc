@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "tests/parity/parity.h"
 
 // The suite that the CPU backend passes, on the GPU: with decode steps as graphs and as launches,

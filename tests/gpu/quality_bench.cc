@@ -24,8 +24,8 @@
 #include "common/model/tokenizer_source.h"
 #include "common/text/tokenizer.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/pinned_memory.h"
 #include "tests/unit/model/step_runner.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 #include <cuda_runtime_api.h>
 
@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/device/device_memory.h"
 #include "tests/parity/sampling_reference.h"
 
 // Random rows with random parameters against the reference by sorting.
@@ -237,10 +237,10 @@ TEST_F(SamplingTest, ARowIsTheSameInAnyBatch) {
 TEST_F(SamplingTest, RefusesWhatItCannotHold) {
   SamplingParams params;
   const std::vector<SamplingRow> rows = {{&params, 0, {}, {}, {}}};
-  EXPECT_EQ(sampling_->Plan(rows, 1, kMostVocabulary + 1, *fixed_, *lists_).status().code(),
+  EXPECT_EQ(sampling_->Plan(rows, 1, kMaxVocabulary + 1, *fixed_, *lists_).status().code(),
             StatusCode::kInvalidArgument);
-  params.top_logprobs = kMostCandidates + 1;
-  EXPECT_EQ(sampling_->Plan(rows, 1, kMostVocabulary, *fixed_, *lists_).status().code(),
+  params.top_logprobs = kMaxCandidates + 1;
+  EXPECT_EQ(sampling_->Plan(rows, 1, kMaxVocabulary, *fixed_, *lists_).status().code(),
             StatusCode::kInvalidArgument);
 }
 

@@ -7,7 +7,7 @@
 #include "common/engine/decoder_runner.h"
 #include "common/model/open_model.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/engine_harness.h"
 
 // The engine on a GPU that has a step in its queue while one runs.

@@ -1,0 +1,438 @@
+#include "kernels/cuda/attention/attention.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/primitives/rounding.h"
+
+namespace baton::cuda {
+namespace {
+
+// The most packed rows of a sequence that use 16-row tiles, whose contexts are split well.
+constexpr int32_t kFewPackedRows = 64;
+constexpr int32_t kDecodeTile = 16;
+// Split sizes in deterministic mode, for FlashAttention 2 and for clusters.
+constexpr int32_t kFixedSplit = 1024;
+constexpr int32_t kFixedClusterSplit = 512;
+// The smallest split size when there are more clusters than are resident at once.
+constexpr int32_t kCrowdedSplit = 1024;
+// Above this size, or when memory is short, chunks read their blocks in place instead of a gathered
+// copy.
+constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
+
+template <class T>
+const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
+  return fixed.Write(std::span<const T>(values));
+}
+
+Status CheckShape(const AttentionShape& shape, const KvView& kv) {
+  if (shape.kv_heads < 1 || shape.q_heads < 1 || shape.q_heads % shape.kv_heads != 0) {
+    return InvalidArgument("attention: {} query heads over {} KV heads; it must be a multiple",
+                           shape.q_heads,
+                           shape.kv_heads);
+  }
+  if (shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
+    return InvalidArgument(
+        "attention: heads of {} dimensions; it must be a multiple of 8 up to 256", shape.head_dim);
+  }
+  if (kv.kv_heads != shape.kv_heads || kv.head_dim != shape.head_dim) {
+    return InvalidArgument("attention: {} KV heads of {} over a cache of {} of {}",
+                           shape.kv_heads,
+                           shape.head_dim,
+                           kv.kv_heads,
+                           kv.head_dim);
+  }
+  if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
+    return InvalidArgument(
+        "attention: heads of {} dimensions in a cache of fp8; it must be a multiple of 16",
+        shape.head_dim);
+  }
+  for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.part_stride, kv.head_stride}) {
+    if (stride % 16 != 0) {
+      return InvalidArgument("attention: a KV stride of {} bytes; it must be a multiple of 16",
+                             stride);
+    }
+  }
+  return OkStatus();
+}
+
+// Whether the stream-K kernel writes all rows.
+bool OnlyStreamK(const AttentionPlan& plan) {
+  return plan.work_tiles.count > 0 && plan.work_tiles.combine.rows == 0 &&
+         plan.rows.work_tiles == 0 && plan.chunks.work_tiles == 0 && plan.ragged.work_tiles == 0;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
+  std::unique_ptr<Attention> attention(new Attention());
+  attention->options_ = options;
+  DecodeLimits& limits = attention->limits_;
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&limits.sm_count, cudaDevAttrMultiProcessorCount, device));
+  limits.architecture = 10 * major + minor;
+  if (limits.architecture < 80) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "attention: the GPU is of architecture sm_{}; it must be sm_80 or newer",
+                      limits.architecture);
+  }
+  BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareFp8Attention());
+  if (limits.architecture < 90) return attention;
+  BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
+  // Other architectures have no code for this kernel, and some lack its shared memory.
+  if (limits.architecture == 90) BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
+  for (int32_t i = 0; i < 4; ++i) {
+    auto& active = limits.active_clusters;
+    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));
+    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(128, 2 << i, &active[1][i]));
+  }
+  return attention;
+}
+
+bool Attention::SupportsPaged(const AttentionShape& shape, const KvView& kv) const {
+  const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
+  return (kv.dtype == DType::kBF16 || kv.dtype == DType::kF8) &&
+         kv.block_stride / bytes <= int64_t{UINT32_MAX} &&
+         (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);
+}
+
+// In deterministic fp8 mode, rows must see only cached (rounded) K and V, because the step's own K
+// and V depend on how the prompt was chunked.
+bool Attention::GathersAll(const KvView& kv) const {
+  return options_.deterministic && kv.dtype == DType::kF8;
+}
+
+// For many_, in a shape that SupportsPaged.
+bool Attention::SupportsRagged(const AttentionShape& shape, const KvView& kv) {
+  if (limits_.architecture != 90) return false;
+  int64_t tiles = 0;
+  int64_t tokens = 0;
+  int32_t longest = 0;
+  bool cached = GathersAll(kv);
+  for (const AttentionSequence& sequence : many_) {
+    cached = cached || sequence.length > sequence.rows;
+    tiles += CeilDiv(sequence.rows, HopperTile(shape.head_dim));
+    tokens += RoundUp(sequence.length, kGatherAlignment);
+    longest = std::max(longest, sequence.length);
+  }
+  if (shape.window > 0 && shape.window < longest) return false;
+  // With less work most SMs would wait for a few long tiles, which FlashAttention 2 splits.
+  if (!options_.deterministic && 2 * tiles * shape.q_heads < limits_.sm_count) return false;
+  const int64_t bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
+  return !cached || (bytes <= kMaxGatheredBytes && gathered_.Get(bytes).ok());
+}
+
+StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
+                                        const StepLayout& step,
+                                        const KvView& kv,
+                                        StepBuffer& fixed) {
+  BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
+  const bool paged = SupportsPaged(shape, kv);
+  const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  singles_.clear();
+  few_.clear();
+  many_.clear();
+  for (size_t i = 0; i < step.input->sequences.size(); ++i) {
+    const SequenceRows& rows = step.input->sequences[i];
+    const AttentionSequence sequence = {static_cast<int32_t>(i),
+                                        rows.first_row,
+                                        rows.row_count,
+                                        rows.context + rows.row_count,
+                                        step.table_starts[i]};
+    auto& list = !paged                       ? few_
+                 : rows.row_count == 1        ? singles_
+                 : rows.row_count <= few_rows ? few_
+                                              : many_;
+    list.push_back(sequence);
+  }
+  AttentionPlan plan;
+  plan.shape = shape;
+  if (!paged) {
+    BATON_ASSIGN_OR_RETURN(plan.portable, PlanPortable(shape, step, fixed));
+    return plan;
+  }
+  std::vector<int32_t> row_starts(step.sequences + 1,
+                                  static_cast<int32_t>(step.input->tokens.size()));
+  std::vector<int32_t> last_tokens(step.sequences, 0);
+  for (size_t i = 0; i < step.input->sequences.size(); ++i) {
+    const SequenceRows& rows = step.input->sequences[i];
+    row_starts[i] = rows.first_row;
+    last_tokens[i] = (rows.context + rows.row_count - 1) % kv.block_tokens + 1;
+  }
+  SequenceTables tables;
+  tables.sequences = step.sequences;
+  tables.tables = step.d_tables;
+  tables.table_starts = step.d_table_starts;
+  tables.row_starts = Write(fixed, row_starts);
+  tables.last_tokens = Write(fixed, last_tokens);
+  if (!many_.empty() && SupportsRagged(shape, kv)) {
+    BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv, fixed));
+  } else if (!many_.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.chunks,
+                           PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
+  }
+  const auto launched = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
+  const DecodeBatch rows = DecodeBatchOf(singles_, shape.window, launched);
+  const DecodeKernel decode = singles_.empty()
+                                  ? DecodeKernel::kFlash2
+                                  : ChooseDecodeKernel(options_, limits_, shape, kv, rows);
+  if (decode == DecodeKernel::kCluster) {
+    plan.cluster = PlanCluster(shape, step, kv, rows, fixed);
+  } else if (decode == DecodeKernel::kStreamK) {
+    BATON_ASSIGN_OR_RETURN(plan.work_tiles, PlanStreamK(shape, step, fixed));
+  } else {
+    few_.insert(few_.end(), singles_.begin(), singles_.end());
+  }
+  if (!few_.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
+  }
+  return plan;
+}
+
+ClusterWork Attention::PlanCluster(const AttentionShape& shape,
+                                   const StepLayout& step,
+                                   const KvView& kv,
+                                   const DecodeBatch& rows,
+                                   StepBuffer& fixed) {
+  // With more rows than are resident at once, only the rows that would finish last are split.
+  const int64_t average = rows.total / rows.count;
+  const auto fair = static_cast<int32_t>(std::max<int64_t>(kCrowdedSplit, 2 * average));
+  const int32_t most = MaxClusterSplits(limits_, shape, rows);
+  ClusterWork work;
+  work.rows = rows.launched;
+  // With fixed splits each row is split by its own length, else all rows by the longest.
+  const auto splits_of = [&](int32_t positions) {
+    if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
+      return ClusterSplits(positions, fair, INT32_MAX);
+    }
+    return options_.deterministic ? ClusterSplits(positions, kFixedClusterSplit, INT32_MAX)
+                                  : ClusterSplits(rows.longest, kShortClusterSplit, most);
+  };
+  decode_rows_.clear();
+  for (const AttentionSequence& s : singles_) {
+    const int32_t visible = VisiblePositions(s.length, shape.window);
+    decode_rows_.push_back(
+        {s.row, s.table_start, s.length - visible, s.length, splits_of(visible)});
+    work.splits = std::max(work.splits, decode_rows_.back().splits);
+  }
+  const bool crowded = most < work.splits;
+  work.warps = crowded || options_.deterministic ? 4 : 8;
+  if (crowded) {  // longest first
+    std::stable_sort(
+        decode_rows_.begin(), decode_rows_.end(), [](const DecodeRow& a, const DecodeRow& b) {
+          return a.end - a.begin > b.end - b.begin;
+        });
+  }
+  decode_rows_.resize(rows.launched);
+  work.list = Write(fixed, decode_rows_);
+  work.tables = step.d_tables;
+  return work;
+}
+
+StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
+                                             const StepLayout& step,
+                                             StepBuffer& fixed) {
+  StreamKWork work;
+  work.count = StreamKTileCount(limits_, shape);
+  stream_k_rows_.clear();
+  for (const AttentionSequence& s : singles_) {
+    const int32_t begin = s.length - VisiblePositions(s.length, shape.window);
+    stream_k_rows_.push_back({s.row, s.table_start, begin, s.length});
+  }
+  SplitStreamK(stream_k_rows_, work.count, work_tiles_);
+  std::vector<CombinedRow> combined = RowsInManyTiles(stream_k_rows_, kMaxTilesCombinedInKernel);
+  if (step.recorded) {
+    stream_k_rows_.resize(step.rows);
+    // The largest possible number: neighbours have one work tile in common.
+    if (!combined.empty()) combined.resize((work.count - 1) / kMaxTilesCombinedInKernel);
+  }
+  work.list = Write(fixed, stream_k_rows_);
+  work.work_tiles = Write(fixed, work_tiles_);
+  work.tables = step.d_tables;
+  const auto splits = work.count + static_cast<int32_t>(stream_k_rows_.size());
+  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, splits));
+  BATON_ASSIGN_OR_RETURN(work.combine, PlanCombine(shape, combined, splits, fixed));
+  work.combine.many_splits = work.combine.rows > 0;
+  BATON_ASSIGN_OR_RETURN(
+      std::byte* const tickets,
+      tickets_.Get(stream_k_rows_.size() * StreamKHeadGroups(shape) * sizeof(uint32_t)));
+  work.tickets = reinterpret_cast<uint32_t*>(tickets);
+  return work;
+}
+
+StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
+                                         const StepLayout& step,
+                                         int32_t tile,
+                                         const SequenceTables& tables,
+                                         StepBuffer& fixed) {
+  const bool decode = tile == kDecodeTile;
+  PagedLimits limits;
+  limits.tile = tile;
+  limits.group = shape.group();
+  limits.window = shape.window;
+  limits.slots = std::max(1, 2 * limits_.sm_count / shape.kv_heads);
+  if (options_.deterministic) limits.fixed_split = decode ? kFixedSplit : INT32_MAX / 2;
+  limits.padded_rows = step.recorded ? step.rows : 0;
+  limits.sequences = step.sequences;
+  PagedTiles& work_tiles = paged_tiles_;
+  SplitPaged(decode ? few_ : many_, limits, work_tiles);
+  PagedWork work;
+  work.tile = tile;
+  work.work_tiles = static_cast<int32_t>(work_tiles.sequence.size());
+  work.row_count = step.rows;
+  work.sequence = Write(fixed, work_tiles.sequence);
+  work.query_tile = Write(fixed, work_tiles.query_tile);
+  work.split = Write(fixed, work_tiles.split);
+  if (!work_tiles.valid.empty()) {
+    work.valid = reinterpret_cast<const bool*>(Write(fixed, work_tiles.valid));
+  }
+  work.out_starts = Write(fixed, work_tiles.out_starts);
+  work.split_tokens = fixed.Write(std::span<const int32_t>(&work_tiles.split_tokens, 1));
+  work.sequences = tables;
+  BATON_ASSIGN_OR_RETURN(work.combine,
+                         PlanCombine(shape, work_tiles.combined, work_tiles.partials, fixed));
+  return work;
+}
+
+StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
+                                           const StepLayout& step,
+                                           const KvView& kv,
+                                           StepBuffer& fixed) {
+  RaggedWork work;
+  const int32_t block_tokens = kv.block_tokens;
+  const bool cached =
+      GathersAll(kv) || std::any_of(many_.begin(), many_.end(), [](const AttentionSequence& s) {
+        return s.length > s.rows;
+      });
+  std::vector<int32_t> key_starts;
+  std::vector<GatheredSequence> gathered;
+  for (const AttentionSequence& sequence : many_) {
+    key_starts.push_back(cached ? work.gather.tokens : sequence.row);
+    work.row_count = std::max(work.row_count, sequence.row + sequence.rows);
+    if (!cached) continue;
+    gathered.push_back({sequence.table_start, sequence.length, work.gather.tokens});
+    const int32_t tokens = RoundUp(sequence.length, kGatherAlignment);
+    work.gather.tokens += tokens;
+    work.gather.max_blocks = std::max(work.gather.max_blocks, CeilDiv(tokens, block_tokens));
+  }
+  if (cached) {
+    work.gather.sequences = static_cast<int32_t>(gathered.size());
+    work.gather.list = Write(fixed, gathered);
+    work.gather.tables = step.d_tables;
+    BATON_ASSIGN_OR_RETURN(
+        work.gather.to,
+        gathered_.Get(size_t{4} * work.gather.tokens * shape.kv_heads * shape.head_dim));
+  }
+  RaggedTiles& work_tiles = ragged_tiles_;
+  ScheduleRagged(
+      many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, limits_.sm_count, work_tiles);
+  work.work_tiles = static_cast<int32_t>(work_tiles.head.size());
+  work.blocks = limits_.sm_count;
+  work.starts = Write(fixed, work_tiles.starts);
+  work.head = Write(fixed, work_tiles.head);
+  work.query_tile = Write(fixed, work_tiles.query_tile);
+  work.query_start = Write(fixed, work_tiles.query_start);
+  work.query_rows = Write(fixed, work_tiles.query_rows);
+  work.key_start = Write(fixed, work_tiles.key_start);
+  work.keys = Write(fixed, work_tiles.keys);
+  work.sequence = Write(fixed, work_tiles.sequence);
+  return work;
+}
+
+StatusOr<PortableWork> Attention::PlanPortable(const AttentionShape& shape,
+                                               const StepLayout& step,
+                                               StepBuffer& fixed) {
+  PortableTiles& work_tiles = portable_tiles_;
+  SplitPortable(few_, shape.window, step.recorded ? step.rows : 0, work_tiles);
+  PortableWork work;
+  work.work_tiles = static_cast<int32_t>(work_tiles.list.size());
+  work.list = Write(fixed, work_tiles.list);
+  work.tables = step.d_tables;
+  BATON_ASSIGN_OR_RETURN(work.combine,
+                         PlanCombine(shape, work_tiles.combined, work_tiles.partials, fixed));
+  return work;
+}
+
+StatusOr<CombineWork> Attention::PlanCombine(const AttentionShape& shape,
+                                             const std::vector<CombinedRow>& combined,
+                                             int32_t partials,
+                                             StepBuffer& fixed) {
+  CombineWork work;
+  if (combined.empty()) return work;
+  work.rows = static_cast<int32_t>(combined.size());
+  work.list = Write(fixed, combined);
+  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, partials));
+  return work;
+}
+
+StatusOr<PartialResults> Attention::Partials(const AttentionShape& shape, int32_t count) {
+  const size_t heads = static_cast<size_t>(count) * shape.q_heads;
+  BATON_ASSIGN_OR_RETURN(std::byte* const memory,
+                         partial_.Get(heads * (shape.head_dim + 1) * sizeof(float)));
+  auto* const values = reinterpret_cast<float*>(memory);
+  return PartialResults{values, values + heads * shape.head_dim};
+}
+
+cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionLaunch call) {
+  const AttentionShape& shape = plan.shape;
+  if (call.qkv.dtype != DType::kBF16 || call.out.dtype != DType::kBF16 ||
+      call.out.stride != int64_t{shape.q_heads} * shape.head_dim) {
+    return cudaErrorInvalidValue;
+  }
+  call.shape = shape;
+  call.overlapped = limits_.architecture >= 90;
+  if (call.fp8_out.data != nullptr && !(OnlyStreamK(plan) && StreamKWritesFp8(shape))) {
+    const Fp8Rows fp8_out = std::exchange(call.fp8_out, {});
+    const cudaError_t error = LaunchKernels(plan, call);
+    return error != cudaSuccess ? error : LaunchQuantize(call.out, fp8_out, call.stream);
+  }
+  return LaunchKernels(plan, call);
+}
+
+cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionLaunch& call) {
+  const AttentionShape& shape = plan.shape;
+  cudaError_t error = cudaSuccess;
+  const auto then = [&](auto&& launch, const auto& work) {
+    if (error == cudaSuccess) error = launch(work, call);
+  };
+  if (plan.portable.work_tiles > 0) {
+    then(LaunchPortableAttention, plan.portable);
+    if (plan.portable.combine.rows > 0) then(LaunchCombineSplits, plan.portable.combine);
+    return error;
+  }
+  if (plan.ragged.work_tiles > 0) {
+    if (plan.ragged.gather.sequences > 0) then(LaunchGather, plan.ragged.gather);
+    if (shape.head_dim == 64) then(LaunchHopperAttention64, plan.ragged);
+    if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
+    if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
+  }
+  const bool fp8 = call.kv.dtype == DType::kF8;
+  if (plan.chunks.work_tiles > 0) {
+    then(fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention, plan.chunks);
+    if (plan.chunks.combine.rows > 0) then(LaunchCombineSplits, plan.chunks.combine);
+  }
+  if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);
+  if (plan.work_tiles.count > 0) {
+    then(LaunchStreamKAttention, plan.work_tiles);
+    if (plan.work_tiles.combine.rows > 0) then(LaunchCombineSplits, plan.work_tiles.combine);
+  }
+  if (plan.rows.work_tiles > 0) {
+    then(fp8 ? LaunchFp8DecodeAttention : LaunchDecodeAttention, plan.rows);
+    if (plan.rows.combine.rows > 0) then(LaunchCombineSplits, plan.rows.combine);
+  }
+  return error;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,203 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <flashinfer/attention/default_prefill_params.cuh>
+#include <flashinfer/attention/mask.cuh>
+#include <flashinfer/attention/prefill.cuh>
+#include <flashinfer/attention/variants.cuh>
+#include <flashinfer/pos_enc.cuh>
+
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/primitives/fp8.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+
+// FlashInfer's paged FlashAttention-2 kernel (flashinfer/attention/prefill.cuh), with our own tiles
+// and plans.
+namespace baton::cuda {
+
+using Fp8 = __nv_fp8_e4m3;
+
+// The parameters of FlashInfer's kernel, with RopeArgs::kv_scales.
+template <class Out>
+struct ScaledParams : flashinfer::BatchPrefillPagedParams<__nv_bfloat16, Fp8, Out, int32_t> {
+  const float* kv_scales = nullptr;
+};
+
+// Causal attention with a window.
+using PlainAttention = flashinfer::DefaultAttention</*use_custom_mask=*/false,
+                                                    /*use_sliding_window=*/true,
+                                                    /*use_logits_soft_cap=*/false,
+                                                    /*use_alibi=*/false>;
+
+// The same for K and V that are stored divided by a scale per head (the grid's third dimension).
+// The scale of K multiplies the scores, the scale of V the result.
+struct ScaledAttention : PlainAttention {
+  float value_scale = 1.0f;
+
+  template <class Params>
+  __device__ __host__ ScaledAttention(const Params& params, uint32_t batch, uint8_t* shared)
+      : PlainAttention(params, batch, shared) {
+#ifdef __CUDA_ARCH__
+    if (params.kv_scales != nullptr) {
+      sm_scale_log2 *= params.kv_scales[blockIdx.z];
+      value_scale = params.kv_scales[gridDim.z + blockIdx.z];
+    }
+#endif
+  }
+
+  REGISTER_OUTPUT_TRANSFORM(params, output, batch_idx, qo_idx, qo_head_idx, m, d, scale, {
+    const float normalizer = m != -flashinfer::math::inf ? flashinfer::math::ptx_rcp(d) : 0.0f;
+    return output * normalizer * value_scale;
+  })
+};
+
+// kKvTiles is the number of 16-token tiles of K that each warp holds in registers: the most with
+// which two thread blocks fit on an SM of sm_80 and sm_90.
+template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out>
+struct PagedKernel {
+  using Bf16 = __nv_bfloat16;
+  static constexpr bool kScaled = kIsFp8<Kv>;
+  using Params = std::conditional_t<kScaled,
+                                    ScaledParams<Out>,
+                                    flashinfer::BatchPrefillPagedParams<Bf16, Bf16, Out, int32_t>>;
+  using Variant = std::conditional_t<kScaled, ScaledAttention, PlainAttention>;
+  using Traits = flashinfer::KernelTraits<flashinfer::MaskMode::kCausal,
+                                          kTile,
+                                          flashinfer::get_num_mma_q(kTile),
+                                          kKvTiles,
+                                          kHeadDim / 16,
+                                          kHeadDim / 16,
+                                          flashinfer::get_num_warps_q(kTile),
+                                          flashinfer::get_num_warps_kv(kTile),
+                                          flashinfer::PosEncodingMode::kNone,
+                                          Bf16,
+                                          Kv,
+                                          Out,
+                                          float,
+                                          int32_t,
+                                          Variant>;
+  static_assert(!Traits::IsInvalid());
+  static constexpr size_t kSharedBytes = sizeof(typename Traits::SharedStoragePaged);
+  static constexpr auto kKernel =
+      flashinfer::BatchPrefillWithPagedKVCacheKernel</*SAME_KV_STRIDES=*/true, Traits, Params>;
+
+  static cudaError_t Prepare() {
+    return cudaFuncSetAttribute(
+        kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedBytes));
+  }
+
+  static cudaError_t Launch(const PagedWork& work, const AttentionLaunch& call) {
+    const Params params = Describe(work, call);
+    const dim3 grid(static_cast<uint32_t>(work.work_tiles), 1, call.shape.kv_heads);
+    const dim3 block(32, Traits::NUM_WARPS_Q, Traits::NUM_WARPS_KV);
+    if (call.overlapped) {
+      return LaunchOverlapped(kKernel, grid, block, kSharedBytes, call.stream, params);
+    }
+    kKernel<<<grid, block, kSharedBytes, call.stream>>>(params);
+    return cudaGetLastError();
+  }
+
+ private:
+  // FlashInfer's structs take non-const pointers to data that they only read.
+  template <class T>
+  static T* Mutable(const T* p) {
+    return const_cast<T*>(p);
+  }
+
+  static Params Describe(const PagedWork& work, const AttentionLaunch& call) {
+    const AttentionShape& shape = call.shape;
+    const KvView& kv = call.kv;
+    const SequenceTables& tables = work.sequences;
+    std::byte* keys = kv.base + call.layer * kv.layer_stride;
+    constexpr int64_t kBytes = sizeof(Kv);
+    const int64_t strides[3] = {kv.block_stride / kBytes, kv.head_stride / kBytes, kHeadDim};
+    const flashinfer::paged_kv_t<Kv, int32_t> paged(static_cast<uint32_t>(shape.kv_heads),
+                                                    static_cast<uint32_t>(kv.block_tokens),
+                                                    kHeadDim,
+                                                    static_cast<uint32_t>(tables.sequences),
+                                                    flashinfer::QKVLayout::kHND,
+                                                    reinterpret_cast<Kv*>(keys),
+                                                    reinterpret_cast<Kv*>(keys + kv.part_stride),
+                                                    strides,
+                                                    Mutable(tables.tables),
+                                                    Mutable(tables.table_starts),
+                                                    Mutable(tables.last_tokens));
+    Params params;
+    params.q = reinterpret_cast<Bf16*>(call.qkv.data);
+    params.paged_kv = paged;
+    params.q_indptr = Mutable(tables.row_starts);
+    params.group_size = flashinfer::uint_fastdiv(static_cast<uint32_t>(shape.group()));
+    params.num_qo_heads = static_cast<uint32_t>(shape.q_heads);
+    params.q_stride_n = static_cast<int32_t>(call.qkv.stride);
+    params.q_stride_h = kHeadDim;
+    params.window_left = shape.window > 0 ? shape.window - 1 : -1;
+    params.sm_scale = shape.scale;
+    if constexpr (kScaled) params.kv_scales = call.kv_scales;
+    params.rope_rcp_scale = 1.0f;
+    params.rope_rcp_theta = 1.0f;
+    params.request_indices = Mutable(work.sequence);
+    params.qo_tile_indices = Mutable(work.query_tile);
+    params.kv_tile_indices = Mutable(work.split);
+    params.o_indptr = Mutable(work.out_starts);
+    params.block_valid_mask = Mutable(work.valid);
+    params.kv_chunk_size_ptr = Mutable(work.split_tokens);
+    params.max_total_num_rows = static_cast<uint32_t>(work.row_count);
+    params.padded_batch_size = static_cast<uint32_t>(work.work_tiles);
+    params.partition_kv = work.combine.rows > 0;
+    if constexpr (std::is_same_v<Out, float>) {
+      params.o = work.combine.partial.values;
+      params.lse = work.combine.partial.lse;
+    } else {
+      params.o = reinterpret_cast<Bf16*>(call.out.data);
+    }
+    return params;
+  }
+};
+
+// A kernel for whole contexts, and a split-KV kernel that writes partial results in float32.
+template <int kHeadDim, int kTile, int kKvTiles, class Kv = __nv_bfloat16>
+struct PagedKernels {
+  using Whole = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16>;
+  using Split = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, float>;
+
+  static cudaError_t Prepare() {
+    const cudaError_t error = Whole::Prepare();
+    return error != cudaSuccess ? error : Split::Prepare();
+  }
+  static cudaError_t Launch(const PagedWork& work, const AttentionLaunch& call) {
+    return work.combine.rows > 0 ? Split::Launch(work, call) : Whole::Launch(work, call);
+  }
+};
+
+// One PagedKernels for each head size.
+template <class For64, class For128, class For256>
+struct ByHeadSize {
+  static cudaError_t Prepare() {
+    for (const cudaError_t error : {For64::Prepare(), For128::Prepare(), For256::Prepare()}) {
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+
+  static cudaError_t Launch(const PagedWork& work, const AttentionLaunch& call) {
+    switch (call.shape.head_dim) {
+      case 64:
+        return For64::Launch(work, call);
+      case 128:
+        return For128::Launch(work, call);
+      case 256:
+        return For256::Launch(work, call);
+      default:
+        return cudaErrorNotSupported;
+    }
+  }
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_status.h"
+
+namespace baton::cuda {
+
+// Lays pieces out in one allocation.
+class Layout final {
+ public:
+  // Where a piece of `bytes` bytes goes.
+  constexpr size_t Take(size_t bytes) {
+    const size_t at = size_;
+    size_ = (at + bytes + 255) / 256 * 256;
+    return at;
+  }
+  constexpr size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
+};
+
+// Scratch memory of the current device that only grows. Not thread-safe.
+class DeviceMemory final {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() { cudaFree(data_); }
+
+  // Makes room for `bytes`; what was there is lost, and its address changes, when it grows. New
+  // memory is zeroed. Errors: ResourceExhausted.
+  Status Reserve(size_t bytes) {
+    if (bytes <= size_) return OkStatus();
+    BATON_CUDA_RETURN_IF_ERROR(cudaFree(std::exchange(data_, nullptr)));
+    size_ = 0;
+    const cudaError_t error = cudaMalloc(&data_, bytes);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // a failed allocation is no failed kernel
+      return ToStatus(error, "allocating scratch memory");
+    }
+    BATON_CUDA_RETURN_IF_ERROR(cudaMemset(data_, 0, bytes));
+    // The fill runs on the default stream, which other streams need not wait for.
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
+    size_ = bytes;
+    return OkStatus();
+  }
+
+  template <class T = std::byte>
+  T* at(size_t offset = 0) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(data_) + offset);
+  }
+  size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace baton::cuda

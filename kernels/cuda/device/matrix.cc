@@ -1,0 +1,109 @@
+#include "kernels/cuda/device/matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/random_weights.h"
+#include "kernels/dequantize.h"
+
+namespace baton::cuda {
+namespace {
+
+// Tensor cores take matrices in E4M3 whose sizes are multiples of this.
+constexpr int64_t kWholeQuantized = 16;
+
+// Rows of `part` as bf16, `out` holding whole rows.
+void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out) {
+  const auto cols = static_cast<size_t>(part.cols);
+  const size_t row_bytes = RowBytes(part.dtype, cols);
+  const std::byte* from = part.data + static_cast<size_t>(first_row) * row_bytes;
+  if (part.dtype == DType::kBF16) {
+    std::memcpy(out.data(), from, out.size());
+    return;
+  }
+  std::vector<float> values(cols);
+  for (size_t at = 0; at < out.size(); at += cols * 2, from += row_bytes) {
+    Dequantize(part.dtype, {from, row_bytes}, values);
+    for (size_t i = 0; i < cols; ++i) {
+      const uint16_t bf16 = FloatToBrain(values[i]);
+      std::memcpy(out.data() + at + 2 * i, &bf16, 2);
+    }
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix> parts) {
+  if (parts.empty()) return InvalidArgument("a matrix of no parts");
+  int64_t rows = 0;
+  const int64_t cols = parts[0].cols;
+  for (const HostMatrix& part : parts) {
+    const auto block = static_cast<int64_t>(ShapeOf(part.dtype).elements);
+    if (part.cols != cols || part.rows < 1 || cols < 1 || cols % block != 0) {
+      return InvalidArgument("a part of {}×{} in {} for a matrix of {} columns",
+                             part.rows,
+                             part.cols,
+                             Name(part.dtype),
+                             cols);
+    }
+    rows += part.rows;
+  }
+  const auto row_bytes = static_cast<size_t>(cols) * 2;
+  BATON_ASSIGN_OR_RETURN(
+      auto buffer, device_.Allocate(static_cast<size_t>(rows) * row_bytes, Sharing::kPrivate));
+  size_t at = 0;
+  for (const HostMatrix& part : parts) {
+    const size_t bytes = static_cast<size_t>(part.rows) * row_bytes;
+    if (part.data == nullptr) {
+      auto* to = reinterpret_cast<__nv_bfloat16*>(buffer->data() + at);
+      BATON_CUDA_RETURN_IF_ERROR(LaunchRandomWeights(
+          part.stream, part.scale, to, part.rows * part.cols, cudaStreamLegacy));
+      at += bytes;
+      continue;
+    }
+    BATON_RETURN_IF_ERROR(
+        device_.Stream(*buffer, at, bytes, row_bytes, [&](size_t start, std::span<std::byte> out) {
+          Convert(part, static_cast<int64_t>(start / row_bytes), out);
+        }));
+    at += bytes;
+  }
+  auto matrix = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+  const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
+  if (quantize_ && may_quantize && rows % kWholeQuantized == 0 && cols % kWholeQuantized == 0) {
+    return Quantize(*matrix);
+  }
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return matrix;
+}
+
+StatusOr<std::unique_ptr<Matrix>> WeightLoader::Quantize(const CudaMatrix& matrix) {
+  const int64_t rows = matrix.rows();
+  const int64_t cols = matrix.cols();
+  BATON_ASSIGN_OR_RETURN(auto buffer,
+                         device_.Allocate(Fp8Rows::Bytes(rows, cols), Sharing::kPrivate));
+  auto quantized = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols, DType::kF8);
+  Tensor from;
+  from.data = reinterpret_cast<std::byte*>(const_cast<__nv_bfloat16*>(matrix.data()));
+  from.dtype = DType::kBF16;
+  from.rows = rows;
+  from.cols = from.stride = cols;
+  BATON_CUDA_RETURN_IF_ERROR(LaunchQuantize(from, quantized->fp8(), cudaStreamLegacy));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return quantized;
+}
+
+StatusOr<std::unique_ptr<Vector>> WeightLoader::Load(std::span<const float> values) {
+  const auto size = static_cast<int64_t>(values.size());
+  std::vector<std::byte> bytes(CudaVector::Bf16Offset(size) + values.size() * 2);
+  std::memcpy(bytes.data(), values.data(), values.size_bytes());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t bf16 = FloatToBrain(values[i]);
+    std::memcpy(bytes.data() + CudaVector::Bf16Offset(size) + 2 * i, &bf16, 2);
+  }
+  BATON_ASSIGN_OR_RETURN(auto buffer, device_.Allocate(bytes.size(), Sharing::kPrivate));
+  BATON_RETURN_IF_ERROR(device_.CopyIn(*buffer, 0, bytes));
+  return std::make_unique<CudaVector>(std::move(buffer), size);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/rows/quantize.h"
+#include "kernels/tensor.h"
+
+namespace baton::cuda {
+
+// A weight matrix, row-major [rows][cols] without gaps: in bf16, or in E4M3 with a scale for each
+// row. A matrix made by LoadGateUp is [gate rows | up rows].
+class CudaMatrix final : public Matrix {
+ public:
+  CudaMatrix(std::unique_ptr<Buffer> buffer, int64_t rows, int64_t cols, DType dtype = DType::kBF16)
+      : buffer_(std::move(buffer)), rows_(rows), cols_(cols), dtype_(dtype) {}
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  size_t bytes() const override { return buffer_->size(); }
+  DType dtype() const { return dtype_; }
+  // Of a matrix in bf16.
+  const __nv_bfloat16* data() const {
+    return reinterpret_cast<const __nv_bfloat16*>(buffer_->data());
+  }
+  // Of a matrix in E4M3.
+  Fp8Rows fp8() const { return Fp8Rows::At(buffer_->data(), rows_, cols_); }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  int64_t rows_;
+  int64_t cols_;
+  DType dtype_;
+};
+
+// A vector in float32, and in bf16 for the kernels that add it to bf16 products.
+class CudaVector final : public Vector {
+ public:
+  CudaVector(std::unique_ptr<Buffer> buffer, int64_t size)
+      : buffer_(std::move(buffer)), size_(size) {}
+  int64_t size() const override { return size_; }
+  const float* data() const { return reinterpret_cast<const float*>(buffer_->data()); }
+  const __nv_bfloat16* bf16() const {
+    return reinterpret_cast<const __nv_bfloat16*>(buffer_->data() + Bf16Offset(size_));
+  }
+  static size_t Bf16Offset(int64_t size) {
+    return (static_cast<size_t>(size) * sizeof(float) + 255) / 256 * 256;
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  int64_t size_;
+};
+
+// Brings matrices and vectors to the device through pinned memory: bf16 as it is, other types
+// converted on the way. With `quantize`, what may be is then turned into E4M3. One thread.
+class WeightLoader final {
+ public:
+  WeightLoader(CudaDevice& device, bool quantize) : device_(device), quantize_(quantize) {}
+  // As Ops::LoadMatrix.
+  StatusOr<std::unique_ptr<Matrix>> Load(std::span<const HostMatrix> parts);
+  StatusOr<std::unique_ptr<Vector>> Load(std::span<const float> values);
+
+ private:
+  // A copy in E4M3.
+  StatusOr<std::unique_ptr<Matrix>> Quantize(const CudaMatrix& matrix);
+
+  CudaDevice& device_;
+  const bool quantize_;
+};
+
+}  // namespace baton::cuda

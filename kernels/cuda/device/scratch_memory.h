@@ -1,0 +1,34 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/cuda/device/device_memory.h"
+
+namespace baton::cuda {
+
+// Device memory that is asked for again and again. What was given stays valid, since calls written
+// down and recorded graphs may use it; so it grows in doubling steps. Not thread-safe.
+class ScratchMemory final {
+ public:
+  // Zeroed memory of `bytes` or more. Errors: ResourceExhausted.
+  StatusOr<std::byte*> Get(size_t bytes) {
+    if (memory_.empty() || memory_.back()->size() < bytes) {
+      auto more = std::make_unique<DeviceMemory>();
+      const size_t grown = memory_.empty() ? 0 : 2 * memory_.back()->size();
+      BATON_RETURN_IF_ERROR(more->Reserve(std::max({bytes, grown, kFirst})));
+      memory_.push_back(std::move(more));
+    }
+    return memory_.back()->at();
+  }
+
+ private:
+  static constexpr size_t kFirst = size_t{64} << 10;
+
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+};
+
+}  // namespace baton::cuda

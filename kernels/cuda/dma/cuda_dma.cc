@@ -1,0 +1,207 @@
+#include "kernels/cuda/dma/cuda_dma.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/base/hash.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/dma/copy_runs.h"
+#include "kernels/cuda/dma/cuda_dma_queue.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr uint32_t kExportMagic = 0x31495642;  // "BVI1"
+constexpr size_t kWarmUpBytes = size_t{2} << 20;
+
+// What Export gives, as it lies in memory: both processes are of one host.
+struct Exported {
+  uint32_t magic = kExportMagic;
+  uint32_t reserved = 0;
+  uint64_t process = 0;  // random
+  uint64_t address = 0;  // in that process
+  uint64_t bytes = 0;
+  char device[16] = {};  // its UUID
+  char handle[sizeof(cudaIpcMemHandle_t)] = {};
+};
+static_assert(sizeof(Exported) == 112);
+
+uint64_t ThisProcess() {
+  static const uint64_t id = RandomId();
+  return id;
+}
+
+class ImportedBuffer final : public Buffer {
+ public:
+  ImportedBuffer(const CudaDevice& device, void* data, size_t size, bool is_mapped)
+      : device_(device), data_(data), size_(size), is_mapped_(is_mapped) {}
+  ~ImportedBuffer() override {
+    if (is_mapped_ && device_.MakeCurrent() == cudaSuccess) cudaIpcCloseMemHandle(data_);
+  }
+  ImportedBuffer(const ImportedBuffer&) = delete;
+  ImportedBuffer& operator=(const ImportedBuffer&) = delete;
+
+  MemoryKind kind() const override { return MemoryKind::kCuda; }
+  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+  size_t size() const override { return size_; }
+  int shared_fd() const override { return -1; }
+
+ private:
+  const CudaDevice& device_;
+  void* const data_;
+  const size_t size_;
+  const bool is_mapped_;
+};
+
+class PinnedBuffer final : public Buffer {
+ public:
+  PinnedBuffer(void* data, size_t size) : data_(data), size_(size) {}
+  ~PinnedBuffer() override { cudaFreeHost(data_); }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+  size_t size() const override { return size_; }
+  int shared_fd() const override { return -1; }
+
+ private:
+  void* const data_;
+  const size_t size_;
+};
+
+void* AddressOf(const Exported& exported) {
+  return reinterpret_cast<void*>(exported.address);  // NOLINT(performance-no-int-to-ptr): it is one
+}
+
+StatusOr<Exported> Parse(std::string_view text) {
+  Exported exported;
+  if (text.size() != sizeof(exported)) {
+    return InvalidArgument(
+        "exported GPU memory is named by {} bytes, not {}", sizeof(exported), text.size());
+  }
+  std::memcpy(&exported, text.data(), sizeof(exported));
+  if (exported.magic != kExportMagic || exported.bytes == 0) {
+    return InvalidArgument("exported GPU memory of another version ({:#010x}, {} bytes)",
+                           exported.magic,
+                           exported.bytes);
+  }
+  return exported;
+}
+
+// CUDA opens no handle of the same process: there the address is good, once the GPUs see each
+// other.
+Status ReachOwn(const CudaDevice& device, const Exported& exported) {
+  cudaPointerAttributes attributes{};
+  BATON_CUDA_RETURN_IF_ERROR(cudaPointerGetAttributes(&attributes, AddressOf(exported)));
+  if (attributes.type != cudaMemoryTypeDevice) {
+    return InvalidArgument("exported GPU memory of this process is not there any more");
+  }
+  if (attributes.device == device.index()) return OkStatus();
+  const cudaError_t error = cudaDeviceEnablePeerAccess(attributes.device, 0);
+  if (error == cudaSuccess) return OkStatus();
+  cudaGetLastError();  // clears it
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return OkStatus();
+  return MakeStatus(StatusCode::kUnavailable,
+                    "{} does not reach the memory of cuda:{}: {}",
+                    device.name(),
+                    attributes.device,
+                    cudaGetErrorString(error));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CudaDma>> CudaDma::Create(CudaDevice& device) {
+  std::unique_ptr<CudaDma> dma(new CudaDma(device));
+  BATON_CUDA_RETURN_IF_ERROR(device.MakeCurrent());
+  BATON_RETURN_IF_ERROR(dma->scratch_.Reserve(kWarmUpBytes));
+  return dma;
+}
+
+StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  Exported exported;
+  exported.process = ThisProcess();
+  exported.address = reinterpret_cast<uint64_t>(buffer.data());
+  exported.bytes = buffer.size();
+  cudaDeviceProp properties;
+  BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_.index()));
+  std::memcpy(exported.device, properties.uuid.bytes, sizeof(exported.device));
+  cudaIpcMemHandle_t handle;
+  const cudaError_t error = buffer.kind() == MemoryKind::kCuda && buffer.size() > 0
+                                ? cudaIpcGetMemHandle(&handle, buffer.data())
+                                : cudaErrorInvalidValue;
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // clears it
+    return InvalidArgument("{}: memory of {} bytes cannot be exported to other processes: {}",
+                           device_.name(),
+                           buffer.size(),
+                           cudaGetErrorString(error));
+  }
+  std::memcpy(exported.handle, &handle, sizeof(handle));
+  return std::string(reinterpret_cast<const char*>(&exported), sizeof(exported));
+}
+
+StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
+  BATON_ASSIGN_OR_RETURN(const Exported exported, Parse(text));
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  void* data = AddressOf(exported);
+  const bool is_own = exported.process == ThisProcess();
+  if (is_own) {
+    BATON_RETURN_IF_ERROR(ReachOwn(device_, exported));
+  } else {
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, exported.handle, sizeof(handle));
+    const cudaError_t error = cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // clears it
+      return MakeStatus(StatusCode::kUnavailable,
+                        "{} cannot map the peer's {} bytes of GPU memory: {} ({})",
+                        device_.name(),
+                        exported.bytes,
+                        cudaGetErrorName(error),
+                        cudaGetErrorString(error));
+    }
+  }
+  auto imported = std::make_unique<ImportedBuffer>(device_, data, exported.bytes, !is_own);
+  BATON_RETURN_IF_ERROR(WarmUp(*imported));
+  return imported;
+}
+
+Status CudaDma::WarmUp(const Buffer& imported) {
+  // Single copies, copies at equal distances and in batches go different ways in the driver.
+  constexpr uint64_t kUnit = kWarmUpBytes / 16;
+  std::vector<CopyRun> runs = {{5 * kUnit, 5 * kUnit, kUnit},
+                               {9 * kUnit, 11 * kUnit, kUnit},
+                               {8 * kUnit, 13 * kUnit, kUnit}};
+  for (uint64_t i = 0; i < 4; ++i) runs.push_back({i * kUnit, i * kUnit, kUnit / 2});
+  const size_t bytes = std::min(imported.size(), kWarmUpBytes);
+  cudaStream_t stream = nullptr;
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaError_t error =
+      cudaMemcpyAsync(scratch_.at(), imported.data(), bytes, cudaMemcpyDefault, stream);
+  if (error == cudaSuccess && bytes == kWarmUpBytes) {
+    error = CopyRuns(imported.data(), scratch_.at(), runs, stream);
+  }
+  const cudaError_t ended = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return ToStatus(error != cudaSuccess ? error : ended, "reading a peer's memory");
+}
+
+StatusOr<std::unique_ptr<Buffer>> CudaDma::AllocateStaging(size_t bytes) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  void* data = nullptr;
+  BATON_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data, std::max<size_t>(bytes, 1)));
+  return std::make_unique<PinnedBuffer>(data, bytes);
+}
+
+StatusOr<std::unique_ptr<DmaQueue>> CudaDma::MakeQueue() {
+  BATON_ASSIGN_OR_RETURN(auto queue, CudaDmaQueue::Create(device_));
+  return std::unique_ptr<DmaQueue>(std::move(queue));
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,229 @@
+#include "kernels/cuda/dma/cuda_dma_queue.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/dma/copy_runs.h"
+
+namespace baton::cuda {
+namespace {
+
+// Checksums under way at one time: each keeps pinned memory for its results.
+constexpr size_t kTasks = 4;
+// An idle device is given so many runs of a copy first, then twice as many each time: it has
+// something to do while the others are posted, half a microsecond or more each.
+constexpr size_t kFirstRuns = 4;
+
+// A file descriptor as a host function is given it.
+void* Given(const UniqueFd& fd) {
+  const auto number = static_cast<intptr_t>(fd.get());
+  return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): nobody follows it
+}
+
+void CUDART_CB Wake(void* fd) {
+  const uint64_t one = 1;
+  // It can only fail when the counter is full, and then its reader is awake anyway.
+  (void)!::write(static_cast<int>(reinterpret_cast<intptr_t>(fd)), &one, sizeof(one));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CudaDmaQueue>> CudaDmaQueue::Create(const CudaDevice& device) {
+  std::unique_ptr<CudaDmaQueue> queue(new CudaDmaQueue(device));
+  BATON_RETURN_IF_ERROR(queue->Open());
+  return queue;
+}
+
+Status CudaDmaQueue::Open() {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  event_fd_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd_.valid()) {
+    return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
+  }
+  // Steps go before (CudaOps): a kernel that fills the device once must not find some of it taken.
+  int least = 0;
+  int greatest = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  for (StreamPair* pair : {&copies_, &checksums_}) {
+    for (cudaStream_t* stream : {&pair->work, &pair->notices}) {
+      BATON_CUDA_RETURN_IF_ERROR(
+          cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+    }
+  }
+  for (size_t i = 0; i < kTasks; ++i) {
+    BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_.work));
+    free_tasks_.push_back(std::move(task));
+  }
+  // The first host function starts the thread that calls them all.
+  BATON_CUDA_RETURN_IF_ERROR(NotifyAfter(checksums_, free_tasks_.front()->ended()));
+  return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
+}
+
+CudaDmaQueue::~CudaDmaQueue() {
+  if (device_.MakeCurrent() != cudaSuccess) return;
+  const cudaStream_t streams[] = {
+      copies_.work, checksums_.work, copies_.notices, checksums_.notices};
+  for (const cudaStream_t stream : streams) {
+    if (stream != nullptr) cudaStreamSynchronize(stream);
+  }
+  for (const PendingCopy& copy : pending_) cudaEventDestroy(copy.ended);
+  for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+  tasks_.clear();
+  free_tasks_.clear();
+  for (const cudaStream_t stream : streams) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+void CudaDmaQueue::Signal() const {
+  Wake(Given(event_fd_));
+}
+
+StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
+  cudaEvent_t event = nullptr;
+  if (free_events_.empty()) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  event = free_events_.back();
+  free_events_.pop_back();
+  return event;
+}
+
+cudaError_t CudaDmaQueue::NotifyAfter(const StreamPair& pair, cudaEvent_t ended) {
+  const cudaError_t error = cudaStreamWaitEvent(pair.notices, ended, 0);
+  return error != cudaSuccess ? error : cudaLaunchHostFunc(pair.notices, Wake, Given(event_fd_));
+}
+
+void CudaDmaQueue::WatchEnds() {
+  if (!done_.empty()) return Signal();
+  if (pending_.empty() && tasks_.empty() && waiting_.empty()) return;
+  // Without its device Poll starts nothing, however often it is called.
+  if (device_.MakeCurrent() != cudaSuccess) return;
+  if (!waiting_.empty() && !free_tasks_.empty()) return Signal();
+  const auto watch = [this](const StreamPair& pair, cudaEvent_t ended, bool& is_watched) {
+    // What cannot be told is looked for: the device is in trouble, of which Poll hears.
+    if (!is_watched && NotifyAfter(pair, ended) != cudaSuccess) return Signal();
+    is_watched = true;
+  };
+  if (!pending_.empty()) watch(copies_, pending_.front().ended, pending_.front().is_watched);
+  if (!tasks_.empty()) watch(checksums_, tasks_.front().task->ended(), tasks_.front().is_watched);
+}
+
+Status CudaDmaQueue::Copy(uint64_t id,
+                          const Buffer& from,
+                          const Buffer& to,
+                          std::span<const CopyRun> runs) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
+  cudaError_t error = cudaSuccess;
+  size_t at_once = pending_.empty() ? kFirstRuns : runs.size();
+  for (auto left = runs; !left.empty() && error == cudaSuccess; at_once *= 2) {
+    at_once = std::min(at_once, left.size());
+    error = CopyRuns(from.data(), to.data(), left.first(at_once), copies_.work);
+    left = left.subspan(at_once);
+  }
+  if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
+  if (error != cudaSuccess) {
+    // A part of it may have been posted: it must not go on behind the caller's back.
+    cudaStreamSynchronize(copies_.work);
+    free_events_.push_back(event);
+    return ToStatus(error, "copying KV blocks");
+  }
+  pending_.push_back({id, event, false});
+  return OkStatus();
+}
+
+Status CudaDmaQueue::Checksum(uint64_t id,
+                              const Buffer& of,
+                              std::span<const ByteRange> ranges,
+                              uint64_t granule) {
+  if (ranges.empty()) {
+    done_.push_back({id, OkStatus(), {}});
+    return OkStatus();
+  }
+  uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.bytes;
+  waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule, bytes});
+  return OkStatus();
+}
+
+Status CudaDmaQueue::StartWaiting() {
+  while (!waiting_.empty() && !free_tasks_.empty()) {
+    std::vector<ChecksumTask::Request> together;
+    uint64_t bytes = 0;
+    do {
+      bytes += waiting_.front().bytes;
+      together.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+    } while (!waiting_.empty() && waiting_.front().of == together[0].of &&
+             waiting_.front().granule == together[0].granule &&
+             bytes + waiting_.front().bytes <= ChecksumTask::kUsualBytes &&
+             (bytes + waiting_.front().bytes) / together[0].granule <=
+                 ChecksumTask::kUsualGranules);
+    std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
+    free_tasks_.pop_back();
+    Status started = task->Start(together);
+    if (started.ok()) {
+      tasks_.push_back({std::move(task), false});
+      continue;
+    }
+    free_tasks_.push_back(std::move(task));
+    for (const auto& request : together) done_.push_back({request.id, started, {}});
+    return started;
+  }
+  return OkStatus();
+}
+
+void CudaDmaQueue::PollCopies() {
+  while (!pending_.empty()) {
+    const PendingCopy copy = pending_.front();
+    const cudaError_t state = cudaEventQuery(copy.ended);
+    if (state == cudaErrorNotReady) return;
+    pending_.pop_front();
+    free_events_.push_back(copy.ended);
+    done_.push_back({copy.id, ToStatus(state, "copying KV blocks"), {}});
+  }
+}
+
+void CudaDmaQueue::PollChecksums() {
+  while (!tasks_.empty()) {
+    const cudaError_t state = tasks_.front().task->Query();
+    if (state == cudaErrorNotReady) return;
+    std::unique_ptr<ChecksumTask> task = std::move(tasks_.front().task);
+    tasks_.pop_front();
+    const Status status = ToStatus(state, "checksums of KV blocks");
+    for (DmaDone& done : status.ok() ? task->Take() : task->Fail(status)) {
+      done_.push_back(std::move(done));
+    }
+    free_tasks_.push_back(std::move(task));
+  }
+}
+
+size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
+  uint64_t count = 0;
+  (void)!::read(event_fd_.get(), &count, sizeof(count));
+  if (pending_.empty() && tasks_.empty() && waiting_.empty() && done_.empty()) return 0;
+  if (device_.MakeCurrent() == cudaSuccess) {
+    PollCopies();
+    PollChecksums();
+    if (const Status started = StartWaiting(); !started.ok()) {
+      for (const auto& lost : waiting_) done_.push_back({lost.id, started, {}});
+      waiting_.clear();
+    }
+  }
+  const size_t taken = std::min(done.size(), done_.size());
+  for (size_t i = 0; i < taken; ++i) {
+    done[i] = std::move(done_.front());
+    done_.pop_front();
+  }
+  return taken;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/base/unique_fd.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/dma/checksum_task.h"
+#include "kernels/dma.h"
+
+namespace baton::cuda {
+
+// Copies and checksums of one GPU's memory, on streams of their own, both of lower priority than a
+// step: copies one after the other on the first, checksums on the second. Ends that are watched for
+// are told by host functions on two more, so that no work waits for them. Contract and threads:
+// kernels/dma.h.
+class CudaDmaQueue final : public DmaQueue {
+ public:
+  // Errors: ResourceExhausted.
+  static StatusOr<std::unique_ptr<CudaDmaQueue>> Create(const CudaDevice& device);
+  ~CudaDmaQueue() override;
+
+  int wait_fd() const override { return event_fd_.get(); }
+  Status Copy(uint64_t id,
+              const Buffer& from,
+              const Buffer& to,
+              std::span<const CopyRun> runs) override;
+  Status Checksum(uint64_t id,
+                  const Buffer& of,
+                  std::span<const ByteRange> ranges,
+                  uint64_t granule) override;
+  size_t Poll(std::span<DmaDone> done) override;
+  void WatchEnds() override;
+
+ private:
+  struct PendingCopy {
+    uint64_t id = 0;
+    cudaEvent_t ended = nullptr;
+    bool is_watched = false;
+  };
+
+  struct PendingTask {
+    std::unique_ptr<ChecksumTask> task;
+    bool is_watched = false;
+  };
+
+  // Work in its order, and what tells of its ends.
+  struct StreamPair {
+    cudaStream_t work = nullptr;
+    cudaStream_t notices = nullptr;
+  };
+
+  explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
+  Status Open();
+  StatusOr<cudaEvent_t> TakeEvent();
+  // Has wait_fd() become readable after the event, which lies on `line`'s work.
+  cudaError_t NotifyAfter(const StreamPair& pair, cudaEvent_t ended);
+  // Starts checksums that wait, several of them together, as far as there are tasks.
+  Status StartWaiting();
+  void PollCopies();
+  void PollChecksums();
+  void Signal() const;
+
+  const CudaDevice& device_;
+  UniqueFd event_fd_;
+  StreamPair copies_;
+  StreamPair checksums_;
+  std::vector<cudaEvent_t> free_events_;
+  std::deque<PendingCopy> pending_;
+  std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
+  std::deque<PendingTask> tasks_;
+  std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them
+  std::deque<DmaDone> done_;
+};
+
+}  // namespace baton::cuda

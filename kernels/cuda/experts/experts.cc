@@ -1,0 +1,192 @@
+#include "kernels/cuda/experts/experts.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/device/matrix.h"
+#include "kernels/cuda/device/scratch_memory.h"
+#include "kernels/cuda/experts/experts_kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+// More rows go in parts, which bounds the scratch memory.
+constexpr int64_t kMaxRows = 4096;
+
+// Lays the scratch of `rows` rows out from `base`; gives its size.
+size_t Place(const PreparedExperts& experts,
+             int64_t rows,
+             std::byte* base,
+             ExpertScratch& scratch) {
+  Layout layout;
+  const auto take = [&](auto*& to, int64_t count) {
+    using T = std::remove_reference_t<decltype(*to)>;
+    to = reinterpret_cast<T*>(base + layout.Take(static_cast<size_t>(count) * sizeof(T)));
+  };
+  const int64_t pairs = rows * experts.per_token;
+  take(scratch.scores, rows * experts.experts);
+  take(scratch.pair_experts, pairs);
+  take(scratch.pair_weights, pairs);
+  take(scratch.pair_slots, pairs);
+  take(scratch.slot_rows, pairs);
+  take(scratch.tiles, experts.experts + pairs / 16 + 1);
+  take(scratch.tile_count, 1);
+  take(scratch.inner, pairs * experts.width);
+  take(scratch.results, pairs * experts.hidden);
+  return layout.size();
+}
+
+const __nv_bfloat16* DataOf(const Matrix& matrix) {
+  return static_cast<const CudaMatrix&>(matrix).data();
+}
+
+Status CheckShapes(const ExpertArgs& args) {
+  const auto experts = static_cast<int64_t>(args.gate_up.size());
+  if (experts == 0 || experts > kMaxExperts || args.experts_per_token < 1 ||
+      args.experts_per_token > std::min<int64_t>(experts, kMaxExpertsPerToken)) {
+    return InvalidArgument(
+        "{} experts, {} per token; the device takes up to {} experts and 1 to {} of them per token",
+        experts,
+        args.experts_per_token,
+        kMaxExperts,
+        kMaxExpertsPerToken);
+  }
+  const int64_t hidden = args.router->cols();
+  const int64_t width = args.down[0]->cols();
+  if (args.router->rows() != experts || args.down.size() != args.gate_up.size() ||
+      hidden % 8 != 0 || width % 8 != 0) {
+    return InvalidArgument(
+        "{} experts of {}x{} with {} down matrices and a router of {} rows; all must be of one "
+        "number, and sizes multiples of 8",
+        experts,
+        width,
+        hidden,
+        args.down.size(),
+        args.router->rows());
+  }
+  for (size_t e = 0; e < args.gate_up.size(); ++e) {
+    const Matrix& gate_up = *args.gate_up[e];
+    const Matrix& down = *args.down[e];
+    for (const Matrix* matrix : {&gate_up, &down}) {
+      if (static_cast<const CudaMatrix*>(matrix)->dtype() != DType::kBF16) {
+        return InvalidArgument("expert {} is held in E4M3; experts must be held in bf16", e);
+      }
+    }
+    if (gate_up.rows() != 2 * width || gate_up.cols() != hidden || down.rows() != hidden ||
+        down.cols() != width) {
+      return InvalidArgument("expert {} is {}x{} and {}x{}; right were {}x{} and {}x{}",
+                             e,
+                             gate_up.rows(),
+                             gate_up.cols(),
+                             down.rows(),
+                             down.cols(),
+                             2 * width,
+                             hidden,
+                             hidden,
+                             width);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+class Experts::Impl {
+ public:
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows);
+
+ private:
+  using Identity = std::tuple<const void*, const void*, const void*>;
+  struct Layer {
+    PreparedExperts experts;
+    DeviceMemory table;
+  };
+
+  Status Describe(const ExpertArgs& args, Layer& layer);
+
+  std::map<Identity, Layer> layers_;
+  ScratchMemory scratch_;
+};
+
+StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int64_t rows) {
+  const Identity identity{args.router, args.gate_up.data(), args.down.data()};
+  auto found = layers_.find(identity);
+  if (found == layers_.end()) {
+    BATON_RETURN_IF_ERROR(CheckShapes(args));
+    found = layers_.try_emplace(identity).first;
+    if (const Status status = Describe(args, found->second); !status.ok()) {
+      layers_.erase(found);
+      return status;
+    }
+  }
+  PreparedExperts experts = found->second.experts;
+  experts.per_token = args.experts_per_token;
+  experts.normalize = args.normalize;
+  const auto part = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  ExpertScratch unused;
+  const size_t bytes = Place(experts, std::min(part, kMaxRows), nullptr, unused);
+  BATON_ASSIGN_OR_RETURN(experts.scratch, scratch_.Get(bytes));
+  return experts;
+}
+
+// Uploads the addresses of the experts' matrices.
+Status Experts::Impl::Describe(const ExpertArgs& args, Layer& layer) {
+  const size_t count = args.gate_up.size();
+  std::vector<const __nv_bfloat16*> table;
+  for (const auto& matrix : args.gate_up) table.push_back(DataOf(*matrix));
+  for (const auto& matrix : args.down) table.push_back(DataOf(*matrix));
+  const size_t bytes = std::span(table).size_bytes();
+  BATON_RETURN_IF_ERROR(layer.table.Reserve(bytes));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy(layer.table.at(), table.data(), bytes, cudaMemcpyHostToDevice));
+  PreparedExperts& experts = layer.experts;
+  experts.router = DataOf(*args.router);
+  experts.gate_up = layer.table.at<const __nv_bfloat16*>();
+  experts.down = experts.gate_up + count;
+  experts.experts = static_cast<int32_t>(count);
+  experts.hidden = static_cast<int32_t>(args.router->cols());
+  experts.width = static_cast<int32_t>(args.down[0]->cols());
+  return OkStatus();
+}
+
+Experts::Experts(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Experts::~Experts() = default;
+
+StatusOr<std::unique_ptr<Experts>> Experts::Create() {
+  return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>()));
+}
+
+StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows) {
+  return impl_->Prepare(args, rows);
+}
+
+cudaError_t Experts::Launch(const Tensor& x,
+                            const PreparedExperts& experts,
+                            const Tensor& out,
+                            cudaStream_t stream) {
+  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
+    const int64_t rows = std::min(x.rows - first, kMaxRows);
+    const Tensor part = x.Rows(first, rows);
+    ExpertScratch scratch;
+    Place(experts, rows, experts.scratch, scratch);
+    cudaError_t error = LaunchScores(part, experts, scratch, stream);
+    if (error == cudaSuccess) error = LaunchChoice(rows, experts, scratch, stream);
+    if (error == cudaSuccess) error = LaunchGrouping(rows, experts, scratch, stream);
+    if (error == cudaSuccess) error = LaunchGateUp(part, experts, scratch, stream);
+    if (error == cudaSuccess) error = LaunchDown(rows, experts, scratch, stream);
+    if (error == cudaSuccess) {
+      error = LaunchCombine(experts, scratch, out.Rows(first, rows), stream);
+    }
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace baton::cuda

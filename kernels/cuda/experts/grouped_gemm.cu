@@ -1,0 +1,325 @@
+#include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/rounding.h"
+
+// Products of the rows of one expert with its matrix: bf16 operands, float32 sums over the inputs
+// in order, so an output's bits depend on its row and its weights alone. Operands come through a
+// ring of shared memory stages of 64 inputs; a row of a stage is eight pieces of 16 bytes, piece p
+// of row r lying at place p ^ (r % 8), so that ldmatrix meets no bank twice.
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kDepth = 64;  // inputs of a stage
+constexpr int kVectors = kDepth / 8;
+constexpr int kRowStep = kThreads / kVectors;  // rows that the thread block copies at once
+constexpr int kStageRowBytes = kDepth * 2;
+
+enum class ExpertGemm { kScores, kGateUp, kDown };
+
+struct ExpertGemmArgs {
+  const __nv_bfloat16* x = nullptr;
+  int64_t x_stride = 0;
+  int32_t rows = 0;    // kScores
+  int32_t inputs = 0;  // a multiple of 8
+  int32_t outputs = 0;
+  const __nv_bfloat16* weight = nullptr;          // kScores
+  const __nv_bfloat16* const* weights = nullptr;  // else: of each expert
+  const ExpertTile* tiles = nullptr;
+  const int32_t* tile_count = nullptr;
+  const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
+  void* out = nullptr;                 // kScores: f32, else bf16; [row or slot][outputs]
+};
+
+// Row tile × weight rows of a thread block, and how its warps share them.
+template <int kRows_, int kWeightRows_, int kRowWarps_, int kStages_>
+struct Tiling {
+  static constexpr int kRows = kRows_;
+  static constexpr int kWeightRows = kWeightRows_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kWeightWarps = kThreads / 32 / kRowWarps_;
+  static constexpr int kWarpRows = kRows / kRowWarps_;
+  static constexpr int kWarpWeightRows = kWeightRows / kWeightWarps;
+  static constexpr int kRowAtoms = kWarpRows / 16;
+  static constexpr int kWeightAtoms = kWarpWeightRows / 8;
+  static constexpr int kStageBytes = (kRows + kWeightRows) * kStageRowBytes;
+  static constexpr int kBytes = kStageBytes * kStages;
+  static_assert(kWeightAtoms > 0 && kRowAtoms > 0);
+};
+
+using SmallTiling = Tiling<16, 32, 1, 8>;
+using LargeTiling = Tiling<64, 128, 2, 4>;
+
+__device__ __forceinline__ void CopyVector(uint32_t to, const void* from, bool present) {
+  const int bytes = present ? 16 : 0;  // the rest is filled with zeros
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+__device__ __forceinline__ void LoadMatrices(uint32_t (&to)[4], uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from));
+}
+
+__device__ __forceinline__ void MultiplyAdd(float (&sum)[4],
+                                            const uint32_t (&a)[4],
+                                            uint32_t b0,
+                                            uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t VectorAt(uint32_t base, int row, int vector) {
+  return base + static_cast<uint32_t>(row * kStageRowBytes + (vector ^ (row & 7)) * 16);
+}
+
+// What this thread copies of every stage: one piece of some rows of x and of some weight rows.
+template <class T, ExpertGemm kGemm>
+struct Source {
+  const __nv_bfloat16* x[T::kRows / kRowStep];
+  bool x_present[T::kRows / kRowStep];
+  const __nv_bfloat16* weight;  // of the first weight row; the others lie `weight_step` apart
+  int64_t weight_step;
+  int32_t weight_rows;  // that exist, of those this thread copies
+  int32_t input;        // first of its piece in a stage
+  int row;
+
+  __device__ Source(const ExpertGemmArgs& args, const ExpertTile& tile, int32_t first_output) {
+    row = static_cast<int>(threadIdx.x) / kVectors;
+    input = static_cast<int32_t>(threadIdx.x) % kVectors * 8;
+#pragma unroll
+    for (int i = 0; i < T::kRows / kRowStep; ++i) {
+      const int32_t at = row + i * kRowStep;
+      x_present[i] = at < tile.rows;
+      int64_t from = tile.first_slot + (x_present[i] ? at : 0);
+      if (kGemm == ExpertGemm::kGateUp) from = args.slot_rows[from];
+      x[i] = args.x + from * args.x_stride + input;
+    }
+    const __nv_bfloat16* matrix =
+        kGemm == ExpertGemm::kScores ? args.weight : args.weights[tile.expert];
+    // Gate rows and their up rows take turns, so that a thread's sums hold both of an output.
+    const bool gate_up = kGemm == ExpertGemm::kGateUp;
+    const int32_t first = first_output + (gate_up ? row / 2 : row);
+    const int32_t step = gate_up ? kRowStep / 2 : kRowStep;
+    const int32_t part = gate_up && row % 2 == 1 ? args.outputs : 0;
+    weight_rows = first < args.outputs ? (args.outputs - first + step - 1) / step : 0;
+    weight = matrix + int64_t{part + (weight_rows > 0 ? first : 0)} * args.inputs + input;
+    weight_step = int64_t{step} * args.inputs;
+  }
+
+  __device__ void Copy(uint32_t stage, int32_t first_input, int32_t inputs) const {
+    const bool in_depth = first_input + input < inputs;
+#pragma unroll
+    for (int i = 0; i < T::kWeightRows / kRowStep; ++i) {
+      const bool present = in_depth && i < weight_rows;
+      const auto* from = present ? weight + i * weight_step + first_input : weight;
+      CopyVector(VectorAt(stage, T::kRows + row + i * kRowStep, input / 8), from, present);
+    }
+#pragma unroll
+    for (int i = 0; i < T::kRows / kRowStep; ++i) {
+      const bool present = in_depth && x_present[i];
+      const auto* from = present ? x[i] + first_input : x[0];
+      CopyVector(VectorAt(stage, row + i * kRowStep, input / 8), from, present);
+    }
+  }
+};
+
+// Multiplies one stage into the warp's sums.
+template <class T>
+__device__ __forceinline__ void MultiplyStage(
+    uint32_t stage,
+    int first_row,
+    int first_weight_row,
+    float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int k = 0; k < kDepth / 32; ++k) {
+    uint32_t x[2][T::kRowAtoms][4];
+#pragma unroll
+    for (int i = 0; i < T::kRowAtoms; ++i) {
+      const int row = first_row + 16 * i + lane % 16;
+      LoadMatrices(x[0][i], VectorAt(stage, row, 4 * k + lane / 16));
+      LoadMatrices(x[1][i], VectorAt(stage, row, 4 * k + 2 + lane / 16));
+    }
+#pragma unroll
+    for (int j = 0; j < T::kWeightAtoms; ++j) {
+      uint32_t w[4];  // 32 inputs of eight weight rows
+      const int row = T::kRows + first_weight_row + 8 * j + lane % 8;
+      LoadMatrices(w, VectorAt(stage, row, 4 * k + lane / 8));
+#pragma unroll
+      for (int i = 0; i < T::kRowAtoms; ++i) {
+        MultiplyAdd(accumulators[i][j], x[0][i], w[0], w[1]);
+        MultiplyAdd(accumulators[i][j], x[1][i], w[2], w[3]);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ float SiluMul(float gate, float up) {
+  return gate / (1.0f + expf(-gate)) * up;
+}
+
+// Two sums that lie side by side in a row: of two outputs, or of gate and up of one.
+template <ExpertGemm kGemm>
+__device__ __forceinline__ void StorePair(
+    const ExpertGemmArgs& args, int64_t row, int32_t output, float first, float second) {
+  if (output >= args.outputs) return;
+  const int64_t to = row * args.outputs + output;
+  if constexpr (kGemm == ExpertGemm::kScores) {
+    static_cast<float*>(args.out)[to] = first;
+    if (output + 1 < args.outputs) static_cast<float*>(args.out)[to + 1] = second;
+  } else if constexpr (kGemm == ExpertGemm::kGateUp) {
+    static_cast<__nv_bfloat16*>(args.out)[to] = __float2bfloat16(SiluMul(first, second));
+  } else {
+    auto* pair = reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(args.out) + to);
+    *pair = __floats2bfloat162_rn(first, second);
+  }
+}
+
+// A warp's sums of rows first_row … of the tile and of its weight rows.
+template <class T, ExpertGemm kGemm>
+__device__ __forceinline__ void Store(
+    const ExpertGemmArgs& args,
+    const ExpertTile& tile,
+    int first_row,
+    int32_t first_output,
+    const float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < T::kRowAtoms; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 16 * i + 8 * half + lane / 4;
+      if (row >= tile.rows) continue;
+      const int64_t to = tile.first_slot + row;
+      constexpr int kPerPair = kGemm == ExpertGemm::kGateUp ? 1 : 2;
+#pragma unroll
+      for (int j = 0; j < T::kWeightAtoms; ++j) {
+        const int32_t output = first_output + (4 * j + lane % 4) * kPerPair;
+        StorePair<kGemm>(
+            args, to, output, accumulators[i][j][2 * half], accumulators[i][j][2 * half + 1]);
+      }
+    }
+  }
+}
+
+// Thread block (output tile, row tile).
+template <class T, ExpertGemm kGemm>
+__global__ void __launch_bounds__(kThreads) MultiplyTiles(const ExpertGemmArgs args) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  WaitForPredecessor();
+  ExpertTile tile;
+  if constexpr (kGemm == ExpertGemm::kScores) {
+    const auto first = static_cast<int32_t>(blockIdx.y) * T::kRows;
+    tile = {0, first, min(T::kRows, args.rows - first)};
+  } else {
+    if (static_cast<int32_t>(blockIdx.y) >= *args.tile_count) return;
+    tile = args.tiles[blockIdx.y];
+  }
+  constexpr int kOutputs = kGemm == ExpertGemm::kGateUp ? T::kWeightRows / 2 : T::kWeightRows;
+  constexpr int kWarpOutputs = kOutputs / T::kWeightWarps;
+  const int32_t first_output = static_cast<int32_t>(blockIdx.x) * kOutputs;
+  const Source<T, kGemm> source(args, tile, first_output);
+  const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const int32_t steps = CeilDiv(args.inputs, kDepth);
+  const auto fetch = [&](int32_t step) {
+    if (step < steps) {
+      const auto stage = static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
+      source.Copy(base + stage, step * kDepth, args.inputs);
+    }
+    asm volatile("cp.async.commit_group;");
+  };
+#pragma unroll
+  for (int32_t step = 0; step < T::kStages - 1; ++step) fetch(step);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int first_row = warp / T::kWeightWarps * T::kWarpRows;
+  const int weight_warp = warp % T::kWeightWarps;
+  float accumulators[T::kRowAtoms][T::kWeightAtoms][4] = {};
+  for (int32_t step = 0; step < steps; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(T::kStages - 2));
+    __syncthreads();
+    fetch(step + T::kStages - 1);
+    const auto stage = static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
+    MultiplyStage<T>(base + stage, first_row, weight_warp * T::kWarpWeightRows, accumulators);
+  }
+  Store<T, kGemm>(args, tile, first_row, first_output + weight_warp * kWarpOutputs, accumulators);
+}
+
+template <class T, ExpertGemm kGemm>
+cudaError_t LaunchTiles(const ExpertGemmArgs& args, int64_t row_tiles, cudaStream_t stream) {
+  const auto kernel = MultiplyTiles<T, kGemm>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kBytes);
+  if (error != cudaSuccess) return error;
+  constexpr int kOutputs = kGemm == ExpertGemm::kGateUp ? T::kWeightRows / 2 : T::kWeightRows;
+  const dim3 grid(CeilDiv(args.outputs, kOutputs), static_cast<uint32_t>(row_tiles));
+  return LaunchOverlapped(kernel, grid, dim3(kThreads), T::kBytes, stream, args);
+}
+
+template <ExpertGemm kGemm>
+cudaError_t LaunchGrouped(ExpertGemmArgs args,
+                          int64_t rows,
+                          const PreparedExperts& experts,
+                          const ExpertScratch& scratch,
+                          cudaStream_t stream) {
+  args.tiles = scratch.tiles;
+  args.tile_count = scratch.tile_count;
+  const int64_t tiles = MaxTiles(experts, rows);
+  return TileRows(experts, rows) == SmallTiling::kRows
+             ? LaunchTiles<SmallTiling, kGemm>(args, tiles, stream)
+             : LaunchTiles<LargeTiling, kGemm>(args, tiles, stream);
+}
+
+}  // namespace
+
+static_assert(SmallTiling::kRows == 16 && LargeTiling::kRows == 64, "as TileRows says");
+
+cudaError_t LaunchScores(const Tensor& x,
+                         const PreparedExperts& experts,
+                         const ExpertScratch& scratch,
+                         cudaStream_t stream) {
+  ExpertGemmArgs args;
+  args.x = reinterpret_cast<const __nv_bfloat16*>(x.data);
+  args.x_stride = x.stride;
+  args.rows = static_cast<int32_t>(x.rows);
+  args.inputs = experts.hidden;
+  args.outputs = experts.experts;
+  args.weight = experts.router;
+  args.out = scratch.scores;
+  const int64_t tiles = (x.rows + SmallTiling::kRows - 1) / SmallTiling::kRows;
+  return LaunchTiles<SmallTiling, ExpertGemm::kScores>(args, tiles, stream);
+}
+
+cudaError_t LaunchGateUp(const Tensor& x,
+                         const PreparedExperts& experts,
+                         const ExpertScratch& scratch,
+                         cudaStream_t stream) {
+  ExpertGemmArgs args;
+  args.x = reinterpret_cast<const __nv_bfloat16*>(x.data);
+  args.x_stride = x.stride;
+  args.inputs = experts.hidden;
+  args.outputs = experts.width;
+  args.weights = experts.gate_up;
+  args.slot_rows = scratch.slot_rows;
+  args.out = scratch.inner;
+  return LaunchGrouped<ExpertGemm::kGateUp>(args, x.rows, experts, scratch, stream);
+}
+
+cudaError_t LaunchDown(int64_t rows,
+                       const PreparedExperts& experts,
+                       const ExpertScratch& scratch,
+                       cudaStream_t stream) {
+  ExpertGemmArgs args;
+  args.x = scratch.inner;
+  args.x_stride = experts.width;
+  args.inputs = experts.width;
+  args.outputs = experts.hidden;
+  args.weights = experts.down;
+  args.out = scratch.results;
+  return LaunchGrouped<ExpertGemm::kDown>(args, rows, experts, scratch, stream);
+}
+
+}  // namespace baton::cuda

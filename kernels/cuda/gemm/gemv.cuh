@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/gemm/gemm_problem.h"
+#include "kernels/cuda/primitives/hopper.cuh"
+#include "kernels/cuda/primitives/vector8.cuh"
+#include "kernels/cuda/primitives/warp_reduce.cuh"
+#include "kernels/cuda/rows/silu.cuh"
+
+// What the kernels for one row share: a matrix times one vector is bound by reading the matrix. One
+// block a multiprocessor; each warp takes rows in turn and streams them through a ring of its own,
+// in pieces that the bulk copy engine brings to shared memory. The ring is filled before the kernel
+// waits for its predecessor: weights do not depend on it, and so memory stays busy from one kernel
+// to the next.
+namespace baton::cuda::gemv {
+
+constexpr int kWarp = 32;
+constexpr int kWarps = 16;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRingBytes = 128 << 10;  // over half of the shared memory: one block a processor
+constexpr int kBarrierBytes = 4096;
+
+struct Arguments {
+  const void* weight;
+  const float* weight_scales;  // of a weight in E4M3
+  const __nv_bfloat16* x;
+  const float* residual;
+  const float* norm_weight;
+  float epsilon;
+  const __nv_bfloat16* bias;
+  void* out;
+  int outputs;  // rows of the weight, or pairs of rows
+  int k;
+  bool accumulate;
+};
+
+using Kernel = void (*)(Arguments);
+
+inline Arguments ArgumentsOf(const GemmProblem& problem) {
+  return {.weight = problem.weight,
+          .weight_scales = problem.weight_scales,
+          .x = static_cast<const __nv_bfloat16*>(problem.x),
+          .residual = problem.residual,
+          .norm_weight = problem.norm_weight,
+          .epsilon = problem.norm_epsilon,
+          .bias = problem.bias,
+          .out = problem.out,
+          .outputs = problem.silu_mul ? problem.n / 2 : problem.n,
+          .k = problem.k,
+          .accumulate = problem.accumulate};
+}
+
+// The kernel for a weight in E4M3 (gemv_fp8.cu).
+Kernel Fp8KernelFor(const GemmProblem& problem);
+
+// The kernel of a family for `product`: Family::kKernel<numbers moved at once, with a norm, with
+// silu · up, type of the outputs>.
+template <class Family, int kChunk, class Out>
+Kernel ChooseWork(const GemmProblem& problem) {
+  if (problem.silu_mul) {
+    return problem.norm_weight != nullptr ? Family::template kKernel<kChunk, true, true, Out>
+                                          : Family::template kKernel<kChunk, false, true, Out>;
+  }
+  return problem.norm_weight != nullptr ? Family::template kKernel<kChunk, true, false, Out>
+                                        : Family::template kKernel<kChunk, false, false, Out>;
+}
+
+template <class Family>
+Kernel Choose(const GemmProblem& problem) {
+  const bool f32 = problem.out_dtype == DType::kF32;
+  if (problem.k % 1024 == 0) {
+    return f32 ? ChooseWork<Family, 1024, float>(problem)
+               : ChooseWork<Family, 1024, __nv_bfloat16>(problem);
+  }
+  return f32 ? ChooseWork<Family, 512, float>(problem)
+             : ChooseWork<Family, 512, __nv_bfloat16>(problem);
+}
+
+// Of a kernel for rows of k inputs.
+inline size_t SharedBytes(int k) {
+  return static_cast<size_t>(kRingBytes + kBarrierBytes) + static_cast<size_t>(k) * 2;
+}
+
+#if __CUDA_ARCH__ >= 900
+// By one thread, before its first copy.
+__device__ __forceinline__ void InitBarriers(uint32_t first, int count) {
+  for (int i = 0; i < count; ++i) InitBarrier(first + i * 8, 1);
+  FenceBarrierInit();
+}
+#endif
+
+// Brings x to shared memory, group i of 8 numbers to group place(i).
+template <class Place>
+__device__ __forceinline__ void LoadInput(const Arguments& a,
+                                          __nv_bfloat16* to,
+                                          const Place& place) {
+  for (int i = static_cast<int>(threadIdx.x); i < a.k / 8; i += kThreads) {
+    Store8(to + place(i) * 8, Load8(a.x + i * 8));
+  }
+  __syncthreads();
+}
+
+// The same with residual · weight / √(mean(residual²) + epsilon).
+template <class Place>
+__device__ __forceinline__ void LoadNormed(const Arguments& a,
+                                           __nv_bfloat16* to,
+                                           const Place& place) {
+  __shared__ float partial[kWarps];
+  const int thread = static_cast<int>(threadIdx.x);
+  float squares = 0;
+  for (int i = thread; i < a.k / 8; i += kThreads) {
+    float values[8];
+    Read8(a.residual + i * 8, values);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares = fmaf(values[j], values[j], squares);
+  }
+  squares = SumOverWarp(squares);
+  if (thread % kWarp == 0) partial[thread / kWarp] = squares;
+  __syncthreads();
+  squares = 0;
+  for (int i = 0; i < kWarps; ++i) squares += partial[i];
+  const float scale = rsqrtf(squares / static_cast<float>(a.k) + a.epsilon);
+  for (int i = thread; i < a.k / 8; i += kThreads) {
+    float values[8];
+    float weights[8];
+    Read8(a.residual + i * 8, values);
+    Read8(a.norm_weight + i * 8, weights);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) values[j] *= scale * weights[j];
+    Write8(to + place(i) * 8, values);
+  }
+  __syncthreads();
+}
+
+template <class Out>
+__device__ __forceinline__ void Store(const Arguments& a, int output, float value) {
+  Out* out = static_cast<Out*>(a.out) + output;
+  if (a.bias != nullptr) value += __bfloat162float(a.bias[output]);
+  if (a.accumulate) value += static_cast<float>(*out);
+  *out = static_cast<Out>(value);
+}
+
+}  // namespace baton::cuda::gemv

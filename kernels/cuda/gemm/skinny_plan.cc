@@ -1,0 +1,137 @@
+#include "kernels/cuda/gemm/skinny_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/gemm/tensor_map.h"
+#include "kernels/cuda/primitives/rounding.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kMinStages = 2;
+constexpr int32_t kWantedStages = 4;
+constexpr int32_t kMaxWarpGroups = 4;
+// For sums beside a ring that goes on.
+constexpr int32_t kPartialsBytes = 40 << 10;
+
+// Microseconds on an H200, as measured: weights come from memory; they and x, which is read once
+// for each tile, pass the second-level cache; and blocks that share out k exchange sums.
+float Cost(const GemmProblem& problem, int32_t row_group, int32_t cluster, int32_t tiles) {
+  constexpr float kMemory = 4.4e6f;  // bytes in a microsecond
+  constexpr float kCache = 8.2e6f;
+  constexpr float kExchange = 1.0f / 840;
+  const auto k_bytes = static_cast<float>(problem.k * NumberBytes(problem));
+  const float weights = k_bytes * static_cast<float>(problem.n);
+  const float inputs = k_bytes * static_cast<float>(row_group * tiles);
+  const auto rows = static_cast<float>(row_group);
+  return std::max(weights / kMemory, (weights + inputs) / kCache) +
+         static_cast<float>(cluster - 1) * rows * rows * kExchange;
+}
+
+int32_t AtOnce(int32_t cluster, const SkinnyLimits& limits) {
+  if (cluster == 1) return limits.blocks;
+  return cluster == 2 ? limits.clusters_of_2 : limits.clusters_of_4;
+}
+
+// Outputs of a tile when as few tiles as possible follow each other in a block.
+int32_t TileOutputs(int32_t outputs, int32_t at_once, int32_t most) {
+  const int32_t waves = CeilDiv(outputs, at_once * most);
+  return std::min(RoundUp(CeilDiv(outputs, at_once * waves), 8), most);
+}
+
+// Spans of a stage: about `wanted` bytes of weights, not more than `ring`.
+int32_t StageSpans(
+    int32_t weight_bytes, int32_t most_spans, int32_t span_bytes, int32_t ring, int32_t wanted) {
+  int32_t spans = 1;
+  while (spans * weight_bytes < wanted * 3 / 4 && 2 * spans <= most_spans &&
+         2 * spans * span_bytes <= ring) {
+    spans *= 2;
+  }
+  return spans;
+}
+
+// One team waits for each instruction's sums before the next may add to them; several matrices, or
+// several teams, fill that time.
+int32_t ChooseWarpGroups(const SkinnyPlan& plan, int32_t most, int32_t wanted) {
+  const int32_t register_limit = plan.matrices == 1 ? kMaxWarpGroups : 2;
+  if (wanted == 0) wanted = plan.row_group == kSkinnyMaxRows && plan.cluster == 1 ? 4 : 2;
+  int32_t warp_groups = 1;
+  while (2 * warp_groups <= std::min(most, register_limit) &&
+         warp_groups * plan.matrices < wanted) {
+    warp_groups *= 2;
+  }
+  return warp_groups;
+}
+
+}  // namespace
+
+SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits) {
+  SkinnyPlan plan;
+  const int32_t halves = problem.silu_mul ? 2 : 1;
+  const int32_t outputs = problem.n / halves;
+  const int32_t k_spans = problem.k / SpanNumbers(problem);
+  while (plan.row_group < problem.rows) plan.row_group *= 2;
+
+  float least = std::numeric_limits<float>::max();
+  for (const int32_t cluster : {1, 2, kSkinnyMaxCluster}) {
+    const int32_t at_once = AtOnce(cluster, limits);
+    if (at_once == 0) continue;
+    const int32_t tile = TileOutputs(outputs, at_once, limits.tile_rows / halves);
+    const int32_t tiles = CeilDiv(outputs, tile);
+    // Sums that blocks exchange lie in the ring, which must then be free.
+    if (cluster > 1 && (tiles > at_once || k_spans % cluster != 0)) continue;
+    const float cost =
+        cluster == limits.cluster ? 0 : Cost(problem, plan.row_group, cluster, tiles);
+    if (cost >= least) continue;
+    least = cost;
+    plan.cluster = cluster;
+    plan.tile_outputs = tile;
+    plan.tiles = tiles;
+  }
+  plan.clusters = std::min(AtOnce(plan.cluster, limits), plan.tiles);
+  plan.matrices = halves * CeilDiv(plan.tile_outputs, kWgmmaRows);
+
+  const int32_t waves = CeilDiv(plan.tiles, plan.clusters);
+  // [team][half][row of x][output], with a gap behind each row.
+  const int32_t group_bytes = halves * plan.row_group * (plan.tile_outputs + 4) * 4;
+  plan.warp_groups = ChooseWarpGroups(
+      plan, waves > 1 ? kPartialsBytes / group_bytes : kMaxWarpGroups, limits.matrices);
+
+  // Behind the ring lie the sums that warps rearrange; and instructions that take more rows than
+  // the tile's last rows read on.
+  const bool apart = waves > 1 && plan.warp_groups > 1;
+  const int32_t partials_bytes = plan.splits_k() ? plan.warp_groups * group_bytes : 0;
+  const int32_t staging = apart ? partials_bytes
+                          : plan.splits_k()
+                              ? 0
+                              : kWarpGroupWarps * plan.row_group * kSkinnyStagingBytes;
+  const int32_t fixed = kSkinnyBarrierBytes + std::max(staging, kWgmmaRows * kSpanBytes);
+  const int32_t room = limits.shared_bytes - fixed;
+  const int32_t weight_bytes = plan.tile_outputs * halves * kSpanBytes;
+  const int32_t span_bytes = weight_bytes + plan.row_group * kSpanBytes;
+  const int32_t part_spans = k_spans / plan.cluster;
+  const int32_t enough = std::max(kWantedStages, 2 * plan.warp_groups);
+  plan.spans = StageSpans(weight_bytes,
+                          CeilDiv(part_spans, plan.warp_groups),
+                          span_bytes,
+                          room / enough,
+                          limits.stage_bytes);
+  // A part of k that is shared out ends where the next begins.
+  while (plan.cluster > 1 && part_spans % plan.spans != 0) plan.spans /= 2;
+  plan.rounds = CeilDiv(part_spans, plan.spans);
+  plan.weight_bytes = plan.spans * weight_bytes;
+  plan.stage_bytes = plan.spans * span_bytes;
+  plan.stages = std::min({room / plan.stage_bytes, kSkinnyMaxStages, plan.rounds * waves});
+  // A stage is always the same team's: only who has seen each of a barrier's phases can tell them
+  // apart.
+  plan.stages =
+      std::max(plan.stages / plan.warp_groups * plan.warp_groups, kMinStages * plan.warp_groups);
+  int32_t ring = plan.stages * plan.stage_bytes;
+  plan.partials_offset = apart ? ring : 0;
+  if (!apart) ring = std::max(ring, partials_bytes);
+  plan.shared_bytes = fixed + ring;
+  return plan;
+}
+
+}  // namespace baton::cuda

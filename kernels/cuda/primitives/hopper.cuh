@@ -1,0 +1,181 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+// Hopper's instructions for barriers in shared memory, bulk copies and clusters, and what goes
+// around products of matrices (wgmma.cuh). Addresses of shared memory are 32-bit.
+namespace baton::cuda {
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers known to the copy engine.
+__device__ __forceinline__ void FenceBarrierInit() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives, and lets the phase last until `bytes` more bytes have come.
+__device__ __forceinline__ void ArriveExpectTx(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Waits until the phase of this parity is over.
+__device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
+  uint32_t over = 0;
+  while (over == 0) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// Copies a row of bytes, a multiple of 16.
+__device__ __forceinline__ void BulkCopy(uint32_t to,
+                                         const void* from,
+                                         uint32_t bytes,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from),
+      "r"(bytes),
+      "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Asks for the 32 bytes there: they come to the second-level cache.
+__device__ __forceinline__ void PrefetchToL2(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+// How long the second-level cache is to keep what a copy reads.
+inline constexpr uint64_t kEvictNormal = 0x1000000000000000;
+inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
+
+// Copies the box of three dimensions whose first number is (x, y, z) in the map's terms.
+__device__ __forceinline__ void TmaLoad(uint32_t to,
+                                        const CUtensorMap* map,
+                                        int32_t x,
+                                        int32_t y,
+                                        int32_t z,
+                                        uint32_t barrier,
+                                        uint64_t eviction) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map),
+      "r"(x),
+      "r"(y),
+      "r"(z),
+      "r"(barrier),
+      "l"(eviction)
+      : "memory");
+}
+
+// The same, to the same place in both blocks of a cluster of two; tells each one's own barrier.
+__device__ __forceinline__ void TmaLoadMulticast(uint32_t to,
+                                                 const CUtensorMap* map,
+                                                 int32_t x,
+                                                 int32_t y,
+                                                 int32_t z,
+                                                 uint32_t barrier,
+                                                 uint64_t eviction) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+      "l"(map),
+      "r"(x),
+      "r"(y),
+      "r"(z),
+      "r"(barrier),
+      "h"(kBoth),
+      "l"(eviction)
+      : "memory");
+}
+
+__device__ __forceinline__ void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+__device__ __forceinline__ void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t ClusterRank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// This block's address as seen in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// Arrives at another block's barrier, whose address MapToRank gives.
+__device__ __forceinline__ void ArriveRemote(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ float4 LoadRemote4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// What follows is for Hopper alone, not for later architectures.
+// A matrix in shared memory whose lines of 64 bf16 numbers lie one after the other, 16-byte pieces
+// permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle). PTX ISA,
+// "Matrix descriptor format".
+__device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kGroupBytes = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kUnused = uint64_t{1} << 16;
+  return kSwizzle128 | kGroupBytes | kUnused | ((address & 0x3ffff) >> 4);
+}
+
+// Before a warp group's first product, and before a product whose sums it has touched.
+__device__ __forceinline__ void WgmmaFence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void WgmmaCommit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits until at most kLeft of the committed groups are under way.
+template <int kPending>
+__device__ __forceinline__ void WgmmaWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+#endif
+
+}  // namespace baton::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <cute/arch/mma_sm90_gmma.hpp>
+#include <cute/arch/mma_sm90_gmma_ext.hpp>
+
+// Hopper's products of matrices in shared memory, as CUTLASS writes their instructions. A warp
+// group holds the sums [64][columns]: a lane of warp w rows 16 w + lane / 4 and that + 8, of every
+// 8 columns lane % 4 · 2 and that + 1: (row, column), (row, column + 1), (row + 8, column), (row +
+// 8, column + 1).
+namespace baton::cuda {
+
+// The instruction of 64 rows × kColumns outputs over 32 bytes of k: 16 numbers in bf16, 32 in E4M3.
+template <int kColumns, class Number>
+struct WgmmaShape;
+
+#define BATON_WGMMA_SHAPE(columns)                                                          \
+  template <>                                                                               \
+  struct WgmmaShape<columns, __nv_bfloat16> {                                               \
+    using Instruction =                                                                     \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,  \
+                                                               cute::SM90::GMMA::Major::K>; \
+  };                                                                                        \
+  template <>                                                                               \
+  struct WgmmaShape<columns, __nv_fp8_e4m3> {                                               \
+    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;        \
+  };
+BATON_WGMMA_SHAPE(8)
+BATON_WGMMA_SHAPE(16)
+BATON_WGMMA_SHAPE(32)
+BATON_WGMMA_SHAPE(64)
+BATON_WGMMA_SHAPE(96)
+BATON_WGMMA_SHAPE(112)
+BATON_WGMMA_SHAPE(128)
+BATON_WGMMA_SHAPE(192)
+BATON_WGMMA_SHAPE(224)
+BATON_WGMMA_SHAPE(256)
+#undef BATON_WGMMA_SHAPE
+
+// sums[64][kColumns] += left[64][k] · right[kColumns][k]ᵀ by a warp group, of matrices that
+// SmemDescriptor describes.
+template <int kColumns, class Number = __nv_bfloat16>
+__device__ __forceinline__ void WgmmaMultiply(float (&accumulators)[kColumns / 2],
+                                              uint64_t left,
+                                              uint64_t right) {
+  using Instruction = typename WgmmaShape<kColumns, Number>::Instruction;
+  [&]<size_t... kAt>(std::index_sequence<kAt...>) {
+    Instruction::fma(left, right, accumulators[kAt]...);
+  }
+  (std::make_index_sequence<kColumns / 2>());
+}
+
+}  // namespace baton::cuda

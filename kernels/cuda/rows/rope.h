@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/rows/quantize.h"
+#include "kernels/kv_view.h"
+#include "kernels/step_input.h"
+#include "kernels/tensor.h"
+
+namespace baton::cuda {
+
+// angles[row][i] = magnitude · (cos, sin) of positions[row] · inverse_frequencies[i].
+cudaError_t LaunchAngles(const float* inverse_frequencies,
+                         int32_t pairs,
+                         const int32_t* positions,
+                         int32_t rows,
+                         float magnitude,
+                         float2* angles,
+                         cudaStream_t stream);
+
+struct RopeLaunch {
+  Tensor qkv;             // [rows][(q + 2·kv) heads · dim], bf16
+  OutputScales scales{};  // that qkv still lacks
+  HeadShape heads;
+  RopePairing pairing = RopePairing::kHalves;
+  int32_t pairs = 0;              // the first 2·pairs dimensions turn
+  const float* q_norm = nullptr;  // RMS norm of every head before rope, or null
+  const float* k_norm = nullptr;
+  float norm_epsilon = 0;
+  const float* kv_scales = nullptr;  // RopeArgs::kv_scales
+  int32_t layer = 0;
+  const float2* angles = nullptr;       // [rows][pairs]
+  const int32_t* positions = nullptr;   // [rows]
+  const int32_t* row_blocks = nullptr;  // [rows]; -1: this row's KV is not kept
+};
+
+// Scales qkv, normalises and turns q and k in place, and writes k and v of each row to its block of
+// `kv`.
+cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t stream);
+
+}  // namespace baton::cuda

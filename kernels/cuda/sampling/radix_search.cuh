@@ -1,0 +1,205 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/sampling/sampling_device.cuh"
+
+// Finds, by one thread block, how far a walk over a row's candidates from the highest down goes
+// until it has met a number of them, or a sum of weights: digit by digit of the candidates' keys,
+// with a histogram of counts and masses each, so nothing needs sorting.
+namespace baton::cuda {
+
+constexpr int kSearchThreads = 1024;
+constexpr int kDigitBits = 10;
+constexpr int kDigits = 1 << kDigitBits;  // one a thread
+constexpr int kTopShift = 40;             // keys have 50 bits: five digits
+static_assert(kTopShift + kDigitBits == 32 + kIdBits && kDigits == kSearchThreads);
+
+// How many candidates a walk has met, and their weights.
+struct Met {
+  uint32_t count = 0;
+  uint64_t mass = 0;
+};
+
+// The walk ends with the first candidate that brings the mass (or the count) above `bound`.
+struct Goal {
+  bool by_mass;
+  uint64_t bound;
+};
+
+// Where a walk ends: the last candidate, and what was met including it.
+struct Cut {
+  uint64_t key = 0;
+  Met met;
+};
+
+// The digit at which a walk reaches its goal.
+struct Crossing {
+  uint32_t digit = 0;
+  uint32_t count = 0;  // candidates with it; 0: the goal is not reached
+  Met before;          // met above it
+  Met total;           // met in all
+};
+
+struct SearchMemory {
+  uint32_t counts[kDigits];
+  uint32_t low_masses[kDigits];  // masses, as two halves
+  uint32_t high_masses[kDigits];
+  uint32_t warp_counts[32];
+  uint64_t warp_masses[32];
+  Crossing crossing;
+  uint64_t key;
+  uint32_t listed;
+  uint64_t list[kMaxCandidates];
+};
+
+// The weight in a key made of one: KeyOf(WeightBits(w), token). Weights are at most 1, so their two
+// top bits are 0.
+__device__ __forceinline__ uint32_t WeightBits(float weight) {
+  return __float_as_uint(weight) << 2;
+}
+__device__ __forceinline__ float WeightOf(uint64_t key) {
+  return __uint_as_float(ValueOf(key) >> 2);
+}
+
+// Adds to a mass with 32-bit atomics, which are native in shared memory: whoever makes the low half
+// overflow carries.
+__device__ __forceinline__ void AddMass(SearchMemory& m, uint32_t digit, uint64_t mass) {
+  const auto low = static_cast<uint32_t>(mass);
+  const uint32_t before = atomicAdd(&m.low_masses[digit], low);
+  const uint32_t carry = before > 0xffffffffu - low ? 1 : 0;
+  const uint32_t high = static_cast<uint32_t>(mass >> 32) + carry;
+  if (high > 0) atomicAdd(&m.high_masses[digit], high);
+}
+
+// Counts the digits above `shift` of all candidates whose higher digits are `prefix`. `candidates`
+// calls a function with every key.
+template <bool kWithMass, class Candidates>
+__device__ void CountDigits(SearchMemory& m,
+                            const Candidates& candidates,
+                            int shift,
+                            uint64_t prefix) {
+  m.counts[threadIdx.x] = 0;
+  m.low_masses[threadIdx.x] = 0;
+  m.high_masses[threadIdx.x] = 0;
+  __syncthreads();
+  candidates([&](uint64_t key) {
+    if (key >> (shift + kDigitBits) != prefix) return;
+    const auto digit = static_cast<uint32_t>(key >> shift) & (kDigits - 1);
+    atomicAdd(&m.counts[digit], 1u);
+    if constexpr (kWithMass) AddMass(m, digit, Fixed(WeightOf(key)));
+  });
+  __syncthreads();
+}
+
+// The digit, among those counted, at which a walk that has met `before` reaches `goal`.
+__device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) {
+  const uint32_t digit = kDigits - 1 - threadIdx.x;
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t warp = threadIdx.x / 32;
+  const uint32_t count = m.counts[digit];
+  const uint64_t mass = uint64_t{m.high_masses[digit]} << 32 | m.low_masses[digit];
+  Met met{count, mass};  // up to this thread's digit
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint32_t other_count = __shfl_up_sync(0xffffffffu, met.count, offset);
+    const uint64_t other_mass = __shfl_up_sync(0xffffffffu, met.mass, offset);
+    if (lane >= static_cast<uint32_t>(offset)) {
+      met.count += other_count;
+      met.mass += other_mass;
+    }
+  }
+  if (lane == 31) {
+    m.warp_counts[warp] = met.count;
+    m.warp_masses[warp] = met.mass;
+  }
+  if (threadIdx.x == 0) m.crossing = {};
+  __syncthreads();
+  met.count += before.count;
+  met.mass += before.mass;
+  for (uint32_t i = 0; i < warp; ++i) {
+    met.count += m.warp_counts[i];
+    met.mass += m.warp_masses[i];
+  }
+  const Met above{met.count - count, met.mass - mass};
+  const bool crosses = goal.by_mass ? met.mass > goal.bound && above.mass <= goal.bound
+                                    : met.count > goal.bound && above.count <= goal.bound;
+  if (crosses) {
+    m.crossing.digit = digit;
+    m.crossing.count = count;
+    m.crossing.before = above;
+  }
+  if (digit == 0) m.crossing.total = met;
+  __syncthreads();
+  const Crossing crossing = m.crossing;
+  __syncthreads();
+  return crossing;
+}
+
+// Where the walk over `candidates` reaches `goal`; all of them (key 0) when it does not.
+template <bool kWithMass, class Candidates>
+__device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal) {
+  uint64_t prefix = 0;
+  Met before;
+  int shift = kTopShift;
+  for (;; shift -= kDigitBits) {
+    CountDigits<kWithMass>(m, candidates, shift, prefix);
+    const Crossing crossing = FindCrossing(m, goal, before);
+    if (crossing.count == 0) return {0, crossing.total};
+    prefix = prefix << kDigitBits | crossing.digit;
+    before = crossing.before;
+    if (crossing.count == 1 || shift == 0) break;
+  }
+  candidates([&](uint64_t key) {
+    if (key >> shift == prefix) m.key = key;
+  });
+  __syncthreads();
+  const uint64_t key = m.key;
+  __syncthreads();
+  return {key, {before.count + 1, before.mass + (kWithMass ? Fixed(WeightOf(key)) : 0)}};
+}
+
+// Puts the candidates from `least` up into the list, in no order. Gives their number, of which the
+// list holds up to kMaxCandidates, and the mass of all candidates, also of those below `least`.
+template <bool kWithMass, class Candidates>
+__device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
+  if (threadIdx.x == 0) m.listed = 0;
+  __syncthreads();
+  uint64_t mass = 0;
+  candidates([&](uint64_t key) {
+    if constexpr (kWithMass) mass += Fixed(WeightOf(key));
+    if (key < least) return;
+    const uint32_t at = atomicAdd(&m.listed, 1u);
+    if (at < kMaxCandidates) m.list[at] = key;
+  });
+  mass = BlockReduce(mass, Add());
+  if (threadIdx.x == 0) m.key = mass;
+  __syncthreads();
+  const Met met{m.listed, m.key};
+  __syncthreads();
+  return met;
+}
+
+// A key that at least `wanted` candidates reach, found among the highest of each thread; 0 when
+// there are too few of either.
+template <class Candidates>
+__device__ uint64_t LowerBound(SearchMemory& m, const Candidates& candidates, uint32_t wanted) {
+  if (wanted > kSearchThreads) return 0;
+  uint64_t mine = 0;
+  candidates([&](uint64_t key) { mine = max(mine, key); });
+  if (threadIdx.x == 0) m.key = 0;
+  m.list[threadIdx.x] = mine;
+  __syncthreads();
+  if (mine != 0) {
+    uint32_t higher = 0;
+    for (int i = 0; i < kSearchThreads; ++i) higher += m.list[i] > mine ? 1 : 0;
+    if (higher == wanted - 1) m.key = mine;
+  }
+  __syncthreads();
+  const uint64_t bound = m.key;
+  __syncthreads();
+  return bound;
+}
+
+}  // namespace baton::cuda

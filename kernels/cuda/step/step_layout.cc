@@ -1,0 +1,117 @@
+#include "kernels/cuda/step/step_layout.h"
+
+#include <span>
+
+#include "kernels/cuda/model_check.h"
+#include "kernels/cuda/primitives/rounding.h"
+
+namespace baton::cuda {
+namespace {
+
+Status CheckKv(const KvView& kv) {
+  if (kv.base == nullptr || kv.blocks < 1) return InvalidArgument("step: the KV view is empty");
+  if (kv.block_tokens < 1 || kv.block_tokens % kBlockTokenMultiple != 0) {
+    return InvalidArgument("step: KV blocks of {} tokens; it must be a multiple of {}",
+                           kv.block_tokens,
+                           kBlockTokenMultiple);
+  }
+  if (kv.k_dim_major) return InvalidArgument("step: the CUDA backend stores K [token][dim]");
+  if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32 &&
+      kv.dtype != DType::kF8) {
+    return InvalidArgument("step: a KV cache of {}; it must be bf16, f16, f32 or fp8",
+                           Name(kv.dtype));
+  }
+  return OkStatus();
+}
+
+Status CheckRows(const StepInput& input) {
+  const auto rows = static_cast<int64_t>(input.tokens.size());
+  if (rows == 0 || input.positions.size() != input.tokens.size()) {
+    return InvalidArgument(
+        "step: {} tokens and {} positions", input.tokens.size(), input.positions.size());
+  }
+  int64_t next = 0;
+  for (const SequenceRows& sequence : input.sequences) {
+    if (sequence.first_row != next || sequence.row_count < 1 || sequence.context < 0) {
+      return InvalidArgument(
+          "step: a sequence of rows {} + {} after context {}, where row {} follows",
+          sequence.first_row,
+          sequence.row_count,
+          sequence.context,
+          next);
+    }
+    next += sequence.row_count;
+  }
+  if (next != rows) return InvalidArgument("step: sequences cover {} of {} rows", next, rows);
+  for (const int32_t row : input.logit_rows) {
+    if (row < 0 || row >= rows) {
+      return InvalidArgument("step: logits of row {}; there are {}", row, rows);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status StepLayout::Build(const StepInput& in,
+                         const KvView& kv,
+                         int32_t padded_rows,
+                         StepBuffer& fixed,
+                         StepBuffer& lists) {
+  BATON_RETURN_IF_ERROR(CheckKv(kv));
+  BATON_RETURN_IF_ERROR(CheckRows(in));
+  input = &in;
+  recorded = padded_rows > 0;
+  rows = recorded ? padded_rows : static_cast<int32_t>(in.tokens.size());
+  logit_rows = recorded ? padded_rows : static_cast<int32_t>(in.logit_rows.size());
+  sequences = recorded ? padded_rows : static_cast<int32_t>(in.sequences.size());
+
+  tables.clear();
+  table_starts.clear();
+  lengths_.clear();
+  row_blocks_.clear();
+  for (const SequenceRows& sequence : in.sequences) {
+    const int32_t length = sequence.context + sequence.row_count;
+    const int32_t blocks = CeilDiv(length, kv.block_tokens);
+    if (sequence.first_block < 0 ||
+        std::cmp_greater(int64_t{sequence.first_block} + blocks, in.block_tables.size())) {
+      return InvalidArgument("step: a table of {} blocks at {} in block tables of {}",
+                             blocks,
+                             sequence.first_block,
+                             in.block_tables.size());
+    }
+    const auto table = in.block_tables.subspan(sequence.first_block, blocks);
+    for (const int32_t block : table) {
+      if (block < 0 || block >= kv.blocks) {
+        return InvalidArgument("step: block {}; the arena has {}", block, kv.blocks);
+      }
+    }
+    table_starts.push_back(static_cast<int32_t>(tables.size()));
+    tables.insert(tables.end(), table.begin(), table.end());
+    lengths_.push_back(length);
+    for (int32_t i = sequence.context; i < length; ++i) {
+      row_blocks_.push_back(table[i / kv.block_tokens]);
+    }
+  }
+  table_starts.resize(sequences + 1, static_cast<int32_t>(tables.size()));
+  lengths_.resize(sequences, 0);
+  row_blocks_.resize(rows, -1);
+  padded_.assign(in.tokens.begin(), in.tokens.end());
+  padded_.resize(rows, 0);
+  d_tokens = fixed.Write(std::span<const int32_t>(padded_));
+  padded_.assign(in.positions.begin(), in.positions.end());
+  padded_.resize(rows, 0);
+  d_positions = fixed.Write(std::span<const int32_t>(padded_));
+  d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks_));
+  padded_.assign(in.logit_rows.begin(), in.logit_rows.end());
+  for (int32_t row = static_cast<int32_t>(padded_.size()); row < logit_rows; ++row) {
+    padded_.push_back(row);
+  }
+  d_logit_rows = fixed.Write(std::span<const int32_t>(padded_));
+  d_table_starts = fixed.Write(std::span<const int32_t>(table_starts));
+  d_lengths = fixed.Write(std::span<const int32_t>(lengths_));
+  d_tables = lists.Write(std::span<const int32_t>(tables));
+  return OkStatus();
+}
+
+}  // namespace baton::cuda

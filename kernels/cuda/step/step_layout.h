@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/cuda/step/step_buffer.h"
+#include "kernels/kv_view.h"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+// The StepInput of a step, padded, and where it lies on the device.
+//
+// A step is *recorded* when it only decodes (every sequence has one row, and every row's logits are
+// wanted): it then runs as a CUDA graph for a padded number of rows, and the same graph serves
+// every such step. The rows behind the input's are padding: token 0 at position 0, no block to
+// write to.
+struct StepLayout {
+  const StepInput* input = nullptr;
+  bool recorded = false;
+  int32_t rows = 0;        // padded
+  int32_t logit_rows = 0;  // padded
+  int32_t sequences = 0;   // padded
+
+  // Host. Block tables packed: exactly the blocks that hold context + row_count tokens of each
+  // sequence. Padding sequences have none.
+  std::vector<int32_t> tables;
+  std::vector<int32_t> table_starts;  // [sequences + 1], into `tables`
+
+  // Device addresses of arrays of fixed size.
+  const int32_t* d_tokens = nullptr;        // [rows]
+  const int32_t* d_positions = nullptr;     // [rows]
+  const int32_t* d_row_blocks = nullptr;    // [rows]; the arena block its KV goes to, -1: none
+  const int32_t* d_logit_rows = nullptr;    // [logit_rows]
+  const int32_t* d_table_starts = nullptr;  // [sequences + 1]
+  const int32_t* d_lengths = nullptr;       // [sequences]; context + row_count
+  // … and of the packed tables, which begin the buffer of lists.
+  const int32_t* d_tables = nullptr;
+
+  // Checks `input` against `kv` and writes it into the buffers, which must be clear. `input` must
+  // outlive this. Errors: InvalidArgument naming what does not fit together.
+  Status Build(const StepInput& input,
+               const KvView& kv,
+               int32_t padded_rows,  // 0: not recorded
+               StepBuffer& fixed,
+               StepBuffer& lists);
+
+ private:
+  // Kept from step to step.
+  std::vector<int32_t> lengths_;
+  std::vector<int32_t> row_blocks_;
+  std::vector<int32_t> padded_;
+};
+
+}  // namespace baton::cuda

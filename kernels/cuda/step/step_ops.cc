@@ -1,0 +1,263 @@
+#include "kernels/cuda/step/step_ops.h"
+
+#include <utility>
+
+#include "common/base/overloaded.h"
+#include "kernels/cuda/rows/rope.h"
+#include "kernels/cuda/rows/row_kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+bool SamePlace(const void* pointer, const Tensor& tensor) {
+  return pointer == static_cast<const void*>(tensor.data);
+}
+
+// From so many rows on, adding to the residual in a product saves more traffic than it costs in
+// choice: cuBLASLt's best algorithms for few rows cannot add.
+constexpr int32_t kMinRowsToFuseResidual = 1024;
+
+// A product whose result is only added to the residual adds it itself. The norm then stands alone.
+bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
+  GemmProblem& problem = multiply.problem;
+  // cuBLASLt takes a bf16 bias to bf16 results only.
+  const bool pays = gemm.SupportsFused(problem) ||
+                    (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
+  const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
+                    SamePlace(problem.out, norm.delta) && !problem.accumulate &&
+                    problem.rows == norm.residual.rows && problem.n == norm.residual.cols;
+  if (!fits) return false;
+  problem.out = norm.residual.data;
+  problem.out_dtype = norm.residual.dtype;
+  problem.out_stride = norm.residual.stride;
+  problem.accumulate = true;
+  norm.delta = {};
+  return true;
+}
+
+// A product of one row can normalise its input.
+bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const Gemm& gemm) {
+  GemmProblem problem = multiply.problem;
+  if (norm.delta.data != nullptr || problem.norm_weight != nullptr ||
+      !SamePlace(problem.x, norm.out) || problem.k != norm.residual.cols) {
+    return false;
+  }
+  problem.residual = reinterpret_cast<const float*>(norm.residual.data);
+  problem.norm_weight = norm.weight;
+  problem.norm_epsilon = norm.epsilon;
+  if (!gemm.SupportsFused(problem)) return false;
+  multiply.problem = problem;
+  return true;
+}
+
+// The last of `calls` when it rescales `x` and adds nothing.
+const RescaleOp* RescalesOnly(const StepOp& call, const Tensor& x) {
+  const auto* rescale = std::get_if<RescaleOp>(&call);
+  return rescale != nullptr && rescale->bias == nullptr && SamePlace(x.data, rescale->x) ? rescale
+                                                                                         : nullptr;
+}
+
+// What reads the result of a product of quantised operands scales it on the way in.
+void FuseScales(std::vector<StepOp>& ops, const Tensor& x, OutputScales& scales) {
+  if (ops.empty()) return;
+  // Rope's angles, which lie in between, have nothing to do with it.
+  const bool angles = std::holds_alternative<AnglesOp>(ops.back());
+  if (angles && ops.size() < 2) return;
+  const auto at = ops.end() - (angles ? 2 : 1);
+  const RescaleOp* const rescale = RescalesOnly(*at, x);
+  if (rescale == nullptr) return;
+  scales = rescale->scales;
+  ops.erase(at);
+}
+
+// A product with [gate | up] can keep silu(gate) · up alone, and scale them itself.
+bool FusesSiluMul(std::vector<StepOp>& ops, const SiluMulOp& silu, const Gemm& gemm) {
+  const RescaleOp* const rescale = RescalesOnly(ops.back(), silu.gate_up);
+  if (rescale != nullptr && ops.size() < 2) return false;
+  auto* const multiply = std::get_if<MatMulOp>(&ops[ops.size() - (rescale != nullptr ? 2 : 1)]);
+  if (multiply == nullptr) return false;
+  GemmProblem problem = multiply->problem;
+  if (!SamePlace(problem.out, silu.gate_up) || problem.out_dtype != silu.out.dtype ||
+      problem.accumulate) {
+    return false;
+  }
+  problem.silu_mul = true;
+  problem.out = silu.out.data;
+  problem.out_stride = silu.out.stride;
+  if (rescale != nullptr) {
+    problem.x_scales = rescale->scales.rows;
+    problem.weight_scales = rescale->scales.cols;
+  }
+  if (!gemm.SupportsFused(problem)) return false;
+  multiply->problem = problem;
+  if (rescale != nullptr) ops.pop_back();
+  return true;
+}
+
+// What writes the operand of a product of quantised operands quantises it on the way out.
+bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
+  if (ops.empty()) return false;
+  if (auto* norm = std::get_if<NormOp>(&ops.back())) {
+    if (!SamePlace(quantize.x.data, norm->out) || norm->fp8_out.data != nullptr ||
+        norm->out.rows != quantize.x.rows || !NormWritesFp8(norm->residual, norm->delta)) {
+      return false;
+    }
+    norm->fp8_out = quantize.out;
+    return true;
+  }
+  if (auto* attend = std::get_if<AttentionOp>(&ops.back())) {
+    if (!SamePlace(quantize.x.data, attend->out) || attend->packed.data != nullptr ||
+        attend->fp8_out.data != nullptr || attend->out.rows != quantize.x.rows) {
+      return false;
+    }
+    attend->fp8_out = quantize.out;
+    return true;
+  }
+  auto* silu = std::get_if<SiluMulOp>(&ops.back());
+  if (silu == nullptr || !SamePlace(quantize.x.data, silu->out) || silu->fp8_out.data != nullptr ||
+      silu->out.rows != quantize.x.rows || silu->out.cols % 8 != 0 ||
+      silu->out.cols > kMaxFp8Columns || silu->gate_up.stride % 8 != 0) {
+    return false;
+  }
+  SiluMulOp fused = *silu;
+  ops.pop_back();
+  fused.fp8_out = quantize.out;
+  FuseScales(ops, fused.gate_up, fused.scales);
+  ops.emplace_back(fused);
+  return true;
+}
+
+RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
+  return {.qkv = call.qkv,
+          .scales = call.scales,
+          .heads = call.heads,
+          .pairing = call.pairing,
+          .pairs = call.pairs,
+          .q_norm = call.q_norm,
+          .k_norm = call.k_norm,
+          .norm_epsilon = call.norm_epsilon,
+          .kv_scales = call.kv_scales,
+          .layer = call.layer,
+          .angles = call.angles,
+          .positions = step.d_positions,
+          .row_blocks = step.d_row_blocks};
+}
+
+cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
+  const bool gaps = call.packed.data != nullptr;
+  const Tensor& to = gaps ? call.packed : call.out;
+  const cudaError_t error = context.attention.Launch(call.plan,
+                                                     {.kv = context.kv,
+                                                      .layer = call.layer,
+                                                      .kv_scales = call.kv_scales,
+                                                      .qkv = call.qkv,
+                                                      .out = to,
+                                                      .fp8_out = call.fp8_out,
+                                                      .stream = context.stream});
+  if (error != cudaSuccess || !gaps) return error;
+  const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
+  return cudaMemcpy2DAsync(call.out.data,
+                           bytes(call.out.stride),
+                           to.data,
+                           bytes(to.stride),
+                           bytes(to.cols),
+                           static_cast<size_t>(to.rows),
+                           cudaMemcpyDeviceToDevice,
+                           context.stream);
+}
+
+// Joins `call` with those before it around a product that `gemm` takes joined. True when nothing is
+// left of it.
+bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const Gemm& gemm) {
+  if (ops.empty()) return false;
+  if (auto* silu = std::get_if<SiluMulOp>(&call)) return FusesSiluMul(ops, *silu, gemm);
+  auto* last_gemm = std::get_if<MatMulOp>(&ops.back());
+  if (auto* norm = std::get_if<NormOp>(&call); norm != nullptr && last_gemm != nullptr) {
+    FusesResidual(*last_gemm, *norm, gemm);
+  }
+  auto* last_norm = std::get_if<NormOp>(&ops.back());
+  if (auto* problem = std::get_if<MatMulOp>(&call); problem != nullptr && last_norm != nullptr) {
+    if (FusesNorm(*last_norm, *problem, gemm)) ops.pop_back();
+  }
+  return false;
+}
+
+}  // namespace
+
+void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
+  std::vector<StepOp> fused;
+  fused.reserve(ops.size());
+  for (StepOp& call : ops) {
+    if (const auto* quantize = std::get_if<QuantizeOp>(&call)) {
+      if (FusesQuantize(fused, *quantize)) continue;
+    }
+    if (auto* norm = std::get_if<NormOp>(&call)) {
+      FuseScales(fused, norm->delta, norm->delta_scales);
+    }
+    if (auto* rope = std::get_if<RopeOp>(&call)) FuseScales(fused, rope->qkv, rope->scales);
+    if (!gemm.deterministic() && FusesIntoGemm(fused, call, gemm)) continue;
+    fused.push_back(call);
+  }
+  ops = std::move(fused);
+}
+
+Status Prepare(const StepOp& call, const OpContext& context) {
+  if (const auto* multiply = std::get_if<MatMulOp>(&call)) {
+    return context.gemm.Prepare(multiply->problem, context.stream);
+  }
+  return OkStatus();
+}
+
+cudaError_t Run(const StepOp& call, const OpContext& context) {
+  const StepLayout& step = context.step;
+  const cudaStream_t stream = context.stream;
+  return std::visit(
+      Overloaded{
+          [&](const EmbedOp& c) {
+            return LaunchEmbed(c.table->data(),
+                               c.table->rows(),
+                               step.d_tokens,
+                               context.sampling.tokens(),
+                               c.out,
+                               stream);
+          },
+          [&](const NormOp& c) {
+            return LaunchNorm({.residual = c.residual,
+                               .delta = c.delta,
+                               .delta_scales = c.delta_scales,
+                               .weight = c.weight,
+                               .epsilon = c.epsilon,
+                               .out = c.out,
+                               .fp8_out = c.fp8_out},
+                              stream);
+          },
+          [&](const QuantizeOp& c) { return LaunchQuantize(c.x, c.out, stream); },
+          [&](const RescaleOp& c) { return LaunchRescale(c.x, c.scales, c.bias, stream); },
+          [&](const MatMulOp& c) { return context.gemm.Launch(c.problem, stream); },
+          [&](const SiluMulOp& c) {
+            return c.fp8_out.data != nullptr
+                       ? LaunchSiluMulQuantize(c.gate_up, c.scales, c.fp8_out, stream)
+                       : LaunchSiluMul(c.gate_up, c.out, stream);
+          },
+          [&](const ExpertsOp& c) { return context.experts.Launch(c.x, c.experts, c.out, stream); },
+          [&](const AnglesOp& c) {
+            return LaunchAngles(c.inverse_frequencies,
+                                c.pairs,
+                                step.d_positions,
+                                step.rows,
+                                c.magnitude,
+                                c.angles,
+                                stream);
+          },
+          [&](const RopeOp& c) { return LaunchRope(LaunchOf(c, step), context.kv, stream); },
+          [&](const AttentionOp& c) { return Attend(c, context); },
+          [&](const GatherOp& c) { return LaunchGather(c.x, step.d_logit_rows, c.out, stream); },
+          [&](const SampleOp& c) { return context.sampling.Launch(c.plan, c.logits, stream); },
+          [&](const NotifyOp& c) {
+            return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);
+          },
+      },
+      call);
+}
+
+}  // namespace baton::cuda

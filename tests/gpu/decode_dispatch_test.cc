@@ -1,0 +1,122 @@
+#include "kernels/cuda/attention/decode_dispatch.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace baton::cuda {
+namespace {
+
+// Like an H200.
+DecodeLimits Limits() {
+  DecodeLimits limits;
+  limits.sm_count = 132;
+  limits.architecture = 90;
+  for (auto& active : limits.active_clusters) {
+    active[0] = 66;
+    active[1] = 31;
+    active[2] = 14;
+    active[3] = 8;
+  }
+  return limits;
+}
+
+// Of Llama 3.1 8B, or of another number of KV heads.
+AttentionShape Shape(int32_t kv_heads = 8) {
+  AttentionShape shape;
+  shape.q_heads = 32;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = 128;
+  return shape;
+}
+
+KvView View(const AttentionShape& shape, DType dtype = DType::kBF16) {
+  KvView kv;
+  kv.dtype = dtype;
+  kv.kv_heads = shape.kv_heads;
+  kv.head_dim = shape.head_dim;
+  kv.block_tokens = 16;
+  kv.head_stride = int64_t{16} * shape.head_dim * (dtype == DType::kF8 ? 1 : 2);
+  return kv;
+}
+
+// `count` rows that see `length` positions each.
+struct Rows {
+  int32_t count;
+  int32_t length;
+};
+
+DecodeBatch RowsOf(const std::vector<Rows>& all, int32_t window = 0) {
+  std::vector<AttentionSequence> singles;
+  for (const Rows& rows : all) {
+    for (int32_t i = 0; i < rows.count; ++i) singles.push_back({0, 0, 1, rows.length, 0});
+  }
+  return DecodeBatchOf(singles, window, static_cast<int32_t>(singles.size()));
+}
+
+DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
+  return ChooseDecodeKernel({}, Limits(), Shape(), View(Shape(), dtype), RowsOf(rows));
+}
+
+// What was fastest on an H200 (bench/results/h200/attention_shares.jsonl,
+// attention_long_rows.jsonl).
+TEST(DecodeChoice, IsWhatWasFastest) {
+  EXPECT_EQ(Choose({{1, 1024}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{1, 4096}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{1, 6144}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{1, 8192}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{2, 8192}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{1, 32768}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{1, 131072}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{4, 2000}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{8, 2048}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{16, 2048}}), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{24, 2048}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{64, 2048}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{256, 64}}), DecodeKernel::kStreamK);
+}
+
+TEST(DecodeChoice, OneLongRowAmongManyKeepsTheShares) {
+  EXPECT_EQ(Choose({{32, 2300}, {1, 8192}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{60, 1024}, {2, 32768}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{32, 2300}, {1, 32768}}), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{20, 300}, {1, 8192}}), DecodeKernel::kStreamK);
+  // Where shares are short, adding up many of them takes too long.
+  EXPECT_EQ(Choose({{40, 10}, {1, 4000}}), DecodeKernel::kFlash2);
+}
+
+TEST(DecodeChoice, E4M3OfLongContextsGoesToClusters) {
+  EXPECT_EQ(Choose({{64, 2048}}, DType::kF8), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{256, 512}}, DType::kF8), DecodeKernel::kStreamK);
+}
+
+TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
+  DecodeLimits limits = Limits();
+  const DecodeBatch rows = RowsOf({{64, 2048}});
+  EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, limits, Shape(), View(Shape()), rows),
+            DecodeKernel::kCluster);
+  limits.architecture = 100;  // which has no code of the shares
+  EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kFlash2);
+  limits.architecture = 80;
+  EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
+            DecodeKernel::kFlash2);
+  for (const int32_t kv_heads : {1, 2}) {  // which has no groups of KV heads to share out
+    SCOPED_TRACE(kv_heads);
+    AttentionShape shape = Shape(kv_heads);
+    shape.q_heads = 8 * kv_heads;
+    const KvView kv = View(shape);
+    EXPECT_NE(ChooseDecodeKernel({}, Limits(), shape, kv, rows), DecodeKernel::kStreamK);
+    EXPECT_EQ(ChooseDecodeKernel({.decode = DecodeKernel::kStreamK}, Limits(), shape, kv, rows),
+              DecodeKernel::kFlash2);
+  }
+}
+
+TEST(DecodeChoice, SeesNoMoreThanTheWindow) {
+  const DecodeBatch rows = RowsOf({{3, 5000}, {1, 100}}, 1024);
+  EXPECT_EQ(rows.count, 4);
+  EXPECT_EQ(rows.longest, 1024);
+  EXPECT_EQ(rows.total, 3 * 1024 + 100);
+}
+
+}  // namespace
+}  // namespace baton::cuda

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/gemm/gemm_problem.h"
+
+namespace baton::cuda::testing {
+
+// A shape of products to test.
+struct GemmCase {
+  const char* name = "";
+  int32_t n = 0;
+  int32_t k = 0;
+  bool silu_mul = false;
+  bool bias = false;
+  bool accumulate = false;
+  bool f32 = false;
+  int32_t x_gap = 0;    // numbers between the rows of x
+  int32_t out_gap = 0;  // of out
+  bool fp8 = false;     // operands are in E4M3
+
+  int32_t outputs() const { return silu_mul ? n / 2 : n; }
+};
+
+void PrintTo(const GemmCase& c, std::ostream* out);
+
+// Of kernels for Hopper; without such a GPU it says so and skips.
+class HopperTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+};
+
+// One product on the device, with random operands.
+class GemmFixture final {
+ public:
+  using Launch = std::function<cudaError_t(const GemmProblem&)>;
+
+  GemmFixture(const GemmCase& c, int32_t most_rows);
+
+  GemmProblem Make(int32_t rows) const;
+  int sm_count() const { return sm_count_; }
+  // Expects `launch` to give the product of so many rows, and to write nothing beside it.
+  void Expect(int32_t rows, const Launch& launch);
+  // Expects `launch` to give the same bits each time.
+  void ExpectRepeats(int32_t rows, const Launch& launch);
+
+ private:
+  // All of `out` after the product, with what lies between its rows.
+  std::vector<std::byte> Run(int32_t rows, const Launch& launch);
+  const std::vector<float>& Want(int32_t rows);
+  std::vector<std::byte> Fetch(const DeviceMemory& memory) const;
+  float Number(std::span<const std::byte> out, int32_t row, int32_t output) const;
+  size_t number_bytes() const { return case_.f32 ? 4 : 2; }
+  int64_t x_stride() const { return case_.k + case_.x_gap; }
+  int64_t out_stride() const { return case_.outputs() + case_.out_gap; }
+  size_t out_bytes() const {
+    return static_cast<size_t>(most_rows_ * out_stride()) * number_bytes();
+  }
+
+  const GemmCase case_;
+  const int32_t most_rows_;
+  int sm_count_ = 0;
+  DeviceMemory weight_;
+  DeviceMemory quantized_weight_;
+  DeviceMemory quantized_x_;
+  DeviceMemory x_;
+  DeviceMemory bias_;
+  DeviceMemory out_;
+  DeviceMemory before_;
+  DeviceMemory want_;
+  std::map<int32_t, std::vector<float>> wants_;  // by rows
+};
+
+}  // namespace baton::cuda::testing
