@@ -200,7 +200,7 @@ void DecodeRole::Released(const Key& key, const Status& status) {
 void DecodeRole::EndNotNeeded(const Key& key) {
   const Handoff& handoff = *handoffs_.at(key);
   if (handoff.reservation.has_value()) worker_.engine().ReleaseKv(key.first, key.second);
-  worker_.DropNotNeeded(key.first, key.second);
+  worker_.DropComplete(key.first, key.second);
   worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kNotNeeded, OkStatus()));
   Erase(key);
 }

@@ -336,7 +336,7 @@ void RequestMachine::CheckComplete(RequestHost& host, Time now) {
 
 void RequestMachine::End(RequestHost& host, const Status& status, bool retryable) {
   done_ = true;
-  for (const Attempt& attempt : attempts_) EndAttempt(host, attempt);
+  for (const Attempt& attempt : attempts_) EndAttempt(host, attempt, status.ok());
   attempts_.clear();
   unplaced_.clear();
   host.Deliver(spec_->id, Outcome{status, retryable, Account()});

@@ -160,7 +160,7 @@ class RequestMachine final {
   void FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now);
   void Blame(RequestHost& host, Sample& sample, const Failure& failure, Record& record);
   bool EndAfter(RequestHost& host, const Failure& failure, const Record& record);
-  void EndAttempt(RequestHost& host, const Attempt& attempt);
+  void EndAttempt(RequestHost& host, const Attempt& attempt, bool complete);
   Status TimeIsOver(const RequestHost& host) const;
   void CheckComplete(RequestHost& host, Time now);
   void End(RequestHost& host, const Status& status, bool retryable);

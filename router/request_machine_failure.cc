@@ -48,7 +48,7 @@ void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status
     ++known->refusals;
     known->given_up = known->refusals >= kTriesToReach && now - known->since >= kTimeToReach;
   }
-  host.Send(decode, CancelCommand{spec_->id, attempt.decode_epoch});
+  host.Send(decode, CancelCommand{spec_->id, attempt.decode_epoch, false});
   host.Release(decode, spec_->id, attempt.decode_epoch);
   attempt.refused_by.push_back(boot);
   attempt.decode = kNoWorker;
@@ -196,7 +196,7 @@ Duration RequestMachine::Backoff(int32_t attempts) const {
 void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now) {
   const Attempt attempt = *Find(epoch);
   std::erase_if(attempts_, [&](const Attempt& a) { return a.epoch == epoch; });
-  EndAttempt(host, attempt);
+  EndAttempt(host, attempt, false);
   if (failure.culprit != kNoWorker) {
     const BootId boot = host.PeerOf(failure.culprit).boot;
     if (std::ranges::count(avoid_, boot) == 0) avoid_.push_back(boot);
@@ -279,10 +279,10 @@ bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const R
 }
 
 // Takes an attempt off its workers, and off the books.
-void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt) {
+void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt, bool complete) {
   const auto end = [&](WorkerSlot slot, Epoch epoch, bool finished) {
     if (slot == kNoWorker) return;
-    if (!finished) host.Send(slot, CancelCommand{spec_->id, epoch});
+    if (!finished) host.Send(slot, CancelCommand{spec_->id, epoch, complete});
     host.Release(slot, spec_->id, epoch);
   };
   end(attempt.prefill, attempt.epoch, attempt.prefill_finished && attempt.committed);

@@ -148,6 +148,7 @@ struct DispatchCommand {
 struct CancelCommand {
   RequestId id;
   Epoch epoch;
+  bool complete = false;  // the request was answered in full, by a stop string for example
 };
 // One sample's client has all it wants; the others go on.
 struct StopSampleCommand {

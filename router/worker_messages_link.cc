@@ -303,6 +303,7 @@ wire::ToWorker CommandsToProto(std::span<const WorkerCommand> commands) {
       wire::Cancel& to = *out.add_cancels();
       to.set_request_id(cancel->id.value());
       to.set_epoch(cancel->epoch.value());
+      to.set_complete(cancel->complete);
     } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
       wire::Cancel& to = *out.add_cancels();
       to.set_request_id(stop->id.value());

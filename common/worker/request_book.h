@@ -20,7 +20,9 @@ struct BookEntry {
   Time last_token{};
   int32_t tokens = 0;
   bool router_told = false;  // of its end
-  bool not_needed = false;   // kDecode: the first token, which prefill chose, ended it
+  // The answer is complete although the engine was told to cancel: by its first token, which the
+  // prefill worker chose, or by a stop string, which the router found.
+  bool complete = false;
 };
 
 // The requests in the engine, by (id, epoch). Belongs to the worker's thread.

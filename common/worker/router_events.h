@@ -26,7 +26,8 @@ class RouterEvents {
   virtual ~RouterEvents() = default;
   virtual void OnDispatch(DispatchOrder order) = 0;
   virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
-  virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
+  // `complete`: the request was answered in full, and is not cancelled for want of interest.
+  virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) = 0;
   virtual void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) = 0;
   // A decode worker that this one, if it prefills, will hand KV to.
   virtual void OnPeer(const KvPeer& peer) = 0;

@@ -177,7 +177,7 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     if (cancel.has_sample()) {
       context_.events.OnStopSample(key_, id, epoch, cancel.sample());
     } else {
-      context_.events.OnCancel(key_, id, epoch);
+      context_.events.OnCancel(key_, id, epoch, cancel.complete());
     }
   }
   for (const pb::Peer& peer : message.peers()) {

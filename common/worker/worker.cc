@@ -169,9 +169,9 @@ void Worker::Drop(RequestId id, Epoch epoch) {
   engine_->Cancel(id, epoch);
 }
 
-void Worker::DropNotNeeded(RequestId id, Epoch epoch) {
+void Worker::DropComplete(RequestId id, Epoch epoch) {
   const auto found = book_.find({id, epoch});
-  if (found != book_.end()) found->second.not_needed = true;
+  if (found != book_.end()) found->second.complete = true;
   Drop(id, epoch);
 }
 
@@ -256,7 +256,7 @@ void Worker::DeliverEnd(RequestId id,
   if (found == book_.end()) return;
   const BookEntry entry = found->second;
   book_.erase(found);
-  probe_.RequestEnded(entry, entry.not_needed ? OkStatus() : status, times);
+  probe_.RequestEnded(entry, status, times);
   if (status.ok()) {
     if (RouterLink* link = links_->Find(entry.router)) link->AddFinished(id, epoch, times);
   }
@@ -315,9 +315,12 @@ void Worker::OnRedirect(RouterKey router, const RedirectOrder& order) {
   }
 }
 
-void Worker::OnCancel(RouterKey router, RequestId id, Epoch epoch) {
+void Worker::OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) {
   const auto found = book_.find({id, epoch});
-  if (found != book_.end() && found->second.router == router) engine_->Cancel(id, epoch);
+  if (found != book_.end() && found->second.router == router) {
+    found->second.complete = complete;
+    engine_->Cancel(id, epoch);
+  }
   if (prefill_ != nullptr) prefill_->OnCancel(router, id, epoch);
   if (decode_ != nullptr) decode_->OnCancel(router, id, epoch);
 }

@@ -77,8 +77,8 @@ class Worker final : private EngineListener, private RouterEvents {
   void ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status);
   // Cancels a request in the engine, of whose end the router has been told already.
   void Drop(RequestId id, Epoch epoch);
-  // As Drop, of a request to decode that ended with its first token: it counts as done.
-  void DropNotNeeded(RequestId id, Epoch epoch);
+  // As Drop, of a request to decode that ended with its first token: the request counts as done.
+  void DropComplete(RequestId id, Epoch epoch);
 
  private:
   Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);
@@ -97,7 +97,7 @@ class Worker final : private EngineListener, private RouterEvents {
   // RouterEvents.
   void OnDispatch(DispatchOrder order) override;
   void OnRedirect(RouterKey router, const RedirectOrder& order) override;
-  void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
+  void OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) override;
   void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) override;
   void OnPeer(const KvPeer& peer) override;
   void OnSnapshotWanted() override;

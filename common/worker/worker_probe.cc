@@ -89,11 +89,14 @@ void WorkerProbe::Update(const EngineStats& stats) {
 void WorkerProbe::RequestEnded(const BookEntry& entry,
                                const Status& status,
                                const RequestTimes& times) {
-  requests_.Add(OutcomeOf(status));
-  if (!status.ok()) return;
+  const bool complete = entry.complete && status.code() == StatusCode::kCancelled;
+  requests_.Add(complete ? RequestOutcome::kDone : OutcomeOf(status));
+  if (!status.ok() && !complete) return;
   if (entry.kind != RequestKind::kDecode) {
-    queue_.Observe(ToSeconds(times.queued));
-    prefill_.Observe(ToSeconds(times.prefill));
+    if (!complete) {
+      queue_.Observe(ToSeconds(times.queued));
+      prefill_.Observe(ToSeconds(times.prefill));
+    }
     if (entry.tokens > 0) ttft_.Observe(ToSeconds(entry.first_token - entry.arrival));
   }
   if (entry.tokens > 1) {

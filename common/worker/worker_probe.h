@@ -26,6 +26,7 @@ class WorkerProbe final {
 
   // KV blocks of hand-offs whose end cannot be proven, now.
   void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
+  // `times` are the engine's when `status` is OK; else they are unknown.
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
   // `transfer`: last prompt chunk ready → KV committed; zero on the side that cannot know it.
   // `transport`: what moved the bytes; empty when there were none to move.

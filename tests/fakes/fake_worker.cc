@@ -93,20 +93,23 @@ pb::Dispatch FakeWorker::AwaitDispatch(size_t number) {
   return dispatches_[number];
 }
 
-bool FakeWorker::CancelledLocked(const pb::Dispatch& dispatch, int32_t sample) const {
-  return std::any_of(cancels_.begin(), cancels_.end(), [&](const pb::Cancel& cancel) {
+const pb::Cancel* FakeWorker::FindCancel(const pb::Dispatch& dispatch, int32_t sample) const {
+  const auto found = std::ranges::find_if(cancels_, [&](const pb::Cancel& cancel) {
     return cancel.request_id() == dispatch.request_id() && cancel.epoch() == dispatch.epoch() &&
            (cancel.has_sample() ? cancel.sample() : kAll) == sample;
   });
+  return found == cancels_.end() ? nullptr : &*found;
 }
 
-void FakeWorker::AwaitCancel(const pb::Dispatch& dispatch, int32_t sample) {
-  Await("a cancel", [&] { return CancelledLocked(dispatch, sample); });
+pb::Cancel FakeWorker::AwaitCancel(const pb::Dispatch& dispatch, int32_t sample) {
+  Await("a cancel", [&] { return FindCancel(dispatch, sample) != nullptr; });
+  std::lock_guard lock(mutex_);
+  return *FindCancel(dispatch, sample);
 }
 
 bool FakeWorker::Cancelled(const pb::Dispatch& dispatch, int32_t sample) {
   std::lock_guard lock(mutex_);
-  return CancelledLocked(dispatch, sample);
+  return FindCancel(dispatch, sample) != nullptr;
 }
 
 pb::DrainCommand FakeWorker::AwaitDrain() {

@@ -41,7 +41,7 @@ class FakeWorker final {
   // The `number`-th dispatch, from 0.
   worker::v1::Dispatch AwaitDispatch(size_t number = 0);
   // A cancel of that dispatch's request; with `sample`, of that sample alone.
-  void AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
+  worker::v1::Cancel AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   bool Cancelled(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   worker::v1::DrainCommand AwaitDrain();
   // Why the router did not let it in.
@@ -65,7 +65,8 @@ class FakeWorker final {
 
   void OnMessage(const worker::v1::ToWorker& message);
   void Await(const std::string& what, const std::function<bool()>& condition);
-  bool CancelledLocked(const worker::v1::Dispatch& dispatch, int32_t sample) const;
+  // Null while there is none.
+  const worker::v1::Cancel* FindCancel(const worker::v1::Dispatch& dispatch, int32_t sample) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -121,7 +121,7 @@ TEST_F(RouterServiceTest, AClientThatLeavesEndsItsRequestAtTheWorker) {
   call->ReadUntil(0, "a");
   call->context.TryCancel();
   EXPECT_EQ(call->ReadToEnd().error_code(), grpc::StatusCode::CANCELLED);
-  worker.AwaitCancel(dispatch);
+  EXPECT_FALSE(worker.AwaitCancel(dispatch).complete());
   AwaitNoRequest();
 }
 
@@ -133,7 +133,7 @@ TEST_F(RouterServiceTest, TheCallsDeadlineIsTheRequests) {
   // gRPC moves it from clock to clock, which adds what the thread waits in between.
   EXPECT_LE(dispatch.timeout_ms(), 2200u);
   EXPECT_EQ(call->ReadToEnd().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  worker.AwaitCancel(dispatch);
+  EXPECT_FALSE(worker.AwaitCancel(dispatch).complete());
 }
 
 TEST_F(RouterServiceTest, ARequestsOwnTimeEndsItWithAStatusOrAfterTokensWithAMessage) {
@@ -152,6 +152,18 @@ TEST_F(RouterServiceTest, ARequestsOwnTimeEndsItWithAStatusOrAfterTokensWithAMes
   EXPECT_EQ(begun->last.finish(), v1::FINISH_REASON_ERROR);
   EXPECT_EQ(begun->last.error().code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(begun->last.error().retryable());
+}
+
+TEST_F(RouterServiceTest, AStopStringTellsTheWorkerThatTheRequestIsComplete) {
+  FakeWorker worker(WorkerOptions());
+  v1::GenerateRequest request = Ask("one");
+  request.add_stop("END");
+  const auto call = Begin(request);
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker.Say(dispatch, 0, 0, "aEND and more");
+  EXPECT_TRUE(worker.AwaitCancel(dispatch).complete());
+  EXPECT_TRUE(call->ReadToEnd().ok());
+  EXPECT_EQ(call->text[0], "a");
 }
 
 TEST_F(RouterServiceTest, AStopStringOfOneSampleStopsThatSampleAtTheWorker) {

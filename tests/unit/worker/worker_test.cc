@@ -213,6 +213,32 @@ TEST(Worker, CancelEndsARequest) {
   node.ExpectNothingHeld();
 }
 
+TEST(Worker, CancelOfACompleteRequestCountsItAsDone) {
+  FakeRouter router;
+  WorkerNode node(Roomy(router));
+  router.AwaitJoin("worker");
+  const auto begun = [](const FakeRouter::Heard& heard) { return heard.samples.contains(0); };
+  for (const bool complete : {true, false}) {
+    const RequestId id(complete ? 1 : 2);
+    router.Send("worker", Serve(Endless(id.value())));
+    router.Await("worker", id.value(), 1, begun);
+    pb::ToWorker cancel;
+    cancel.add_cancels()->set_request_id(id.value());
+    cancel.mutable_cancels(0)->set_epoch(1);
+    cancel.mutable_cancels(0)->set_complete(complete);
+    router.Send("worker", cancel);
+    router.AwaitEnd("worker", id.value());
+  }
+  const std::string metrics = node.metrics().Serialize();
+  for (const char* line : {"baton_worker_requests_total{outcome=\"done\"} 1",
+                           "baton_worker_requests_total{outcome=\"cancelled\"} 1",
+                           "baton_worker_ttft_seconds_count 1",
+                           "baton_worker_queue_seconds_count 0"}) {
+    EXPECT_THAT(metrics, testing::HasSubstr(line));
+  }
+  node.ExpectNothingHeld();
+}
+
 TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
   FakeRouter router;
   WorkerNode node(Roomy(router));
