@@ -11,6 +11,10 @@
 #include <sanitizer/tsan_interface.h>
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
 #include <string>
 #include <typeinfo>
 
@@ -123,6 +127,13 @@ struct RunStatus {
 };
 template struct Reveal<RunStatus, &CallbackWithStatusTag::StaticRun>;
 
+// The callback of a CallbackWithSuccessTag.
+struct SuccessCallback {
+  using Member = std::function<void(bool)> CallbackWithSuccessTag::*;
+  friend Member MemberOf(SuccessCallback);
+};
+template struct Reveal<SuccessCallback, &CallbackWithSuccessTag::func_>;
+
 // How many callbacks of a call are still to end.
 struct CallbacksOutstanding {
   using Member = std::atomic_int ServerCallbackCall::*;
@@ -130,10 +141,52 @@ struct CallbacksOutstanding {
 };
 template struct Reveal<CallbacksOutstanding, &ServerCallbackCall::callbacks_outstanding_>;
 
+// The success tags of all calls. Those of a server's call are members of its ServerCallbackCall.
+class SuccessTags {
+ public:
+  void Add(const Functor* tag) {
+    std::lock_guard lock(mutex_);
+    tags_.insert(reinterpret_cast<uintptr_t>(tag));
+  }
+
+  // Acquires what the tags of `call` released, and forgets the tags.
+  void AcquireAllOf(const ServerCallbackCall* call) {
+    constexpr uintptr_t kCallBytes = 4096;  // more than any implementation of the class has
+    const auto begin = reinterpret_cast<uintptr_t>(call);
+    std::lock_guard lock(mutex_);
+    const auto first = tags_.lower_bound(begin);
+    const auto last = tags_.lower_bound(begin + kCallBytes);
+    for (auto tag = first; tag != last; ++tag) __tsan_acquire(reinterpret_cast<void*>(*tag));
+    tags_.erase(first, last);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<uintptr_t> tags_;
+};
+
+SuccessTags& AllSuccessTags() {
+  static auto* const tags = new SuccessTags();  // calls may end after main
+  return *tags;
+}
+
 template <class Run>
 void AcquireAndRun(Functor* tag, int ok) {
   __tsan_acquire(tag);
   MemberOf(Run())(tag, ok);
+}
+
+// As CallbackWithSuccessTag::Run. The operations are finished before the callback, which may be the
+// one that lets another thread end the call.
+template <>
+void AcquireAndRun<RunSuccess>(Functor* functor, int ok) {
+  __tsan_acquire(functor);
+  auto* const tag = static_cast<CallbackWithSuccessTag*>(functor);
+  void* ops = tag->ops();
+  bool succeeded = ok != 0;
+  const bool wanted = tag->ops()->FinalizeResult(&ops, &succeeded);
+  __tsan_release(functor);
+  if (wanted) grpc::internal::CatchingCallback(tag->*MemberOf(SuccessCallback()), succeeded);
 }
 
 // Has `tag` acquire before it runs, if it is one that runs so.
@@ -150,6 +203,7 @@ void internal::ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
   static const auto next = NextOf<ServerCallbackCall, void, bool>("14ScheduleOnDoneEb");
   // The callback that ended last may have been counted by gRPC's own code.
   (this->*MemberOf(CallbacksOutstanding())).load(std::memory_order_acquire);
+  AllSuccessTags().AcquireAllOf(this);
   next(this, inline_ondone);
 }
 
@@ -174,6 +228,7 @@ extern "C" grpc_call_error grpc_call_start_batch(
     // Not every tag is a functor, but every one is an object with a pointer in front.
     const auto functor = static_cast<Functor*>(tag);
     AcquireFirst<RunSuccess>(functor);
+    if (functor->functor_run == AcquireAndRun<RunSuccess>) AllSuccessTags().Add(functor);
     AcquireFirst<RunStatus>(functor);
     __tsan_release(tag);
   }
