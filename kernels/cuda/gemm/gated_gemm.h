@@ -5,17 +5,19 @@
 #include "kernels/cuda/gemm/gated_plan.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 
-// Products with silu_mul of up to 256 rows for Hopper, of operands in bf16 or E4M3: bound by
-// reading the weight or, towards 256, by tensor cores. Besides the product, cuBLASLt's way has to
-// write and read gate and up.
+// Gated GEMMs (silu_mul) of up to 256 rows for Hopper, with operands in bf16 or FP8. They are bound
+// by the read of the weight or, near 256 rows, by the tensor cores. With cuBLASLt, gate and up are
+// also written to memory and read again.
 namespace baton::cuda {
 
+// Whether LaunchGatedGemm can compute `problem`.
 bool GatedGemmSupports(const GemmProblem& problem);
 
-// What the present device allows.
+// The limits of the current device, of which `sm_count` SMs are used.
 GatedLimits FindGatedLimits(int sm_count);
 
-// Of a product that GatedGemmSupports. The next kernel on the stream may start early.
+// Launches a GEMM that GatedGemmSupports, with the given plan or with one of PlanGatedGemm. The
+// next kernel on the stream may start before this one ends (launch.cuh).
 cudaError_t LaunchGatedGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream);
 cudaError_t LaunchGatedGemm(const GemmProblem& problem, const GatedPlan& plan, cudaStream_t stream);
 

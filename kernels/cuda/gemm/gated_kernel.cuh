@@ -12,17 +12,18 @@
 #include "kernels/cuda/primitives/wgmma.cuh"
 #include "kernels/cuda/rows/silu.cuh"
 
-// out[m][i] = silu(x[m] · gate[i]) · (x[m] · up[i]). The block's last warp streams tiles of the
-// weight and x through a ring of stages; each of its warp groups multiplies 64 rows of x with the
-// whole tile. Rows of x are the rows of the sums, so that a tile can be as wide as shares the
-// outputs out evenly, and a thread holds both sums of an output. The ring is filled with weights
-// before the kernel waits for its predecessor, x follows.
+// out[m][i] = silu(x[m] · gate[i]) · (x[m] · up[i]). The last warp of a thread block is the
+// producer: it streams tiles of the weight and x through a ring of pipeline stages. Each consumer
+// warp group multiplies 64 rows of x by the whole tile. Rows of x are the rows of the accumulators.
+// A tile can therefore have the width that divides the outputs evenly among the blocks, and a
+// thread holds both accumulators of an output, gate and up. The producer fills the ring with
+// weights before it waits for the previous kernel, and loads x after that.
 namespace baton::cuda {
 
 struct GatedArguments {
-  CUtensorMap weight;               // [gate | up]; boxes of half a tile's rows, one span
-  CUtensorMap x;                    // boxes of the rows that a block fetches, one span
-  const float* x_scales = nullptr;  // of operands in E4M3
+  CUtensorMap weight;               // [gate | up]; a box is half a tile's rows × one span
+  CUtensorMap x;                    // a box is the rows that a thread block loads × one span
+  const float* x_scales = nullptr;  // of FP8 operands, like weight_scales
   const float* weight_scales = nullptr;
   __nv_bfloat16* out = nullptr;
   int64_t out_stride = 0;
@@ -31,22 +32,23 @@ struct GatedArguments {
   GatedPlan plan;
 };
 
-// Of a block.
+// Threads of a thread block: a consumer warp group for each row block, and the producer warp.
 constexpr int32_t GatedThreads(int32_t row_blocks) {
   return row_blocks * 128 + 32;
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// A stage: for each span the tile's weights, then the rows of x.
+// The ring in shared memory. For each of its spans, a stage holds the tile's weights, then the rows
+// of x.
 template <int kRowBlocks, int kColumns>
 struct GatedRing {
   static constexpr int32_t kSpans = GatedSpans(kRowBlocks, kColumns);
   static constexpr uint32_t kBytes = GatedSpanBytes(kRowBlocks, kColumns);
   static constexpr uint32_t kXAt = kColumns * kSpanBytes;
 
-  uint32_t full;   // a barrier a stage: weights and x have come
-  uint32_t empty;  // the same: all warps of the cluster have read them
+  uint32_t full;   // one barrier for each stage: its weights and x have arrived
+  uint32_t empty;  // one barrier for each stage: all consumer warps of the cluster have read it
   uint32_t stages;
 
   __device__ explicit GatedRing(const unsigned char* shared)
@@ -60,10 +62,11 @@ struct GatedRing {
   }
 };
 
-// The tiles of this block, and its rows of x.
+// The tiles and the rows of x that this thread block computes. An item is a tile or, with kX, two
+// neighbouring tiles.
 struct GatedWork {
-  int32_t rank;  // in the cluster
-  int32_t first;
+  int32_t rank;   // of the thread block in the cluster
+  int32_t first;  // item of the cluster
   int32_t passes;
   int32_t first_row;
   int32_t end_row;
@@ -84,7 +87,7 @@ struct GatedWork {
   }
 };
 
-// A thread of the last warp.
+// Runs on one thread of the producer warp.
 template <int kRowBlocks, int kColumns>
 __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
                                               const GatedWork& work,
@@ -125,7 +128,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
   int32_t x_round = 0;
   const auto load_x = [&](int32_t slot) {
     const int32_t first_row = work.rank * plan.x_rows;
-    const int32_t line = multicasts_x ? first_row : 0;  // of the stage
+    const int32_t line = multicasts_x ? first_row : 0;  // row of x within the stage
 #pragma unroll
     for (int32_t i = 0; i < kSpans; ++i) {
       const uint32_t to = ring.Span(slot, i) + ring.kXAt + static_cast<uint32_t>(line * kSpanBytes);
@@ -140,7 +143,8 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
   };
 
   const int32_t early = min(plan.stages, total);
-  // The other block's barriers are there, before anything is fetched for it.
+  // A multicast load signals barriers of both blocks: the other block must have initialised its
+  // own.
   if (multicasts_weights) ClusterWait();
   for (int32_t slot = 0; slot < early; ++slot) load_weight(slot);
   if (multicasts_x) ClusterWait();
@@ -155,7 +159,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
   }
 }
 
-// What sums of two neighbouring outputs of the weight are multiplied by, but for their row's scale.
+// The weight scales of two neighbouring outputs; 1 for bf16.
 template <class Number>
 __device__ __forceinline__ float2 WeightScales(const GatedArguments& a, int32_t output) {
   if constexpr (kIsFp8<Number>) {
@@ -164,7 +168,8 @@ __device__ __forceinline__ float2 WeightScales(const GatedArguments& a, int32_t 
   return make_float2(1, 1);
 }
 
-// Of every eight columns of gate a thread holds two, in two rows, and of up the same.
+// Applies scales and silu · up to a tile's accumulators and writes the outputs. Of every eight
+// columns of gate, a thread holds two columns in two rows, and the same of up.
 template <class Number, int kColumns>
 __device__ __forceinline__ void StoreTile(const GatedArguments& a,
                                           int32_t block_row,
@@ -205,18 +210,18 @@ __device__ __forceinline__ void StoreTile(const GatedArguments& a,
   }
 }
 
-// Asks for a tile's scales, so that they are near when its sums are there.
+// Prefetches a tile's weight scales into the L2 cache, so that the epilogue finds them there.
 template <int kColumns>
 __device__ __forceinline__ void PrefetchScales(const GatedArguments& a, int32_t tile) {
   constexpr int32_t kHalf = kColumns / 2;
-  constexpr int32_t kSector = 8;  // numbers
+  constexpr int32_t kSector = 8;  // scales in 32 bytes
   const int32_t output = tile * kHalf + static_cast<int32_t>(threadIdx.x) * kSector;
   if (output >= min((tile + 1) * kHalf, a.outputs)) return;
   PrefetchToL2(a.weight_scales + output);
   PrefetchToL2(a.weight_scales + a.outputs + output);
 }
 
-// A warp group.
+// Runs on each consumer warp group.
 template <class Number, int kRowBlocks, int kColumns>
 __device__ __forceinline__ void ConsumeStages(const GatedArguments& a,
                                               const GatedWork& work,
@@ -240,11 +245,12 @@ __device__ __forceinline__ void ConsumeStages(const GatedArguments& a,
     float accumulators[kColumns / 2];
 #pragma unroll
     for (float& sum : accumulators) sum = 0;
-    int32_t last = -1;  // stage that is being read
+    int32_t last = -1;  // the previous stage, which pending WGMMAs may still read
     for (int32_t round = 0; round < plan.rounds; ++round) {
       WaitBarrier(ring.Full(cursor.slot), cursor.parity);
       WgmmaFence();
-      // Unrolled: where a loop of products ends ptxas puts an empty one, which the next must await.
+      // Unrolled, because ptxas adds an empty WGMMA behind a loop of WGMMAs, and the next one would
+      // have to wait for it.
 #pragma unroll
       for (int32_t span = 0; span < ring.kSpans; ++span) {
         const uint64_t weight = SmemDescriptor(ring.Span(cursor.slot, span));
@@ -255,7 +261,7 @@ __device__ __forceinline__ void ConsumeStages(const GatedArguments& a,
         }
       }
       WgmmaCommit();
-      // The one before it has ended, and what it read may go.
+      // The WGMMAs of the previous stage have completed, so that its slot can be refilled.
       WgmmaWait<1>();
       if (last >= 0) release(last);
       last = cursor.slot;
@@ -273,7 +279,7 @@ __device__ __forceinline__ void ConsumeStages(const GatedArguments& a,
 
 #endif
 
-// Number: of the operands.
+// Number is the type of the operands.
 template <class Number, int kRowBlocks, int kColumns>
 __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
     GatedKernel(const __grid_constant__ GatedArguments a) {
@@ -305,7 +311,7 @@ __global__ void __launch_bounds__(GatedThreads(kRowBlocks), 1)
     __syncwarp();
   }
   if (a.plan.cluster() == 1) return;
-  // The other block may still write to this one's shared memory.
+  // The other block may still arrive at the barriers in this block's shared memory.
   ClusterArrive();
   ClusterWait();
 #endif
@@ -316,7 +322,7 @@ using GatedKernelPointer = void (*)(GatedArguments);
 template <class Number, int kRowBlocks, int kColumns>
 GatedKernelPointer GatedKernelFor() {
   if constexpr (kColumns > GatedMaxColumns(kRowBlocks)) {
-    return nullptr;  // no plan has it
+    return nullptr;  // no plan has such a tile
   } else {
     return GatedKernel<Number, kRowBlocks, kColumns>;
   }
@@ -342,7 +348,7 @@ GatedKernelPointer GatedKernelFor(int32_t columns) {
   }
 }
 
-// The kernel of a plan.
+// The kernel for a plan.
 template <class Number>
 GatedKernelPointer GatedKernelFor(const GatedPlan& plan) {
   switch (plan.row_blocks) {
@@ -357,7 +363,7 @@ GatedKernelPointer GatedKernelFor(const GatedPlan& plan) {
   }
 }
 
-// For operands in E4M3 (gated_gemm_fp8.cu).
+// The same for FP8 operands (gated_gemm_fp8.cu).
 GatedKernelPointer Fp8GatedKernelFor(const GatedPlan& plan);
 
 }  // namespace baton::cuda

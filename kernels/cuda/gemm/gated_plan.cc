@@ -9,15 +9,15 @@
 namespace baton::cuda {
 namespace {
 
-// Those that there are kernels of.
+// The tile widths for which there are kernels.
 constexpr int32_t kColumns[] = {64, 96, 112, 128, 192, 224, 256};
 constexpr int32_t kMinStages = 3;
 
-// Microseconds on an H200, roughly: weights come from memory; they and x pass the second-level
-// cache; tensor cores multiply, and what they read and the copy engine writes passes shared memory;
-// and tiles begin and end.
+// A rough estimate of the time on an H200, in microseconds. It is the largest of three times: to
+// read the weights from memory; to read the weights and x through the L2 cache; and to multiply,
+// where tensor cores read shared memory while TMA writes it. Each wave of tiles adds kTile.
 float Cost(const GemmProblem& problem, const GatedPlan& plan) {
-  constexpr float kMemory = 4.4e6f;  // bytes in a microsecond
+  constexpr float kMemory = 4.4e6f;  // bytes per microsecond
   constexpr float kCache = 8.2e6f;
   constexpr float kTile = 1;
   const float cycles_in_us = problem.weight_dtype == DType::kF8 ? 1150 : 1700;
@@ -30,7 +30,7 @@ float Cost(const GemmProblem& problem, const GatedPlan& plan) {
   const float inputs = row_bytes * rows * static_cast<float>(plan.tiles) *
                        (plan.multicast == GatedMulticast::kWeights ? 2.0f : 1.0f) /
                        static_cast<float>(plan.neighbours());
-  // For 32 bytes of k, of which shared memory takes or gives four rows in a cycle.
+  // SM cycles for 32 bytes of k. Shared memory reads or writes 32 bytes of four rows in a cycle.
   const float products = row_blocks * columns / 2;
   const float operands = row_blocks * (kGatedRowBlock + columns) / 4 + (rows + columns) / 4;
   const float cycles = row_bytes / 32 * std::max(products, operands);
@@ -38,7 +38,8 @@ float Cost(const GemmProblem& problem, const GatedPlan& plan) {
          waves * kTile;
 }
 
-// With half the bytes, waiting for each other takes longer than fetching twice.
+// FP8 operands have half the bytes: two blocks lose more time by waiting for each other than by
+// loading the same data twice.
 bool Pays(const GemmProblem& problem, GatedMulticast multicast) {
   return multicast == GatedMulticast::kNone || problem.weight_dtype != DType::kF8;
 }
@@ -55,7 +56,7 @@ GatedPlan PlanGatedGemm(const GemmProblem& problem, const GatedLimits& limits) {
     plan.multicast = multicast;
     const int32_t at_once = plan.cluster() == 1 ? limits.blocks : limits.clusters_of_2;
     if (at_once == 0) continue;
-    // No more than there are: filling up with zeros takes the copy engine longer than copying.
+    // No rows beyond the last: TMA fills them with zeros, which takes longer than a copy.
     plan.x_rows = RoundUp(CeilDiv(problem.rows, plan.cluster()), 8);
     plan.row_blocks =
         CeilDiv(multicast == GatedMulticast::kWeights ? plan.x_rows : problem.rows, kGatedRowBlock);

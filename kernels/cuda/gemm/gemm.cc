@@ -23,11 +23,11 @@ namespace baton::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Room for copies of a small weight, well larger than the second-level cache.
+// Memory for copies of a small weight, much larger than the L2 cache.
 constexpr size_t kWeightsBytes = size_t{160} << 20;
 constexpr int kCandidates = 16;
-// Runs of an algorithm in a row, of few rows, and of many, which take their time: a start waits for
-// all of these.
+// Consecutive runs in one timing: kRuns, but kLongRuns from kLongRows rows on, because the start of
+// the process waits for all timings.
 constexpr size_t kRuns = 8;
 constexpr size_t kLongRuns = 2;
 constexpr int32_t kLongRows = 320;
@@ -35,8 +35,8 @@ constexpr float kWithinBest = 1.2f;
 constexpr size_t kMaxTimed = 4;
 constexpr int kRounds = 3;
 constexpr int32_t kDeterministicRows = 64;
-// The kernel for few rows reads x too often for more of them, but for long sums in bf16, which it
-// shares out better than cuBLASLt does.
+// The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
+// stays faster up to more rows, because it divides k among thread blocks better than cuBLASLt does.
 constexpr int32_t kSkinnyRows = 32;
 constexpr int32_t kSkinnyRowsOfLargeK = 64;
 
@@ -54,7 +54,7 @@ size_t WeightBytes(const GemmProblem& problem) {
          RowBytes(problem.weight_dtype, static_cast<size_t>(problem.k));
 }
 
-// With what keeps copies of it aligned.
+// Rounded up, so that copies of the weight one behind the other stay aligned.
 size_t PaddedWeightBytes(const GemmProblem& problem) {
   return (WeightBytes(problem) + 255) / 256 * 256;
 }
@@ -65,8 +65,8 @@ uint32_t AlignmentOf(const void* pointer) {
   return static_cast<uint32_t>(address & -address);
 }
 
-// Numbers of rows that share an algorithm: up to 256 each multiple of 16 has its own, then there
-// are four to each doubling.
+// The row class of `rows`, as its largest number of rows. Up to 8 rows, each number is a class of
+// its own; up to 256, each multiple of 16; above, there are four classes in each doubling.
 int32_t RowClass(int32_t rows) {
   if (rows <= 8) return rows;
   int32_t step = 16;
@@ -74,7 +74,7 @@ int32_t RowClass(int32_t rows) {
   return RoundUp(rows, step);
 }
 
-// What decides the choice of an algorithm.
+// The properties of a GEMM that determine its algorithm.
 struct Key {
   int32_t rows = 0;
   int32_t n = 0;
@@ -116,7 +116,7 @@ struct Timed {
   }
 };
 
-// The descriptions of one product. In cuBLAS's column-major terms outᵀ = weight · xᵀ, with the
+// The cuBLASLt descriptors of one GEMM. In cuBLAS's column-major terms outᵀ = weight · xᵀ, with the
 // weight transposed.
 class Descriptors final {
  public:
@@ -134,7 +134,7 @@ class Descriptors final {
     }
     const bool fp8 = problem.weight_dtype == DType::kF8;
     if (fp8) {
-      // Sums stay in the tensor cores' own registers, of fewer bits than float32.
+      // Fast accumulation: the tensor cores add with fewer bits than float32.
       const int8_t fast = 1;
       Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
     }
@@ -262,7 +262,7 @@ class Gemm::Impl {
                           stream);
   }
 
-  // What cuBLASLt proposes for the class, best guess first.
+  // The algorithms that cuBLASLt proposes for the row class, in its order of preference.
   StatusOr<std::vector<cublasLtMatmulAlgo_t>> Candidates(const GemmProblem& problem,
                                                          const Key& key) {
     Descriptors descriptors(problem, key.rows);
@@ -276,7 +276,7 @@ class Gemm::Impl {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
-    // Parts of sums are added in float32 only; deterministic sums have no parts.
+    // Split-K partial sums are reduced in float32. Deterministic GEMMs do not split k.
     const uint32_t scheme = options_.deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE
                                                    : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, scheme);
@@ -303,9 +303,9 @@ class Gemm::Impl {
     return algorithms;
   }
 
-  // Milliseconds of a run in a row of runs, whose weights come from memory and not from a cache: a
-  // small weight is read from several places in turn. The largest float when the algorithm does not
-  // run.
+  // The mean time of `runs` consecutive runs, in milliseconds; the largest float when the algorithm
+  // does not run. Weights must come from memory and not from the L2 cache, so the runs read the
+  // copies of a small weight in turn.
   StatusOr<float> Time(const GemmProblem& problem,
                        const cublasLtMatmulAlgo_t& algorithm,
                        size_t runs,
@@ -329,15 +329,17 @@ class Gemm::Impl {
     return time;
   }
 
-  // The fastest of what cuBLASLt proposes. Those that come near the best are timed in turn, so that
-  // clocks and power that change on the way favour none, and judged by their median.
+  // The fastest algorithm that cuBLASLt proposes. Those within kWithinBest of the best are timed
+  // again, in turn, so that a change of clocks or power does not favour one of them. The lowest
+  // median wins.
   StatusOr<cublasLtMatmulAlgo_t> Choose(const GemmProblem& problem,
                                         const Key& key,
                                         cudaStream_t stream) {
     BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(problem, key));
     if (options_.deterministic || candidates.size() == 1) return candidates.front();
-    // The step may still need what lies where the result goes: the residual it is added to, or what
-    // an earlier call reads. Without memory for a place of its own the first guess must do.
+    // Trials write to memory of their own, because the step may still need the contents of
+    // problem.out: a residual, or the input of an earlier op. Without such memory, the first
+    // candidate is used untimed.
     DeviceMemory place;
     const Status reserved = place.Reserve(static_cast<size_t>(problem.rows * problem.out_stride) *
                                           ShapeOf(problem.out_dtype).bytes);
@@ -353,13 +355,13 @@ class Gemm::Impl {
     std::vector<Timed> timed;
     const bool is_long = problem.rows >= kLongRows;
     for (const cublasLtMatmulAlgo_t& candidate : candidates) {
-      // The first run of a kernel waits until its code has been loaded.
+      // Not timed: the first run of a kernel waits until its code has been loaded.
       (void)Multiply(trial, candidate, stream);
       BATON_ASSIGN_OR_RETURN(const float time, Time(trial, candidate, is_long ? 1 : kRuns, stream));
       if (time < std::numeric_limits<float>::max()) timed.push_back({candidate, {time}});
     }
     if (timed.empty()) {
-      return InvalidArgument("no algorithm of cuBLASLt runs {} rows by a weight of {}×{}",
+      return InvalidArgument("every algorithm of cuBLASLt fails for {} rows by a weight of {}×{}",
                              key.rows,
                              problem.n,
                              problem.k);
@@ -378,7 +380,7 @@ class Gemm::Impl {
   }
 
   const GemmOptions options_;
-  const bool own_kernels_;  // kernels written for sm_90
+  const bool own_kernels_;  // whether our own kernels, which need sm_90, may be used
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   std::byte* weights_ = nullptr;

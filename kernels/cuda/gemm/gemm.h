@@ -12,33 +12,34 @@
 namespace baton::cuda {
 
 struct GemmOptions {
-  // A row gets the same bits for every number of rows: one algorithm per weight shape.
+  // A row's bits do not depend on the number of rows: there is one algorithm per weight shape.
   bool deterministic = false;
   int architecture = 90;  // 90 for sm_90
   int sm_count = 132;
 };
 
-// Matrix products through cuBLASLt, whose algorithms are timed once for each shape and size class
-// of rows, and through our own kernels where they are faster. Owns the handle and its workspace;
-// one thread, one stream.
+// GEMMs through cuBLASLt, whose algorithms are timed once for each shape and row class, and through
+// our own kernels where these are faster. Owns the cuBLASLt handle and its workspace. Used by one
+// thread, on one stream.
 class Gemm final {
  public:
   static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);
   ~Gemm();
 
-  // The numbers of rows, up to `most`, that get an algorithm each.
+  // The row classes that cover 1 … `most` rows, each as its largest number of rows. All numbers of
+  // rows of a class share an algorithm.
   static std::vector<int32_t> RowClasses(int32_t most);
 
-  // Chooses the algorithm for products like this one; times the candidates on `stream` when the
-  // shape is new. Not while a graph is captured. Errors: InvalidArgument for a product that
-  // cuBLASLt cannot do; CUDA errors.
+  // Chooses the algorithm for GEMMs of this shape and row class; times the candidates on `stream`
+  // when the shape is new. Must not be called while a graph is captured. Errors: InvalidArgument
+  // for a GEMM that cuBLASLt cannot compute; CUDA errors.
   Status Prepare(const GemmProblem& problem, cudaStream_t stream);
-  // Whether our own kernel takes `product`, which can also do what the fields joined to a
-  // GemmProblem say.
+  // Whether one of our own kernels computes `problem`, with the operations that are fused into it
+  // (GemmProblem's norm and silu_mul).
   bool SupportsFused(const GemmProblem& problem) const;
-  // Whether sums are the same for every number of rows.
+  // GemmOptions::deterministic.
   bool deterministic() const;
-  // Issues a prepared product.
+  // Launches a GEMM that was prepared.
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream);
 
  private:

@@ -8,11 +8,12 @@
 
 namespace baton::cuda {
 
-// out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]), all row-major with float32 sums;
-// `out` is bf16 or f32. Strides in elements. Operands are both bf16 or both E4M3, whose scales
-// products that SkinnyGemmSupports or GatedGemmSupports apply, and others leave to the reader of
-// `out`; or a weight in E4M3 with x in bf16, for products that GemvSupports, which apply
-// weight_scales.
+// out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]). Matrices are row-major, strides
+// are in elements, accumulators are float32; `out` is bf16 or f32. The operands are one of:
+//   both bf16;
+//   both FP8: the skinny and the gated GEMM apply the scales; after cuBLASLt, the reader of `out`
+//   must apply them;
+//   a weight in FP8 and x in bf16: only for the GEMV (GemvSupports), which applies weight_scales.
 struct GemmProblem {
   const void* x = nullptr;
   const void* weight = nullptr;
@@ -30,13 +31,13 @@ struct GemmProblem {
   int64_t out_stride = 0;
   bool accumulate = false;
 
-  // Joined, for products that GemvSupports: what is multiplied is not x but the norm of `residual`
-  // (RMS, times norm_weight).
+  // Fused RMS norm, for the GEMV only: with norm_weight, the input is not x but the RMS norm of
+  // `residual`, times norm_weight.
   const float* residual = nullptr;  // [k]
   const float* norm_weight = nullptr;
   float norm_epsilon = 0;
-  // Joined, for products that our own kernels take: of n = [gate | up] outputs silu(gate) · up is
-  // kept.
+  // Fused activation, for our own kernels only: the n outputs are [gate | up], and `out` receives
+  // the n / 2 values silu(gate) · up.
   bool silu_mul = false;
 
   bool operator==(const GemmProblem&) const = default;

@@ -9,8 +9,8 @@ namespace baton::cuda {
 namespace gemv {
 namespace {
 
-// The pieces of the rows that one warp takes, and the ring they come through. Piece p lies in row
-// p / pieces of the warp's rows; with kPairs every second row is that of the up part.
+// The chunks that one warp computes, and the ring through which they stream. Chunk c belongs to the
+// warp's row c / chunks. With kPairs, rows of gate and up alternate.
 template <int kChunk, bool kPairs>
 struct WarpRing {
   static constexpr int kSlots = kRingBytes / (kWarps * kChunk * 2);
@@ -19,10 +19,10 @@ struct WarpRing {
   const Arguments& a;
   __nv_bfloat16* slots;
   uint32_t barriers;
-  int chunks;  // a row
+  int chunks;  // per row
   int stride;  // between two outputs of a warp
-  int first;   // output
-  int total;   // pieces
+  int first;   // output of the warp
+  int total;   // chunks of the warp
 
   __device__ WarpRing(const Arguments& arguments, unsigned char* memory, int warp)
       : a(arguments),
@@ -45,7 +45,7 @@ struct WarpRing {
   }
 
 #if __CUDA_ARCH__ >= 900
-  // By one lane: what follows is by the whole warp.
+  // Initialises the ring and starts its first copies. One lane of the warp calls Fill and Fetch.
   __device__ void Fill() const {
     InitBarriers(barriers, kSlots);
     for (int chunk = 0; chunk < min(kSlots, total); ++chunk) Fetch(chunk, chunk);
@@ -67,8 +67,8 @@ __device__ __forceinline__ float Dot8(const Packed8& a, const Packed8& b, float 
   return sum;
 }
 
-// kChunk numbers of a row are moved at once. With kPairs, output i is silu(row i) · row (outputs +
-// i).
+// One bulk copy moves kChunk numbers of a row. With kPairs, output i is silu(row i) · row (outputs
+// + i).
 template <int kChunk, bool kNorm, bool kPairs, class Out>
 __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant__ Arguments a) {
 #if __CUDA_ARCH__ >= 900
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
 
   int slot = 0;
   uint32_t phase = 0;
-  int column = 0;  // piece of the row
+  int column = 0;  // chunk within the row
   int row = 0;
   float sum = 0;
   float gate = 0;

@@ -11,29 +11,29 @@
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 #include "kernels/cuda/rows/silu.cuh"
 
-// What the kernels for one row share: a matrix times one vector is bound by reading the matrix. One
-// block a multiprocessor; each warp takes rows in turn and streams them through a ring of its own,
-// in pieces that the bulk copy engine brings to shared memory. The ring is filled before the kernel
-// waits for its predecessor: weights do not depend on it, and so memory stays busy from one kernel
-// to the next.
+// The common part of the GEMV kernels, which are bound by the read of the weight. Each SM runs one
+// thread block. Each warp computes one row after the other and streams it through a ring of its
+// own, in chunks that bulk copies (cp.async.bulk) move to shared memory. The ring is filled before
+// the kernel waits for the previous one, because weights do not depend on it. So memory stays busy
+// from one kernel to the next.
 namespace baton::cuda::gemv {
 
 constexpr int kWarp = 32;
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kRingBytes = 128 << 10;  // over half of the shared memory: one block a processor
+constexpr int kRingBytes = 128 << 10;  // over half of an SM's shared memory: one block per SM
 constexpr int kBarrierBytes = 4096;
 
 struct Arguments {
   const void* weight;
-  const float* weight_scales;  // of a weight in E4M3
+  const float* weight_scales;  // of an FP8 weight
   const __nv_bfloat16* x;
   const float* residual;
   const float* norm_weight;
   float epsilon;
   const __nv_bfloat16* bias;
   void* out;
-  int outputs;  // rows of the weight, or pairs of rows
+  int outputs;  // rows of the weight; with silu_mul, pairs of a gate and an up row
   int k;
   bool accumulate;
 };
@@ -54,11 +54,11 @@ inline Arguments ArgumentsOf(const GemmProblem& problem) {
           .accumulate = problem.accumulate};
 }
 
-// The kernel for a weight in E4M3 (gemv_fp8.cu).
+// The kernel for an FP8 weight (gemv_fp8.cu).
 Kernel Fp8KernelFor(const GemmProblem& problem);
 
-// The kernel of a family for `product`: Family::kKernel<numbers moved at once, with a norm, with
-// silu · up, type of the outputs>.
+// The kernel of a family for `problem`: Family::kKernel<numbers in a chunk, whether it has a norm,
+// whether it has silu · up, type of the outputs>.
 template <class Family, int kChunk, class Out>
 Kernel ChooseWork(const GemmProblem& problem) {
   if (problem.silu_mul) {
@@ -80,20 +80,21 @@ Kernel Choose(const GemmProblem& problem) {
              : ChooseWork<Family, 512, __nv_bfloat16>(problem);
 }
 
-// Of a kernel for rows of k inputs.
+// Dynamic shared memory of a kernel for rows of k inputs.
 inline size_t SharedBytes(int k) {
   return static_cast<size_t>(kRingBytes + kBarrierBytes) + static_cast<size_t>(k) * 2;
 }
 
 #if __CUDA_ARCH__ >= 900
-// By one thread, before its first copy.
+// Initialises the barriers of a ring. Called by one thread, before its first copy.
 __device__ __forceinline__ void InitBarriers(uint32_t first, int count) {
   for (int i = 0; i < count; ++i) InitBarrier(first + i * 8, 1);
   FenceBarrierInit();
 }
 #endif
 
-// Brings x to shared memory, group i of 8 numbers to group place(i).
+// Copies x to shared memory: group i of 8 numbers becomes group place(i). For all threads of a
+// block.
 template <class Place>
 __device__ __forceinline__ void LoadInput(const Arguments& a,
                                           __nv_bfloat16* to,
@@ -104,7 +105,7 @@ __device__ __forceinline__ void LoadInput(const Arguments& a,
   __syncthreads();
 }
 
-// The same with residual · weight / √(mean(residual²) + epsilon).
+// As LoadInput, with residual · norm_weight / √(mean(residual²) + epsilon) instead of x.
 template <class Place>
 __device__ __forceinline__ void LoadNormed(const Arguments& a,
                                            __nv_bfloat16* to,

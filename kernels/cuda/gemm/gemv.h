@@ -6,11 +6,12 @@
 
 namespace baton::cuda {
 
-// Whether LaunchGemv can do `product`: one row, and inputs in whole pieces.
+// Whether LaunchGemv can compute `problem`: one row of bf16, a k that is a multiple of 512 and fits
+// shared memory, and no bias together with silu_mul.
 bool GemvSupports(const GemmProblem& problem);
 
-// A product of one row, on `processors` multiprocessors: bound by reading the weight once. Weights
-// stream through rings of shared memory that fill before the predecessor has finished.
+// Launches a GEMM of one row on `sm_count` SMs, bound by the read of the weight. Weights stream
+// through rings in shared memory, which fill before the previous kernel has finished.
 cudaError_t LaunchGemv(const GemmProblem& problem, int sm_count, cudaStream_t stream);
 
 }  // namespace baton::cuda

@@ -5,17 +5,18 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 
-// One row by a weight in E4M3. Half the bytes a number leave half the time for each: a warp takes
-// two rows of the weight at once, so that it reads x half as often, and makes float32 of their
-// numbers in registers. x stays bf16.
+// The GEMV for an FP8 weight. FP8 numbers arrive twice as fast as bf16 ones, which leaves half the
+// time to compute with each. A warp therefore computes two rows of the weight at once, so that it
+// reads x half as often. It converts weights to float32 in registers; x stays bf16.
 namespace baton::cuda::gemv {
 namespace {
 
 constexpr int kLaneNumbers = 16;                    // numbers that a lane reads at once
-constexpr int kWarpNumbers = kWarp * kLaneNumbers;  // … and a warp
+constexpr int kWarpNumbers = kWarp * kLaneNumbers;  // numbers that a warp reads at once
 
-// The pairs of rows that one warp takes, and the ring they come through: a slot holds a piece of
-// both rows. With kPairs these are row i and row outputs + i, else rows 2 i and 2 i + 1.
+// The pairs of rows that one warp computes, and the ring through which they stream: a slot holds a
+// chunk of both rows. With kPairs, pair i is rows i and outputs + i, otherwise rows 2 i and 2 i
+// + 1.
 template <int kChunk, bool kPairs>
 struct PairRing {
   static constexpr int kSlotBytes = 2 * kChunk;
@@ -25,10 +26,10 @@ struct PairRing {
   const Arguments& a;
   unsigned char* slots;
   uint32_t barriers;
-  int chunks;  // a row
+  int chunks;  // per row
   int stride;  // between two pairs of a warp
-  int first;   // pair
-  int total;   // pieces
+  int first;   // pair of the warp
+  int total;   // slots that the warp's pairs fill
 
   __device__ PairRing(const Arguments& arguments, unsigned char* memory, int warp)
       : a(arguments),
@@ -48,7 +49,7 @@ struct PairRing {
   __device__ uint32_t Barrier(int slot) const { return barriers + static_cast<uint32_t>(slot * 8); }
 
 #if __CUDA_ARCH__ >= 900
-  // By one lane: what follows is by the whole warp.
+  // Initialises the ring and starts its first copies. One lane of the warp calls Fill and Fetch.
   __device__ void Fill() const {
     InitBarriers(barriers, kSlots);
     for (int chunk = 0; chunk < min(kSlots, total); ++chunk) Fetch(chunk, chunk);
@@ -67,7 +68,7 @@ struct PairRing {
 #endif
 };
 
-// Adds the products of 16 neighbouring numbers of two rows with 16 of x.
+// Adds to `sums` the dot products of 16 neighbouring numbers of each of two rows with those of x.
 __device__ __forceinline__ void AddDots(const uint4 (&rows)[2],
                                         const Packed8 (&x)[2],
                                         float (&sums)[2]) {
@@ -86,7 +87,7 @@ __device__ __forceinline__ void AddDots(const uint4 (&rows)[2],
   }
 }
 
-// kChunk numbers of two rows are moved at once. With kPairs, output i is silu(row i) ·
+// A slot of the ring holds kChunk numbers of two rows. With kPairs, output i is silu(row i) ·
 // row (outputs + i).
 template <int kChunk, bool kNorm, bool kPairs, class Out>
 __global__ void __launch_bounds__(kThreads, 1) Fp8GemvKernel(const __grid_constant__ Arguments a) {
@@ -100,8 +101,9 @@ __global__ void __launch_bounds__(kThreads, 1) Fp8GemvKernel(const __grid_consta
   if (lane == 0) ring.Fill();
   __syncwarp();
   WaitForPredecessor();
-  // Of each turn's groups of 8, first those that lanes read first: a warp then reads 512 bytes in a
-  // row.
+  // Each lane needs two neighbouring groups of 8, in two loads. Of every kWarpNumbers numbers, the
+  // groups of the first load are stored before those of the second, so that a load of the whole
+  // warp reads 512 consecutive bytes.
   const auto place = [](int group) {
     const int inside = group % (kWarpNumbers / 8);
     return group - inside + inside % 2 * kWarp + inside / 2;
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 1) Fp8GemvKernel(const __grid_consta
 
   int slot = 0;
   uint32_t phase = 0;
-  int column = 0;  // piece of the row
+  int column = 0;  // chunk within the row
   int turn = 0;
   float sums[2] = {};
   float scales[2] = {};

@@ -8,11 +8,11 @@
 
 namespace baton::cuda {
 
-// What a block of a product of few rows is told.
+// The arguments of the skinny GEMM's kernels.
 struct SkinnyArguments {
-  CUtensorMap weight;  // boxes of a tile's rows × the spans of a stage
-  CUtensorMap x;
-  const float* x_scales = nullptr;  // of operands in E4M3
+  CUtensorMap weight;               // a box is tile_outputs rows × the spans of a stage
+  CUtensorMap x;                    // a box is row_group rows × the spans of a stage
+  const float* x_scales = nullptr;  // of FP8 operands, like weight_scales
   const float* weight_scales = nullptr;
   const __nv_bfloat16* bias = nullptr;
   void* out = nullptr;
@@ -25,16 +25,16 @@ struct SkinnyArguments {
   SkinnyPlan plan;
 };
 
-// Of a block; the last warp fetches.
+// Threads of a thread block: the consumer warp groups, and the producer warp.
 constexpr int32_t SkinnyThreads(int32_t warp_groups) {
   return (warp_groups * kWarpGroupWarps + 1) * 32;
 }
 
-// The tiles of this block and its part of k.
+// The tiles that this thread block computes, and its part of k.
 struct SkinnyWork {
   int32_t first_tile;
   int32_t passes;
-  int32_t rank;
+  int32_t rank;  // of the thread block in the cluster
   int32_t first_span;
 
   __device__ explicit SkinnyWork(const SkinnyArguments& a) {

@@ -8,13 +8,13 @@
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/rows/silu.cuh"
 
-// What becomes of the sums of a product of few rows: they are added up over teams and blocks,
+// The epilogue of the skinny GEMM: accumulators are added up over warp groups and thread blocks,
 // scaled and written.
 namespace baton::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// What four outputs are added to.
+// The numbers to which four outputs are added: those of `out` with `accumulate`, else zeros.
 __device__ __forceinline__ float4 LoadAddend(const SkinnyArguments& a,
                                              int32_t row,
                                              int32_t output) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ float4 Add(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// Four sums of neighbouring outputs become results.
+// Adds bias and addend to the sums of four neighbouring outputs, and writes the results.
 __device__ __forceinline__ void Store4(
     const SkinnyArguments& a, int32_t row, int32_t output, float4 sum, float4 addend) {
   if (a.bias != nullptr) {
@@ -73,8 +73,8 @@ __device__ __forceinline__ float4 SiluMul(float4 gate, float4 up) {
       SiluMul(gate.x, up.x), SiluMul(gate.y, up.y), SiluMul(gate.z, up.z), SiluMul(gate.w, up.w));
 }
 
-// Four sums of a row of x and the weight's rows `line`, line + 1, … times what these were divided
-// by to be in E4M3.
+// Multiplies the sums of a row of x with the weight's rows line … line + 3 by their FP8 scales; for
+// bf16, returns `sum`.
 template <class Number>
 __device__ __forceinline__ float4
 Scaled(const SkinnyArguments& a, int32_t row, int32_t line, float4 sum) {
@@ -89,8 +89,8 @@ Scaled(const SkinnyArguments& a, int32_t row, int32_t line, float4 sum) {
   return sum;
 }
 
-// Finishes a tile whose sums are whole. Each warp turns its 16 outputs of a matrix round in shared
-// memory, so that it writes neighbouring outputs together.
+// Writes a tile of which one warp group has the complete sums. Each warp transposes its 16 outputs
+// of a matrix in shared memory, so that it writes neighbouring outputs together.
 template <class Number, int kGroup, int kMatrices, bool kPairs>
 __device__ __forceinline__ void StoreTile(const SkinnyArguments& a,
                                           uint32_t staging,
@@ -145,7 +145,8 @@ __device__ __forceinline__ void StoreTile(const SkinnyArguments& a,
   }
 }
 
-// Bytes between the rows of x in sums that are laid down, and in those of a team.
+// The layout of partial sums in shared memory, [warp group][half][row of x][output]: the bytes of a
+// row, of a half (gate or up) and of a warp group.
 struct SkinnyPartials {
   int32_t row_bytes;
   int32_t half_bytes;
@@ -157,7 +158,7 @@ struct SkinnyPartials {
         group_bytes(pairs ? 2 * half_bytes : half_bytes) {}
 };
 
-// Lays down a team's sums of a tile: [half][row of x][output].
+// Writes a warp group's partial sums of a tile to shared memory: [half][row of x][output].
 template <int kGroup, int kMatrices, bool kPairs>
 __device__ __forceinline__ void StorePartialTile(
     const SkinnyPlan& plan, uint32_t to, const float (&accumulators)[kMatrices][kGroup / 2]) {
@@ -179,11 +180,12 @@ __device__ __forceinline__ void StorePartialTile(
   }
 }
 
-// This block's share of a tile's outputs, four at a time: the blocks of a cluster share them out.
+// The outputs of a tile that this thread block finishes. The blocks of a cluster divide a tile's
+// outputs in groups of four. An item is one such group in one row of x.
 struct SkinnySlice {
-  int32_t first;  // four
-  int32_t count;  // fours of a row of x
-  int32_t tile_output;
+  int32_t first;        // group of four
+  int32_t count;        // groups of four in a row of x
+  int32_t tile_output;  // first output of the tile
 
   __device__ SkinnySlice(const SkinnyPlan& plan, const SkinnyWork& work, int32_t tile)
       : tile_output(tile * plan.tile_outputs) {
@@ -200,8 +202,9 @@ struct SkinnySlice {
   }
 };
 
-// Adds up what all teams of all blocks have laid down at `at`, in order of k and teams. What comes
-// from several blocks is asked for at once, as far as registers go: they are far away.
+// Adds up the partial sums of all warp groups of all thread blocks at `at`, in the order of blocks,
+// then of warp groups. Loads from several blocks are issued together, as far as registers allow,
+// because distributed shared memory has a high latency.
 template <int kWarpGroups>
 __device__ __forceinline__ float4 ReducePartials(const SkinnyPlan& plan,
                                                  uint32_t at,
@@ -233,7 +236,7 @@ __device__ __forceinline__ float4 ReducePartials(const SkinnyPlan& plan,
   return total;
 }
 
-// Finishes this block's share of a tile. `before` is what the thread's first outputs are added to.
+// Finishes this thread block's slice of a tile. `addend` belongs to the thread's first item.
 template <class Number, bool kPairs, int kWarpGroups>
 __device__ __forceinline__ void StoreSlice(const SkinnyArguments& a,
                                            const SkinnySlice& slice,

@@ -15,7 +15,8 @@ OverlappedLaunch LaunchOf(const SkinnyPlan& plan, int32_t shared_bytes, cudaStre
           plan.cluster};
 }
 
-// Clusters of blocks with nearly all shared memory that run at a time; 0 when that is unknown.
+// The number of clusters that run at a time when each thread block takes nearly all shared memory
+// of an SM; 0 when that is unknown.
 int32_t CountClusters(int32_t cluster) {
   constexpr int32_t kShared = 200 << 10;
   const SkinnyKernelPointer kernel = SkinnyKernel<__nv_bfloat16, 8, 1, false, 1>;
@@ -40,7 +41,7 @@ bool SkinnyGemmSupports(const GemmProblem& problem) {
 }
 
 SkinnyLimits FindSkinnyLimits(int sm_count) {
-  // A process uses devices of one kind.
+  // Computed once, because all devices of a process are of one kind.
   static const int32_t of_2 = CountClusters(2);
   static const int32_t of_4 = CountClusters(4);
   return {.blocks = sm_count,

@@ -7,21 +7,22 @@
 
 namespace baton::cuda {
 
-// Whether LaunchSkinnyGemm can do `product`, on a device of compute capability 9.0: operands of one
-// type, in E4M3 with scales for both; at most 64 rows that need no norm, k in whole pieces of 128
-// bytes, a number of outputs that 8 divides, and memory aligned to 16 bytes.
+// Whether LaunchSkinnyGemm can compute `problem` on a device of compute capability 9.0: operands of
+// one type, with scales for both in FP8; at most 64 rows; k a multiple of 128 bytes; the number of
+// outputs a multiple of 8; operands aligned to 16 bytes; no norm, and no bias together with
+// silu_mul.
 bool SkinnyGemmSupports(const GemmProblem& problem);
 
-// A product of few rows: bound by reading the weight once. Weights stream through a ring of shared
-// memory that fills before the predecessor has finished. Equal products give equal bits.
+// Launches a skinny GEMM, bound by the read of the weight. Weights stream through a ring in shared
+// memory, which fills before the previous kernel has finished. Equal problems give equal bits.
 cudaError_t LaunchSkinnyGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream);
 
-// The same with a plan for this product and device.
+// The same with a plan that was made for this problem and device.
 cudaError_t LaunchSkinnyGemm(const GemmProblem& problem,
                              const SkinnyPlan& plan,
                              cudaStream_t stream);
 
-// What the current device allows, of which `processors` multiprocessors are to be used.
+// The limits of the current device, of which `sm_count` SMs are used.
 SkinnyLimits FindSkinnyLimits(int sm_count);
 
 }  // namespace baton::cuda

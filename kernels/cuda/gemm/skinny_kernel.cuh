@@ -11,22 +11,22 @@
 #include "kernels/cuda/primitives/ring_cursor.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
 
-// out[m][n] = Σ x[m][k] · weight[n][k] for few m is bound by reading the weight. The block's last
-// warp streams tiles of the weight and the matching pieces of x through a ring of stages; the other
-// four, or several teams of four, multiply them: rows of the weight are the rows of the sums, rows
-// of x their columns. The ring is filled with weights before the kernel waits for its predecessor,
-// x follows.
+// out[m][n] = Σ x[m][k] · weight[n][k]. For few m, it is bound by the read of the weight. The last
+// warp of a thread block is the producer: it streams tiles of the weight and the matching spans of
+// x through a ring of pipeline stages. One to four consumer warp groups multiply them: rows of the
+// weight are the rows of the accumulators, rows of x their columns. The producer fills the ring
+// with weights before it waits for the previous kernel, and loads x after that.
 namespace baton::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// The block's shared memory: barriers, ring, and what warps lay down to rearrange or add up.
+// The shared memory of a thread block: barriers, ring, and sums that warps transpose or add up.
 struct SkinnyMemory {
-  uint32_t full;   // a barrier a stage: weights and x have come
-  uint32_t empty;  // the same: the warps have read them
+  uint32_t full;   // one barrier for each stage: its weights and x have arrived
+  uint32_t empty;  // one barrier for each stage: its consumer warps have read it
   uint32_t ring;
-  uint32_t staging;  // a team that is alone
-  uint32_t accumulators;
+  uint32_t staging;       // of StoreTile: a warp group that has complete sums
+  uint32_t accumulators;  // of StorePartialTile: partial sums
 
   __device__ SkinnyMemory(const SkinnyPlan& plan, const unsigned char* shared)
       : full(SharedAddress(shared)),
@@ -39,7 +39,7 @@ struct SkinnyMemory {
   }
 };
 
-// A thread of the last warp.
+// Runs on one thread of the producer warp.
 template <bool kPairs>
 __device__ __forceinline__ void ProduceStages(const SkinnyArguments& a,
                                               const SkinnyWork& work,
@@ -95,9 +95,9 @@ __device__ __forceinline__ void ProduceStages(const SkinnyArguments& a,
   }
 }
 
-// Adds the product of a stage to the sums; with kPairs the second half of the matrices is up's.
-// Commits each span's products by themselves: ptxas puts an empty product where a loop of them ends
-// without that. `begun` is called once the first span's are under way.
+// Multiplies a stage into the accumulators; with kPairs, the second half of the matrices is up's.
+// Commits the WGMMAs of each span as a group of their own, because ptxas otherwise adds an empty
+// WGMMA behind the loop. Calls `begun` when the WGMMAs of the first span are under way.
 template <class Number, int kGroup, int kMatrices, bool kPairs, class Begun>
 __device__ __forceinline__ void MultiplyStage(const SkinnyPlan& plan,
                                               uint32_t stage,
@@ -127,13 +127,13 @@ __device__ __forceinline__ void MultiplyStage(const SkinnyPlan& plan,
   }
 }
 
-// All teams of the block, not the warp that fetches.
+// A barrier for all consumer warp groups of the thread block, without the producer warp.
 template <int kWarpGroups>
 __device__ __forceinline__ void SyncWarpGroups() {
   asm volatile("barrier.sync 1, %0;" ::"n"(kWarpGroups * kWarpGroupWarps * 32) : "memory");
 }
 
-// The warps that multiply. ChooseWarpGroups take stages in turn.
+// Runs on the consumer warps. The warp groups consume stages in turn.
 template <class Number, int kGroup, int kMatrices, bool kPairs, int kWarpGroups>
 __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
                                               const SkinnyWork& work,
@@ -146,14 +146,14 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
   const auto empty_of = [&](int32_t slot) {
     return memory.empty + static_cast<uint32_t>(slot * 8);
   };
-  int32_t round = warp_group;  // of all passes
+  int32_t round = warp_group;  // stage, counted over all passes
   RingCursor cursor;
   cursor.Advance(warp_group, plan.stages);
   WaitForPredecessor();
   for (int32_t pass = 0; pass < work.passes; ++pass) {
     const int32_t tile = work.first_tile + pass * plan.clusters;
     const SkinnySlice slice(plan, work, tile);
-    // Early: it comes while the product is computed.
+    // Loaded early, so that it arrives while the GEMM is computed.
     float4 addend = make_float4(0, 0, 0, 0);
     if (plan.splits_k() && slice.Has(a, thread)) {
       addend = LoadAddend(a, slice.Row(thread), slice.Output(thread));
@@ -164,12 +164,12 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
 #pragma unroll
       for (int e = 0; e < kGroup / 2; ++e) accumulators[i][e] = 0;
     }
-    [[maybe_unused]] int32_t last = -1;  // stage that is being read
+    [[maybe_unused]] int32_t last = -1;  // the previous stage, which pending WGMMAs may still read
     for (; round < (pass + 1) * plan.rounds; round += kWarpGroups) {
       WaitBarrier(memory.full + static_cast<uint32_t>(cursor.slot * 8), cursor.parity);
       const auto begun = [&] {
         if constexpr (kWarpGroups == 1) {
-          // The stage before has been read; the next one's products go on meanwhile.
+          // The previous stage has been read when only this stage's WGMMAs are pending.
           WgmmaWait<1>();
           if (arrives && last >= 0) Arrive(empty_of(last));
           last = cursor.slot;
@@ -178,7 +178,8 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
       MultiplyStage<Number, kGroup, kMatrices, kPairs>(
           plan, memory.Stage(plan, cursor.slot), accumulators, begun);
       if constexpr (kWarpGroups > 1) {
-        // Each must not keep a stage until its next comes: the ring may hold no more.
+        // A stage is released before the warp group's next stage arrives, because the ring may be
+        // too short to hold both for all warp groups.
         WgmmaWait<0>();
         if (arrives) Arrive(empty_of(cursor.slot));
       }
@@ -193,7 +194,7 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
           a, memory.staging, tile * plan.tile_outputs, accumulators);
       continue;
     }
-    SyncWarpGroups<kWarpGroups>();  // no team reads any more what lies there
+    SyncWarpGroups<kWarpGroups>();  // all warp groups have read what the partial sums overwrite
     StorePartialTile<kGroup, kMatrices, kPairs>(
         plan,
         memory.accumulators + static_cast<uint32_t>(warp_group * layout.group_bytes),
@@ -210,7 +211,8 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
 
 #endif
 
-// Number: of the operands; kGroup: rows of x, filled up; kMatrices, kWarpGroups: the plan's.
+// Number is the type of the operands; kGroup, kMatrices and kWarpGroups are the plan's row_group,
+// matrices and warp_groups.
 template <class Number, int kGroup, int kMatrices, bool kPairs, int kWarpGroups>
 __global__ void __launch_bounds__(SkinnyThreads(kWarpGroups), 1)
     SkinnyKernel(const __grid_constant__ SkinnyArguments a) {
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(SkinnyThreads(kWarpGroups), 1)
     }
   }
   if (a.plan.cluster == 1) return;
-  // Others may still read this block's shared memory.
+  // Other blocks of the cluster may still read this block's shared memory.
   ClusterArrive();
   ClusterWait();
 #endif
@@ -274,7 +276,7 @@ SkinnyKernelPointer SkinnyKernelFor(const SkinnyPlan& plan, bool pairs) {
   }
 }
 
-// The kernel of a plan with or without silu · up.
+// The kernel for a plan; `pairs`: with silu · up.
 template <class Number>
 SkinnyKernelPointer SkinnyKernelFor(const SkinnyPlan& plan, bool pairs) {
   switch (plan.row_group) {
@@ -289,7 +291,7 @@ SkinnyKernelPointer SkinnyKernelFor(const SkinnyPlan& plan, bool pairs) {
   }
 }
 
-// For operands in E4M3 (few_rows_fp8.cu).
+// The same for FP8 operands (skinny_gemm_fp8.cu).
 SkinnyKernelPointer Fp8SkinnyKernelFor(const SkinnyPlan& plan, bool pairs);
 
 }  // namespace baton::cuda

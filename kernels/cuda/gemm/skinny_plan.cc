@@ -12,13 +12,14 @@ namespace {
 constexpr int32_t kMinStages = 2;
 constexpr int32_t kWantedStages = 4;
 constexpr int32_t kMaxWarpGroups = 4;
-// For sums beside a ring that goes on.
+// Most shared memory for partial sums that must not overwrite the ring.
 constexpr int32_t kPartialsBytes = 40 << 10;
 
-// Microseconds on an H200, as measured: weights come from memory; they and x, which is read once
-// for each tile, pass the second-level cache; and blocks that share out k exchange sums.
+// The time on an H200 in microseconds, estimated with measured rates. It is the larger of two
+// times: to read the weights from memory, and to read the weights and x (once for each tile)
+// through the L2 cache. Thread blocks that divide k also exchange partial sums.
 float Cost(const GemmProblem& problem, int32_t row_group, int32_t cluster, int32_t tiles) {
-  constexpr float kMemory = 4.4e6f;  // bytes in a microsecond
+  constexpr float kMemory = 4.4e6f;  // bytes per microsecond
   constexpr float kCache = 8.2e6f;
   constexpr float kExchange = 1.0f / 840;
   const auto k_bytes = static_cast<float>(problem.k * NumberBytes(problem));
@@ -34,13 +35,13 @@ int32_t AtOnce(int32_t cluster, const SkinnyLimits& limits) {
   return cluster == 2 ? limits.clusters_of_2 : limits.clusters_of_4;
 }
 
-// Outputs of a tile when as few tiles as possible follow each other in a block.
+// The outputs of a tile, at most `most`, with as few waves of tiles as possible.
 int32_t TileOutputs(int32_t outputs, int32_t at_once, int32_t most) {
   const int32_t waves = CeilDiv(outputs, at_once * most);
   return std::min(RoundUp(CeilDiv(outputs, at_once * waves), 8), most);
 }
 
-// Spans of a stage: about `wanted` bytes of weights, not more than `ring`.
+// Spans of a stage: about `wanted` bytes of weights, and at most `ring` bytes in all.
 int32_t StageSpans(
     int32_t weight_bytes, int32_t most_spans, int32_t span_bytes, int32_t ring, int32_t wanted) {
   int32_t spans = 1;
@@ -51,8 +52,8 @@ int32_t StageSpans(
   return spans;
 }
 
-// One team waits for each instruction's sums before the next may add to them; several matrices, or
-// several teams, fill that time.
+// A WGMMA waits for the previous one on the same accumulators. Several matrices, or several warp
+// groups, fill that time.
 int32_t ChooseWarpGroups(const SkinnyPlan& plan, int32_t most, int32_t wanted) {
   const int32_t register_limit = plan.matrices == 1 ? kMaxWarpGroups : 2;
   if (wanted == 0) wanted = plan.row_group == kSkinnyMaxRows && plan.cluster == 1 ? 4 : 2;
@@ -79,7 +80,7 @@ SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits
     if (at_once == 0) continue;
     const int32_t tile = TileOutputs(outputs, at_once, limits.tile_rows / halves);
     const int32_t tiles = CeilDiv(outputs, tile);
-    // Sums that blocks exchange lie in the ring, which must then be free.
+    // Blocks exchange partial sums in the memory of the ring, so a block can have only one tile.
     if (cluster > 1 && (tiles > at_once || k_spans % cluster != 0)) continue;
     const float cost =
         cluster == limits.cluster ? 0 : Cost(problem, plan.row_group, cluster, tiles);
@@ -93,13 +94,13 @@ SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits
   plan.matrices = halves * CeilDiv(plan.tile_outputs, kWgmmaRows);
 
   const int32_t waves = CeilDiv(plan.tiles, plan.clusters);
-  // [team][half][row of x][output], with a gap behind each row.
+  // [warp group][half][row of x][output], with padding behind each row.
   const int32_t group_bytes = halves * plan.row_group * (plan.tile_outputs + 4) * 4;
   plan.warp_groups = ChooseWarpGroups(
       plan, waves > 1 ? kPartialsBytes / group_bytes : kMaxWarpGroups, limits.matrices);
 
-  // Behind the ring lie the sums that warps rearrange; and instructions that take more rows than
-  // the tile's last rows read on.
+  // The memory behind the ring holds the sums that warps transpose. A WGMMA also reads it when the
+  // last rows of a tile are fewer than kWgmmaRows.
   const bool apart = waves > 1 && plan.warp_groups > 1;
   const int32_t partials_bytes = plan.splits_k() ? plan.warp_groups * group_bytes : 0;
   const int32_t staging = apart ? partials_bytes
@@ -117,14 +118,14 @@ SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits
                           span_bytes,
                           room / enough,
                           limits.stage_bytes);
-  // A part of k that is shared out ends where the next begins.
+  // When blocks divide k, a block must not read into the next block's part.
   while (plan.cluster > 1 && part_spans % plan.spans != 0) plan.spans /= 2;
   plan.rounds = CeilDiv(part_spans, plan.spans);
   plan.weight_bytes = plan.spans * weight_bytes;
   plan.stage_bytes = plan.spans * span_bytes;
   plan.stages = std::min({room / plan.stage_bytes, kSkinnyMaxStages, plan.rounds * waves});
-  // A stage is always the same team's: only who has seen each of a barrier's phases can tell them
-  // apart.
+  // A stage always belongs to the same warp group: waiting by parity works only for a warp group
+  // that waits for every phase of a barrier.
   plan.stages =
       std::max(plan.stages / plan.warp_groups * plan.warp_groups, kMinStages * plan.warp_groups);
   int32_t ring = plan.stages * plan.stage_bytes;

@@ -16,7 +16,7 @@ using Encode = CUresult (*)(CUtensorMap*,
                             CUtensorMapL2promotion,
                             CUtensorMapFloatOOBfill);
 
-// The driver's function, found at run time: nothing links to the driver.
+// The driver's function, looked up at run time, because nothing links to the driver library.
 Encode FindEncode() {
   constexpr unsigned kSince = 12000;
   void* found = nullptr;
@@ -39,7 +39,7 @@ cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap*
   const cuuint32_t shape[] = {
       kSpanNumbers, static_cast<cuuint32_t>(box.rows), static_cast<cuuint32_t>(box.spans)};
   const cuuint32_t steps[] = {1, 1, 1};
-  // Where the next box is the neighbour of this one, memory gives both at once.
+  // When the next box along k is the neighbour of this one, L2 promotion reads both at once.
   const CUtensorMapL2promotion promotion =
       box.spans == 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE;
   const CUresult result = encode(map,

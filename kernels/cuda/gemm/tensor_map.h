@@ -7,16 +7,16 @@
 
 #include "kernels/cuda/gemm/gemm_problem.h"
 
-// Descriptions of matrices for the tensor memory accelerator, which copies boxes of them to shared
-// memory in the 128-byte swizzle that products of matrices read (hopper.cuh). A matrix [rows][k] is
-// seen as [span][row][numbers of a span].
+// Tensor maps: descriptions of matrices for the Tensor Memory Accelerator (TMA), which copies boxes
+// of a matrix to shared memory in the 128-byte swizzle that WGMMA reads (hopper.cuh). A matrix
+// [rows][k] is described as [span][row][numbers of a span]; a span is 128 bytes of k.
 namespace baton::cuda {
 
 inline constexpr int32_t kSpanBytes = 128;
-inline constexpr int32_t kSpanNumbers = 64;  // bf16
-inline constexpr int32_t kSpanSteps = 4;     // instructions that a product takes for it
+inline constexpr int32_t kSpanNumbers = 64;  // numbers of a span in bf16
+inline constexpr int32_t kSpanSteps = 4;     // WGMMAs along a span, of 32 bytes each
 
-// Of both operands of a product that our kernels take, which are of one type.
+// Bytes of a number of either operand. The GEMMs that use TMA have operands of one type.
 constexpr int32_t NumberBytes(const GemmProblem& problem) {
   return problem.weight_dtype == DType::kF8 ? 1 : 2;
 }
@@ -28,7 +28,7 @@ struct MatrixView {
   const void* data = nullptr;
   int32_t rows = 0;
   int64_t row_bytes = 0;  // a multiple of kSpanBytes
-  int64_t stride = 0;     // of rows, in bytes
+  int64_t stride = 0;     // between rows, in bytes
 };
 
 constexpr MatrixView WeightOf(const GemmProblem& problem) {
@@ -40,13 +40,13 @@ constexpr MatrixView XOf(const GemmProblem& problem) {
   return {problem.x, problem.rows, int64_t{problem.k} * bytes, problem.x_stride * bytes};
 }
 
-// What the accelerator asks of operands, as other kernels do of theirs.
+// Whether `pointer` is aligned to `bytes`, as TMA and other vector accesses need it.
 inline bool Aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-// Whether a product's operands can be fetched in boxes of spans and multiplied where they lie: both
-// in bf16, or both in E4M3 with their scales, and neither joined with a norm.
+// Whether TMA can load the operands of `problem` in boxes of spans for WGMMA: both are in bf16, or
+// both in FP8 with their scales; k is whole spans; rows are aligned to 16 bytes; no norm is fused.
 inline bool OperandsFit(const GemmProblem& problem) {
   const bool fp8 = problem.weight_dtype == DType::kF8;
   const DType type = fp8 ? DType::kF8 : DType::kBF16;
@@ -58,13 +58,15 @@ inline bool OperandsFit(const GemmProblem& problem) {
          Aligned(problem.weight, 16);
 }
 
+// The part of a matrix that one TMA load copies.
 struct Box {
   int32_t rows = 8;
   int32_t spans = 1;
 };
 
-// What lies outside the matrix is read as zeros. Errors: NotSupported: the driver has no such
-// function; InvalidValue: the matrix or the box cannot be described.
+// Describes `matrix` for loads of `box`. Numbers outside the matrix are read as zeros. Errors:
+// NotSupported when the driver has no such function; InvalidValue when the matrix or the box cannot
+// be described.
 cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap* map);
 
 }  // namespace baton::cuda
