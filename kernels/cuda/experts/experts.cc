@@ -16,10 +16,10 @@
 namespace baton::cuda {
 namespace {
 
-// More rows go in parts, which bounds the scratch memory.
+// The most rows that are computed at once, which bounds the scratch memory.
 constexpr int64_t kMaxRows = 4096;
 
-// Lays the scratch of `rows` rows out from `base`; gives its size.
+// Sets the pointers of `scratch` for `rows` rows in memory from `base` on, and returns its size.
 size_t Place(const PreparedExperts& experts,
              int64_t rows,
              std::byte* base,
@@ -51,7 +51,7 @@ Status CheckShapes(const ExpertArgs& args) {
   if (experts == 0 || experts > kMaxExperts || args.experts_per_token < 1 ||
       args.experts_per_token > std::min<int64_t>(experts, kMaxExpertsPerToken)) {
     return InvalidArgument(
-        "{} experts, {} per token; the device takes up to {} experts and 1 to {} of them per token",
+        "{} experts, {} per token; the device supports up to {} experts, 1 to {} of them per token",
         experts,
         args.experts_per_token,
         kMaxExperts,
@@ -62,8 +62,8 @@ Status CheckShapes(const ExpertArgs& args) {
   if (args.router->rows() != experts || args.down.size() != args.gate_up.size() ||
       hidden % 8 != 0 || width % 8 != 0) {
     return InvalidArgument(
-        "{} experts of {}x{} with {} down matrices and a router of {} rows; all must be of one "
-        "number, and sizes multiples of 8",
+        "{} experts of {}x{} with {} down matrices and a router of {} rows; the three numbers must "
+        "be equal, and the sizes multiples of 8",
         experts,
         width,
         hidden,
@@ -75,12 +75,12 @@ Status CheckShapes(const ExpertArgs& args) {
     const Matrix& down = *args.down[e];
     for (const Matrix* matrix : {&gate_up, &down}) {
       if (static_cast<const CudaMatrix*>(matrix)->dtype() != DType::kBF16) {
-        return InvalidArgument("expert {} is held in E4M3; experts must be held in bf16", e);
+        return InvalidArgument("expert {} is stored in FP8; experts must be stored in bf16", e);
       }
     }
     if (gate_up.rows() != 2 * width || gate_up.cols() != hidden || down.rows() != hidden ||
         down.cols() != width) {
-      return InvalidArgument("expert {} is {}x{} and {}x{}; right were {}x{} and {}x{}",
+      return InvalidArgument("expert {} has matrices {}x{} and {}x{}; they must be {}x{} and {}x{}",
                              e,
                              gate_up.rows(),
                              gate_up.cols(),

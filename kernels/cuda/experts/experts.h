@@ -11,19 +11,21 @@
 
 namespace baton::cuda {
 
-// Mixture-of-experts layers: routing, then two products grouped by expert. Nothing of the routing
-// comes to the host. A row's bits do not depend on the other rows. Holds scratch memory; one
-// thread, one stream.
+// Mixture-of-experts layers: routing, then two GEMMs grouped by expert. Routing stays on the
+// device: the host never reads its result. A row's bits do not depend on the other rows. Holds
+// scratch memory. Used by one thread, on one stream.
 class Experts final {
  public:
   static StatusOr<std::unique_ptr<Experts>> Create();
   ~Experts();
 
-  // Makes the experts known to the device (once for each layer, kept by the router's address) and
-  // room for `rows` rows. Not while a graph is captured. Errors: InvalidArgument for shapes that do
-  // not fit together or sizes that are not multiples of 8; ResourceExhausted.
+  // Uploads the addresses of the experts' matrices (once for each layer, which is recognised by the
+  // addresses in `args`) and reserves scratch memory for `rows` rows. Must not be called
+  // while a graph is captured. Errors: InvalidArgument for shapes that do not match or sizes that
+  // are not multiples of 8; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows);
-  // `x` and `out` are [rows][hidden] in bf16, 16-byte aligned rows. Issues no more than kernels.
+  // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
+  // so that a graph can capture it.
   cudaError_t Launch(const Tensor& x,
                      const PreparedExperts& experts,
                      const Tensor& out,

@@ -8,16 +8,16 @@
 
 #include "kernels/tensor.h"
 
-// The kernels of a mixture-of-experts layer, in the order they run: scores of all experts, each
-// row's choice, the (row, expert) pairs grouped by expert, gate·up and down of each pair, each
-// row's sum.
+// The kernels of a mixture-of-experts layer, in the order in which they run: score all experts,
+// choose experts for each row, group the (row, expert) pairs by expert, compute gate · up and then
+// down for each pair, and add up each row's results.
 namespace baton::cuda {
 
 constexpr int32_t kMaxExperts = 512;
 constexpr int32_t kMaxExpertsPerToken = 32;
 
-// The experts of one layer as kernels see them, and where they work. Equal values launch the same
-// kernels with the same arguments.
+// The experts of one layer as the kernels take them, with their scratch memory. Equal values launch
+// the same kernels with the same arguments.
 struct PreparedExperts {
   const __nv_bfloat16* router = nullptr;          // [experts][hidden]
   const __nv_bfloat16* const* gate_up = nullptr;  // device array, per expert [2·width][hidden]
@@ -39,8 +39,8 @@ struct ExpertTile {
   int32_t rows;
 };
 
-// Where the kernels keep what they hand on. A pair is row · per_token + i, in ascending order of
-// the row's experts; slots are pairs sorted by expert.
+// The memory through which the kernels pass their results on. Pair row · per_token + i is the row's
+// i-th expert, in ascending order of experts. Slots are the pairs sorted by expert.
 struct ExpertScratch {
   float* scores = nullptr;           // [rows][experts]
   int32_t* pair_experts = nullptr;   // [pairs]
@@ -53,13 +53,14 @@ struct ExpertScratch {
   __nv_bfloat16* results = nullptr;  // [pairs][hidden], by slot
 };
 
-// The rows of a tile: few when experts get few rows each, so that a weight is read once and little
-// of the tensor cores' work is lost. A row's bits are the same either way.
+// The rows of a tile. Tiles are small when each expert has few rows, so that they waste little of
+// the tensor cores' work, and large otherwise, so that a weight is read for many rows at once. A
+// row's bits are the same either way.
 inline int32_t TileRows(const PreparedExperts& experts, int64_t rows) {
   return rows * experts.per_token > 32 * int64_t{experts.experts} ? 64 : 16;
 }
 
-// Tiles that any choice of experts fits in.
+// An upper bound on the number of tiles, whichever experts the rows choose.
 inline int64_t MaxTiles(const PreparedExperts& experts, int64_t rows) {
   const int64_t pairs = rows * experts.per_token;
   const int64_t used = pairs < experts.experts ? pairs : experts.experts;
@@ -76,22 +77,22 @@ cudaError_t LaunchChoice(int64_t rows,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream);
-// Gives every pair a slot, and makes the tiles.
+// Assigns a slot to every pair, and divides the slots into tiles.
 cudaError_t LaunchGrouping(int64_t rows,
                            const PreparedExperts& experts,
                            const ExpertScratch& scratch,
                            cudaStream_t stream);
-// inner = silu(gate x) · up x, of each slot's row.
+// inner = silu(gate x) · up x, for each slot, with x the slot's row.
 cudaError_t LaunchGateUp(const Tensor& x,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream);
-// results = down · inner, of each slot.
+// results = down · inner, for each slot.
 cudaError_t LaunchDown(int64_t rows,
                        const PreparedExperts& experts,
                        const ExpertScratch& scratch,
                        cudaStream_t stream);
-// out = Σ weight · result over each row's pairs, in order of experts.
+// out = Σ weight · result over each row's pairs, in the order of experts.
 cudaError_t LaunchCombine(const PreparedExperts& experts,
                           const ExpertScratch& scratch,
                           const Tensor& out,

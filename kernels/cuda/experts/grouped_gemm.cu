@@ -2,17 +2,18 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 
-// Products of the rows of one expert with its matrix: bf16 operands, float32 sums over the inputs
-// in order, so an output's bits depend on its row and its weights alone. Operands come through a
-// ring of shared memory stages of 64 inputs; a row of a stage is eight pieces of 16 bytes, piece p
-// of row r lying at place p ^ (r % 8), so that ldmatrix meets no bank twice.
+// Grouped GEMMs: the rows of each expert times its matrix, with bf16 operands and float32
+// accumulators. Inputs are accumulated in order, so that an output's bits depend on its row and its
+// weights alone. Operands pass through a ring of pipeline stages of 64 inputs in shared memory. A
+// row of a stage is eight vectors of 16 bytes; vector v of row r is stored at place v ^ (r % 8), so
+// that ldmatrix has no bank conflicts.
 namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 constexpr int kDepth = 64;  // inputs of a stage
 constexpr int kVectors = kDepth / 8;
-constexpr int kRowStep = kThreads / kVectors;  // rows that the thread block copies at once
+constexpr int kRowStep = kThreads / kVectors;  // rows that the thread block copies at a time
 constexpr int kStageRowBytes = kDepth * 2;
 
 enum class ExpertGemm { kScores, kGateUp, kDown };
@@ -20,18 +21,18 @@ enum class ExpertGemm { kScores, kGateUp, kDown };
 struct ExpertGemmArgs {
   const __nv_bfloat16* x = nullptr;
   int64_t x_stride = 0;
-  int32_t rows = 0;    // kScores
+  int32_t rows = 0;    // kScores only
   int32_t inputs = 0;  // a multiple of 8
   int32_t outputs = 0;
-  const __nv_bfloat16* weight = nullptr;          // kScores
-  const __nv_bfloat16* const* weights = nullptr;  // else: of each expert
+  const __nv_bfloat16* weight = nullptr;          // kScores only
+  const __nv_bfloat16* const* weights = nullptr;  // kGateUp, kDown: one matrix per expert
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
   void* out = nullptr;                 // kScores: f32, else bf16; [row or slot][outputs]
 };
 
-// Row tile × weight rows of a thread block, and how its warps share them.
+// The rows and weight rows of a thread block's tile, and how its warps divide them.
 template <int kRows_, int kWeightRows_, int kRowWarps_, int kStages_>
 struct Tiling {
   static constexpr int kRows = kRows_;
@@ -51,7 +52,7 @@ using SmallTiling = Tiling<16, 32, 1, 8>;
 using LargeTiling = Tiling<64, 128, 2, 4>;
 
 __device__ __forceinline__ void CopyVector(uint32_t to, const void* from, bool present) {
-  const int bytes = present ? 16 : 0;  // the rest is filled with zeros
+  const int bytes = present ? 16 : 0;  // cp.async fills the rest of the 16 bytes with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
@@ -76,15 +77,16 @@ __device__ __forceinline__ uint32_t VectorAt(uint32_t base, int row, int vector)
   return base + static_cast<uint32_t>(row * kStageRowBytes + (vector ^ (row & 7)) * 16);
 }
 
-// What this thread copies of every stage: one piece of some rows of x and of some weight rows.
+// The part of every stage that this thread copies: one vector in each of some rows of x and of some
+// weight rows.
 template <class T, ExpertGemm kGemm>
 struct Source {
   const __nv_bfloat16* x[T::kRows / kRowStep];
   bool x_present[T::kRows / kRowStep];
-  const __nv_bfloat16* weight;  // of the first weight row; the others lie `weight_step` apart
-  int64_t weight_step;
-  int32_t weight_rows;  // that exist, of those this thread copies
-  int32_t input;        // first of its piece in a stage
+  const __nv_bfloat16* weight;  // in the thread's first weight row
+  int64_t weight_step;          // elements between two weight rows of the thread
+  int32_t weight_rows;          // number of the thread's weight rows that exist
+  int32_t input;                // first input of the thread's vector in a stage
   int row;
 
   __device__ Source(const ExpertGemmArgs& args, const ExpertTile& tile, int32_t first_output) {
@@ -100,7 +102,7 @@ struct Source {
     }
     const __nv_bfloat16* matrix =
         kGemm == ExpertGemm::kScores ? args.weight : args.weights[tile.expert];
-    // Gate rows and their up rows take turns, so that a thread's sums hold both of an output.
+    // Gate and up rows alternate, so that one thread has both accumulators of an output.
     const bool gate_up = kGemm == ExpertGemm::kGateUp;
     const int32_t first = first_output + (gate_up ? row / 2 : row);
     const int32_t step = gate_up ? kRowStep / 2 : kRowStep;
@@ -127,7 +129,7 @@ struct Source {
   }
 };
 
-// Multiplies one stage into the warp's sums.
+// Multiplies one stage into the warp's accumulators.
 template <class T>
 __device__ __forceinline__ void MultiplyStage(
     uint32_t stage,
@@ -162,7 +164,7 @@ __device__ __forceinline__ float SiluMul(float gate, float up) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-// Two sums that lie side by side in a row: of two outputs, or of gate and up of one.
+// Writes two neighbouring accumulators of a row: two outputs, or gate and up of one output.
 template <ExpertGemm kGemm>
 __device__ __forceinline__ void StorePair(
     const ExpertGemmArgs& args, int64_t row, int32_t output, float first, float second) {
@@ -179,7 +181,8 @@ __device__ __forceinline__ void StorePair(
   }
 }
 
-// A warp's sums of rows first_row … of the tile and of its weight rows.
+// Writes a warp's accumulators: the tile's rows from `first_row` on, the outputs from
+// `first_output` on.
 template <class T, ExpertGemm kGemm>
 __device__ __forceinline__ void Store(
     const ExpertGemmArgs& args,
@@ -206,7 +209,7 @@ __device__ __forceinline__ void Store(
   }
 }
 
-// Thread block (output tile, row tile).
+// One thread block for each output tile (blockIdx.x) of each row tile (blockIdx.y).
 template <class T, ExpertGemm kGemm>
 __global__ void __launch_bounds__(kThreads) MultiplyTiles(const ExpertGemmArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];

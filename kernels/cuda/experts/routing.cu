@@ -4,7 +4,8 @@
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 
-// Which experts a row goes to, and the sum of what they give.
+// Routing: chooses the experts of each row, groups rows by expert, and adds up the experts'
+// results.
 namespace baton::cuda {
 namespace {
 
@@ -23,7 +24,8 @@ __device__ __forceinline__ uint64_t LargestOverWarp(uint64_t x) {
   return x;
 }
 
-// One warp for each row: softmax over all scores, then the best experts, of equals the lower index.
+// One warp for each row: softmax over all scores, then the experts with the highest probabilities.
+// Of equal ones, the lower index is chosen.
 __global__ void __launch_bounds__(32 * kChoiceWarps)
     ChooseExperts(int32_t rows, const PreparedExperts experts, const ExpertScratch scratch) {
   WaitForPredecessor();
@@ -45,7 +47,8 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
 #pragma unroll
   for (int i = 0; i < kLaneScores; ++i) sum += p[i] = expf(p[i] - highest);
   sum = SumOverWarp(sum);
-  // Probabilities are not negative: their bits order as they do. A taken or absent one is 0.
+  // Probabilities are not negative, so that their bits have the same order. The key of an expert
+  // that was already chosen, or does not exist, is 0.
   uint64_t keys[kLaneScores];
 #pragma unroll
   for (int i = 0; i < kLaneScores; ++i) {
@@ -55,7 +58,7 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
   }
   float chosen = 0;
   float weight = 0;        // of this lane's pair
-  int32_t expert_of = -1;  // its expert
+  int32_t expert_of = -1;  // expert of this lane's pair
   for (int32_t k = 0; k < experts.per_token; ++k) {
     uint64_t best = 0;
 #pragma unroll
@@ -80,8 +83,8 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
   scratch.pair_weights[pair] = weight / (experts.normalize ? chosen : sum);
 }
 
-// One thread block: counts each expert's pairs, then gives each pair a slot among its expert's. The
-// order of an expert's slots does not matter to any row.
+// One thread block: counts each expert's pairs, then assigns to each pair one of its expert's
+// slots. The order of an expert's slots varies between runs, but no row's bits depend on it.
 __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
                                                             int32_t tile_rows,
                                                             const PreparedExperts experts,
@@ -98,7 +101,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
   }
   __syncthreads();
   if (thread < 32) {
-    // Each lane adds up a run of experts, and the lanes' sums are scanned.
+    // Prefix sums: each lane adds up some neighbouring experts, then the lanes' sums are scanned.
     const int32_t each = CeilDiv(experts.experts, 32);
     const int32_t first = thread * each;
     const int32_t last = min(first + each, experts.experts);
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
   }
 }
 
-// One thread block for each row.
+// Adds up the weighted results of each row's experts. One thread block for each row.
 __global__ void __launch_bounds__(kCombineThreads) CombineResults(const PreparedExperts experts,
                                                                   const ExpertScratch scratch,
                                                                   __nv_bfloat16* out,
