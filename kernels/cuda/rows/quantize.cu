@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// One block a row, which its threads keep in registers.
+// One thread block for each row, which its threads hold in registers.
 template <int kVectors>
 __global__ void QuantizeKernel(
     const __nv_bfloat16* x, int64_t stride, uint8_t* out, float* scales, int cols) {
@@ -28,7 +28,7 @@ __global__ void QuantizeKernel(
   QuantizeRow(values, largest, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);
 }
 
-// For rows of any length, read twice.
+// For rows of any length, which are read twice.
 __global__ void AnyQuantizeKernel(
     const __nv_bfloat16* x, int64_t stride, uint8_t* out, float* scales, int cols) {
   ReleaseSuccessor();
@@ -101,7 +101,7 @@ __global__ void RescaleKernel(
   }
 }
 
-// Whole warps for `cols` numbers, 8 · pieces to a thread.
+// Threads, in whole warps, for `cols` numbers with 8 · vectors numbers each.
 unsigned ThreadsFor(int64_t cols, int64_t vectors) {
   return static_cast<unsigned>(RoundUp(CeilDiv(cols, 8 * vectors), kWarp));
 }

@@ -8,20 +8,21 @@
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 
-// The last step of kernels whose thread blocks hold one row each.
+// The FP8 epilogue of kernels in which each thread block holds one row.
 namespace baton::cuda {
 
-// Of a block whose threads come in whole warps; every thread gets it.
+// The largest value of a thread block of whole warps; every thread receives it.
 __device__ __forceinline__ float LargestOfBlock(float value) {
   return ReduceOverBlock(value, 0.0f, [](float of_thread) { return LargestOverWarp(of_thread); });
 }
 
-// A row of zeros gets the scale 0, and stays one.
+// The factor by which a row is multiplied before it is rounded to FP8. A row of zeros has the
+// factor and the scale 0.
 __device__ __forceinline__ float QuantizingFactor(float largest) {
   return largest > 0 ? kLargestFp8 / largest : 0.0f;
 }
 
-// Of what a thread holds.
+// The largest magnitude among the values that a thread holds.
 template <int kVectors>
 __device__ __forceinline__ float LargestOf(const float (&values)[kVectors][8]) {
   float largest = 0;
@@ -33,8 +34,9 @@ __device__ __forceinline__ float LargestOf(const float (&values)[kVectors][8]) {
   return largest;
 }
 
-// Quantises a row, whose largest number is given, of which each thread holds groups of 8: group p
-// lies at column (p · threads + thread) · 8. Groups behind `cols` must be zeros.
+// Writes a row in FP8, with its scale; `largest` is the row's largest magnitude. Each thread holds
+// vectors of 8 values: vector v begins at column (v · threads + thread) · 8. Vectors from `cols` on
+// must be zeros.
 template <int kVectors>
 __device__ __forceinline__ void QuantizeRow(
     const float (&values)[kVectors][8], float largest, int cols, uint8_t* out, float* scale) {

@@ -8,7 +8,7 @@
 
 #include "kernels/tensor.h"
 
-// Numbers in E4M3 (fp8.cuh) with a scale for each row: products of two such matrices run on tensor
+// Matrices in FP8 (fp8.cuh) with a scale for each row. GEMMs of two such matrices run on tensor
 // cores at twice the rate of bf16, and read half the bytes.
 namespace baton::cuda {
 
@@ -19,7 +19,7 @@ struct Fp8Rows {
   int64_t rows = 0;
   int64_t cols = 0;
 
-  // From the start of the data to that of the scales, when they share memory.
+  // Bytes from the start of the data to the start of the scales, when both are in one allocation.
   static size_t ScalesOffset(int64_t rows, int64_t cols) {
     return (static_cast<size_t>(rows * cols) + 255) / 256 * 256;
   }
@@ -32,29 +32,30 @@ struct Fp8Rows {
   bool operator==(const Fp8Rows&) const = default;
 };
 
-// What a product of two quantised matrices leaves to its reader: number (i, j) stands for
-// value · rows[i] · cols[j]. Null: nothing.
+// The scales that a GEMM of two FP8 matrices did not apply and its reader must: number (i, j) of
+// the result stands for value · rows[i] · cols[j]. Null: the result is final.
 struct OutputScales {
   const float* rows = nullptr;
   const float* cols = nullptr;
   bool operator==(const OutputScales&) const = default;
 };
 
-// Each row over its largest number, so that this becomes the largest of E4M3. `x` is bf16.
+// Converts bf16 `x` to FP8. Each row's scale makes its largest magnitude the largest number of
+// E4M3.
 cudaError_t LaunchQuantize(const Tensor& x, const Fp8Rows& out, cudaStream_t stream);
 
-// Kernels that keep a row in registers quantise it on the way out: rows of up to so many numbers,
-// in whole groups of 8.
+// The longest row that kernels which keep a row in registers can write in FP8. Rows are multiples
+// of 8 numbers.
 inline constexpr int64_t kMaxFp8Columns = 16384;
 
-// out = silu(gate) · up of `gate_up` = [gate | up] after `scales`; out.cols % 8 == 0 and at most
-// kMaxFp8Columns.
+// out = silu(gate) · up, with [gate | up] = gate_up · scales. out.cols is a multiple of 8 and at
+// most kMaxFp8Columns.
 cudaError_t LaunchSiluMulQuantize(const Tensor& gate_up,
                                   const OutputScales& scales,
                                   const Fp8Rows& out,
                                   cudaStream_t stream);
 
-// x = x · scales + bias (when there is one), in place; x is bf16 or f32.
+// x = x · scales + bias, in place; x is bf16 or f32, `bias` may be null.
 cudaError_t LaunchRescale(const Tensor& x,
                           const OutputScales& scales,
                           const __nv_bfloat16* bias,

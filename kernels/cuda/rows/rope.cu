@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// The kernels' arguments; strides in elements of their own type.
+// The kernels' arguments. `stride` is in elements of qkv, the strides of KV memory are in bytes.
 struct Arguments {
   __nv_bfloat16* qkv;
   int64_t stride;
@@ -53,11 +53,11 @@ __global__ void AnglesKernel(const float* frequencies,
   }
 }
 
-// Where a row's token lies in the arena. Brought with the step's data, so there before its first
-// kernel: it may be read before waiting for the predecessor.
+// The place of a row's token in the arena. It is part of the step's data, which is on the device
+// before the first kernel of the step, so that it may be read before WaitForPredecessor.
 struct Place {
-  int block;  // negative: its K and V are not kept
-  int token;  // of the block
+  int block;  // negative: the row's K and V are not stored
+  int token;  // within the block
 
   __device__ __forceinline__ Place(const Arguments& a, int row)
       : block(a.row_blocks[row]), token(a.positions[row] % a.block_tokens) {}
@@ -70,7 +70,8 @@ struct Place {
   }
 };
 
-// What a number of the head is stored divided by, as a factor.
+// The factor by which the numbers of a KV head are multiplied before they are stored: 1 / its
+// scale.
 __device__ __forceinline__ float KvFactor(const Arguments& a, int part, int head) {
   return a.kv_scales == nullptr ? 1.0f : 1.0f / a.kv_scales[part * a.kv_heads + head];
 }
@@ -89,7 +90,7 @@ __device__ __forceinline__ void StoreKv8(__nv_fp8_e4m3* to, const Packed8& value
   *reinterpret_cast<uint2*>(to) = PackFp8(numbers, factor);
 }
 
-// One warp a head, any size, any KV type.
+// For any head size and KV type. One thread block for each row; one warp computes a head.
 template <class Kv>
 __global__ void AnyRopeKernel(const Arguments a) {
   ReleaseSuccessor();
@@ -151,7 +152,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
   }
 }
 
-// What a thread's two groups of a head still lack.
+// The output scales of a thread's two groups of 8 numbers of a head.
 struct Scales {
   float lows[8];
   float highs[8];
@@ -169,7 +170,7 @@ struct Scales {
   }
 };
 
-// RMS norm of a head of which kThreads threads have 16 numbers each.
+// RMS norm of a head, of which each of kThreads threads holds 16 numbers.
 template <int kThreads>
 __device__ __forceinline__ void Normalize(
     const float* norm, int second, float epsilon, float (&lows)[8], float (&highs)[8]) {
@@ -188,7 +189,7 @@ __device__ __forceinline__ void Normalize(
   }
 }
 
-// Turns eight pairs: of neighbours, or of the two groups.
+// Rotates eight pairs: each is two neighbours, or a number of `lows` and one of `highs`.
 template <bool kAdjacent>
 __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], float (&highs)[8]) {
   if constexpr (kAdjacent) {
@@ -214,18 +215,18 @@ __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], flo
   }
 }
 
-// For heads of kDim that turn whole, in a cache of bf16 or E4M3: a thread has 16 numbers of one
-// head, and a block a part of a row's heads.
+// For heads of kDim dimensions that are all rotated, and KV in bf16 or FP8. A thread holds 16
+// numbers of one head; a thread block computes some of a row's heads.
 template <int kDim, bool kAdjacent, bool kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
-  constexpr int kThreads = kDim / 16;  // a head
+  constexpr int kThreads = kDim / 16;  // per head
   ReleaseSuccessor();
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) / kThreads;
   if (head >= a.q_heads + 2 * a.kv_heads) return;
   const int share = static_cast<int>(threadIdx.x) % kThreads;
   const int first = kAdjacent ? share * 16 : share * 8;
-  constexpr int kSecond = kAdjacent ? 8 : kDim / 2;  // group, from the first
+  constexpr int kSecond = kAdjacent ? 8 : kDim / 2;  // offset of the thread's second group
   const Place place(a, row);
   const bool scaled = a.scales.rows != nullptr;
   Scales scales;
@@ -283,7 +284,7 @@ Kernel WholeKernel(int head_dim, bool adjacent, bool norm) {
   }
 }
 
-// The kernel for whole heads of these sizes, or null.
+// The RopeKernel for this launch, or null when AnyRopeKernel must be used.
 Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
   const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
   const bool fp8 = kv.dtype == DType::kF8;

@@ -11,7 +11,7 @@
 
 namespace baton::cuda {
 
-// angles[row][i] = magnitude · (cos, sin) of positions[row] · inverse_frequencies[i].
+// angles[row][i] = magnitude · (cos a, sin a), with a = positions[row] · inverse_frequencies[i].
 cudaError_t LaunchAngles(const float* inverse_frequencies,
                          int32_t pairs,
                          const int32_t* positions,
@@ -22,10 +22,10 @@ cudaError_t LaunchAngles(const float* inverse_frequencies,
 
 struct RopeLaunch {
   Tensor qkv;             // [rows][(q + 2·kv) heads · dim], bf16
-  OutputScales scales{};  // that qkv still lacks
+  OutputScales scales{};  // not applied to qkv yet
   HeadShape heads;
   RopePairing pairing = RopePairing::kHalves;
-  int32_t pairs = 0;              // the first 2·pairs dimensions turn
+  int32_t pairs = 0;              // the first 2·pairs dimensions are rotated
   const float* q_norm = nullptr;  // RMS norm of every head before rope, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
@@ -33,11 +33,11 @@ struct RopeLaunch {
   int32_t layer = 0;
   const float2* angles = nullptr;       // [rows][pairs]
   const int32_t* positions = nullptr;   // [rows]
-  const int32_t* row_blocks = nullptr;  // [rows]; -1: this row's KV is not kept
+  const int32_t* row_blocks = nullptr;  // [rows]; -1: this row's KV is not stored
 };
 
-// Scales qkv, normalises and turns q and k in place, and writes k and v of each row to its block of
-// `kv`.
+// Applies `scales` to qkv, normalises and rotates q and k in place, and writes k and v of each row
+// to the row's block of `kv`.
 cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t stream);
 
 }  // namespace baton::cuda

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// Of a row.
+// Sums and maxima of a row.
 struct Totals {
   float sum;
   float largest;
 };
 
-// Both at one meeting.
+// Reduces both over the thread block, with one synchronisation.
 template <bool kLargest>
 __device__ __forceinline__ Totals OfBlock(Totals mine) {
   return ReduceOverBlock(mine, Totals{0, 0}, [](Totals totals) {
@@ -76,12 +76,12 @@ struct NormArguments {
   int cols;
 };
 
-// One block a row; a thread keeps its share of the row in registers: kVectors groups of 8, so that
+// One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
 // the row is read once.
 template <int kVectors, bool kDelta, bool kQuantize>
 __global__ void NormKernel(const NormArguments a) {
   ReleaseSuccessor();
-  // Weights come from memory: asked for here, they are there when the sum is.
+  // Weights are loaded before the wait, so that they have arrived when the sum is computed.
   const bool scaled = kDelta && a.delta_scales.rows != nullptr;
   float weights[kVectors][8] = {};
   float delta_scales[kVectors][8];
@@ -142,7 +142,7 @@ __global__ void NormKernel(const NormArguments a) {
   }
 }
 
-// For rows of any length.
+// For rows of any length; no FP8 output.
 __global__ void AnyNormKernel(const NormArguments a) {
   ReleaseSuccessor();
   WaitForPredecessor();
@@ -191,7 +191,7 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
   }
 }
 
-// Rows of `units` Units, which lie `stride` Units apart.
+// Copies rows of `units` Units. Strides are in Units.
 template <class Unit>
 __global__ void GatherKernel(
     const Unit* x, int64_t stride, const int32_t* rows, Unit* out, int64_t out_stride, int units) {
@@ -218,7 +218,7 @@ unsigned Rows(const Tensor& tensor) {
   return static_cast<unsigned>(tensor.rows);
 }
 
-// Whole warps for `cols` numbers, 8 to a thread.
+// Threads, in whole warps and at most `most`, for `cols` numbers with 8 numbers each.
 unsigned ThreadsFor(int64_t cols, int64_t most) {
   return static_cast<unsigned>(std::min<int64_t>(RoundUp(CeilDiv(cols, 8), kWarp), most));
 }

@@ -8,12 +8,12 @@
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/tensor.h"
 
-// Kernels that work on each row of activations by itself. The residual stream is float32, other
-// tensors are bf16; strides are multiples of 8.
+// Kernels that process each row of activations by itself. The residual stream is float32, other
+// tensors are bf16. Strides are multiples of 8.
 namespace baton::cuda {
 
-// out[i] = table[tokens[i]], a residual; a token outside the table gives zeros. A token of
-// ChosenBefore(k) stands for chosen[k].
+// out[i] = table[tokens[i]], as float32 residual. The token ChosenBefore(k) (step_input.h) stands
+// for chosen[k]. A token outside the table gives zeros.
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         int64_t vocabulary,
                         const int32_t* tokens,
@@ -21,8 +21,9 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         const Tensor& out,
                         cudaStream_t stream);
 
-// residual += delta · delta_scales when `delta` has data; out = residual / √(mean(residual²) +
-// epsilon) · weight, in E4M3 instead when `quantized` has data.
+// residual += delta · delta_scales, if `delta` has data; then
+// out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
+// `out` if `fp8_out` has data.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;
@@ -33,13 +34,13 @@ struct NormLaunch {
   Fp8Rows fp8_out{};
 };
 cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream);
-// Whether it can quantise rows like these.
+// Whether LaunchNorm can write rows like these in FP8.
 bool NormWritesFp8(const Tensor& residual, const Tensor& delta);
 
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);
 
-// out[i] = x[rows[i]], of any type.
+// out[i] = x[rows[i]]; `x` and `out` are of the same type, which may be any.
 cudaError_t LaunchGather(const Tensor& x,
                          const int32_t* rows,
                          const Tensor& out,
