@@ -13,36 +13,38 @@ namespace baton {
 inline constexpr std::string_view kCpu = "cpu";
 
 struct BackendOptions {
-  std::string device{kCpu};  // that or "cuda:N"
-  int threads = 1;           // of the CPU backend; on a GPU those that load weights
-  // GPU: a row's bits do not depend on which other rows are in the step. Always so on the CPU.
+  std::string device{kCpu};  // "cpu" or "cuda:N"
+  int threads = 1;           // threads of the CPU backend; on a GPU, threads that load weights
+  // GPU: a row's bits do not depend on which other rows are in the step. On the CPU they never do.
   bool deterministic = false;
-  // GPU of sm_89 or newer: the weights of the layers' products are held in E4M3, with a scale for
-  // each output; embedding, head, norms, router and experts are not. Costs quality
-  // (kernels/cuda/README.md).
+  // GPU of sm_89 or newer: the weights of the layers' GEMMs are stored in FP8 (E4M3), with a scale
+  // for each output; embedding, head, norms, router and experts stay bf16. This lowers the quality
+  // of answers (kernels/cuda/README.md).
   bool fp8_weights = false;
-  // The shared object of the CUDA backend; empty: libbaton_cuda.so beside this program, or in
-  // ../lib.
+  // The path of the CUDA backend's shared object. Empty: libbaton_cuda.so beside this program, or
+  // in
+  // ../lib or ../bin.
   std::string cuda_library;
 };
 
-// A device and its Ops, which go together.
+// A device and its Ops.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual Device& device() = 0;
   virtual Ops& ops() = 0;
-  // How KV transports reach the device's memory; null when it is the host's own.
+  // The device's Dma, through which KV transports access its memory; null when it is host memory.
   virtual Dma* dma() = 0;
 };
 
-// Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's,
-// NotFound when the GPU or the backend's shared object is missing, FailedPrecondition when the GPU,
-// the driver or the shared object is of another age than this program.
+// Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's;
+// NotFound when the GPU or the backend's shared object is missing; FailedPrecondition when this
+// build does not support the GPU or the driver, or the shared object has another version than this
+// program.
 StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options);
 
-// What the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must be
-// kBackendVersion: the two are built together. The backend comes in `out`.
+// The function that the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must
+// be kBackendVersion, because program and shared object are built together. Sets `out`.
 using OpenCudaFunction = Status (*)(std::string_view version,
                                     int index,
                                     const BackendOptions& options,

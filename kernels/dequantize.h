@@ -9,11 +9,12 @@
 
 namespace baton {
 
-// Turns stored numbers of any DType into float32, exactly as ggml's reference does. `from` must
-// hold RowBytes(dtype, out.size()) bytes and out.size() be whole blocks. No alignment is needed.
+// Converts numbers of any DType to float32, exactly as ggml's reference does. `from` must hold
+// RowBytes(dtype, out.size()) bytes, and out.size() must be whole blocks. Needs no alignment.
 void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> out);
 
-// The numbers of a matrix that comes without data, in bf16; `out` has rows × cols of them.
+// Draws the random numbers, in bf16, of a matrix without data (HostMatrix). `out` must hold
+// rows × cols numbers.
 void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out);
 
 float HalfToFloat(uint16_t half);    // IEEE binary16

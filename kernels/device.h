@@ -20,20 +20,21 @@ class Buffer {
   virtual std::byte* data() const = 0;
   virtual size_t size() const = 0;
   // A file descriptor through which another process can map this memory (a memfd, owned by the
-  // buffer), or -1 when there is none: a GPU's memory is shared through Dma::Export.
+  // buffer), or -1 when there is none. GPU memory is shared through Dma::Export instead.
   virtual int shared_fd() const = 0;
 };
 
 enum class Sharing { kPrivate, kShared };
 
-// One processor with its memory: gives memory and moves bytes in and out. Thread-safe.
+// One CPU or GPU with its memory: allocates memory, and copies bytes into and out of it.
+// Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;
   // "cpu", "cuda:0".
   virtual std::string name() const = 0;
-  // Zeroed memory aligned to 4 KiB. Sharing::kShared memory can be mapped by other processes (KV
-  // arenas). Errors: ResourceExhausted naming the size wanted and what is free, FailedPrecondition
+  // Allocates zeroed memory, aligned to 4 KiB. Other processes can map Sharing::kShared memory (KV
+  // arenas). Errors: ResourceExhausted, with the requested and the free size; FailedPrecondition
   // when memory cannot be shared here.
   virtual StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, Sharing sharing) = 0;
   virtual Status CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) = 0;

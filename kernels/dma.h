@@ -11,8 +11,8 @@
 #include "common/base/status.h"
 #include "kernels/device.h"
 
-// What moves bytes in and out of a GPU's memory beside its kernels, and shares that memory between
-// the processes of one host. Behind this interface, KV transports serve GPUs without knowing them.
+// Copies bytes into and out of a GPU's memory while its kernels run, and shares that memory between
+// the processes of one host. KV transports use this interface and contain no GPU code.
 namespace baton {
 
 struct ByteRange {
@@ -29,55 +29,58 @@ struct CopyRun {
   bool operator==(const CopyRun&) const = default;
 };
 
-// The end of one piece of a DmaQueue's work.
+// The completion of one Copy or Checksum of a DmaQueue.
 struct DmaDone {
   uint64_t id = 0;
-  Status status;                    // Unavailable: the device is lost to this process
-  std::vector<uint64_t> checksums;  // of Checksum; one a granule
+  Status status;                    // Unavailable: this process has lost the device
+  std::vector<uint64_t> checksums;  // of Checksum: one per granule
 };
 
-// Work on one device's memory, done in the background. Buffers outlive the work on them. One
-// thread. Its destruction waits for what was posted.
+// Asynchronous copies and checksums of one device's memory. Buffers must outlive the work on them.
+// Used by one thread. The destructor waits for all posted work.
 class DmaQueue {
  public:
   virtual ~DmaQueue() = default;
-  // Readable once Poll has something, if it is watched for: see WatchEnds.
+  // Becomes readable when Poll has a completion, but only after WatchEnds.
   virtual int wait_fd() const = 0;
-  // Copies every run, on copy engines, never on processors. At least one of the two buffers is the
-  // device's own; the other may be that, too, or imported, or staging memory. Copies end in the
-  // order in which they were posted. `id` comes back in DmaDone; after an error nothing was posted.
+  // Copies all runs with copy engines, never with SMs. At least one of the two buffers is the
+  // device's own memory; the other one may be its own as well, or imported or staging memory.
+  // Copies complete in the order in which they were posted. DmaDone returns `id`. After an error,
+  // nothing was posted.
   virtual Status Copy(uint64_t id,
                       const Buffer& from,
                       const Buffer& to,
                       std::span<const CopyRun> runs) = 0;
-  // The checksum (granule_checksum.h) of each `granule` bytes of the ranges' bytes in their order;
-  // granule divides their sum. Runs beside copies and a step's kernels; may wait for the next Poll
-  // to start.
+  // Computes the checksum (granule_checksum.h) of each `granule` bytes of the concatenated ranges,
+  // whose total must be a multiple of `granule`. Runs concurrently with copies and the kernels of a
+  // step. It may not start before the next Poll.
   virtual Status Checksum(uint64_t id,
                           const Buffer& of,
                           std::span<const ByteRange> ranges,
                           uint64_t granule) = 0;
-  // Takes out what ended; how many.
+  // Moves completions into `done`; returns their number.
   virtual size_t Poll(std::span<DmaDone> done) = 0;
-  // To be called before wait_fd() is waited for: it becomes readable when some of the work posted
-  // so far has ended or may go on, at once if that is so already. It holds until the next Poll. Who
-  // calls Poll all the time leaves it out: a notice costs more than a look.
+  // Must be called before waiting for wait_fd(), which then becomes readable when some of the work
+  // posted so far has completed or needs a Poll to continue (at once, if that is already so). It
+  // holds until the next Poll. A caller that busy-polls does not call it, because a notification
+  // costs more than a Poll.
   virtual void WatchEnds() = 0;
 };
 
-// What one device offers to KV transports. Thread-safe. Outlives its queues and imported buffers.
+// The DMA functions of one device for KV transports. Thread-safe. Must outlive its queues and
+// imported buffers.
 class Dma {
  public:
   virtual ~Dma() = default;
-  // By which another process of this host can Import the memory of `buffer`, allocated kShared.
-  // InvalidArgument: memory that cannot be exported.
+  // Returns a handle with which another process of this host can Import the memory of `buffer`,
+  // which was allocated as kShared. Errors: InvalidArgument for memory that cannot be exported.
   virtual StatusOr<std::string> Export(const Buffer& buffer) = 0;
-  // Maps memory that a process of this host exported (perhaps this one), for Copy alone, and moves
-  // a little of it, so that the first real copy is not slow. The exporter may die meanwhile; the
-  // memory stays until the mapping goes. InvalidArgument: not an export; Unavailable: out of this
-  // device's reach.
+  // Maps memory that a process of this host (perhaps this one) exported, for use with Copy only,
+  // and copies a few bytes of it, so that the first real copy is not slow. The exporting process
+  // may end at any time; the memory stays until the mapping is destroyed. Errors: InvalidArgument
+  // for something that is not an export; Unavailable when this device cannot access the memory.
   virtual StatusOr<std::unique_ptr<Buffer>> Import(std::string_view exported) = 0;
-  // Host memory that copies run to and from at full speed.
+  // Allocates host memory to and from which copies run at full speed.
   virtual StatusOr<std::unique_ptr<Buffer>> AllocateStaging(size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<DmaQueue>> MakeQueue() = 0;
 };

@@ -28,7 +28,7 @@ struct BlockShape {
   size_t bytes;     // bytes of a block
 };
 
-// Plain types are blocks of one element.
+// The block of a type that is not a block format has one element.
 BlockShape ShapeOf(DType dtype);
 
 // "f32", "q4_1", …

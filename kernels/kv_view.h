@@ -10,8 +10,8 @@ namespace baton {
 // Paged KV memory as kernels see it. The address of K (part 0) or V (part 1) of one head in one
 // layer of one block is base + block·block_stride + layer·layer_stride + part·part_stride +
 // head·head_stride. Inside that head, V is [token][dim]; K is [token][dim], or [dim][token] when
-// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). Strides in bytes. Does
-// not own.
+// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). Strides are in bytes.
+// Does not own the memory.
 struct KvView {
   std::byte* base = nullptr;
   DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kF8

@@ -24,8 +24,8 @@ struct RopeArgs {
       nullptr;  // [head_dim]; RMS norm of every q head before rope (Qwen 3), or null
   const Vector* k_norm = nullptr;
   float norm_epsilon = 0;
-  // [2 · kv_heads], for KV in E4M3: numbers of K and V of each head are stored divided by these.
-  // Null: 1.
+  // [K of every kv head | V of every kv head], for KV in FP8: the numbers of a head are stored
+  // divided by its scale. Null: all scales are 1.
   const Vector* kv_scales = nullptr;
 };
 
@@ -46,13 +46,13 @@ struct ExpertArgs {
   bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
 };
 
-// Steps that cost something the first time: choosing algorithms, recording launches.
+// Sizes of steps whose first run is slow, because algorithms are chosen or graphs captured.
 struct WarmUpSizes {
-  std::vector<int32_t> prompt_rows;  // prompts of so many tokens
-  std::vector<int32_t> decode_rows;  // so many sequences that decode
+  std::vector<int32_t> prompt_rows;  // steps with one prompt of this many tokens
+  std::vector<int32_t> decode_rows;  // steps with this many decoding sequences
 };
 
-// What a backend must know of a model to tell whether it can run it.
+// The sizes of a model by which a backend decides whether it can run the model.
 struct ModelShape {
   HeadShape heads;
   int32_t hidden = 0;
@@ -60,15 +60,15 @@ struct ModelShape {
   int32_t experts = 0;  // 0: no layer has experts
   int32_t experts_per_token = 0;
   int32_t expert_width = 0;   // intermediate size of one expert
-  bool quantized_kv = false;  // the KV cache is in E4M3
+  bool quantized_kv = false;  // the KV cache is in FP8 (E4M3)
 };
 
-// The mathematics of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep;
-// ops may run at any time in between, and errors they meet come out of IssueStep or AwaitStep. What
-// an op writes for a later op of the step to read need not be there when the step is over: a
-// backend may join the two. One thread at a time.
+// The operations of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep.
+// Ops may run at any time in between; IssueStep or AwaitStep returns their errors. The output of an
+// op that only later ops of the same step read may never be written, because a backend may fuse
+// these ops. Used by one thread at a time.
 //
-// The residual stream, which every layer adds to, is float32 on every device; other activations are
+// The residual stream, to which every layer adds, is float32 on every device; other activations are
 // activation_dtype().
 //
 // A row's result never depends on which other rows are in the step (always on the CPU; on a GPU
@@ -80,52 +80,54 @@ class Ops {
   virtual Device& device() = 0;
   // The type of activations (f32 on the CPU).
   virtual DType activation_dtype() const = 0;
-  // Whether this backend wants K stored [dim][token] inside a block (KvView::k_dim_major).
+  // Whether this backend needs K stored as [dim][token] inside a block (KvView::k_dim_major).
   virtual bool k_dim_major() const = 0;
-  // Whether the KV cache may be in E4M3.
+  // Whether the KV cache may be in FP8 (E4M3).
   virtual bool quantizes_kv() const { return false; }
-  // A KV block holds a multiple of this many tokens.
+  // The number of tokens in a KV block must be a multiple of this.
   virtual int32_t block_token_multiple() const = 0;
-  // Whether steps of such a model can run here, so that it is refused before its weights are
-  // loaded. Unimplemented naming the size that is out of bounds, its value and what would be right.
+  // Checks whether this backend can run a model, before its weights are loaded. Errors:
+  // Unimplemented, naming the size that is out of bounds, its value and what would be right.
   virtual Status CheckModel(const ModelShape& shape) const = 0;
-  // How many rows activations must have room for when at most `rows` are computed in a step: a
-  // backend may write rows of padding behind the step's.
+  // The rows for which activation buffers must have room when a step has at most `rows` rows. A
+  // backend may write padding rows behind the rows of the step.
   virtual int32_t PaddedRows(int32_t rows) const { return rows; }
 
-  // The sizes of steps worth running once before they count, for steps of at most `rows` rows and
-  // `decode_rows` decoding sequences. None on a CPU.
+  // The sizes of steps that should run once before the engine serves, when steps have at most
+  // `rows` rows and `decode_rows` decoding sequences. Empty on a CPU.
   virtual WarmUpSizes SizesToWarmUp(int32_t /*rows*/, int32_t /*decode_rows*/) const { return {}; }
 
-  // Loading. Several parts are stacked along their rows (q, k and v become one matrix). Parts may
-  // have different types, but the same cols. Errors: InvalidArgument for a type or shape it cannot
-  // hold, ResourceExhausted when memory runs out. The sources are not needed after the call.
+  // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
+  // Parts may have different types, but must have the same cols. The sources are not needed after
+  // the call. Errors: InvalidArgument for a type or shape that the backend does not support;
+  // ResourceExhausted when memory runs out.
   virtual StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) = 0;
-  // As LoadMatrix of {gate, up}, laid out so that MatMulSiluMul can pair them.
+  // Like LoadMatrix of {gate, up}, in the layout that MatMulSiluMul needs.
   virtual StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
                                                        const HostMatrix& up) = 0;
   virtual StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) = 0;
 
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
-  // Whether a step may begin while the one before it is under way (but not more than one): it then
-  // runs behind it, and may take its tokens (ChosenBefore).
+  // Whether a step may begin while one earlier step (not more) is still under way. The new step
+  // runs after the earlier one, and may use the tokens that the earlier one samples (ChosenBefore).
   virtual bool queues_steps() const { return false; }
-  // Starts the step. After an error it is as if it had never begun, and nothing is to be awaited.
+  // Starts the step. After an error, the step counts as never begun and must not be awaited.
+  // Unavailable: as in AwaitStep.
   virtual Status IssueStep() = 0;
-  // Waits for the oldest step under way: results of Sample and all writes are there when it
-  // returns. Unavailable, here as in IssueStep, says that the device is lost: nothing will succeed
-  // in this process any more.
+  // Waits for the oldest step under way. When it returns, the results of Sample and all writes are
+  // complete. Unavailable: the device is lost, and no later call in this process will succeed.
   virtual Status AwaitStep() { return OkStatus(); }
-  // Both, for a step behind which none is issued.
+  // IssueStep and AwaitStep, for callers that do not queue steps.
   Status EndStep() {
     BATON_RETURN_IF_ERROR(IssueStep());
     return AwaitStep();
   }
-  // How long the device worked on the last step that was awaited; zero when that is not known (a
-  // CPU: always).
+  // The time that the device worked on the step that was awaited last; zero when unknown (always on
+  // a CPU).
   virtual Duration DeviceTime() const { return {}; }
-  // Calls `done` when all ops issued so far are done, from any thread, but before AwaitStep
-  // returns: what they wrote may then be read by others. A device that cannot tell never calls it.
+  // Calls the function when all earlier ops of the step are done, from any thread, but before
+  // AwaitStep returns. Others may then read what these ops wrote. A backend without such
+  // notifications never calls it.
   virtual void NotifyWhenDone(std::function<void()>) {}
 
   // residual[row] = table[token of row].
@@ -158,20 +160,20 @@ class Ops {
                               const HeadShape& heads,
                               const RopeArgs& args,
                               int32_t layer) = 0;
-  // Softmax attention of every row's q heads over the cached positions it may see; out is
-  // [rows][q_heads · head_dim].
+  // Softmax attention of every row's q heads over the row's cached positions (causal, within the
+  // window); out is [rows][q_heads · head_dim].
   virtual void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) = 0;
-  // out[i] = x[logit_rows[i]], residual or not.
+  // out[i] = x[logit_rows[i]]; x may be the residual or another activation.
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
-  // Chooses a token for each row of `logits` (which it may overwrite), kNoToken for a row without a
-  // logit over -inf: such a row does not fail the step. `rows` stays valid until the step is
+  // Chooses a token for each row of `logits`, which it may overwrite. A row without a logit over
+  // -inf yields kNoToken and does not fail the step. `rows` must stay valid until the step is
   // issued, `out` until it has been awaited.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;
 
-  // Copies whole blocks of `kv`, in order, behind the steps that were issued and before those that
-  // will be; outside a step.
+  // Copies whole blocks of `kv`, in order, after all steps issued so far and before later ones.
+  // Must be called outside a step.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;
 };
 

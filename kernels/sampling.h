@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// How the next token is chosen. Applied in this order: logit bias and banned tokens, repetition,
-// presence and frequency penalties, (temperature 0: argmax, ties to the lower id,) temperature,
-// top-k, top-p, min-p, then one draw.
+// How the next token is chosen. The order is: logit bias and banned tokens; repetition, presence
+// and frequency penalties; then, at temperature 0, argmax (of equal logits, the lower id),
+// otherwise temperature, top-k, top-p, min-p and one draw.
 struct SamplingParams {
   float temperature = 1.0f;         // 0 = greedy
   int32_t top_k = 0;                // 0 = all
@@ -24,7 +24,7 @@ struct SamplingParams {
   int32_t top_logprobs = -1;  // -1: no logprobs; k ≥ 0: the chosen token's and the k highest
   std::vector<std::pair<TokenId, float>> logit_bias;
 
-  // Whether the tokens that were chosen before count.
+  // Whether the choice depends on the tokens of the output so far.
   bool looks_at_output() const {
     return repetition_penalty != 1.0f || presence_penalty != 0 || frequency_penalty != 0;
   }
@@ -49,7 +49,7 @@ struct TokenLogprob {
 // No token can be chosen: all logits of the row are NaN or -inf.
 inline constexpr TokenId kNoToken = -1;
 
-// Logprobs are of the distribution before temperature, penalties and cuts.
+// Logprobs are those of the unedited logits, before any step of SamplingParams.
 struct SampledToken {
   TokenId token = 0;              // or kNoToken
   float logprob = 0;              // set when top_logprobs ≥ 0

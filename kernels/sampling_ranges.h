@@ -6,12 +6,12 @@
 
 namespace baton {
 
-// The ranges of the sampling parameters. Router and workers enforce the same ones, which
-// proto/generation.proto names.
+// The ranges of the sampling parameters, as documented in proto/generation.proto. Router and
+// workers enforce the same ranges.
 struct FloatRange {
   float low = 0;
   float high = 0;
-  bool open = false;  // `low` itself is outside
+  bool open = false;  // the range excludes `low` itself
 
   // NaN is in no range.
   bool Contains(float value) const { return (open ? value > low : value >= low) && value <= high; }

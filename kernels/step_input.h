@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// Rows of one sequence in a step. Its rows lie together; row i has position context + i, and may
-// look at positions 0 … context + i.
+// The rows of one sequence in a step, which are consecutive. Row i has position context + i and
+// attends to positions 0 … context + i.
 struct SequenceRows {
   int32_t first_row = 0;
   int32_t row_count = 0;
@@ -16,14 +16,14 @@ struct SequenceRows {
   int32_t first_block = 0;  // where its block table begins in StepInput::block_tables
 };
 
-// Stands in StepInput::tokens for the token that the step issued before chose for its logit row
-// `index`, where steps are issued behind others (Ops::queues_steps).
+// The placeholder in StepInput::tokens for the token that the previously issued step samples for
+// its logit row `index`. For backends that queue steps (Ops::queues_steps).
 constexpr TokenId ChosenBefore(int32_t index) {
   return -1 - index;
 }
 
-// What one step computes, in kernel terms. Block tables list arena blocks in sequence order and
-// cover context + row_count tokens. The spans stay valid until the step is issued.
+// The input of one step. Block tables list arena blocks in the order of a sequence's tokens and
+// cover context + row_count tokens. The spans must stay valid until the step is issued.
 struct StepInput {
   std::span<const TokenId> tokens;          // [rows]; ids, or ChosenBefore
   std::span<const int32_t> positions;       // [rows]

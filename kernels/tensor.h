@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// A view of a row-major matrix of activations [rows][cols] in device memory; `stride` elements lie
-// between the starts of two rows. Does not own.
+// A view of a row-major matrix of activations [rows][cols] in device memory. `stride` is the
+// distance of the starts of two rows in elements. Does not own the memory.
 struct Tensor {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -29,9 +29,8 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// A weight as it lies in a file: row-major [rows = outputs][cols = inputs], y = W x. Without data
-// it is to be drawn at random, where it is needed: number i is bf16(scale · UniformWeight(stream,
-// i)).
+// A weight as it is stored in a file: row-major [rows = outputs][cols = inputs], y = W x. Without
+// data, the backend draws it at random: number i is bf16(scale · UniformWeight(stream, i)).
 struct HostMatrix {
   DType dtype = DType::kF32;
   int64_t rows = 0;
@@ -39,18 +38,18 @@ struct HostMatrix {
   const std::byte* data = nullptr;
   uint64_t stream = 0;
   float scale = 0;
-  // A backend that was told to may hold it in fewer bits (BackendOptions::fp8_weights).
+  // Whether a backend may store it in fewer bits, if it is configured to (fp8_weights).
   bool may_quantize = false;
 };
 
-// A weight matrix in its backend's own form (packed, maybe still quantised). Made by
-// Ops::LoadMatrix, used only with the Ops that made it. Immutable.
+// A weight matrix in its backend's own layout (packed, perhaps still quantised). Created by
+// Ops::LoadMatrix, and used only with the Ops that created it. Immutable.
 class Matrix {
  public:
   virtual ~Matrix() = default;
   virtual int64_t rows() const = 0;  // outputs
   virtual int64_t cols() const = 0;  // inputs
-  virtual size_t bytes() const = 0;  // memory it takes on the device
+  virtual size_t bytes() const = 0;  // its memory on the device
 };
 
 // A weight vector (norm weights, biases), float32 on the host side. Immutable.

@@ -8,11 +8,11 @@
 
 namespace baton {
 
-// The backend's threads: `Run` shares items of work out to `threads` − 1 sleeping workers and the
-// calling thread. Items are claimed one by one, so a worker that the system does not run costs
-// nothing: the caller then does the items itself, and waits only for items already claimed.
-// Workers spin for a few microseconds between jobs of a step and sleep otherwise. `Run` is called
-// by one thread at a time.
+// The threads of the CPU backend. `Run` distributes items of work to `threads` − 1 worker threads
+// and the calling thread. Items are claimed one by one, so a worker thread that the system does not
+// schedule costs nothing: the caller computes the items itself, and waits only for items that were
+// already claimed. Worker threads spin for 30 µs between the jobs of a step and sleep otherwise.
+// `Run` is called by one thread at a time.
 class ThreadPool final {
  public:
   static constexpr int kMaxThreads = 256;
@@ -26,8 +26,8 @@ class ThreadPool final {
   // Threads that take part, the caller included.
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(item, thread) once for each item in [0, items), 0 ≤ thread < threads(); the caller
-  // is thread 0. Returns when all are done. items ≤ kMaxItems.
+  // Calls body(item, thread) once for each item in [0, items), with 0 ≤ thread < threads(); the
+  // caller is thread 0. Returns when all items are done. `items` must be ≤ kMaxItems.
   template <class Body>
   void Run(int64_t items, const Body& body) {
     if (items <= 1 || workers_.empty()) {
@@ -42,20 +42,20 @@ class ThreadPool final {
         &body);
   }
 
-  // Wakes the workers ahead of a run of jobs.
+  // Wakes the worker threads before a series of jobs.
   void Wake();
 
  private:
   using Function = void (*)(const void* context, int64_t item, int thread);
-  // Fields of a job. Two alternate, so that a late worker never mixes those of two jobs: it claims
-  // an item only if the ticket it read is still the current one.
+  // The function of a job. Two Jobs alternate, so that a late worker thread never mixes the fields
+  // of two jobs: it claims an item only if the ticket that it read is still the current one.
   struct Job {
     std::atomic<Function> function{nullptr};
     std::atomic<const void*> context{nullptr};
   };
 
   void Share(int64_t items, Function function, const void* context);
-  // Does items of the current job until none is left unclaimed.
+  // Claims and computes items of the current job until all are claimed.
   void Work(int thread);
   void WorkerLoop(const std::stop_token& stop, int thread);
 

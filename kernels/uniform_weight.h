@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// A number in [-1, 1), a function of its arguments: SplitMix64 (Steele, Lea, Flood 2014) by
-// counter. All backends draw the same weights.
+// A random number in [-1, 1) that depends on its arguments alone: SplitMix64 (Steele, Lea, Flood
+// 2014) in counter mode. All backends draw the same weights.
 BATON_ON_DEVICE inline float UniformWeight(uint64_t stream, uint64_t index) {
   uint64_t z = stream + (index + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
