@@ -32,7 +32,7 @@ TEST_P(GatedGemmTest, GivesTheProductAndNothingElse) {
   }
 }
 
-// Plans that the rules would not choose for this shape, but for others.
+// Also plans that PlanGatedGemm would choose only for other shapes.
 TEST_P(GatedGemmTest, AnyPlanGivesTheProduct) {
   World world(GetParam(), kGatedMaxRows);
   for (const int32_t rows : {3, 47, 127, 192, 250}) {

@@ -20,10 +20,10 @@
 #include "tests/gpu/gemm_reference.h"
 #include "tests/gpu/graph_timer.h"
 
-// Times products of few rows in graphs of 32 layers with weights of their own (Llama-3.1-8B's
-// shapes), ours beside cuBLASLt: each shape by itself, and whole layers. One JSON line each.
-// Arguments: [ours: without cuBLASLt; fp8: operands in E4M3;
-// profile: one launch of each] numbers of rows (default 2 4 8 16 32 64 128).
+// Times our GEMMs and those of cuBLASLt, in graphs of 32 layers with the shapes of Llama-3.1-8B;
+// each layer has weights of its own. Times each shape by itself, and whole layers. Prints one JSON
+// line for each time. Arguments: [ours: without cuBLASLt; fp8: operands in FP8; profile: one launch
+// of each] numbers of rows (default 2 4 8 16 32 64 128).
 namespace baton::cuda {
 namespace {
 
@@ -57,11 +57,11 @@ void Print(const std::string& what,
 
 class Bench final {
  public:
-  // `theirs`: cuBLASLt is timed, too. `fp8`: operands are in E4M3.
+  // `theirs`: also times cuBLASLt. `fp8`: operands are in FP8.
   Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
     Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    // Below 90 it uses cuBLASLt alone.
+    // With an architecture below 90, Gemm uses only cuBLASLt.
     auto gemm = Gemm::Create({.architecture = 80, .sm_count = sm_count_});
     Check(gemm.status());
     gemm_ = *std::move(gemm);
@@ -86,7 +86,7 @@ class Bench final {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // One launch of each of our products, for a profiler.
+  // Launches each of our GEMMs once, for a profiler.
   void Profile(int32_t rows) {
     rows_ = rows;
     for (const GemmProblem& problem : {Qkv(0), Out(0), GateUp(0), Down(0)}) Ours(problem);
@@ -131,7 +131,7 @@ class Bench final {
     return problem;
   }
   int64_t number_bytes() const { return fp8_ ? 1 : 2; }
-  // As cuBLASLt takes it.
+  // The problem as cuBLASLt computes it: without scales.
   GemmProblem Theirs(GemmProblem problem) const {
     problem.weight_scales = problem.x_scales = nullptr;
     return problem;
@@ -228,7 +228,7 @@ class Bench final {
     }
   }
 
-  // Gate, up and silu · up in one.
+  // Times the gated GEMM: gate, up and silu · up in one kernel.
   void TimeGated() const {
     const GemmProblem first = Gated(0);
     if (!GatedGemmSupports(first)) return;
@@ -258,7 +258,7 @@ class Bench final {
     }
   }
 
-  // What the device allows, and changes of one thing each.
+  // The limits of the device, and variants that each change one of them.
   std::vector<std::pair<std::string, SkinnyLimits>> Variants() const {
     std::vector<std::pair<std::string, SkinnyLimits>> variants = {{"as it is", limits_}};
     const auto add = [&](const std::string& what, int32_t SkinnyLimits::*field, int32_t value) {
@@ -302,7 +302,7 @@ class Bench final {
     return Fp8Rows::At(memory.at(), rows_, cols);
   }
 
-  // The second half of layers, with gate and up by cuBLASLt and in one product.
+  // Times the MLP part of layers, with gate and up by cuBLASLt, and with the gated GEMM.
   void TimeMlps() {
     const GemmProblem gated = Gated(0);
     if (!theirs_ || !GatedGemmSupports(gated)) return;
@@ -333,7 +333,7 @@ class Bench final {
     }
   }
 
-  // Layers without attention.
+  // Times layers without attention.
   void TimeLayers() {
     const auto bytes = static_cast<double>(number_bytes() * Layer(1));
     const auto time = [&](const std::string& how, const std::function<void(int)>& layer) {

@@ -21,7 +21,7 @@ void Fill(const DeviceMemory& memory, int64_t count, uint32_t seed, float scale)
   Check(FillRandom(memory.at<__nv_bfloat16>(), count, seed, scale));
 }
 
-// Dense bf16 [rows][cols] in E4M3.
+// Converts dense bf16 [rows][cols] to FP8 with a scale for each row.
 void Quantize(const DeviceMemory& from, int32_t rows, int32_t cols, DeviceMemory& to) {
   Reserve(to, static_cast<int64_t>(Fp8Rows::Bytes(rows, cols)));
   Tensor tensor;
@@ -42,7 +42,7 @@ void HopperTest::SetUp() {
   int major = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
       major != 9) {
-    GTEST_SKIP() << "no GPU of compute capability 9: its products were NOT tested";
+    GTEST_SKIP() << "no GPU of compute capability 9: the Hopper GEMMs were NOT tested";
   }
 }
 
@@ -145,8 +145,8 @@ void GemmFixture::Expect(int32_t rows, const Launch& launch) {
       norm += std::pow(want[i], 2);
     }
   }
-  // bf16 rounds results to 2^-9; tensor cores cut off sums, those of E4M3 to 14 bits of the
-  // largest.
+  // bf16 rounds results to 2^-9. Tensor cores truncate when they accumulate; with FP8 operands,
+  // they keep 14 bits of the largest term.
   const double sums = case_.fp8 ? 5e-3 : 1e-4;
   EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : 4e-3) << rows << " rows";
 

@@ -18,7 +18,7 @@
 
 namespace baton::cuda::testing {
 
-// A shape of products to test.
+// The shape and options of the GEMMs that one test case runs.
 struct GemmCase {
   const char* name = "";
   int32_t n = 0;
@@ -27,22 +27,22 @@ struct GemmCase {
   bool bias = false;
   bool accumulate = false;
   bool f32 = false;
-  int32_t x_gap = 0;    // numbers between the rows of x
-  int32_t out_gap = 0;  // of out
-  bool fp8 = false;     // operands are in E4M3
+  int32_t x_gap = 0;    // numbers between two rows of x
+  int32_t out_gap = 0;  // numbers between two rows of `out`
+  bool fp8 = false;     // operands are in FP8
 
   int32_t outputs() const { return silu_mul ? n / 2 : n; }
 };
 
 void PrintTo(const GemmCase& c, std::ostream* out);
 
-// Of kernels for Hopper; without such a GPU it says so and skips.
+// Base of the tests of Hopper kernels. Skips the test, with a message, when there is no Hopper GPU.
 class HopperTest : public ::testing::Test {
  protected:
   void SetUp() override;
 };
 
-// One product on the device, with random operands.
+// A GEMM on the device, with random operands.
 class GemmFixture final {
  public:
   using Launch = std::function<cudaError_t(const GemmProblem&)>;
@@ -51,13 +51,13 @@ class GemmFixture final {
 
   GemmProblem Make(int32_t rows) const;
   int sm_count() const { return sm_count_; }
-  // Expects `launch` to give the product of so many rows, and to write nothing beside it.
+  // Expects `launch` to compute the GEMM of `rows` rows, and to write nothing else.
   void Expect(int32_t rows, const Launch& launch);
-  // Expects `launch` to give the same bits each time.
+  // Expects `launch` to give the same bits in each of several runs.
   void ExpectRepeats(int32_t rows, const Launch& launch);
 
  private:
-  // All of `out` after the product, with what lies between its rows.
+  // Runs `launch`; returns all bytes of `out`, with the gaps between its rows.
   std::vector<std::byte> Run(int32_t rows, const Launch& launch);
   const std::vector<float>& Want(int32_t rows);
   std::vector<std::byte> Fetch(const DeviceMemory& memory) const;

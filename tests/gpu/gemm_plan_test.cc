@@ -30,7 +30,7 @@ void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const Skinn
   const int32_t k_spans = problem.k / SpanNumbers(problem);
   EXPECT_GE(plan.row_group, problem.rows);
   EXPECT_LE(plan.row_group, kSkinnyMaxRows);
-  // Every output is in a tile, every tile is taken, and every span of k by exactly one block.
+  // Every output is in a tile, every tile is computed, and every span of k by exactly one block.
   EXPECT_GE(plan.tiles * plan.tile_outputs, problem.n / halves);
   EXPECT_LT((plan.tiles - 1) * plan.tile_outputs, problem.n / halves);
   EXPECT_EQ(plan.tile_outputs % 8, 0);
@@ -47,7 +47,7 @@ void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const Skinn
     EXPECT_GE(plan.rounds * plan.spans, k_spans);
     EXPECT_LT((plan.rounds - 1) * plan.spans, k_spans);
   }
-  // Lines of 128 bytes lie in groups of 8.
+  // The 128-byte swizzle needs groups of 8 rows of 128 bytes.
   EXPECT_EQ(plan.weight_bytes, plan.spans * plan.tile_outputs * halves * 128);
   EXPECT_EQ(plan.stage_bytes, plan.weight_bytes + plan.spans * plan.row_group * 128);
   EXPECT_EQ(plan.weight_bytes / halves % 1024, 0);
@@ -57,7 +57,7 @@ void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const Skinn
   EXPECT_LE(plan.spans, 256);
   EXPECT_TRUE(plan.warp_groups == 1 || plan.warp_groups == 2 ||
               (plan.warp_groups == 4 && plan.matrices == 1));
-  // Sums that are added up lie in a ring that is free, or behind it.
+  // Partial sums are stored behind the ring, or in it if each block has only one tile.
   const int32_t ring = plan.stages * plan.stage_bytes;
   const int32_t sums = plan.warp_groups * halves * plan.row_group * (plan.tile_outputs + 4) * 4;
   if (plan.splits_k()) {
@@ -67,7 +67,7 @@ void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const Skinn
     EXPECT_LE(kSkinnyBarrierBytes + ring + kWarpGroupWarps * plan.row_group * kSkinnyStagingBytes,
               plan.shared_bytes);
   }
-  // Instructions that read beyond the last rows stay inside.
+  // A WGMMA that reads beyond the last rows of a tile stays inside the shared memory.
   EXPECT_GE(plan.shared_bytes,
             kSkinnyBarrierBytes + plan.stages * plan.stage_bytes + kWgmmaRows * 128);
   EXPECT_LE(plan.shared_bytes, kMaxShared);
@@ -142,7 +142,7 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
           problem.silu_mul = true;
           const GatedPlan plan = PlanGatedGemm(problem, limits);
           const int32_t spans = GatedSpans(plan.row_blocks, plan.columns);
-          // Every output is in a tile, every tile is taken, and all of k and x fetched.
+          // Every output is in a tile, every tile is computed, and all of k and x is loaded.
           EXPECT_GE(plan.tiles * plan.columns, n);
           EXPECT_LT((plan.tiles - 1) * plan.columns, n);
           EXPECT_LE(plan.clusters * plan.cluster(), limits.blocks);
@@ -172,11 +172,11 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   problem.k = 4096;
   problem.silu_mul = true;
   problem.rows = 64;
-  EXPECT_EQ(PlanGatedGemm(problem, {}).tiles, 128);  // one for nearly each processor
+  EXPECT_EQ(PlanGatedGemm(problem, {}).tiles, 128);  // one tile for nearly every SM
   problem.rows = 256;
   const GatedPlan plan = PlanGatedGemm(problem, {});
   EXPECT_EQ(plan.multicast, GatedMulticast::kWeights);
-  EXPECT_EQ(plan.tiles, 128);  // two for nearly each pair
+  EXPECT_EQ(plan.tiles, 128);  // two tiles for nearly every cluster
   EXPECT_EQ(plan.row_blocks, 2);
   problem.x_dtype = problem.weight_dtype = DType::kF8;
   const GatedPlan quantized = PlanGatedGemm(problem, {});

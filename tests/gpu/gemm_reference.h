@@ -9,11 +9,12 @@
 
 namespace baton::cuda::testing {
 
-// About normal numbers times `scale`, of a seed.
+// Fills `to` with about normally distributed numbers times `scale`, which depend on `seed`.
 cudaError_t FillRandom(__nv_bfloat16* to, int64_t count, uint32_t seed, float scale);
 
-// What `product` should give, dense: out[rows][n or, with silu_mul, n / 2] in f32. `before` is what
-// product.out held, with its type and stride; it counts with `accumulate` alone.
+// Computes the reference result of `problem`: out[rows][n or, with silu_mul, n / 2] in f32, dense.
+// `before` holds the earlier contents of problem.out, with the same type and stride; it is read
+// only with `accumulate`.
 cudaError_t ReferenceGemm(const GemmProblem& problem, const void* before, float* out);
 
 }  // namespace baton::cuda::testing

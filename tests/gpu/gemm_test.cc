@@ -36,7 +36,7 @@ TEST_P(SkinnyGemmCaseTest, GivesTheProductAndNothingElse) {
   }
 }
 
-// Plans that the rules would not choose for this shape, but for others.
+// Also plans that PlanSkinnyGemm would choose only for other shapes.
 TEST_P(SkinnyGemmCaseTest, AnyPlanGivesTheProduct) {
   World world(GetParam(), kMaxRows);
   for (const int32_t rows : {3, 64}) {
@@ -126,7 +126,7 @@ TEST(SkinnyGemmSupportsTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](GemmProblem& p) { p.x_stride = 196; }));
   EXPECT_TRUE(refused([](GemmProblem& p) { p.x = numbers + 1; }));
   EXPECT_TRUE(refused([](GemmProblem& p) { p.weight = numbers + 4; }));
-  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight_dtype = DType::kF8; }));  // and no scales
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight_dtype = DType::kF8; }));  // without scales
   EXPECT_TRUE(refused([](GemmProblem& p) {
     p.n = 120;
     p.silu_mul = true;
@@ -137,7 +137,8 @@ TEST(SkinnyGemmSupportsTest, RefusesWhatDoesNotFit) {
   }));
 }
 
-// A chain of products, each the input of the next, in a graph: early starts must not be seen.
+// A chain of GEMMs in a graph, each of which reads the result of the one before. The early start of
+// a kernel must not change the results.
 TEST_F(SkinnyGemmTest, ChainsOverlapWithoutBeingSeen) {
   constexpr int32_t kWidth = 4096;
   constexpr int32_t kRows = 24;
