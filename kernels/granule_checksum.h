@@ -10,8 +10,8 @@
 // hashes, concatenated as little-endian 64-bit numbers.
 namespace baton {
 
-// Bytes of a part; the last part of a granule may be shorter. XXH3 combines the sums of 1,024 bytes
-// each sequentially. Parts are short, so that a GPU computes many of them in parallel.
+// Bytes of a part; the last part of a granule may be shorter. XXH3 combines blocks of 1,024 bytes
+// sequentially. Parts are short, so that a GPU can do this for many parts in parallel.
 constexpr uint64_t kChecksumPartBytes = uint64_t{32} << 10;
 
 // How many parts a granule of `bytes` bytes has.

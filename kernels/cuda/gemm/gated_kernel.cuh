@@ -66,7 +66,7 @@ struct GatedRing {
 // neighbouring tiles.
 struct GatedWork {
   int32_t rank;   // of the thread block in the cluster
-  int32_t first;  // item of the cluster
+  int32_t first;  // first item of the cluster
   int32_t passes;
   int32_t first_row;
   int32_t end_row;

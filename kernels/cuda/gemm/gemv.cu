@@ -21,7 +21,7 @@ struct WarpRing {
   uint32_t barriers;
   int chunks;  // per row
   int stride;  // between two outputs of a warp
-  int first;   // output of the warp
+  int first;   // first output of the warp
   int total;   // chunks of the warp
 
   __device__ WarpRing(const Arguments& arguments, unsigned char* memory, int warp)

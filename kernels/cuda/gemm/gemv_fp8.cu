@@ -28,7 +28,7 @@ struct PairRing {
   uint32_t barriers;
   int chunks;  // per row
   int stride;  // between two pairs of a warp
-  int first;   // pair of the warp
+  int first;   // first pair of the warp
   int total;   // slots that the warp's pairs fill
 
   __device__ PairRing(const Arguments& arguments, unsigned char* memory, int warp)

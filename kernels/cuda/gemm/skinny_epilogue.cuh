@@ -183,8 +183,8 @@ __device__ __forceinline__ void StorePartialTile(
 // The outputs of a tile that this thread block finishes. The blocks of a cluster divide a tile's
 // outputs in groups of four. An item is one such group in one row of x.
 struct SkinnySlice {
-  int32_t first;        // group of four
-  int32_t count;        // groups of four in a row of x
+  int32_t first;        // the block's first group of four
+  int32_t count;        // groups of four of the block
   int32_t tile_output;  // first output of the tile
 
   __device__ SkinnySlice(const SkinnyPlan& plan, const SkinnyWork& work, int32_t tile)

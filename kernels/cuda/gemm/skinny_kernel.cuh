@@ -25,8 +25,8 @@ struct SkinnyMemory {
   uint32_t full;   // one barrier for each stage: its weights and x have arrived
   uint32_t empty;  // one barrier for each stage: its consumer warps have read it
   uint32_t ring;
-  uint32_t staging;       // of StoreTile: a warp group that has complete sums
-  uint32_t accumulators;  // of StorePartialTile: partial sums
+  uint32_t staging;       // where StoreTile transposes complete sums
+  uint32_t accumulators;  // the partial sums of StorePartialTile
 
   __device__ SkinnyMemory(const SkinnyPlan& plan, const unsigned char* shared)
       : full(SharedAddress(shared)),

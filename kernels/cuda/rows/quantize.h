@@ -44,8 +44,8 @@ struct OutputScales {
 // E4M3.
 cudaError_t LaunchQuantize(const Tensor& x, const Fp8Rows& out, cudaStream_t stream);
 
-// The longest row that kernels which keep a row in registers can write in FP8. Rows are multiples
-// of 8 numbers.
+// Kernels that hold a row in registers can write it in FP8 if its length is at most this, and a
+// multiple of 8.
 inline constexpr int64_t kMaxFp8Columns = 16384;
 
 // out = silu(gate) · up, with [gate | up] = gate_up · scales. out.cols is a multiple of 8 and at

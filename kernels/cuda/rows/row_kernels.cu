@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kWarp = 32;
 
-// Sums and maxima of a row.
+// The sum and the largest value of a row.
 struct Totals {
   float sum;
   float largest;
