@@ -20,9 +20,9 @@ class Experts final {
   ~Experts();
 
   // Uploads the addresses of the experts' matrices (once for each layer, which is recognised by the
-  // addresses in `args`) and reserves scratch memory for `rows` rows. Must not be called
-  // while a graph is captured. Errors: InvalidArgument for shapes that do not match or sizes that
-  // are not multiples of 8; ResourceExhausted.
+  // addresses in `args`) and reserves scratch memory for `rows` rows. Must not be called while a
+  // graph is captured. Errors: InvalidArgument for shapes that do not match or sizes that are not
+  // multiples of 8; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
   // so that a graph can capture it.

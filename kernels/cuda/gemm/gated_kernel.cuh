@@ -21,8 +21,8 @@
 namespace baton::cuda {
 
 struct GatedArguments {
-  CUtensorMap weight;               // [gate | up]; a box is half a tile's rows × one span
-  CUtensorMap x;                    // a box is the rows that a thread block loads × one span
+  CUtensorMap weight;               // [gate | up]; a box is columns / 2 rows × one span
+  CUtensorMap x;                    // a box is x_rows rows × one span
   const float* x_scales = nullptr;  // of FP8 operands, like weight_scales
   const float* weight_scales = nullptr;
   __nv_bfloat16* out = nullptr;
@@ -143,8 +143,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
   };
 
   const int32_t early = min(plan.stages, total);
-  // A multicast load signals barriers of both blocks: the other block must have initialised its
-  // own.
+  // Multicast loads signal barriers of both blocks, so both must have initialised theirs.
   if (multicasts_weights) ClusterWait();
   for (int32_t slot = 0; slot < early; ++slot) load_weight(slot);
   if (multicasts_x) ClusterWait();

@@ -42,7 +42,7 @@ struct GatedLimits {
   int32_t blocks = 132;              // thread blocks that run at a time
   int32_t clusters_of_2 = 66;        // clusters of two thread blocks that run at a time
   int32_t shared_bytes = 208 << 10;  // leaves room for a small kernel on the same SM
-  // Forced choices. When they are 0 and empty, PlanGatedGemm chooses.
+  // Choices to force; with 0 and nullopt, PlanGatedGemm chooses.
   int32_t columns = 0;
   std::optional<GatedMulticast> multicast = {};
 };

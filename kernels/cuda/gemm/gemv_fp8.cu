@@ -15,8 +15,7 @@ constexpr int kLaneNumbers = 16;                    // numbers that a lane reads
 constexpr int kWarpNumbers = kWarp * kLaneNumbers;  // numbers that a warp reads at once
 
 // The pairs of rows that one warp computes, and the ring through which they stream: a slot holds a
-// chunk of both rows. With kPairs, pair i is rows i and outputs + i, otherwise rows 2 i and 2 i
-// + 1.
+// chunk of both rows. Pair i is rows i and outputs + i with kPairs, rows 2 i and 2 i + 1 without.
 template <int kChunk, bool kPairs>
 struct PairRing {
   static constexpr int kSlotBytes = 2 * kChunk;

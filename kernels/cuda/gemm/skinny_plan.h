@@ -27,7 +27,7 @@ struct SkinnyPlan {
   int32_t clusters = 1;     // clusters in the grid
   int32_t tiles = 1;
   int32_t tile_outputs = 8;     // a multiple of 8
-  int32_t matrices = 1;         // WGMMAs for the weight rows of a tile; even with silu_mul
+  int32_t matrices = 1;         // groups of kWgmmaRows weight rows in a tile; even with silu_mul
   int32_t spans = 1;            // spans of k in a stage
   int32_t rounds = 1;           // stages of a thread block's part of one tile
   int32_t stages = 2;           // pipeline depth; a multiple of warp_groups

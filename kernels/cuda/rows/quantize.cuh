@@ -11,7 +11,8 @@
 // The FP8 epilogue of kernels in which each thread block holds one row.
 namespace baton::cuda {
 
-// The largest value of a thread block of whole warps; every thread receives it.
+// The largest of a thread block's values, which are not negative; every thread receives it. The
+// block must consist of whole warps.
 __device__ __forceinline__ float LargestOfBlock(float value) {
   return ReduceOverBlock(value, 0.0f, [](float of_thread) { return LargestOverWarp(of_thread); });
 }
