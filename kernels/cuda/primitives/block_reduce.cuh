@@ -1,10 +1,12 @@
 #pragma once
 
-// Of what each thread of a block has; every thread gets it.
+// Reductions over one value of each thread of a thread block. Every thread gets the result.
 namespace baton::cuda {
 
-// `reduce_warp` does so for a warp, and `none` changes nothing. Threads come in whole warps. The
-// order is fixed. Once in a kernel: others may still read what a second one would write.
+// `reduce_warp` reduces over a warp, with the result in every lane. `none` is its neutral element.
+// The thread block consists of whole warps. The order of operations is fixed. A kernel may call
+// each instantiation only once: a second call would overwrite shared memory that other warps may
+// still read.
 template <class T, class ReduceOverWarp>
 __device__ __forceinline__ T ReduceOverBlock(T mine, T none, const ReduceOverWarp& reduce_warp) {
   __shared__ T of_warps[32];

@@ -6,17 +6,17 @@
 #include <cstdint>
 #include <type_traits>
 
-// Eight-bit floating-point numbers: E4M3 of "FP8 Formats for Deep Learning" (arXiv 2209.05433), in
-// hardware from sm_89 on.
+// Conversions of FP8 numbers in the format E4M3 ("FP8 Formats for Deep Learning", arXiv
+// 2209.05433). GPUs from sm_89 on convert in hardware.
 namespace baton::cuda {
 
 inline constexpr float kLargestFp8 = 448.0f;
 
-// Of the numbers that a kernel is made for: they come with scales.
+// Whether `Number`, the number type of a kernel's operands, is E4M3. FP8 operands have scales.
 template <class Number>
 inline constexpr bool kIsFp8 = std::is_same_v<Number, __nv_fp8_e4m3>;
 
-// To nearest, ties to even; what is too large becomes the largest number. The first number comes in
+// Rounds to nearest, ties to even. A number that is too large becomes ±448 (kLargestFp8). `a` is in
 // the lowest byte.
 __device__ __forceinline__ uint32_t PackFp8(float a, float b, float c, float d) {
   const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint2 PackFp8(const float (&from)[8], float factor) {
       PackFp8(from[4] * factor, from[5] * factor, from[6] * factor, from[7] * factor));
 }
 
-// Four numbers in half precision, which holds all of them exactly.
+// Converts four numbers to half precision, which represents every E4M3 number exactly.
 __device__ __forceinline__ uint2 Fp8ToHalf(uint32_t from) {
   const __half2_raw low =
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(from & 0xffff), __NV_E4M3);

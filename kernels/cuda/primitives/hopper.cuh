@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-// Hopper's instructions for barriers in shared memory, bulk copies and clusters, and what goes
-// around products of matrices (wgmma.cuh). Addresses of shared memory are 32-bit.
+// Hopper's instructions for barriers in shared memory, bulk copies and clusters, and the
+// descriptors and fences of wgmma (wgmma.cuh). Addresses of shared memory are 32-bit.
 namespace baton::cuda {
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -17,7 +17,7 @@ __device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers known to the copy engine.
+// Makes initialised barriers visible to bulk copies and to the other blocks of the cluster.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -27,13 +27,13 @@ __device__ __forceinline__ void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives, and lets the phase last until `bytes` more bytes have come.
+// Arrives. The barrier's current phase then also waits for `bytes` more bytes.
 __device__ __forceinline__ void ArriveExpectTx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-// Waits until the phase of this parity is over.
+// Waits until the phase of this parity has completed.
 __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t over = 0;
   while (over == 0) {
@@ -46,7 +46,8 @@ __device__ __forceinline__ void WaitBarrier(uint32_t barrier, uint32_t parity) {
   }
 }
 
-// Copies a row of bytes, a multiple of 16.
+// Copies `bytes` consecutive bytes, a multiple of 16, from global to shared memory. The bytes count
+// towards `barrier`.
 __device__ __forceinline__ void BulkCopy(uint32_t to,
                                          const void* from,
                                          uint32_t bytes,
@@ -64,16 +65,17 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Asks for the 32 bytes there: they come to the second-level cache.
+// Prefetches the 32 bytes at `from` into the L2 cache.
 __device__ __forceinline__ void PrefetchToL2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-// How long the second-level cache is to keep what a copy reads.
+// L2 cache policies: how long the L2 cache keeps the data that a copy reads.
 inline constexpr uint64_t kEvictNormal = 0x1000000000000000;
 inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
 
-// Copies the box of three dimensions whose first number is (x, y, z) in the map's terms.
+// Copies the three-dimensional box that begins at (x, y, z) in the tensor map's coordinates to
+// shared memory. Its bytes count towards `barrier`.
 __device__ __forceinline__ void TmaLoad(uint32_t to,
                                         const CUtensorMap* map,
                                         int32_t x,
@@ -93,7 +95,8 @@ __device__ __forceinline__ void TmaLoad(uint32_t to,
       : "memory");
 }
 
-// The same, to the same place in both blocks of a cluster of two; tells each one's own barrier.
+// As TmaLoad, to the same address in both blocks of a cluster of two. In each block, the bytes
+// count towards that block's own barrier.
 __device__ __forceinline__ void TmaLoadMulticast(uint32_t to,
                                                  const CUtensorMap* map,
                                                  int32_t x,
@@ -129,14 +132,14 @@ __device__ __forceinline__ uint32_t ClusterRank() {
   return rank;
 }
 
-// This block's address as seen in block `rank` of the cluster.
+// The cluster address of the location that `address` names in the shared memory of block `rank`.
 __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
 
-// Arrives at another block's barrier, whose address MapToRank gives.
+// Arrives at the barrier of another block of the cluster. MapToRank gives its address.
 __device__ __forceinline__ void ArriveRemote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -153,10 +156,11 @@ __device__ __forceinline__ float4 LoadRemote4(uint32_t address) {
 #endif
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// What follows is for Hopper alone, not for later architectures.
-// A matrix in shared memory whose lines of 64 bf16 numbers lie one after the other, 16-byte pieces
-// permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle). PTX ISA,
-// "Matrix descriptor format".
+// wgmma exists on Hopper alone (sm_90a), not on later architectures.
+
+// The descriptor of a matrix in shared memory. Its lines of 128 bytes are consecutive; 16-byte
+// pieces are permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle).
+// Source: PTX ISA, "Matrix descriptor format".
 __device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kGroupBytes = uint64_t{1024 >> 4} << 32;
@@ -164,14 +168,15 @@ __device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address) {
   return kSwizzle128 | kGroupBytes | kUnused | ((address & 0x3ffff) >> 4);
 }
 
-// Before a warp group's first product, and before a product whose sums it has touched.
+// Required before a warp group's first wgmma, and before a wgmma whose accumulator registers the
+// warp group has accessed.
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void WgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most kLeft of the committed groups are under way.
+// Waits until at most kPending of the committed groups are still running.
 template <int kPending>
 __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

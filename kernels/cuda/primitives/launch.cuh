@@ -7,10 +7,10 @@
 
 namespace baton::cuda {
 
-// How to launch a kernel so that it may start while its predecessor on the stream drains
-// (programmatic dependent launch), in clusters of `cluster` blocks. Such a kernel must call
-// WaitForPredecessor() before it touches memory that the predecessor writes or reads, in every
-// thread block.
+// The configuration of a launch that may start while its predecessor on the stream drains
+// (programmatic dependent launch), in clusters of `cluster` thread blocks. In every thread block,
+// such a kernel must call WaitForPredecessor() before it accesses memory that earlier kernels on
+// the stream write, and before it writes memory that they read.
 class OverlappedLaunch final {
  public:
   OverlappedLaunch(
@@ -38,7 +38,7 @@ class OverlappedLaunch final {
   cudaLaunchConfig_t config_ = {};
 };
 
-// Launches `kernel` so.
+// Launches `kernel` with an OverlappedLaunch without clusters.
 template <class... Parameters, class... Arguments>
 cudaError_t LaunchOverlapped(void (*kernel)(Parameters...),
                              dim3 grid,
@@ -51,15 +51,16 @@ cudaError_t LaunchOverlapped(void (*kernel)(Parameters...),
 }
 
 #ifdef __CUDACC__
-// Waits until all kernels before this one on the stream have finished and their writes are seen.
+// Waits until all kernels before this one on the stream have finished and their writes are visible.
 __device__ __forceinline__ void WaitForPredecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the next kernel on the stream begin to launch, once all thread blocks have called it: before
-// waiting, so that what it loads early comes while this kernel still waits.
+// Allows the next kernel on the stream to launch once all thread blocks of this kernel have called
+// it. Call it before WaitForPredecessor(): the next kernel's early loads then run while this
+// kernel still waits.
 __device__ __forceinline__ void ReleaseSuccessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

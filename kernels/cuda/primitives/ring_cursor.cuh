@@ -4,12 +4,13 @@
 
 namespace baton::cuda {
 
-// A place in a ring of stages, and the parity of their barriers' phase in this round.
+// A position in a ring of pipeline stages, and the phase parity of the stages' barriers in the
+// current round.
 struct RingCursor {
   int32_t slot = 0;
   uint32_t parity = 0;
 
-  // By fewer stages than the ring has.
+  // `steps` must be less than `stages`, the number of stages of the ring.
   __device__ __forceinline__ void Advance(int32_t steps, int32_t stages) {
     slot += steps;
     if (slot < stages) return;

@@ -4,12 +4,12 @@
 
 namespace baton::cuda {
 
-// Eight bf16 numbers, moved with one 16-byte access.
+// Eight bf16 numbers that one 16-byte access loads or stores.
 struct alignas(16) Packed8 {
   __nv_bfloat162 pairs[4];
 };
 
-// As a uint4: the compiler moves a struct of four pairs one pair at a time.
+// Loads a uint4, because the compiler would load a struct of four pairs one pair at a time.
 __device__ __forceinline__ Packed8 Load8(const __nv_bfloat16* from) {
   const uint4 bits = *reinterpret_cast<const uint4*>(from);
   return *reinterpret_cast<const Packed8*>(&bits);
@@ -35,7 +35,7 @@ __device__ __forceinline__ Packed8 Pack(const float (&from)[8]) {
   return to;
 }
 
-// Eight neighbouring numbers as float32, whatever they are stored as.
+// Eight consecutive numbers, stored as bf16 or float32, as float32.
 __device__ __forceinline__ void Read8(const __nv_bfloat16* from, float (&to)[8]) {
   Unpack(Load8(from), to);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Of one number of each of the warp's 32 lanes; every lane gets it.
+// Reductions over one number of each of the warp's 32 lanes. Every lane gets the result.
 namespace baton::cuda {
 
 // The order of additions is fixed.

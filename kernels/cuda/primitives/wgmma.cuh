@@ -10,13 +10,14 @@
 #include <cute/arch/mma_sm90_gmma.hpp>
 #include <cute/arch/mma_sm90_gmma_ext.hpp>
 
-// Hopper's products of matrices in shared memory, as CUTLASS writes their instructions. A warp
-// group holds the sums [64][columns]: a lane of warp w rows 16 w + lane / 4 and that + 8, of every
-// 8 columns lane % 4 · 2 and that + 1: (row, column), (row, column + 1), (row + 8, column), (row +
-// 8, column + 1).
+// wgmma: Hopper's matrix products of operands in shared memory, with CUTLASS's instruction
+// wrappers. A warp group holds the accumulators [64][columns]. With row = 16 w + lane / 4 and, in
+// each group of 8 columns, column = lane % 4 · 2, a lane of warp w holds (row, column),
+// (row, column + 1), (row + 8, column), (row + 8, column + 1).
 namespace baton::cuda {
 
-// The instruction of 64 rows × kColumns outputs over 32 bytes of k: 16 numbers in bf16, 32 in E4M3.
+// The instruction for 64 rows × kColumns columns over 32 bytes of k: 16 numbers in bf16, 32 in
+// FP8.
 template <int kColumns, class Number>
 struct WgmmaShape;
 
@@ -43,8 +44,8 @@ BATON_WGMMA_SHAPE(224)
 BATON_WGMMA_SHAPE(256)
 #undef BATON_WGMMA_SHAPE
 
-// sums[64][kColumns] += left[64][k] · right[kColumns][k]ᵀ by a warp group, of matrices that
-// SmemDescriptor describes.
+// accumulators[64][kColumns] += left[64][k] · right[kColumns][k]ᵀ, by a warp group. `left` and
+// `right` are descriptors that SmemDescriptor made.
 template <int kColumns, class Number = __nv_bfloat16>
 __device__ __forceinline__ void WgmmaMultiply(float (&accumulators)[kColumns / 2],
                                               uint64_t left,
