@@ -15,7 +15,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kOldestArchitecture = 80;
-constexpr size_t kSlices = 64;  // into which the filling of a piece is cut
+constexpr size_t kSlices = 64;  // parts that the threads of Stream fill of one staging buffer
 constexpr size_t kExportUnit = size_t{2} << 20;
 
 class CudaBuffer final : public Buffer {
@@ -39,7 +39,8 @@ double Gibibytes(size_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// The driver and the runtime this was built with: CUDA's versions are 1000·major + 10·minor.
+// Checks that the driver supports the runtime of this build. CUDA's version numbers are
+// 1000·major + 10·minor.
 Status CheckDriver() {
   int driver = 0;
   int runtime = 0;
@@ -48,10 +49,10 @@ Status CheckDriver() {
   if (driver == 0) {
     return Status(StatusCode::kNotFound, "there is no NVIDIA driver on this machine");
   }
-  // Within a major version an older driver will do.
+  // Within a major version an older driver works as well.
   if (driver / 1000 >= runtime / 1000) return OkStatus();
   return MakeStatus(StatusCode::kFailedPrecondition,
-                    "the NVIDIA driver is too old: it serves CUDA {}.{}, and this build needs {}.0",
+                    "the NVIDIA driver is too old: it supports CUDA {}.{}; this build needs {}.0",
                     driver / 1000,
                     driver % 1000 / 10,
                     runtime / 1000);
@@ -59,8 +60,8 @@ Status CheckDriver() {
 
 }  // namespace
 
-// Pieces of pinned memory through which copies go, the stream they go on, and the threads that fill
-// them: one alone copies at a fraction of the bus's rate.
+// The pinned staging buffers for copies to and from the device, the stream of these copies, and the
+// threads that fill the buffers. One thread alone copies at a fraction of the bus's rate.
 class CudaDevice::Staging {
  public:
   static constexpr size_t kBufferBytes = size_t{16} << 20;
@@ -91,7 +92,7 @@ class CudaDevice::Staging {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
-  // The next piece in turn, once its last copy is over.
+  // The next buffer in turn. Waits until its last copy has finished.
   StatusOr<StagingBuffer> Next() {
     StagingBuffer& buffer = buffers_[turn_++ % kBuffers];
     BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(buffer.copied));
@@ -167,14 +168,15 @@ std::string CudaDevice::name() const {
 StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing sharing) {
   BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
   void* data = nullptr;
-  // The driver cuts small allocations out of larger ones, of which another process would see all.
+  // The driver places several small allocations in one larger one, all of which an importing
+  // process would be able to access.
   const size_t unit = sharing == Sharing::kShared ? kExportUnit : 1;
   const size_t size = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
   const cudaError_t error = cudaMalloc(&data, size);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // clears it
     return MakeStatus(StatusCode::kResourceExhausted,
-                      "{} has no {:.2f} GiB of memory: {:.2f} GiB are free",
+                      "{} cannot allocate {:.2f} GiB of memory: {:.2f} GiB are free",
                       name(),
                       Gibibytes(size),
                       Gibibytes(free_bytes()));
@@ -215,7 +217,8 @@ Status CudaDevice::Stream(const Buffer& to,
   for (size_t start = 0; start < bytes; start += most) {
     const size_t count = std::min(most, bytes - start);
     BATON_ASSIGN_OR_RETURN(const Staging::StagingBuffer buffer, staging_->Next());
-    // Equal shares of whole units, and more of them than threads: some are slower than others.
+    // Equal shares of whole units. There are more shares than threads, because some shares take
+    // longer than others.
     const size_t slice = (count / unit / kSlices + 1) * unit;
     const auto slices = static_cast<int64_t>((count + slice - 1) / slice);
     staging_->pool().Run(slices, [&](int64_t item, int /*thread*/) {

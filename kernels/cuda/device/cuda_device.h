@@ -13,13 +13,14 @@
 
 namespace baton::cuda {
 
-// One NVIDIA GPU. Copies go through pinned memory on a stream of their own, so that they do not
-// wait for kernels that run. Thread-safe.
+// One NVIDIA GPU. Copies use pinned memory and a stream of their own, so that they do not wait for
+// running kernels. Thread-safe.
 class CudaDevice final : public Device {
  public:
-  // `threads` fill pinned memory when weights are loaded. Errors: NotFound when there is no such
-  // GPU or no driver (naming what the driver says), FailedPrecondition when the GPU is older than
-  // sm_80 or the driver too old for this build.
+  // `threads` threads fill pinned memory when weights are loaded. Errors: NotFound when there is no
+  // such GPU or no driver (with the driver's message); FailedPrecondition when the GPU is older
+  // than sm_80, when this build has no kernels for the GPU, or when the driver is too old for this
+  // build.
   static StatusOr<std::unique_ptr<CudaDevice>> Open(int index, int threads = 1);
   ~CudaDevice() override;
 
@@ -29,9 +30,9 @@ class CudaDevice final : public Device {
   Status CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) override;
   size_t free_bytes() const override;
 
-  // Fills `to` from `offset` with `bytes` bytes that `fill(start, out)` makes piece by piece in
-  // pinned memory, on several threads at once, while earlier pieces travel. `unit` bytes are never
-  // split.
+  // Fills `bytes` bytes of `to` from `offset` on. Several threads call `fill(start, out)`, which
+  // writes the bytes from `start` on to pinned memory, while earlier parts are copied to the
+  // device. A unit of `unit` bytes is never split between two calls.
   Status Stream(const Buffer& to,
                 size_t offset,
                 size_t bytes,
@@ -40,15 +41,15 @@ class CudaDevice final : public Device {
 
   int index() const { return index_; }
   int sm_count() const { return sm_count_; }
-  // 90 for sm_90.
+  // The compute capability: 90 for sm_90.
   int architecture() const { return architecture_; }
-  // Makes this the current device of the calling thread.
+  // Makes this device the current one of the calling thread.
   cudaError_t MakeCurrent() const { return cudaSetDevice(index_); }
 
  private:
   class Staging;
   CudaDevice() = default;
-  // FailedPrecondition when other processes cannot map the memory.
+  // Checks that other processes can map the memory. Errors: FailedPrecondition.
   Status CheckExport(void* data, size_t size) const;
 
   int index_ = 0;

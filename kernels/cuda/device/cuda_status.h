@@ -8,12 +8,12 @@
 
 namespace baton::cuda {
 
-// OK for cudaSuccess. Else a status naming `what`, the error and its meaning: ResourceExhausted
-// when memory ran out, Unavailable when the device is lost to this process (an illegal address, an
-// ECC error: every later call fails, too), Internal otherwise.
+// OK for cudaSuccess. Else a status that names `what`, the error and its meaning: ResourceExhausted
+// when memory ran out, Unavailable when the device is lost to this process (for example an illegal
+// address or an ECC error, after which every later call fails, too), Internal otherwise.
 Status ToStatus(cudaError_t error, std::string_view what);
 
-// Whether no further work can succeed in this process after `error`.
+// Whether no further GPU work of this process can succeed after `error`.
 bool IsFatal(cudaError_t error);
 
 }  // namespace baton::cuda

@@ -9,10 +9,10 @@
 
 namespace baton::cuda {
 
-// Lays pieces out in one allocation.
+// Assigns offsets, multiples of 256 bytes, to the parts of one allocation.
 class Layout final {
  public:
-  // Where a piece of `bytes` bytes goes.
+  // The offset of a new part of `bytes` bytes.
   constexpr size_t Take(size_t bytes) {
     const size_t at = size_;
     size_ = (at + bytes + 255) / 256 * 256;
@@ -24,7 +24,7 @@ class Layout final {
   size_t size_ = 0;
 };
 
-// Scratch memory of the current device that only grows. Not thread-safe.
+// Scratch memory on the current device. It only grows. Not thread-safe.
 class DeviceMemory final {
  public:
   DeviceMemory() = default;
@@ -32,19 +32,19 @@ class DeviceMemory final {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() { cudaFree(data_); }
 
-  // Makes room for `bytes`; what was there is lost, and its address changes, when it grows. New
-  // memory is zeroed. Errors: ResourceExhausted.
+  // Makes room for `bytes` bytes. When the memory grows, its content is lost and its address
+  // changes; the new memory is zeroed. Errors: ResourceExhausted.
   Status Reserve(size_t bytes) {
     if (bytes <= size_) return OkStatus();
     BATON_CUDA_RETURN_IF_ERROR(cudaFree(std::exchange(data_, nullptr)));
     size_ = 0;
     const cudaError_t error = cudaMalloc(&data_, bytes);
     if (error != cudaSuccess) {
-      cudaGetLastError();  // a failed allocation is no failed kernel
+      cudaGetLastError();  // clears the error: a failed allocation is not a failed kernel
       return ToStatus(error, "allocating scratch memory");
     }
     BATON_CUDA_RETURN_IF_ERROR(cudaMemset(data_, 0, bytes));
-    // The fill runs on the default stream, which other streams need not wait for.
+    // The fill runs on the default stream, for which other streams do not wait.
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
     size_ = bytes;
     return OkStatus();

@@ -4,7 +4,8 @@
 
 namespace baton::cuda {
 
-// Whether this build has kernels for the current device; cudaErrorNoKernelImageForDevice when not.
+// cudaSuccess when this build has kernels for the current device;
+// cudaErrorNoKernelImageForDevice when it has none.
 cudaError_t CheckKernels();
 
 }  // namespace baton::cuda

@@ -10,10 +10,10 @@
 namespace baton::cuda {
 namespace {
 
-// Tensor cores take matrices in E4M3 whose sizes are multiples of this.
+// The tensor cores need FP8 matrices whose rows and columns are multiples of this.
 constexpr int64_t kWholeQuantized = 16;
 
-// Rows of `part` as bf16, `out` holding whole rows.
+// Writes the rows of `part` from `first_row` on as bf16 to `out`, which holds whole rows.
 void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out) {
   const auto cols = static_cast<size_t>(part.cols);
   const size_t row_bytes = RowBytes(part.dtype, cols);

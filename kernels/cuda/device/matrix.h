@@ -14,8 +14,8 @@
 
 namespace baton::cuda {
 
-// A weight matrix, row-major [rows][cols] without gaps: in bf16, or in E4M3 with a scale for each
-// row. A matrix made by LoadGateUp is [gate rows | up rows].
+// A weight matrix, row-major [rows][cols] without gaps, in bf16, or in FP8 (E4M3) with one scale
+// for each row. A matrix from LoadGateUp is [gate rows | up rows].
 class CudaMatrix final : public Matrix {
  public:
   CudaMatrix(std::unique_ptr<Buffer> buffer, int64_t rows, int64_t cols, DType dtype = DType::kBF16)
@@ -24,11 +24,11 @@ class CudaMatrix final : public Matrix {
   int64_t cols() const override { return cols_; }
   size_t bytes() const override { return buffer_->size(); }
   DType dtype() const { return dtype_; }
-  // Of a matrix in bf16.
+  // The data of a bf16 matrix.
   const __nv_bfloat16* data() const {
     return reinterpret_cast<const __nv_bfloat16*>(buffer_->data());
   }
-  // Of a matrix in E4M3.
+  // The data and the scales of an FP8 matrix.
   Fp8Rows fp8() const { return Fp8Rows::At(buffer_->data(), rows_, cols_); }
 
  private:
@@ -38,7 +38,8 @@ class CudaMatrix final : public Matrix {
   DType dtype_;
 };
 
-// A vector in float32, and in bf16 for the kernels that add it to bf16 products.
+// A vector, stored in float32 and in bf16. The bf16 copy is for GEMMs that add it as a bias to a
+// bf16 result.
 class CudaVector final : public Vector {
  public:
   CudaVector(std::unique_ptr<Buffer> buffer, int64_t size)
@@ -57,17 +58,18 @@ class CudaVector final : public Vector {
   int64_t size_;
 };
 
-// Brings matrices and vectors to the device through pinned memory: bf16 as it is, other types
-// converted on the way. With `quantize`, what may be is then turned into E4M3. One thread.
+// Copies matrices and vectors to the device through pinned memory. Matrices of other types than
+// bf16 are converted to bf16 on the host. With `quantize`, matrices that may be quantized
+// (HostMatrix::may_quantize) are then converted to FP8. Used by one thread.
 class WeightLoader final {
  public:
   WeightLoader(CudaDevice& device, bool quantize) : device_(device), quantize_(quantize) {}
-  // As Ops::LoadMatrix.
+  // The contract is that of Ops::LoadMatrix and Ops::LoadVector.
   StatusOr<std::unique_ptr<Matrix>> Load(std::span<const HostMatrix> parts);
   StatusOr<std::unique_ptr<Vector>> Load(std::span<const float> values);
 
  private:
-  // A copy in E4M3.
+  // A copy of `matrix` in FP8.
   StatusOr<std::unique_ptr<Matrix>> Quantize(const CudaMatrix& matrix);
 
   CudaDevice& device_;

@@ -9,7 +9,7 @@
 
 namespace baton::cuda {
 
-// Host memory that the device reads and writes, too, and that only grows. Not thread-safe.
+// Page-locked host memory that the device can read and write. It only grows. Not thread-safe.
 class PinnedMemory final {
  public:
   PinnedMemory() = default;
@@ -17,7 +17,8 @@ class PinnedMemory final {
   PinnedMemory& operator=(const PinnedMemory&) = delete;
   ~PinnedMemory() { cudaFreeHost(data_); }
 
-  // Makes room for `bytes`; what was there is lost when it grows. Errors: ResourceExhausted.
+  // Makes room for `bytes` bytes. When the memory grows, its content is lost. Errors:
+  // ResourceExhausted.
   Status Reserve(size_t bytes) {
     if (bytes <= size_) return OkStatus();
     BATON_CUDA_RETURN_IF_ERROR(cudaFreeHost(std::exchange(data_, nullptr)));

@@ -10,11 +10,13 @@
 
 namespace baton::cuda {
 
-// Device memory that is asked for again and again. What was given stays valid, since calls written
-// down and recorded graphs may use it; so it grows in doubling steps. Not thread-safe.
+// Scratch memory on the device that ops request for every step. Memory that was returned before
+// stays valid, because recorded ops and captured graphs may use it; therefore each new allocation
+// is at least twice as large as the last. Not thread-safe.
 class ScratchMemory final {
  public:
-  // Zeroed memory of `bytes` or more. Errors: ResourceExhausted.
+  // Memory of at least `bytes` bytes; the same memory as before while that is large enough. New
+  // memory is zeroed. Errors: ResourceExhausted.
   StatusOr<std::byte*> Get(size_t bytes) {
     if (memory_.empty() || memory_.back()->size() < bytes) {
       auto more = std::make_unique<DeviceMemory>();
