@@ -29,8 +29,8 @@ Status BlockChecksums::Launch(const std::byte* base,
   };
   if (!Takes(bytes) || std::any_of(offsets.begin(), offsets.end(), odd)) {
     return InvalidArgument(
-        "checksums of {} bytes; the device takes multiples of {} at such addresses, the last part "
-        "of {} not below {}",
+        "checksums of granules of {} bytes; the device needs sizes and addresses that are "
+        "multiples of {}, and, after parts of {} bytes, a last part of at least {} bytes",
         bytes,
         kAlignment,
         kChecksumPartBytes,

@@ -6,8 +6,9 @@
 namespace baton::cuda {
 namespace {
 
-// Constants of XXH3 (xxHash, doc/xxhash_spec.md): the default secret in 64-bit words, and what the
-// accumulators begin with. In global memory, since lanes read different words at once.
+// Constants of XXH3 (xxHash, doc/xxhash_spec.md): the default secret in 64-bit words, and the
+// initial values of the accumulators. They are in global, not constant, memory, because lanes read
+// different words at once.
 __device__ const uint64_t kSecret[24] = {
     0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072,
     0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82, 0x8e2443f7744608b8, 0x4c263a81e69035e0,
@@ -30,15 +31,16 @@ constexpr uint64_t kPrime32_1 = 0x9e3779b1;
 constexpr uint64_t kPrime64_1 = 0x9e3779b185ebca87;
 constexpr uint64_t kLastFactor = 0x165667919e3779f9;
 constexpr int kStripe = 64;
-constexpr int kStripesJoined = 16;      // XXH3's block: 1,024 bytes
+constexpr int kStripesJoined = 16;      // stripes of an XXH3 block: 1,024 bytes
 constexpr int kLastStripeSecret = 121;  // 192 − 64 − 7
 constexpr int kScrambleSecret = 128;    // 192 − 64
 constexpr int kMergeSecret = 11;
 
 constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 4;
-constexpr int kJoinedOfWarp = 4;  // of a part; all in flight
-// A thread block ends in a few microseconds: a step's kernel may wait for the processor it is on.
+constexpr int kJoinedOfWarp = 4;  // XXH3 blocks of a part that a warp reads, all loads in flight
+// Few parts, so that a thread block ends within a few microseconds: a kernel of a step may wait for
+// its SM.
 constexpr int kPartsOfBlock = 2;
 constexpr int kSumsOfPart = kThreads / 32 * kJoinedOfWarp * 8;
 static_assert(kThreads / 32 * kJoinedOfWarp * kStripesJoined * kStripe == kChecksumPartBytes);
@@ -59,7 +61,7 @@ __device__ __forceinline__ uint64_t HalvesProduct(uint64_t value) {
   return uint64_t{static_cast<uint32_t>(value)} * (value >> 32);
 }
 
-// What 16-byte pieces of stripes add to the two accumulators at their place.
+// The sums that 16-byte pieces of stripes add to the two accumulators at their position.
 struct PairSum {
   uint64_t even = 0;
   uint64_t odd = 0;
@@ -82,17 +84,17 @@ __device__ __forceinline__ Part PartAt(const ChecksumArgs& args, uint32_t parts,
           static_cast<int>(ChecksumPartBytes(args.bytes, part))};
 }
 
-// Adds up between lanes that differ in `bit` alone: those without it keep the sum of `low`, the
-// others that of `high`.
+// Adds values of two lanes whose numbers differ in `bit` alone. The lane without the bit returns
+// the sum of both `low`, the other one the sum of both `high`.
 __device__ __forceinline__ uint64_t AddAcross(uint64_t low, uint64_t high, int lane, int bit) {
   const bool is_high = (lane & bit) != 0;
   const uint64_t other = __shfl_xor_sync(0xffffffffu, is_high ? low : high, bit);
   return (is_high ? high : low) + other;
 }
 
-// The eight sums of the stripes of each 1,024 bytes of a part, all but its last stripe. A lane
-// reads 16 bytes at the same place of the stripes lane / 4 and lane / 4 + 8, for which it brings
-// secrets.
+// Computes eight sums over the stripes of each 1,024 bytes of a part, without the part's last
+// stripe. A lane reads the 16 bytes at the same position of stripes lane / 4 and lane / 4 + 8 of
+// each 1,024 bytes; `secret` holds its secrets for the two.
 __device__ __forceinline__ void SumStripes(const Part& part,
                                            const ulonglong2 (&secret)[2],
                                            uint64_t* sums) {
@@ -112,8 +114,8 @@ __device__ __forceinline__ void SumStripes(const Part& part,
   for (int i = 0; i < kJoinedOfWarp * 2; ++i) {
     if (first + 8 * i < stripes) sum[i / 2].Add(data[i / 2][i % 2], secret[i % 2]);
   }
-  // Eight lanes hold what one place of stripes gave: in three steps each gets one of the eight
-  // sums (four times even and odd) at that place.
+  // Eight lanes hold partial sums of the same position in the stripes. In three steps each of them
+  // gets one of the eight sums of that position (even and odd of four XXH3 blocks).
   PairSum half[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -125,8 +127,9 @@ __device__ __forceinline__ void SumStripes(const Part& part,
   sums[(joined + lane / 8) * 8 + lane % 4 * 2 + lane / 4 % 2] = AddAcross(even, odd, lane, 4);
 }
 
-// Eight lanes, one an accumulator: joins a part's sums in order, then its last 64 bytes, which have
-// a secret of their own, then the accumulators. All eight get the part's XXH3-64.
+// Called by eight lanes, one for each accumulator. Joins a part's sums in order, then its last 64
+// bytes, which have a secret of their own, then the accumulators. All eight lanes get the part's
+// XXH3-64.
 __device__ __forceinline__ uint64_t JoinSums(const Part& part, const uint64_t* sums) {
   const auto lane = static_cast<int>(threadIdx.x % 8);
   const unsigned eight = 0xffu << (threadIdx.x % 32 / 8 * 8);
@@ -142,7 +145,7 @@ __device__ __forceinline__ uint64_t JoinSums(const Part& part, const uint64_t* s
     value = (value ^ value >> 47 ^ scramble) * kPrime32_1;
   }
   value += sums[8 * whole + lane] + last;
-  // Each accumulator with its neighbour, then the four products.
+  // Multiplies neighbouring accumulators, then adds the four products.
   value ^= Secret<kMergeSecret>(lane);
   const uint64_t other = __shfl_xor_sync(eight, value, 1);
   uint64_t merged = value * other ^ __umul64hi(value, other);
@@ -154,8 +157,9 @@ __device__ __forceinline__ uint64_t JoinSums(const Part& part, const uint64_t* s
   return merged ^ merged >> 32;
 }
 
-// The XXH3-64 of kPartsOfBlock parts, those of all granules counted in their order: all threads sum
-// the stripes of one part after the other, eight lanes for each then join them.
+// A thread block computes the XXH3-64 of kPartsOfBlock parts; parts are numbered across granules.
+// All threads sum the stripes of one part after the other. Then eight lanes for each part join the
+// sums.
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     SumParts(const __grid_constant__ ChecksumArgs args) {
   __shared__ uint64_t sums[kPartsOfBlock][kSumsOfPart];

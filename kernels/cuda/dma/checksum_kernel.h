@@ -7,8 +7,8 @@
 
 namespace baton::cuda {
 
-// The XXH3-64 of each part (kernels/granule_checksum.h) of granules of device memory; see
-// BlockChecksums.
+// Arguments of the kernel that computes the XXH3-64 of each part (kernels/granule_checksum.h) of
+// granules of device memory; see BlockChecksums.
 struct ChecksumArgs {
   static constexpr size_t kMaxGranules = 256;
 
@@ -16,7 +16,7 @@ struct ChecksumArgs {
   uint64_t bytes = 0;       // of each granule
   uint64_t* out = nullptr;  // [count][ChecksumParts(bytes)]; may be pinned memory
   uint32_t count = 0;
-  uint64_t offsets[kMaxGranules] = {};  // [count]; they go with the launch
+  uint64_t offsets[kMaxGranules] = {};  // [count]; passed with the launch
 };
 
 cudaError_t LaunchChecksums(const ChecksumArgs& args, cudaStream_t stream);

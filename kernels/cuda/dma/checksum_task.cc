@@ -8,7 +8,8 @@
 namespace baton::cuda {
 namespace {
 
-// Where each granule begins, when each lies in one range at an aligned address; else nothing.
+// The offset of each granule, when every granule lies within one range at an aligned address; else
+// empty.
 std::vector<uint64_t> GranuleOffsets(std::span<const ByteRange> ranges, uint64_t granule) {
   std::vector<uint64_t> offsets;
   for (const ByteRange& range : ranges) {

@@ -16,12 +16,13 @@
 
 namespace baton::cuda {
 
-// Checksums of one or more DmaQueue::Checksum under way. Granules that lie in one piece at aligned
-// addresses are summed where they are; others are gathered first, and what the kernels do not take
-// (BlockChecksums) is summed on the host. Owned by a queue; its thread.
+// The checksums of one or more calls of DmaQueue::Checksum, while they are computed. Granules that
+// are contiguous at aligned addresses are read in place; other granules are gathered first.
+// Granules of a size that the kernels cannot take (BlockChecksums::Takes) are copied to the host
+// and hashed there. Owned by a queue, used on its thread.
 class ChecksumTask final {
  public:
-  // What it has room for: growing stops the device for a moment.
+  // The initial room of a task. Growing stalls the device for a moment.
   static constexpr size_t kUsualGranules = 512;
   static constexpr size_t kUsualBytes = size_t{32} << 20;
 
@@ -33,33 +34,33 @@ class ChecksumTask final {
     uint64_t bytes = 0;  // of the ranges
   };
 
-  // With its kernels loaded.
+  // Makes a task and runs its kernels once, so that they are loaded.
   static StatusOr<std::unique_ptr<ChecksumTask>> Create(cudaStream_t stream);
   ~ChecksumTask();
   ChecksumTask(const ChecksumTask&) = delete;
   ChecksumTask& operator=(const ChecksumTask&) = delete;
 
-  // Issues the work on the stream: requests of one buffer and one granule. Not before the last one
-  // has finished.
+  // Issues the work on the stream. All requests are of one buffer and one granule size. The work of
+  // the last Start must have finished.
   Status Start(std::span<const Request> requests);
-  // cudaErrorNotReady while it is under way.
+  // cudaErrorNotReady while the work runs.
   cudaError_t Query() const { return cudaEventQuery(ended_); }
   cudaEvent_t ended() const { return ended_; }
-  // Of each request, after Query gave cudaSuccess.
+  // The results of each request, after Query returned cudaSuccess.
   std::vector<DmaDone> Take() const;
-  // The same requests, ended by an error.
+  // The same requests, each with the error `status`.
   std::vector<DmaDone> Fail(const Status& status) const;
 
  private:
   explicit ChecksumTask(cudaStream_t stream) : stream_(stream) {}
   Status Sum(const std::byte* base, std::span<const uint64_t> offsets);
-  // Of the granule at this index, once the work is done.
+  // The checksum of the granule with this index, once the work has finished.
   uint64_t Checksum(size_t granule) const;
 
   const cudaStream_t stream_;
   cudaEvent_t ended_ = nullptr;
   DeviceMemory gathered_;
-  PinnedMemory host_;  // sums of the granules' parts, or bytes to be summed here
+  PinnedMemory host_;  // checksums of the granules' parts, or bytes to be hashed on the host
   std::vector<std::pair<uint64_t, size_t>> requests_;  // (id, granules)
   uint64_t granule_ = 0;
   bool on_host_ = false;

@@ -5,7 +5,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint64_t kMinRows = 4;  // fewer go into the batch
+constexpr uint64_t kMinRows = 4;  // rows of a 2-D copy; fewer runs become single copies of a batch
 constexpr uint64_t kMaxPitch = (uint64_t{1} << 31) - 1;
 
 std::vector<CopyRun> JoinNeighbours(std::span<const CopyRun> runs) {
@@ -23,7 +23,8 @@ std::vector<CopyRun> JoinNeighbours(std::span<const CopyRun> runs) {
   return joined;
 }
 
-// How many runs from the first on lie at equal, growing distances.
+// The number of runs, from the first on, that have equal sizes and lie at equal, positive
+// distances.
 size_t RegularRuns(std::span<const CopyRun> runs) {
   if (runs.size() < 2 || runs[1].source <= runs[0].source ||
       runs[1].destination <= runs[0].destination) {

@@ -11,7 +11,7 @@
 
 namespace baton::cuda {
 
-// `rows` runs of equal size at equal distances: one 2-D copy.
+// `rows` runs of equal size at equal distances, which one 2-D copy moves.
 struct StridedCopy {
   CopyRun first;
   uint64_t source_pitch = 0;
@@ -20,11 +20,11 @@ struct StridedCopy {
   bool operator==(const StridedCopy&) const = default;
 };
 
-// The same copies as `runs`, in their order: neighbours joined, and those at equal distances
-// together where that saves calls.
+// The copies of `runs`, in their order. Adjacent runs are joined, and runs at equal distances
+// become one 2-D copy where that saves calls.
 std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs);
 
-// Issues the copies from `from` to `to` on `stream`, for copy engines.
+// Issues the copies from `from` to `to` on `stream`. Copy engines execute them.
 cudaError_t CopyRuns(const std::byte* from,
                      std::byte* to,
                      std::span<const CopyRun> runs,

@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kExportMagic = 0x31495642;  // "BVI1"
 constexpr size_t kWarmUpBytes = size_t{2} << 20;
 
-// What Export gives, as it lies in memory: both processes are of one host.
+// The content of Export's string, in the host's memory layout: both processes are on one host.
 struct Exported {
   uint32_t magic = kExportMagic;
   uint32_t reserved = 0;
@@ -82,7 +82,7 @@ StatusOr<Exported> Parse(std::string_view text) {
   Exported exported;
   if (text.size() != sizeof(exported)) {
     return InvalidArgument(
-        "exported GPU memory is named by {} bytes, not {}", sizeof(exported), text.size());
+        "a handle of exported GPU memory has {} bytes, not {}", sizeof(exported), text.size());
   }
   std::memcpy(&exported, text.data(), sizeof(exported));
   if (exported.magic != kExportMagic || exported.bytes == 0) {
@@ -93,13 +93,13 @@ StatusOr<Exported> Parse(std::string_view text) {
   return exported;
 }
 
-// CUDA opens no handle of the same process: there the address is good, once the GPUs see each
-// other.
+// Makes memory of this process accessible to `device`. CUDA cannot open an IPC handle in the
+// process that made it; there the address itself is valid once peer access is enabled.
 Status ReachOwn(const CudaDevice& device, const Exported& exported) {
   cudaPointerAttributes attributes{};
   BATON_CUDA_RETURN_IF_ERROR(cudaPointerGetAttributes(&attributes, AddressOf(exported)));
   if (attributes.type != cudaMemoryTypeDevice) {
-    return InvalidArgument("exported GPU memory of this process is not there any more");
+    return InvalidArgument("the exported GPU memory of this process has been freed");
   }
   if (attributes.device == device.index()) return OkStatus();
   const cudaError_t error = cudaDeviceEnablePeerAccess(attributes.device, 0);
@@ -107,7 +107,7 @@ Status ReachOwn(const CudaDevice& device, const Exported& exported) {
   cudaGetLastError();  // clears it
   if (error == cudaErrorPeerAccessAlreadyEnabled) return OkStatus();
   return MakeStatus(StatusCode::kUnavailable,
-                    "{} does not reach the memory of cuda:{}: {}",
+                    "{} cannot access the memory of cuda:{}: {}",
                     device.name(),
                     attributes.device,
                     cudaGetErrorString(error));
@@ -173,7 +173,7 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
 }
 
 Status CudaDma::WarmUp(const Buffer& imported) {
-  // Single copies, copies at equal distances and in batches go different ways in the driver.
+  // The driver has different code paths for single copies, 2-D copies and batches of copies.
   constexpr uint64_t kUnit = kWarmUpBytes / 16;
   std::vector<CopyRun> runs = {{5 * kUnit, 5 * kUnit, kUnit},
                                {9 * kUnit, 11 * kUnit, kUnit},

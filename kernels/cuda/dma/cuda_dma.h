@@ -11,8 +11,8 @@
 
 namespace baton::cuda {
 
-// One GPU's memory for KV transports: exported through CUDA IPC handles, copied by copy engines.
-// Contract and threads: kernels/dma.h. The device outlives it.
+// One GPU's memory for KV transports: exported as CUDA IPC handles, copied by copy engines.
+// Contract and threads: kernels/dma.h. The device must outlive this object.
 class CudaDma final : public Dma {
  public:
   // Errors: ResourceExhausted.
@@ -25,11 +25,12 @@ class CudaDma final : public Dma {
 
  private:
   explicit CudaDma(CudaDevice& device) : device_(device) {}
-  // Reads a block's worth of imported memory, which sets up the way to it.
+  // Reads up to 2 MiB of imported memory, because the driver sets up the connection at the first
+  // copy.
   Status WarmUp(const Buffer& imported);
 
   CudaDevice& device_;
-  DeviceMemory scratch_;  // where warm-up reads land; of no other use
+  DeviceMemory scratch_;  // destination of the warm-up reads
 };
 
 }  // namespace baton::cuda

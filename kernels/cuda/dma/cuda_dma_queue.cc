@@ -14,13 +14,13 @@
 namespace baton::cuda {
 namespace {
 
-// Checksums under way at one time: each keeps pinned memory for its results.
+// Checksum tasks that may run at one time. Each keeps pinned memory for its results.
 constexpr size_t kTasks = 4;
-// An idle device is given so many runs of a copy first, then twice as many each time: it has
-// something to do while the others are posted, half a microsecond or more each.
+// Runs that are posted first when no copy is pending; the number doubles with each call. The device
+// copies while the other runs are posted, which takes half a microsecond or more for each.
 constexpr size_t kFirstRuns = 4;
 
-// A file descriptor as a host function is given it.
+// A file descriptor as the argument of a host function.
 void* Given(const UniqueFd& fd) {
   const auto number = static_cast<intptr_t>(fd.get());
   return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): nobody follows it
@@ -28,7 +28,7 @@ void* Given(const UniqueFd& fd) {
 
 void CUDART_CB Wake(void* fd) {
   const uint64_t one = 1;
-  // It can only fail when the counter is full, and then its reader is awake anyway.
+  // The write can only fail when the counter is full; the reader is awake then anyway.
   (void)!::write(static_cast<int>(reinterpret_cast<intptr_t>(fd)), &one, sizeof(one));
 }
 
@@ -46,7 +46,8 @@ Status CudaDmaQueue::Open() {
   if (!event_fd_.valid()) {
     return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
   }
-  // Steps go before (CudaOps): a kernel that fills the device once must not find some of it taken.
+  // Steps have a higher priority (CudaOps): a kernel of a step whose thread blocks fill the device
+  // exactly once would take longer if other kernels occupied some of its SMs.
   int least = 0;
   int greatest = 0;
   BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -60,7 +61,7 @@ Status CudaDmaQueue::Open() {
     BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_.work));
     free_tasks_.push_back(std::move(task));
   }
-  // The first host function starts the thread that calls them all.
+  // The first host function makes the driver start the thread that calls host functions.
   BATON_CUDA_RETURN_IF_ERROR(NotifyAfter(checksums_, free_tasks_.front()->ended()));
   return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
 }
@@ -104,11 +105,12 @@ cudaError_t CudaDmaQueue::NotifyAfter(const StreamPair& pair, cudaEvent_t ended)
 void CudaDmaQueue::WatchEnds() {
   if (!done_.empty()) return Signal();
   if (pending_.empty() && tasks_.empty() && waiting_.empty()) return;
-  // Without its device Poll starts nothing, however often it is called.
+  // When the device cannot be made current, Poll cannot start work either.
   if (device_.MakeCurrent() != cudaSuccess) return;
   if (!waiting_.empty() && !free_tasks_.empty()) return Signal();
   const auto watch = [this](const StreamPair& pair, cudaEvent_t ended, bool& is_watched) {
-    // What cannot be told is looked for: the device is in trouble, of which Poll hears.
+    // When no host function can be launched, the device has failed. Signal makes the caller call
+    // Poll, which reports the error.
     if (!is_watched && NotifyAfter(pair, ended) != cudaSuccess) return Signal();
     is_watched = true;
   };
@@ -131,7 +133,8 @@ Status CudaDmaQueue::Copy(uint64_t id,
   }
   if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
   if (error != cudaSuccess) {
-    // A part of it may have been posted: it must not go on behind the caller's back.
+    // Some of the runs may have been posted. They must have finished when the caller gets the
+    // error.
     cudaStreamSynchronize(copies_.work);
     free_events_.push_back(event);
     return ToStatus(error, "copying KV blocks");

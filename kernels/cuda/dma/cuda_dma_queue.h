@@ -17,10 +17,10 @@
 
 namespace baton::cuda {
 
-// Copies and checksums of one GPU's memory, on streams of their own, both of lower priority than a
-// step: copies one after the other on the first, checksums on the second. Ends that are watched for
-// are told by host functions on two more, so that no work waits for them. Contract and threads:
-// kernels/dma.h.
+// Copies and checksums of one GPU's memory. Copies run one after the other on one stream, checksums
+// on a second; both streams have a lower priority than a step's. Host functions report watched
+// completions on two further streams, so that no work waits for a host function. Contract and
+// threads: kernels/dma.h.
 class CudaDmaQueue final : public DmaQueue {
  public:
   // Errors: ResourceExhausted.
@@ -51,7 +51,7 @@ class CudaDmaQueue final : public DmaQueue {
     bool is_watched = false;
   };
 
-  // Work in its order, and what tells of its ends.
+  // A stream for work, and a stream for the host functions that report the work's completion.
   struct StreamPair {
     cudaStream_t work = nullptr;
     cudaStream_t notices = nullptr;
@@ -60,9 +60,9 @@ class CudaDmaQueue final : public DmaQueue {
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
   StatusOr<cudaEvent_t> TakeEvent();
-  // Has wait_fd() become readable after the event, which lies on `line`'s work.
+  // Makes wait_fd() readable after the event `ended`, which was recorded on pair.work.
   cudaError_t NotifyAfter(const StreamPair& pair, cudaEvent_t ended);
-  // Starts checksums that wait, several of them together, as far as there are tasks.
+  // Starts waiting checksums while there are free tasks. One task computes several requests.
   Status StartWaiting();
   void PollCopies();
   void PollChecksums();
@@ -76,7 +76,7 @@ class CudaDmaQueue final : public DmaQueue {
   std::deque<PendingCopy> pending_;
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
   std::deque<PendingTask> tasks_;
-  std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them
+  std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them into tasks
   std::deque<DmaDone> done_;
 };
 
