@@ -12,13 +12,15 @@
 namespace baton::cuda {
 namespace {
 
-// The first with tensor cores for E4M3.
+// The first architecture whose tensor cores support FP8.
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
-// Steps that decode more rows run without a graph: they are long enough to be issued on the way.
+// Steps that decode more rows run without a graph: each kernel runs long enough for the host to
+// launch the next one meanwhile.
 constexpr int32_t kMaxRecordedRows = 512;
 
-// Sizes for which graphs are captured: powers of two and the like for few rows, then each 16.
+// The number of rows to which a step that decodes `rows` rows is padded; graphs are captured for
+// these sizes: 1, 2, 4, 8, then multiples of 16 up to 256, then multiples of 64.
 int32_t PaddedDecodeRows(int32_t rows) {
   for (const int32_t size : {1, 2, 4, 8}) {
     if (rows <= size) return size;
@@ -27,7 +29,7 @@ int32_t PaddedDecodeRows(int32_t rows) {
   return RoundUp(rows, step);
 }
 
-// Whether every row is the next token of a sequence of its own, and its logits are wanted.
+// Whether every row is the only row of its sequence and its logits are requested.
 bool OnlyDecodes(const StepInput& input) {
   const size_t rows = input.tokens.size();
   if (input.sequences.size() != rows || input.logit_rows.size() != rows) return false;
@@ -103,7 +105,7 @@ WarmUpSizes CudaOps::SizesToWarmUp(int32_t rows, int32_t decode_rows) const {
     if (size <= rows) sizes.prompt_rows.push_back(size);
   }
   const int32_t most = std::min(decode_rows, kMaxRecordedRows);
-  // The largest is filled up to a size of its own.
+  // The last size stands for its whole size class, because the step pads it.
   for (int32_t size = 1; size < most; size = PaddedDecodeRows(size + 1)) {
     sizes.decode_rows.push_back(size);
   }
@@ -131,7 +133,7 @@ StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> val
 // ---- a step
 
 Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
-  BATON_CHECK(under_way_ < pending_.size(), "a step begins while {} are under way", under_way_);
+  BATON_CHECK(under_way_ < pending_.size(), "a step begins while {} are in flight", under_way_);
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   input_ = input;
   kv_ = kv;
@@ -154,8 +156,8 @@ Status CudaOps::IssueStep() {
     ++under_way_;
     return status;
   }
-  // Nothing of it may run when the next one writes its buffers. That the device is lost says more
-  // than what failed for that reason.
+  // Nothing of this step may still run when the next step writes its buffers. If the device is
+  // lost, that error is returned, because it is the cause of `status`.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
   return synchronized.code() == StatusCode::kUnavailable ? synchronized : status;
 }
@@ -170,7 +172,7 @@ Status CudaOps::StartStep() {
 }
 
 Status CudaOps::AwaitStep() {
-  BATON_CHECK(under_way_ > 0, "a step is awaited, and none is under way");
+  BATON_CHECK(under_way_ > 0, "AwaitStep was called, but no step is in flight");
   const size_t oldest = (next_ + pending_.size() - under_way_) % pending_.size();
   const PendingStep& step = pending_[oldest];
   --under_way_;
@@ -288,7 +290,7 @@ void CudaOps::Multiply(const Tensor& x,
                        const Vector* bias,
                        const Tensor& out) {
   BATON_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && x.rows == out.rows,
-              "{}×{} by a weight of {}×{} into {}×{}",
+              "GEMM of {}×{} by a weight of {}×{} into {}×{}: the shapes do not match",
               x.rows,
               x.cols,
               weight.rows(),
@@ -328,7 +330,7 @@ void CudaOps::MatMulFp8(GemmProblem problem,
   const auto room = quantized_[next_quantized_].Get(Fp8Rows::Bytes(problem.rows, problem.k));
   next_quantized_ = 1 - next_quantized_;
   if (!room.ok()) {
-    error_ = Annotate(room.status(), "room for activations in E4M3");
+    error_ = Annotate(room.status(), "scratch memory for FP8 activations");
     return;
   }
   const Fp8Rows rows = Fp8Rows::At(*room, problem.rows, problem.k);
@@ -359,7 +361,7 @@ void CudaOps::MatMulSiluMul(const Tensor& x,
                             const Tensor& out) {
   const auto room = gate_up_.Get(static_cast<size_t>(Padded(x).rows * gate_up.rows()) * 2);
   if (!room.ok()) {
-    error_ = Annotate(room.status(), "room for gate and up");
+    error_ = Annotate(room.status(), "scratch memory for gate and up");
     return;
   }
   const Tensor both = {.data = *room,
@@ -388,10 +390,10 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                          ? 0
                          : static_cast<int32_t>(args.inverse_frequencies->size());
   const Tensor padded = Padded(qkv);
-  // One buffer: the calls behind an AnglesOp use what it wrote.
+  // One buffer is enough: the rope ops that follow an AnglesOp use the angles of that op.
   const auto room = angles_.Get(static_cast<size_t>(padded.rows * pairs) * sizeof(float2));
   if (!room.ok()) {
-    error_ = Annotate(room.status(), "room for the angles of rope");
+    error_ = Annotate(room.status(), "scratch memory for the angles of rope");
     return;
   }
   const AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
@@ -429,7 +431,7 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
   if (call.out.stride != call.out.cols) {
     const auto room = packed_.Get(static_cast<size_t>(call.out.rows * call.out.cols) * 2);
     if (!room.ok()) {
-      error_ = Annotate(room.status(), "room for the result of attention");
+      error_ = Annotate(room.status(), "scratch memory for the result of attention");
       return;
     }
     call.packed = call.out;
@@ -460,7 +462,8 @@ void CudaOps::NotifyWhenDone(std::function<void()> notify) {
   ops_list_.emplace_back(NotifyOp{*index});
 }
 
-// Blocks are whole ranges of memory: the copy engines do it, in order.
+// A block is one contiguous range of memory, so the copies need no kernel. They run in order on the
+// stream.
 Status CudaOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
     for (const int32_t block : {copy.from, copy.to}) {
@@ -478,7 +481,8 @@ Status CudaOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) 
                                                cudaMemcpyDeviceToDevice,
                                                stream_));
   }
-  // Behind a step they are in the way of nobody who does not use the stream.
+  // While a step is in flight, the copies need no wait: everything that uses the blocks is later on
+  // the same stream.
   if (under_way_ == 0) BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
   return OkStatus();
 }

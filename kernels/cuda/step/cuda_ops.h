@@ -22,10 +22,10 @@
 
 namespace baton::cuda {
 
-// Ops on one GPU. Ops are written down (calls.h) and run when the step ends: as they are, or, in a
-// step that only decodes, as a CUDA graph for a padded number of rows. Bad arguments of BeginStep
-// are errors, bad arguments of an op are bugs of the caller and checked; CUDA errors come out of
-// IssueStep and AwaitStep. One thread at a time.
+// Ops on one GPU. The calls between BeginStep and IssueStep are recorded in a list (step_ops.h),
+// which IssueStep launches: op by op, or, in a step that only decodes, as a CUDA graph for a padded
+// number of rows. BeginStep returns an error for bad arguments. Bad arguments of an op are bugs of
+// the caller (CHECK). IssueStep and AwaitStep return CUDA errors. One thread at a time.
 class CudaOps final : public Ops {
  public:
   static StatusOr<std::unique_ptr<CudaOps>> Create(CudaDevice& device, const CudaOptions& options);
@@ -85,12 +85,13 @@ class CudaOps final : public Ops {
  private:
   CudaOps(CudaDevice& device, const CudaOptions& options);
   Status Create();
-  // `tensor` with the step's padding, when it has the step's rows.
+  // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
   void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
-  // `product` with a weight in E4M3.
+  // Records `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
-  // Plans what depends on the step's sequences, and brings the step's data to the device.
+  // Fuses the recorded ops, plans attention and sampling for the step's sequences, and uploads the
+  // step's data.
   Status PlanStep();
   Status PlanOps();
   Status RunStep();
@@ -110,13 +111,13 @@ class CudaOps final : public Ops {
   std::unique_ptr<StepBuffer> lists_;
   GraphCache graphs_;
 
-  // In turn, since two steps at most are under way.
+  // Used in turn: at most two steps run at a time.
   std::array<PendingStep, Sampling::kSlots> pending_;
-  size_t next_ = 0;  // of the step that is written down
-  size_t under_way_ = 0;
+  size_t next_ = 0;       // index of the step that is being recorded
+  size_t under_way_ = 0;  // steps that were issued and not yet awaited
   Duration device_time_{};
 
-  // This step.
+  // The step that is being recorded.
   StepInput input_;
   KvView kv_;
   StepLayout layout_;
@@ -124,11 +125,12 @@ class CudaOps final : public Ops {
   std::span<const SamplingRow> sampling_rows_;
   Status error_;
 
-  // Scratch, kept from step to step; grows.
+  // Scratch memory, kept from step to step. It grows.
   ScratchMemory gate_up_;
   ScratchMemory angles_;
   ScratchMemory packed_;
-  // Operands of products, in turn: what writes one may read the scales of the one before.
+  // FP8 operands of GEMMs, used in turn: a kernel that writes one operand may still read the scales
+  // of the operand before.
   ScratchMemory quantized_[2];
   size_t next_quantized_ = 0;
 };

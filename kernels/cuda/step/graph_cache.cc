@@ -38,7 +38,7 @@ Status GraphCache::Capture(const std::vector<StepOp>& ops, const OpContext& cont
   if (error == cudaSuccess) error = ended;
   if (error != cudaSuccess) {
     if (graph != nullptr) cudaGraphDestroy(graph);
-    cudaGetLastError();  // a failed capture is not an error of what follows
+    cudaGetLastError();  // clears the error, so that later calls do not report it
     return ToStatus(error, "capturing a step");
   }
   Entry entry{.ops = ops, .kv = context.kv};

@@ -12,8 +12,8 @@
 
 namespace baton::cuda {
 
-// CUDA graphs of lists of calls over one arena, found by comparing both. Keeps the ones used last.
-// One thread.
+// CUDA graphs of recorded steps. The key is the list of ops and the arena's KvView; both are
+// compared in full. Keeps the kMaxGraphs graphs that were used last. Used by one thread.
 class GraphCache final {
  public:
   static constexpr size_t kMaxGraphs = 96;
@@ -23,8 +23,8 @@ class GraphCache final {
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
 
-  // Launches `calls` as a graph on the context's stream; captures it first when it is new, which
-  // takes milliseconds. Errors: those of CUDA.
+  // Launches `ops` as a graph on the context's stream. Captures the graph first when it is new,
+  // which takes milliseconds. Errors: those of CUDA.
   Status Launch(const std::vector<StepOp>& ops, const OpContext& context);
 
  private:
@@ -36,7 +36,7 @@ class GraphCache final {
 
   Status Capture(const std::vector<StepOp>& ops, const OpContext& context);
 
-  std::list<Entry> entries_;  // used last first
+  std::list<Entry> entries_;  // most recently used first
 };
 
 }  // namespace baton::cuda

@@ -46,7 +46,7 @@ Status PendingStep::Await() const {
     if (told.ok()) callbacks_[i]();
   }
   Status ended = ToStatus(cudaEventSynchronize(ended_), "a step");
-  // That the device is lost says more than what failed for that reason.
+  // If the device is lost, that error is returned, because it is the cause of the others.
   if (ended.code() == StatusCode::kUnavailable) return ended;
   BATON_RETURN_IF_ERROR(told);
   return ended;

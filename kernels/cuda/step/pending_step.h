@@ -13,9 +13,9 @@
 
 namespace baton::cuda {
 
-// What stays of a step on a stream until it is awaited: events at its begin, on its way and at its
-// end, who is told of them, and where its tokens go. Used for one step after the other. Not
-// thread-safe.
+// The state of an issued step until it is awaited: events at its start, after some of its ops
+// (marks) and at its end, the callbacks of the marks, and the destination of its tokens. One object
+// serves one step after another. Not thread-safe.
 class PendingStep final {
  public:
   PendingStep() = default;
@@ -23,26 +23,26 @@ class PendingStep final {
   PendingStep(const PendingStep&) = delete;
   PendingStep& operator=(const PendingStep&) = delete;
 
-  // Once, before all else. Errors: those of CUDA.
+  // Call once, before any other method. Errors: those of CUDA.
   Status Create();
 
-  // Forgets the step that was.
+  // Prepares for the next step.
   void Clear();
-  // `notify` is called by Await, when the event at the index that this gives has passed.
+  // Adds a mark and returns its index. Await calls `notify` once the mark's event has occurred.
   StatusOr<size_t> AddCallback(std::function<void()> notify);
-  // Events to be recorded on the way, by index.
+  // The events of the marks, by index.
   std::span<const cudaEvent_t> marks() const { return marks_; }
   cudaError_t Begin(cudaStream_t stream) { return cudaEventRecord(began_, stream); }
-  // `marked`: the marks were recorded; else they count as passed when the step ends.
+  // `marked`: the events of the marks were recorded. Otherwise the marks occur when the step ends.
   cudaError_t End(cudaStream_t stream, bool marked);
 
-  // Waits until the step is over, and tells of each mark on the way: the host has nothing else to
-  // do, and a callback in the stream would hold the device up.
+  // Waits until the step has finished, and calls the callback of each mark when the mark occurs.
+  // The waiting thread does so because a host function on the stream would delay the device.
   Status Await() const;
-  // From its begin to its end; zero before it was awaited.
+  // The time from the step's start to its end; valid after Await.
   Duration DeviceTime() const;
 
-  std::span<SampledToken> sampled;
+  std::span<SampledToken> sampled;  // destination of the step's tokens; empty: none
 
  private:
   cudaEvent_t began_ = nullptr;

@@ -34,7 +34,7 @@ void StepBuffer::Free() {
   capacity_ = 0;
 }
 
-// What does not fit is only counted: Fits() then asks for it again.
+// Data that does not fit is only counted; Fits() then makes the caller write it again.
 size_t StepBuffer::Append(const void* from, size_t bytes) {
   const size_t at = size_;
   if (bytes > 0 && at + bytes <= capacity_) std::memcpy(staging_[turn_] + at, from, bytes);

@@ -10,43 +10,44 @@
 
 namespace baton::cuda {
 
-// The data of one step, written on the host and brought to the device with one copy. What has a
-// size that depends on the padded step alone is written first, so that a recorded step finds it at
-// the same addresses each time; lists of varying length follow, and all but the first of them are
-// found through offsets from base(). Not thread-safe.
+// Data of one step, written on the host and copied to the device with one copy. The buffer of
+// fixed-size data has only arrays whose sizes depend on the padded step alone, so that they are at
+// the same addresses in every recorded step of that size. The buffer of lists has lists of varying
+// length: the first one is at base(), the others are found through offsets from base(). Not
+// thread-safe.
 class StepBuffer final {
  public:
   static constexpr size_t kAlignment = 16;
 
-  // Room for `capacity` bytes at first. Errors: ResourceExhausted.
+  // A buffer with an initial capacity of `capacity` bytes. Errors: ResourceExhausted.
   static StatusOr<std::unique_ptr<StepBuffer>> Create(size_t capacity);
   ~StepBuffer();
   StepBuffer(const StepBuffer&) = delete;
   StepBuffer& operator=(const StepBuffer&) = delete;
 
-  // Forgets what was written. The copy before the last must be over.
+  // Discards the written data. The copy before the last one must have finished.
   void Clear() {
     size_ = 0;
     turn_ = 1 - turn_;
   }
 
-  // Appends `values`; gives the device address at which they lie once uploaded.
+  // Appends `values`. Returns the device address that they have after Upload.
   template <class T>
   const T* Write(std::span<const T> values) {
     return reinterpret_cast<const T*>(device_ + Append(values.data(), values.size_bytes()));
   }
-  // As Write, but gives the offset from base().
+  // As Write, but returns the offset from base().
   template <class T>
   size_t WriteAt(std::span<const T> values) {
     return Append(values.data(), values.size_bytes());
   }
   const std::byte* base() const { return device_; }
 
-  // True when all that was written fits. Else makes room, when the device is done with all it was
-  // given, and gives false: all addresses changed, and everything must be written again. Errors:
-  // ResourceExhausted.
+  // Returns true when all written data fits. Otherwise waits until the device is idle, allocates a
+  // larger buffer and returns false: all addresses have changed, and the caller must write all data
+  // again. Errors: ResourceExhausted.
   StatusOr<bool> Fits();
-  // Issues the copy of all that was written.
+  // Issues the copy of all written data.
   cudaError_t Upload(cudaStream_t stream);
 
  private:
@@ -55,7 +56,7 @@ class StepBuffer final {
   Status Allocate(size_t capacity);
   void Free();
 
-  std::byte* staging_[2] = {};  // pinned; in turn, since a copy waits for the steps before it
+  std::byte* staging_[2] = {};  // pinned; used in turn, since a copy waits for earlier steps
   size_t turn_ = 0;
   std::byte* device_ = nullptr;
   size_t capacity_ = 0;

@@ -11,14 +11,14 @@ namespace {
 Status CheckKv(const KvView& kv) {
   if (kv.base == nullptr || kv.blocks < 1) return InvalidArgument("step: the KV view is empty");
   if (kv.block_tokens < 1 || kv.block_tokens % kBlockTokenMultiple != 0) {
-    return InvalidArgument("step: KV blocks of {} tokens; it must be a multiple of {}",
+    return InvalidArgument("step: KV blocks of {} tokens; the number must be a multiple of {}",
                            kv.block_tokens,
                            kBlockTokenMultiple);
   }
   if (kv.k_dim_major) return InvalidArgument("step: the CUDA backend stores K [token][dim]");
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32 &&
       kv.dtype != DType::kF8) {
-    return InvalidArgument("step: a KV cache of {}; it must be bf16, f16, f32 or fp8",
+    return InvalidArgument("step: a KV cache of type {}; it must be bf16, f16, f32 or fp8",
                            Name(kv.dtype));
   }
   return OkStatus();
@@ -28,13 +28,17 @@ Status CheckRows(const StepInput& input) {
   const auto rows = static_cast<int64_t>(input.tokens.size());
   if (rows == 0 || input.positions.size() != input.tokens.size()) {
     return InvalidArgument(
-        "step: {} tokens and {} positions", input.tokens.size(), input.positions.size());
+        "step: {} tokens and {} positions; there must be one position for each token, and at least "
+        "one token",
+        input.tokens.size(),
+        input.positions.size());
   }
   int64_t next = 0;
   for (const SequenceRows& sequence : input.sequences) {
     if (sequence.first_row != next || sequence.row_count < 1 || sequence.context < 0) {
       return InvalidArgument(
-          "step: a sequence of rows {} + {} after context {}, where row {} follows",
+          "step: a sequence begins at row {} with {} rows after a context of {} tokens; it must "
+          "begin at row {} with at least one row",
           sequence.first_row,
           sequence.row_count,
           sequence.context,
@@ -45,7 +49,7 @@ Status CheckRows(const StepInput& input) {
   if (next != rows) return InvalidArgument("step: sequences cover {} of {} rows", next, rows);
   for (const int32_t row : input.logit_rows) {
     if (row < 0 || row >= rows) {
-      return InvalidArgument("step: logits of row {}; there are {}", row, rows);
+      return InvalidArgument("step: logits of row {} are requested; there are {} rows", row, rows);
     }
   }
   return OkStatus();
@@ -75,7 +79,7 @@ Status StepLayout::Build(const StepInput& in,
     const int32_t blocks = CeilDiv(length, kv.block_tokens);
     if (sequence.first_block < 0 ||
         std::cmp_greater(int64_t{sequence.first_block} + blocks, in.block_tables.size())) {
-      return InvalidArgument("step: a table of {} blocks at {} in block tables of {}",
+      return InvalidArgument("step: a block table needs {} entries from index {} on; there are {}",
                              blocks,
                              sequence.first_block,
                              in.block_tables.size());
@@ -83,7 +87,7 @@ Status StepLayout::Build(const StepInput& in,
     const auto table = in.block_tables.subspan(sequence.first_block, blocks);
     for (const int32_t block : table) {
       if (block < 0 || block >= kv.blocks) {
-        return InvalidArgument("step: block {}; the arena has {}", block, kv.blocks);
+        return InvalidArgument("step: block {} is not in the arena of {} blocks", block, kv.blocks);
       }
     }
     table_starts.push_back(static_cast<int32_t>(tables.size()));

@@ -10,12 +10,12 @@
 
 namespace baton::cuda {
 
-// The StepInput of a step, padded, and where it lies on the device.
+// The padded input of a step, and its addresses on the device.
 //
-// A step is *recorded* when it only decodes (every sequence has one row, and every row's logits are
-// wanted): it then runs as a CUDA graph for a padded number of rows, and the same graph serves
-// every such step. The rows behind the input's are padding: token 0 at position 0, no block to
-// write to.
+// A step is *recorded* when it only decodes: every sequence has one row, and the logits of every
+// row are requested. It then runs as a CUDA graph for a padded number of rows; all such steps of
+// that size use the same graph. The rows after those of the input are padding: token 0 at position
+// 0, with no block to write KV to.
 struct StepLayout {
   const StepInput* input = nullptr;
   bool recorded = false;
@@ -23,23 +23,23 @@ struct StepLayout {
   int32_t logit_rows = 0;  // padded
   int32_t sequences = 0;   // padded
 
-  // Host. Block tables packed: exactly the blocks that hold context + row_count tokens of each
-  // sequence. Padding sequences have none.
+  // On the host: the packed block tables. They have exactly the blocks that hold the context +
+  // row_count tokens of each sequence. Padding sequences have no blocks.
   std::vector<int32_t> tables;
   std::vector<int32_t> table_starts;  // [sequences + 1], into `tables`
 
   // Device addresses of arrays of fixed size.
   const int32_t* d_tokens = nullptr;        // [rows]
   const int32_t* d_positions = nullptr;     // [rows]
-  const int32_t* d_row_blocks = nullptr;    // [rows]; the arena block its KV goes to, -1: none
+  const int32_t* d_row_blocks = nullptr;    // [rows]; arena block for the row's KV, -1: none
   const int32_t* d_logit_rows = nullptr;    // [logit_rows]
   const int32_t* d_table_starts = nullptr;  // [sequences + 1]
   const int32_t* d_lengths = nullptr;       // [sequences]; context + row_count
-  // … and of the packed tables, which begin the buffer of lists.
+  // Device address of the packed block tables, the first list in the buffer of lists.
   const int32_t* d_tables = nullptr;
 
-  // Checks `input` against `kv` and writes it into the buffers, which must be clear. `input` must
-  // outlive this. Errors: InvalidArgument naming what does not fit together.
+  // Checks `input` against `kv` and writes it into the buffers, which must be empty. `input` must
+  // outlive this object. Errors: InvalidArgument that names the mismatch.
   Status Build(const StepInput& input,
                const KvView& kv,
                int32_t padded_rows,  // 0: not recorded

@@ -13,14 +13,15 @@ bool SamePlace(const void* pointer, const Tensor& tensor) {
   return pointer == static_cast<const void*>(tensor.data);
 }
 
-// From so many rows on, adding to the residual in a product saves more traffic than it costs in
-// choice: cuBLASLt's best algorithms for few rows cannot add.
+// From this number of rows on, cuBLASLt adds a GEMM's result to the residual. With fewer rows the
+// saved memory traffic is worth less than cuBLASLt's best algorithms, which cannot add.
 constexpr int32_t kMinRowsToFuseResidual = 1024;
 
-// A product whose result is only added to the residual adds it itself. The norm then stands alone.
+// Lets a GEMM whose result is only added to the residual add it in its epilogue. The norm op then
+// only normalises.
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
   GemmProblem& problem = multiply.problem;
-  // cuBLASLt takes a bf16 bias to bf16 results only.
+  // cuBLASLt supports a bf16 bias only with a bf16 result.
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
   const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
@@ -35,7 +36,7 @@ bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
   return true;
 }
 
-// A product of one row can normalise its input.
+// Lets a GEMM normalise its input. Only GEMVs (one row) support this.
 bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const Gemm& gemm) {
   GemmProblem problem = multiply.problem;
   if (norm.delta.data != nullptr || problem.norm_weight != nullptr ||
@@ -50,17 +51,17 @@ bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const Gemm& gemm) {
   return true;
 }
 
-// The last of `calls` when it rescales `x` and adds nothing.
+// `call`, when it is a RescaleOp of `x` without a bias; else null.
 const RescaleOp* RescalesOnly(const StepOp& call, const Tensor& x) {
   const auto* rescale = std::get_if<RescaleOp>(&call);
   return rescale != nullptr && rescale->bias == nullptr && SamePlace(x.data, rescale->x) ? rescale
                                                                                          : nullptr;
 }
 
-// What reads the result of a product of quantised operands scales it on the way in.
+// Moves the scales of an FP8 GEMM's result `x` into the op that reads `x`, which then applies them.
 void FuseScales(std::vector<StepOp>& ops, const Tensor& x, OutputScales& scales) {
   if (ops.empty()) return;
-  // Rope's angles, which lie in between, have nothing to do with it.
+  // An AnglesOp in between does not read `x`.
   const bool angles = std::holds_alternative<AnglesOp>(ops.back());
   if (angles && ops.size() < 2) return;
   const auto at = ops.end() - (angles ? 2 : 1);
@@ -70,7 +71,7 @@ void FuseScales(std::vector<StepOp>& ops, const Tensor& x, OutputScales& scales)
   ops.erase(at);
 }
 
-// A product with [gate | up] can keep silu(gate) · up alone, and scale them itself.
+// Lets a GEMM with the weight [gate | up] apply the scales and store only silu(gate) · up.
 bool FusesSiluMul(std::vector<StepOp>& ops, const SiluMulOp& silu, const Gemm& gemm) {
   const RescaleOp* const rescale = RescalesOnly(ops.back(), silu.gate_up);
   if (rescale != nullptr && ops.size() < 2) return false;
@@ -94,7 +95,7 @@ bool FusesSiluMul(std::vector<StepOp>& ops, const SiluMulOp& silu, const Gemm& g
   return true;
 }
 
-// What writes the operand of a product of quantised operands quantises it on the way out.
+// Lets the op that writes the operand of an FP8 GEMM convert it to FP8 as well.
 bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   if (ops.empty()) return false;
   if (auto* norm = std::get_if<NormOp>(&ops.back())) {
@@ -166,8 +167,8 @@ cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
                            context.stream);
 }
 
-// Joins `call` with those before it around a product that `gemm` takes joined. True when nothing is
-// left of it.
+// Fuses `call` with the ops before it where one of them is a GEMM for which `gemm` supports that.
+// Returns true when `call` itself is not needed any more.
 bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const Gemm& gemm) {
   if (ops.empty()) return false;
   if (auto* silu = std::get_if<SiluMulOp>(&call)) return FusesSiluMul(ops, *silu, gemm);

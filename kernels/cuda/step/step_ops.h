@@ -19,10 +19,10 @@
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
-// The ops of a step as data. CudaOps writes them down while the decoder issues them; at the end of
-// the step they are joined where one kernel can do the work of several, and run on a stream. A step
-// whose list equals one that was captured into a CUDA graph replays that graph: the list is all
-// there is to compare, so a graph never stands for other work than was asked for.
+// The ops of a step as data. CudaOps records them while the decoder calls its methods. At the end
+// of the step, neighbouring ops that one kernel can compute are fused, and the list runs on a
+// stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
+// The list describes the work completely, so equal lists always mean equal work.
 namespace baton::cuda {
 
 struct EmbedOp {
@@ -31,14 +31,14 @@ struct EmbedOp {
   bool operator==(const EmbedOp&) const = default;
 };
 
-// out = x in E4M3.
+// out = x in FP8.
 struct QuantizeOp {
   Tensor x;
   Fp8Rows out;
   bool operator==(const QuantizeOp&) const = default;
 };
 
-// x = x · scales + bias: what a product of quantised operands lacks.
+// x = x · scales + bias: completes a GEMM of FP8 operands that did not apply them.
 struct RescaleOp {
   Tensor x;
   OutputScales scales{};
@@ -46,8 +46,8 @@ struct RescaleOp {
   bool operator==(const RescaleOp&) const = default;
 };
 
-// residual += delta · scales (when there is one), then out = norm of residual; in E4M3 when
-// `quantized` has data.
+// residual += delta · delta_scales (when `delta` has data), then out = RMS norm of residual. Writes
+// `fp8_out` instead of `out` when `fp8_out` has data.
 struct NormOp {
   Tensor residual;
   Tensor delta;  // without data: none
@@ -64,7 +64,8 @@ struct MatMulOp {
   bool operator==(const MatMulOp&) const = default;
 };
 
-// out = silu(gate) · up of gate_up · scales = [gate | up]; in E4M3 when `quantized` has data.
+// out = silu(gate) · up, where gate_up · scales = [gate | up]. Writes `fp8_out` instead of `out`
+// when `fp8_out` has data.
 struct SiluMulOp {
   Tensor gate_up;
   OutputScales scales{};
@@ -80,7 +81,7 @@ struct ExpertsOp {
   bool operator==(const ExpertsOp&) const = default;
 };
 
-// The cosines and sines that the rope calls behind it use.
+// Computes the cosines and sines that the rope ops after this one use.
 struct AnglesOp {
   const float* inverse_frequencies = nullptr;
   int32_t pairs = 0;
@@ -91,10 +92,10 @@ struct AnglesOp {
 
 struct RopeOp {
   Tensor qkv;
-  OutputScales scales{};  // of qkv, which they turn into what it stands for
+  OutputScales scales{};  // qkv is multiplied by these first
   HeadShape heads;
   RopePairing pairing = RopePairing::kHalves;
-  int32_t pairs = 0;  // half of the dimensions that turn
+  int32_t pairs = 0;  // half of the dimensions that are rotated
   const float2* angles = nullptr;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
@@ -106,11 +107,11 @@ struct RopeOp {
 
 struct AttentionOp {
   Tensor qkv;
-  AttentionPlan plan;  // until the end of the step only its shape
+  AttentionPlan plan;  // has only its shape until the step is planned
   int32_t layer = 0;
   const float* kv_scales = nullptr;
   Tensor out;
-  Tensor packed;      // where the kernels write when `out` has gaps between its rows
+  Tensor packed;      // the kernels' destination when `out` has gaps between its rows
   Fp8Rows fp8_out{};  // instead of `out`, when it has data
   bool operator==(const AttentionOp&) const = default;
 };
@@ -128,8 +129,8 @@ struct SampleOp {
   bool operator==(const SampleOp&) const = default;
 };
 
-// Marks that all calls before it are done, by event `index` of the step; recorded steps have no
-// marks.
+// Records the step's event `index`, which shows that all ops before this one have finished. In
+// recorded steps this op does nothing.
 struct NotifyOp {
   size_t index = 0;
   bool operator==(const NotifyOp&) const = default;
@@ -149,14 +150,16 @@ using StepOp = std::variant<EmbedOp,
                             SampleOp,
                             NotifyOp>;
 
-// Joins neighbours where one kernel does the work of both: what quantises the operand of a product
-// with what wrote it, what rescales its result with what reads it; a product and the addition of
-// its result to the residual; and, before and behind a product that `gemm` takes joined, the norm
-// and silu · up. When `gemm` is deterministic, only what is joined for every number of rows: what
-// is rounded would depend on the rows.
+// Fuses neighbouring ops that one kernel can compute:
+// - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
+// - the rescaling of an FP8 GEMM's result, and the op that reads the result;
+// - a GEMM, and the addition of its result to the residual;
+// - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
+// When `gemm` is deterministic, only the first two: the others depend on the number of rows and
+// change the roundings.
 void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm);
 
-// What running a call needs beside the call.
+// What running an op needs beside the op itself.
 struct OpContext {
   const StepLayout& step;
   const KvView& kv;
@@ -168,10 +171,10 @@ struct OpContext {
   cudaStream_t stream = nullptr;
 };
 
-// Whatever must be decided before `call` can be captured.
+// Makes the decisions that must precede a capture of `call`: cuBLASLt's algorithm for a GEMM.
 Status Prepare(const StepOp& call, const OpContext& context);
 
-// Issues `call`. Errors: what the launch says.
+// Launches the kernels of `call`. Returns the error of the launch.
 cudaError_t Run(const StepOp& call, const OpContext& context);
 
 }  // namespace baton::cuda

@@ -4,8 +4,8 @@
 
 namespace baton::cuda {
 
-// Names what the host does from here to the end of the block in the traces of Nsight Systems and
-// the like (NVTX, domain "baton"). Costs next to nothing when no such tool is attached.
+// Names the host's work from here to the end of the scope in traces of Nsight Systems and similar
+// tools (NVTX, domain "baton"). Costs almost nothing when no such tool is attached.
 struct TraceDomain {
   static constexpr const char* name = "baton";  // NOLINT(readability-identifier-naming): nvtx3's
 };
