@@ -7,7 +7,7 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/dma/cuda_dma.h"
 
-// What a program finds in the shared object; see kernels/backend.h.
+// The entry point of the shared object; see kernels/backend.h.
 namespace baton {
 namespace {
 
@@ -37,7 +37,8 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
     std::unique_ptr<baton::Backend>& out) {
   if (version != baton::kBackendVersion) {
     return baton::MakeStatus(baton::StatusCode::kFailedPrecondition,
-                             "the CUDA backend is of version '{}', the program of '{}'",
+                             "the CUDA backend has version '{}' and the program has version '{}'; "
+                             "they must be equal",
                              baton::kBackendVersion,
                              version);
   }

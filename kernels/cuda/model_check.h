@@ -7,10 +7,11 @@
 
 namespace baton::cuda {
 
-// Tokens of a KV block are read in vectors of this many.
+// A KV block has a multiple of this many tokens, because kernels read tokens in vectors of this
+// size.
 inline constexpr int32_t kBlockTokenMultiple = 8;
 
-// Ops::CheckModel: whether attention, experts and sampling take models of such a shape.
+// Implements Ops::CheckModel: whether attention, experts and sampling support a model's shape.
 Status CheckModel(const ModelShape& shape);
 
 }  // namespace baton::cuda
