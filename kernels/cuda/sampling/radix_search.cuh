@@ -6,30 +6,31 @@
 
 #include "kernels/cuda/sampling/sampling_device.cuh"
 
-// Finds, by one thread block, how far a walk over a row's candidates from the highest down goes
-// until it has met a number of them, or a sum of weights: digit by digit of the candidates' keys,
-// with a histogram of counts and masses each, so nothing needs sorting.
+// A radix search over a row's candidates by one thread block. It visits the candidates from the
+// highest key down, until their number or the sum of their weights (their mass) exceeds a bound,
+// and finds the candidate at which that happens. For each digit of the keys, from the highest
+// digit down, it makes a histogram of counts and masses, so that nothing needs sorting.
 namespace baton::cuda {
 
 constexpr int kSearchThreads = 1024;
 constexpr int kDigitBits = 10;
-constexpr int kDigits = 1 << kDigitBits;  // one a thread
-constexpr int kTopShift = 40;             // keys have 50 bits: five digits
+constexpr int kDigits = 1 << kDigitBits;  // values of a digit; one for each thread
+constexpr int kTopShift = 40;  // bits below the top digit: keys have 50 bits, five digits
 static_assert(kTopShift + kDigitBits == 32 + kIdBits && kDigits == kSearchThreads);
 
-// How many candidates a walk has met, and their weights.
+// The number of candidates that a walk has visited, and the sum of their weights.
 struct Met {
   uint32_t count = 0;
   uint64_t mass = 0;
 };
 
-// The walk ends with the first candidate that brings the mass (or the count) above `bound`.
+// A walk ends with the first candidate that raises the mass (or the count) above `bound`.
 struct Goal {
   bool by_mass;
   uint64_t bound;
 };
 
-// Where a walk ends: the last candidate, and what was met including it.
+// The end of a walk: the key of its last candidate, and the totals including that candidate.
 struct Cut {
   uint64_t key = 0;
   Met met;
@@ -38,15 +39,15 @@ struct Cut {
 // The digit at which a walk reaches its goal.
 struct Crossing {
   uint32_t digit = 0;
-  uint32_t count = 0;  // candidates with it; 0: the goal is not reached
-  Met before;          // met above it
-  Met total;           // met in all
+  uint32_t count = 0;  // candidates with this digit; 0: the walk does not reach its goal
+  Met before;          // totals of the candidates with higher digits
+  Met total;           // totals of all candidates
 };
 
 struct SearchMemory {
   uint32_t counts[kDigits];
-  uint32_t low_masses[kDigits];  // masses, as two halves
-  uint32_t high_masses[kDigits];
+  uint32_t low_masses[kDigits];   // the low 32 bits of the masses
+  uint32_t high_masses[kDigits];  // the high 32 bits
   uint32_t warp_counts[32];
   uint64_t warp_masses[32];
   Crossing crossing;
@@ -55,8 +56,8 @@ struct SearchMemory {
   uint64_t list[kMaxCandidates];
 };
 
-// The weight in a key made of one: KeyOf(WeightBits(w), token). Weights are at most 1, so their two
-// top bits are 0.
+// A candidate's key is KeyOf(WeightBits(weight), token). Weights are at most 1, so the two top bits
+// of the float are 0. WeightOf returns the weight of such a key.
 __device__ __forceinline__ uint32_t WeightBits(float weight) {
   return __float_as_uint(weight) << 2;
 }
@@ -64,8 +65,8 @@ __device__ __forceinline__ float WeightOf(uint64_t key) {
   return __uint_as_float(ValueOf(key) >> 2);
 }
 
-// Adds to a mass with 32-bit atomics, which are native in shared memory: whoever makes the low half
-// overflow carries.
+// Adds to a mass with 32-bit atomics, which are native in shared memory. The thread whose addition
+// makes the low half overflow adds the carry.
 __device__ __forceinline__ void AddMass(SearchMemory& m, uint32_t digit, uint64_t mass) {
   const auto low = static_cast<uint32_t>(mass);
   const uint32_t before = atomicAdd(&m.low_masses[digit], low);
@@ -74,8 +75,8 @@ __device__ __forceinline__ void AddMass(SearchMemory& m, uint32_t digit, uint64_
   if (high > 0) atomicAdd(&m.high_masses[digit], high);
 }
 
-// Counts the digits above `shift` of all candidates whose higher digits are `prefix`. `candidates`
-// calls a function with every key.
+// Makes the histogram of the digit above bit `shift`, over all candidates whose higher digits are
+// `prefix`. `candidates(f)` calls f with every key.
 template <bool kWithMass, class Candidates>
 __device__ void CountDigits(SearchMemory& m,
                             const Candidates& candidates,
@@ -94,14 +95,15 @@ __device__ void CountDigits(SearchMemory& m,
   __syncthreads();
 }
 
-// The digit, among those counted, at which a walk that has met `before` reaches `goal`.
+// Finds the digit in the histogram at which a walk reaches `goal`. `before` are the totals of the
+// candidates above this prefix.
 __device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) {
   const uint32_t digit = kDigits - 1 - threadIdx.x;
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t count = m.counts[digit];
   const uint64_t mass = uint64_t{m.high_masses[digit]} << 32 | m.low_masses[digit];
-  Met met{count, mass};  // up to this thread's digit
+  Met met{count, mass};  // totals down to this thread's digit
   for (int offset = 1; offset < 32; offset *= 2) {
     const uint32_t other_count = __shfl_up_sync(0xffffffffu, met.count, offset);
     const uint64_t other_mass = __shfl_up_sync(0xffffffffu, met.mass, offset);
@@ -137,7 +139,8 @@ __device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) 
   return crossing;
 }
 
-// Where the walk over `candidates` reaches `goal`; all of them (key 0) when it does not.
+// Finds where the walk over `candidates` reaches `goal`. When it does not, the result has key 0 and
+// the totals of all candidates.
 template <bool kWithMass, class Candidates>
 __device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal) {
   uint64_t prefix = 0;
@@ -160,8 +163,9 @@ __device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal)
   return {key, {before.count + 1, before.mass + (kWithMass ? Fixed(WeightOf(key)) : 0)}};
 }
 
-// Puts the candidates from `least` up into the list, in no order. Gives their number, of which the
-// list holds up to kMaxCandidates, and the mass of all candidates, also of those below `least`.
+// Puts the candidates with keys of at least `least` into m.list, in no particular order. Returns
+// their number, and with kWithMass the mass of all candidates, including those below `least`. The
+// list holds at most kMaxCandidates; the number may be larger.
 template <bool kWithMass, class Candidates>
 __device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
   if (threadIdx.x == 0) m.listed = 0;
@@ -181,8 +185,9 @@ __device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t leas
   return met;
 }
 
-// A key that at least `wanted` candidates reach, found among the highest of each thread; 0 when
-// there are too few of either.
+// Returns a key such that at least `wanted` candidates have this key or a higher one. It is the
+// `wanted`-th highest among each thread's highest key. Returns 0 when fewer threads than `wanted`
+// have a candidate, or when `wanted` exceeds the number of threads.
 template <class Candidates>
 __device__ uint64_t LowerBound(SearchMemory& m, const Candidates& candidates, uint32_t wanted) {
   if (wanted > kSearchThreads) return 0;

@@ -15,19 +15,20 @@
 namespace baton::cuda {
 namespace {
 
-// Enough thread blocks for the device's memory rate when there are few rows.
+// Thread blocks that reach the device's full memory bandwidth when there are few rows.
 constexpr int32_t kWantedBlocks = 528;
-// Bytes of results of each row beside its list: token, failed, logprob.
+// Bytes of a row's results without its list of logprobs: token, failed, logprob.
 constexpr size_t kRowResultBytes = 3 * sizeof(int32_t);
 constexpr int32_t kMaxRows = 1 << 16;
-constexpr int32_t kShortTop = 32;  // lists of logprobs up to this length share a graph
+constexpr int32_t kShortTop = 32;  // all lists of logprobs up to this length use the same graph
 
 SamplingKind KindOf(const SamplingParams& params) {
   if (params.temperature == 0) return SamplingKind::kGreedy;
   return params.top_k > 0 || params.top_p < 1.0f ? SamplingKind::kSorted : SamplingKind::kUnsorted;
 }
 
-// The tokens a row's range has, so that all ranges begin at a multiple of 4.
+// The number of tokens in one range of a row: a multiple of 4, so that all ranges begin at a
+// multiple of 4.
 int32_t RangeOf(int32_t rows, int32_t vocabulary) {
   const int32_t least = CeilDiv(vocabulary, kMaxRange);
   const int32_t useful = std::max(1, vocabulary / 1024);
@@ -52,14 +53,14 @@ class Sampling::Impl {
   void Collect(size_t slot, std::span<SampledToken> out) const;
 
  private:
-  // Results on the host.
+  // The results of one step on the host.
   struct Fetched {
     PinnedMemory memory;
     PinnedMemory lists;
     size_t rows = 0;   // padded
-    int32_t room = 0;  // in a row's list
+    int32_t room = 0;  // capacity of a row's list of logprobs
     int32_t vocabulary = 0;
-    std::vector<int32_t> tops;  // how many logprobs each row wants
+    std::vector<int32_t> tops;  // SamplingParams::top_logprobs of each row
   };
 
   SamplingRowArgs Describe(const SamplingRow& row, StepBuffer& lists);
@@ -68,12 +69,12 @@ class Sampling::Impl {
 
   DeviceMemory scratch_;
   DeviceMemory undo_;
-  DeviceMemory results_;  // never moves: the step behind this one reads the tokens
+  DeviceMemory results_;  // never moves, because the next step reads the tokens from it
   DeviceMemory lists_;
   std::array<Fetched, kSlots> fetched_;
-  size_t row_room_ = 0;        // rows that scratch_ has room for
-  SamplingPlan plan_;          // the last
-  std::vector<int32_t> tops_;  // its rows'
+  size_t row_room_ = 0;        // rows for which scratch_ has room
+  SamplingPlan plan_;          // the last plan
+  std::vector<int32_t> tops_;  // Fetched::tops of the last plan
   std::vector<SamplingRowArgs> args_;
   std::vector<LogitBias> bias_;
 };
@@ -164,7 +165,7 @@ uint64_t Sampling::Impl::WriteBias(const SamplingRow& row, StepBuffer& lists, in
   return lists.WriteAt(std::span<const LogitBias>(bias_));
 }
 
-// Fills the addresses in plan_. They change only when something grows.
+// Sets the addresses in plan_. They change only when a buffer grows.
 Status Sampling::Impl::Place(int64_t undo_entries) {
   const auto rows = static_cast<size_t>(plan_.rows);
   row_room_ = std::max({row_room_, std::bit_ceil(rows), size_t{64}});

@@ -14,33 +14,36 @@
 
 namespace baton::cuda {
 
-// Chooses tokens on the device as kernels/sampling.h says, with the CPU backend's order of
-// operations and its random numbers. Probabilities are summed as integers of 2⁻⁴⁵, so a row's token
-// depends on nothing but the row. Holds scratch memory; one thread, one stream.
+// Chooses tokens on the device as kernels/sampling.h defines, with the same order of operations and
+// the same random numbers as the CPU backend. Probabilities are summed as integers in units of
+// 2⁻⁴⁵, so a row's token depends on that row alone. Owns scratch memory. Used by one thread, with
+// one stream.
 class Sampling final {
  public:
   static StatusOr<std::unique_ptr<Sampling>> Create();
   ~Sampling();
 
   // Writes the rows' parameters into `fixed` and their lists of tokens into `lists`. Rows from
-  // rows.size() to `padded_rows` are padding. Not while a graph is captured. Errors:
+  // rows.size() to `padded_rows` are padding. Must not be called while a graph is captured. Errors:
   // InvalidArgument for more than kMaxRows rows, a vocabulary above kMaxVocabulary or a list of
-  // logprobs above kMaxCandidates, ResourceExhausted.
+  // logprobs longer than kMaxCandidates; ResourceExhausted.
   StatusOr<SamplingPlan> Plan(std::span<const SamplingRow> rows,
                               int32_t padded_rows,
                               int32_t vocabulary,
                               StepBuffer& fixed,
                               StepBuffer& lists);
-  // Chooses a token for each row of `logits` (f32, overwritten) and leaves it on the device
-  // (tokens()). Padding rows get token 0.
+  // Chooses a token for each row of `logits` (f32, overwritten) and stores it on the device, at
+  // tokens(). Padding rows get token 0.
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
-  // Device address of the tokens that the last Launch chose, in row order; always the same.
+  // Device address of the tokens that the last Launch chose, in row order. The address never
+  // changes.
   const int32_t* tokens() const;
-  // Issues the copy to the host of what the last Launch chose, which was of the last Plan. `slot`:
-  // which of kSlots places on the host takes it. Errors: ResourceExhausted.
+  // Issues the copy of the last Launch's results to the host. That Launch must have used the last
+  // Plan. `slot` (below kSlots) is the host buffer that receives them. Errors: ResourceExhausted.
   Status Fetch(size_t slot, cudaStream_t stream);
-  // What was fetched into `slot`, once the stream is there; `out` has the plan's rows without
-  // padding. kNoToken where no token had a probability.
+  // Reads the results that were fetched into `slot`; the stream must have finished that copy. `out`
+  // has one entry for each row of the plan, without padding. A row in which no token has a positive
+  // probability gets kNoToken.
   void Collect(size_t slot, std::span<SampledToken> out) const;
 
   static constexpr size_t kSlots = 2;

@@ -6,14 +6,15 @@
 
 #include "kernels/cuda/sampling/sampling_kernels.h"
 
-// What the sampling kernels share. Probabilities are fixed-point integers (a weight of 1, the most
-// probable token's, is 2⁴⁵): their sums are exact, so no result depends on how a row is cut.
+// Device functions that the sampling kernels share. Probabilities are fixed-point integers: 2⁴⁵ is
+// a weight of 1, that of the most probable token. Their sums are exact, so no result depends on how
+// a row is divided among thread blocks.
 namespace baton::cuda {
 
 constexpr float kLargestLogit = 3.402823466e38f;
 constexpr double kFixedOne = 0x1p45;
 
-// An integer that orders as the float does; −0 counts as 0, NaN as −∞.
+// An integer with the same order as the float. −0 counts as 0, NaN as −∞.
 __device__ __forceinline__ uint32_t OrderedBits(float x) {
   if (isnan(x)) x = -INFINITY;
   const uint32_t bits = __float_as_uint(x + 0.0f);
@@ -24,7 +25,7 @@ __device__ __forceinline__ float FromOrderedBits(uint32_t ordered) {
   return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered ^ 0x80000000u : ~ordered);
 }
 
-// Orders by `value`, of equals the lower token first.
+// A key that orders by `value`; among equal values the lower token has the higher key.
 __device__ __forceinline__ uint64_t KeyOf(uint32_t value, int32_t token) {
   return uint64_t{value} << kIdBits | static_cast<uint32_t>(kMaxVocabulary - 1 - token);
 }
@@ -37,13 +38,13 @@ __device__ __forceinline__ uint32_t ValueOf(uint64_t key) {
   return static_cast<uint32_t>(key >> kIdBits);
 }
 
-// The highest logit of a row.
+// The logit in a key that was made of OrderedBits.
 __device__ __forceinline__ float LogitOf(uint64_t best) {
   return FromOrderedBits(ValueOf(best));
 }
 
-// The probability of a logit relative to the highest; the difference first, so that a tiny
-// temperature cannot overflow.
+// The probability of a logit relative to that of the highest logit. `scale` is 1 / temperature. The
+// difference is computed first, so that a tiny temperature cannot cause an overflow.
 __device__ __forceinline__ float Weight(float logit, float highest, float scale) {
   return isnan(logit) ? 0.0f : expf((logit - highest) * scale);
 }
@@ -52,7 +53,8 @@ __device__ __forceinline__ uint64_t Fixed(float weight) {
   return __float2ull_rn(weight * static_cast<float>(kFixedOne));
 }
 
-// Calls f(token, logit) for the tokens [begin, end) of a row, spread over the thread block.
+// Calls f(token, logit) for the tokens [begin, end) of a row, divided among the threads of the
+// block.
 template <class F>
 __device__ __forceinline__ void ForRange(const float* row, int32_t begin, int32_t end, F f) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -83,7 +85,8 @@ struct Highest {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
-// Joins a value of every thread, for which 0 is neutral; the result is thread 0's.
+// Reduces one value of every thread with `join`, whose neutral element is 0. Thread 0 gets the
+// result.
 template <class Join>
 __device__ __forceinline__ uint64_t BlockReduce(uint64_t value, Join join) {
   __shared__ uint64_t of_warp[32];
@@ -106,8 +109,8 @@ __device__ __forceinline__ uint64_t BlockReduce(uint64_t value, Join join) {
   return value;
 }
 
-// Whether this is the last of `blocks` thread blocks to come here with its global writes (by thread
-// 0), which the last then sees. The counter is 0 again afterwards.
+// Returns whether this is the last of `blocks` thread blocks to call. The global writes that thread
+// 0 of each block made before are visible to the last block. The counter is 0 again afterwards.
 __device__ __forceinline__ bool IsLastBlock(uint32_t* counter, uint32_t blocks) {
   __shared__ bool last;
   if (threadIdx.x == 0) {

@@ -3,24 +3,24 @@
 #include "kernels/cuda/sampling/sampling_device.cuh"
 #include "kernels/cuda/sampling/sampling_kernels.h"
 
-// Thread block (row, split) works on one range of a row's tokens; the block that is last to finish
-// joins what all found.
+// Thread block (row, split) processes one range of a row's tokens. The block that finishes last
+// combines the results of all ranges.
 namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-// What stands in SamplingPlan::undo for an entry that changed nothing: a NaN no logit would be
-// chosen for.
+// The value in SamplingPlan::undo of an entry that changed no logit. It is a NaN, and a token whose
+// logit is NaN is never chosen.
 constexpr uint32_t kNoUndo = 0x7fffbeef;
 
-// The lists of a row, and the logits they changed.
+// The lists of a row, and the logits as they were before the lists changed them.
 struct RowLists {
   const LogitBias* bias;
   const TokenId* banned;
   const TokenId* output;
   const TokenId* prompt;
-  float* undo;  // null: not wanted
+  float* undo;  // null: not needed
 
   __device__ RowLists(const SamplingPlan& plan, const SamplingRowArgs& args)
       : bias(reinterpret_cast<const LogitBias*>(plan.lists + args.bias_at)),
@@ -29,7 +29,7 @@ struct RowLists {
         prompt(reinterpret_cast<const TokenId*>(plan.lists + args.prompt_at)),
         undo(args.top >= 0 ? plan.undo + args.undo_at : nullptr) {}
 
-  // Entry `i` of bias, banned, output and prompt in a row.
+  // Token `i` of the concatenation of bias, banned, output and prompt.
   __device__ TokenId Entry(const SamplingRowArgs& args, int32_t i) const {
     if (i < args.bias_count) return bias[i].token;
     i -= args.bias_count;
@@ -39,7 +39,7 @@ struct RowLists {
   }
 };
 
-// Adds biases and forbids banned tokens of [begin, end).
+// Adds the biases and sets the logits of banned tokens to −∞, for the tokens in [begin, end).
 __device__ void ApplyBias(
     const RowLists& lists, const SamplingRowArgs& args, float* row, int32_t begin, int32_t end) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -67,7 +67,8 @@ __device__ void ApplyBias(
   __syncthreads();
 }
 
-// Repetition, presence and frequency penalties of tokens of [begin, end). `counts` is shared.
+// Applies repetition, presence and frequency penalties to the tokens in [begin, end). `counts` is
+// shared memory for end − begin counters.
 __device__ void ApplyPenalties(const RowLists& lists,
                                const SamplingRowArgs& args,
                                float* row,
@@ -91,7 +92,7 @@ __device__ void ApplyPenalties(const RowLists& lists,
     }
   }
   __syncthreads();
-  // Whoever takes a token's count changes its logit, once.
+  // The thread that takes a token's count changes the token's logit, so that it changes once.
   for (int32_t i = thread; i < total; i += kThreads) {
     const TokenId token = lists.Entry(args, first + i);
     if (token < begin || token >= end) continue;
@@ -106,7 +107,7 @@ __device__ void ApplyPenalties(const RowLists& lists,
     }
     const uint32_t count = taken & ~kInPrompt;
     if (count > 0) {
-      // Rounded twice, as the CPU does.
+      // Rounds the product and the sum separately, as the CPU backend does.
       const float frequency = __fmul_rn(args.frequency, static_cast<float>(count));
       logit = __fsub_rn(logit, __fadd_rn(args.presence, frequency));
     }
@@ -115,8 +116,9 @@ __device__ void ApplyPenalties(const RowLists& lists,
   __syncthreads();
 }
 
-// The highest logit of each row: into plan.best after the row's edits, with the greedy choice; or,
-// for rows with logprobs and before the edits, into plan.unedited.
+// Finds the highest logit of each row. Without `unedited`: applies the row's edits first (bias,
+// banned tokens, penalties), and writes plan.best and the greedy choice. With `unedited`: writes
+// plan.unedited, for rows with logprobs.
 template <bool kEdits>
 __global__ void __launch_bounds__(kThreads)
     FindHighest(const SamplingPlan plan, float* logits, int64_t stride, bool unedited) {
@@ -160,8 +162,9 @@ __global__ void __launch_bounds__(kThreads)
   plan.failed[row] = LogitOf(best) == -INFINITY ? 1 : 0;
 }
 
-// The token at which the sum of weights, in order of ids, passes `wanted`: in the split and then
-// the thread where it does. `partials` are the splits' sums.
+// Draws a token: sums the weights in the order of token ids, and chooses the token at which the sum
+// exceeds the row's drawn value. Finds the range with that token first, then the thread's part of
+// the range. `partials` are the sums of the ranges.
 __device__ void UnsortedDraw(const SamplingPlan& plan,
                              const float* values,
                              uint64_t (&partials)[kMaxSplits],
@@ -207,8 +210,8 @@ __device__ void UnsortedDraw(const SamplingPlan& plan,
   }
 }
 
-// Sums the weights of each row that draws in order of ids, and draws; or, with `logprobs`, of each
-// row with logprobs, for plan.log_sums.
+// Sums the weights of each row that draws in the order of token ids (kUnsorted), and draws. With
+// `logprobs`: sums the weights of each row with logprobs, and writes plan.log_sums.
 __global__ void __launch_bounds__(kThreads)
     SumWeights(const SamplingPlan plan, const float* logits, int64_t stride, bool logprobs) {
   __shared__ uint64_t sums[kMaxSplits];
@@ -218,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
   if (args.kind == SamplingKind::kNone) return;
   if (logprobs ? args.top < 0 : args.kind != SamplingKind::kUnsorted) return;
   const float highest = LogitOf(logprobs ? plan.unedited[row] : plan.best[row]);
-  // Beside +∞ nothing else has a probability, and −∞ has none.
+  // No draw: if the highest logit is +∞, its token is already chosen; if it is −∞, none can be.
   if (!logprobs && !(fabsf(highest) <= kLargestLogit)) return;
   const float scale = logprobs ? 1.0f : args.scale;
   const float least = logprobs ? 0.0f : args.min_p;
@@ -246,8 +249,8 @@ __global__ void __launch_bounds__(kThreads)
   plan.log_sums[row] = log(static_cast<double>(total) / kFixedOne);
 }
 
-// The logprob of each chosen token, from its logit before edits: what the first list entry that
-// changed it found.
+// Computes the logprob of each chosen token from its logit before edits. The first list entry that
+// changed the logit has that value in SamplingPlan::undo.
 __global__ void __launch_bounds__(kThreads)
     FindChosenLogprob(const SamplingPlan plan, const float* logits, int64_t stride) {
   __shared__ int32_t first;

@@ -11,20 +11,21 @@
 
 namespace baton::cuda {
 
-// Ids of tokens fit here, so that a logit and its token are one ordered number.
+// Bits of a token id, so that a logit and its token fit in one ordered 64-bit key.
 constexpr int32_t kIdBits = 18;
 constexpr int32_t kMaxVocabulary = 1 << kIdBits;
-// Tokens a row's range may have, so that a thread block can count occurrences in shared memory.
+// The most tokens in one range of a row, so that a thread block can count occurrences in shared
+// memory.
 constexpr int32_t kMaxRange = 8192;
 constexpr int32_t kMaxSplits = 64;
-// Candidates that one thread block sorts; also the longest list of logprobs.
+// The most candidates that a thread block can keep in its list; also the longest list of logprobs.
 constexpr int32_t kMaxCandidates = 4096;
 
 enum class SamplingKind : int32_t {
   kNone,      // padding
-  kGreedy,    // the highest
-  kUnsorted,  // a draw, walking in order of ids
-  kSorted,    // a draw, walking from the most probable down
+  kGreedy,    // chooses the highest logit
+  kUnsorted,  // draws in the order of token ids
+  kSorted,    // draws in the order of probability, most probable first (top-k, top-p)
 };
 
 struct LogitBias {
@@ -32,19 +33,19 @@ struct LogitBias {
   float bias;
 };
 
-// What the kernels know of one row. Lists lie in the buffer of lists, at byte offsets.
+// The sampling parameters of one row. The row's lists are in SamplingPlan::lists, at byte offsets.
 struct SamplingRowArgs {
   SamplingKind kind = SamplingKind::kNone;
   int32_t top = -1;   // SamplingParams::top_logprobs
   float scale = 1;    // 1 / temperature
-  int32_t top_k = 0;  // 0: all
+  int32_t top_k = 0;  // 0: no limit
   double top_p = 1;
   double draw = 0;  // in [0, 1)
   float min_p = 0;
   float repetition = 1;
   float presence = 0;
   float frequency = 0;
-  uint64_t bias_at = 0;  // LogitBias, equal tokens side by side, in the order of their addition
+  uint64_t bias_at = 0;  // LogitBias; equal tokens are adjacent, in the order of addition
   uint64_t banned_at = 0;
   uint64_t output_at = 0;
   uint64_t prompt_at = 0;
@@ -52,57 +53,58 @@ struct SamplingRowArgs {
   int32_t banned_count = 0;
   int32_t output_count = 0;
   int32_t prompt_count = 0;
-  int64_t undo_at = 0;  // index of its first entry in SamplingPlan::undo
+  int64_t undo_at = 0;  // index of the row's first entry in SamplingPlan::undo
 
   constexpr bool edited() const {
     return bias_count + banned_count + output_count + prompt_count > 0;
   }
 };
 
-// What some row of a step needs.
+// Work that at least one row of the step needs; bits.
 enum SamplingWork : uint32_t {
   kEditWork = 1,      // bias, banned tokens, penalties
-  kUnsortedWork = 2,  // a draw in order of ids
-  kSortedWork = 4,    // a draw from the most probable down
+  kUnsortedWork = 2,  // a draw in the order of token ids
+  kSortedWork = 4,    // a draw in the order of probability
   kLogprobWork = 8,
 };
 
-// Which kernels choose a step's tokens, and the device addresses of their arguments; see
-// AttentionPlan for what equality means.
+// The kernels that choose a step's tokens, and the device addresses of their arguments. Equality
+// has the same meaning as for AttentionPlan.
 struct SamplingPlan {
   int32_t rows = 0;  // padded
   int32_t vocabulary = 0;
-  int32_t splits = 0;                     // thread blocks that share a row
-  int32_t range = 0;                      // tokens of each but the last
-  int32_t top = 0;                        // room in a row's list of logprobs
-  uint32_t work = 0;                      // SamplingWork
+  int32_t splits = 0;                     // ranges (thread blocks) of a row
+  int32_t range = 0;                      // tokens in each range but the last
+  int32_t top = 0;                        // capacity of a row's list of logprobs
+  uint32_t work = 0;                      // bits of SamplingWork
   const SamplingRowArgs* args = nullptr;  // [rows]
   const std::byte* lists = nullptr;
-  // Scratch.
-  uint64_t* partials = nullptr;  // [rows][splits]
-  uint32_t* finished = nullptr;  // [rows]; splits that are done, 0 between kernels
+  // Scratch memory.
+  uint64_t* partials = nullptr;  // [rows][kMaxSplits]; the result of each range
+  uint32_t* finished = nullptr;  // [rows]; ranges that have finished; 0 between kernels
   uint64_t* best = nullptr;      // [rows]; the highest logit after edits, with its token
-  uint64_t* unedited = nullptr;  // [rows]; the highest before, of rows with logprobs
-  double* log_sums = nullptr;    // [rows]; log Σ exp(logit − highest) of rows with logprobs
-  float* undo = nullptr;         // logits before each list entry changed them
-  // Results, which lie together from `tokens` on.
+  uint64_t* unedited = nullptr;  // [rows]; the highest logit before edits, in rows with logprobs
+  double* log_sums = nullptr;    // [rows]; log Σ exp(logit − highest), in rows with logprobs
+  float* undo = nullptr;         // for each list entry, the logit before the entry changed it
+  // Results. They are contiguous from `tokens` to the end of `logprobs`.
   int32_t* tokens = nullptr;         // [rows]
   int32_t* failed = nullptr;         // [rows]; 1: no token has a probability
   float* logprobs = nullptr;         // [rows]
-  TokenLogprob* top_list = nullptr;  // [rows][top]; token −1: no more
+  TokenLogprob* top_list = nullptr;  // [rows][top]; token −1: end of the list
 
   bool operator==(const SamplingPlan&) const = default;
 };
 
-// Issues all kernels of `plan` on `logits` (f32, overwritten).
+// Launches all kernels of `plan` on `logits` (f32, overwritten).
 cudaError_t LaunchSampling(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
 
-// Parts of LaunchSampling, each in its own file. Draws of rows with top-k or top-p:
+// Parts of LaunchSampling. This one draws the tokens of rows with top-k or top-p.
 cudaError_t LaunchSortedDraw(const SamplingPlan& plan,
                              const float* logits,
                              int64_t stride,
                              cudaStream_t stream);
-// The lists of logprobs; and, once the tokens are chosen, theirs.
+// LaunchTopLogprobs writes the lists of the highest logprobs. LaunchChosenLogprobs writes the
+// logprobs of the chosen tokens, after the draws.
 cudaError_t LaunchTopLogprobs(const SamplingPlan& plan,
                               const float* logits,
                               int64_t stride,

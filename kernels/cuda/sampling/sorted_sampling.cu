@@ -2,13 +2,13 @@
 #include "kernels/cuda/sampling/radix_search.cuh"
 #include "kernels/cuda/sampling/sampling_kernels.h"
 
-// What needs a row's candidates in order: draws with top-k or top-p, and the lists of logprobs. One
-// thread block for each row.
+// Kernels that need a row's candidates in order: draws with top-k or top-p, and the lists of
+// logprobs. One thread block for each row.
 namespace baton::cuda {
 namespace {
 
-// The weights of a row as candidates: all of the row, or those listed. What weighs less than a unit
-// of fixed point is never drawn and counts for nothing.
+// The weights of a row as candidates: all of the row, or those in `list`. A weight that rounds to 0
+// in fixed point is not a candidate and is never drawn.
 struct WeightCandidates {
   const float* row;
   int32_t vocabulary;
@@ -30,7 +30,7 @@ struct WeightCandidates {
   }
 };
 
-// The logits of a row that are numbers.
+// The logits of a row as candidates, except NaNs.
 struct LogitCandidates {
   const float* row;
   int32_t vocabulary;
@@ -47,13 +47,14 @@ __device__ __forceinline__ uint64_t Ceil(double x) {
   return static_cast<uint64_t>(ceil(x));
 }
 
-// The goal of a walk that keeps candidates until their mass is `share` of `sum`.
+// The goal of a walk that keeps candidates until their mass reaches `share` · `sum`.
 __device__ __forceinline__ Goal TopP(double share, uint64_t sum) {
   return {true, max(Ceil(share * static_cast<double>(sum)), uint64_t{1}) - 1};
 }
 
-// A key below which no candidate is kept. Top-p drops a tail of 1 − p or more of the sum, which is
-// at least 1: what weighs less than half of that together is in it.
+// A key below which top-k or top-p keeps no candidate; 0 when none was found. For top-p: the
+// candidates below this key weigh less than (1 − p) / 2 together, and all weights of a row sum to
+// at least 1. The other candidates therefore reach the share p by themselves.
 __device__ uint64_t LeastKept(SearchMemory& m,
                               const SamplingRowArgs& args,
                               const WeightCandidates& all) {
@@ -65,8 +66,8 @@ __device__ uint64_t LeastKept(SearchMemory& m,
   return KeyOf(WeightBits(static_cast<float>(least)), kMaxVocabulary - 1);
 }
 
-// Lists the candidates that can matter, when there are few enough of them to be listed. Gives the
-// mass of all.
+// Restricts `all` to a list of the candidates that top-k and top-p may keep, when the list has room
+// for them. Returns the mass of all candidates of the row.
 __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightCandidates& all) {
   const uint64_t guess = LeastKept(m, args, all);
   if (guess != 0) {
@@ -77,7 +78,8 @@ __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightC
       return met.mass;
     }
   }
-  // Flat distributions: by the digit in which the walk must end.
+  // For flat distributions: finds the top digit in which the walk ends, and lists the candidates
+  // from this digit up.
   CountDigits<true>(m, all, kTopShift, 0);
   const bool by_count = args.top_k > 0 && args.top_k < all.vocabulary;
   const uint64_t most = by_count ? static_cast<uint64_t>(args.top_k) - 1 : kMaxVocabulary;
@@ -102,11 +104,12 @@ __global__ void __launch_bounds__(kSearchThreads)
   const SamplingRowArgs args = plan.args[row];
   if (args.kind != SamplingKind::kSorted) return;
   const float highest = LogitOf(plan.best[row]);
-  // Beside +∞ nothing else has a probability, and −∞ has none.
+  // No draw: if the highest logit is +∞, its token is already chosen; if it is −∞, none can be.
   if (!(fabsf(highest) <= kLargestLogit)) return;
   WeightCandidates candidates{logits + row * stride, plan.vocabulary, highest, args.scale};
   uint64_t mass = Narrow(m, args, candidates);
-  // What top-k leaves, of that what top-p leaves, then min-p: each is a part from the highest down.
+  // Top-k, then top-p, then min-p. Each keeps the most probable of the remaining candidates, so the
+  // mass of the kept candidates describes them completely.
   if (args.top_k > 0 && args.top_k < plan.vocabulary) {
     mass = FindCut<true>(m, candidates, {false, static_cast<uint64_t>(args.top_k) - 1}).met.mass;
   }
