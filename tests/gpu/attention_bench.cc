@@ -1,6 +1,6 @@
-// Attention of the Llama-3.1-8B shape (32 query heads over 8 KV heads of 128, bf16, blocks of 16)
-// as a CUDA graph of 32 layers. Prints a JSON object a line. An argument keeps only the cases whose
-// names contain it.
+// Times attention with the shape of Llama-3.1-8B (32 query heads over 8 KV heads of size 128, bf16,
+// KV blocks of 16 tokens) as a CUDA graph of 32 layers. Prints one JSON object on each line. With
+// an argument, only cases whose names contain the argument run.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -135,7 +135,7 @@ void Measure(World& world, const WorldShape& shape, const Case& which, const cha
 
 int Run(std::string_view filter) {
   if (!HaveGpu()) {
-    std::fprintf(stderr, "no GPU of sm_80 or newer\n");
+    std::fprintf(stderr, "gpu_attention_bench: there is no GPU of sm_80 or newer\n");
     return 1;
   }
   WorldShape shape;

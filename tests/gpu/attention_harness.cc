@@ -15,7 +15,8 @@ namespace {
 
 constexpr uint16_t kPattern = 0x4bad;
 
-// (first, count) of rows to look at: all of few, else some at both ends and in the middle.
+// The rows to compare, as (first, count): all rows of a short sequence, else some at both ends and
+// in the middle.
 std::vector<std::pair<int32_t, int32_t>> Samples(int32_t rows) {
   if (rows <= 300) return {{0, rows}};
   return {{0, 70}, {rows / 2, 70}, {rows - 70, 70}};

@@ -9,16 +9,16 @@
 
 #include "kernels/cuda/attention/attention.h"
 
-// What the test and the benchmark of attention share: an arena with known keys and values, steps
-// over it, and a plain reference.
+// Code that the test and the benchmark of attention share: an arena with known keys and values,
+// steps that use it, and a comparison with a simple reference.
 namespace baton::cuda::testing {
 
-// Whether there is a GPU that the kernels run on.
+// Whether there is a GPU that can run the kernels (sm_80 or newer).
 bool HaveGpu();
 
-// Stops the program with a message when `error` is one.
+// Aborts the program with a message when `error` is not cudaSuccess.
 void Check(cudaError_t error, const char* what);
-// … when `status` is not OK.
+// Aborts the program with a message when `status` is not OK.
 void Check(const Status& status, const char* what);
 
 // Device memory, freed on destruction.
@@ -41,37 +41,38 @@ struct WorldShape {
   DType kv_dtype = DType::kBF16;
   int32_t block_tokens = 16;
   int32_t layers = 2;
-  int32_t tokens = 0;  // that the arena has room for, in blocks of one sequence each
+  int32_t tokens = 0;  // capacity of the arena; a block holds tokens of one sequence only
 };
 
 // (context, rows) of each sequence of a step.
 using Lengths = std::vector<std::pair<int32_t, int32_t>>;
 
-// An arena whose blocks are handed out in shuffled order. Key and value of (sequence, position) are
-// a hash of them; all other memory is NaN.
+// An arena whose blocks are allocated in shuffled order. The key and the value of (sequence,
+// position) are a hash of the two; all other memory is NaN.
 class World {
  public:
   World(const WorldShape& shape, const AttentionOptions& options);
 
-  // Hands out blocks for a step and writes keys and values of all its positions to all layers, and
-  // the rows' to qkv. The step is recorded when `padded_rows` is not 0. Sequence i has the keys of
-  // number `numbers[i]` (its index when empty).
+  // Begins a step: allocates its blocks, writes keys and values of all positions to all layers, and
+  // those of the step's rows to qkv. The step is recorded when `padded_rows` is not 0. The keys of
+  // sequence i are those of sequence number `numbers[i]` (i when `numbers` is empty).
   void Begin(const Lengths& lengths, int32_t padded_rows, const std::vector<int32_t>& numbers = {});
-  // Plans the step and brings the plan to the device.
+  // Plans the step and uploads the plan.
   AttentionPlan Plan();
   // Launches attention of one layer.
   void Launch(const AttentionPlan& plan, int32_t layer);
-  // The same to E4M3: what it stands for, [row][q head][dim] without padding.
+  // As Launch, with a result in FP8. Returns the result times its scales, [row][q head][dim]
+  // without padding.
   std::vector<float> LaunchFp8(const AttentionPlan& plan, int32_t layer);
-  // `out` gets a pattern that PaddingUntouched finds again.
+  // Fills `out` with a pattern that PaddingUntouched recognises.
   void ClearOut();
 
-  // Largest relative error (L2, of one head of one row) against the reference; 1e9 when a result is
-  // no number.
+  // The largest relative error (L2, of one head of one row) against the reference; 1e9 when a
+  // result is NaN.
   double Error(int32_t layer);
-  // Whether the rows of padding are as ClearOut left them.
+  // Whether the padding rows still have the pattern of ClearOut.
   bool PaddingUntouched();
-  // Results of `count` rows, as bits.
+  // The results of `count` rows, as bits.
   std::vector<uint16_t> Rows(int32_t first, int32_t count);
 
   const StepLayout& step() const { return step_; }
@@ -95,7 +96,7 @@ class World {
   Tensor qkv_view_;
   Tensor out_view_;
   std::vector<int32_t> shuffled_;
-  // The step.
+  // The current step.
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<SequenceRows> sequences_;

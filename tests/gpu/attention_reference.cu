@@ -50,7 +50,7 @@ __global__ void WriteKvKernel(Place place, const int32_t* table, int number) {
   }
 }
 
-// Grid [row]: query, key and value of layer `layer` of positions from `first_position` on.
+// Grid [row]. Writes query, key and value of layer `layer` for positions from `first_position` on.
 __global__ void WriteQkvKernel(__nv_bfloat16* qkv,
                                int64_t stride,
                                int q_width,
@@ -68,7 +68,7 @@ __global__ void WriteQkvKernel(__nv_bfloat16* qkv,
 __global__ void FillNanKernel(uint16_t* p, size_t count) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
        i += size_t{gridDim.x} * blockDim.x) {
-    p[i] = 0x7fff;  // NaN as bf16, f16 and half of an f32
+    p[i] = 0x7fff;  // NaN as bf16, as f16, and, twice, as f32
   }
 }
 
@@ -88,7 +88,8 @@ __device__ float BlockReduce(float x, bool maximum) {
   return result;
 }
 
-// Grid [row of a sequence][q head], 256 threads: the squared error and size of one head of one row.
+// Grid [row of a sequence][q head], 256 threads. Computes the relative error of one head of one
+// row.
 __global__ void CompareKernel(Place place,
                               const int32_t* table,
                               int layer,

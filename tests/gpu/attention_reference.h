@@ -7,8 +7,8 @@
 
 #include "kernels/cuda/attention/attention_kernels.h"
 
-// Known keys, values and queries, and a plain attention in float32 to compare with. All addresses
-// are the device's.
+// Known keys, values and queries, and a simple float32 attention as the reference. All addresses
+// are device addresses.
 namespace baton::cuda::testing {
 
 // Writes the key and value of positions [0, length) of sequence `number` to all layers of the
@@ -16,8 +16,8 @@ namespace baton::cuda::testing {
 void WriteKv(
     const KvView& kv, const int32_t* table, int32_t number, int32_t length, cudaStream_t stream);
 
-// Writes query, key and value of `rows` positions from `first_position` on of sequence `number` to
-// `qkv`, those of `layer`.
+// Writes the query, key and value of `layer` for the `rows` positions from `first_position` on of
+// sequence `number` to `qkv`.
 void WriteQkv(const AttentionShape& shape,
               std::byte* qkv,
               int64_t stride,
@@ -27,10 +27,10 @@ void WriteQkv(const AttentionShape& shape,
               int32_t layer,
               cudaStream_t stream);
 
-// Fills memory with NaN, of whatever type.
+// Fills memory with bits that are NaN in bf16, f16 and f32.
 void FillNan(std::byte* memory, size_t bytes, cudaStream_t stream);
 
-// Rows of one sequence that were computed.
+// Computed rows of one sequence.
 struct Computed {
   const int32_t* table = nullptr;
   int32_t first_position = 0;
@@ -41,8 +41,8 @@ struct Computed {
   int64_t out_stride = 0;
 };
 
-// errors [rows][q heads]: the relative error (L2) of each head of each row. `scores` is room for
-// [rows][q heads][first_position + rows] numbers.
+// Writes to errors [rows][q heads] the relative error (L2) of each head of each row. `scores` is
+// scratch memory for [rows][q heads][first_position + rows] numbers.
 void Compare(const AttentionShape& shape,
              const KvView& kv,
              int32_t layer,

@@ -15,7 +15,7 @@
 namespace baton::cuda::testing {
 namespace {
 
-// Of bf16 results: rounding of the probabilities and of the result.
+// Tolerance of bf16 results, for the rounding of the probabilities and of the result.
 constexpr double kTolerance = 0.02;
 
 WorldShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t tokens) {
@@ -29,7 +29,7 @@ WorldShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t to
 }
 
 int32_t TokensOf(const Lengths& lengths) {
-  int32_t tokens = 256;  // in blocks of up to 256
+  int32_t tokens = 256;  // lengths are rounded up to blocks of up to 256 tokens
   for (const auto& [context, rows] : lengths) tokens += (context + rows + 255) / 256 * 256;
   return tokens;
 }
@@ -37,7 +37,7 @@ int32_t TokensOf(const Lengths& lengths) {
 class AttentionTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!HaveGpu()) GTEST_SKIP() << "no GPU of sm_80 or newer: attention was not run";
+    if (!HaveGpu()) GTEST_SKIP() << "no GPU of sm_80 or newer: attention was NOT tested";
   }
 
   // Runs a step and compares every row.
@@ -172,7 +172,8 @@ TEST_F(AttentionTest, DecodesManyInShares) {
   Run(Shape(32, 8, 128, 0), lengths, kStreamK);
 }
 
-// Whatever kernel computes it: by itself, or behind one that writes bf16.
+// All kernels support results in FP8: a kernel writes them itself, or a second kernel converts its
+// bf16 result.
 TEST_F(AttentionTest, GivesRowsInFp8) {
   if (!IsHopper()) GTEST_SKIP() << "E4M3 needs sm_89, equal shares sm_90";
   const auto expect_near = [](const Heads& h,
@@ -195,7 +196,8 @@ TEST_F(AttentionTest, GivesRowsInFp8) {
         largest = std::max(largest, std::abs(BrainToFloat(want[row * cols + i])));
       }
       for (size_t i = row * cols; i < (row + 1) * cols; ++i) {
-        // Half a step of three bits of mantissa, and of bf16; the smallest step is 2^-9 of 448.
+        // Half a step of FP8 (three bits of mantissa) plus half a step of bf16. The smallest step
+        // of FP8 is 2^-9, where the row's largest number becomes 448.
         const float number = BrainToFloat(want[i]);
         const float step = std::max(std::abs(number) / 14, largest / 448 / 256);
         ASSERT_NEAR(got[i], number, step) << "row " << row << ", column " << i % cols;
@@ -238,7 +240,7 @@ TEST_F(AttentionTest, DecodesManySequences) {
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.count > 0, IsHopper());
   lengths.assign(40, {10, 1});
   lengths[7] = {60000, 1};
-  // Its parts are added up behind the shares.
+  // A separate kernel combines the partial results of the long row.
   EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.combine.rows > 0, IsHopper());
   EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kFlash2).rows.combine.rows, 0);
 }
@@ -254,7 +256,7 @@ TEST_F(AttentionTest, ComputesChunks) {
                                    {{0, 193}, {0, 700}, {0, 1031}},
                                    {{1, 1000}, {0, 500}, {777, 333}}}) {
       const AttentionPlan plan = Run(shape, lengths);
-      if (h.q < 24) continue;  // too little work for some of the steps
+      if (h.q < 24) continue;  // some of these steps have too little work for FlashAttention 3
       EXPECT_EQ(plan.ragged.work_tiles > 0, IsHopper());
       EXPECT_EQ(plan.chunks.work_tiles > 0, !IsHopper());
     }
@@ -325,7 +327,7 @@ TEST_F(AttentionTest, PortableTakesLongContexts) {
   Run(Shape(4, 2, 80, 0), {{20000, 40}, {0, 100}});
 }
 
-// A recorded plan serves steps of other lengths.
+// A captured graph computes steps of other lengths of the same class.
 TEST_F(AttentionTest, RepeatsRecordedSteps) {
   for (const int32_t dim : {64, 128, 256, 96}) {
     for (const AttentionOptions& options : {kFlash2, kCluster, kStreamK, kDeterministic}) {

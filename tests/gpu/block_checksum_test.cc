@@ -25,7 +25,7 @@ class BlocksTest : public testing::Test {
     }
   }
 
-  // Random bytes, here and on the device.
+  // Writes the same random bytes to host_ and to the device.
   void Fill(size_t bytes) {
     std::mt19937_64 random(3);
     host_.resize(bytes);
@@ -75,7 +75,7 @@ TEST_F(BlocksTest, ChecksumsAreAsOnTheHost) {
   }
 }
 
-// More than one launch takes.
+// More granules than one launch takes.
 TEST_F(BlocksTest, ManyChecksums) {
   for (const uint64_t bytes : {uint64_t{4096}, 3 * kChecksumPartBytes}) {
     Fill(64 * bytes);
@@ -124,7 +124,7 @@ TEST_F(BlocksTest, ChecksumsRefuseOddGranules) {
   EXPECT_EQ(code(8, 1024), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(16, 1000), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(16, 0), StatusCode::kInvalidArgument);
-  // The last part must be of 241 bytes at least.
+  // The last part must have at least 241 bytes.
   EXPECT_EQ(code(16, 240), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(16, 256), StatusCode::kOk);
   EXPECT_EQ(code(16, kChecksumPartBytes + 240), StatusCode::kInvalidArgument);

@@ -1,6 +1,6 @@
-# Functions of the scripts here: processes of a cluster, requests to it, what they answered. Needs BIN, MODEL, OUT, REQUESTS,
-# TOKENS, LIMIT (seconds) and WORKER_SET (further --set of workers, separated by blanks); PRELOAD: a library to load
-# into workers.
+# Functions that the scripts of this folder share: starting the processes of a cluster, sending requests, comparing answers.
+# The caller sets BIN, MODEL, OUT, REQUESTS, TOKENS, LIMIT (seconds) and WORKER_SET (further --set of workers, separated by
+# blanks). It may set PRELOAD, a library to load into workers.
 # shellcheck shell=bash
 
 declare -A pids http
@@ -12,7 +12,7 @@ fail() { say "FAILED: $*"; failures=$((failures + 1)); }
 stop_all() { for name in "${!pids[@]}"; do kill -9 "${pids[$name]}" 2>/dev/null; wait "${pids[$name]}" 2>/dev/null; done; pids=(); http=(); }
 trap stop_all EXIT
 
-# start NAME COMMAND…: runs it, waits for its line `ready {…}`, which is left in $OUT/NAME.ready.
+# start NAME COMMAND…: runs the command and waits until it prints its line `ready {…}` into $OUT/NAME.ready.
 start() {
   local name=$1
   shift
@@ -32,7 +32,7 @@ start() {
   exit 1
 }
 
-# address NAME PORT: of its ready line.
+# address NAME PORT: prints the address of a port from the process's ready line.
 address() { grep -o "\"$2\":\"[^\"]*\"" "$OUT/$1.ready" | head -1 | cut -d'"' -f4; }
 
 # start_router [FLAG…]
@@ -50,7 +50,7 @@ start_worker() {
     --set engine.deterministic=true --set engine.kv_memory_mib=4096 "${settings[@]}"
 }
 
-# get NAME PATH: an HTTP body, without curl.
+# get NAME PATH: prints an HTTP response, without curl.
 get() {
   local host=${http[$1]%:*} port=${http[$1]##*:}
   exec 9<>"/dev/tcp/$host/$port" || return 1
@@ -59,31 +59,31 @@ get() {
   exec 9>&-
 }
 
-# await_joined NAME: until the worker has joined its router.
+# await_joined NAME: waits until the worker has joined its router.
 await_joined() {
   local i
   for ((i = 0; i < LIMIT * 50; i++)); do
     if [[ $(get "$1" /readyz 2>/dev/null | head -1) == *" 200 "* ]]; then return 0; fi
     sleep 0.02
   done
-  fail "$1 joined no router"
+  fail "$1 did not join the router within $LIMIT seconds"
 }
 
-# metric NAME METRIC: its value, or -1.
+# metric NAME METRIC: prints the metric's value, or -1.
 metric() {
   local value
   value=$(get "$1" /metrics 2>/dev/null | tr -d '\r' | awk -v m="$2" '$1 == m {print $2; exit}')
   echo "${value:--1}"
 }
 
-# await NAME METRIC CONDITION: until awk's CONDITION holds of v.
+# await NAME METRIC CONDITION: waits until the awk expression CONDITION holds, in which v is the metric's value.
 await() {
   local i
   for ((i = 0; i < LIMIT * 50; i++)); do
     if metric "$1" "$2" | awk "{v=\$1; exit !($3)}"; then return 0; fi
     sleep 0.02
   done
-  fail "$2 of $1 is $(metric "$1" "$2"), not $3"
+  fail "$2 of $1 is $(metric "$1" "$2"); expected $3 within $LIMIT seconds"
   return 1
 }
 
@@ -93,7 +93,7 @@ prompt_of() {
   printf '%s' "$text"
 }
 
-# ask_all NAME: sends all requests at once; answers in $OUT/NAME.N.json. Returns at once; wait_all waits.
+# ask_all NAME: sends all requests at the same time and returns at once. wait_all waits for the answers, in $OUT/NAME.N.json.
 ask_all() {
   local i
   askers=()
@@ -112,7 +112,7 @@ wait_all() {
 
 tokens_of() { grep -o '"tokens":\[[^]]*\]' "$1"; }
 
-# first_difference FILE FILE: which token of two answers is the first that differs, and how they ended.
+# first_difference WANTED FOUND: prints the first token in which two answers differ, and details of the second answer.
 first_difference() {
   local i
   local -a wanted found
@@ -125,7 +125,7 @@ first_difference() {
     "$(grep -o '"prompt_tokens":[0-9]*\|"attempts":[0-9]*\|"cached_tokens":[0-9]*' "$2" | tr '\n' ' ')"
 }
 
-# equal VARIABLE NAME: sets it to how many answers equal those called "unified".
+# equal VARIABLE NAME: sets VARIABLE to the number of answers NAME that equal the answers "unified".
 equal() {
   local i count=0 name=$2
   for ((i = 0; i < REQUESTS; i++)); do
@@ -139,7 +139,7 @@ equal() {
   printf -v "$1" '%s' "$count"
 }
 
-# leaked VARIABLE NAME…: sets it to the blocks lost by those workers, once nothing runs.
+# leaked VARIABLE NAME…: sets VARIABLE to the number of blocks that these workers leaked, once no request runs.
 leaked() {
   local name sum=0
   for name in "${@:2}"; do

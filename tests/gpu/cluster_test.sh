@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The real model on real processes: 1 prefill worker on one GPU, 1 decode worker on another, through the public API.
-# Greedy answers must equal those of a unified worker, token for token; also when either worker is killed in the middle of
-# 32 running requests and started again. Prints what it does, writes OUT/cluster.json, exits 1 when anything is not so.
+# The real model in real processes, through the public API: a prefill worker on one GPU and a decode worker on another.
+# Greedy answers must equal those of a unified worker, token for token, also when either worker is killed in the middle of
+# 32 running requests and started again. Prints its progress, writes OUT/cluster.json, exits with 1 when a check failed.
 #   cluster_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others
 # Settings from the environment: PREFILL_DEVICE (cuda:0), DECODE_DEVICE (cuda:1), UNIFIED_DEVICE (cuda:0),
 # TRANSPORT (cuda_ipc; empty: any), WORKER_SET (further --set, separated by blanks).
@@ -16,7 +16,7 @@ readonly REQUESTS=${REQUESTS-32} TOKENS=${TOKENS-256} LIMIT=${LIMIT-120}
 # shellcheck source=tests/gpu/cluster.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.sh"
 
-# Short steps, so that a fault finds prompts under way; no caches, so that every prompt is handed over.
+# Steps are short, so that prompts run when a worker is killed. There is no prefix cache, so that every prompt is handed over.
 start_prefill() {
   start_worker prefill prefill-0 "$PREFILL_DEVICE" engine.max_step_tokens=64 engine.prefix_cache=false \
     ${TRANSPORT:+"transfer.require_transport=$TRANSPORT"}
@@ -28,8 +28,8 @@ start_decode() {
 
 retries() { metric router baton_router_retries_total; }
 
-# kill_amid ROLE CONDITION: sends all requests, kills the role's worker once CONDITION holds of v, the requests that run
-# there, and starts it again; sets ROLE_equal, ROLE_retries and ROLE_leaked.
+# kill_amid ROLE CONDITION: sends all requests, kills the role's worker once CONDITION holds for v, the number of requests
+# that run on it, and starts the worker again. Sets ROLE_equal, ROLE_retries and ROLE_leaked.
 kill_amid() {
   local role=$1 condition=$2 name=$1-0 before
   say "$role worker is killed"
@@ -46,7 +46,7 @@ kill_amid() {
   leaked "${role}_leaked" prefill-0 decode-0
 }
 
-# ---- what a unified worker answers
+# ---- the answers of a unified worker
 
 start_router --set local_tokens=0
 start_worker decode unified-0 "$UNIFIED_DEVICE" unified=true
@@ -75,7 +75,7 @@ leaked split_leaked prefill-0 decode-0
 
 kill_amid prefill 'v > 0'
 kill_amid decode "v >= $((REQUESTS / 4))"
-[[ $prefill_retries != 0 && $decode_retries != 0 ]] || fail "a kill disturbed nothing: $prefill_retries, $decode_retries retries"
+[[ $prefill_retries != 0 && $decode_retries != 0 ]] || fail "a kill caused no retry: $prefill_retries retries of prefill, $decode_retries of decode"
 "$BIN/baton" status --admin "$(address router admin)" | tee "$OUT/status.txt" >&2
 
 cat >"$OUT/cluster.json" <<JSON

@@ -30,7 +30,7 @@ TEST(PlanCopiesTest, LeavesWhatGoesBackwardsOrOverlaps) {
   EXPECT_EQ(PlanCopies(runs).size(), runs.size());
 }
 
-// What the plan copies is what the runs copy, for all kinds of runs.
+// The planned copies move the same bytes as the runs, for all kinds of runs.
 TEST(PlanCopiesTest, CopiesTheSame) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 2000; ++round) {

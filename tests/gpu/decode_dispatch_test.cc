@@ -7,7 +7,7 @@
 namespace baton::cuda {
 namespace {
 
-// Like an H200.
+// The limits of an H200.
 DecodeLimits Limits() {
   DecodeLimits limits;
   limits.sm_count = 132;
@@ -21,7 +21,7 @@ DecodeLimits Limits() {
   return limits;
 }
 
-// Of Llama 3.1 8B, or of another number of KV heads.
+// The shape of Llama 3.1 8B, with `kv_heads` KV heads.
 AttentionShape Shape(int32_t kv_heads = 8) {
   AttentionShape shape;
   shape.q_heads = 32;
@@ -40,7 +40,7 @@ KvView View(const AttentionShape& shape, DType dtype = DType::kBF16) {
   return kv;
 }
 
-// `count` rows that see `length` positions each.
+// `count` rows that attend to `length` positions each.
 struct Rows {
   int32_t count;
   int32_t length;
@@ -58,7 +58,7 @@ DecodeKernel Choose(const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
   return ChooseDecodeKernel({}, Limits(), Shape(), View(Shape(), dtype), RowsOf(rows));
 }
 
-// What was fastest on an H200 (bench/results/h200/attention_shares.jsonl,
+// The kernel that was fastest on an H200 (bench/results/h200/attention_shares.jsonl,
 // attention_long_rows.jsonl).
 TEST(DecodeChoice, IsWhatWasFastest) {
   EXPECT_EQ(Choose({{1, 1024}}), DecodeKernel::kCluster);
@@ -81,7 +81,7 @@ TEST(DecodeChoice, OneLongRowAmongManyKeepsTheShares) {
   EXPECT_EQ(Choose({{60, 1024}, {2, 32768}}), DecodeKernel::kStreamK);
   EXPECT_EQ(Choose({{32, 2300}, {1, 32768}}), DecodeKernel::kStreamK);
   EXPECT_EQ(Choose({{20, 300}, {1, 8192}}), DecodeKernel::kStreamK);
-  // Where shares are short, adding up many of them takes too long.
+  // Where work tiles are short, combining many of them takes too long.
   EXPECT_EQ(Choose({{40, 10}, {1, 4000}}), DecodeKernel::kFlash2);
 }
 
@@ -95,12 +95,12 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   const DecodeBatch rows = RowsOf({{64, 2048}});
   EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, limits, Shape(), View(Shape()), rows),
             DecodeKernel::kCluster);
-  limits.architecture = 100;  // which has no code of the shares
+  limits.architecture = 100;  // stream-K has no code for this architecture
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kFlash2);
   limits.architecture = 80;
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
             DecodeKernel::kFlash2);
-  for (const int32_t kv_heads : {1, 2}) {  // which has no groups of KV heads to share out
+  for (const int32_t kv_heads : {1, 2}) {  // stream-K needs a multiple of 4 KV heads
     SCOPED_TRACE(kv_heads);
     AttentionShape shape = Shape(kv_heads);
     shape.q_heads = 8 * kv_heads;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A GPU that is lost in the middle of requests: of two unified workers one has a kernel trap in its context, after which every
-# CUDA call of that process fails. It must say so, leave and exit with status 1; every request must end with the tokens of an
-# undisturbed run. Writes OUT/device_lost.json, exits 1 when anything is not so.
+# A GPU that is lost in the middle of requests. In the context of one of two unified workers, a kernel traps, after which every
+# CUDA call of that process fails. The worker must log this and exit with status 1; every request must end with the tokens of an
+# undisturbed run. Writes OUT/device_lost.json, exits with 1 when a check failed.
 #   device_lost_test.sh BIN MODEL OUT    BIN: the folder of baton-router and the others, and of libgpu_trap.so
 # Settings from the environment: DEVICES ("cuda:0 cuda:0"), WORKER_SET (further --set, separated by blanks).
 # shellcheck disable=SC2154,SC2119  # "equal" and "leaked" set variables
@@ -28,18 +28,18 @@ await lost baton_worker_sequences_running 'v > 0'
 say "a kernel traps, while $(metric lost baton_worker_sequences_running) requests run there"
 begin=$(date +%s%N)
 kill -USR2 "${pids[lost]}"
-timeout 30 tail --pid="${pids[lost]}" -f /dev/null || fail "the worker still runs"
+timeout 30 tail --pid="${pids[lost]}" -f /dev/null || fail "the worker still runs after 30 seconds"
 wait "${pids[lost]}"
 status=$?
 took=$((($(date +%s%N) - begin) / 1000000))
 unset 'pids[lost]'
-((status == 1)) || fail "the exit status is $status"
+((status == 1)) || fail "the exit status is $status, not 1"
 message=$(grep -m1 'cannot go on' "$OUT/lost.log" | tr -d '"')
 [[ $message == *"lost its device"* ]] || fail "the log does not say that the device is lost"
 wait_all disturbed
 equal disturbed_equal disturbed
 retries=$(metric router baton_router_retries_total)
-[[ $retries != 0 ]] || fail "nothing was disturbed"
+[[ $retries != 0 ]] || fail "no request was retried"
 leaked stays_leaked stays
 
 cat >"$OUT/device_lost.json" <<JSON

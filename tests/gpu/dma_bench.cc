@@ -1,6 +1,7 @@
-// What the pieces of a KV hand-off cost between two GPUs: the host's time to post work, and the
-// time until its end is known, by waiting for the file descriptor or by asking all the time. Prints
-// JSON lines. Usage: gpu_dma_bench [device device]
+// Times the parts of a KV hand-off between two GPUs: the host's time to post copies and checksums,
+// and the time until their completion is known, with a thread that sleeps on the file descriptor or
+// that busy-polls. Prints JSON lines. Usage: gpu_dma_bench [from_device to_device], by default
+// cuda:0 cuda:1
 
 #include <poll.h>
 
@@ -41,7 +42,7 @@ std::unique_ptr<Backend> Open(const char* device) {
   return Must(OpenBackend(options));
 }
 
-// Pieces in any order, from anywhere to anywhere.
+// Runs of kPiece bytes from random places to separate places, in random order.
 std::vector<CopyRun> ScatteredRuns(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<CopyRun> runs;
@@ -57,7 +58,7 @@ struct Times {
   double end_us = 0;
 };
 
-// Medians of posting and of the end.
+// The median times until the work is posted, and until its completion is known.
 Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
   const SteadyClock clock;
   std::vector<double> posts;

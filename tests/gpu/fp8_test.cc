@@ -17,7 +17,7 @@
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
 
-// Products with weights in E4M3 against plain loops over the numbers that E4M3 can hold.
+// Compares GEMMs with FP8 weights with simple loops over the numbers that E4M3 can represent.
 namespace baton {
 namespace {
 
@@ -33,7 +33,7 @@ float FromFp8(uint8_t bits) {
   return bits >> 7 != 0 ? -size : size;
 }
 
-// A row as E4M3 with a scale holds it: the numbers, before the scale.
+// A row in FP8: the E4M3 numbers, and the row's scale, by which they are still to be multiplied.
 struct QuantizedRow {
   std::vector<float> values;
   float scale = 0;
@@ -50,7 +50,7 @@ QuantizedRow Quantize(const float* row, size_t count) {
   return quantized;
 }
 
-// Whole rows of `values`, with what they stand for.
+// The rows of `values` as FP8 represents them: the E4M3 numbers times the scale of the row.
 std::vector<float> Fp8Rows(std::vector<float> values, size_t cols) {
   for (size_t at = 0; at < values.size(); at += cols) {
     const QuantizedRow row = Quantize(values.data() + at, cols);
@@ -70,11 +70,11 @@ class GpuFp8 : public testing::Test {
   void SetUp() override {
     auto device = cuda::CudaDevice::Open(0);
     if (!device.ok() && device.status().code() == StatusCode::kNotFound) {
-      GTEST_SKIP() << "products in E4M3 were NOT tested: " << device.status();
+      GTEST_SKIP() << "GEMMs in FP8 were NOT tested: " << device.status();
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
-    if (device_->architecture() < 89) GTEST_SKIP() << "no E4M3 on this GPU; products NOT tested";
+    if (device_->architecture() < 89) GTEST_SKIP() << "no FP8 on this GPU: GEMMs were NOT tested";
   }
 
   std::unique_ptr<Ops> MakeOps(bool deterministic) {
@@ -125,7 +125,7 @@ TEST_F(GpuFp8, RowsAreQuantizedOverTheirLargestNumber) {
 struct Shape {
   int64_t outputs, inputs, rows;
 };
-// Single rows of whole pieces of 512 inputs are multiplied as they are, others in E4M3.
+// A single row whose number of inputs is a multiple of 512 stays bf16; other inputs become FP8.
 constexpr Shape kShapes[] = {{16, 16, 1},
                              {16, 16, 2},
                              {48, 64, 5},
@@ -147,7 +147,8 @@ bool KeepsInputs(const Shape& shape, bool deterministic) {
   return !deterministic && shape.rows == 1 && shape.inputs % 512 == 0;
 }
 
-// How far tensor cores that add E4M3 with few bits may be off, of the sum of sizes.
+// Tolerance for the tensor cores, which accumulate FP8 with few bits, relative to the sum of the
+// terms' absolute values.
 constexpr double kSumBound = 1e-3;
 constexpr double kStored = 0x1p-8;
 
@@ -205,8 +206,8 @@ TEST_F(GpuFp8, ProductsAreThoseOfTheQuantizedNumbers) {
   }
 }
 
-// A feed-forward part between two norms, as a decoder issues it, against the same with each op in a
-// step of its own, where nothing can be joined.
+// Compares an MLP between two norms, as a decoder issues it, with the same ops in a step each,
+// where no ops can be fused.
 TEST_F(GpuFp8, JoinedOpsAgreeWithSingleOnes) {
   for (const int64_t rows : {1, 2, 20, 64, 200, 1100}) {
     for (const auto& [hidden, intermediate] :
@@ -255,8 +256,8 @@ TEST_F(GpuFp8, JoinedOpsAgreeWithSingleOnes) {
         error += std::pow(together[i] - apart[i], 2);
         size += std::pow(apart[i] - x[i] - first[i], 2);
       }
-      // What is not rounded to bf16 on the way lies, for some numbers, on the other side of where
-      // E4M3 rounds, in each of two products.
+      // Fused ops do not round some intermediate numbers to bf16. A few of these numbers then round
+      // to another E4M3 number, in both GEMMs.
       EXPECT_LT(std::sqrt(error / size), 0.06);
     }
   }
@@ -304,7 +305,7 @@ TEST_F(GpuFp8, WeightsThatMayNotBeAreNotQuantized) {
   const HostWeights host = parity::RandomWeights(DType::kBF16, 64, 64, 1);
   const HostMatrix kept = host.matrix();
   EXPECT_EQ((*ops->LoadMatrix({&kept, 1}))->bytes(), 64u * 64 * 2);
-  // Sizes that tensor cores do not take.
+  // Sizes that the tensor cores do not support in FP8.
   const HostWeights odd = parity::RandomWeights(DType::kBF16, 60, 72, 1);
   const HostMatrix part = Quantizable(odd);
   EXPECT_EQ((*ops->LoadMatrix({&part, 1}))->bytes(), 60u * 72 * 2);

@@ -6,16 +6,16 @@
 
 #include "common/base/status.h"
 
-// What the benchmarks of kernels share.
+// Functions that the benchmarks of kernels share.
 namespace baton::cuda::testing {
 
-// Ends the program when it is an error.
+// Prints the error and ends the program, when there is an error.
 void Check(const Status& status);
 void Check(cudaError_t error);
 
-// Median microseconds of `runs` runs of what `body` issues on the stream.
+// The median time, in microseconds, of `runs` runs of the work that `body` issues on the stream.
 double TimeStream(cudaStream_t stream, int runs, const std::function<void()>& body);
-// The same as a CUDA graph.
+// As TimeStream, with the work captured into a CUDA graph.
 double TimeGraph(cudaStream_t stream, int runs, const std::function<void()>& body);
 
 }  // namespace baton::cuda::testing

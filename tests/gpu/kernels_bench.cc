@@ -43,7 +43,7 @@ void Print(const std::string& name, double microseconds, double gigabytes) {
   std::fflush(stdout);
 }
 
-// Median microseconds of one `body` of `count` in a CUDA graph.
+// The median time of one call of `body`, in microseconds, in a CUDA graph of `count` calls.
 double TimeOne(cudaStream_t stream, int count, const std::function<void(int)>& body) {
   const auto all = [&] {
     for (int i = 0; i < count; ++i) body(i);
@@ -51,7 +51,7 @@ double TimeOne(cudaStream_t stream, int count, const std::function<void(int)>& b
   return TimeGraph(stream, kRepeats, all) / count;
 }
 
-// Roughly normal logits.
+// Approximately normal logits.
 std::vector<float> MakeLogits(size_t count) {
   std::vector<float> logits(count);
   uint64_t state = 1;
@@ -122,7 +122,7 @@ void BenchSampling(cudaStream_t stream) {
   }
 }
 
-// A layer of Qwen3-30B-A3B's shape.
+// Times one layer's experts with the shape of Qwen3-30B-A3B.
 void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   constexpr int64_t kExperts = 128;
   constexpr int32_t kPerToken = 8;
@@ -153,7 +153,7 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   const size_t bytes = static_cast<size_t>(kMaxRows * kHidden) * 2;
   Check(x.Reserve(bytes));
   Check(out.Reserve(bytes));
-  // Every row another part of the numbers, so that rows choose differently.
+  // Each row is another part of the numbers, so that rows choose different experts.
   for (int64_t row = 0; row < kMaxRows; ++row) {
     Check(cudaMemcpy(x.at(static_cast<size_t>(row * kHidden) * 2),
                      numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,

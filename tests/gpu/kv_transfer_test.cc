@@ -1,5 +1,5 @@
-// KV transports over the memory of real GPUs: the conformance suite, whole hand-offs, and processes
-// that die or stop. With two GPUs the two sides are on one each.
+// KV transports with the memory of real GPUs: the conformance suite, whole hand-offs, and processes
+// that are killed or stopped. With two GPUs, each side uses one of them.
 
 #include <chrono>
 #include <memory>
@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-// The GPU of that number, or null.
+// The GPU with this number, or null.
 Backend* Gpu(int index) {
   static const auto open = [](const char* device) {
     BackendOptions options;
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu,
 class GpuHandoffTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (Gpu(0) == nullptr) GTEST_SKIP() << "there is no GPU";
+    if (Gpu(0) == nullptr) GTEST_SKIP() << "no GPU: KV hand-offs were NOT tested";
     options_ = HandoffPair::Options::OverCudaIpc(Gpu(0)->device(), *Gpu(0)->dma());
   }
   void ExpectHandoff() {
@@ -108,7 +108,7 @@ TEST_F(GpuHandoffTest, OfWholeBlocks) {
   ExpectHandoff();
 }
 
-// Granules are not in one piece, so that checksums gather them.
+// Granules are not contiguous, so the checksum task gathers them.
 TEST_F(GpuHandoffTest, BetweenUnequalShards) {
   options_.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kBF16};
   options_.sender_shards = {{0, 6, 0, 4}, {0, 6, 4, 4}};
@@ -116,7 +116,7 @@ TEST_F(GpuHandoffTest, BetweenUnequalShards) {
   ExpectHandoff();
 }
 
-// Granules are too small for the kernels.
+// Granules are too small for the checksum kernel.
 TEST_F(GpuHandoffTest, OfTinyBlocks) {
   options_.layout = {.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
   ExpectHandoff();

@@ -28,7 +28,7 @@ TEST(ModelCheckTest, TakesWhatItRuns) {
   EXPECT_TRUE(CheckModel(experts).ok());
 }
 
-// Found here, before the weights are loaded, rather than in the first step.
+// CheckModel reports an unsupported shape before the weights are loaded, not in the first step.
 TEST(ModelCheckTest, NamesWhatItCannotRun) {
   const std::vector<std::pair<std::function<void(ModelShape&)>, std::string>> cases = {
       {[](ModelShape& s) { s.vocabulary = (1 << 18) + 1; },

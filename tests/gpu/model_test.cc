@@ -15,37 +15,38 @@
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 
-// Whole models on the GPU against independent implementations.
+// Compares whole models on the GPU with independent implementations.
 namespace baton {
 namespace {
 
-// How far results may be from those of arithmetic in float32.
+// The largest allowed differences from float32 arithmetic.
 struct Bounds {
-  double margin;  // between the two best tokens, from which on there is no doubt
-  size_t steps_for_each_difference;
-  double nll;
-  size_t nll_tokens = 2;  // prompts with fewer tokens are not judged by their likelihood
+  // From this margin between the logits of the two best tokens on, the chosen token must be equal.
+  double margin;
+  size_t steps_for_each_difference;  // steps in which at most one token may differ
+  double nll;                        // difference of the mean negative log-likelihood
+  size_t nll_tokens = 2;             // shorter prompts are not checked for their likelihood
 };
 
-// Where weights, inputs and results of products are bf16, margins of the real model are off by 0.05
-// (standard deviation; the CPU backend with these roundings put in: 0.022 by the weights alone,
-// 0.039 with the inputs, 0.048 with the results): three times that allows no doubt, and few tokens
-// may differ at all.
+// With weights, inputs and results of GEMMs in bf16, margins of the real model have an error of
+// 0.05 (standard deviation). The CPU backend with the same roundings gives 0.022 for the weights
+// alone, 0.039 with the inputs, 0.048 with the results. Tokens with three times that margin must be
+// equal, and only few other tokens may differ.
 constexpr Bounds kReal = {.margin = 0.15, .steps_for_each_difference = 40, .nll = 2e-3};
 
-// Times the perplexity in float32. Of so small a model, whose weights had four bits before, more is
-// lost in E4M3 than of a large one; and over so few tokens these are off by 0.007 (standard
-// deviation: kernels/cuda/README.md has what many tokens give).
+// Allowed factors of the perplexity in float32. FP8 costs this small model, whose weights had four
+// bits before, more than it costs a large one. With so few tokens, the factors have an error of
+// 0.007 (standard deviation); kernels/cuda/notes/fp8_quality.md has figures from many tokens.
 constexpr double kQuantizedKvPerplexity = 1.01;
 constexpr double kQuantizedWeightsPerplexity = 1.025;
 constexpr double kQuantizedPerplexity = 1.035;
-// The tiny models are random: every token is about as likely as the others (a mean of 7), so that
-// what rounding moves shows in full.
+// The tiny models have random weights: all tokens are about equally likely (a mean negative
+// log-likelihood of 7), so that rounding errors show in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
-// Rounding may choose other experts where two score alike, which moves the likelihood of a token by
-// 0.3: few tokens do not average that out (mixtral's prompt of 9 tokens has such a choice, at a
-// difference of 0.03 between two scores; arithmetic in float32 with that choice changed gives the
-// same likelihood as the GPU).
+// Rounding may choose other experts where two scores are nearly equal, which changes the likelihood
+// of a token by 0.3. A short prompt does not average that out: mixtral's prompt of 9 tokens has
+// such a choice, with a difference of 0.03 between two scores. Float32 arithmetic with the other
+// choice gives the same likelihood as the GPU.
 constexpr Bounds kTinyExperts = {
     .margin = 0.5, .steps_for_each_difference = 5, .nll = 2e-2, .nll_tokens = 64};
 
@@ -62,7 +63,7 @@ std::vector<Logits> ReadDevice(const Tensor& logits) {
   return result;
 }
 
-// The GPU, opened once.
+// Opens the GPU for each test.
 class GpuModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -168,9 +169,9 @@ TEST_F(GpuModel, RealModelAgreesWithTheReference) {
   }
 }
 
-// Perplexities, over all texts, with weights, KV cache and both in E4M3.
+// Checks the perplexity over all texts with the weights, the KV cache, or both in FP8.
 TEST_F(GpuModel, QuantizedRealModelIsNearlyAsGood) {
-  if (device_->architecture() < 89) GTEST_SKIP() << "no E4M3 on this GPU; its models NOT tested";
+  if (device_->architecture() < 89) GTEST_SKIP() << "no FP8 on this GPU: it was NOT tested";
   const auto text = ReadFile(std::string(BATON_TEST_DATA) + "/golden/smollm2/ppl.json");
   ASSERT_TRUE(text.ok()) << Message(text.status());
   const auto texts = nlohmann::json::parse(*text).at("texts");
@@ -180,7 +181,7 @@ TEST_F(GpuModel, QuantizedRealModelIsNearlyAsGood) {
       ASSERT_TRUE(ops.ok()) << ops.status();
       ops_ = *std::move(ops);
       const auto runner = Open(BATON_TEST_MODEL, BATON_TEST_MODEL, kv_dtype);
-      // Long chunks, short ones behind a cache, and single tokens.
+      // Long chunks, short chunks after cached tokens, and single tokens.
       for (const size_t chunk_rows : {size_t{256}, size_t{33}, size_t{1}}) {
         double sum = 0;
         double wanted = 0;

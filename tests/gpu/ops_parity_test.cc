@@ -7,8 +7,8 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/parity/parity.h"
 
-// The suite that the CPU backend passes, on the GPU: with decode steps as graphs and as launches,
-// and with independent rows.
+// Runs the parity suite of the CPU backend on the GPU: with decode steps as CUDA graphs, with
+// single launches, and in deterministic mode.
 namespace baton {
 namespace {
 

@@ -1,7 +1,8 @@
-// What a model loses in E4M3, on texts: perplexity against that in bf16 (`ratio`, with its standard
-// deviation), and half the mean square of what log-likelihoods of tokens differ by, which estimates
-// the Kullback–Leibler divergence and depends less on the texts. Prints a JSON line for each of
-// weights and KV cache in either. Usage: gpu_quality_bench MODEL TOKENS_A_STEP TEXT_FILE...
+// Measures the quality that a model loses in FP8, on texts: the perplexity relative to bf16
+// (`ratio`, with its standard deviation), and half the mean square of the differences between the
+// tokens' log-likelihoods (`half_mean_square`), which estimates the Kullback–Leibler divergence and
+// depends less on the texts. Prints a JSON line for each combination of bf16 and FP8 weights with
+// a bf16 and an FP8 KV cache. Usage: gpu_quality_bench MODEL TOKENS_A_STEP TEXT_FILE...
 
 #include <cuda_runtime_api.h>
 
@@ -33,7 +34,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-constexpr size_t kPiece = 512;  // tokens that are read without what stands before them
+constexpr size_t kPiece = 512;  // tokens of a piece; each piece is computed without earlier context
 
 StatusOr<std::vector<Tokens>> PiecesOf(const std::string& model, std::span<char* const> paths) {
   BATON_ASSIGN_OR_RETURN(TokenizerSpec spec, LoadTokenizerSpec(model));
@@ -51,10 +52,10 @@ StatusOr<std::vector<Tokens>> PiecesOf(const std::string& model, std::span<char*
   return pieces;
 }
 
-// Turns steps' logits into negative log-likelihoods of the tokens that follow.
+// Turns the logits of steps into negative log-likelihoods of the tokens that follow.
 class Judge final {
  public:
-  // The steps to come are of this piece.
+  // The next steps compute this piece.
   void Begin(const Tokens& piece) {
     piece_ = piece;
     row_ = 0;
@@ -92,7 +93,7 @@ class Judge final {
  private:
   cuda::PinnedMemory host_;
   std::span<const TokenId> piece_;
-  size_t row_ = 0;  // of the piece, that comes next
+  size_t row_ = 0;  // the next row of the piece
   std::vector<double> losses_;
 };
 

@@ -4,7 +4,8 @@
 
 namespace baton::cuda::testing {
 
-// A number that `key` alone decides; over many keys they are about normally distributed.
+// A number that depends on `key` alone. Over many keys, the numbers are approximately normally
+// distributed.
 __device__ inline float NumberOf(uint64_t key) {
   // MurmurHash3's finalizer (Appleby, public domain).
   key ^= key >> 33;

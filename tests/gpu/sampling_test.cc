@@ -14,11 +14,12 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "tests/parity/sampling_reference.h"
 
-// Random rows with random parameters against the reference by sorting.
+// Compares random rows with random parameters with a reference that sorts.
 namespace baton::cuda {
 namespace {
 
-// Weights and their sums are float32 numbers in one of the two.
+// Margin below which the chosen tokens may differ: one of the two implementations computes weights
+// and their sums in float32.
 constexpr double kRounding = 3e-6;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -43,7 +44,7 @@ struct Batch {
 
 std::vector<TokenId> RandomTokens(Random& random, int32_t vocabulary, size_t most) {
   std::vector<TokenId> tokens(random() % (most + 1));
-  // Some of them outside the vocabulary.
+  // Some of the tokens are outside the vocabulary.
   for (TokenId& token : tokens) {
     token = static_cast<TokenId>(random() % static_cast<uint64_t>(vocabulary + 3)) - 1;
   }
@@ -109,7 +110,8 @@ class SamplingTest : public testing::Test {
     sampling_ = *Sampling::Create();
   }
 
-  // The tokens of `batch`, and of its padding.
+  // Samples `batch`. `out` gets the results of the rows, `tokens` the tokens on the device,
+  // including those of padding rows.
   Status Run(const Batch& batch, std::vector<SampledToken>& out, std::vector<int32_t>& tokens) {
     SamplingPlan plan;
     for (bool fits = false; !fits;) {
@@ -181,7 +183,7 @@ TEST_F(SamplingTest, AgreesWithSorting) {
       ASSERT_EQ(tokens[i], i < got.size() ? got[i].token : 0) << "seed " << seed << ", row " << i;
     }
     for (size_t i = 0; i < got.size(); ++i) {
-      // Banned tokens may leave none.
+      // The banned tokens may be the whole vocabulary.
       if (got[i].token == kNoToken) continue;
       SCOPED_TRACE(fmt::format("seed {}, row {}", seed, i));
       const std::span<const float> row(batch.logits.data() + i * static_cast<size_t>(batch.stride),
@@ -202,7 +204,7 @@ TEST_F(SamplingTest, AgreesWithSorting) {
 }
 
 TEST_F(SamplingTest, ARowIsTheSameInAnyBatch) {
-  // One row of a wide vocabulary is cut into more ranges alone than among others.
+  // A single row of a large vocabulary is divided into more ranges than a row of a batch.
   Random random(9);
   std::normal_distribution<float> normal(0.0f, 0.5f);
   Batch many;

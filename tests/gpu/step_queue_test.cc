@@ -10,11 +10,11 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/engine_harness.h"
 
-// The engine on a GPU that has a step in its queue while one runs.
+// The engine on a GPU with a second step queued while one runs.
 namespace baton {
 namespace {
 
-// A runner that queues steps or not, and counts those that were issued behind another.
+// A runner that may queue steps, and counts the steps that were issued while another one ran.
 class CountingRunner final : public ModelRunner {
  public:
   CountingRunner(ModelRunner& runner, bool queues) : runner_(runner), queues_(queues) {}
@@ -84,7 +84,8 @@ class GpuStepQueue : public testing::Test {
     return requests;
   }
 
-  // What each sample of each request got; how many steps were behind another goes into `behind`.
+  // Returns the tokens of each sample of each request. `behind` gets the number of steps that were
+  // issued while another one ran.
   std::vector<std::vector<TokenOutput>> Serve(const std::vector<Request>& requests,
                                               bool queues,
                                               int& behind) {
@@ -137,7 +138,8 @@ TEST_F(GpuStepQueue, TokensAreThoseOfStepsOneByOne) {
   ExpectSame(Requests(12), 30);
 }
 
-// Rows computed for nothing change the batch, which changes no bits only here.
+// With stop tokens, a queued step computes rows that are not needed any more. They change the
+// batch, which leaves the bits of other rows unchanged only in deterministic mode.
 TEST_F(GpuStepQueue, StopTokensToo) {
   Open(/*deterministic=*/true);
   std::vector<Request> requests = Requests(12);

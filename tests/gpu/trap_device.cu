@@ -1,5 +1,6 @@
-// Loaded into a worker with LD_PRELOAD: on SIGUSR2 a kernel traps in the worker's CUDA context,
-// after which every CUDA call of the process fails. A stand-in for a kernel's bug or an ECC error.
+// A library that is loaded into a worker with LD_PRELOAD. On SIGUSR2 it launches a kernel that
+// traps in the worker's CUDA context, after which every CUDA call of the process fails. It stands
+// for a bug of a kernel or an ECC error.
 #include <cuda_runtime_api.h>
 #include <signal.h>
 
@@ -21,7 +22,7 @@ __global__ void Trap() {
   asm("trap;");
 }
 
-// N of "engine.device=cuda:N" on the command line; −1 when it is not there.
+// N of "engine.device=cuda:N" on the process's command line; −1 when the command line has none.
 int DeviceOfProcess() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string line((std::istreambuf_iterator<char>(file)), {});
@@ -30,7 +31,8 @@ int DeviceOfProcess() {
   return at == std::string::npos ? -1 : std::atoi(line.c_str() + at + wanted.size());
 }
 
-// Contexts are of the process: ours is that of the worker's backend.
+// The primary CUDA context belongs to the process, so the kernel traps in the context of the
+// worker's backend.
 void TrapWhenAsked(const std::stop_token& stop, int device) {
   while (!asked) {
     if (stop.stop_requested()) return;

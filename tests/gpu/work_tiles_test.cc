@@ -13,7 +13,7 @@ namespace {
 
 using Sequences = std::vector<AttentionSequence>;
 
-// (context, rows) of each.
+// Makes sequences from their (context, rows).
 Sequences Make(const std::vector<std::pair<int32_t, int32_t>>& lengths) {
   Sequences sequences;
   int32_t row = 0;
@@ -31,7 +31,8 @@ int32_t CeilDiv(int32_t a, int32_t b) {
   return (a + b - 1) / b;
 }
 
-// Every (sequence, tile, part) once; partial results in order and without gaps.
+// Checks that every (sequence, tile, split) occurs once, and that partial results are in order and
+// without gaps.
 void CheckPaged(const Sequences& sequences,
                 const PagedLimits& limits,
                 const PagedTiles& work_tiles) {
@@ -153,8 +154,8 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
     const auto count = static_cast<int32_t>(1 + random() % 132);
     SplitStreamK(rows, count, work_tiles);
     ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
-    std::vector<std::set<int32_t>> seen(rows.size());    // units
-    std::vector<std::set<int32_t>> owners(rows.size());  // shares
+    std::vector<std::set<int32_t>> seen(rows.size());    // units of each row
+    std::vector<std::set<int32_t>> owners(rows.size());  // work tiles of each row
     int32_t least = INT32_MAX;
     int32_t most = 0;
     bool more = true;
@@ -187,7 +188,7 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
       EXPECT_EQ(rows[r].work_tiles, static_cast<int32_t>(owners[r].size()));
       EXPECT_EQ(*owners[r].rbegin(), rows[r].first_tile + rows[r].work_tiles - 1);
     }
-    // Every share has a place of its own for what it has of a row.
+    // Each work tile has a separate place for its partial result of each row.
     std::set<int32_t> places;
     for (size_t r = 0; r < rows.size(); ++r) {
       for (const int32_t owner : owners[r]) {
