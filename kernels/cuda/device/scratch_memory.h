@@ -11,7 +11,7 @@
 namespace baton::cuda {
 
 // Scratch memory on the device that ops request for every step. Memory that was returned before
-// stays valid, because recorded ops and captured graphs may use it; therefore each new allocation
+// stays valid, because listed ops and captured graphs may use it; therefore each new allocation
 // is at least twice as large as the last. Not thread-safe.
 class ScratchMemory final {
  public:

@@ -17,7 +17,8 @@ __device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to bulk copies and to the other blocks of the cluster.
+// Makes initialised barriers visible to bulk copies and, after a cluster barrier, to the other
+// blocks of the cluster.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -22,7 +22,7 @@
 
 namespace baton::cuda {
 
-// Ops on one GPU. The calls between BeginStep and IssueStep are recorded in a list (step_ops.h),
+// Ops on one GPU. The calls between BeginStep and IssueStep become a list of ops (step_ops.h),
 // which IssueStep launches: op by op, or, in a step that only decodes, as a CUDA graph for a padded
 // number of rows. BeginStep returns an error for bad arguments. Bad arguments of an op are bugs of
 // the caller (CHECK). IssueStep and AwaitStep return CUDA errors. One thread at a time.
@@ -88,9 +88,9 @@ class CudaOps final : public Ops {
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
   void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
-  // Records `problem` with an FP8 weight.
+  // Lists the ops that compute `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
-  // Fuses the recorded ops, plans attention and sampling for the step's sequences, and uploads the
+  // Fuses the listed ops, plans attention and sampling for the step's sequences, and uploads the
   // step's data.
   Status PlanStep();
   Status PlanOps();
@@ -113,11 +113,11 @@ class CudaOps final : public Ops {
 
   // Used in turn: at most two steps run at a time.
   std::array<PendingStep, Sampling::kSlots> pending_;
-  size_t next_ = 0;       // index of the step that is being recorded
+  size_t next_ = 0;       // index of the current step
   size_t under_way_ = 0;  // steps that were issued and not yet awaited
   Duration device_time_{};
 
-  // The step that is being recorded.
+  // The current step, between BeginStep and IssueStep.
   StepInput input_;
   KvView kv_;
   StepLayout layout_;

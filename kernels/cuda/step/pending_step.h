@@ -26,7 +26,7 @@ class PendingStep final {
   // Call once, before any other method. Errors: those of CUDA.
   Status Create();
 
-  // Prepares for the next step.
+  // Discards the callbacks and the destination of the last step.
   void Clear();
   // Adds a mark and returns its index. Await calls `notify` once the mark's event has occurred.
   StatusOr<size_t> AddCallback(std::function<void()> notify);

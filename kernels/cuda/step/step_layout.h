@@ -13,9 +13,9 @@ namespace baton::cuda {
 // The padded input of a step, and its addresses on the device.
 //
 // A step is *recorded* when it only decodes: every sequence has one row, and the logits of every
-// row are requested. It then runs as a CUDA graph for a padded number of rows; all such steps of
-// that size use the same graph. The rows after those of the input are padding: token 0 at position
-// 0, with no block to write KV to.
+// row are requested. It then runs as a CUDA graph for a padded number of rows, which later steps of
+// that size use again. The rows after those of the input are padding: token 0 at position 0, with
+// no block to write KV to.
 struct StepLayout {
   const StepInput* input = nullptr;
   bool recorded = false;

@@ -19,7 +19,7 @@
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
-// The ops of a step as data. CudaOps records them while the decoder calls its methods. At the end
+// The ops of a step as data. CudaOps lists them while the decoder calls its methods. At the end
 // of the step, neighbouring ops that one kernel can compute are fused, and the list runs on a
 // stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
 // The list describes the work completely, so equal lists always mean equal work.
