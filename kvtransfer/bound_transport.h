@@ -11,35 +11,37 @@
 
 namespace baton {
 
-// A transport with every local shard registered.
+// A transport at which every local shard is registered.
 struct BoundTransport {
   std::string name;
   std::unique_ptr<Transport> transport;
-  std::vector<std::unique_ptr<Region>> regions;  // by shard; gone before the transport
+  std::vector<std::unique_ptr<Region>> regions;  // by shard; destroyed before the transport
 };
 
-// InvalidArgument naming what is wrong: layout, shards, arenas too small for their blocks, times.
+// InvalidArgument that names the invalid part: layout, shards, arenas too small for their blocks,
+// times.
 Status ValidateOptions(const KvTransferOptions& options);
 
-// The transports that options.transport allows and the arenas permit, in order of preference; at
-// least one. With require_transport, that one or its error.
+// The transports that options.transport allows and that can register the arenas, in order of
+// preference; at least one. With require_transport: only that transport, or its error.
 StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options);
 
-// This side's HELLO. With `listen`, every transport starts to listen and the endpoints are in it.
+// This side's HELLO. If `listen`, every transport starts to listen, and HELLO contains the
+// endpoints.
 StatusOr<Hello> MakeHello(const KvTransferOptions& options,
                           std::vector<BoundTransport>& transports,
                           bool listen);
 
-// How a link's bytes travel.
+// A link and the transport that carries it.
 struct LinkRoute {
   KvLink link;
   size_t transport = 0;  // index into the bound transports
   KvEndpoint endpoint;
 };
 
-// The links to a peer, one for each layer group, and for each the first transport that reaches it.
-// May be called from any thread. FailedPrecondition or InvalidArgument when a shard cannot be
-// filled or reached; then the message says why each transport does not.
+// The links to a peer, one per layer group, each with the first transport that reaches the peer's
+// shard. May be called from any thread. FailedPrecondition or InvalidArgument if a shard cannot be
+// filled or reached; the message then gives the reason for each transport.
 StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
                                             const std::vector<BoundTransport>& transports,
                                             const Hello& theirs);

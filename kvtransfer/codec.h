@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Bounds on what Decode accepts: far above what real models need, and small enough that a hostile
+// Limits of DecodeEnvelope: far above what real models need, and small enough that a hostile
 // message cannot take much memory.
 constexpr uint32_t kMaxPromptTokens = 1u << 24;
 constexpr uint32_t kMaxPromptBlocks = 1u << 18;
@@ -18,12 +18,13 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxStatusBytes = 4096;
 constexpr size_t kMaxPayloadBytes = 1u << 20;
 
-// The bytes of a message: little-endian fixed-width integers in the order of the fields of
-// messages.h, strings and lists after a 32-bit count, the message's kind as one byte.
+// Encodes a message: one byte for its kind, then session, epoch and sequence, then the fields of
+// messages.h in their order. Integers are little-endian with a fixed width; strings and lists
+// follow a 32-bit count.
 std::string EncodeEnvelope(const Envelope& envelope);
 
-// The reverse. InvalidArgument naming the message and the field for anything truncated, over its
-// bound, out of its range, or followed by more bytes.
+// Decodes a message. InvalidArgument that names the message and the field if bytes are truncated,
+// over a limit, out of range, or left over.
 StatusOr<Envelope> DecodeEnvelope(std::string_view bytes);
 
 }  // namespace baton

@@ -4,12 +4,12 @@
 
 namespace baton {
 
-// The way to one peer for control messages. Implemented by the workers (gRPC) and by tests.
+// Sends control messages to one peer. Implemented by the workers (gRPC) and by tests.
 class ControlStream {
  public:
   virtual ~ControlStream() = default;
-  // Queues the message; must not block, and must be safe from any thread. An error means that it is
-  // lost: the session repeats it, or times out.
+  // Queues the message. Must not block, and must be safe from any thread. After an error the
+  // message is lost: the session repeats it, or times out.
   virtual Status Send(const Envelope& envelope) = 0;
 };
 

@@ -19,8 +19,8 @@ namespace baton {
 // KvSender or KvReceiver, whose state belongs to this thread.
 class EventLoop final {
  public:
-  // Called on the thread after everything posted has run. Returns when to be called again at the
-  // latest.
+  // Called on the thread after all posted functions have run. Returns the time at which it must be
+  // called again at the latest.
   using Turn = std::function<Time(Time now)>;
 
   static StatusOr<std::unique_ptr<EventLoop>> Create(size_t max_posted);
@@ -29,13 +29,13 @@ class EventLoop final {
   // Wakes the thread whenever `fd` is readable.
   Status Watch(int fd);
   void Start(const std::string& name, Turn turn);
-  // Runs what was posted, stops the thread and joins it. Posting goes on to succeed, without
-  // effect. Not on the thread itself.
+  // Runs the posted functions, stops the thread and joins it. Functions posted later are accepted
+  // but never run. Must not be called on the thread itself.
   void Stop();
 
-  // ResourceExhausted when more than `max_posted` things wait.
+  // ResourceExhausted if `max_posted` functions are waiting already.
   Status Post(std::function<void()> work);
-  // As Post, for what must not be lost.
+  // As Post, without the limit: for functions that must not be lost.
   void PostAlways(std::function<void()> work);
 
  private:

@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// The transport of that name: "cuda_ipc", "shm", "tcp". InvalidArgument for another name, listing
-// those there are.
+// Creates the transport of that name: "cuda_ipc", "shm", "tcp". InvalidArgument for another name;
+// the message lists the known names.
 StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                    const KvTransferOptions& options);
 

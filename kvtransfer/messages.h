@@ -13,17 +13,17 @@
 #include "common/kvcache/layout.h"
 
 // The control messages of a KV hand-off between a prefill worker (sender) and a decode worker
-// (receiver). Every message is idempotent and may be lost, repeated or late. How they become bytes
-// is in codec.h; who sends what when is in README.md.
+// (receiver). Every message is idempotent and may be lost, repeated or late. codec.h defines their
+// encoding; README.md describes who sends which message when.
 namespace baton {
 
 constexpr uint32_t kKvProtocolVersion = 5;
 
-// Where a shard can be written through one transport. The descriptor is the transport's own.
+// How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
-  std::string transport;  // "shm", "tcp"
+  std::string transport;  // "cuda_ipc", "shm", "tcp"
   std::string descriptor;
-  uint32_t region = 0;  // which registered memory behind that endpoint
+  uint32_t region = 0;  // id of the registered memory at that endpoint
   bool operator==(const KvEndpoint&) const = default;
 };
 
@@ -35,7 +35,8 @@ struct KvShardInfo {
   bool operator==(const KvShardInfo&) const = default;
 };
 
-// First message both ways. `layout` counts are of the whole model; block lists never go here.
+// The first message in both directions. The counts of `layout` are those of the whole model. Block
+// lists never go here.
 struct Hello {
   uint32_t version = kKvProtocolVersion;
   WorkerId worker;
@@ -46,11 +47,11 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-// Sender → receiver: the KV of a prompt of `total_tokens` tokens is coming.
+// Sender → receiver: the KV of a prompt of `total_tokens` tokens will follow.
 struct Offer {
   uint32_t total_tokens = 0;
   std::vector<Hash128> block_hashes;  // of the full blocks, in order; may be empty
-  Duration timeout{};                 // the whole hand-off, counted from the receipt
+  Duration timeout{};                 // of the whole hand-off, counted from receipt
   bool operator==(const Offer&) const = default;
 };
 
@@ -71,17 +72,17 @@ struct Refuse {
   bool operator==(const Refuse&) const = default;
 };
 
-// Sender → receiver: everything is written. Checksums (kernels/granule_checksum.h) are of each
-// block's bytes on each link, link-major, in block order.
+// Sender → receiver: everything is written. `checksums` (kernels/granule_checksum.h) has one entry
+// per block and link, over the block's bytes on that link: link-major, in block order.
 struct Seal {
   uint32_t blocks = 0;
   uint64_t bytes = 0;
   std::vector<uint64_t> checksums;
-  std::string payload;  // the workers' own: first tokens, sampler state
+  std::string payload;  // opaque data of the workers: first tokens, sampler state
   bool operator==(const Seal&) const = default;
 };
 
-// Receiver → sender: these blocks arrived damaged; write them and SEAL again.
+// Receiver → sender: these blocks arrived damaged; write them again and repeat SEAL.
 struct Resend {
   uint32_t attempt = 0;
   std::vector<uint32_t> blocks;  // indices into Grant::blocks, ascending
@@ -94,33 +95,34 @@ struct Ack {
   bool operator==(const Ack&) const = default;
 };
 
-// Both ways, while a session lives: still here. The receiver sends it only as an answer.
+// Both directions, while a session lives: the session is alive. The receiver sends it only as an
+// answer.
 struct Renew {
-  bool granted = false;  // the grant is known to the one who sends this
-  uint32_t pieces = 0;   // (block, link) pairs sent, or arrived
+  bool granted = false;  // the sender of this message knows the grant
+  uint32_t pieces = 0;   // (block, link) pairs sent (sender) or arrived (receiver)
   bool operator==(const Renew&) const = default;
 };
 
-// Sender → receiver: no SEAL will come.
+// Sender → receiver: no SEAL will follow.
 struct Fail {
   Status status;
   bool operator==(const Fail&) const = default;
 };
 
-// Receiver → sender: stop writing; answered by DRAIN_ACK when nothing is outstanding.
+// Receiver → sender: stop writing. The sender answers DRAIN_ACK once no write is outstanding.
 struct Abort {
   Status status;
   bool operator==(const Abort&) const = default;
 };
 
-// Sender → receiver: no write of the session is outstanding. found = false: unknown session, of
-// which provably nothing is outstanding.
+// Sender → receiver: no write of the session is outstanding. found = false: the session is unknown,
+// which proves that none of its writes is outstanding.
 struct DrainAck {
   bool found = true;
   bool operator==(const DrainAck&) const = default;
 };
 
-// Receiver → sender: this worker leaves; sessions under way go on, new ones must go elsewhere.
+// Receiver → sender: this worker leaves. Sessions under way continue; new ones must go elsewhere.
 struct Bye {
   std::string reason;
   bool operator==(const Bye&) const = default;
@@ -129,11 +131,11 @@ struct Bye {
 using ControlMessage =
     std::variant<Hello, Offer, Grant, Refuse, Seal, Resend, Ack, Renew, Fail, Abort, DrainAck, Bye>;
 
-// Names a session within a worker.
+// Identifies a session within a worker.
 using SessionKey = std::pair<SessionId, Epoch>;
 
-// A message with the session it is about (session 0, epoch 0 for Hello and Bye). `sequence` counts
-// the messages of one direction of a stream from 1: gaps and repeats show in logs.
+// A message with its session (session 0, epoch 0 for Hello and Bye). `sequence` counts the messages
+// of one direction of a stream from 1, so that logs show gaps and repeats.
 struct Envelope {
   SessionId session;
   Epoch epoch;
@@ -142,7 +144,7 @@ struct Envelope {
   bool operator==(const Envelope&) const = default;
 };
 
-// Whether a hand-off that ended so was called off by a worker that wants it no more: no failure.
+// Whether a hand-off ended with this status because a worker cancelled it, which is not a failure.
 inline bool IsCalledOff(const Status& status) {
   return status.code() == StatusCode::kCancelled;
 }
@@ -150,11 +152,11 @@ inline bool IsCalledOff(const Status& status) {
 // "OFFER", "GRANT", …
 std::string_view Name(const ControlMessage& message);
 
-// OK when `theirs` may exchange KV with `ours`; else FailedPrecondition or InvalidArgument with
-// both sides' values: version, model, layout, shards.
+// OK when `theirs` may exchange KV with `ours`; else FailedPrecondition or InvalidArgument with the
+// values of both sides: version, model, layout, shards.
 Status CheckCompatible(const Hello& ours, const Hello& theirs);
 
-// Blocks of a prompt, the last one perhaps partly filled.
+// The number of blocks of a prompt; the last block may be partly filled.
 inline uint32_t PromptBlocks(uint32_t tokens, int32_t block_tokens) {
   return (tokens + static_cast<uint32_t>(block_tokens) - 1) / static_cast<uint32_t>(block_tokens);
 }

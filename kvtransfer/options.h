@@ -15,59 +15,64 @@
 
 namespace baton {
 
-// How long each side waits. All are durations: clocks of two machines are never compared.
+// How long each side waits. All values are durations: clocks of two machines are never compared.
 struct SessionTimes {
-  Duration renew = std::chrono::milliseconds(500);  // RENEW, and repeats of unanswered messages
-  Duration lease = std::chrono::seconds(3);         // silence after which a peer counts as lost
-  Duration drain = std::chrono::seconds(1);         // for a drain; then the fence
-  Duration fence = std::chrono::seconds(1);         // for a fence; then quarantine
+  Duration renew = std::chrono::milliseconds(500);  // interval of RENEW and of repeated messages
+  Duration lease = std::chrono::seconds(3);         // silence after which a peer is lost
+  Duration drain = std::chrono::seconds(1);         // longest drain; the fence follows
+  Duration fence = std::chrono::seconds(1);         // longest fence; quarantine follows
 };
 
-// The memory of one rank of this process: block-major, `block_count` blocks of `shard`.
+// The KV memory of one rank of this process: block-major, `block_count` blocks of `shard`.
 struct LocalShard {
   KvShard shard;
-  const Buffer* arena = nullptr;  // outlives the sender or receiver
+  const Buffer* arena = nullptr;  // must outlive the sender or receiver
   uint32_t block_count = 0;
 };
 
 struct TransportOptions {
-  // In order of preference; the first that reaches the peer is used. "cuda_ipc", "shm", "tcp".
+  // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "shm",
+  // "tcp".
   std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};
-  // When set, the only one that may be used: a peer it does not reach is refused.
+  // If set, the only transport that may be used: a peer that it does not reach is refused.
   std::string require_transport;
-  // tcp, receiving side: where to listen; port 0 takes a free one.
+  // tcp, receiving side: the address to listen on; port 0 picks a free port.
   std::string listen_address = "0.0.0.0:0";
-  // tcp, receiving side: the host that peers connect to; empty: derived from listen_address, or
-  // this machine's own address when that is a wildcard.
+  // tcp, receiving side: the host that peers connect to. Empty: the host of listen_address, or an
+  // address of this machine if that is a wildcard.
   std::string advertise_host;
-  uint32_t max_connections = 1024;  // of one endpoint
+  uint32_t max_connections = 1024;  // per endpoint
   Duration connect_timeout = std::chrono::seconds(3);
-  Duration stall_timeout = std::chrono::seconds(10);  // a peer silent in mid-frame is cut off
-  // cuda_ipc, receiving side: for a peer to confirm that it writes no more.
+  // A peer that is silent this long before its preface or inside a frame is disconnected.
+  Duration stall_timeout = std::chrono::seconds(10);
+  // cuda_ipc, receiving side: how long a peer may take to confirm that it writes no more.
   Duration fence_timeout = std::chrono::seconds(2);
 };
 
 class Transport;
 
-// What KvSender and KvReceiver need to know of their worker.
+// The configuration of a KvSender or KvReceiver.
 struct KvTransferOptions {
   WorkerId worker;
   BootId boot;
   Hash128 model_fingerprint;
   KvLayout layout;
   std::vector<LocalShard> shards;  // at least one
-  // How the arenas are reached when they are a GPU's memory (Backend::dma); null for host memory.
+  // Accesses arenas in a GPU's memory (Backend::dma); null for host memory.
   Dma* dma = nullptr;
   TransportOptions transport;
   SessionTimes times;
-  bool checksums = true;         // receiver: SEAL must carry them
-  uint32_t max_sessions = 4096;  // live at one time
-  size_t op_bytes = 0;  // sender: size of a write, at least one piece; 0: as the transport likes
-  size_t flight_bytes = 0;  // sender: outstanding per channel; 0: as the transport likes
-  // Makes the transport of a name; empty: MakeTransport. For transports under test.
+  bool checksums = true;         // receiver: SEAL must carry checksums
+  uint32_t max_sessions = 4096;  // live at the same time
+  // Sender: bytes of one write, at least one piece, and outstanding bytes per channel. 0: the
+  // defaults of the transport (TransportCaps).
+  size_t op_bytes = 0;
+  size_t flight_bytes = 0;
+  // Makes the transport of the given name; empty: MakeTransport. For transports under test.
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
-  // Told, in one line, of every connection or session that ended for a bad reason. Called on the
-  // internal thread; must not block. May be empty.
+  // Receives log lines, one line per call: connections and sessions that ended with an error, and
+  // transports that cannot be used. Called on the internal thread, and during Create on the
+  // caller's; must not block. May be empty.
   std::function<void(std::string_view)> log;
 };
 

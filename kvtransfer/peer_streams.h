@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// The control streams of all peers. Thread-safe: after Remove returned, the stream is not used.
+// The control streams of all peers. Thread-safe: after Remove has returned, the stream is not used.
 class PeerStreams final {
  public:
   void Add(const WorkerId& peer, ControlStream* out) {
@@ -19,7 +19,7 @@ class PeerStreams final {
     std::lock_guard lock(mutex_);
     streams_.erase(peer);
   }
-  // Numbers the message and hands it to the stream. Unavailable for an unknown peer.
+  // Numbers the message and sends it on the peer's stream. Unavailable for an unknown peer.
   Status Send(const WorkerId& peer, Envelope envelope) {
     std::lock_guard lock(mutex_);
     const auto found = streams_.find(peer);
@@ -28,7 +28,7 @@ class PeerStreams final {
     }
     return SendOn(found->second, std::move(envelope));
   }
-  // To every peer that can be reached.
+  // Sends to every peer; errors are ignored.
   void SendToAll(const ControlMessage& message) {
     std::lock_guard lock(mutex_);
     for (auto& [peer, stream] : streams_) (void)SendOn(stream, {{}, {}, 0, message});

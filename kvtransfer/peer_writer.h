@@ -14,11 +14,12 @@
 
 namespace baton {
 
-// What became of a session's pieces, (block, link) pairs. See SenderSession.
+// Receives the events of a session's pieces, which are (block, link) pairs. See SenderSession.
 class PieceSink {
  public:
   virtual ~PieceSink() = default;
-  // Their writes are posted, and the source's checksums known (zeros when none are wanted).
+  // The writes of these pieces are posted, and the checksums of their source are known (zeros if
+  // the grant wants none).
   virtual void OnPosted(const SessionKey& session,
                         uint32_t link,
                         uint32_t first,
@@ -29,47 +30,50 @@ class PieceSink {
 };
 
 // Writes blocks of the local arenas to one peer: one channel from each sender shard to each
-// receiver shard, a bounded number of bytes in flight. What exceeds the bound waits, in order. Not
+// receiver shard, with a bounded number of bytes in flight. Further writes wait, in order. Not
 // thread-safe: the sender's thread only.
 class PeerWriter final {
  public:
-  // Options and transports outlive the writer.
+  // Options and transports must outlive the writer.
   PeerWriter(const KvTransferOptions& options,
              std::vector<BoundTransport>& transports,
              Hello theirs,
              const std::vector<LinkRoute>& routes);
 
-  // Connects the channels that are not connected. An error: a link cannot be served now.
+  // Connects the channels that are not connected. After an error some link cannot be served now.
   Status Connect();
 
-  // What the grant says of every write, and the layer groups whose links are to be written.
+  // The terms of the grant for every write, and the layer groups whose links are written.
   struct Terms {
     uint64_t window_key = 0;
     bool checksums = true;
     uint32_t first_group = 0;
     uint32_t end_group = 0;
-    bool held = false;  // until Start
+    bool held = false;  // held writes (WriteOp::held) until Start
   };
-  // (index into Grant::blocks, from, to).
+  // One block to write: its index in Grant::blocks, its source and its destination.
   struct Block {
     uint32_t index = 0;
     BlockPair pair;
   };
-  // Queues writes of `blocks`, which ascend by index.
+  // Queues writes of `blocks`, whose indices must ascend.
   void Enqueue(const SessionKey& session, const Terms& terms, std::span<const Block> blocks);
 
-  // Lets the session's held writes begin.
+  // Lets the held writes of the session begin to move.
   void Start(const SessionKey& session);
 
-  // Posts what fits and takes in what ended. True when more can be done at once.
+  // Posts queued writes within the bound, and handles the channels' events. True if it should be
+  // called again at once.
   bool Pump(Time now, PieceSink& sink);
-  // Ends the session's pieces where that is possible at once.
+  // Ends those pieces of the session that can end at once.
   void Stop(const SessionKey& session, PieceSink& sink);
-  // No piece of the session is meant to follow; `window_key` is its grant's.
+  // No further piece of the session is planned; `window_key` is the key of its grant.
   void Release(uint64_t window_key);
-  // Whether a channel takes the note, of the window of a grant (Channel::PostNote).
+  // Sends a note for the window of a grant (Channel::PostNote). False: no channel accepted the
+  // note.
   bool PostNote(uint64_t window_key, std::string_view note);
-  // Kills the channels on which pieces of the session are outstanding; their ends come in Pump.
+  // Kills the channels on which pieces of the session are outstanding. Pump reports how the pieces
+  // ended.
   void Fence(const SessionKey& session);
   void FenceAll();
 
@@ -77,17 +81,17 @@ class PeerWriter final {
   size_t link_count() const { return links_.size(); }
   // The layer group of each link.
   std::vector<uint32_t> link_groups() const;
-  // How long a layer group of a block is on its way on average, when all transports prefer bursts
-  // and their rate is known; else 0.
+  // The average time to send one layer group of one block, if all transports prefer bursts and
+  // their rates are known; else 0.
   Duration GroupTime() const;
   bool takes_notes() const;
   const Hello& theirs() const { return theirs_; }
-  // "shm", or "shm+tcp" when links differ.
+  // "shm", or "shm+tcp" if the links use different transports.
   const std::string& transport_name() const { return transport_name_; }
   uint64_t ops() const { return ops_; }
 
  private:
-  // Neighbouring blocks of one session on one link: one write.
+  // Consecutive blocks of one session on one link; they become one write.
   struct Job {
     SessionKey session;
     Terms terms;
@@ -111,38 +115,40 @@ class PeerWriter final {
     size_t blocks_per_op = 1;
     size_t lane = 0;
   };
-  // All links between two shards: one channel.
+  // All links between two shards; they share one channel.
   struct Lane {
-    LinkRoute route;  // of its first link
+    LinkRoute route;  // route of the first link
     size_t op_bytes = 0;
     size_t flight_bytes = 0;
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
-    std::unordered_map<uint64_t, Flight> flying;  // by operation
-    std::deque<uint64_t> starting;                // of the held ones, those that may begin
-    // Kept by CountIn and CountOut: held operations, and the bytes of the others.
+    std::unordered_map<uint64_t, Flight> flying;  // by operation id
+    std::deque<uint64_t> starting;                // held operations that may begin
+    // Updated by CountIn and CountOut: the number of held operations, and the bytes of all others.
     size_t held = 0;
     uint64_t flying_bytes = 0;
 
-    // `flight` has begun to fly as it is now, or does not any more.
+    // Adds `flight` to, or removes it from, the counts of operations in flight. `flight.held` must
+    // be the same in both calls.
     void CountIn(const Flight& flight);
     void CountOut(const Flight& flight);
   };
 
-  // The index of its lane, made when there is none yet.
+  // The index of the route's lane; creates the lane if there is none yet.
   size_t LaneOf(const LinkRoute& route);
   void EnqueueOn(uint32_t link_index,
                  const SessionKey& session,
                  Terms terms,
                  std::span<const Block> blocks);
-  // True when there was more than its quantum.
+  // True if more can be posted than the quantum of one call.
   bool Post(Lane& lane, PieceSink& sink);
-  // Starts the first held operation that may begin; its bytes, or 0 when it has ended.
+  // Starts the first held operation that may begin. Returns its bytes, or 0 if it has ended
+  // already.
   uint64_t StartFirst(Lane& lane);
   Status PostJob(Lane& lane, const Job& job, PieceSink& sink);
-  // How many operations ended.
+  // Returns how many operations ended.
   size_t TakeEvents(Lane& lane, Time now, PieceSink& sink);
-  // How many blocks of the link make one operation.
+  // The number of blocks of the link in one operation.
   size_t BlocksPerOp(const Link& link) const;
 
   const KvTransferOptions& options_;

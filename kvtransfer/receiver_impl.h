@@ -16,7 +16,8 @@
 
 namespace baton {
 
-// KvReceiver's inside. Methods that begin with "Do" run on the end's thread, which owns all state.
+// The implementation of KvReceiver. Methods that begin with "Do" run on the thread of `end_`, which
+// owns all state.
 class KvReceiver::Impl final {
  public:
   Impl(KvTransferOptions options, KvReceiverListener& listener);
@@ -73,7 +74,7 @@ class KvReceiver::Impl final {
   Status CheckBlocks(std::span<const BlockId> blocks) const;
   void OnArrival(const Arrival& arrival, const Transport& transport);
   void OnNote(const SessionKey& key, Session& session, std::string_view note);
-  // OK when the payload went exactly where its tag says.
+  // OK if the payload was written exactly where its tag says.
   Status CheckPlacement(const Session& session,
                         const WindowOwner& owner,
                         const Arrival& arrival,
@@ -90,9 +91,9 @@ class KvReceiver::Impl final {
   TransferEnd end_;
   KvReceiverListener& listener_;
   std::map<WorkerId, Peer> peers_;
-  SessionTable<Session> sessions_;  // ended ones linger to answer late messages
+  SessionTable<Session> sessions_;  // ended sessions stay to answer late messages
   std::deque<EndedSession> ended_;
-  std::unordered_map<uint64_t, WindowOwner> windows_;  // by key
+  std::unordered_map<uint64_t, WindowOwner> windows_;  // by window key
   KvTransferStats counters_;
 };
 

@@ -14,16 +14,17 @@
 
 namespace baton {
 
-// What a ReceiverSession wants done, in order; SendControl, ReportRefused and ReportQuarantined
-// besides.
+// The actions of a ReceiverSession, to be carried out in order. It also uses SendControl,
+// ReportRefused and ReportQuarantined.
 struct ReportOffer {
   Offer offer;
 };
 struct ReportWithdrawn {
   Status status;
 };
-struct OpenWindows {};   // let writes with the grant's key into the granted blocks, then send GRANT
-struct CloseWindows {};  // then OnWindowsClosed
+// Lets writes with the grant's key into the granted blocks. GRANT is sent after this action.
+struct OpenWindows {};
+struct CloseWindows {};  // OnWindowsClosed must follow
 struct ReportCommitted {
   std::string payload;
 };
@@ -43,41 +44,41 @@ using ReceiverAction = std::variant<SendControl,
 enum class ReceiverState {
   kPending,      // offered; the worker has not answered
   kReceiving,    // granted; writes may land
-  kClosing,      // complete and verified; no more writes are let in
-  kDraining,     // failed; no more writes are let in
+  kClosing,      // complete and verified; the windows are being closed
+  kDraining,     // failed; the windows are being closed
   kQuarantined,  // the windows could not be closed in time
-  kCommitted,    // this and the following are ends
+  kCommitted,    // this and the following states are final
   kReleased,
   kRefused,
   kWithdrawn,
 };
 std::string_view Name(ReceiverState state);
 
-// Some pieces of one link that have landed: blocks first … first + count of Grant::blocks.
+// Pieces of one link that have landed: blocks first … first + count - 1 of Grant::blocks.
 struct PieceArrival {
   uint32_t link = 0;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t bytes = 0;
-  std::span<const uint64_t> checksums;  // one a block, when the grant asks for them
+  std::span<const uint64_t> checksums;  // one per block, if the grant wants checksums
 };
 
-// One hand-off as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
+// One hand-off, as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
 // written from OpenWindows until ReportCommitted or ReportReleased, both of which come only after
-// OnWindowsClosed. After its end it still answers late messages. Owned by KvReceiver, or by a
-// simulation.
+// OnWindowsClosed. After its end the session still answers late messages. Owned by KvReceiver, or
+// by a simulation.
 class ReceiverSession final {
  public:
-  // What the worker granted.
+  // The worker's grant.
   struct Reservation {
     baton::Grant grant;
-    std::vector<uint64_t> link_bytes;  // of one block, by link; as many as grant.contributors
+    std::vector<uint64_t> link_bytes;  // of one block, by link; size is grant.contributors
   };
 
   ReceiverSession(Offer offer, uint32_t block_count, const SessionTimes& times, Time now);
 
-  // From the worker. InvalidArgument when the reservation does not fit the offer,
-  // FailedPrecondition when the offer is no longer pending: the caller keeps its blocks.
+  // From the worker. InvalidArgument if the reservation does not fit the offer, FailedPrecondition
+  // if the offer is no longer pending; the caller then keeps its blocks.
   Status Grant(Reservation reservation, Time now);
   void Refuse(Status reason, Time now);
   void Abort(Status reason, Time now);
@@ -86,9 +87,9 @@ class ReceiverSession final {
   void OnMessage(const ControlMessage& message, Time now);
   void OnPeerLost(Status reason, Time now);
 
-  // From the data path, in the order of landing.
+  // From the data path, in the order in which the pieces landed.
   void OnArrival(const PieceArrival& arrival, Time now);
-  // OK: no byte can land any more. An error: that cannot be proven.
+  // OK: no byte can land any more. An error: this cannot be proven.
   void OnWindowsClosed(const Status& status, Time now);
 
   void OnTime(Time now);
@@ -97,7 +98,7 @@ class ReceiverSession final {
   std::vector<ReceiverAction> TakeActions() { return std::exchange(actions_, {}); }
   ReceiverState state() const { return state_; }
   bool ended() const { return state_ >= ReceiverState::kCommitted; }
-  // All has arrived, and SEAL has not.
+  // Every piece has arrived, and SEAL has not.
   bool lacks_only_seal() const {
     return state_ == ReceiverState::kReceiving && !sealed_ && arrived_ == pieces_.size();
   }
@@ -117,7 +118,7 @@ class ReceiverSession final {
   void OnRenew(const Renew& renew);
   void SendProgress();
   void OnSeal(const Seal& seal, Time now);
-  void Answer();  // repeats, to a late message, how it ended
+  void Answer();  // answers a late message with the outcome
   void CloseWhenComplete(Time now);
   std::vector<uint32_t> DamagedBlocks() const;
   void Commit();
@@ -130,7 +131,7 @@ class ReceiverSession final {
   std::vector<ReceiverAction> actions_;
   Reservation reservation_;
   std::vector<Piece> pieces_;  // link-major, as Seal::checksums
-  uint32_t arrived_ = 0;       // of pieces_
+  uint32_t arrived_ = 0;       // pieces that have arrived
   uint64_t expected_bytes_ = 0;
   bool sealed_ = false;
   Seal seal_;

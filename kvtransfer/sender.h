@@ -13,86 +13,89 @@
 
 namespace baton {
 
-// A prompt whose KV is to be handed to `peer`.
+// A prompt whose KV is to be handed off to `peer`.
 struct OfferRequest {
   SessionId session;
   Epoch epoch;
   WorkerId peer;
   uint32_t total_tokens = 0;
   std::vector<Hash128> block_hashes;  // may be empty
-  Duration timeout{};                 // of the whole hand-off, from now
+  Duration timeout{};                 // of the whole hand-off, counted from now
 };
 
-// What a sender tells its worker. Called on the sender's thread; must not block. May call the
-// sender's methods.
+// Callbacks of a sender to its worker. They run on the sender's thread, must not block, and may
+// call the sender's methods.
 class KvSenderListener {
  public:
   virtual ~KvSenderListener() = default;
-  // The peer has reserved blocks, of which it holds the first `cached_blocks` already.
+  // The peer has reserved blocks. The first `cached_blocks` of them already hold their KV.
   virtual void OnGranted(SessionId session, Epoch epoch, uint32_t cached_blocks) = 0;
-  // The peer did not take the offer, or could not be asked. The session is parked: what ChunkReady
-  // and Seal said is kept. Offer it to another peer, or Abort it.
+  // The peer refused the offer, or could not be reached. The session is parked: the sender keeps
+  // what ChunkReady and Seal passed. Offer the session to another peer, or Abort it.
   virtual void OnRefused(SessionId session, Epoch epoch, const Status& status) = 0;
-  // Seal is all that a hand-off lacks, and is meant to come `within` that time. Not said of every
+  // The hand-off lacks only Seal, which is expected `within` that time. Not called for every
   // hand-off.
   virtual void OnSealDue(Duration /*within*/) {}
-  // The session is over, and nobody reads its source blocks any more. OK: the receiver committed.
+  // The session is over, and nothing reads its source blocks any more. OK: the receiver committed.
   virtual void OnFinished(SessionId session,
                           Epoch epoch,
                           const Status& status,
                           const TransferStats& stats) = 0;
 };
 
-// Sends prompts' KV from the local arena to decode workers. Thread-safe; it runs one thread that
+// Sends the KV of prompts from the local arena to decode workers. Thread-safe. Runs one thread that
 // moves the data and calls the listener. No call blocks.
 //
-// Every session that was offered gets exactly one OnFinished (before which any number of OnGranted
-// and OnRefused), however its peer, its stream or its worker fare. The one exception is a session
-// whose transport cannot prove that its reads ended: it stays in quarantine (Stats()), its blocks
-// must not be reused, and OnFinished comes if the proof ever does. (session, epoch) may be offered
-// to another peer after OnRefused; to the same peer only with a new epoch.
+// Every offered session gets exactly one OnFinished, whatever happens to its peer, its stream or
+// its worker; any number of OnGranted and OnRefused may come before it. The one exception is a
+// session whose transport cannot prove that its reads have ended: it stays in quarantine (Stats()),
+// its blocks must not be reused, and OnFinished comes if the proof comes later. After OnRefused the
+// same (session, epoch) may be offered to another peer; an offer to the same peer needs a new
+// epoch.
 class KvSender final {
  public:
-  // Errors: InvalidArgument for options that do not fit together, or what the transports say of
-  // the arenas. `listener` outlives the sender.
+  // Errors: InvalidArgument for inconsistent options, or the transports' errors when they register
+  // the arenas. `listener` must outlive the sender.
   static StatusOr<std::unique_ptr<KvSender>> Create(KvTransferOptions options,
                                                     KvSenderListener& listener);
-  // Fences every channel; sessions under way get no callback any more.
+  // Fences every channel. Sessions under way get no further callback.
   ~KvSender();
 
-  // What to send first on a stream to a receiver.
+  // The first message to send on a stream to a receiver.
   const Hello& hello() const;
 
-  // The peer answered with `theirs`; `out` takes messages to it until RemovePeer returns. A peer
-  // of that id is removed first. FailedPrecondition or InvalidArgument: it cannot be a peer
-  // (another model, layout, version, or `require_transport` does not reach it); nothing was added.
+  // Adds a peer that answered with the HELLO `theirs`. The sender sends messages to `out` until
+  // RemovePeer returns. An existing peer of that id is removed first. FailedPrecondition or
+  // InvalidArgument: the worker cannot be a peer (another model, layout or version, or
+  // `require_transport` does not reach it); nothing was added.
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
-  // The stream is gone: its sessions end. `out` is not used after the return. Never call it from
-  // within ControlStream::Send.
+  // The stream to the peer is closed: its sessions end. `out` is not used after the return. Must
+  // not be called from within ControlStream::Send.
   void RemovePeer(const WorkerId& peer);
-  // A message came from the peer. InvalidArgument or ResourceExhausted: close the stream.
+  // Passes on a message of the peer. After InvalidArgument or ResourceExhausted close the stream.
   Status OnMessage(const WorkerId& peer, Envelope envelope);
 
-  // Opens a session, or offers a refused one again. An unknown peer comes as OnRefused; bad
-  // arguments and a full sender end a new session at once, in OnFinished. A session that is under
-  // way is left alone.
+  // Opens a session, or offers a refused session again. An unknown peer is reported by OnRefused.
+  // Invalid arguments, or too many sessions, end a new session at once by OnFinished. Does nothing
+  // for a session that is under way.
   void Offer(OfferRequest request);
-  // Blocks [first_index, first_index + blocks.size()) of the prompt are final and may be sent, in
-  // any order, before or after the grant.
+  // Blocks [first_index, first_index + blocks.size()) of the prompt are final and may be sent.
+  // Calls may come in any order, before or after the grant.
   void ChunkReady(SessionId session,
                   Epoch epoch,
                   uint32_t first_index,
                   std::span<const BlockId> blocks);
-  // As ChunkReady, of layers [0, layers) alone: ChunkReady follows for the same blocks. So the
-  // first layers of a long chunk travel while its last ones are computed.
+  // As ChunkReady, but only layers [0, layers) are final. ChunkReady must follow for the same
+  // blocks. The first layers of a long chunk are thereby sent while its last layers are computed.
   void LayersReady(SessionId session,
                    Epoch epoch,
                    uint32_t first_index,
                    std::span<const BlockId> blocks,
                    int32_t layers);
-  // Nothing but what ChunkReady named follows; `payload` goes to the receiver's OnCommitted.
+  // Completes the prompt: every block must have been passed to ChunkReady. `payload` is delivered
+  // to the receiver's OnCommitted.
   void Seal(SessionId session, Epoch epoch, std::string payload);
-  // Ends the session at whatever point it is; OnFinished follows unless it already came.
+  // Ends the session in any state. OnFinished follows, unless it has already come.
   void Abort(SessionId session, Epoch epoch, Status reason);
 
   KvTransferStats Stats() const;

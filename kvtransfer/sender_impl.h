@@ -13,7 +13,8 @@
 
 namespace baton {
 
-// KvSender's inside. Methods that begin with "Do" run on the end's thread, which owns all state.
+// The implementation of KvSender. Methods that begin with "Do" run on the thread of `end_`, which
+// owns all state.
 class KvSender::Impl final : public PieceSink {
  public:
   Impl(KvTransferOptions options, KvSenderListener& listener);
@@ -50,7 +51,7 @@ class KvSender::Impl final : public PieceSink {
   struct Session {
     Session(SenderSession::Params params, const SessionTimes& times, Time now)
         : machine(std::move(params), times, now), offered(now) {}
-    // Writes may move from now on.
+    // Records that writes of the session may move from now on.
     void NoteStart(Time now) {
       if (first_post == Time{}) first_post = now;
       if (busy_since == Time{}) busy_since = now;
@@ -75,11 +76,12 @@ class KvSender::Impl final : public PieceSink {
   void DoGrant(const SessionKey& key, Session& session, const Envelope& envelope);
   void DoBye(const WorkerId& peer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
-  // Does what the session's machine wants; the session may be gone afterwards.
+  // Carries out the actions of the session's machine. The session may not exist afterwards.
   void Act(const SessionKey& key);
   void Act(const SessionKey& key, Session& session, SenderAction& action);
   void Post(const SessionKey& key, Session& session, const PostBlocks& post);
-  // By the channel that carried the blocks, if it takes notes.
+  // Sends SEAL as a note of the data channel if the channel takes notes, else on the control
+  // stream.
   void SendSeal(const SessionKey& key, const Session& session, baton::Seal seal);
   void Finish(const SessionKey& key, const Status& status);
   PeerWriter* Writer(const WorkerId& peer);
@@ -88,7 +90,7 @@ class KvSender::Impl final : public PieceSink {
   TransferEnd end_;
   KvSenderListener& listener_;
   std::map<WorkerId, Peer> peers_;
-  std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; their last events are awaited
+  std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; kept until their last events came
   SessionTable<Session> sessions_;
   uint64_t ops_of_gone_peers_ = 0;
   KvTransferStats counters_;

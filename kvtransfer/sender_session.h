@@ -13,13 +13,13 @@
 
 namespace baton {
 
-// What a SenderSession wants done, in order.
+// The actions of a SenderSession, to be carried out in order.
 struct SendControl {
   ControlMessage message;
 };
-// Write these blocks (indices into Grant::blocks) on every link of the layer groups
-// [first_group, end_group). Each (block, link) pair is one *piece*, and is accounted for by
-// OnPosted and one of OnWritten, OnWriteLost. When held, no byte of them is to move yet.
+// Write these blocks (indices into Grant::blocks) on every link of the layer groups [first_group,
+// end_group). Each (block, link) pair is one *piece*. Each piece must be reported by OnPosted, and
+// by either OnWritten or OnWriteLost. If `held`, no byte of the pieces may move yet.
 struct PostBlocks {
   std::vector<uint32_t> blocks;
   uint32_t first_group = 0;
@@ -27,9 +27,9 @@ struct PostBlocks {
   uint32_t pieces = 0;
   bool held = false;
 };
-struct StartWrites {};  // those that are held
-struct StopWrites {};   // end the outstanding pieces early where that is possible
-struct FenceWrites {};  // they did not end in time: kill their channels, which ends them
+struct StartWrites {};  // start all held writes
+struct StopWrites {};   // end outstanding pieces early where possible
+struct FenceWrites {};  // the pieces did not end in time: kill their channels
 struct ReportGranted {};
 struct ReportRefused {
   Status status;
@@ -49,19 +49,19 @@ using SenderAction = std::variant<SendControl,
                                   ReportEnd>;
 
 enum class SenderState {
-  kOffered,      // OFFER is out
-  kRefused,      // parked, until offered again or aborted
-  kStreaming,    // granted; blocks go as they become ready
-  kSealed,       // SEAL is out; waiting for ACK
+  kOffered,      // OFFER is sent
+  kRefused,      // parked until it is offered again or aborted
+  kStreaming,    // granted; blocks are sent as they become ready
+  kSealed,       // SEAL is sent; waiting for ACK
   kDraining,     // the outcome is known; waiting for outstanding pieces
-  kFencing,      // the drain took too long
-  kQuarantined,  // the fence did, too
+  kFencing,      // the drain took too long; channels are being killed
+  kQuarantined,  // the fence took too long as well
   kEnded,
 };
 std::string_view Name(SenderState state);
 
-// One hand-off as the prefill worker sees it. Pure: no I/O, threads or clock; inputs carry the
-// time, and what is to be done comes out of TakeActions(). Source blocks may be read from the first
+// One hand-off, as the prefill worker sees it. Pure: no I/O, threads or clock; every input carries
+// the time, and TakeActions() returns the actions. Source blocks may be read from the first
 // PostBlocks until ReportEnd. Owned by KvSender, or by a simulation.
 class SenderSession final {
  public:
@@ -75,10 +75,11 @@ class SenderSession final {
 
   SenderSession(Params params, const SessionTimes& times, Time now);
 
-  // From the worker. After a refusal: offers again, with a new time-out.
+  // From the worker. After a refusal: sends the offer again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);
-  // The first `groups` layer groups of these blocks are final; said again as there are more.
-  // InvalidArgument when the blocks lie outside the prompt or come after Seal.
+  // The first `groups` layer groups of these blocks are final. May be called again for the same
+  // blocks with more groups. InvalidArgument if the blocks are outside the prompt or come after
+  // Seal.
   Status AddBlocks(uint32_t first_index,
                    std::span<const BlockId> blocks,
                    uint32_t groups,
@@ -86,35 +87,36 @@ class SenderSession final {
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
 
-  // The layer group of each link to the peer, before a GRANT of as many contributors is handed in.
+  // Sets the layer group of each link to the peer. To be called before a GRANT of as many
+  // contributors is passed to OnMessage.
   void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
-  // Before a GRANT, too. Not zero: writes are held while there is time (TransportCaps::
-  // prefers_bursts), one layer group of one block taking so long.
+  // Also before a GRANT. `group_time` is the time to send one layer group of one block. If it is
+  // not zero, writes are held while there is time (TransportCaps::prefers_bursts).
   void SetGroupTime(Duration group_time) { group_time_ = group_time; }
 
   // From the peer.
   void OnMessage(const ControlMessage& message, Time now);
   void OnPeerLost(Status reason, Time now);
 
-  // From the data path. The pieces of blocks first, first + 1, … on `link`, `bytes` in all, are
-  // posted, and their checksums known, one each (ignored when the grant asks for none).
+  // From the data path. The pieces of blocks first, first + 1, … on `link`, of `bytes` bytes in
+  // all, are posted, and `checksums` has one checksum per piece (ignored if the grant wants none).
   void OnPosted(
       uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now);
   void OnWritten(uint32_t pieces, uint64_t bytes, Time now);
   void OnWriteLost(uint32_t pieces, const Status& reason, Time now);
 
   void OnTime(Time now);
-  // When OnTime is due next.
+  // The time at which OnTime must be called next.
   Time wake_time() const;
 
   std::vector<SenderAction> TakeActions() { return std::exchange(actions_, {}); }
   SenderState state() const { return state_; }
   const Grant& grant() const { return grant_; }
   uint32_t block_count() const { return params_.block_count; }
-  // The local block to be read for index `block` of Grant::blocks.
+  // The local block that is the source of index `block` of Grant::blocks.
   BlockId source(uint32_t block) const { return sources_[grant_.cached_blocks + block]; }
   uint32_t outstanding() const { return outstanding_; }
-  // All is written, and Seal has not been called.
+  // Every piece is written, and Seal has not been called.
   bool lacks_only_seal() const {
     return state_ == SenderState::kStreaming && !seal_wanted_ && to_post_ == 0 && outstanding_ == 0;
   }
@@ -127,9 +129,9 @@ class SenderSession final {
   void OnGrant(const Grant& grant, Time now);
   void OnAck(const Ack& ack, Time now);
   void OnResend(const Resend& resend, Time now);
-  // Hands out what is ready of blocks [first, end) of the prompt.
+  // Emits PostBlocks for the ready layer groups of blocks [first, end) of the prompt.
   void PostReady(uint32_t first, uint32_t end);
-  // Whether what is ready can still wait for more without its end becoming later.
+  // Whether ready pieces can be held longer without delaying the end of the hand-off.
   bool CanWait(Time now) const;
   uint32_t LinksOf(uint32_t first_group, uint32_t end_group) const;
   void SendSealWhenPosted(Time now);
@@ -149,8 +151,8 @@ class SenderSession final {
   std::vector<uint32_t> link_groups_;
   Duration group_time_{};
   bool holds_back_ = false;
-  // How the prompt's computation goes on, in layer groups of blocks: those that are ready, those
-  // that were at first, and those that came last.
+  // The progress of the prompt's computation, counted in (block, layer group) pairs: ready in all,
+  // ready at first, and added last.
   uint64_t ready_groups_ = 0;
   uint64_t first_groups_ = 0;
   uint64_t last_groups_ = 0;
@@ -158,11 +160,11 @@ class SenderSession final {
   Grant grant_;
   baton::Seal seal_;
   bool seal_wanted_ = false;
-  bool peer_answered_ = false;  // OFFER arrived: RENEW is enough from now on
+  bool peer_answered_ = false;  // OFFER arrived: RENEW replaces its repeats
   bool drain_asked_ = false;    // by the peer's ABORT
-  uint32_t ready_count_ = 0;    // blocks of which every layer is ready
-  uint64_t unposted_ = 0;       // pieces handed out in PostBlocks, without OnPosted yet
-  uint64_t to_post_ = 0;        // pieces granted, not in a PostBlocks yet
+  uint32_t ready_count_ = 0;    // blocks with every layer ready
+  uint64_t unposted_ = 0;       // pieces in a PostBlocks, before OnPosted
+  uint64_t to_post_ = 0;        // granted pieces, not in a PostBlocks yet
   uint32_t outstanding_ = 0;    // pieces in a PostBlocks that have not ended
   uint32_t resend_attempt_ = 0;
   uint32_t resent_ = 0;

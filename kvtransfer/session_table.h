@@ -11,7 +11,8 @@
 namespace baton {
 
 // The sessions of one end, by (id, epoch). A Session has a `machine` with wake_time() and the
-// WorkerId `peer`. Keys are given out instead of sessions where handling one may end others.
+// WorkerId `peer`. With and Due return keys, not sessions, because handling one session may end
+// others.
 template <class Session>
 class SessionTable final {
  public:

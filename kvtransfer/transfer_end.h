@@ -15,18 +15,18 @@
 
 namespace baton {
 
-// What a sender and a receiver are made of alike: transports bound to the arenas, HELLO, the peers'
-// control streams, the thread that owns the sessions, and the statistics that others may read.
-// Owned by KvSender::Impl or KvReceiver::Impl. Thread-safe: streams(), Send, Post, Stats; the rest
-// happens before Start or on the thread.
+// The parts that a sender and a receiver have in common: transports bound to the arenas, HELLO, the
+// peers' control streams, the thread that owns the sessions, and the published statistics. Owned by
+// KvSender::Impl or KvReceiver::Impl. Thread-safe: streams(), Send, Post, Stats. Everything else is
+// called before Start or on the thread.
 class TransferEnd final {
  public:
   explicit TransferEnd(KvTransferOptions options) : options_(std::move(options)) {}
 
-  // Binds the transports and, with `listen`, has them listen; then starts the thread. Errors: those
-  // of BindTransports and of listening.
+  // Binds the transports and, if `listen`, lets them listen; then starts the thread. Errors: those
+  // of BindTransports and of Transport::Listen.
   Status Start(const std::string& thread_name, bool listen, EventLoop::Turn turn);
-  // As EventLoop::Stop; nothing when Start failed.
+  // As EventLoop::Stop. Does nothing if Start failed.
   void Stop();
 
   const KvTransferOptions& options() const { return options_; }
@@ -36,22 +36,22 @@ class TransferEnd final {
   EventLoop& loop() { return *loop_; }
   Time Now() const { return clock_.Now(); }
 
-  // InvalidArgument naming the first block that is not in every local arena.
+  // InvalidArgument that names the first block outside a local arena.
   Status CheckBlocks(std::span<const BlockId> blocks) const;
-  // Best effort: a lost message is repeated or timed out by its session.
+  // Best effort: the session repeats a lost message, or times out.
   void Send(const WorkerId& peer, const SessionKey& key, ControlMessage message);
   void Log(const std::string& line) const;
 
-  // Whether the sessions' timers are due: once every 20 ms.
+  // True once every 20 ms: the sessions' timers must then be checked.
   bool Tick(Time now);
   Time next_tick() const { return next_tick_; }
 
-  // SEAL is all that a session lacks, and goes by a channel: until the time that is returned has
-  // passed, the thread had better look for it all the time, since one that sleeps hears of it a
-  // tenth of a millisecond late.
+  // A session lacks only its SEAL, which will come as a note of the data channel. The thread then
+  // busy-polls for the returned duration, because waking a sleeping thread takes 0.1 ms.
   Duration ExpectSeal(Time now);
   bool expects_seal(Time now) const { return now < seal_due_; }
-  // It came. Other sessions that wait for theirs hear of them a little later.
+  // The SEAL came: the busy-polling ends. Other sessions that wait for their SEAL receive it a
+  // little later.
   void ForgetSeal() { seal_due_ = Time{}; }
 
   void Publish(KvTransferStats stats);
@@ -67,7 +67,7 @@ class TransferEnd final {
   Time seal_due_{};
   mutable std::mutex stats_mutex_;
   KvTransferStats published_;
-  std::unique_ptr<EventLoop> loop_;  // last: its thread uses all of the above
+  std::unique_ptr<EventLoop> loop_;  // last: its thread uses all other members
 };
 
 }  // namespace baton

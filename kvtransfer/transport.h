@@ -12,71 +12,71 @@
 #include "common/base/status.h"
 #include "kernels/dma.h"
 
-// What moves bytes between two processes. A transport knows no tokens, requests or layers. Nothing
-// here blocks, and all calls on one transport, its regions and its channels come from one thread,
-// that which waits on wait_fd(). tests/conformance holds every transport to this contract.
+// The contract of a transport, which moves bytes between two processes. A transport knows no
+// tokens, requests or layers. No call blocks. All calls on one transport, its regions and its
+// channels come from one thread, the thread that waits on wait_fd(). tests/conformance checks every
+// transport against this contract.
 namespace baton {
 
 using OpId = StrongId<struct OpIdTag, uint64_t>;
 
 struct TransportCaps {
   bool same_host_only = false;
-  bool local_fence = true;  // CloseWindow and Fence need nobody's help and finish at once
+  bool local_fence = true;  // CloseWindow and Fence finish at once, without the peer
   size_t max_op_bytes = 0;
   size_t max_op_runs = 0;
-  // What keeps a channel busy: the size of an operation, and of all that are outstanding.
+  // Enough to keep a channel busy: bytes of one operation, and bytes of all outstanding operations.
   size_t op_bytes = size_t{1} << 20;
   size_t flight_bytes = size_t{32} << 20;
-  // Moving a little all the time costs more than moving much now and then.
+  // A few large bursts cost less than a steady trickle of the same bytes.
   bool prefers_bursts = false;
-  size_t max_note_bytes = 0;  // of Channel::PostNote; 0: no notes
+  size_t max_note_bytes = 0;  // largest note of Channel::PostNote; 0: takes no notes
 };
 
-// From an offset of the channel's local region to an offset of the peer's.
+// Copies from an offset of the channel's local region to an offset of the peer's region.
 using WriteRun = CopyRun;
 
 // One write operation. The payload is its runs in order. The window key is the right to write; the
 // tag is returned in the receiver's Arrival. With granule > 0, which must divide the payload's
-// size, both sides compute the checksum of each granule (kernels/granule_checksum.h): of the
-// source's bytes (kChecksums), and of those that landed (Arrival).
+// size, both sides compute the checksum of each granule (kernels/granule_checksum.h): the sender of
+// the source's bytes (kChecksums), the receiver of the bytes that landed (Arrival).
 struct WriteOp {
   std::span<const WriteRun> runs;  // may be empty
   uint64_t window_key = 0;
   uint64_t tag = 0;
   uint64_t granule = 0;
-  // Its source's checksums are computed at once, but no byte moves before Channel::Start. Only for
-  // channels that prefer bursts.
+  // A held write: the checksums of its source are computed at once, but no byte moves before
+  // Channel::Start. Only for transports that prefer bursts.
   bool held = false;
 };
 
-// What happened to an accepted operation, or to a Fence. All but kChecksums are terminal.
+// An event of an accepted operation, or of a Fence. Every kind but kChecksums is terminal.
 struct WriteEvent {
   enum class Kind {
     kDone,       // every byte is in place, and the receiver has counted it
-    kFailed,     // refused or lost; no byte of it is read from the source any more
-    kAborted,    // as kFailed, by RequestAbort or Fence
-    kFenced,     // op is 0: the channel is dead, nothing reads the local region through it
-    kChecksums,  // once, before kDone, of an operation with a granule: its source's checksums
+    kFailed,     // refused or lost; its source is not read any more
+    kAborted,    // as kFailed, because of RequestAbort or Fence
+    kFenced,     // op is 0: the channel is dead and no longer reads the local region
+    kChecksums,  // once, before kDone, if granule > 0: the source's checksums
   };
   OpId op;
   Kind kind = Kind::kDone;
   Status status;
-  std::vector<uint64_t> checksums;  // of kChecksums; one a granule
+  std::vector<uint64_t> checksums;  // of kChecksums: one per granule
 };
 
-// Receiving side: the right of peers who hold `key` to write `ranges` (ascending, disjoint) of a
-// region.
+// Receiving side: peers that hold `key` may write `ranges` (ascending, disjoint) of a region.
 struct WriteWindow {
   uint64_t key = 0;
   uint32_t region = 0;
   std::vector<ByteRange> ranges;
 };
 
-// Receiving side: what happened to a window.
+// Receiving side: an event of a window.
 struct Arrival {
   enum class Kind {
-    kArrived,   // one operation's payload is in place
-    kNote,      // what the peer had to say through Channel::PostNote
+    kArrived,   // the payload of one operation is in place
+    kNote,      // the peer sent a note (Channel::PostNote)
     kClosed,    // last event of a window: no byte can land through it any more
     kUnfenced,  // the close could not be enforced in time: the ranges must not be reused
   };
@@ -85,80 +85,85 @@ struct Arrival {
   uint32_t region = 0;
   uint64_t tag = 0;
   uint64_t bytes = 0;
-  std::vector<ByteRange> ranges;    // where the payload went, in its order
-  std::vector<uint64_t> checksums;  // one a granule
+  std::vector<ByteRange> ranges;    // where the payload was written, in payload order
+  std::vector<uint64_t> checksums;  // one per granule
   std::string note;                 // of kNote
   Status status;
 };
 
-// Registered local memory. Its destruction requires that no channel uses it and no window is open.
+// Registered local memory. It may be destroyed only when no channel uses it and no window is open.
 class Region {
  public:
   virtual ~Region() = default;
   virtual uint32_t id() const = 0;
 };
 
-// Writes into one region of one peer. Connecting goes on in the background: operations are accepted
-// meanwhile, and fail if it does not succeed. Destruction fences without an event.
+// Writes into one region of one peer. The channel connects in the background. It accepts operations
+// meanwhile; they fail if connecting fails. The destructor fences, without an event.
 class Channel {
  public:
   virtual ~Channel() = default;
-  // Accepts the write, which then gets exactly one terminal event; on an error nothing was
-  // posted. InvalidArgument: a run outside the local region, sizes that do not fit the granule or
-  // the caps, held where bursts are not preferred. ResourceExhausted: too many outstanding.
-  // Unavailable: the channel is dead.
+  // Accepts the write. An accepted write gets exactly one terminal event; after an error nothing
+  // was posted. InvalidArgument: a run outside the local region, sizes that do not fit the granule
+  // or the caps, a held write where bursts are not preferred. ResourceExhausted: too many
+  // operations are outstanding. Unavailable: the channel is dead.
   virtual StatusOr<OpId> PostWrite(const WriteOp& op) = 0;
-  // Lets a held write begin; of others, and of those that have ended, nothing comes.
+  // Lets a held write begin to move. Does nothing for other operations and for ended ones.
   virtual void Start(OpId /*op*/) {}
-  // Ends the operation early where that is possible; its terminal event follows either way.
+  // Ends the operation early where that is possible. Its terminal event follows in any case.
   virtual void RequestAbort(OpId op) = 0;
-  // No write through the window is meant to follow: its right is given back, so that the
-  // receiver need not ask for it. A write that follows after all gets it again.
+  // States that no further write through the window is planned. The channel gives the right to
+  // write back, so that the receiver need not ask for it when it closes the window. A later write
+  // obtains the right again.
   virtual void Release(uint64_t window_key) = 0;
-  // Says `note` to the receiver, of a window that the channel has written through: sooner heard
-  // than what comes another way, by threads that look after the writes anyway. Nothing comes of
-  // it here, and it is lost with the channel. False: not taken (too long, no such window).
+  // Sends an out-of-band message to the receiver on the data channel, for lower latency than the
+  // control stream. The channel must have written through the window. No event follows here, and
+  // the note is lost if the channel dies. False: the note was not accepted (too long, no such
+  // window).
   virtual bool PostNote(uint64_t /*window_key*/, std::string_view /*note*/) { return false; }
-  // Kills the channel: every outstanding operation gets kAborted, then kFenced comes.
+  // Kills the channel: every outstanding operation gets kAborted, then kFenced follows.
   virtual void Fence() = 0;
-  // Moves things forward and takes out events; how many.
+  // Makes progress and moves up to events.size() events into `events`. Returns their number.
   virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
-  // OK, or why the channel is dead.
+  // OK, or the reason why the channel is dead.
   virtual Status status() const = 0;
-  // Whether Poll is best called again at once: something is about to begin or end, of which a
-  // thread that sleeps until wait_fd() would hear tens of microseconds late.
+  // Whether the caller should busy-poll: something is about to begin or end, and a thread that
+  // sleeps on wait_fd() would notice it tens of microseconds late.
   virtual bool wants_poll() const { return false; }
-  // How fast bytes have moved lately while any did; 0: not known, or not measured.
+  // The recent transfer rate, over the time during which bytes moved. 0: unknown or not measured.
   virtual double bytes_per_second() const { return 0; }
 };
 
-// One kind of transport in one process: endpoint for peers' writes, and maker of channels.
+// One kind of transport in one process: the endpoint for peers' writes, and the factory of
+// channels.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
   virtual TransportCaps caps() const = 0;
-  // Readable whenever Poll, of the transport or of one of its channels, may have something to do.
+  // Readable whenever Poll of the transport or of one of its channels may have work.
   virtual int wait_fd() const = 0;
 
-  // `buffer` outlives the region. Errors: memory this transport cannot serve.
+  // `buffer` must outlive the region. Errors: the transport cannot access this memory.
   virtual StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) = 0;
 
-  // Receiving side. Starts to listen (once); the opaque, versioned descriptor for HELLO.
+  // Receiving side. Starts to listen (call it once). Returns the opaque, versioned descriptor that
+  // HELLO carries.
   virtual StatusOr<std::string> Listen() = 0;
   // InvalidArgument for ranges outside the region or not ascending; AlreadyExists for a known key.
   virtual Status OpenWindow(WriteWindow window) = 0;
-  // kClosed follows, exactly once, if need be after a kUnfenced and perhaps never then; an unknown
-  // key is ignored.
+  // Exactly one kClosed follows. If the close cannot be enforced in time, kUnfenced comes, and
+  // kClosed comes later or never. An unknown key is ignored.
   virtual void CloseWindow(uint64_t window_key) = 0;
-  // Serves peers, a bounded amount of work, and takes out arrivals in the order they happened. To
-  // be called at least every second: `now` serves the time-outs of silent peers.
+  // Serves peers, a bounded amount of work, and moves arrivals into `arrivals` in the order in
+  // which they happened; returns their number. Must be called at least once a second, because the
+  // time-outs of silent peers are checked against `now` here.
   virtual size_t Poll(Time now, std::span<Arrival> arrivals) = 0;
 
-  // Sending side. OK when `descriptor` is understood and the peer behind it seems within reach. The
-  // one method that may be called from any thread.
+  // Sending side. OK when `descriptor` is understood and its endpoint appears reachable. The only
+  // method that may be called from any thread.
   virtual Status Reaches(std::string_view descriptor) const = 0;
-  // A channel from `local` to region `peer_region` behind `descriptor`.
+  // A channel that writes from `local` into region `peer_region` of the endpoint `descriptor`.
   virtual StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
                                                      std::string_view descriptor,
                                                      uint32_t peer_region) = 0;

@@ -12,16 +12,17 @@
 namespace baton {
 
 // KV data between the GPUs of one host: the sender maps the receiver's arena and writes into it
-// with copy engines. Windows are kept by the sender (ipc_channel.h), so closing one needs its word,
-// or the end of its process: caps().local_fence is false. Descriptor: "1|host boot id|pid
-// namespace| socket name|first region's export in hex". Contract and threads: transport.h.
+// with copy engines. The sender keeps the windows (ipc_channel.h), so closing a window needs the
+// sender's confirmation or the end of its process: caps().local_fence is false. Contract and
+// threads: transport.h. Descriptor:
+//   "1|host boot id|pid namespace|socket name|first region's export in hex".
 class CudaIpcTransport final : public FrameTransport {
  public:
-  // `dma` outlives it. InvalidArgument when it is null: there is no GPU.
+  // `dma` must outlive the transport. InvalidArgument if it is null: there is no GPU.
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
                                                      Dma* dma,
                                                      std::function<void(std::string_view)> log);
-  // Waits, up to the fence time-out, until no peer can write any more.
+  // Waits, at most for the fence time-out, until no peer can write any more.
   ~CudaIpcTransport() override;
 
   std::string_view name() const override { return "cuda_ipc"; }

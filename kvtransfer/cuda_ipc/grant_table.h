@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// Which peers were told that they may write through which windows: they write by themselves, so a
-// window is closed only when each of them said that it is done, or is gone. Pure: no I/O or clock.
-// Owned by an IpcReceiver; its thread only.
+// Records which peers may write through which windows. The peers write into the memory directly, so
+// a window is closed only when each of its peers has confirmed that it writes no more, or is gone.
+// Pure: no I/O or clock. Owned by an IpcReceiver; its thread only.
 class GrantTable final {
  public:
   using PeerId = uint64_t;
@@ -25,17 +25,17 @@ class GrantTable final {
   bool holds(PeerId peer, uint64_t key) const;
   bool holds_any(PeerId peer) const;
 
-  // The window was closed on this side. kClosed comes when no peer holds it any more.
+  // The window was closed on this side. kClosed follows when no peer holds it any more.
   void Close(uint64_t key, uint32_t region);
-  // The peer writes through the window no more, or through none at all.
+  // The peer no longer writes through the window, or through any window.
   void OnDrained(PeerId peer, uint64_t key);
   void OnDrained(PeerId peer);
 
-  // Has kUnfenced come for windows that were closed `fence_timeout` ago.
+  // Reports kUnfenced, once, for each window that was closed `fence_timeout` ago and is still held.
   void OnTime(Time now);
-  // Whether a closed window is still held.
+  // Whether a peer still holds a closed window.
   bool is_closing() const { return !closing_.empty(); }
-  // What happened since the last call.
+  // The events since the last call.
   std::vector<Arrival> TakeArrivals();
 
  private:

@@ -16,12 +16,13 @@
 
 namespace baton {
 
-// Sending end of a cuda_ipc channel: puts the bytes into the receiver's memory itself, and tells it
-// what has landed. The receiver cannot stop a copy, so this side has three duties: it copies only
-// into windows that the receiver gave it and that are not closed; it confirms a close only after
-// the last copy through that window; and it says goodbye only after the last copy of all. When a
-// copy's end is not known (the device is lost), it confirms nothing: the receiver then waits for
-// the end of this process. Owned by the transport's user; its thread only.
+// The sending end of a cuda_ipc channel: copies the bytes into the receiver's memory itself, and
+// reports to the receiver which copies have ended. The receiver cannot stop a copy, so the sender
+// has three duties. It copies only into windows that the receiver gave it and that are not closed.
+// It confirms a close only after the last copy through that window has ended. It sends kBye only
+// after the last copy of all has ended. If the end of a copy cannot be known (the device is lost),
+// the sender confirms nothing, and the receiver waits for the end of the sender's process. Owned by
+// the transport's user; its thread only.
 class IpcChannel final : public Channel {
  public:
   struct Options {
@@ -35,7 +36,7 @@ class IpcChannel final : public Channel {
   };
 
   explicit IpcChannel(Options options);
-  // Waits for the copies that are under way.
+  // Waits for the copies that are under way. If they do not end within 5 s, sends no kBye.
   ~IpcChannel() override;
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
@@ -47,7 +48,7 @@ class IpcChannel final : public Channel {
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }
   bool wants_poll() const override { return wants_poll_; }
-  // Of the copies alone: checksums may wait long for a step that computes.
+  // The rate of the copies alone: checksums may wait long behind a step's kernels.
   double bytes_per_second() const override;
 
  private:
@@ -60,17 +61,17 @@ class IpcChannel final : public Channel {
     bool copying = false;
     bool summing = false;
     bool acknowledged = false;
-    // How it ends once nothing reads the source any more, when that is known already.
+    // How the operation ends once nothing reads its source any more, if that is known already.
     std::optional<WriteEvent> verdict;
   };
   using Ops = std::map<uint64_t, Op>;
-  // What is known of a window of the receiver.
+  // The state of a window of the receiver.
   struct Window {
     bool given = false;
     bool closing = false;   // the receiver waits for our confirmation
-    bool released = false;  // it gets it without asking
+    bool released = false;  // confirm (kDrained) without being asked
     std::vector<ByteRange> ranges;
-    size_t copies = 0;  // under way
+    size_t copies = 0;  // copies under way
   };
 
   void ReceiveFrames();
@@ -80,12 +81,12 @@ class IpcChannel final : public Channel {
   void OnClose(uint64_t key);
   Status OnAck(const IpcHeader& header);
 
-  // Starts what waits for nothing.
+  // Starts the queued operations that need not wait.
   void StartQueued();
-  // True when the operation is no longer queued.
+  // True if the operation is no longer queued.
   bool TryStart(Op& op);
   Status StartCopy(Op& op);
-  // Asks for the source's checksums, once, if any are wanted.
+  // Posts the computation of the source's checksums, once, if any are wanted.
   Status StartSums(Op& op);
   void TakeDone();
   void OnCopied(Op& op, const Status& status);
@@ -93,9 +94,9 @@ class IpcChannel final : public Channel {
   void JudgePolling(Time now);
   void SendLanded(const Op& op);
   void OnSummed(Op& op, DmaDone done);
-  // Has the operation end like this as soon as nothing reads its source.
+  // Ends the operation with this event as soon as nothing reads its source.
   void EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status);
-  // Has those that `concerns` end like this.
+  // As EndLater, for every operation for which `concerns` is true.
   void EndAllLater(WriteEvent::Kind kind,
                    const Status& status,
                    const std::function<bool(const Op&)>& concerns);
@@ -103,9 +104,9 @@ class IpcChannel final : public Channel {
   void ConfirmIfDrained(uint64_t key);
   bool IsQueued(uint64_t key) const;
   bool IsCopying() const;
-  // Ends everything; what is being copied is waited for.
+  // Ends every operation. An operation that is being copied ends after its copy.
   void Die(const Status& reason, WriteEvent::Kind kind);
-  // After the last copy of a dead channel: says goodbye and lets the peer's memory go.
+  // Once the last operation of a dead channel has ended: sends kBye and unmaps the peer's memory.
   void Leave();
   void Send(const IpcFrame& frame);
   void WatchSocket();
@@ -115,26 +116,26 @@ class IpcChannel final : public Channel {
   const std::function<StatusOr<std::unique_ptr<Buffer>>(std::string_view)> import_;
   const Duration connect_timeout_;
   std::optional<IpcSocket> socket_;
-  std::unique_ptr<Buffer> peer_memory_;  // after kWelcome
+  std::unique_ptr<Buffer> peer_memory_;  // set by kWelcome
   std::unique_ptr<DmaQueue> queue_;
   Time connect_until_{};
   bool watches_write_ = false;
   Status status_;
-  bool copies_are_lost_ = false;  // the end of one is not known
-  size_t fences_ = 0;             // whose kFenced is due
+  bool copies_are_lost_ = false;  // the end of some copy is not known
+  size_t fences_ = 0;             // calls of Fence whose kFenced is due
   uint64_t next_op_ = 1;
   Ops ops_;
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
   std::deque<WriteEvent> events_;
-  // Since when copies are under way; what has been copied since then.
+  // The time since which copies are under way, and the bytes copied since then.
   Time busy_since_{};
   uint64_t busy_bytes_ = 0;
-  // Of all such times, the latest counting most.
+  // Exponentially decaying sums over all such periods.
   double rate_bytes_ = 0;
   double rate_seconds_ = 0;
   bool wants_poll_ = false;
-  bool has_moved_ = false;  // since the last Poll: something was asked, started or ended
+  bool has_moved_ = false;  // since the last Poll something was asked, started or ended
   Time moved_{};
 };
 

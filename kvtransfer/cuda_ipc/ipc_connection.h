@@ -10,17 +10,18 @@ namespace baton {
 
 class IpcReceiver;
 
-// Receiving end of one cuda_ipc channel: hands out the region's memory and the windows into it, and
-// counts what landed. Owned by a FrameServer; its thread only.
+// The receiving end of one cuda_ipc channel: gives the peer access to the region's memory and to
+// windows into it, and handles its reports of landed bytes. Owned by a FrameServer; its thread
+// only.
 class IpcConnection final : public PeerConnection {
  public:
-  // `id` names the peer in the receiver's tables. The receiver outlives it.
+  // `id` identifies the peer in the receiver's tables. The receiver must outlive the connection.
   IpcConnection(UniqueFd socket, std::string peer, uint64_t id, IpcReceiver& receiver, Time now);
-  // Leaves it to the receiver to find out when the peer can no longer write.
+  // The receiver then finds out when the peer can no longer write.
   ~IpcConnection() override;
 
   Status Step(Time now, size_t quantum) override;
-  // Asks the peer to write no more, if it was given the window.
+  // Sends kClose to the peer, if it was given the window.
   void OnWindowClosed(uint64_t key) override;
   int fd() const override { return socket_.fd(); }
   const std::string& peer() const override { return peer_; }
@@ -29,7 +30,7 @@ class IpcConnection final : public PeerConnection {
   bool wants_write() const override { return socket_.waiting() > 0; }
   bool has_more() const override { return has_more_; }
 
-  // Tells the peer what became of an operation.
+  // Acknowledges an operation, with OK or the reason why it does not count.
   void Acknowledge(uint64_t op, const Status& status);
 
  private:
@@ -47,7 +48,7 @@ class IpcConnection final : public PeerConnection {
   bool said_bye_ = false;
   bool has_more_ = false;
   uint32_t region_ = 0;
-  Status broken_;  // of a send outside of Step
+  Status broken_;  // error of a send outside of Step
 };
 
 }  // namespace baton

@@ -9,31 +9,34 @@
 #include "common/base/status.h"
 #include "kvtransfer/transport.h"
 
-// What the two ends of a cuda_ipc channel say to each other: one frame a message of a local
-// SOCK_SEQPACKET socket, little-endian (both are on one machine). The payload never goes this way:
-// the sender puts it into the receiver's memory by itself.
+// The messages between the two ends of a cuda_ipc channel: one frame per message of a local
+// SOCK_SEQPACKET socket, little-endian (both ends are on one machine). The payload never takes this
+// way: the sender copies it into the receiver's memory directly.
 namespace baton {
 
 enum class IpcType : uint16_t {
   // From the sender.
-  kHello = 1,    // op: the region that is to be written
-  kAsk = 2,      // key: may that window be written?
-  kLanded = 3,   // key, op, tag, granule, bytes, runs: these copies have ended
-  kDrained = 4,  // key: no copy through that window is under way, nor comes before it is asked for
-  kBye = 5,      // no copy at all is under way, and none will be
-  kNote = 6,     // key, text: Channel::PostNote
+  kHello = 1,   // op: the region to write
+  kAsk = 2,     // key: asks for the right to write through that window
+  kLanded = 3,  // key, op, tag, granule, bytes, runs: these copies have ended
+  // key: no copy through that window is under way, and none follows before the next kAsk for it.
+  kDrained = 4,
+  kBye = 5,   // no copy is under way, and none will follow
+  kNote = 6,  // key, text: Channel::PostNote
   // From the receiver.
-  kWelcome = 16,  // text: the region's memory, as Dma::Export gives it
-  kWindow = 17,   // key, code; ranges: as many of `bytes` ranges as fit, the rest follows
-  kClose = 18,    // key: post no more; answered by kDrained
-  kAck = 19,      // op, code: the operation counts, or why it does not
+  kWelcome = 16,  // text: the region's memory, as returned by Dma::Export
+  // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
+  // follow in further frames.
+  kWindow = 17,
+  kClose = 18,  // key: start no more copies; answered by kDrained
+  kAck = 19,    // op, code: the operation counts, or the reason why not
 };
 
 struct IpcHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
   uint16_t version = 1;
   IpcType type = IpcType::kHello;
-  uint32_t count = 0;  // of runs or ranges, or bytes of text
+  uint32_t count = 0;  // number of runs or ranges, or bytes of text
   uint32_t code = 0;   // a StatusCode
   uint64_t key = 0;
   uint64_t op = 0;

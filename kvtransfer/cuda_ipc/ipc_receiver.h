@@ -18,9 +18,9 @@
 
 namespace baton {
 
-// What the receiving ends of a cuda_ipc transport share: who holds which window, the checksums of
-// what landed, and the processes that went without a word, which hold their windows until they
-// are reaped. Owned by the transport; its thread only.
+// The common state of the receiving ends of a cuda_ipc transport: which peer holds which window,
+// the checksums of landed bytes, and the processes that disconnected without kBye. Such a process
+// holds its windows until it has ended. Owned by the transport; its thread only.
 class IpcReceiver final {
  public:
   struct Options {
@@ -29,16 +29,16 @@ class IpcReceiver final {
     std::function<void(std::string_view)> log;
   };
 
-  // The table and `dma` outlive it.
+  // `windows` and `dma` must outlive the receiver.
   IpcReceiver(WindowTable& windows, Dma& dma, std::unique_ptr<DmaQueue> queue, Options options);
 
   StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
-  // Lets nothing more be granted through the window; kClosed follows. False for an unknown key.
+  // Gives the window to no further peer; kClosed follows. False for an unknown key.
   bool CloseWindow(uint64_t key);
-  // Takes in checksums, ended processes and time-outs. True when it is best called again at once:
-  // bytes came a moment ago, whose checksums and successors are due.
+  // Handles checksums, ended processes and time-outs. True if the caller should busy-poll: bytes
+  // landed a moment ago, and their checksums or further bytes are due.
   bool Poll(Time now, FrameServer& server);
-  // Whether a closed window may still be written through.
+  // Whether a peer may still write through a closed window.
   bool is_closing() const { return grants_.is_closing(); }
 
   // From the connections.
@@ -49,18 +49,19 @@ class IpcReceiver final {
   // The window that the peer may write through from now on, or null.
   const WriteWindow* Give(uint64_t peer, uint64_t key, uint32_t region);
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
-  // An operation's bytes are there. Its acknowledgement follows, unless it is refused at once.
+  // The bytes of an operation have landed. Its acknowledgement follows, unless this call returns an
+  // error.
   Status OnLanded(uint64_t peer, uint32_t region, const IpcFrame& frame);
-  // So much has come that nobody has taken yet that no more may be read.
+  // Whether so many arrivals wait to be taken that no further frame may be read.
   bool is_behind() const;
-  // Counts for windows that the peer was given.
+  // Ignored unless the peer was given the window and the window is open.
   void OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame);
 
  private:
   struct Peer {
     pid_t process = 0;
-    UniqueFd process_fd;                  // readable once it has ended
-    IpcConnection* connection = nullptr;  // null: gone without a word
+    UniqueFd process_fd;                  // pidfd; readable once the process has ended
+    IpcConnection* connection = nullptr;  // null: closed without kBye
   };
   struct Landed {
     uint64_t peer = 0;
@@ -79,7 +80,7 @@ class IpcReceiver final {
   GrantTable grants_;
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool has_moved_ = false;  // since the last Poll: something landed, or soon will
+  bool has_moved_ = false;  // since the last Poll something landed, or soon will
   Time moved_{};
   std::map<uint64_t, Landed> summing_;  // by DMA id
   uint64_t next_dma_ = 1;

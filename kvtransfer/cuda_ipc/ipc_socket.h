@@ -12,22 +12,21 @@
 
 namespace baton {
 
-// Sends and receives frames on a non-blocking local socket. What the socket does not take waits
-// here. One thread.
+// Sends and receives frames on a non-blocking local socket. Frames that do not fit into the socket
+// wait in a queue. One thread.
 class IpcSocket final {
  public:
   explicit IpcSocket(UniqueFd socket);
 
   int fd() const { return socket_.get(); }
-  // Frames that the socket has not taken yet.
+  // The number of queued frames.
   size_t waiting() const { return out_.size(); }
 
-  // Queues the frame behind those that wait, and sends what the socket takes. An error: the
-  // connection is broken.
+  // Queues the frame, and sends as many queued frames as fit. An error: the connection is broken.
   Status Send(const IpcFrame& frame);
   Status Flush();
-  // The next frame, or nothing when none is there. OutOfRange: the peer closed the connection;
-  // InvalidArgument: it sent something that is not a frame.
+  // The next frame, or nothing if none has arrived. OutOfRange: the peer closed the connection;
+  // InvalidArgument: the peer sent bytes that are not a frame.
   StatusOr<std::optional<IpcFrame>> Receive();
 
  private:

@@ -4,10 +4,10 @@
 
 namespace baton {
 
-// KV data between processes of one host and user: the sender passes its arena's memfd and a slot
-// table over a Unix-domain socket, then only the runs of each write; the receiver copies. An
-// operation is settled in its slot (slot_table.h), so that fence and abort need nobody's help.
-// Descriptor: "1|host boot id|abstract socket name". Contract and threads: transport.h.
+// KV data between processes of one host and user. The sender passes its arena's memfd and a slot
+// table over a Unix-domain socket, then only the runs of each write; the receiver copies the
+// payload. Each operation is settled in its slot (slot_table.h), so fence and abort do not need the
+// peer. Descriptor: "1|host boot id|abstract socket name". Contract and threads: transport.h.
 class ShmTransport final : public FrameTransport {
  public:
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
@@ -15,7 +15,7 @@ class ShmTransport final : public FrameTransport {
 
   std::string_view name() const override { return "shm"; }
   TransportCaps caps() const override;
-  // The buffer must be a memfd; it is sealed against shrinking.
+  // The buffer must be a memfd. Register seals it against shrinking and growing.
   StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
   StatusOr<std::string> Listen() override;
   Status Reaches(std::string_view descriptor) const override;

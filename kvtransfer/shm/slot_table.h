@@ -10,11 +10,11 @@
 
 namespace baton {
 
-// A memory mapping that ends with its owner.
+// A memory mapping; the destructor unmaps it.
 class Mapping final {
  public:
-  // `fd` must be a memfd that cannot shrink (F_SEAL_SHRINK): reading it can then never fault.
-  // InvalidArgument otherwise, or when it is smaller than `least_bytes`.
+  // `fd` must be a memfd that cannot shrink (F_SEAL_SHRINK), so that reads of the mapping never
+  // fault. InvalidArgument if it is not, or if it is smaller than `least_bytes`.
   static StatusOr<Mapping> Create(const UniqueFd& fd, size_t least_bytes, bool writable);
 
   Mapping(Mapping&& other) noexcept;
@@ -31,33 +31,33 @@ class Mapping final {
   size_t size_ = 0;
 };
 
-// A memfd of `bytes` zeros that can neither shrink nor grow.
+// A memfd of `bytes` zero bytes that can neither shrink nor grow.
 StatusOr<UniqueFd> MakeSealedMemory(const char* name, size_t bytes);
 
 // The state of a channel's outstanding operations, in memory that both processes map. Each side
-// settles an operation with one compare-and-swap, so that exactly one of them wins: the sender who
-// takes it back, or the receiver who counts it after having read the last byte. What was taken back
-// is never counted, however late the receiver reads.
+// settles an operation with one compare-and-swap, so exactly one side succeeds: the sender, which
+// takes the operation back, or the receiver, which counts it after reading its last byte. An
+// operation that was taken back is never counted, however late the receiver reads.
 class SlotTable final {
  public:
   static constexpr size_t kSlots = 4096;
 
-  // The sender's, fresh.
+  // A new table of the sender.
   static StatusOr<std::unique_ptr<SlotTable>> Create();
   // The receiver's view of a peer's table.
   static StatusOr<std::unique_ptr<SlotTable>> Open(const UniqueFd& fd);
 
   const UniqueFd& fd() const { return fd_; }
 
-  // Sender: false when the operation's slot is still taken by an older one.
+  // Sender: begins the operation. False if an older operation still occupies its slot.
   bool Start(uint64_t op);
-  // Sender: true when the operation is taken back; false when the receiver has counted it.
+  // Sender: true if the operation is now taken back; false if the receiver has counted it.
   bool TakeBack(uint64_t op);
-  // Receiver.
+  // Receiver: whether the operation has begun and is neither counted nor taken back.
   bool is_live(uint64_t op) const;
-  // Receiver: true when the operation counts; false when it was taken back.
+  // Receiver: true if the operation now counts; false if it was taken back.
   bool Count(uint64_t op);
-  // Sender: makes the slot free after the end of its operation.
+  // Sender: frees the slot of an operation that was counted.
   void Free(uint64_t op);
 
  private:

@@ -20,11 +20,12 @@ struct TcpAddress {
   uint16_t port() const;
 };
 
-// Reads "IP:port"; names are not looked up, for that may block. InvalidArgument naming the text.
+// Parses "IP:port". Host names are not resolved, because that may block. InvalidArgument that names
+// the text.
 StatusOr<TcpAddress> ParseTcpAddress(std::string_view text);
 
-// The address peers can reach this machine at, with `port`: the first that is up and not loopback
-// of `family`, else loopback.
+// An address at which peers can reach this machine, with `port`: the first address of `family` that
+// is up and not loopback (nor IPv6 link-local), else loopback.
 TcpAddress OwnAddress(int family, uint16_t port);
 
 }  // namespace baton

@@ -4,13 +4,13 @@
 
 namespace baton {
 
-// KV data over TCP: payloads are gathered from the source blocks into the socket, and received
-// straight into the granted blocks; a GPU's memory goes through a Stage on its side. The fence of a
-// window is local: what still comes for it is thrown away. Descriptor: "1|IP:port". Contract and
-// threads: transport.h.
+// KV data over TCP. Payloads are gathered from the source blocks into the socket, and received
+// directly into the granted blocks; a GPU's memory goes through a Stage on its side. The fence of a
+// window is local: bytes that still arrive for it are discarded. Descriptor: "1|IP:port". Contract
+// and threads: transport.h.
 class TcpTransport final : public FrameTransport {
  public:
-  // `dma`, which outlives it, is null when no memory is a GPU's.
+  // `dma` must outlive the transport; it is null if no memory is a GPU's.
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
                                                      Dma* dma,
                                                      std::function<void(std::string_view)> log);

@@ -19,24 +19,24 @@
 
 namespace baton {
 
-// Receiving end of one stream channel: parses frames, lets payloads land where an open window
-// allows it, and acknowledges. How payload bytes come is the subclass's part. Never blocks; memory
-// is bounded by one frame's runs. Payloads for a GPU's memory come into pieces of a Stage, and are
-// acknowledged when they have been copied from there. Owned by FrameServer; its thread only.
+// The receiving end of one stream channel: parses frames, writes payloads only where an open window
+// allows it, and acknowledges. The subclass defines how payload bytes arrive. Never blocks; memory
+// is bounded by the runs of one frame. Payloads for a GPU's memory first go to pieces of a Stage,
+// and are acknowledged after the copy from there has ended. Owned by FrameServer; its thread only.
 class Connection : public PeerConnection {
  public:
   struct Options {
     UniqueFd socket;
     std::string peer;
     PayloadKind kind = PayloadKind::kInline;
-    Dma* dma = nullptr;  // of regions that are a GPU's memory
+    Dma* dma = nullptr;  // for regions in a GPU's memory; else null
     int epoll_fd = -1;   // the transport's
   };
   Connection(Options options, WindowTable& windows, Time now);
   ~Connection() override;
 
   Status Step(Time now, size_t quantum) override;
-  // What still comes for the window is thrown away.
+  // Further bytes for the window are discarded.
   void OnWindowClosed(uint64_t key) override;
   int fd() const override { return socket_.get(); }
   const std::string& peer() const override { return peer_; }
@@ -47,23 +47,23 @@ class Connection : public PeerConnection {
   bool has_more() const override { return has_more_; }
 
  protected:
-  // Descriptors that came with the preface.
+  // Takes the file descriptors that came with the preface.
   virtual Status OnPreface(std::vector<UniqueFd> descriptors) = 0;
-  // A new frame; an error closes the connection. `keep` false: its payload is not wanted.
+  // A new frame begins. An error closes the connection.
   virtual Status BeginPayload(const WriteHeader& header, std::span<const WriteRun> runs) = 0;
-  // Puts up to `limit` further payload bytes where `to` says, or throws them away when `to` is
-  // empty. How many; 0: none there yet.
+  // Writes up to `limit` further payload bytes to `to`, or discards them if `to` is empty. Returns
+  // their number; 0: none has arrived yet.
   virtual StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) = 0;
-  // Whether the payload, now in place, counts.
+  // Whether the payload, now in place, counts. False: the sender has taken the write back.
   virtual bool FinishPayload(const WriteHeader& header) = 0;
 
-  // As recv; 0: nothing there yet. OutOfRange at the end of the stream.
+  // As recv; 0: nothing has arrived yet. OutOfRange at the end of the stream.
   StatusOr<size_t> Receive(std::span<const iovec> to);
 
  private:
   enum class State { kPreface, kHeader, kRuns, kPayload };
 
-  // A payload on its way from the stage to the region.
+  // A payload that is being copied from the stage to the region.
   struct Landing {
     WriteHeader header;
     std::vector<WriteRun> runs;
@@ -72,7 +72,7 @@ class Connection : public PeerConnection {
     Status verdict;
   };
 
-  // Fills `size` bytes at `to` across calls; false: not complete yet.
+  // Fills `size` bytes at `to`, over several calls if necessary. False: not complete yet.
   StatusOr<bool> Fill(void* to, size_t size);
   StatusOr<bool> Advance();
   StatusOr<bool> ReceivePreface();
@@ -80,9 +80,9 @@ class Connection : public PeerConnection {
   StatusOr<bool> ContinuePayload();
   void Place(size_t bytes);
   void FinishFrame();
-  // Counts what has been copied from the stage.
+  // Concludes the frames whose copy from the stage has ended.
   Status TakeLanded();
-  // The end of a frame: counts it, if its verdict is OK, and answers.
+  // The end of a frame: reports its arrival if its verdict is OK, and acknowledges it.
   void Conclude(Landing landing);
   Status FlushAcks();
 
@@ -98,16 +98,16 @@ class Connection : public PeerConnection {
   std::vector<UniqueFd> descriptors_;
   WriteHeader header_;
   std::vector<WriteRun> runs_;
-  Status verdict_;  // of the current frame; not OK: its payload is thrown away
-  size_t run_ = 0;  // where the next payload byte goes
+  Status verdict_;  // of the current frame; not OK: its payload is discarded
+  size_t run_ = 0;  // the run that receives the next payload byte
   uint64_t run_offset_ = 0;
-  uint64_t left_ = 0;  // of the payload
-  size_t budget_ = 0;  // of the current Step
+  uint64_t left_ = 0;  // payload bytes still to come
+  size_t budget_ = 0;  // bytes left for the current Step
   bool has_more_ = false;
   GranuleHasher hasher_;
-  int piece_ = -1;  // of the stage, for the current payload
+  int piece_ = -1;  // piece of the stage for the current payload
   std::deque<Landing> landing_;
-  std::unique_ptr<Stage> stage_;  // when the region is a GPU's memory
+  std::unique_ptr<Stage> stage_;  // set if the region is a GPU's memory
   std::string acks_;
   Time last_progress_;
 };

@@ -6,9 +6,9 @@
 
 #include "kvtransfer/transport.h"
 
-// What the stream transports (tcp, shm) say on a connection, little-endian. The sender opens with
-// one Preface; then come frames: WriteHeader, run_count WriteRuns and, on tcp, the payload. The
-// receiver answers each frame with one WriteAck.
+// The data protocol of the stream transports (tcp, shm), little-endian. The sender begins with one
+// Preface. Frames follow: a WriteHeader, run_count WriteRuns and, on tcp, the payload. The receiver
+// answers each frame with one WriteAck.
 namespace baton {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
@@ -23,7 +23,7 @@ constexpr size_t kMaxOutstandingOps = 4096;  // of one channel
 
 enum class PayloadKind : uint16_t {
   kInline = 1,  // the payload follows the runs
-  kMapped = 2,  // the receiver reads it from the sender's memory; two descriptors come along
+  kMapped = 2,  // the receiver reads the sender's memory; the preface carries two descriptors
 };
 
 struct Preface {
@@ -54,18 +54,19 @@ struct WriteAck {
 };
 static_assert(sizeof(WriteAck) == 16);
 
-// OK, or what is wrong with bytes that came from outside: magic, version, kind, counts.
+// Check bytes that came from outside: magic, version, kind, counts. The error states what is
+// invalid.
 Status CheckPreface(const Preface& preface, PayloadKind expected);
 Status CheckHeader(const WriteHeader& header);
-// OK when the runs add up to the header's payload and none wraps around.
+// OK if no run is empty and the runs add up to exactly the header's payload.
 Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs);
-// OK when every run's source lies inside a memory of `size` bytes.
+// OK if every run's source lies inside a memory of `size` bytes.
 Status CheckSources(std::span<const WriteRun> runs, uint64_t size);
-// OK when every run's destination lies in one of `ranges`, which ascend.
+// OK if every run's destination lies inside one of `ranges`, which ascend.
 Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRange> ranges);
 
-// The header of a write that may be posted from a local memory of `source_bytes` bytes, or why it
-// may not.
+// The header of a write from a local memory of `source_bytes` bytes, or the reason why it may not
+// be posted.
 StatusOr<WriteHeader> HeaderOf(const WriteOp& op, uint64_t id, uint64_t source_bytes);
 
 }  // namespace baton

@@ -18,18 +18,18 @@
 
 namespace baton {
 
-// Sending end of a stream transport's channel: queues frames, pushes them into the socket as it
-// takes them, and matches acknowledgements. Owned by the transport's user; its thread only.
+// The sending end of a stream transport's channel: queues frames, writes them to the socket, and
+// matches acknowledgements. Owned by the transport's user; its thread only.
 class FrameChannel final : public Channel {
  public:
   struct Options {
-    UniqueFd socket;  // non-blocking; perhaps still connecting
+    UniqueFd socket;  // non-blocking; may still be connecting
     int epoll_fd = -1;
     WindowTable::Memory source;
     Preface preface;
     std::vector<UniqueFd> descriptors;  // sent with the preface
-    std::unique_ptr<SlotTable> slots;   // set when the receiver reads the source by itself
-    std::unique_ptr<Stage> stage;       // set when the source is a GPU's memory
+    std::unique_ptr<SlotTable> slots;   // set if the receiver reads the source itself (shm)
+    std::unique_ptr<Stage> stage;       // set if the source is a GPU's memory
     Duration connect_timeout{};
   };
 
@@ -38,7 +38,7 @@ class FrameChannel final : public Channel {
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
   void RequestAbort(OpId op) override;
-  // Windows are the receiver's own.
+  // Does nothing: the receiver closes windows without the sender.
   void Release(uint64_t) override {}
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
@@ -48,16 +48,16 @@ class FrameChannel final : public Channel {
   struct Op {
     WriteHeader header;
     std::vector<WriteRun> runs;
-    uint64_t sent = 0;  // bytes of the frame
+    uint64_t sent = 0;  // bytes of the frame in the socket
     bool abort_requested = false;
     int piece = -1;  // of the stage
     bool is_staged = false;
   };
 
   bool is_inline() const { return slots_ == nullptr; }
-  // Sums the payload, which lies in `parts`, as it is about to be sent.
+  // Reports the checksums of the payload, which is in `parts` and is about to be sent.
   void ReportChecksums(const WriteHeader& header, std::span<const iovec> parts);
-  // Brings queued payloads from the GPU, as far as there is room.
+  // Copies queued payloads from the GPU into free pieces of the stage.
   void PumpStage();
   void FreePiece(Op& op);
   bool is_ready(const Op& op) const {
@@ -72,7 +72,7 @@ class FrameChannel final : public Channel {
   void OnAck(const WriteAck& ack);
   void AfterSend();
   void End(uint64_t op, WriteEvent::Kind kind, Status status);
-  // Ends every operation with `kind`; those which the receiver has counted are done.
+  // Ends every operation with `kind`; operations that the receiver has counted end with kDone.
   void Die(const Status& reason, WriteEvent::Kind kind);
   void WatchSocket();
 
@@ -90,8 +90,8 @@ class FrameChannel final : public Channel {
   uint32_t watched_ = 0;
   Status status_;
   uint64_t next_op_ = 1;
-  std::deque<Op> queue_;               // not wholly sent; the first may be in part
-  std::unordered_set<uint64_t> sent_;  // waiting for the acknowledgement
+  std::deque<Op> queue_;               // not fully sent; the first may be sent in part
+  std::unordered_set<uint64_t> sent_;  // waiting for an acknowledgement
   std::deque<WriteEvent> events_;
   GranuleHasher hasher_;
   WriteAck ack_;

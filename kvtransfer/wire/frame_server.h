@@ -11,27 +11,28 @@
 
 namespace baton {
 
-// Accepts peers on one listening socket and serves their connections, each a bounded amount at a
-// time. Garbage, silence in mid-frame and too many connections end in a closed connection and a
-// line in the log. Owned by a transport; its thread only.
+// Accepts peers on one listening socket and serves their connections, a bounded amount of work at a
+// time. A peer that sends garbage or stalls inside a frame is disconnected, and connections beyond
+// the limit are closed at once; each case is logged. Owned by a transport; its thread only.
 class FrameServer final {
  public:
   struct Options {
     uint32_t max_connections = 0;
     Duration stall_timeout{};
     std::function<void(std::string_view)> log;
-    // Makes the connection of an accepted socket, or says why it is refused.
+    // Creates the connection of an accepted socket. An error refuses the socket.
     std::function<StatusOr<std::unique_ptr<PeerConnection>>(UniqueFd socket, Time now)> accept;
   };
 
-  // `epoll_fd` is the transport's.
+  // `epoll_fd` is the transport's epoll instance.
   FrameServer(UniqueFd listener, int epoll_fd, Options options);
   ~FrameServer();
 
-  // Serves what epoll says is ready. True when work is left over.
+  // Serves the sockets that epoll reports. True if work is left over.
   bool Poll(Time now);
   void OnWindowClosed(uint64_t key);
-  // The connection of that socket got something to say, or to read, outside of its Step.
+  // To be called when the connection of that socket has new output, or may read again, outside of
+  // its Step.
   void Refresh(int fd);
 
   int listener() const { return listener_.get(); }
@@ -55,9 +56,9 @@ class FrameServer final {
   const int epoll_fd_;
   const Options options_;
   std::unordered_map<int, Served> connections_;
-  std::vector<int> unfinished_;  // had more than their quantum
+  std::vector<int> unfinished_;  // connections with work beyond their quantum
   Time next_check_{};
-  Time accept_again_{};  // after running out of descriptors
+  Time accept_again_{};  // set after file descriptors ran out
   uint64_t turned_away_ = 0;
 };
 

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// What tcp and shm share: regions, windows, one server, one epoll set.
+// The common base of the transports: regions, windows, one server, one epoll instance.
 class FrameTransport : public Transport {
  public:
   TransportCaps caps() const override;
@@ -20,23 +20,23 @@ class FrameTransport : public Transport {
   void CloseWindow(uint64_t window_key) override;
   size_t Poll(Time now, std::span<Arrival> arrivals) override;
 
-  // Peers connected to this endpoint.
+  // The number of peers connected to this endpoint.
   size_t connection_count() const { return server_ ? server_->connection_count() : 0; }
 
  protected:
-  // `epoll` and `work_left` are new ones (epoll.h).
+  // `epoll` and `work_left` come from MakeEpoll and MakeEventFd (epoll.h).
   FrameTransport(const TransportOptions& options,
                  std::function<void(std::string_view)> log,
                  UniqueFd epoll,
                  UniqueFd work_left);
   void Serve(UniqueFd listener, decltype(FrameServer::Options::accept) accept);
-  // Closes every connection. For subclasses whose connections use what they own.
+  // Closes every connection. For subclasses that own objects which their connections use.
   void StopServing() { server_.reset(); }
   // Null before Serve.
   FrameServer* server() { return server_.get(); }
-  // Serves what is not on a socket; true when work is left over.
+  // Does work that does not arrive on a socket. True if work is left over.
   virtual bool ServeMore(Time) { return false; }
-  // Keeps wait_fd() readable while something is left to do.
+  // Keeps wait_fd() readable while work is left.
   void SignalWork(bool left);
   StatusOr<WindowTable::Memory> MemoryOf(const Region& region) const;
 

@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// The checksum (kernels/granule_checksum.h) of each granule of a stream of bytes that comes in
-// pieces. Not thread-safe.
+// Computes the checksum (kernels/granule_checksum.h) of each granule of a byte stream that arrives
+// in pieces. Not thread-safe.
 class GranuleHasher final {
  public:
   explicit GranuleHasher(const Xxh3Kernel& kernel = BestXxh3());
@@ -19,7 +19,7 @@ class GranuleHasher final {
   GranuleHasher& operator=(const GranuleHasher&) = delete;
   ~GranuleHasher();
 
-  // Forgets everything; granule 0: hashes nothing.
+  // Begins a new stream. Granule 0: computes no checksums.
   void Start(uint64_t granule);
   void Update(std::span<const std::byte> bytes);
   // The checksums of the granules completed since Start.
@@ -27,10 +27,10 @@ class GranuleHasher final {
 
  private:
   const Xxh3Kernel& kernel_;
-  void* const state_;  // owned; of the kernel's own type
+  void* const state_;  // owned; its type belongs to the kernel
   uint64_t granule_ = 0;
-  std::vector<uint64_t> parts_;  // of the current granule: sums of those completed
-  uint64_t filled_ = 0;          // bytes of its next part
+  std::vector<uint64_t> parts_;  // checksums of the completed parts of the current granule
+  uint64_t filled_ = 0;          // bytes hashed of the part after those
   std::vector<uint64_t> checksums_;
 };
 

@@ -8,19 +8,19 @@
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
 
-// Unix-domain sockets between processes of one host and user, by abstract names (unix(7)): they
-// need no file, and go with their owner. All are non-blocking.
+// Unix-domain sockets between processes of one host and user, with abstract names (unix(7)): the
+// names need no file, and disappear with their owner. All sockets are non-blocking.
 namespace baton {
 
-// Tells this machine, since its last start, from all others.
+// An id of this machine that is unique among machines and changes at each boot.
 StatusOr<std::string> HostBootId();
 
 // `type`: SOCK_STREAM or SOCK_SEQPACKET.
 StatusOr<UniqueFd> ListenLocal(std::string_view name, int type);
 StatusOr<UniqueFd> ConnectLocal(std::string_view name, int type);
 
-// The process at the other end. PermissionDenied when it is of another user: abstract sockets have
-// no file permissions.
+// The process at the other end. PermissionDenied if it runs as another user: abstract sockets have
+// no file permissions, so this check replaces them.
 StatusOr<pid_t> LocalPeer(const UniqueFd& socket);
 
 }  // namespace baton

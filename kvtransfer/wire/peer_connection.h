@@ -9,28 +9,29 @@
 
 namespace baton {
 
-// What a FrameServer serves: the receiving end of one peer's channel. Never blocks. Owned by the
+// The receiving end of one peer's channel, which a FrameServer serves. Never blocks. Owned by the
 // server; its thread only.
 class PeerConnection {
  public:
   virtual ~PeerConnection() = default;
 
-  // Moves on by about `quantum` bytes. An error says why the connection must be closed; OutOfRange:
+  // Processes about `quantum` bytes. An error is the reason to close the connection; OutOfRange:
   // the peer closed it in good order.
   virtual Status Step(Time now, size_t quantum) = 0;
-  // Nothing may land through the window any more.
+  // The window was closed: nothing may land through it any more.
   virtual void OnWindowClosed(uint64_t key) = 0;
 
   virtual int fd() const = 0;
   virtual const std::string& peer() const = 0;
-  // Since when it has been waiting for the rest of something; kNever between two frames.
+  // The time since which it waits for the rest of a frame; kNever between two frames.
   virtual Time stalled_since() const = 0;
   virtual bool in_preface() const = 0;
-  // Answers are waiting for the socket to take them.
+  // Whether answers wait for space in the socket.
   virtual bool wants_write() const = 0;
-  // Something goes on without the socket: Step is to be called for it.
+  // Whether work goes on without the socket, for which Step must be called.
   virtual bool is_landing() const { return false; }
-  // The last Step ended for its quantum, or because too much waits, not for want of input.
+  // Whether the last Step ended because its quantum was used up or too many arrivals are waiting,
+  // not for lack of input.
   virtual bool has_more() const = 0;
 };
 

@@ -12,31 +12,31 @@
 
 namespace baton {
 
-// Registered memory by id, and the write windows into it. The one place that decides whether bytes
+// Registered memory by id, and the write windows into it. The only place that decides whether bytes
 // from outside may land. Owned by a transport; its thread only.
 class WindowTable final {
  public:
   struct Memory {
     const Buffer* buffer = nullptr;
-    std::byte* data = nullptr;  // of the buffer
+    std::byte* data = nullptr;  // Buffer::data()
     uint64_t bytes = 0;
     int shared_fd = -1;
   };
 
-  // The region removes itself from the table, which must outlive it.
+  // The region removes itself from the table, so the table must outlive it.
   std::unique_ptr<Region> Add(const Buffer& buffer);
   // Null for an unknown id.
   const Memory* Find(uint32_t region) const;
 
   Status Open(WriteWindow window);
-  // Lets nothing more in. True when there was such a window.
+  // Removes the window: no further bytes may land. True if it existed.
   bool Remove(uint64_t key);
-  // As Remove; kClosed is then among the arrivals.
+  // As Remove, and also reports kClosed as an arrival.
   bool Close(uint64_t key);
   // The open window of `key`, or null.
   const WriteWindow* FindWindow(uint64_t key) const;
-  // OK when every run's destination lies in the window of `key` in `region`. NotFound: no such
-  // window; PermissionDenied: a run outside of it.
+  // OK if every run's destination lies in the window of `key` in `region`. NotFound: no such
+  // window; PermissionDenied: a run lies outside of it.
   Status CheckWrite(uint64_t key, uint32_t region, std::span<const WriteRun> runs) const;
 
   void Report(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }

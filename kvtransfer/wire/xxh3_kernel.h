@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// XXH3-64 compiled for one instruction set; every kernel gives the same results. Plain functions,
-// for nothing else may be compiled for an instruction set that the machine perhaps lacks.
+// XXH3-64 compiled for one instruction set. Every kernel gives the same results. Plain functions,
+// because no other code may be compiled for an instruction set that the machine may lack.
 struct Xxh3Kernel {
   void* (*create)();
   void (*destroy)(void* state);
@@ -21,7 +21,7 @@ const Xxh3Kernel& Xxh3Portable();
 const Xxh3Kernel& Xxh3Avx2();
 #endif
 
-// The fastest that this machine runs.
+// The fastest kernel that this machine supports.
 const Xxh3Kernel& BestXxh3();
 
 }  // namespace baton

@@ -1,7 +1,7 @@
 #pragma once
 
-// Included by one source file per instruction set, after choosing XXH_VECTOR. Everything of xxhash
-// is then static to that file.
+// Included by one source file per instruction set, which first defines XXH_VECTOR if it needs to.
+// All of xxhash is then static to that file.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
