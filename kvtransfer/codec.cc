@@ -46,7 +46,7 @@ class Writer final {
   std::string bytes_;
 };
 
-// Takes values out; after the first error every value is 0 and every list empty.
+// Extracts values. After the first error every value is 0 and every list is empty.
 class Reader final {
  public:
   static constexpr bool kReads = true;
@@ -77,7 +77,7 @@ class Reader final {
     std::memcpy(values.data(), rest_.data(), bytes);
     rest_.remove_prefix(bytes);
   }
-  // The size of a list of at most `limit` items that take at least `item_bytes` each.
+  // Reads the size of a list of at most `limit` items of at least `item_bytes` bytes each.
   size_t List(std::string_view field, size_t, size_t limit, size_t item_bytes) {
     uint32_t size = 0;
     Integer(field, size);
@@ -134,7 +134,7 @@ void Hash(Io& io, std::string_view field, Hash128& hash) {
   io.Integer(field, hash.low);
 }
 
-// A time span in microseconds, 0 to about 49 days.
+// A duration in microseconds, 0 to about 49 days.
 template <class Io>
 void Span(Io& io, std::string_view field, Duration& span) {
   constexpr uint64_t kLongest = uint64_t{1} << 42;
@@ -161,7 +161,7 @@ void Outcome(Io& io, std::string_view field, Status& status) {
   }
 }
 
-// A list, item by item.
+// A list whose items are coded one by one.
 template <class Io, class T, class Each>
 void Items(Io& io,
            std::string_view field,
@@ -198,7 +198,8 @@ void Fields(Io& io, Hello& m) {
   io.Integer("version", m.version);
   Id(io, "worker", m.worker);
   if constexpr (Io::kReads) {
-    // Another version's HELLO may go on differently; its number is enough to refuse it by name.
+    // The HELLO of another version may differ from here on; its version number is enough to refuse
+    // it.
     if (m.version != kKvProtocolVersion) return io.SkipRest();
   }
   Id(io, "boot", m.boot);
@@ -227,7 +228,8 @@ void Fields(Io& io, Offer& m) {
   io.Integer("total_tokens", m.total_tokens);
   if constexpr (Io::kReads) {
     if (m.total_tokens == 0 || m.total_tokens > kMaxPromptTokens) {
-      io.Refuse("total_tokens", fmt::format("is {}; 1 to {}", m.total_tokens, kMaxPromptTokens));
+      io.Refuse("total_tokens",
+                fmt::format("is {}; it must be 1 to {}", m.total_tokens, kMaxPromptTokens));
     }
   }
   Items(io, "block_hashes", m.block_hashes, kMaxPromptBlocks, 16, [&](Hash128& hash) {
@@ -299,7 +301,7 @@ void Fields(Io& io, Bye& m) {
   io.Text("reason", m.reason, kMaxStatusBytes);
 }
 
-// Default-constructs the alternative of that index.
+// Default-constructs the alternative with that index.
 template <size_t I = 0>
 ControlMessage MakeMessage(size_t index) {
   if constexpr (I + 1 < std::variant_size_v<ControlMessage>) {
@@ -311,7 +313,7 @@ ControlMessage MakeMessage(size_t index) {
 }  // namespace
 
 std::string EncodeEnvelope(const Envelope& envelope) {
-  Envelope copy = envelope;  // the field functions serve both directions, so they take references
+  Envelope copy = envelope;  // the field functions also decode, so they take references
   Writer writer;
   auto kind = static_cast<uint8_t>(copy.message.index());
   writer.Integer("kind", kind);
@@ -337,7 +339,7 @@ StatusOr<Envelope> DecodeEnvelope(std::string_view bytes) {
   reader.Integer("sequence", envelope.sequence);
   envelope.message = MakeMessage(kind);
   std::visit([&](auto& message) { Fields(reader, message); }, envelope.message);
-  if (reader.error().empty() && !reader.at_end()) reader.Refuse("end", "has more bytes after it");
+  if (reader.error().empty() && !reader.at_end()) reader.Refuse("end", "is followed by more bytes");
   if (!reader.error().empty()) {
     return InvalidArgument("KV control message {} of {} bytes: {}",
                            Name(envelope.message),

@@ -43,8 +43,9 @@ Status EventLoop::Post(std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
     if (posted_.size() >= max_posted_) {
-      return MakeStatus(
-          StatusCode::kResourceExhausted, "{} KV transfer commands wait already", max_posted_);
+      return MakeStatus(StatusCode::kResourceExhausted,
+                        "{} KV transfer commands are queued already",
+                        max_posted_);
     }
     was_empty = posted_.empty();
     posted_.push_back(std::move(work));
@@ -63,7 +64,7 @@ void EventLoop::PostAlways(std::function<void()> work) {
 
 void EventLoop::Wake() const {
   const uint64_t one = 1;
-  // It can only fail when the counter is full, and then the thread is awake anyway.
+  // The write can only fail if the counter is full, and then the thread is awake anyway.
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 

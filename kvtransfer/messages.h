@@ -95,8 +95,7 @@ struct Ack {
   bool operator==(const Ack&) const = default;
 };
 
-// Both directions, while a session lives: the session is alive. The receiver sends it only as an
-// answer.
+// Both directions: the session is alive. The receiver sends it only as an answer.
 struct Renew {
   bool granted = false;  // the sender of this message knows the grant
   uint32_t pieces = 0;   // (block, link) pairs sent (sender) or arrived (receiver)

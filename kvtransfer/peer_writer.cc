@@ -6,11 +6,12 @@
 namespace baton {
 namespace {
 
-// Posted for one link in one Pump, or so many operations: keeps what moves them busy in between.
+// The quantum of one Pump on one lane: this many bytes or, if that is more, this many operations of
+// full size. It keeps the channel busy until the next Pump.
 constexpr uint64_t kPostBytes = uint64_t{4} << 20;
 constexpr uint64_t kPostOps = 4;
-// Operations that may be held on one channel while others are to go through it, too. More begin at
-// once.
+// The most operations that are held on one channel, so that other operations can pass through it.
+// Further held writes are posted without being held.
 constexpr size_t kMaxHeld = 256;
 
 }  // namespace
@@ -78,7 +79,7 @@ std::vector<uint32_t> PeerWriter::link_groups() const {
 }
 
 Duration PeerWriter::GroupTime() const {
-  // Channels work side by side: the busiest one counts.
+  // Channels work in parallel, so the busiest one determines the time.
   double longest = 0;
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
@@ -94,7 +95,7 @@ Duration PeerWriter::GroupTime() const {
 
 Status PeerWriter::Connect() {
   for (Lane& lane : lanes_) {
-    // A dead channel goes once its last events are taken.
+    // A dead channel is replaced once its last events are taken.
     if (lane.channel && (lane.channel->status().ok() || !lane.flying.empty())) {
       BATON_RETURN_IF_ERROR(lane.channel->status());
       continue;
@@ -126,9 +127,9 @@ void PeerWriter::EnqueueOn(uint32_t link_index,
                            std::span<const Block> blocks) {
   const Link& link = links_[link_index];
   std::deque<Job>& waiting = lanes_[link.lane].waiting;
-  // Each receiver shard has a window of its own (Grant::window_key).
+  // Each receiver shard has its own window (Grant::window_key).
   terms.window_key += link.link.destination;
-  bool open = false;  // the last job waiting is ours, and may grow
+  bool open = false;  // the last waiting job is one of these blocks', and may grow
   for (const Block& block : blocks) {
     if (open) {
       Job& last = waiting.back();
@@ -200,7 +201,7 @@ void PeerWriter::Start(const SessionKey& session) {
     for (const auto& [op, flight] : lane.flying) {
       if (flight.session == session && flight.held) held.push_back(op);
     }
-    std::sort(held.begin(), held.end());  // as they were posted
+    std::sort(held.begin(), held.end());  // in the order in which they were posted
     lane.starting.insert(lane.starting.end(), held.begin(), held.end());
   }
 }
@@ -268,7 +269,8 @@ void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
     }
     lane.waiting = std::move(keep);
     if (dropped > 0) {
-      sink.OnLost(session, dropped, MakeStatus(StatusCode::kAborted, "not sent any more"));
+      sink.OnLost(
+          session, dropped, MakeStatus(StatusCode::kAborted, "the session stopped its writes"));
     }
     for (const auto& [op, flight] : lane.flying) {
       if (flight.session == session) lane.channel->RequestAbort(OpId(op));

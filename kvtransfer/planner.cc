@@ -24,7 +24,8 @@ KvShard Intersect(const KvShard& a, const KvShard& b) {
   return both;
 }
 
-// Whether `part` adds something to the disjoint `taken`: false when it is there already.
+// Whether `part` is not covered yet by the disjoint links `taken` to `destination`. InvalidArgument
+// if it overlaps one of them in part.
 StatusOr<bool> IsNew(const KvShard& part, std::span<const KvLink> taken, uint32_t destination) {
   for (const KvLink& link : taken) {
     if (link.destination != destination) continue;
@@ -32,7 +33,7 @@ StatusOr<bool> IsNew(const KvShard& part, std::span<const KvLink> taken, uint32_
     if (IsEmpty(common)) continue;
     if (common == part) return false;
     return InvalidArgument(
-        "sender shards {} and another overlap in part (layers {}+{}, heads {}+{}); they must be "
+        "sender shard {} and another one overlap in part (layers {}+{}, heads {}+{}); they must be "
         "equal or disjoint",
         link.source,
         common.first_layer,
@@ -55,7 +56,8 @@ void Append(std::vector<WriteRun>& runs, const WriteRun& run) {
   runs.push_back(run);
 }
 
-// Offset, inside a block of `shard`, of K (0) or V (1) of a head in a layer of the model.
+// The offset inside a block of `shard` of K (part 0) or V (part 1) of a head in a layer of the
+// model.
 uint64_t OffsetInBlock(
     const KvShard& shard, uint64_t head_bytes, int32_t layer, int part, int32_t head) {
   const uint64_t row = static_cast<uint64_t>(layer - shard.first_layer) * 2 + part;
@@ -70,7 +72,8 @@ StatusOr<std::vector<KvLink>> PlanLinks(std::span<const KvShard> sources,
   for (uint32_t d = 0; d < destinations.size(); ++d) {
     int64_t filled = 0;
     for (uint32_t i = 0; i < sources.size(); ++i) {
-      // Starting elsewhere for each receiver shard spreads replicated heads over their holders.
+      // Each receiver shard starts at a different sender shard, so that its links to replicated
+      // heads are spread over all ranks that hold them.
       const auto s = static_cast<uint32_t>((i + d) % sources.size());
       const KvShard part = Intersect(sources[s], destinations[d]);
       if (IsEmpty(part)) continue;
@@ -118,7 +121,7 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   const uint64_t source_block = ShardBlockBytes(layout, source);
   const uint64_t destination_block = ShardBlockBytes(layout, destination);
   const KvShard& part = link.part;
-  // When both sides hold just these heads, all layers of the part lie together on both.
+  // If both shards hold exactly the heads of the part, its layers are contiguous on both sides.
   const bool whole_rows =
       part.head_count == source.head_count && part.head_count == destination.head_count;
   const int32_t layer_step = whole_rows ? part.layer_count : 1;

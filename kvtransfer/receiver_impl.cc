@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kLinger = std::chrono::seconds(10);
 constexpr size_t kMaxEnded = 1024;
 
-// Ranges in order, neighbours merged.
+// The same ranges in the same order, with adjacent ranges merged.
 std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
   std::vector<ByteRange> merged;
   for (const ByteRange& range : ranges) {
@@ -111,8 +111,9 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
     problem = MakeStatus(StatusCode::kResourceExhausted, "{} KV hand-offs are under way", live);
   } else if (offer.timeout <= Duration{} || offer.total_tokens == 0 ||
              offer.total_tokens > kMaxPromptTokens) {
-    problem = InvalidArgument(
-        "OFFER of {} tokens within {} ms", offer.total_tokens, ToMillis(offer.timeout));
+    problem = InvalidArgument("OFFER has {} tokens and a time-out of {} ms, which is out of range",
+                              offer.total_tokens,
+                              ToMillis(offer.timeout));
   }
   if (!problem.ok()) {
     ++counters_.refused;
@@ -144,11 +145,15 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
         key.first, key.second, MakeStatus(StatusCode::kNotFound, "the offer is gone"));
   }
   if (session->granted) {
-    return end_.Log(fmt::format("session {}.{}: granted twice", key.first, key.second));
+    return end_.Log(
+        fmt::format("session {}.{}: the worker granted it twice; the second grant is ignored",
+                    key.first,
+                    key.second));
   }
   Status status = CheckBlocks(blocks);
   if (status.ok() && cached_blocks > blocks.size()) {
-    status = InvalidArgument("{} of {} blocks are cached", cached_blocks, blocks.size());
+    status = InvalidArgument(
+        "{} blocks are cached, but the block table has only {}", cached_blocks, blocks.size());
   }
   if (status.ok()) {
     ReceiverSession::Reservation reservation;
@@ -252,18 +257,20 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
                                         const PieceArrival& piece) const {
   const std::vector<BlockId>& blocks = session.machine.grant().blocks;
   if (piece.link >= session.links.size() || session.links[piece.link].destination != owner.shard) {
-    return InvalidArgument("a write into shard {} names link {}", owner.shard, piece.link);
+    return InvalidArgument(
+        "a write into shard {} names link {}, which does not lead there", owner.shard, piece.link);
   }
   const KvLink& link = session.links[piece.link];
   const uint64_t block_bytes = LinkBlockBytes(end_.options().layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
   if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
       count > blocks.size() - piece.first) {
-    return InvalidArgument("a write of {} bytes as blocks {}+ of {} on link {}",
-                           arrival.bytes,
-                           piece.first,
-                           blocks.size(),
-                           piece.link);
+    return InvalidArgument(
+        "a write of {} bytes from block {} of {} on link {} does not fit the granted blocks",
+        arrival.bytes,
+        piece.first,
+        blocks.size(),
+        piece.link);
   }
   std::vector<BlockPair> pairs;
   for (uint64_t i = 0; i < count; ++i) {
@@ -278,8 +285,10 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
     expected.push_back({run.destination, run.bytes});
   }
   if (Merged(expected) == Merged(arrival.ranges)) return OkStatus();
-  return InvalidArgument(
-      "a write as blocks {}+{} of link {} went elsewhere", piece.first, count, piece.link);
+  return InvalidArgument("a write tagged as blocks {}+{} of link {} went to other addresses",
+                         piece.first,
+                         count,
+                         piece.link);
 }
 
 void KvReceiver::Impl::Act(const SessionKey& key) {

@@ -63,7 +63,7 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   }
   actions_.emplace_back(OpenWindows{});
   Send(reservation_.grant);
-  // The engine may have taken long to find blocks: the sender has its full lease from here.
+  // The engine may have needed a long time to find blocks: the sender's lease starts anew here.
   last_heard_ = now;
   return OkStatus();
 }
@@ -116,7 +116,7 @@ void ReceiverSession::OnRenew(const Renew& renew) {
 }
 
 void ReceiverSession::SendProgress() {
-  // The RESEND may have been lost: its attempt number makes repeating it harmless.
+  // The RESEND may have been lost. Its attempt number makes a repetition harmless.
   if (state_ == ReceiverState::kReceiving && resends_ > 0) Send(Resend{resends_, wanted_again_});
   Send(Renew{state_ != ReceiverState::kPending, arrived_});
 }
@@ -139,17 +139,16 @@ void ReceiverSession::OnSeal(const Seal& seal, Time now) {
   const baton::Grant& grant = reservation_.grant;
   const size_t checksums = grant.checksums ? pieces_.size() : 0;
   if (seal.blocks != grant.blocks.size() || seal.checksums.size() != checksums) {
-    return Abort(
-        InvalidArgument("SEAL is about {} blocks with {} checksums; granted were {} with {}",
-                        seal.blocks,
-                        seal.checksums.size(),
-                        grant.blocks.size(),
-                        checksums),
-        now);
+    return Abort(InvalidArgument("SEAL states {} blocks and {} checksums; the grant has {} and {}",
+                                 seal.blocks,
+                                 seal.checksums.size(),
+                                 grant.blocks.size(),
+                                 checksums),
+                 now);
   }
   if (seal.bytes != expected_bytes_) {
     return Abort(
-        InvalidArgument("SEAL is about {} bytes; {} were granted", seal.bytes, expected_bytes_),
+        InvalidArgument("SEAL states {} bytes; the grant has {}", seal.bytes, expected_bytes_),
         now);
   }
   if (!sealed_) {
@@ -271,7 +270,7 @@ void ReceiverSession::OnPeerLost(Status reason, Time now) {
 }
 
 void ReceiverSession::Drain(Status outcome, bool tell_peer, Time now) {
-  // A close that is under way serves the drain as well.
+  // A close that is already under way also serves the drain.
   const bool closing = state_ == ReceiverState::kClosing;
   state_ = ReceiverState::kDraining;
   outcome_ = std::move(outcome);

@@ -11,7 +11,7 @@ namespace {
 Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   if (request.total_tokens == 0 || request.total_tokens > max_tokens) {
     return InvalidArgument(
-        "offer of {} tokens; 1 to {} are possible", request.total_tokens, max_tokens);
+        "offer of {} tokens; 1 to {} are allowed", request.total_tokens, max_tokens);
   }
   if (request.timeout <= Duration{}) {
     return MakeStatus(
@@ -41,7 +41,7 @@ Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const H
                          PlanRoutes(end_.options(), end_.transports(), theirs));
   RemovePeer(peer);
   end_.streams().Add(peer, out);
-  // std::function wants copyable captures.
+  // std::function requires copyable captures.
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(
       std::make_unique<PeerWriter>(end_.options(), end_.transports(), theirs, routes));
   end_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
@@ -59,7 +59,8 @@ Status KvSender::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
 }
 
 void KvSender::Impl::DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> writer) {
-  // Connecting early takes it off the first hand-off's path; an error shows there again.
+  // Connects now, so that the first hand-off need not wait for it. That hand-off reports an error
+  // again.
   const Status connected = writer->Connect();
   if (!connected.ok()) end_.Log(fmt::format("worker {}: {}", id, Message(connected)));
   counters_.transports[id] = writer->transport_name();
@@ -117,12 +118,13 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   session->peer = request.peer;
   const auto peer = peers_.find(request.peer);
   if (peer == peers_.end() || peer->second.leaving) {
-    (void)session->machine.TakeActions();  // the OFFER: it is not to be sent
-    session->machine.OnPeerLost(MakeStatus(StatusCode::kUnavailable,
-                                           "worker {} {}",
-                                           request.peer,
-                                           peer == peers_.end() ? "is not connected" : "leaves"),
-                                end_.Now());
+    (void)session->machine.TakeActions();  // drops the OFFER, which must not be sent
+    session->machine.OnPeerLost(
+        MakeStatus(StatusCode::kUnavailable,
+                   "worker {} {}",
+                   request.peer,
+                   peer == peers_.end() ? "is not connected" : "is leaving"),
+        end_.Now());
   }
   Act(key);
 }
@@ -148,7 +150,7 @@ void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
   if (session == nullptr) return;
   if (payload.size() > kMaxPayloadBytes) {
     return DoAbort(key,
-                   InvalidArgument("a SEAL payload of {} bytes; at most {} are possible",
+                   InvalidArgument("a SEAL payload of {} bytes; at most {} are allowed",
                                    payload.size(),
                                    kMaxPayloadBytes));
   }
@@ -184,7 +186,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
   Status usable = writer == nullptr ? MakeStatus(StatusCode::kUnavailable, "the peer is gone")
                                     : writer->Connect();
   if (!usable.ok()) {
-    // Nothing was read yet: the session can go to another peer.
+    // Nothing was read yet, so the session can go to another peer.
     end_.Send(session.peer, key, Fail{usable});
     return session.machine.OnMessage(Refuse{usable}, end_.Now());
   }
@@ -208,7 +210,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
 void KvSender::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envelope) {
   const SessionKey key(envelope.session, envelope.epoch);
   const ControlMessage& message = envelope.message;
-  // A session is forgotten only when none of its writes is outstanding.
+  // A session is erased only when none of its writes is outstanding.
   if (std::holds_alternative<baton::Abort>(message)) return end_.Send(peer, key, DrainAck{false});
   ++counters_.rejected_messages;
   if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
@@ -253,7 +255,7 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
     listener_.OnRefused(key.first, key.second, refused->status);
   } else if (std::holds_alternative<ReportQuarantined>(action)) {
     end_.Log(
-        fmt::format("session {}.{}: the reads of worker {} cannot be proven to have ended; {} "
+        fmt::format("session {}.{}: the reads for worker {} cannot be proven to have ended; {} "
                     "blocks stay in quarantine",
                     key.first,
                     key.second,
@@ -366,7 +368,7 @@ PeerWriter* KvSender::Impl::Writer(const WorkerId& peer) {
 
 Time KvSender::Impl::Turn(Time now) {
   bool more = false;
-  // A callback inside may not change peers_: RemovePeer and AddPeer are posted.
+  // Callbacks inside these loops cannot change peers_: AddPeer and RemovePeer only post.
   for (auto& [id, peer] : peers_) more = peer.writer->Pump(now, *this) || more;
   for (auto& writer : departing_) more = writer->Pump(now, *this) || more;
   std::erase_if(departing_, [](const auto& writer) { return writer->idle(); });

@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// What is held back is sent when the time to the prompt's end is so many times what it takes.
+// Held writes are started when the rest of the prompt's computation is expected to take this many
+// times as long as sending them.
 constexpr double kWaitMargin = 3;
 
 }  // namespace
@@ -68,7 +69,7 @@ Status SenderSession::AddBlocks(uint32_t first_index,
                            params_.block_count);
   }
   if (seal_wanted_)
-    return InvalidArgument("blocks {}+{} come after Seal", first_index, blocks.size());
+    return InvalidArgument("blocks {}+{} came after Seal", first_index, blocks.size());
   groups = std::min(groups, params_.layer_groups);
   uint64_t added = 0;
   for (uint32_t i = 0; i < blocks.size(); ++i) {
@@ -95,13 +96,14 @@ Status SenderSession::AddBlocks(uint32_t first_index,
   return OkStatus();
 }
 
-// Judged before more has come, which is expected to be as much as the last time.
+// Decides whether to wait until the next AddBlocks, which is expected to add as much as the last
+// one.
 bool SenderSession::CanWait(Time now) const {
   const uint64_t groups = uint64_t{params_.block_count} * params_.layer_groups;
   const uint64_t then_ready = ready_groups_ + last_groups_;
   if (then_ready >= groups) return false;
   const uint64_t computed = ready_groups_ - first_groups_;
-  if (computed == 0) return true;  // how fast it goes is not known; two more at least are to come
+  if (computed == 0) return true;  // speed unknown; at least two more calls will come
   const double group_compute = ToSeconds(now - first_ready_) / static_cast<double>(computed);
   return static_cast<double>(groups - then_ready) * group_compute >
          kWaitMargin * static_cast<double>(then_ready) * ToSeconds(group_time_);
@@ -142,8 +144,10 @@ void SenderSession::OnMessage(const ControlMessage& message, Time now) {
 
 void SenderSession::OnGrant(const Grant& grant, Time now) {
   if (state_ == SenderState::kRefused || state_ >= SenderState::kDraining) {
-    // A grant that crossed our refusal to wait: the peer must take its blocks back.
-    return Send(Fail{MakeStatus(StatusCode::kCancelled, "the hand-off was given up")}, now);
+    // The session does not wait for this grant any more: FAIL makes the peer release its blocks.
+    return Send(Fail{MakeStatus(StatusCode::kCancelled,
+                                "the sender does not wait for this grant any more")},
+                now);
   }
   if (state_ != SenderState::kOffered) {
     if (grant == grant_) return;
@@ -160,7 +164,7 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   }
   grant_ = grant;
   state_ = SenderState::kStreaming;
-  // Links of which nothing is known carry every layer.
+  // Links without a known layer group are written when every layer is ready.
   if (link_groups_.size() != grant_.contributors) {
     link_groups_.assign(grant_.contributors, params_.layer_groups - 1);
   }
@@ -183,7 +187,7 @@ uint32_t SenderSession::LinksOf(uint32_t first_group, uint32_t end_group) const 
 }
 
 void SenderSession::PostReady(uint32_t first, uint32_t end) {
-  // By the groups that they lack: (posted, ready).
+  // Groups the blocks by the layer groups that they lack: (posted, ready).
   std::map<std::pair<uint32_t, uint32_t>, PostBlocks> posts;
   for (uint32_t block = std::max(first, grant_.cached_blocks); block < end; ++block) {
     const uint32_t index = block - grant_.cached_blocks;
@@ -226,7 +230,7 @@ void SenderSession::SendSealWhenPosted(Time now) {
 }
 
 void SenderSession::OnResend(const Resend& resend, Time now) {
-  // One repair is allowed; a repeated request for it is not a second one.
+  // One repair is allowed. A repeated RESEND of the same attempt is not a second repair.
   if (state_ != SenderState::kSealed || resend.attempt != resend_attempt_ + 1) return;
   ++resend_attempt_;
   for (const uint32_t block : resend.blocks) {

@@ -7,7 +7,8 @@ namespace {
 
 constexpr size_t kMaxPosted = size_t{1} << 16;
 constexpr Duration kTick = std::chrono::milliseconds(20);
-// From the last layer's KV to the first token: attention of a long chunk, and little else.
+// The longest time from the last layer's KV to the first token: the attention of a long chunk, and
+// little else.
 constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -31,7 +32,8 @@ Status TransferEnd::CheckBlocks(std::span<const BlockId> blocks) const {
   for (const LocalShard& shard : options_.shards) {
     for (const BlockId block : blocks) {
       if (block.value() < shard.block_count) continue;
-      return InvalidArgument("block {} of a KV arena of {}", block, shard.block_count);
+      return InvalidArgument(
+          "block {} is outside a KV arena of {} blocks", block, shard.block_count);
     }
   }
   return OkStatus();

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kPollMs = 10;
 
-// The parts of a descriptor.
+// The fields of a descriptor.
 struct Descriptor {
   std::string host;
   std::string namespace_id;
@@ -28,7 +28,7 @@ struct Descriptor {
   std::string exported;
 };
 
-// Process ids mean the same to all processes that see the same here.
+// Process ids are comparable only between processes of the same pid namespace.
 StatusOr<std::string> PidNamespace() {
   std::error_code error;
   const auto link = std::filesystem::read_symlink("/proc/self/ns/pid", error);
@@ -56,7 +56,7 @@ StatusOr<Descriptor> Parse(std::string_view text) {
   }
   for (const char digit : parts[4]) {
     if (!std::isxdigit(static_cast<unsigned char>(digit))) {
-      return InvalidArgument("cuda_ipc descriptor: the memory's name is not in hex");
+      return InvalidArgument("cuda_ipc descriptor: the memory export is not in hex");
     }
   }
   Descriptor descriptor{
@@ -65,7 +65,8 @@ StatusOr<Descriptor> Parse(std::string_view text) {
   return descriptor;
 }
 
-// The peer's parts, when it is where this process can map memory and wait for processes.
+// The parsed descriptor, if the peer runs where this process can map its memory and wait for the
+// end of its process.
 StatusOr<Descriptor> Near(std::string_view text) {
   BATON_ASSIGN_OR_RETURN(Descriptor theirs, Parse(text));
   BATON_ASSIGN_OR_RETURN(const Descriptor ours, OwnPlace());
@@ -85,7 +86,7 @@ StatusOr<Descriptor> Near(std::string_view text) {
 
 StatusOr<std::unique_ptr<Transport>> CudaIpcTransport::Create(
     const TransportOptions& options, Dma* dma, std::function<void(std::string_view)> log) {
-  if (dma == nullptr) return InvalidArgument("cuda_ipc moves the memory of GPUs; there is none");
+  if (dma == nullptr) return InvalidArgument("cuda_ipc moves GPU memory, but there is none");
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
   return std::unique_ptr<Transport>(
@@ -103,7 +104,7 @@ CudaIpcTransport::~CudaIpcTransport() {
     Poll(clock.Now(), arrivals);
   }
   if (receiver_->is_closing() && log_) {
-    log_("a peer may still write into this GPU's KV memory, which goes away");
+    log_("a peer may still write into this GPU's KV memory, which is being freed");
   }
   StopServing();
 }
@@ -115,8 +116,8 @@ TransportCaps CudaIpcTransport::caps() const {
   caps.max_op_runs = kMaxIpcRecords;
   caps.op_bytes = size_t{32} << 20;
   caps.flight_bytes = size_t{256} << 20;
-  // NVLink's links stay awake for 50 ms after a byte, and a GPU at its power limit computes 1.6 %
-  // slower meanwhile (bench/results/h200/link_power.txt).
+  // NVLink stays awake for 50 ms after a byte, and meanwhile a GPU at its power limit computes
+  // 1.6% slower (bench/results/h200/link_power.txt).
   caps.prefers_bursts = true;
   caps.max_note_bytes = kMaxIpcNoteBytes;
   return caps;

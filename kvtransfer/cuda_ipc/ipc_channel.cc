@@ -11,15 +11,15 @@
 namespace baton {
 namespace {
 
-// Copies take milliseconds: what takes longer than this does not end.
+// Copies take milliseconds. A copy that takes longer than this will not end.
 constexpr Duration kLongestCopies = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
-// A peer that has not answered for so long is no longer about to.
+// Longest busy-polling without an event: a peer that has not answered by then will not answer soon.
 constexpr Duration kLongestPolling = std::chrono::milliseconds(2);
-// Of what is known of the rate, after each time that copies were under way.
+// The weight of the earlier measurements of the rate, relative to a new one.
 constexpr double kKeepOfRate = 0.8;
 
-// An operation has two pieces of work of the queue.
+// The DMA ids of an operation: one for its copy, one for its checksums.
 constexpr uint64_t CopyId(uint64_t op) {
   return op << 1;
 }
@@ -43,7 +43,8 @@ IpcChannel::IpcChannel(Options options)
       connect_timeout_(options.connect_timeout),
       queue_(std::move(options.queue)) {
   socket_.emplace(std::move(options.socket));
-  // Without it, here and below, the channel is still moved on by the ticks of its user.
+  // If watching fails, here and below, the periodic Poll calls of the user still move the channel
+  // on.
   (void)WatchFd(epoll_fd_, socket_->fd());
   (void)WatchFd(epoll_fd_, queue_->wait_fd());
   IpcFrame hello = FrameOf(IpcType::kHello, 0);
@@ -69,7 +70,8 @@ IpcChannel::~IpcChannel() {
 StatusOr<OpId> IpcChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
   if (op.runs.size() > kMaxIpcRecords) {
-    return InvalidArgument("a write of {} runs; at most {}", op.runs.size(), kMaxIpcRecords);
+    return InvalidArgument(
+        "a write of {} runs; at most {} are allowed", op.runs.size(), kMaxIpcRecords);
   }
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.size()));
@@ -142,13 +144,13 @@ Status IpcChannel::OnFrame(IpcFrame frame) {
     case IpcType::kAck:
       return OnAck(frame.header);
     default:
-      return InvalidArgument("a frame of type {} from a receiver",
+      return InvalidArgument("a receiver does not send frames of type {}",
                              static_cast<uint16_t>(frame.header.type));
   }
 }
 
 Status IpcChannel::OnWelcome(const IpcFrame& frame) {
-  if (peer_memory_) return InvalidArgument("a second welcome");
+  if (peer_memory_) return InvalidArgument("the peer sent a second welcome");
   BATON_ASSIGN_OR_RETURN(peer_memory_, import_(frame.text));
   return OkStatus();
 }
@@ -157,7 +159,7 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
   const uint64_t key = frame.header.key;
   const auto found = windows_.find(key);
   if (found == windows_.end() || found->second.given) {
-    return InvalidArgument("a window that was not asked for");
+    return InvalidArgument("the peer gave a write window that was not requested");
   }
   Window& window = found->second;
   if (frame.header.code != 0) {
@@ -169,7 +171,9 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
   }
   if (frame.header.bytes > kMaxWindowRanges ||
       window.ranges.size() + frame.ranges.size() > frame.header.bytes) {
-    return InvalidArgument("a window of {} ranges", frame.header.bytes);
+    return InvalidArgument(
+        "a write window states {} ranges; that is too many, or fewer than were sent",
+        frame.header.bytes);
   }
   window.ranges.insert(window.ranges.end(), frame.ranges.begin(), frame.ranges.end());
   window.given = window.ranges.size() == frame.header.bytes;
@@ -177,7 +181,7 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
 }
 
 void IpcChannel::OnClose(uint64_t key) {
-  // First nothing more may start; only then is counted what is under way.
+  // Bar further copies first; only then check which copies are under way.
   windows_[key].closing = true;
   EndAllLater(WriteEvent::Kind::kFailed,
               MakeStatus(StatusCode::kAborted, "the peer closed the write window"),
@@ -230,11 +234,11 @@ Status IpcChannel::OnAck(const IpcHeader& header) {
   if (found == ops_.end()) {
     if (header.op > 0 && header.op < next_op_) return OkStatus();  // it was aborted meanwhile
     return InvalidArgument(
-        "write {} is acknowledged; the last one was {}", header.op, next_op_ - 1);
+        "write {} was acknowledged, but the last write is {}", header.op, next_op_ - 1);
   }
   Op& op = found->second;
   if (!op.started || op.copying)
-    return InvalidArgument("write {} is acknowledged early", header.op);
+    return InvalidArgument("write {} was acknowledged before it landed", header.op);
   if (header.code == 0) {
     op.acknowledged = true;
     EndIfIdle(found);
@@ -270,7 +274,8 @@ bool IpcChannel::TryStart(Op& op) {
     return false;
   }
   const Window& window = found->second;
-  // Once a closing one is confirmed, the peer is asked anew.
+  // A closing window is erased when its close is confirmed; the next attempt then asks the peer
+  // again.
   if (!window.given || window.closing) return false;
   const ByteRange all{0, peer_memory_->size()};
   Status allowed = CheckDestinations(op.runs, window.ranges);
@@ -309,13 +314,13 @@ void IpcChannel::TakeDone() {
     has_moved_ = has_moved_ || count > 0;
     for (DmaDone& end : std::span(done).first(count)) {
       const uint64_t id = end.id >> 1;
-      Op& op = ops_.at(id);  // it stays until its work is done
+      Op& op = ops_.at(id);  // an operation stays until its DMA work is done
       if (end.id == CopyId(id)) {
         OnCopied(op, end.status);
       } else {
         OnSummed(op, std::move(end));
       }
-      // The end of the connection may have shown, and ended it.
+      // The handler may have found the connection broken and ended the operation.
       if (const auto found = ops_.find(id); found != ops_.end()) EndIfIdle(found);
     }
   } while (count == done.size());
@@ -349,7 +354,7 @@ void IpcChannel::JudgePolling(Time now) {
 void IpcChannel::MeasureRate(Time now) {
   if (busy_since_ == Time{}) {
     if (IsCopying()) busy_since_ = now;
-    busy_bytes_ = 0;  // copied between two Polls: too little to judge by
+    busy_bytes_ = 0;  // copied between two Polls: too little to measure
     return;
   }
   if (IsCopying()) return;

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// A peer that does not take its answers is not read from.
+// Queued answers beyond which no further frame is read from the peer.
 constexpr size_t kMaxWaiting = 1024;
 
 }  // namespace
@@ -46,7 +46,7 @@ Status IpcConnection::Step(Time, size_t quantum) {
 
 Status IpcConnection::OnFrame(const IpcFrame& frame) {
   if (said_bye_ || greeted_ == (frame.header.type == IpcType::kHello)) {
-    return InvalidArgument("a frame of type {} out of its place",
+    return InvalidArgument("a frame of type {} is not allowed at this point",
                            static_cast<uint16_t>(frame.header.type));
   }
   switch (frame.header.type) {
@@ -66,13 +66,14 @@ Status IpcConnection::OnFrame(const IpcFrame& frame) {
       said_bye_ = true;
       return OkStatus();
     default:
-      return InvalidArgument("a frame of type {} from a sender",
+      return InvalidArgument("a sender does not send frames of type {}",
                              static_cast<uint16_t>(frame.header.type));
   }
 }
 
 Status IpcConnection::OnHello(const IpcFrame& frame) {
-  if (frame.header.op > ~uint32_t{0}) return InvalidArgument("region {}", frame.header.op);
+  if (frame.header.op > ~uint32_t{0})
+    return InvalidArgument("region id {} exceeds 32 bits", frame.header.op);
   region_ = static_cast<uint32_t>(frame.header.op);
   IpcFrame welcome;
   welcome.header.type = IpcType::kWelcome;

@@ -53,7 +53,7 @@ StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
   IpcFrame frame;
   if (bytes.size() < sizeof(frame.header)) {
     return InvalidArgument(
-        "a frame of {} bytes; it has {} at least", bytes.size(), sizeof(frame.header));
+        "a frame of {} bytes; at least {} are needed", bytes.size(), sizeof(frame.header));
   }
   std::memcpy(&frame.header, bytes.data(), sizeof(frame.header));
   const IpcHeader& header = frame.header;
@@ -72,10 +72,11 @@ StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
   const std::span<const std::byte> rest = bytes.subspan(sizeof(header));
   if (header.count > MostRecords(header.type) || rest.size() != header.count * record ||
       (record == 0 && header.count > 0)) {
-    return InvalidArgument("a frame of type {} with {} records in {} bytes",
-                           static_cast<uint16_t>(header.type),
-                           header.count,
-                           rest.size());
+    return InvalidArgument(
+        "a frame of type {} states {} records in {} bytes, which do not fit together",
+        static_cast<uint16_t>(header.type),
+        header.count,
+        rest.size());
   }
   if (rest.empty()) return frame;
   if (header.type == IpcType::kLanded) {

@@ -17,10 +17,11 @@
 namespace baton {
 namespace {
 
-// How long bytes that follow others are looked for. One operation's take a tenth of it.
+// Busy-poll this long after bytes landed, for the bytes that follow. The copies of one operation
+// take a tenth of this time.
 constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 
-// Arrivals that may wait to be taken: a note among them can be a hundred kilobytes.
+// The most arrivals that may wait to be taken: a note among them can be 100 kB.
 constexpr size_t kMaxArrivals = 256;
 
 void Watch(int epoll_fd, int fd) {
@@ -28,7 +29,7 @@ void Watch(int epoll_fd, int fd) {
   BATON_CHECK(watched.ok(), "{}", Message(watched));
 }
 
-// glibc 2.36's own pidfd_open is not declared for C++. -1 on failure.
+// Calls the kernel directly, because glibc 2.36 does not declare pidfd_open for C++. -1 on failure.
 int OpenProcess(pid_t process) {
   return process > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, process, 0)) : -1;
 }
@@ -54,13 +55,14 @@ IpcReceiver::IpcReceiver(WindowTable& windows,
 
 StatusOr<std::unique_ptr<PeerConnection>> IpcReceiver::Accept(UniqueFd socket, Time now) {
   BATON_ASSIGN_OR_RETURN(const pid_t process, LocalPeer(socket));
-  // What can stop a peer that does not answer is to wait for its end: without that, it gets no key.
+  // If a peer does not answer, only the end of its process proves that it writes no more. A process
+  // whose end cannot be watched therefore gets no window.
   UniqueFd process_fd(OpenProcess(process));
   if (!process_fd.valid()) {
     return MakeStatus(StatusCode::kUnavailable,
                       "process {} cannot be watched: {}",
                       process,
-                      process > 0 ? std::strerror(errno) : "it is of another pid namespace");
+                      process > 0 ? std::strerror(errno) : "it is in another pid namespace");
   }
   const uint64_t id = next_peer_++;
   peers_[id] = {process, std::move(process_fd), nullptr};
@@ -82,8 +84,8 @@ void IpcReceiver::OnGone(uint64_t id, bool drained) {
   }
   if (options_.log) {
     options_.log(
-        fmt::format("KV data connection of process {} is gone, but it may still write: "
-                    "waiting for its end",
+        fmt::format("the KV data connection of process {} closed, but the process may still write: "
+                    "waiting for it to exit",
                     peer.process));
   }
   Watch(options_.epoll_fd, peer.process_fd.get());
@@ -114,7 +116,7 @@ Status IpcReceiver::OnLanded(uint64_t peer, uint32_t region, const IpcFrame& fra
   const IpcHeader& header = frame.header;
   has_moved_ = true;
   if (!grants_.holds(peer, header.key)) {
-    return MakeStatus(StatusCode::kNotFound, "no such write window was given to the peer");
+    return MakeStatus(StatusCode::kNotFound, "the peer was not given such a write window");
   }
   Status allowed = windows_.CheckWrite(header.key, region, frame.runs);
   if (!allowed.ok()) {

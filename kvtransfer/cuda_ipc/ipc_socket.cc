@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// A frame has to fit whole; the kernel grants what it allows.
+// The send buffer must hold a whole frame. The kernel may grant less.
 constexpr int kSocketBufferBytes = 1 << 20;
 
 }  // namespace

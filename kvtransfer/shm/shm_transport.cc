@@ -31,7 +31,7 @@ StatusOr<UniqueFd> ConnectTo(std::string_view descriptor) {
   return ConnectLocal(descriptor.substr(bar + 1), SOCK_STREAM);
 }
 
-// A peer's connection: the payload is copied out of the peer's arena.
+// The connection of one peer. Copies payloads out of the peer's arena.
 class ShmConnection final : public Connection {
  public:
   ShmConnection(UniqueFd socket, std::string peer, WindowTable& windows, Time now)
@@ -60,7 +60,8 @@ class ShmConnection final : public Connection {
 
   StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) override {
     if (to.empty() || !live_) return limit;
-    // `to` covers the payload from the cursor on, cut to `limit`; a piece never spans two runs.
+    // `to` covers the payload from the current position on, at most `limit` bytes; an entry never
+    // spans two runs.
     size_t moved = 0;
     for (const iovec& piece : to) {
       const WriteRun& run = runs_[run_];

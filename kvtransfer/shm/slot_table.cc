@@ -78,7 +78,7 @@ StatusOr<std::unique_ptr<SlotTable>> SlotTable::Open(const UniqueFd& fd) {
 }
 
 std::atomic<uint64_t>& SlotTable::Slot(uint64_t op) const {
-  // Fresh memfd pages are zero, which is a valid, free atomic.
+  // New memfd pages are zero, which is a valid atomic and a free slot.
   return reinterpret_cast<std::atomic<uint64_t>*>(mapping_.data())[op % kSlots];
 }
 

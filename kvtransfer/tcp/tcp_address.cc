@@ -62,7 +62,7 @@ bool TcpAddress::is_wildcard() const {
 }
 
 uint16_t TcpAddress::port() const {
-  // The port lies at the same place in both families.
+  // The port is at the same offset in both families.
   return ntohs(AsV4(*this).sin_port);
 }
 

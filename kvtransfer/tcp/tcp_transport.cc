@@ -29,12 +29,12 @@ Status SocketError(std::string_view what, const TcpAddress& address) {
 }
 
 void SetOption(int fd, int level, int name, int value) {
-  // Each of these only makes things faster or finds dead peers sooner.
+  // These options only improve speed or find dead peers sooner, so errors are ignored.
   (void)::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Asks for a large socket buffer where the machine allows it. A smaller limit would cut it below
-// what the kernel's own growth reaches, so then it is left alone.
+// Requests a large socket buffer if the machine's limit allows it. With a smaller limit the request
+// would give less than the kernel's auto-tuning reaches, so the buffer is left alone.
 void EnlargeBuffer(int fd, int name, const char* limit_file) {
   const auto limit = ReadFile(limit_file, 64);
   if (limit.ok() && std::atoll(limit->c_str()) >= kSocketBufferBytes) {
@@ -59,12 +59,13 @@ StatusOr<TcpAddress> ParseDescriptor(std::string_view descriptor) {
   BATON_ASSIGN_OR_RETURN(const TcpAddress address,
                          ParseTcpAddress(descriptor.substr(kDescriptorVersion.size())));
   if (address.is_wildcard() || address.port() == 0) {
-    return InvalidArgument("tcp descriptor '{}' names no peer", descriptor);
+    return InvalidArgument("tcp descriptor '{}' needs an address and a port that are not 0",
+                           descriptor);
   }
   return address;
 }
 
-// A peer's connection: the payload comes through the socket.
+// The connection of one peer. Receives payloads from the socket.
 class TcpConnection final : public Connection {
  public:
   TcpConnection(Options options, WindowTable& windows, Time now)
@@ -82,7 +83,7 @@ class TcpConnection final : public Connection {
   bool FinishPayload(const WriteHeader&) override { return true; }
 
  private:
-  std::vector<char> scratch_;  // where unwanted payload goes
+  std::vector<char> scratch_;  // receives discarded payload
 };
 
 }  // namespace
@@ -103,7 +104,8 @@ TransportCaps TcpTransport::caps() const {
 
 StatusOr<std::unique_ptr<Region>> TcpTransport::Register(const Buffer& buffer) {
   if (buffer.kind() != MemoryKind::kHost && dma_ == nullptr) {
-    return InvalidArgument("tcp moves a GPU's memory with the help of its device alone");
+    return InvalidArgument(
+        "tcp moves a GPU's memory only through the GPU's DMA interface, which is missing");
   }
   return windows_.Add(buffer);
 }
@@ -114,7 +116,7 @@ StatusOr<std::string> TcpTransport::Listen() {
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return SocketError("socket for", address);
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // Before listen: accepted sockets inherit it, and offer a large window from the start.
+  // Set before listen: accepted sockets inherit it, and offer a large window from the start.
   EnlargeBuffer(socket.get(), SO_RCVBUF, "/proc/sys/net/core/rmem_max");
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) !=
       0) {
@@ -143,7 +145,7 @@ StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, 
   TcpAddress peer;
   peer.length = sizeof(peer.storage);
   if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0) {
-    return MakeStatus(StatusCode::kUnavailable, "it was gone at once");
+    return MakeStatus(StatusCode::kUnavailable, "the peer closed it at once");
   }
   Connection::Options options{std::move(socket), peer.ToString()};
   options.dma = dma_;

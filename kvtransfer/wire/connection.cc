@@ -11,10 +11,11 @@
 namespace baton {
 namespace {
 
-// Payload bytes moved by one call: they are hashed right after, while they are in the cache.
+// Payload bytes of one MovePayload: they are hashed directly afterwards, while they are in the
+// cache.
 constexpr size_t kPieceBytes = size_t{128} << 10;
 constexpr size_t kPieceRuns = 64;
-// A peer that does not take its acknowledgements is not read from.
+// Unsent acknowledgements beyond which no further frame is read from the peer.
 constexpr size_t kMaxAckBytes = size_t{64} << 10;
 constexpr size_t kMaxDescriptors = 2;
 
@@ -125,7 +126,7 @@ Status Connection::StartFrame() {
   BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
   verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, runs_);
   if (stage_ && header_.payload_bytes > Stage::kPieceBytes) {
-    verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} at one time",
+    verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} are allowed",
                                header_.payload_bytes,
                                Stage::kPieceBytes);
   }
@@ -141,7 +142,7 @@ StatusOr<bool> Connection::ContinuePayload() {
   if (left_ > 0) {
     if (stage_ && verdict_.ok() && piece_ < 0) {
       BATON_ASSIGN_OR_RETURN(piece_, stage_->Take());
-      if (piece_ < 0) return false;  // until one has landed
+      if (piece_ < 0) return false;  // until a piece is free
     }
     const size_t limit = std::min<uint64_t>({left_, kPieceBytes, std::max<size_t>(budget_, 1)});
     std::array<iovec, kPieceRuns> to;
@@ -171,7 +172,7 @@ StatusOr<bool> Connection::ContinuePayload() {
   return true;
 }
 
-// Hashes what has landed and moves the cursor behind it.
+// Hashes the bytes that have landed and advances the cursor.
 void Connection::Place(size_t bytes) {
   if (stage_) {
     return hasher_.Update({stage_->data(piece_) + (header_.payload_bytes - left_), bytes});
@@ -278,7 +279,7 @@ StatusOr<size_t> Connection::Receive(std::span<const iovec> to) {
     }
   }
   if (got > 0) return static_cast<size_t>(got);
-  // A peer that only tries whether it can connect says nothing at all.
+  // A peer that only tests whether it can connect sends nothing at all.
   const bool between_frames =
       filled_ == 0 && (state_ == State::kHeader || state_ == State::kPreface);
   if (between_frames) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");

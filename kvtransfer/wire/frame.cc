@@ -40,7 +40,7 @@ Status CheckHeader(const WriteHeader& header) {
                            header.payload_bytes,
                            header.granule);
   }
-  // Bounds the memory that checksums of a hostile granule would take.
+  // Limits the memory for checksums if the peer states a hostile granule.
   if (header.granule > 0 && header.payload_bytes / header.granule > kMaxOpRuns) {
     return InvalidArgument("write {} has {} granules; at most {} are allowed",
                            header.op,
@@ -89,7 +89,8 @@ Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRan
 }
 
 StatusOr<WriteHeader> HeaderOf(const WriteOp& op, uint64_t id, uint64_t source_bytes) {
-  if (op.runs.size() > kMaxOpRuns) return InvalidArgument("a write of {} runs", op.runs.size());
+  if (op.runs.size() > kMaxOpRuns)
+    return InvalidArgument("a write of {} runs, which is over the limit", op.runs.size());
   WriteHeader header;
   header.run_count = static_cast<uint32_t>(op.runs.size());
   header.op = id;

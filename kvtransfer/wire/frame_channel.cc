@@ -14,7 +14,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxParts = 64;
-// One Poll pushes at most this much, so that one channel does not hold up the others.
+// One Poll sends at most this much, so that one channel does not delay the others.
 constexpr uint64_t kQuantum = uint64_t{4} << 20;
 
 }  // namespace
@@ -40,11 +40,11 @@ FrameChannel::~FrameChannel() {
 
 StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
-  if (op.held) return InvalidArgument("a write that is held: this transport has no bursts");
+  if (op.held) return InvalidArgument("held writes need a transport that prefers bursts");
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.bytes));
   if (stage_ != nullptr && queued.header.payload_bytes > Stage::kPieceBytes) {
-    return InvalidArgument("a write of {} bytes of a GPU's memory; at most {} at one time",
+    return InvalidArgument("a write of {} bytes from a GPU's memory; at most {} are allowed",
                            queued.header.payload_bytes,
                            Stage::kPieceBytes);
   }
@@ -91,7 +91,7 @@ void FrameChannel::PumpStage() {
   if (!status.ok()) Die(status, WriteEvent::Kind::kFailed);
 }
 
-// The GPU's memory is not read any more, either, when this returns.
+// After the return the GPU's memory is not read any more either.
 void FrameChannel::FreePiece(Op& op) {
   if (op.piece < 0) return;
   stage_->Wait(op.piece);
@@ -104,7 +104,7 @@ uint64_t FrameChannel::FrameBytes(const Op& op) const {
          (is_inline() ? op.header.payload_bytes : 0);
 }
 
-// What of the frame is still to be sent, as far as `parts` reaches.
+// The unsent rest of the frame, as far as `parts` has room.
 size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
   size_t count = 0;
   uint64_t skip = op.sent;
@@ -226,7 +226,7 @@ void FrameChannel::SendQueued() {
   }
 }
 
-// The first of the queue is wholly in the socket.
+// The first operation of the queue is completely in the socket.
 void FrameChannel::AfterSend() {
   Op op = std::move(queue_.front());
   queue_.pop_front();
@@ -285,7 +285,8 @@ void FrameChannel::OnAck(const WriteAck& ack) {
 
 void FrameChannel::End(uint64_t op, WriteEvent::Kind kind, Status status) {
   if (slots_ != nullptr) {
-    // A refused write was not counted; a counted one stays done, whatever we wanted.
+    // The receiver never counts a write that it refuses. A write that it has counted is done, even
+    // if we wanted to abort it.
     const bool taken_back = kind != WriteEvent::Kind::kDone && slots_->TakeBack(op);
     if (!taken_back) {
       slots_->Free(op);
@@ -302,7 +303,7 @@ void FrameChannel::End(uint64_t op, WriteEvent::Kind kind, Status status) {
 void FrameChannel::RequestAbort(OpId id) {
   const Status reason = MakeStatus(StatusCode::kAborted, "abort requested");
   if (sent_.contains(id.value())) {
-    // What is in the socket is a copy (tcp), or is settled in the slot (shm): the source is free.
+    // The source is free: the socket holds a copy of it (tcp), or the slot settles the write (shm).
     return End(id.value(), WriteEvent::Kind::kAborted, reason);
   }
   const auto found = std::find_if(
@@ -333,7 +334,7 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
   queue_.clear();
   std::sort(open.begin(), open.end());
   for (const uint64_t op : open) {
-    // The receiver may have counted it without our having seen the acknowledgement.
+    // The receiver may have counted the write although its acknowledgement has not arrived.
     const bool lost = slots_ == nullptr || slots_->TakeBack(op);
     if (lost) {
       sent_.erase(op);
@@ -350,7 +351,7 @@ void FrameChannel::WatchSocket() {
   const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
   if (wanted == watched_) return;
   watched_ = wanted;
-  // Without it, the channel is still moved on by the ticks of its user.
+  // If this fails, the periodic Poll calls of the user still move the channel on.
   (void)WatchFd(epoll_fd_, socket_.get(), wanted, EPOLL_CTL_MOD);
 }
 

@@ -67,7 +67,7 @@ void FrameServer::AcceptAll(Time now) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        Log(fmt::format("no new KV data connections for a while: accept: {}",
+        Log(fmt::format("no new KV data connections for a moment: accept: {}",
                         std::strerror(errno)));
         ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, listener_.get(), nullptr);
         accept_again_ = now + kAcceptPause;
@@ -139,7 +139,7 @@ void FrameServer::Close(int fd, const Status& reason) {
                     found->second.connection->peer(),
                     Message(reason)));
   }
-  connections_.erase(found);  // closing the socket takes it out of the epoll set
+  connections_.erase(found);  // closing the socket removes it from the epoll set
 }
 
 void FrameServer::OnWindowClosed(uint64_t key) {

@@ -23,7 +23,7 @@ struct LocalAddress {
 StatusOr<LocalAddress> AddressOf(std::string_view name) {
   LocalAddress address;
   if (name.empty() || name.size() > sizeof(address.storage.sun_path) - 1) {
-    return InvalidArgument("socket name of {} bytes; 1 to {} are possible",
+    return InvalidArgument("socket name of {} bytes; 1 to {} are allowed",
                            name.size(),
                            sizeof(address.storage.sun_path) - 1);
   }
@@ -74,7 +74,8 @@ StatusOr<pid_t> LocalPeer(const UniqueFd& socket) {
   socklen_t length = sizeof(peer);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
       peer.uid != ::geteuid()) {
-    return MakeStatus(StatusCode::kPermissionDenied, "the peer is of user {}", peer.uid);
+    return MakeStatus(
+        StatusCode::kPermissionDenied, "the peer runs as another user ({})", peer.uid);
   }
   return peer.pid;
 }

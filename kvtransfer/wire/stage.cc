@@ -13,7 +13,8 @@ namespace {
 constexpr Duration kLongestCopy = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
 
-// `runs` with one side of them, that of the piece, one behind the other.
+// `runs` with the offsets on one side, the piece's, replaced: there the runs follow each other
+// without gaps.
 std::vector<CopyRun> InARow(std::span<const CopyRun> runs, uint64_t CopyRun::*side) {
   std::vector<CopyRun> copies(runs.begin(), runs.end());
   uint64_t at = 0;

@@ -37,7 +37,7 @@ const WindowTable::Memory* WindowTable::Find(uint32_t region) const {
 
 Status WindowTable::Open(WriteWindow window) {
   const Memory* memory = Find(window.region);
-  if (memory == nullptr) return InvalidArgument("window into region {}: unknown", window.region);
+  if (memory == nullptr) return InvalidArgument("the window's region {} is unknown", window.region);
   uint64_t end = 0;
   for (const ByteRange& range : window.ranges) {
     if (range.offset < end || range.bytes > memory->bytes ||
