@@ -42,7 +42,7 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", transports[i].name, Message(reached));
   }
   return MakeStatus(StatusCode::kFailedPrecondition,
-                    "no KV transport to shard {} of worker {} ({})",
+                    "no KV transport reaches shard {} of worker {} ({})",
                     link.destination,
                     theirs.worker,
                     why);

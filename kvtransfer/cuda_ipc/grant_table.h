@@ -41,7 +41,7 @@ class GrantTable final {
  private:
   struct Closing {
     uint32_t region = 0;
-    Time until{};  // zero: not seen by OnTime yet
+    Time until{};  // zero until the next OnTime
     bool reported = false;
   };
   void CloseWhenFree(uint64_t key);

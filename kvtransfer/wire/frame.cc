@@ -113,7 +113,7 @@ Status CheckSources(std::span<const WriteRun> runs, uint64_t size) {
   for (const WriteRun& run : runs) {
     if (run.bytes > size || run.source > size - run.bytes) {
       return InvalidArgument(
-          "a run reads {}+{} of a memory of {} bytes", run.source, run.bytes, size);
+          "a run reads {}+{}, outside a memory of {} bytes", run.source, run.bytes, size);
     }
   }
   return OkStatus();

@@ -27,7 +27,7 @@ FakeGpu& Gpu() {
   return gpu;
 }
 
-// Over a GPU's memory.
+// Moves a GPU's memory.
 TransportUnderTest OnGpu(const std::string& name) {
   return {name + "_gpu",
           [name] {
@@ -41,7 +41,7 @@ TransportUnderTest OnGpu(const std::string& name) {
 }
 
 TransportUnderTest Reference() {
-  // One fabric a process is enough: endpoints have names of their own.
+  // One fabric per process is enough, because endpoints have unique names.
   static MemoryFabric fabric;
   return {"memory", [] { return fabric.MakeTransport(); }, HostDevice};
 }

@@ -234,7 +234,7 @@ std::vector<const std::byte*> HandoffPair::HeadCopies(const std::vector<KvShard>
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
-  // The arenas with these blocks in place: others may be written meanwhile.
+  // Copies only these blocks: other blocks may be written at the same time.
   const auto contents = [this](const Arenas& arenas, std::span<const BlockId> blocks) {
     std::vector<std::vector<std::byte>> all;
     for (const auto& arena : arenas) {

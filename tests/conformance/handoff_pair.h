@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// How one side's session ended, and what it said before.
+// The callbacks of one side's session, and how it ended.
 struct SessionLog {
   int offers = 0;
   int grants = 0;  // sender: OnGranted
@@ -34,7 +34,7 @@ class SessionLogs final {
  public:
   void Change(SessionId id, const std::function<void(SessionLog&)>& change);
   SessionLog Get(SessionId id) const;
-  // False when `condition` does not hold within thirty seconds: three times an offer's own time.
+  // False if `condition` does not hold within 30 s, three times the default time-out of an offer.
   bool Wait(SessionId id, const std::function<bool(const SessionLog&)>& condition) const;
   bool WaitEnd(SessionId id) const {
     return Wait(id, [](const SessionLog& log) { return log.ends > 0; });
@@ -46,9 +46,9 @@ class SessionLogs final {
   std::map<SessionId, SessionLog> logs_;
 };
 
-// A KvSender and a KvReceiver in one process, joined by control streams that only hand messages
-// over, each with its own arenas. The receiver's worker grants what `grant` says (by default all
-// blocks, in reverse order).
+// A KvSender and a KvReceiver in one process, each with its own arenas, connected by control
+// streams that pass messages on directly. Unless `on_offer` is set, the receiver grants all blocks,
+// in reverse order.
 class HandoffPair final {
  public:
   struct Options {
@@ -59,13 +59,13 @@ class HandoffPair final {
     std::vector<KvShard> receiver_shards;
     uint32_t blocks = 64;
     bool checksums = true;
-    // Long enough for a machine that stands still for a while; see Impatient().
+    // Long enough for a machine that pauses for a while; see Impatient().
     SessionTimes times;
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
     Device* device = nullptr;  // of the arenas; null: the CPU
     Dma* dma = nullptr;
-    // Instead of the transport's own; see KvTransferOptions.
+    // As KvTransferOptions::make_transport.
     std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
 
     // Both arenas on one GPU.
@@ -78,7 +78,7 @@ class HandoffPair final {
     }
   };
 
-  // For tests in which one side falls silent and the other has to find out.
+  // For tests in which one side becomes silent and the other has to detect it.
   static SessionTimes Impatient() {
     return {.renew = std::chrono::milliseconds(50),
             .lease = std::chrono::milliseconds(500),
@@ -91,15 +91,17 @@ class HandoffPair final {
 
   // Called on the receiver's thread for every offer, instead of granting all blocks.
   std::function<void(SessionId, Epoch, const Offer&)> on_offer;
-  // Looks at every control message before it is delivered; false: it is lost.
+  // Called for every control message before it is delivered; false: the message is lost.
   std::function<bool(const Envelope&, bool to_receiver)> filter;
 
   void Offer(SessionId id, uint32_t tokens, Duration timeout = std::chrono::seconds(10));
-  // Offers, and hands over blocks `source` in chunks of `chunk`, with `payload`.
+  // Offers blocks `source`, passes them to ChunkReady in chunks of `chunk`, and seals with
+  // `payload`.
   void Send(SessionId id, std::span<const BlockId> source, uint32_t chunk, std::string payload);
   // The blocks granted for `id`, in order.
   std::vector<BlockId> granted(SessionId id) const;
-  // Whether the receiver's arenas hold, in `destination`, what the sender's hold in `source`.
+  // Whether blocks `destination` of the receiver's arenas equal blocks `source` of the sender's
+  // arenas.
   bool SameContent(std::span<const BlockId> source, std::span<const BlockId> destination) const;
 
   KvSender& sender() { return *sender_; }
@@ -108,7 +110,7 @@ class HandoffPair final {
   const SessionLogs& received() const { return received_; }
   SessionLogs& received() { return received_; }
   TestMemory& sender_arena(size_t shard) { return *sender_arenas_[shard]; }
-  void DisconnectSender();  // as when the control stream breaks
+  void DisconnectSender();  // as if the control stream broke
   void DisconnectReceiver();
 
   static constexpr const char* kSenderName = "prefill-0";
@@ -123,7 +125,7 @@ class HandoffPair final {
   KvTransferOptions MakeOptions(const char* name,
                                 const std::vector<KvShard>& shards,
                                 const Arenas& arenas) const;
-  // What the arenas' contents have of one head, in each shard that has it.
+  // Pointers to the K or V of one head in `contents`, one for each shard that holds the head.
   std::vector<const std::byte*> HeadCopies(const std::vector<KvShard>& shards,
                                            std::vector<std::vector<std::byte>>& contents,
                                            BlockId block,

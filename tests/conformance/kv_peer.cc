@@ -1,5 +1,5 @@
-// One side of a hand-off, for a test to kill or to stop. Usage:
-// kv_peer sender|receiver TRANSPORT DEVICE CONTROL_FD hold|run
+// One side of a hand-off, which a test kills or stops. Usage:
+//   kv_peer sender|receiver TRANSPORT DEVICE CONTROL_FD hold|run
 
 #include <unistd.h>
 

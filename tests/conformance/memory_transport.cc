@@ -96,7 +96,7 @@ class MemoryChannel final : public Channel {
     own_.Signal();
   }
 
-  // The peer is gone, or this side gives up.
+  // Ends the channel: the peer is gone, or this side closes it.
   void Die(const Status& reason, WriteEvent::Kind kind) {
     if (peer_ == nullptr) return;
     std::erase_if(peer_->incoming_, [&](const auto& write) { return write.channel == this; });

@@ -17,20 +17,20 @@
 
 namespace baton {
 
-// What the delayed-write transport does to writes; each a probability of one write.
+// The faults of the delayed-write transport; each is a probability per write.
 struct WriteFaults {
   uint64_t seed = 1;
   double late = 0;     // applied up to `latest` later, so that writes overtake each other
   double twice = 0;    // applied again, up to `latest` after the first time
-  double never = 0;    // not applied until the sender aborts or fences it
-  double corrupt = 0;  // other bytes land; the checksum tells
+  double never = 0;    // not applied; the sender aborts or fences it
+  double corrupt = 0;  // other bytes land; the checksum detects this
   Duration latest = std::chrono::milliseconds(60);
 };
 
 class MemoryTransport;
 
-// The world that MemoryTransports of one process share: endpoints by name, and one lock over
-// everything. Outlives its transports.
+// The shared state of the MemoryTransports of one process: endpoints by name, and one lock over
+// everything. Must outlive its transports.
 class MemoryFabric final {
  public:
   explicit MemoryFabric(const WriteFaults& faults = {}) : faults_(faults), random_(faults.seed) {}
@@ -38,10 +38,11 @@ class MemoryFabric final {
   std::unique_ptr<Transport> MakeTransport();
 
   // From now on no window closes before ReleaseCloses, as if its peer did not confirm that it
-  // writes no more. From any thread.
+  // writes no more. May be called from any thread.
   void HoldCloses();
   void ReleaseCloses();
-  // Windows that are open, and those of them that were asked to close. From any thread.
+  // The number of open windows, and of those whose close was requested and is held. May be called
+  // from any thread.
   size_t open_windows() const;
   size_t held_closes() const;
 
@@ -64,8 +65,8 @@ class MemoryFabric final {
 class MemoryChannel;
 
 // The reference transport: writes are copied within the process, by the receiver's Poll. With
-// faults it is the delayed-write transport, which applies them late, out of order, twice or never.
-// It keeps to the contract of transport.h: what was taken back or fenced never lands.
+// faults it is the delayed-write transport, which applies writes late, out of order, twice or
+// never. It keeps the contract of transport.h: a write that was taken back or fenced never lands.
 class MemoryTransport final : public Transport {
  public:
   MemoryTransport(MemoryFabric& fabric, UniqueFd event)
@@ -89,16 +90,16 @@ class MemoryTransport final : public Transport {
   friend class MemoryChannel;
   friend class MemoryFabric;
 
-  // A write on its way to this endpoint.
+  // A write that was posted to this endpoint and is not applied yet.
   struct Incoming {
-    MemoryChannel* channel = nullptr;  // null: an echo of an earlier write
+    MemoryChannel* channel = nullptr;  // null: a repetition of an earlier write
     uint64_t op = 0;
     uint32_t region = 0;
     uint64_t window_key = 0;
     uint64_t tag = 0;
     uint64_t granule = 0;
     std::vector<WriteRun> runs;
-    std::vector<std::byte> payload;  // of an echo
+    std::vector<std::byte> payload;  // of a repetition
     Duration delay{};
     Time due{};
     bool never = false;
@@ -111,8 +112,8 @@ class MemoryTransport final : public Transport {
   const UniqueFd event_;
   std::string descriptor_;
   WindowTable windows_;
-  std::set<uint64_t> open_;         // keys of windows
-  std::set<uint64_t> held_closes_;  // of them, those whose close is held
+  std::set<uint64_t> open_;         // keys of the open windows
+  std::set<uint64_t> held_closes_;  // keys of open windows whose close is held
   std::deque<Incoming> incoming_;
   std::vector<MemoryChannel*> senders_;  // channels of peers to this endpoint
 };

@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-// Whether that many blocks came to be in quarantine within ten seconds.
+// Waits until that many blocks are in quarantine, for at most ten seconds. False: they are not.
 bool WaitForQuarantine(const PeerRecorder& recorder, uint32_t blocks) {
   const SteadyClock clock;
   const Time until = clock.Now() + std::chrono::seconds(10);
@@ -115,7 +115,7 @@ TEST_P(ProcessFaultTest, TheReceiverOutlivesItsSender) {
   });
 }
 
-// A sender that was only slow confirms the close when it goes on.
+// A sender that was only stopped confirms the close when it continues.
 TEST_P(StoppedSenderTest, EndsTheQuarantineWhenItGoesOn) {
   RunPeerReceiver(GetParam().survivor, StartVictim("sender", false), [&](PeerRecorder& recorder) {
     ASSERT_TRUE(WaitForBytes(recorder));

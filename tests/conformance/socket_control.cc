@@ -34,11 +34,11 @@ Status SocketControl::Send(const Envelope& envelope) {
   const auto size = static_cast<uint32_t>(body.size());
   const std::string frame = std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + body;
   std::lock_guard lock(mutex_);
-  // A full socket means a stopped peer: the message is lost, as a real stream would drop it.
+  // A full socket means that the peer is stopped: the message is lost, as on a real stream.
   const ssize_t sent =
       ::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent == static_cast<ssize_t>(frame.size())) return OkStatus();
-  return MakeStatus(StatusCode::kUnavailable, "the control socket takes nothing");
+  return MakeStatus(StatusCode::kUnavailable, "the control socket is full or closed");
 }
 
 StatusOr<Envelope> SocketControl::Receive() {

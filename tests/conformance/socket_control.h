@@ -10,17 +10,17 @@
 
 namespace baton {
 
-// A control stream over a connected socket, for tests and benchmarks of two processes: each message
-// is its length in four bytes, then its bytes. Thread-safe.
+// A control stream over a connected socket, for tests and benchmarks with two processes. Each
+// message is its length in four bytes, followed by its bytes. Thread-safe.
 class SocketControl final : public ControlStream {
  public:
   explicit SocketControl(UniqueFd socket) : socket_(std::move(socket)) {}
   ~SocketControl() override;
 
   Status Send(const Envelope& envelope) override;
-  // Blocks for the next message. Unavailable: the peer is gone.
+  // Waits for the next message. Unavailable: the peer is gone.
   StatusOr<Envelope> Receive();
-  // Receives on a thread of its own until the peer is gone; then `on_end`.
+  // Receives on its own thread until the peer is gone; then calls `on_end`.
   void Start(std::function<void(Envelope)> on_message, std::function<void()> on_end);
 
  private:

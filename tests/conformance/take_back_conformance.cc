@@ -1,4 +1,4 @@
-// What a sender takes back while its receiver stands still: part of the conformance suite.
+// Part of the conformance suite: a sender takes writes back while its receiver is not polled.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ void TransportConformance::TakeBack(const std::vector<std::pair<OpId, ByteRange>
   Settle();
 }
 
-// A receiver may be stopped for any time between the sender's post and its own look.
+// A receiver may be stopped for any time between the sender's post and its own next poll.
 TEST_P(TransportConformance, WhatWasTakenBackBeforeTheReceiverLookedIsNotReadAnyMore) {
   OpenWindow(0, kArenaBytes);
   std::vector<std::pair<OpId, ByteRange>> ops;
@@ -30,7 +30,7 @@ TEST_P(TransportConformance, WhatWasTakenBackBeforeTheReceiverLookedIsNotReadAny
   ExpectOriginals();
 }
 
-// So large a write that a receiver which copies needs several turns for it.
+// The write is so large that a receiver which copies needs several polls for it.
 TEST_P(TransportConformance, WhatWasTakenBackWhileTheReceiverReadItDoesNotArriveChanged) {
   OpenWindow(0, kArenaBytes);
   const uint64_t bytes = std::min<uint64_t>(kArenaBytes, sender_->caps().max_op_bytes);

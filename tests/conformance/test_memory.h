@@ -11,10 +11,10 @@
 
 namespace baton {
 
-// Memory of any device that a transport under test moves, and a way to see and change it.
+// Memory of any device, for transports under test, with functions to read and change it.
 class TestMemory final {
  public:
-  // The device outlives it.
+  // The device must outlive the memory.
   TestMemory(Device& device, size_t bytes) : device_(device) {
     auto buffer = device.Allocate(bytes, Sharing::kShared);
     BATON_CHECK(buffer.ok(), "{}", Message(buffer.status()));
@@ -27,7 +27,7 @@ class TestMemory final {
     const Status done = device_.CopyIn(*buffer_, offset, bytes);
     BATON_CHECK(done.ok(), "{}", Message(done));
   }
-  // All bytes as `value`.
+  // Sets all bytes to `value`.
   void Fill(std::byte value) { Put(0, std::vector<std::byte>(size(), value)); }
   std::vector<std::byte> Get(size_t offset, size_t bytes) const {
     std::vector<std::byte> out(bytes);

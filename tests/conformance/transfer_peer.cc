@@ -40,7 +40,8 @@ std::vector<BlockId> FourBlocks() {
   return {BlockId(3), BlockId(1), BlockId(7), BlockId(8)};
 }
 
-// Exceptions end the test, and leave the others their results; in kv_peer they end the process.
+// An exception ends only this test, so that the other tests still report results. In kv_peer it
+// ends the process.
 void Require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }

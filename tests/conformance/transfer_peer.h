@@ -11,10 +11,10 @@
 #include "tests/conformance/handoff_pair.h"
 #include "tests/fakes/fake_gpu.h"
 
-// One side of a hand-off for tests of two processes.
+// One side of a hand-off, for tests with two processes.
 namespace baton {
 
-// Where a side's arena is: "cpu", "fake" (a FakeGpu) or "cuda:N".
+// The device of a side's arena: "cpu", "fake" (a FakeGpu) or "cuda:N".
 class PeerDevice final {
  public:
   explicit PeerDevice(const std::string& name);
@@ -31,11 +31,11 @@ class PeerDevice final {
 struct PeerSetup {
   std::string transport;
   std::string device = "cpu";
-  // A sender's copies on a fake GPU do not end, but for the first block's.
+  // If set, a sender's copies on a fake GPU do not end, except the copy of the first block.
   bool hold_copies = false;
 };
 
-// Records the ends; the receiver's grants every offer.
+// Records how sessions end. On the receiving side it grants every offer.
 class PeerRecorder final : public KvSenderListener, public KvReceiverListener {
  public:
   void OnGranted(SessionId id, Epoch epoch, uint32_t cached_blocks) override;
@@ -53,7 +53,7 @@ class PeerRecorder final : public KvSenderListener, public KvReceiverListener {
   void OnReleased(SessionId id, Epoch epoch, const Status& status) override;
 
   SessionLogs logs;
-  KvReceiver* receiver = nullptr;  // of a receiving side
+  KvReceiver* receiver = nullptr;  // set on a receiving side
   std::function<KvTransferStats()> stats;
 
  private:
@@ -62,15 +62,15 @@ class PeerRecorder final : public KvSenderListener, public KvReceiverListener {
 
 inline const SessionId kPeerSession(1);
 
-// Whether some bytes were moved within ten seconds.
+// Waits until some bytes were moved, for at most ten seconds. False: none were moved.
 bool WaitForBytes(const PeerRecorder& recorder);
 
-// A sender that offers one prompt of four blocks over a control socket and sends the first two.
-// Then `meanwhile`.
+// Runs a sender that offers one prompt of four blocks over a control socket and sends the first two
+// blocks. Then calls `meanwhile`.
 void RunPeerSender(const PeerSetup& setup,
                    UniqueFd socket,
                    const std::function<void(PeerRecorder&)>& meanwhile);
-// A receiver that grants one prompt. Then `meanwhile`.
+// Runs a receiver that grants one prompt. Then calls `meanwhile`.
 void RunPeerReceiver(const PeerSetup& setup,
                      UniqueFd socket,
                      const std::function<void(PeerRecorder&)>& meanwhile);

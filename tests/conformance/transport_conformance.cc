@@ -168,7 +168,7 @@ TEST_P(TransportConformance, AWriteArrives) {
   EXPECT_EQ(Landed(8000), std::byte{0});
 }
 
-// Granules begin and end inside runs. Some are of two parts, the last one tiny or not.
+// Granules begin and end inside runs. Some granules have two parts, the second one tiny or not.
 TEST_P(TransportConformance, ChecksumsAreOfEachGranule) {
   OpenWindow(0, kArenaBytes);
   for (const uint64_t granule : {1000u, 32800u, 60000u}) {
@@ -335,7 +335,7 @@ TEST_P(TransportConformance, ANoteFollowsTheWritesOfItsWindow) {
     EXPECT_EQ(arrived_[1].note, note);
   }
   receiver_->CloseWindow(kKey);
-  channel_->PostNote(kKey, "too late");  // the channel may not know it yet
+  channel_->PostNote(kKey, "too late");  // the channel may not know of the close yet
   DriveUntil([&] { return closed_ == 1; });
   EXPECT_FALSE(channel_->PostNote(kKey, "too late"));
   Settle();
@@ -359,7 +359,7 @@ TEST_P(TransportConformance, NothingLandsAfterTheWindowClosed) {
   receiver_->CloseWindow(kKey);
   DriveUntil([&] { return closed_ == 1; });
   const size_t arrived_before = arrived_.size();
-  // The blocks are somebody else's from here on.
+  // From here on the blocks belong to another session.
   to_->Fill(std::byte{0x55});
   DriveUntilEnded(64);
   Settle();
@@ -376,7 +376,7 @@ TEST_P(TransportConformance, TheSourceIsFreeAfterTheEnd) {
   DriveUntil([&] { return !ended_.empty(); });
   for (const OpId op : ops) channel_->RequestAbort(op);
   DriveUntilEnded(64);
-  // Whatever arrives from here on must not be this.
+  // These bytes must not arrive any more.
   from_->Fill(std::byte{0x55});
   Settle();
   ExpectOriginals();
@@ -400,7 +400,7 @@ TEST_P(TransportConformance, FenceEndsEverything) {
   EXPECT_FALSE(channel_->status().ok());
   Settle();
   ExpectOriginals();
-  // The peer serves a new channel.
+  // The peer accepts a new channel.
   ended_.clear();
   arrived_.clear();
   channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());

@@ -16,13 +16,13 @@
 
 namespace baton {
 
-// What the suite needs to know of the transport it runs against.
+// The transport that the suite tests.
 struct TransportUnderTest {
   std::string name;
   std::function<std::unique_ptr<Transport>()> make;
-  // Whose memory it moves.
+  // The device whose memory it moves.
   std::function<Device&()> device;
-  // Those of the receiving side, when they are others.
+  // The transport and device of the receiving side, if they differ.
   std::function<std::unique_ptr<Transport>()> make_receiver = {};
   std::function<Device&()> receiver_device = {};
 };
@@ -33,9 +33,9 @@ inline void PrintTo(const TransportUnderTest& transport, std::ostream* out) {
   *out << transport.name;
 }
 
-// A sender and a receiver on one transport kind, and what they reported. To run the suite against a
-// new transport: add it to conformance_test.cc, or compile the two *_conformance.cc into a test
-// that says INSTANTIATE_TEST_SUITE_P(Mine, TransportConformance, …).
+// A sender and a receiver on one kind of transport, and the events that they reported. To run the
+// suite against a new transport: add it to conformance_test.cc, or compile the two *_conformance.cc
+// into a test with INSTANTIATE_TEST_SUITE_P(Mine, TransportConformance, …).
 class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
  protected:
   static constexpr size_t kArenaBytes = size_t{8} << 20;
@@ -44,32 +44,32 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   void SetUp() override;
   void TearDown() override;
 
-  // Opens `kKey` over [offset, offset + bytes) of the receiving region.
+  // Opens window `key` over [offset, offset + bytes) of the receiving region.
   void OpenWindow(uint64_t offset, uint64_t bytes, uint64_t key = kKey);
   // Posts a write of one run and expects that it is accepted.
   OpId Write(uint64_t source, uint64_t destination, uint64_t bytes, uint64_t tag = 0);
-  // Let one side do what it can. False: nothing came of it.
+  // Polls one side once. False: no event came.
   bool DriveSender();
   bool DriveReceiver();
-  // Both of them.
+  // Polls both sides once.
   bool DriveOnce();
-  // Sleeps until a side calls for its thread. False: none did within the limit.
+  // Sleeps until the wait_fd of a side is readable. False: none became readable within the limit.
   bool AwaitWork(std::chrono::milliseconds limit) const;
-  // Moves both sides on until `done`; fails the test after ten seconds.
+  // Polls both sides until `done`; fails the test after ten seconds.
   void DriveUntil(const std::function<bool()>& done);
   void DriveUntilEnded(size_t ops) {
     DriveUntil([&] { return ended_.size() >= ops; });
   }
-  // Moves both sides on until nothing has happened for a while.
+  // Polls both sides until 20 polls in a row, 1 ms apart, gave no event.
   void Settle();
-  // Whether the receiver's memory now holds what the sender's held at first.
+  // Whether the receiver's memory now holds the original contents of the sender's memory.
   bool Same(uint64_t source, uint64_t destination, uint64_t bytes) const;
   std::byte Landed(uint64_t offset) const { return to_->Get(offset, 1)[0]; }
-  // Expects that every operation which arrived brought what the sender's memory held at first.
+  // Expects that every arrived operation brought the original contents of the sender's memory.
   void ExpectOriginals() const;
   size_t CountEnded(WriteEvent::Kind kind) const;
-  // Lets the sender take `ops` back while the receiver stands still, and overwrites the source of
-  // each that has ended with that; then both go on to the end.
+  // Lets the sender take `ops` back while the receiver is not polled, and overwrites the sources of
+  // the operations that have ended by then. Then both sides run until all operations have ended.
   void TakeBack(const std::vector<std::pair<OpId, ByteRange>>& ops);
 
   static Device& ReceiverDevice();
@@ -78,14 +78,14 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
   std::unique_ptr<Transport> receiver_;
   std::unique_ptr<TestMemory> from_;
   std::unique_ptr<TestMemory> to_;
-  std::vector<std::byte> original_;  // contents of from_
+  std::vector<std::byte> original_;  // original contents of from_
   std::unique_ptr<Region> source_;
   std::unique_ptr<Region> destination_;
   std::string descriptor_;
   std::unique_ptr<Channel> channel_;
 
   std::map<OpId, WriteEvent> ended_;
-  std::map<OpId, std::vector<uint64_t>> checksums_;  // of sources
+  std::map<OpId, std::vector<uint64_t>> checksums_;  // of the sources
   int fenced_ = 0;
   std::vector<Arrival> arrived_;
   int closed_ = 0;

@@ -1,4 +1,4 @@
-// What each end of a granted hand-off does with messages and writes that do not fit it.
+// How each end of a granted hand-off reacts to messages and writes that do not fit the grant.
 #include <chrono>
 #include <optional>
 #include <span>
@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// A granted hand-off of two blocks of 100 bytes on one link, and what both ends may be told of it.
+// A granted hand-off of two blocks of 100 bytes on one link.
 constexpr uint32_t kTwoBlocks = 2;
 constexpr uint64_t kTwoBlocksBytes = 200;
 const std::vector<uint64_t> kTwoChecksums = {11, 12};
@@ -36,7 +36,7 @@ std::optional<A> LastOf(const std::vector<Action>& actions) {
   return last;
 }
 
-// The last control message of type M that is to be sent.
+// The last control message of type M that was sent, if there is one.
 template <class M, class Action>
 std::optional<M> LastSent(const std::vector<Action>& actions) {
   std::optional<M> last;
@@ -206,7 +206,7 @@ TEST(SenderSessionGrantTest, AGrantOfOtherBlocksThanThePromptHasEndsTheHandOff) 
   }
 }
 
-// Blocks of two grants cannot both be the session's.
+// A session has one grant: its blocks cannot come from two.
 TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
   Grant second = TwoBlocksGrant();
   second.blocks[1] = BlockId(7);
@@ -217,7 +217,7 @@ TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
   EXPECT_TRUE(LastSent<Fail>(actions).has_value());
 }
 
-// The receiver repeats RESEND until it hears of what it wants.
+// The receiver repeats RESEND until the blocks arrive.
 TEST_F(GrantedSenderTest, ARepeatedResendIsAnsweredOnce) {
   FinishBoth();
   const Resend resend{.attempt = 1, .blocks = {1}};

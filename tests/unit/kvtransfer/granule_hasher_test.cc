@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// What the hasher says of `bytes` that come in pieces of `piece` bytes.
+// The hasher's checksums of `bytes`, passed in pieces of `piece` bytes.
 std::vector<uint64_t> Checksums(const Xxh3Kernel& kernel,
                                 std::span<const std::byte> bytes,
                                 size_t granule,
@@ -25,7 +25,8 @@ std::vector<uint64_t> Checksums(const Xxh3Kernel& kernel,
   return hasher.Take();
 }
 
-// Every kernel, in pieces of every size, gives what the definition gives for the whole granule.
+// Every kernel, with pieces of any size, gives the checksum that the definition gives for the whole
+// granule.
 TEST(GranuleHasherTest, KernelsAgreeWithTheDefinition) {
   constexpr size_t kPart = kChecksumPartBytes;
   std::vector<std::byte> bytes(4 * kPart + 96);

@@ -15,7 +15,8 @@
 namespace baton {
 namespace {
 
-// Whoever was given a session's window can say something of it: nothing but its SEAL counts.
+// Any process that holds a session's window can send notes for it, but only the session's SEAL is
+// accepted; any other note ends the session.
 TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
   FakeGpu gpu;
   HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));

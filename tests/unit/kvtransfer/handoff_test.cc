@@ -21,14 +21,14 @@ std::vector<BlockId> Blocks(uint32_t first, uint32_t count) {
   return blocks;
 }
 
-// Polls for ten seconds at most; the caller says what it expects.
+// Polls until `condition` holds, for at most ten seconds. The caller checks the condition again.
 void WaitUntil(const std::function<bool()>& condition) {
   const SteadyClock clock;
   const Time until = clock.Now() + std::chrono::seconds(10);
   while (!condition() && clock.Now() < until) std::this_thread::yield();
 }
 
-// How much the receiver has got, once that is `expected` or more.
+// Waits until the receiver has `expected` bytes or more, and returns the number.
 uint64_t AwaitBytes(HandoffPair& pair, uint64_t expected) {
   WaitUntil([&] { return pair.receiver().Stats().bytes >= expected; });
   return pair.receiver().Stats().bytes;
@@ -86,7 +86,7 @@ TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
   EXPECT_EQ(seals, GetParam().transport == "cuda_ipc" ? 0 : 1);
-  // Nothing is written, so that no channel has the window.
+  // All blocks are cached, so nothing is written and no channel holds the window.
   pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
     pair.receiver().Grant(id, epoch, 2, Blocks(10, 2));
   };
@@ -151,7 +151,7 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
   pair.Offer(id, 4 * 16);
   ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
   const uint64_t group_bytes = ShardBlockBytes(options.layout, {0, 2, 0, 8});
-  // What is not told to be final yet changes all the time.
+  // Layers that are not reported as final change until they are.
   for (int32_t layers = 0; layers < 6; ++layers) {
     for (size_t shard = 0; shard < 2; ++shard) {
       const size_t layer_bytes = ShardBlockBytes(options.layout, {0, 1, 0, 4});
@@ -185,7 +185,7 @@ TEST_P(HandoffTest, ALeavingReceiverIsOfferedNothingNew) {
   ASSERT_TRUE(pair.sent().Wait(SessionId(2), [](const auto& log) { return log.refusals == 1; }));
   EXPECT_EQ(pair.sent().Get(SessionId(2)).status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(pair.received().Get(SessionId(2)).offers, 0);
-  // What is under way goes on.
+  // The session under way continues.
   pair.sender().ChunkReady(SessionId(1), Epoch(1), 0, Blocks(0, 4));
   pair.sender().Seal(SessionId(1), Epoch(1), "x");
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
@@ -231,7 +231,8 @@ TEST_P(HandoffTest, ARefusedOfferCanGoToAnotherPeer) {
   ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.refusals == 1; }));
   EXPECT_EQ(pair.sent().Get(SessionId(1)).ends, 0);
   EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kResourceExhausted);
-  // No such peer: refused again, the session stays parked until it is aborted.
+  // There is no such peer: the offer is refused again, and the session stays parked until it is
+  // aborted.
   OfferRequest again;
   again.session = SessionId(1);
   again.epoch = Epoch(1);
@@ -253,7 +254,7 @@ TEST_P(HandoffTest, AbortBeforeTheGrantIsAWithdrawal) {
   pair.sender().Abort(SessionId(1), Epoch(1), MakeStatus(StatusCode::kCancelled, "user left"));
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).withdrawn);
-  // A grant that crosses the withdrawal gets its blocks back at once.
+  // A grant that crosses the withdrawal gets OnReleased at once.
   pair.receiver().Grant(SessionId(1), Epoch(1), 0, Blocks(0, 4));
   ASSERT_TRUE(pair.received().Wait(SessionId(1), [](const auto& log) { return log.ends == 2; }));
 }
@@ -273,7 +274,7 @@ TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
     }
     ASSERT_TRUE(pair.sent().WaitEnd(id));
     ASSERT_TRUE(pair.received().WaitEnd(id));
-    // The receiver's window may close before its word comes.
+    // The receiver's windows may close before its ABORT arrives, so the sender's code may differ.
     const Status sent = pair.sent().Get(id).status;
     EXPECT_FALSE(sent.ok());
     if (by_sender) {
@@ -293,7 +294,7 @@ TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
   pair.DisconnectSender();
   ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
   EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kUnavailable);
-  // The receiver is not told: it finds out by its lease.
+  // The receiver is not notified: it detects the loss by its lease.
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_EQ(pair.received().Get(SessionId(1)).status.code(), StatusCode::kUnavailable);
 }
@@ -344,10 +345,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
     testing::PrintToStringParamName());
 
-// Once the rate of its copies is known, what is ready waits. A prompt has three layer groups.
+// Once the rate of its copies is known, a channel holds ready writes back. A prompt has three layer
+// groups.
 class BurstHandoffTest : public testing::Test {
  protected:
-  // Hands `source` over once, so that the rate is known; then its second hand-off is granted.
+  // Hands `source` off once, so that the rate is known. Then offers it again and waits for the
+  // grant.
   void Begin(const std::vector<BlockId>& source, uint32_t blocks, size_t op_bytes) {
     HandoffPair::Options options = HandoffPair::Options::OverCudaIpc(gpu_, gpu_);
     options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
@@ -379,7 +382,7 @@ class BurstHandoffTest : public testing::Test {
   FakeGpu gpu_;
   std::optional<HandoffPair> pair_;
   uint64_t piece_bytes_ = 0;
-  uint64_t before_ = 0;  // moved by the first hand-off
+  uint64_t before_ = 0;  // bytes moved by the first hand-off
 };
 
 TEST_F(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
@@ -387,7 +390,7 @@ TEST_F(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
   Begin(source, 64, 0);
   const uint64_t ops = pair_->sender().Stats().ops;
   pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
-  WaitUntil([&] { return pair_->sender().Stats().ops > ops; });  // whose sources are summed early
+  WaitUntil([&] { return pair_->sender().Stats().ops > ops; });  // only checksums are computed
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(pair_->receiver().Stats().bytes, before_);
   pair_->sender().LayersReady(id_, Epoch(1), 0, source, 4);
@@ -396,10 +399,10 @@ TEST_F(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
   End(source);
 }
 
-// A channel holds 256 writes at most: those behind them move at once.
+// A channel holds at most 256 writes; writes beyond these move at once.
 TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
   const std::vector<BlockId> source = Blocks(0, 300);
-  Begin(source, 300, 1);  // every piece is a write
+  Begin(source, 300, 1);  // every piece is one write
   pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
   const uint64_t early = before_ + (source.size() - 256) * piece_bytes_;
   EXPECT_EQ(AwaitBytes(*pair_, early), early);
@@ -408,8 +411,8 @@ TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
   End(source);
 }
 
-// Sessions over a transport that applies writes late, out of order, twice, damaged or never: each
-// ends on both sides, and what is committed is right.
+// Sessions over a transport that applies writes late, out of order, twice, damaged or never: every
+// session ends on both sides, and committed blocks are correct.
 TEST(DelayedWriteHandoffTest, EndsAndCommitsOnlyWhatIsRight) {
   WriteFaults faults;
   faults.late = 0.5;

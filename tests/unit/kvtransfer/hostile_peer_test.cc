@@ -24,7 +24,7 @@ std::string Bytes(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-// Peers that speak to a tcp endpoint byte by byte, whatever they like.
+// Peers that send arbitrary bytes to a tcp endpoint.
 class HostilePeerTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ class HostilePeerTest : public testing::Test {
   size_t connections() const {
     return static_cast<FrameTransport*>(transport_.get())->connection_count();
   }
-  // Serves until nothing more comes in; the time is the test's own.
+  // Polls often enough that nothing more arrives. The time is the test's own.
   void Serve() {
     for (int i = 0; i < 50; ++i) {
       std::array<Arrival, 8> arrivals;
@@ -70,7 +70,7 @@ class HostilePeerTest : public testing::Test {
     preface.region = region_->id();
     return Bytes(preface);
   }
-  // A frame of one run, followed by as many payload bytes as it says.
+  // A frame of one run, followed by a payload of run.bytes bytes.
   static std::string Frame(WriteHeader header, WriteRun run) {
     header.run_count = 1;
     return Bytes(header) + Bytes(run) + std::string(run.bytes, 'p');
@@ -151,13 +151,13 @@ TEST_F(HostilePeerTest, SilentAndHalfSentPeersAreCutOff) {
   EXPECT_EQ(connections(), 3u);
   now_ += std::chrono::seconds(11);
   Serve();
-  // Between two frames a peer may be silent for as long as it likes.
+  // Between two frames a peer may be silent for any time.
   EXPECT_EQ(connections(), 1u);
   EXPECT_NE(log_.find("before the preface"), std::string::npos) << log_;
   EXPECT_NE(log_.find("in the middle of a frame"), std::string::npos) << log_;
 }
 
-// As a transport does that only asks whether it reaches the other side.
+// As Transport::Reaches does in shm and cuda_ipc.
 TEST_F(HostilePeerTest, APeerThatOnlyTriesToConnectIsNoFault) {
   UniqueFd probe = Connect();
   Serve();

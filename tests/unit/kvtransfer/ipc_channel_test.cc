@@ -21,13 +21,13 @@
 namespace baton {
 namespace {
 
-// A receiver that says to a channel what it likes, and what the channel does about it.
+// A receiver that sends arbitrary frames to a channel, and records the channel's reactions.
 class HostileReceiverTest : public testing::Test {
  protected:
   void SetUp() override {
     transport_ = *CudaIpcTransport::Create(Options(), &gpu_, {});
     region_ = *transport_->Register(source_.buffer());
-    // A listening transport only lends its descriptor: the other end is ours.
+    // Another transport provides a valid descriptor; the listening socket is the test's own.
     const auto other = *CudaIpcTransport::Create(Options(), &gpu_, {});
     const auto other_region = *other->Register(target_.buffer());
     std::string descriptor = *other->Listen();
@@ -171,7 +171,7 @@ TEST_F(HostileReceiverTest, AHeldWriteIsSummedButMovesOnlyWhenStarted) {
   DriveUntil([&] { return Heard(IpcType::kLanded); });
   EXPECT_EQ(heard_.Last(IpcType::kLanded)->header.granule, 1024u);
   EXPECT_EQ(target_.Get(1023, 1)[0], std::byte{7});
-  EXPECT_EQ(events_.size(), 1u) << "its source was summed twice";
+  EXPECT_EQ(events_.size(), 1u) << "the checksums of its source came twice";
   IpcFrame ack = FrameOf(IpcType::kAck);
   ack.header.op = op.value();
   Say(ack);
@@ -181,7 +181,7 @@ TEST_F(HostileReceiverTest, AHeldWriteIsSummedButMovesOnlyWhenStarted) {
 
 TEST_F(HostileReceiverTest, AHeldWriteThatIsTakenBackNeverMoves) {
   Welcome();
-  gpu_.Hold();  // its checksums take their time
+  gpu_.Hold();  // its checksums do not end before Release
   const OpId op = PostHeld({0, 0, 1024});
   Drive();
   GiveWindow({{0, 4096}});
@@ -198,7 +198,7 @@ TEST_F(HostileReceiverTest, AHeldWriteThatIsTakenBackNeverMoves) {
   EXPECT_EQ(target_.Get(0, 1)[0], std::byte{0});
 }
 
-// The three duties of a sender, with copies that take their time.
+// The three duties of a sender (IpcChannel), with a copy that does not end before Release.
 class SenderDutyTest : public HostileReceiverTest {
  protected:
   void SetUp() override {
@@ -228,7 +228,7 @@ TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].op, op_);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kFailed);
-  // What came later has to ask again.
+  // The later write has to ask for the window again.
   IpcFrame refused = FrameOf(IpcType::kWindow, kKey);
   refused.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
   Say(refused);
@@ -241,10 +241,10 @@ TEST_F(SenderDutyTest, EndsAreLookedForWhileTheyAreNear) {
   EXPECT_TRUE(channel_->wants_poll());
   now_ += std::chrono::milliseconds(5);
   Drive();
-  EXPECT_FALSE(channel_->wants_poll()) << "for ever, if the receiver is stopped";
+  EXPECT_FALSE(channel_->wants_poll()) << "it would busy-poll for ever if the receiver is stopped";
   EXPECT_FALSE(IsWokenIn(0, *transport_));
   gpu_.Release();
-  EXPECT_TRUE(IsWokenIn(5000, *transport_)) << "nobody hears of the end";
+  EXPECT_TRUE(IsWokenIn(5000, *transport_)) << "the end of the copy did not wake the thread";
   DriveUntil([&] { return Heard(IpcType::kLanded); });
   EXPECT_TRUE(channel_->wants_poll());
   IpcFrame ack = FrameOf(IpcType::kAck);
@@ -272,7 +272,7 @@ TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
   DriveUntil([&] { return Heard(IpcType::kDrained); });
   ASSERT_GE(heard_.frames.size(), 2u);
   EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, IpcType::kLanded);
-  // A write after all asks again.
+  // A later write asks for the window again.
   heard_.frames.clear();
   Post({0, 0, 100});
   Drive();

@@ -62,8 +62,8 @@ TEST(IpcFrameTest, RefusesWhatIsNone) {
   EXPECT_TRUE(refused(changed(0, 'x')));  // magic
   EXPECT_TRUE(refused(changed(4, 9)));    // version
   EXPECT_TRUE(refused(changed(6, 0)));    // type
-  EXPECT_TRUE(refused(changed(6, 7)));    // between the two sides' types
-  EXPECT_TRUE(refused(changed(6, 2)));    // kAsk carries nothing
+  EXPECT_TRUE(refused(changed(6, 7)));    // between the types of the two sides
+  EXPECT_TRUE(refused(changed(6, 2)));    // kAsk carries no records
   EXPECT_TRUE(refused(changed(8, 2)));    // count
   EXPECT_TRUE(refused(changed(11, 0x7f)));
   frame.runs.resize(kMaxIpcRecords + 1);

@@ -10,7 +10,7 @@
 #include "kvtransfer/options.h"
 #include "kvtransfer/transport.h"
 
-// One end of a cuda_ipc channel as tests play it by hand.
+// Helpers for tests that act as one end of a cuda_ipc channel, frame by frame.
 namespace baton {
 
 inline constexpr uint64_t kKey = 77;
@@ -29,13 +29,13 @@ inline IpcFrame FrameOf(IpcType type, uint64_t key = 0) {
   return frame;
 }
 
-// Whether the transport calls for its thread, now or in so many milliseconds.
+// Whether the transport's wait_fd becomes readable within so many milliseconds.
 inline bool IsWokenIn(int milliseconds, const Transport& transport) {
   pollfd ready{transport.wait_fd(), POLLIN, 0};
   return ::poll(&ready, 1, milliseconds) == 1;
 }
 
-// Frames that came on a socket, and whether it is still open.
+// The frames received from a socket, and whether it is still open.
 struct Heard {
   std::vector<IpcFrame> frames;
   bool is_open = true;

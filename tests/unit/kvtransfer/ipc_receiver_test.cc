@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-// A sender that says to a receiving transport what it likes.
+// A sender that sends arbitrary frames to a receiving transport.
 class HostileSenderTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class HostileSenderTest : public testing::Test {
     region_.reset();
   }
 
-  // Serves until nothing more happens.
+  // Polls often enough that nothing more happens.
   void Serve() {
     for (int i = 0; i < 20; ++i) {
       std::array<Arrival, 8> arrivals;
@@ -62,7 +62,7 @@ class HostileSenderTest : public testing::Test {
     Serve();
     ASSERT_NE(heard_.Last(IpcType::kWindow), nullptr);
   }
-  // Gives its window back, so that nothing waits for it when the test ends.
+  // Releases its windows with kBye, so that nothing waits for them when the test ends.
   void SayBye() {
     Say(FrameOf(IpcType::kBye));
     Serve();
@@ -175,7 +175,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
     EXPECT_TRUE(ack != nullptr && ack->header.code == static_cast<uint32_t>(code));
     heard_.frames.clear();
   };
-  Say(Landed({0, 1024, 100}));  // it never asked
+  Say(Landed({0, 1024, 100}));  // it never asked for the window
   refused(StatusCode::kNotFound);
   Ask(kKey);
   Say(Landed({0, 1000, 100}));
@@ -254,7 +254,7 @@ TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {
   Greet();
   Ask(kKey);
   transport_->CloseWindow(kKey);
-  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));  // the first connection is gone
+  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));  // closes the first connection
   Serve();
   EXPECT_TRUE(arrived_.empty());
   now_ += kFence;
@@ -262,7 +262,7 @@ TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {
   EXPECT_EQ(Count(Arrival::Kind::kUnfenced), 1u);
   now_ += kFence;
   Serve();
-  EXPECT_EQ(arrived_.size(), 1u);  // this process lives, so that no proof comes
+  EXPECT_EQ(arrived_.size(), 1u);  // this process has not ended, so no proof comes
   EXPECT_NE(log_.find("may still write"), std::string::npos) << log_;
 }
 

@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// The shards of `pp` × `tp` ranks: layers are cut into stages, heads over the ranks of a stage;
-// with more ranks than heads, groups of ranks hold the same head.
+// The shards of `pp` × `tp` ranks: layers are divided into stages, heads among the ranks of a
+// stage. With more ranks than heads, several ranks hold the same head.
 std::vector<KvShard> Ranks(int32_t layers, int32_t heads, int32_t pp, int32_t tp) {
   std::vector<KvShard> shards;
   for (int32_t p = 0; p < pp; ++p) {
@@ -26,8 +26,8 @@ std::vector<KvShard> Ranks(int32_t layers, int32_t heads, int32_t pp, int32_t tp
   return shards;
 }
 
-// What every byte of an arena stands for: the chunk (block, layer, part, head) and the offset in
-// it, by walking KvLayout's documented order.
+// Labels every byte of an arena with its head (block, layer, part, head) and the offset in it, in
+// the documented order of KvLayout. Bytes of unnamed blocks have empty labels.
 std::vector<std::string> Meaning(const KvLayout& layout,
                                  const KvShard& shard,
                                  const std::map<uint32_t, uint32_t>& block_names,

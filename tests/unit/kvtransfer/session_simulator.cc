@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 constexpr Duration kTimeout = std::chrono::milliseconds(1500);
-// After this no fault may keep anything alive.
+// By then every session must have ended, whatever the faults.
 constexpr Duration kEndOfTheWorld = std::chrono::seconds(8);
 
 }  // namespace
@@ -86,7 +86,7 @@ void SessionSimulator::Tick() {
   At(std::chrono::milliseconds(10), [this] { Tick(); });
 }
 
-// What the workers and fate do now and then.
+// Random aborts by the workers, and random crashes.
 void SessionSimulator::Step(uint32_t session) {
   const Status reason = MakeStatus(StatusCode::kCancelled, "the user left");
   if (Chance(faults_.abort) && senders_[session].machine) {
@@ -115,8 +115,8 @@ void SessionSimulator::StartSession(uint32_t session) {
   At(Delay(), [this, session] { FeedSender(session); });
 }
 
-// The prefill worker computes one block after the other, and sometimes tells of the first layers
-// before the last ones are there.
+// The prefill worker computes one block after the other. Sometimes it reports the first layer group
+// of a block before the last one is computed.
 void SessionSimulator::FeedSender(uint32_t session) {
   SenderSlot& slot = senders_[session];
   if (!slot.machine) return;
@@ -140,7 +140,7 @@ void SessionSimulator::FeedSender(uint32_t session) {
 
 void SessionSimulator::CrashSender() {
   for (auto& slot : senders_) slot = {};
-  // What is in the network lands all the same.
+  // Writes that are in the network still land.
   for (auto& [id, write] : writes_) write.in_network = true;
   for (Cell& cell : source_) cell = {junk_++, std::nullopt};
   if (!Chance(faults_.lost_stream)) return;
@@ -184,7 +184,7 @@ void SessionSimulator::ToSender(uint32_t session, const ControlMessage& message)
   }
 }
 
-// As KvReceiver does for sessions it does not know.
+// Answers messages of unknown sessions as KvReceiver does.
 void SessionSimulator::DeliverToReceiver(uint32_t session, const ControlMessage& message) {
   ReceiverSlot& slot = receivers_[session];
   if (slot.machine) {
@@ -237,7 +237,7 @@ void SessionSimulator::Act(uint32_t session, SenderAction& action) {
   } else if (std::holds_alternative<FenceWrites>(action)) {
     EndWritesOf(session);
   } else if (std::holds_alternative<ReportRefused>(action)) {
-    // The router has no other decode worker: the request is given up.
+    // The router has no other decode worker, so the request is aborted.
     senders_[session].machine->Abort(MakeStatus(StatusCode::kUnavailable, "refused"), now_);
   } else if (auto* end = std::get_if<ReportEnd>(&action)) {
     for (const auto& [id, write] : writes_) {
@@ -284,7 +284,7 @@ void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
 void SessionSimulator::Launch(uint64_t id) {
   if (stalled_session_ == writes_[id].session) return;
   if (Chance(faults_.stall_write)) {
-    // It may land long after everybody has given it up.
+    // It may land long after both sides gave it up.
     const auto late = std::chrono::milliseconds(random_() % 3000);
     if (Chance(0.5)) At(late, [this, id] { Land(id, false); });
     return;
@@ -300,7 +300,7 @@ void SessionSimulator::Land(uint64_t id, bool repeated) {
   const auto found = writes_.find(id);
   if (found == writes_.end()) return;  // taken back before it was read
   const Write write = found->second;
-  // Reading a source that was given back is what rule (e) forbids.
+  // A source must not be read after it was released.
   if (!write.in_network && source_[write.source].owner != write.session) {
     return Violate("a freed source was read");
   }
@@ -405,7 +405,7 @@ void SessionSimulator::Grant(uint32_t session) {
 void SessionSimulator::CloseWindow(uint32_t session) {
   if (Chance(faults_.never_close)) return;
   const uint64_t key = receivers_[session].key;
-  // Some of them end in time, while writes still land.
+  // Some slow closes end in time, while writes still land.
   const Duration delay =
       Chance(faults_.slow_close) ? std::chrono::milliseconds(random_() % 500) : Duration{};
   At(delay, [this, session, key, life = receiver_life_] {
@@ -431,7 +431,7 @@ void SessionSimulator::CheckCommitted(uint32_t session) {
   }
 }
 
-// The blocks are somebody else's from here on; the session stays to answer late messages.
+// From here on the blocks belong to another session. This session stays, to answer late messages.
 void SessionSimulator::GiveBackDestination(uint32_t session) {
   for (uint32_t i = 0; i < kBlocks * kLinks; ++i) {
     destination_[session * kBlocks * kLinks + i] = {junk_++, std::nullopt};

@@ -15,33 +15,34 @@
 
 namespace baton {
 
-// How often things go wrong, each a probability of one message, write or step.
+// The faults of a simulation; each is a probability per message, write or step.
 struct Faults {
   double drop = 0;
   double duplicate = 0;
   double corrupt_write = 0;  // lands with other bytes
   double repeat_write = 0;   // lands a second time, later
-  double lose_write = 0;     // never lands; the sender learns of it
-  double stall_write = 0;    // lands never, or only after the sender gave it up
-  double slow_close = 0;     // closing a window takes long
-  double never_close = 0;    // closing a window cannot be proven
-  double crash = 0;          // at each step, of either process; it starts again at once
-  double abort = 0;          // at each step, by either worker
-  double refuse = 0;         // of an offer
-  double lost_stream = 0;    // of a crash: that the other side is told
-  int max_delay_ms = 20;     // of messages and writes, so they overtake each other
+  double lose_write = 0;     // never lands; the sender is notified
+  // Never lands, or lands late, perhaps after the sender gave it up.
+  double stall_write = 0;
+  double slow_close = 0;   // closing a window takes up to 500 ms
+  double never_close = 0;  // closing a window cannot be proven
+  double crash = 0;        // at each step, of either process; it restarts at once
+  double abort = 0;        // at each step, by either worker
+  double refuse = 0;       // of an offer
+  double lost_stream = 0;  // that the other side is notified of a crash
+  int max_delay_ms = 20;   // of messages and writes, so they overtake each other
 };
 
-// Sender and receiver sessions of two workers in one simulated world: virtual time, a network that
-// loses, repeats and reorders, memory that is reused the moment it is given back. Every run is a
-// function of its seed.
+// Sender and receiver sessions of two workers in one simulation: virtual time, a network that
+// loses, repeats and reorders messages, and memory that is reused as soon as it is released. Every
+// run is a function of its seed.
 class SessionSimulator final {
  public:
   SessionSimulator(uint64_t seed, const Faults& faults, uint32_t sessions);
 
   // Writes of this session never end by themselves.
   void StallWritesOf(uint32_t session) { stalled_session_ = session; }
-  // Runs until nothing more can happen.
+  // Runs until no event is left, for at most 8 s of virtual time.
   void Run();
 
   // The first broken invariant, or empty.
@@ -53,10 +54,10 @@ class SessionSimulator final {
 
  private:
   static constexpr uint32_t kBlocks = 5;
-  static constexpr uint32_t kLinks = 2;  // one for each layer group
+  static constexpr uint32_t kLinks = 2;  // one per layer group
   static constexpr uint64_t kPieceBytes = 100;
 
-  // One (block, link) piece of memory: what it holds, and for which session it may be written.
+  // The memory of one piece (block, link): its content, and the session that may write it.
   struct Cell {
     uint64_t value = 0;
     std::optional<uint32_t> owner;
@@ -68,15 +69,15 @@ class SessionSimulator final {
     uint32_t block = 0;
     bool in_network = false;  // its sender has crashed
     uint64_t value = 0;
-    uint64_t source = 0;  // cell index
+    uint64_t source = 0;  // index of the cell
     uint64_t destination = 0;
   };
   struct SenderSlot {
     std::unique_ptr<SenderSession> machine;
     uint32_t chunks_given = 0;
-    bool half_given = false;  // the next block's first layer group
+    bool half_given = false;  // the first layer group of the next block
     bool sealed = false;
-    std::vector<uint64_t> held = {};  // writes that may not move yet
+    std::vector<uint64_t> held = {};  // held writes, which may not move yet
   };
   struct ReceiverSlot {
     std::unique_ptr<ReceiverSession> machine;
@@ -125,7 +126,7 @@ class SessionSimulator final {
   std::vector<Cell> source_;
   std::vector<Cell> destination_;
   std::map<uint64_t, Write> writes_;
-  std::set<uint64_t> windows_;  // open keys
+  std::set<uint64_t> windows_;  // keys of the open windows
   uint64_t next_write_ = 1;
   uint64_t next_key_ = 1;
   uint64_t junk_ = 1u << 30;

@@ -21,7 +21,7 @@ struct Outcome {
   uint32_t quarantined = 0;
 };
 
-// Runs `seeds` worlds; a violation fails the test and names its seed.
+// Runs a simulation for each seed from 1 to `seeds`. A violation fails the test and names the seed.
 Outcome RunWorlds(const Faults& faults, uint64_t seeds) {
   Outcome outcome;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
@@ -127,7 +127,7 @@ TEST(SessionSimulation, OneStuckHandOffStallsNoOther) {
   }
 }
 
-// A prompt of eight blocks in four layer groups, one of which is computed every 100 ms.
+// A prompt of eight blocks with four layer groups. One layer group is computed every 100 ms.
 class HeldBack {
  public:
   explicit HeldBack(Duration group_time)
@@ -149,7 +149,7 @@ class HeldBack {
     grant.blocks = blocks_;
     sender_.OnMessage(grant, now_);
   }
-  // The next layer group is ready; the groups [first, end) of all blocks that may move for that.
+  // Makes the next layer group ready. Returns the group ranges [first, end) that may now move.
   std::vector<std::pair<uint32_t, uint32_t>> Compute() {
     now_ += milliseconds(100);
     EXPECT_TRUE(sender_.AddBlocks(0, blocks_, ++computed_, now_).ok());
@@ -178,7 +178,7 @@ class HeldBack {
     }
     return sent;
   }
-  // Handed out, but not to move yet.
+  // Group ranges that were posted as held.
   const std::vector<std::pair<uint32_t, uint32_t>>& held() const { return held_; }
 
  private:

@@ -33,7 +33,7 @@ class NoStream final : public ControlStream {
   Status Send(const Envelope&) override { return OkStatus(); }
 };
 
-// Which transport a sender and a receiver come to use by themselves.
+// Which transport a sender and a receiver choose.
 class TransportChoiceTest : public testing::Test {
  protected:
   KvTransferOptions Options(const char* name, const TestMemory& arena, Dma* dma) {
@@ -47,7 +47,7 @@ class TransportChoiceTest : public testing::Test {
     options.log = [this](auto line) { log_ += line; };
     return options;
   }
-  // The transport in use, or why there is none.
+  // The transport in use, or the error if there is none.
   std::string Choose(Device& device, Dma* dma) {
     const size_t bytes = ShardBlockBytes(kLayout, WholeModel(kLayout)) * kBlocks;
     TestMemory from(device, bytes);
@@ -99,7 +99,7 @@ TEST_F(TransportChoiceTest, HostMemoryUsesShm) {
   EXPECT_EQ(Choose(cpu_, nullptr), "shm");
 }
 
-// Bytes that change on their way are found by the devices' checksums.
+// The devices' checksums detect bytes that change during the transfer.
 TEST(GpuChecksumTest, DamageIsFoundAndRepairedOnce) {
   FakeGpu gpu;
   HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));
