@@ -8,9 +8,9 @@
 
 namespace baton::router {
 
-// Picks the best of some candidates: the lowest cost, among equal costs the fewest requests, among
-// equals of that a random one. The same seed and the same candidates give the same choices. Not
-// thread-safe.
+// Picks the candidate with the lowest cost. Ties go to the candidate with the fewest requests;
+// remaining ties are broken at random. The same seed and the same candidates give the same choices.
+// Not thread-safe.
 class Choice final {
  public:
   explicit Choice(uint64_t seed) : random_(seed) {}

@@ -5,7 +5,7 @@
 namespace baton::router {
 namespace {
 
-// Whether `own` is known and the worker's value is another one.
+// Whether `own` is known and the worker's value is different.
 bool Differs(const Hash128& own, const Hash128& its) {
   return own != Hash128() && own != its;
 }

@@ -9,7 +9,7 @@
 
 namespace baton::router {
 
-// The cluster's model as the router's own files say; a hash of zero: not known to it.
+// The cluster's model, from the router's own model files. A zero hash is unknown and not compared.
 struct OwnModel {
   std::string name;
   int32_t vocabulary = 0;
@@ -18,8 +18,8 @@ struct OwnModel {
   Hash128 fingerprint;
 };
 
-// What the workers of a cluster have in common: the model is the router's, the rest those workers
-// say that have joined.
+// The properties that all workers of a cluster share. The model name is the router's, if it has
+// one; the other values come from the first worker that joined.
 struct ClusterIdentity {
   std::string model;
   Hash128 fingerprint;
@@ -29,14 +29,15 @@ struct ClusterIdentity {
   int32_t vocabulary = 0;
 };
 
-// FailedPrecondition, printing both sides, when the worker's model is not `own`. A worker need not
-// know its tokenizer.
+// FailedPrecondition, printing both sides, when the worker's model is not `own`. The tokenizer is
+// not compared when the worker does not know its own.
 Status CheckModel(const WorkerInfo& worker, const OwnModel& own);
 
-// FailedPrecondition when the worker's hash_secret is not `secret`; neither is printed.
+// FailedPrecondition when the worker's hash_secret is not `secret`. Neither secret is printed.
 Status CheckSecret(const WorkerInfo& worker, uint64_t secret);
 
-// FailedPrecondition, printing both sides, when the worker does not fit those that have joined.
+// FailedPrecondition, printing both sides, when the worker does not match `cluster` in fingerprint,
+// KV layout, block size or context length.
 Status CheckFit(const WorkerInfo& worker, const ClusterIdentity& cluster);
 
 }  // namespace baton::router

@@ -30,7 +30,7 @@ void PrefixIndex::TakeColumn(WorkerSlot worker) {
   };
   int16_t column = free_column();
   if (column == kColumns) {
-    // Half of the columns at least wait for their sweep: finish it now.
+    // At least half of the columns are retired and not swept yet: sweep all shards now.
     for (int i = 0; i < kShards; ++i) Sweep(Time{});
     column = free_column();
   }
@@ -119,7 +119,7 @@ PrefixIndex::Entry& PrefixIndex::Touch(const Hash128& hash) {
   return it->second;
 }
 
-// Drops the quarter of the shard that was touched longest ago.
+// Evicts the quarter of the shard's entries that was touched least recently.
 void PrefixIndex::MakeRoom(Shard& shard) {
   std::vector<uint32_t> ages;
   ages.reserve(shard.size());
@@ -172,8 +172,8 @@ void PrefixIndex::Match(std::span<const Hash128> blocks,
   Probe(blocks, now, 0, first, last, final, depth);
 }
 
-// Finds the depths between two probed blocks; where both have the same holders, so have all
-// between.
+// Finds the depths between the two probed blocks `low` and `high`. When both have the same holders,
+// all blocks between them have these holders, too.
 void PrefixIndex::Probe(std::span<const Hash128> blocks,
                         Time now,
                         int32_t low,

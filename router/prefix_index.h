@@ -14,7 +14,7 @@
 
 namespace baton::router {
 
-// A set of small numbers.
+// A set of integers in [0, kLimit).
 class WorkerSet final {
  public:
   static constexpr int kLimit = 256;
@@ -41,35 +41,37 @@ class WorkerSet final {
   std::array<uint64_t, kLimit / 64> words_{};
 };
 
-// Which worker has which KV block: block hash → set of workers. Fed by the workers' cache events
-// and, until those come, by what the router has dispatched. It may lack or overstate entries: that
-// costs time on the worker, never correctness. Owned by RouterCore; not thread-safe. Never holds
-// more than its capacity: the entries untouched for longest go first.
+// What the router believes the workers' prefix caches contain: block hash → set of workers. Updated
+// by the workers' cache events and, until these arrive, by the router's own dispatches. Missing or
+// surplus entries cost time on the worker, never correctness. Owned by RouterCore; not thread-safe.
+// Never holds more entries than its capacity: the least recently touched entries are evicted.
 class PrefixIndex final {
  public:
   explicit PrefixIndex(size_t capacity);
 
-  // Starts or ends following a worker. Removing takes constant time; its bits are swept later.
+  // Starts or ends tracking a worker. RemoveWorker takes constant time; Sweep removes the worker's
+  // bits from the entries later.
   void AddWorker(WorkerSlot worker);
   void RemoveWorker(WorkerSlot worker);
 
   enum class Feed { kInStep, kNeedsSnapshot };
-  // Applies the worker's next event. A gap in the numbers asks for a snapshot, once, and events go
-  // on being applied; numbers that were seen are ignored.
+  // Applies the worker's next event. A gap in the sequence numbers returns kNeedsSnapshot, once;
+  // events are still applied. Events with a number that was seen before are ignored.
   Feed Apply(WorkerSlot worker, const CacheEvent& event);
-  // Compares the worker's digest, as of its event `sequence`, with ours. Unequal: ask a snapshot.
+  // Compares the worker's digest, as of its event `sequence`, with the router's own. Returns
+  // kNeedsSnapshot when they differ.
   Feed CheckDigest(WorkerSlot worker, Hash128 digest, uint64_t sequence);
 
-  // The worker is about to have these blocks; believed until `until`, then forgotten unless an
-  // event confirmed it.
+  // Notes that the worker will soon have these blocks. The entry expires at `until` unless an event
+  // confirms it before.
   void Expect(WorkerSlot worker, std::span<const Hash128> blocks, Time until);
 
-  // depth[slot] = how many leading blocks of `blocks` the worker has; for all kMaxWorkers slots.
-  // Takes O(distinct depths · log blocks) look-ups: it relies on a worker that has a block having
-  // the blocks before it.
+  // Sets depth[slot] to the number of leading blocks of `blocks` that the worker has, for all
+  // kMaxWorkers slots. Takes O(distinct depths · log blocks) look-ups, because it assumes that a
+  // worker that has a block also has all blocks before it.
   void Match(std::span<const Hash128> blocks, Time now, std::vector<int32_t>& depth) const;
 
-  // A small piece of housekeeping (one shard); called on a timer.
+  // Removes expired entries and bits of removed workers from one shard. Called on a timer.
   void Sweep(Time now);
 
   size_t size() const { return size_; }
@@ -80,15 +82,15 @@ class PrefixIndex final {
   static constexpr int16_t kNone = -1;
   static_assert(kColumns >= 2 * kMaxWorkers, "a worker may change its column");
 
-  // Workers are known inside by a column, which is retired when the worker leaves or clears its
-  // cache, and taken again when no entry names it any more.
+  // Entries name a worker by its column. A column is retired when the worker leaves or clears its
+  // cache, and is reused when no entry names it any more.
   struct Expected {
     int16_t column = kNone;
     uint32_t until = 0;  // ticks of 0.1 s
   };
   struct Entry {
     WorkerSet stored;
-    std::array<Expected, 2> expected;  // a hand-off puts the blocks on two workers
+    std::array<Expected, 2> expected;  // two, because a hand-off puts the blocks on two workers
     uint32_t touched = 0;
 
     void Forget(int column) {
@@ -105,7 +107,7 @@ class PrefixIndex final {
     int16_t column = kNone;
     uint64_t sequence = 0;
     Hash128 digest;
-    bool asked = false;  // a snapshot was asked for and has not begun
+    bool asked = false;  // a snapshot was requested and has not begun to arrive
   };
 
   Shard& ShardOf(const Hash128& hash) { return shards_[hash.high >> 56]; }
@@ -131,7 +133,7 @@ class PrefixIndex final {
   std::array<int16_t, kColumns> worker_of_;  // column → slot, or kNone
   WorkerSet live_;                           // columns in use
   WorkerSet retired_;                        // columns that entries may still name
-  std::array<int, kColumns> sweeps_left_{};  // shards to sweep until a column is clean
+  std::array<int, kColumns> sweeps_left_{};  // shards to sweep until a column can be reused
   int next_shard_ = 0;
   uint32_t clock_ = 0;
   size_t size_ = 0;

@@ -10,28 +10,28 @@
 
 namespace baton::router {
 
-// A worker that was not let in, as often as it came.
+// A worker whose joins were refused, with the number of its attempts.
 struct RefusedJoin {
   WorkerId worker;      // may be empty
-  std::string address;  // of its last attempt
+  std::string address;  // remote address of the last attempt
   std::string reason;
   int64_t attempts = 0;
   Time last{};
 };
 
-// The latest workers that were not let in, each once: by id and host, since a worker's port changes
-// from one attempt to the next. Bounded, whatever strangers say. Owned by RouterCore; not
-// thread-safe.
+// The workers that were refused last, one entry per worker id and host, because a worker's port
+// changes from one attempt to the next. Number and size of the entries are bounded, whatever
+// unknown processes send. Owned by RouterCore; not thread-safe.
 class RefusedJoins final {
  public:
   static constexpr size_t kMaxEntries = 32;
 
-  // True when the log should hear of it: of a new reason, and of the 2nd, 4th, 8th … attempt.
+  // True when the refusal should be logged: for a new reason, and at the 2nd, 4th, 8th … attempt.
   bool Add(const WorkerId& worker, const std::string& address, const Status& why, Time now);
-  // It was let in.
+  // Removes the worker's entry, because the worker was accepted.
   void Forget(const WorkerId& worker, const std::string& address);
 
-  // The latest first.
+  // The most recent refusal first.
   const std::vector<RefusedJoin>& entries() const { return entries_; }
 
  private:

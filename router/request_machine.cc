@@ -8,10 +8,11 @@
 namespace baton::router {
 namespace {
 
-// Between a suspect's looks for a worker without another one: doubles, because there can be many.
+// The wait between a suspect's tries to find a worker without another suspect. The wait doubles
+// with each try, because there can be many suspects.
 constexpr Duration kSuspectWait = std::chrono::milliseconds(50);
 constexpr Duration kMaxSuspectWait = std::chrono::seconds(1);
-// Worker processes lost in a row that make a suspect.
+// The number of worker processes lost in a row that makes a request a suspect.
 constexpr size_t kSuspectLosses = 3;
 
 }  // namespace
@@ -61,7 +62,7 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
     if (done_) return;
     if (now >= group.not_before) {
       if (PlaceOne(host, group, now)) continue;
-      // Nobody says when the worker of another suspect is free.
+      // A suspect must poll: no event reports that the worker of another suspect is free.
       group.tried = !suspect();
       if (!group.tried) {
         const int64_t times = int64_t{1} << std::min(group.waits++, 16);
@@ -79,7 +80,7 @@ bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now
       {*spec_, first.tokens, group.samples, avoid_, unable_, suspect(), first.attempts > 0});
   if (!where.ok()) {
     const bool never = where.status().code() == StatusCode::kInvalidArgument;
-    // A worker that refused it knows best what is missing.
+    // The text of a worker that refused the request is more precise than the router's own.
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
     End(host, told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
@@ -202,7 +203,7 @@ void RequestMachine::OnHandoff(RequestHost& host,
   if (attempt == nullptr) return;
   const bool from_prefill = from == attempt->prefill;
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
-    // Both sides tell; the sender knows the times.
+    // Both sides report a commit; only the sender reports the times.
     (from_prefill ? attempt->sender_told : attempt->committed) = true;
     host.NoteHandOver(attempt->prefill, attempt->decode);
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
@@ -228,7 +229,8 @@ void RequestMachine::OnHandoff(RequestHost& host,
   FailAttempt(host, attempt->epoch, {KindOf(report.status), why, other}, now);
 }
 
-// Decode waits for KV that will not come, and hears of it from the prefill worker.
+// The first token ended every sample, so no KV is sent. The prefill worker informs the decode
+// worker, which waits for the KV; each of the two reports kNotNeeded.
 void RequestMachine::OnNothingToHandOver(RequestHost& host,
                                          Attempt& attempt,
                                          bool from_prefill,
@@ -269,8 +271,8 @@ void RequestMachine::OnFinished(RequestHost& host,
   }
 }
 
-// Both workers have said all. A sample without an end then ended with its first token, or tokens
-// are missing.
+// Both workers have sent their last report. A sample without a finish reason ended with its last
+// token, or tokens are missing.
 void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now) {
   const Epoch epoch = attempt.epoch;
   for (int32_t i = 0; i < attempt.samples; ++i) {
@@ -284,7 +286,8 @@ void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now)
       sample.finish = FinishReason::kLength;
     } else {
       const Status why = MakeStatus(StatusCode::kInternal,
-                                    "worker {} ended sample {} after {} tokens without a reason",
+                                    "worker {} ended sample {} after {} tokens without a finish "
+                                    "reason",
                                     host.PeerOf(attempt.decode).id,
                                     attempt.first_sample + i,
                                     sample.tokens.size());
@@ -306,7 +309,8 @@ void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
                 [&](const Unplaced& u) { return u.samples == 1 && u.first_sample == sample; });
   CheckComplete(host, now);
   if (done_) return;
-  // A hand-off that is refused and waits for another decode worker tells that one: Redirect.
+  // While a refused hand-off waits for another decode worker, there is no worker to notify:
+  // Redirect sends the stopped samples to the next decode worker.
   const Attempt* attempt = Find(samples_[sample].epoch);
   if (attempt == nullptr || attempt->decode == kNoWorker || attempt->decode_finished) return;
   host.Send(attempt->decode, StopSampleCommand{spec_->id, attempt->decode_epoch, sample});
@@ -324,7 +328,8 @@ bool RequestMachine::AllFinished() const {
   });
 }
 
-// All samples have ended: waits a little for the workers' accounts, unless they are to be stopped.
+// Once all samples have ended, ends the request: at once when the workers have sent their final
+// reports or must be cancelled, else after limits_.account_wait.
 void RequestMachine::CheckComplete(RequestHost& host, Time now) {
   if (done_ || !AllFinished()) return;
   const bool accounted = std::all_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) {

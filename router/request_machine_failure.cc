@@ -1,4 +1,4 @@
-// The part of RequestMachine that decides what follows when a worker fails, refuses or is lost.
+// The part of RequestMachine that handles a worker that fails, refuses a request or is lost.
 #include <algorithm>
 
 #include "router/request_machine.h"
@@ -6,11 +6,11 @@
 namespace baton::router {
 namespace {
 
-// A request whose steps fail on a second worker is not given a third one.
+// A request ends after this many failed steps in a row.
 constexpr int32_t kMaxFailedSteps = 2;
 
-// A decode worker is out of reach of a prefill worker when both have passed. A new worker's address
-// may take a moment to be known everywhere.
+// A prefill worker cannot reach a decode worker when both bounds have passed. The bound on time
+// exists because the address of a new worker may not be known everywhere at once.
 constexpr int32_t kTriesToReach = 3;
 constexpr Duration kTimeToReach = std::chrono::seconds(5);
 
@@ -39,7 +39,7 @@ void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status
   last_setback_ = why;
   const WorkerSlot decode = attempt.decode;
   const BootId boot = host.PeerOf(decode).boot;
-  // A worker that says that it is full was reached.
+  // A worker that refuses because it is full was reached.
   if (why.code() != StatusCode::kResourceExhausted && !host.HandedOver(attempt.prefill, decode)) {
     auto known = std::ranges::find(attempt.out_of_reach, boot, &OutOfReach::boot);
     if (known == attempt.out_of_reach.end()) {
@@ -55,8 +55,8 @@ void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status
   Redirect(host, attempt, now);
 }
 
-// Offers the KV that prefill keeps to a decode worker that has not refused; when all have, to any
-// that it may reach, after a while.
+// Offers the KV that the prefill worker keeps to a decode worker that has not refused it. When all
+// have refused, offers it, after a pause, to any that is not given up as unreachable.
 void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   const auto refusals = static_cast<int32_t>(attempt.refused_by.size());
   std::vector<BootId> never = unable_;
@@ -115,7 +115,8 @@ void RequestMachine::OnFailed(RequestHost& host,
     attempt->sender_told = true;
     return;
   }
-  // Who cancels a request hears no more of it: this worker gave up on its own.
+  // After a cancel by the router the attempt is not live and the report is ignored. This worker
+  // therefore cancelled the request on its own.
   const bool own_cancel = report.status.code() == StatusCode::kCancelled;
   if (!report.retryable && !own_cancel) return End(host, report.status, false);
   Failure failure{Setback::kFailure, report.status, from};
@@ -123,14 +124,14 @@ void RequestMachine::OnFailed(RequestHost& host,
   if (report.status.code() == StatusCode::kInternal) failure.kind = Setback::kFailedStep;
   if (own_cancel) {
     failure.why = MakeStatus(StatusCode::kUnavailable,
-                             "worker {} gave the request up: {}",
+                             "worker {} cancelled the request on its own: {}",
                              host.PeerOf(from).id,
                              Message(report.status));
   }
   FailAttempt(host, attempt->epoch, failure, now);
 }
 
-// This worker can never hold the request. It may say so of a dispatch that was cancelled since.
+// The worker can never hold the request. The report may belong to a dispatch that is cancelled.
 void RequestMachine::OnUnable(RequestHost& host,
                               WorkerSlot from,
                               const FailedReport& report,
@@ -175,7 +176,7 @@ void RequestMachine::OnWorkerBack(BootId boot, Time now) {
   for (Unplaced& group : unplaced_) group.not_before = std::min(group.not_before, now);
 }
 
-// A token that only the prefill worker sends has not come yet.
+// Whether a sample still lacks the attempt's first token, which only the prefill worker sends.
 bool RequestMachine::Lacks(const Attempt& attempt) const {
   for (int32_t i = 0; i < attempt.samples; ++i) {
     const Sample& sample = samples_[attempt.first_sample + i];
@@ -192,7 +193,7 @@ Duration RequestMachine::Backoff(int32_t attempts) const {
   return std::min(limits_.max_backoff, limits_.first_backoff * (int64_t{1} << doublings));
 }
 
-// Ends an attempt; its unfinished samples go elsewhere under new epochs.
+// Ends an attempt. Its unfinished samples are dispatched again under new epochs.
 void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now) {
   const Attempt attempt = *Find(epoch);
   std::erase_if(attempts_, [&](const Attempt& a) { return a.epoch == epoch; });
@@ -204,7 +205,7 @@ void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& 
   last_setback_ = failure.why;
 
   std::vector<int32_t> open;
-  bool fresh = true;  // no sample has a token: they can go on together
+  bool fresh = true;  // no sample has a token: one dispatch can serve all of them again
   Record record;
   for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {
     Sample& sample = samples_[s];
@@ -242,7 +243,7 @@ void RequestMachine::Blame(RequestHost& host,
   if (sample.lost.size() > record.lost.size()) record.lost = sample.lost;
 }
 
-// Ends the request when it has failed too often.
+// Ends the request when `record` has reached a limit. Returns whether the request has ended.
 bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const Record& record) {
   const WorkerId before = failed_step_on_;
   if (failure.kind == Setback::kFailedStep) failed_step_on_ = host.PeerOf(failure.culprit).id;
@@ -252,16 +253,16 @@ bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const R
     for (const Peer& peer : record.lost) names += fmt::format(" {}", peer.id);
     End(host,
         MakeStatus(StatusCode::kInternal,
-                   "{} worker processes were lost in a row with this request, which may be the "
-                   "cause, so that it is not tried again:{} (max_worker_losses)",
+                   "{} worker processes were lost in a row with this request; it may be the cause "
+                   "and is not retried; the workers:{} (max_worker_losses)",
                    losses,
                    names),
         false);
   } else if (record.failed_steps >= kMaxFailedSteps) {
     End(host,
         MakeStatus(StatusCode::kInternal,
-                   "a step with this request failed on worker {}, then on worker {}, so that it is "
-                   "not tried again: {}",
+                   "a step with this request failed on worker {}, then on worker {}; the request "
+                   "is not retried: {}",
                    before,
                    failed_step_on_,
                    Message(failure.why)),
@@ -278,7 +279,7 @@ bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const R
   return done_;
 }
 
-// Takes an attempt off its workers, and off the books.
+// Cancels the unfinished parts of an attempt on its workers and releases their bookings.
 void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt, bool complete) {
   const auto end = [&](WorkerSlot slot, Epoch epoch, bool finished) {
     if (slot == kNoWorker) return;

@@ -22,7 +22,7 @@ RouterCore::~RouterCore() = default;
 
 // ---- workers
 
-// `old`: where a worker of this name has joined already; kNoWorker: nowhere.
+// `old`: the slot of a joined worker with the same id; kNoWorker: there is none.
 Status RouterCore::CheckJoin(const WorkerInfo& info, WorkerSlot old) const {
   BATON_RETURN_IF_ERROR(CheckModel(info, options_.model));
   BATON_RETURN_IF_ERROR(CheckSecret(info, options_.hash_secret));
@@ -35,8 +35,8 @@ Status RouterCore::CheckJoin(const WorkerInfo& info, WorkerSlot old) const {
     return OkStatus();
   }
   return MakeStatus(StatusCode::kAlreadyExists,
-                    "a worker named {} is live in this cluster, at {}; every worker needs a "
-                    "worker_id of its own",
+                    "a worker with worker_id {} is already live in this cluster, at {}; every "
+                    "worker needs its own worker_id",
                     info.id,
                     known.info.address);
 }
@@ -45,7 +45,7 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   now_ = now;
   const WorkerSlot old = book_.Find(info.id);
   BATON_RETURN_IF_ERROR(CheckJoin(info, old));
-  // The worker's new stream, or its next life, came before the old one ended.
+  // The worker opened a new stream, or its process restarted, before the end of the old stream.
   if (old != kNoWorker) Leave(old, now);
   const ClusterIdentity its{options_.model.name.empty() ? info.model : options_.model.name,
                             info.fingerprint,
@@ -63,7 +63,8 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   return slot;
 }
 
-// Prefill workers connect to decode workers now, so that no request has to wait for it.
+// Lets prefill workers connect to decode workers now, so that no request has to wait for the
+// connection.
 void RouterCore::Introduce(WorkerSlot slot) {
   const WorkerInfo& newcomer = book_.record(slot).info;
   for (const WorkerSlot other : book_.slots()) {
@@ -117,7 +118,8 @@ void RouterCore::FeedIndex(WorkerSlot slot, const WorkerReport& report) {
   if (ask) output_.ToWorker(slot, SnapshotCommand{});
 }
 
-// A silent worker that speaks again is as good as new; what it had is gone elsewhere.
+// A suspect or lost worker that sends again becomes ready. The requests that a lost worker had were
+// dispatched elsewhere.
 void RouterCore::Revive(WorkerSlot slot) {
   const WorkerState state = book_.record(slot).state;
   if (state != WorkerState::kSuspect && state != WorkerState::kLost) return;
@@ -218,7 +220,7 @@ void RouterCore::CancelAll(const Status& why, Time now) {
   for (const RequestId id : all) Cancel(id, why, now);
 }
 
-// A worker can take requests that could not: the process `back`.
+// Retries the requests that wait for a worker, because the process `back` joined or revived.
 void RouterCore::WakeUnplaced(BootId back) {
   std::vector<RequestId> waiting;
   for (const auto& [id, live] : live_) {
@@ -240,7 +242,8 @@ void RouterCore::Tick(Time now) {
   next_tick_ = now + kTick;
   index_.Sweep(now);
   const std::vector<WorkerSlot> slots = book_.slots();
-  // A router that was itself stopped for a while (a paused machine) could hear nobody.
+  // If this process was stopped for a while (a paused machine), it could not receive any message:
+  // treats all workers as heard now.
   if (last_tick_ != kNever && now - last_tick_ >= options_.suspect_after / 2) {
     for (const WorkerSlot slot : slots) book_.Heard(slot, now);
   }
@@ -272,7 +275,7 @@ CoreCounts RouterCore::Counts() const {
 }
 
 void RouterCore::Learn(const HandoffReport& report) {
-  // Only one of the two sides, the sender, knows the speed.
+  // Only the sender reports the speed.
   const bool useful = report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 &&
                       report.gigabytes_per_second > 0;
   if (!useful) return;
@@ -290,7 +293,7 @@ void RouterCore::Learn(const HandoffReport& report) {
   blend(transfer_gigabytes_per_second_, report.gigabytes_per_second);
 }
 
-// ---- what machines ask for
+// ---- RequestHost
 
 bool RouterCore::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
   return handed_over_.contains({prefill, decode});

@@ -24,7 +24,7 @@
 namespace baton::router {
 
 struct CoreOptions {
-  uint64_t tag = 0;  // this router's range of ids: the upper 24 bits
+  uint64_t tag = 0;  // the upper 24 bits of all ids that this router creates
   uint64_t hash_secret = 0;
   OwnModel model;
   int32_t max_requests = 4096;
@@ -37,7 +37,8 @@ struct CoreOptions {
   uint64_t seed = 1;
 };
 
-// Where the core's decisions go. Called during the core's methods; must not block or call back.
+// Receives the core's decisions. Called during the core's methods; must not block and must not call
+// the core.
 class CoreOutput {
  public:
   virtual ~CoreOutput() = default;
@@ -46,51 +47,53 @@ class CoreOutput {
 };
 
 struct CoreCounts {
-  int32_t waiting = 0;  // without a token yet
-  int32_t running = 0;
+  int32_t waiting = 0;  // requests without a token yet
+  int32_t running = 0;  // requests with a token
   int64_t index_entries = 0;
 };
 
-// All of the router's decisions: who the workers are, what they hold and do, where each request
-// goes, and what to do when something fails. Pure: time comes in as a value, effects go out through
-// CoreOutput. Used by one thread (CoreLoop, or a test).
+// All decisions of the router: which workers belong to the cluster, their load and caches, the
+// workers of each request, and the reaction to failures. Pure: time comes in as a value, effects go
+// out through CoreOutput. Used by one thread (CoreLoop, or a test).
 class RouterCore final : private RequestHost {
  public:
   // `output` outlives the core.
   RouterCore(const CoreOptions& options, CoreOutput& output);
   ~RouterCore() override;
 
-  // A worker's stream began. Errors: FailedPrecondition when its model or secret is not the
-  // router's, or it does not fit the workers there are (both sides printed), AlreadyExists when its
-  // id is taken by a live worker, ResourceExhausted.
+  // Adds a worker whose stream has begun. Errors: FailedPrecondition when its model or secret is
+  // not the router's, or when it does not match the joined workers (both sides are printed);
+  // AlreadyExists when a live worker has its id; ResourceExhausted when kMaxWorkers have joined.
   StatusOr<WorkerSlot> Join(WorkerInfo info, Time now);
-  // A stream was refused before it could Join, or by it. True when the log should hear of it.
+  // Records that a stream was refused, by Join or before it. True when the refusal should be
+  // logged.
   bool Refuse(const WorkerId& id, const std::string& address, const Status& why, Time now) {
     return refused_joins_.Add(id, address, why, now);
   }
   void OnReport(WorkerSlot slot, const WorkerReport& report, Time now);
-  // Its stream ended.
+  // Removes a worker whose stream has ended.
   void Leave(WorkerSlot slot, Time now);
-  // `keep`: its process stays when it has nothing left. NotFound when no such worker has joined.
+  // Drains a worker. `keep`: the process keeps running when it has no requests left. NotFound when
+  // no worker with this id has joined.
   Status Drain(const WorkerId& id, bool keep, Time now);
 
-  // Every submitted request ends with an Outcome, at once when it is refused.
+  // Starts a request. Every submitted request ends with one Outcome; a refused one ends at once.
   void Submit(std::shared_ptr<const RequestSpec> spec, Time now);
   void StopSample(RequestId id, int32_t sample, Time now);
   void Cancel(RequestId id, const Status& why, Time now);
   void CancelAll(const Status& why, Time now);
 
-  // Call when next_wake() has come.
+  // To be called at next_wake().
   void Tick(Time now);
   Time next_wake() const;
 
-  // Nothing before the first worker joined.
+  // nullopt until the first worker has joined.
   const std::optional<ClusterIdentity>& identity() const { return identity_; }
   const WorkerBook& workers() const { return book_; }
   DecodeArenas decode_arenas() const;
   const RefusedJoins& refused_joins() const { return refused_joins_; }
   CoreCounts Counts() const;
-  // OK when a request could be placed now; else Unavailable saying what is missing.
+  // OK when a worker that can decode is ready; else Unavailable with the reason.
   Status Ready() const;
 
  private:
@@ -139,22 +142,24 @@ class RouterCore final : private RequestHost {
   const std::unique_ptr<RoutingPolicy> policy_;
   RefusedJoins refused_joins_;
   std::optional<ClusterIdentity> identity_;
-  std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;  // prefill, decode
+  // The pairs (prefill, decode) of workers between which a hand-off has committed.
+  std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;
   absl::flat_hash_map<RequestId, Live> live_;
-  std::set<RequestId> placed_suspects_;  // and such as were, until they are next called
+  // Suspects that workers have. May contain former suspects until the next call of their machine.
+  std::set<RequestId> placed_suspects_;
   std::set<std::pair<Time, RequestId>> wakes_;
   Time next_tick_{};
   Time last_tick_ = kNever;
   uint64_t sessions_ = 0;
 
-  // Of the request being placed.
+  // Work space for the request that is being placed.
   std::span<const Hash128> hashes_;
   std::vector<Hash128> own_hashes_;
   std::vector<int32_t> depth_;
   std::vector<Candidate> prefill_;
   std::vector<Candidate> decode_;
 
-  // Learned: exponential averages.
+  // Learned from hand-offs and finished requests: exponential averages.
   double kv_bytes_per_token_ = 0;
   double transfer_gigabytes_per_second_ = 0;
   double output_tokens_ = 64;

@@ -1,4 +1,4 @@
-// The part of RouterCore that finds workers for a request.
+// The part of RouterCore that chooses workers for a request.
 #include <algorithm>
 
 #include "common/kvcache/block_hash.h"
@@ -9,7 +9,7 @@
 namespace baton::router {
 namespace {
 
-// How long a dispatched prompt counts as cached without a word from the worker.
+// A dispatched prompt counts as cached for this long without a cache event of the worker.
 constexpr Duration kExpectation = std::chrono::seconds(10);
 
 int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
@@ -44,8 +44,8 @@ std::string RouterCore::WhyNoPlace(bool suspect) const {
   }
   if (states[0] > 0 && suspect) {
     return fmt::format(
-        "it lost workers or failed steps, and waits to be tried beside no other such request; "
-        "decode workers: {} ready, {} suspect, {} lost, {} draining",
+        "workers were lost or steps failed with this request, and it waits for a worker without "
+        "another such request; decode workers: {} ready, {} suspect, {} lost, {} draining",
         states[0],
         states[1],
         states[2],
@@ -53,7 +53,7 @@ std::string RouterCore::WhyNoPlace(bool suspect) const {
   }
   if (states[0] > 0) {
     return fmt::format(
-        "no worker that is ready can hold the request in its KV memory: {} ready, {} suspect, {} "
+        "no ready decode worker can hold the request in its KV memory: {} ready, {} suspect, {} "
         "lost, {} draining",
         states[0],
         states[1],
@@ -73,7 +73,7 @@ DecodeArenas RouterCore::decode_arenas() const {
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerInfo& info = book_.record(slot).info;
     if (!info.can_decode) continue;
-    arenas.block_tokens = std::max(1, info.block_tokens);  // the same for all
+    arenas.block_tokens = std::max(1, info.block_tokens);  // CheckFit: the same for all workers
     arenas.blocks.push_back(info.blocks);
   }
   return arenas;
@@ -83,7 +83,8 @@ bool RouterCore::Fits(const WorkerInfo& info, int64_t tokens) const {
   return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }
 
-// Candidates of one kind, by worker id; those to avoid only when there are no others.
+// Collects the candidates of one role, sorted by worker id. Workers in query.avoid are included
+// only when there are no others.
 void RouterCore::Gather(const PlaceQuery& query,
                         std::vector<Candidate>& out,
                         bool prefill,
@@ -108,7 +109,7 @@ void RouterCore::Gather(const PlaceQuery& query,
                      book_.Estimate(slot),
                      static_cast<int32_t>(std::min(cached, tokens - 1))});
     }
-    // One that will be free of another suspect is better than one to avoid.
+    // Waiting for a worker that now has another suspect is better than a worker in query.avoid.
     if (!out.empty() || busy) break;
   }
   std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
@@ -116,7 +117,7 @@ void RouterCore::Gather(const PlaceQuery& query,
   });
 }
 
-// Finds what is cached where, for the prompt and the output so far.
+// Finds out which workers have cached the prompt and the output so far (sets depth_ and hashes_).
 RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
   const RequestSpec& spec = query.spec;
   const bool hashed = query.resumed.empty() && !spec.hashes.empty();
@@ -155,8 +156,8 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
   route.prefill = prefill_;
   const Route chosen = policy_->Select(route);
   const RequestSpec& spec = query.spec;
-  // Only a new request is refused: whoever was admitted and lost its worker has nowhere better to
-  // go.
+  // Only new requests are refused. For a request that was admitted and lost its worker, a late
+  // answer is better than none.
   if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now_)) {
     return MakeStatus(
         StatusCode::kResourceExhausted,
@@ -176,8 +177,8 @@ bool RouterCore::HasSuspect(WorkerSlot slot, RequestId except) const {
   });
 }
 
-// Whether a worker that is not ready now could hold it: a silent one may speak again, and one that
-// drains may be on its way to a new start.
+// Whether a joined worker, ready or not, could hold the request. A silent worker may send again,
+// and a draining one may be about to restart.
 bool RouterCore::CouldHold(const PlaceQuery& query) const {
   return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
     const WorkerInfo& info = book_.record(slot).info;

@@ -20,37 +20,38 @@ enum class PolicyKind : uint8_t {
 
 std::string_view Name(PolicyKind kind);
 
-// A worker that could take (part of) a request, as a policy sees it.
+// A worker that could serve a request, or its prefill or decode part: the input of a policy.
 struct Candidate {
   WorkerSlot slot;
   const WorkerRecord* worker = nullptr;
   LoadEstimate load;
-  int32_t cached_tokens = 0;  // of this prompt; below its length
+  int32_t cached_tokens = 0;  // tokens of this prompt in the prefix cache; below its length
 };
 
-// What is to be placed. Both lists are in the order of worker ids; `decode` is never empty.
+// The request to place and the workers that can serve it. Both lists are sorted by worker id;
+// `decode` is never empty.
 struct RouteQuery {
   int32_t prompt_tokens = 0;
-  int32_t max_tokens = 0;  // of output, still to come
+  int32_t max_tokens = 0;  // output tokens that may still be generated
   int32_t samples = 1;
-  int32_t local_tokens = 0;                  // a decode worker may compute this much of a prompt
+  int32_t local_tokens = 0;                  // uncached tokens a decode worker may serve alone
   double kv_bytes_per_token = 0;             // learned from hand-offs; 0: not known yet
   double transfer_gigabytes_per_second = 0;  // 10⁹ bytes a second, learned; 0: not known yet
-  double expected_output = 0;                // tokens a request generates, learned
+  double expected_output = 0;                // learned average of output tokens per request
   std::span<const Candidate> prefill;
   std::span<const Candidate> decode;
 };
 
-// Where a request goes. `prefill` is null when the decode worker serves it alone.
+// The chosen workers. `prefill` is null when the decode worker serves the request alone.
 struct Route {
   const Candidate* prefill = nullptr;
   const Candidate* decode = nullptr;
-  double ttft_ms = 0;  // predicted; 0 where the workers' speed is unknown
+  double ttft_ms = 0;  // predicted; 0 while the workers' speed is unknown
 };
 
-// Chooses workers. A policy may keep state (a turn, a random generator from a named seed); it knows
-// no clock. Owned by RouterCore; not thread-safe. Never fails: the lists hold only workers that can
-// do it.
+// Chooses workers. A policy may keep state (a round-robin position, a seeded random generator) but
+// does not read a clock. Owned by RouterCore; not thread-safe. Select never fails, because the
+// lists contain only workers that can serve the request.
 class RoutingPolicy {
  public:
   virtual ~RoutingPolicy() = default;

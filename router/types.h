@@ -16,38 +16,38 @@
 #include "common/engine/request.h"
 #include "kernels/sampling.h"
 
-// The words of the router's logic: plain values, free of gRPC, so that the logic runs in
-// simulation.
+// The vocabulary of the router's decisions: plain values without gRPC types, so that the decisions
+// also run in simulation.
 namespace baton::router {
 
-// A worker's place in this router's tables; reused after the worker left.
+// The index of a worker in this router's tables. A slot is reused after its worker has left.
 using WorkerSlot = StrongId<struct WorkerSlotTag, uint16_t>;
 constexpr WorkerSlot kNoWorker{0xffff};
 constexpr int kMaxWorkers = 128;
 
-// What a worker says of itself when it joins (worker.proto, Join).
+// The description of itself that a worker sends when it joins (worker.proto, Join).
 struct WorkerInfo {
   WorkerId id;
   BootId boot;
   bool can_prefill = false;
   bool can_decode = false;
   std::string model;
-  Hash128 fingerprint;  // of spec and weights
-  Hash128 shape;        // of the spec alone
-  Hash128 tokenizer;    // zero: not known to the worker
+  Hash128 fingerprint;  // hash of the model's spec and weights
+  Hash128 shape;        // hash of the spec alone
+  Hash128 tokenizer;    // zero: the worker does not know its tokenizer
   Hash128 secret_probe;
   std::string kv_layout;
   std::string kv_address;
   std::string admin_address;
-  std::string device;   // that computes, for people
-  std::string address;  // where its stream comes from
+  std::string device;   // the compute device, as text for operators
+  std::string address;  // the remote address of the worker's stream
   int32_t block_tokens = 0;
   int32_t blocks = 0;
   int32_t max_sequences = 0;
   int32_t context_length = 0;
   int32_t vocabulary = 0;
   int32_t max_step_tokens = 0;
-  double itl_target_ms = 0;  // that it keeps for those who generate beside prompts; 0: none
+  double itl_target_ms = 0;  // inter-token latency target (engine.itl_target_ms); 0: none
 };
 
 struct PeerTransport {
@@ -58,7 +58,7 @@ struct PeerTransport {
   double gigabytes_per_second = 0;
 };
 
-// A heartbeat: the worker's own account of its load. `stats.steps` is not sent.
+// A heartbeat: the load that the worker reports. `stats.steps` is not transmitted.
 struct WorkerLoad {
   EngineStats stats;
   Hash128 digest;
@@ -102,12 +102,12 @@ struct FailedReport {
 };
 
 struct HandoffReport {
-  // kNotNeeded: the first token ended every sample, so that there was nothing to hand over.
+  // kNotNeeded: the first token ended every sample, so no KV had to be handed off.
   enum class Outcome : uint8_t { kCommitted, kRefused, kFailed, kNotNeeded };
   RequestId id;
   Epoch epoch;
   Outcome outcome = Outcome::kFailed;
-  Status status;  // why it was refused or failed
+  Status status;  // the reason of kRefused or kFailed
   uint64_t bytes = 0;
   double transfer_ms = 0;
   double gigabytes_per_second = 0;
@@ -115,7 +115,7 @@ struct HandoffReport {
   int32_t reused_blocks = 0;
 };
 
-// What one message of a worker carries (worker.proto, ToRouter, after Join).
+// The contents of one message from a worker after its Join (worker.proto, ToRouter).
 struct WorkerReport {
   std::optional<WorkerLoad> load;
   std::vector<TokenOutput> tokens;
@@ -148,27 +148,28 @@ struct DispatchCommand {
 struct CancelCommand {
   RequestId id;
   Epoch epoch;
-  bool complete = false;  // the request was answered in full, by a stop string for example
+  bool complete = false;  // the request was answered in full, for example by a stop string
 };
-// One sample's client has all it wants; the others go on.
+// Ends one sample, whose client needs no more tokens. The other samples continue.
 struct StopSampleCommand {
   RequestId id;
   Epoch epoch;
   int32_t sample = 0;
 };
-// Hands the KV of a refused hand-off, which prefill keeps under `epoch`, to another dispatch.
+// Redirects a refused hand-off: the KV, which the prefill worker keeps under `epoch`, goes to
+// another dispatch.
 struct RedirectCommand {
   RequestId id;
   Epoch epoch;
   SessionId session;
-  Epoch decode_epoch;  // of the decode worker's dispatch, and of the session
+  Epoch decode_epoch;  // the epoch of the decode worker's dispatch and of the session
   Peer peer;
 };
 struct SnapshotCommand {};
 struct DrainWorkerCommand {
-  bool keep = false;  // its process
+  bool keep = false;  // true: the process keeps running when it has no requests left
 };
-// A decode worker that a prefill worker may connect to before it has to.
+// Names a decode worker to a prefill worker, which may connect before the first hand-off.
 struct MeetCommand {
   Peer peer;
 };
@@ -182,14 +183,14 @@ using WorkerCommand = std::variant<DispatchCommand,
 
 // ---- router → client
 
-// One token of one sample, in order; or, without token, the end of a sample.
+// One token of one sample, in order. Without a token: the end of the sample.
 struct OutputToken {
   int32_t sample = 0;
   std::optional<SampledToken> token;
   FinishReason finish = FinishReason::kNone;
 };
 
-// Where the time of a request went, for its client and for the metrics.
+// The times of a request's phases and the workers that served it, for its client and the metrics.
 struct RequestAccount {
   double queue_ms = 0;
   double prefill_ms = 0;
@@ -207,7 +208,7 @@ struct RequestAccount {
   int32_t generated_tokens = 0;
 };
 
-// How a request ended; its last event.
+// The result of a request: its last event.
 struct Outcome {
   Status status;
   bool retryable = false;

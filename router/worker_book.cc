@@ -5,7 +5,7 @@
 namespace baton::router {
 namespace {
 
-// A heartbeat counts what was sent at least this long before it arrived.
+// A heartbeat is assumed to include every dispatch sent at least this long before its arrival.
 constexpr Duration kOneWay = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -70,7 +70,7 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
   entry.last_heartbeat = now;
   entry.record.load = load;
   entry.change = {};
-  std::vector<Booked*> prompts;  // that the worker counts
+  std::vector<Booked*> prompts;  // the prompts that the heartbeat includes
   for (auto& [key, booked] : entry.bookings) {
     booked.counted = booked.counted || now - booked.at >= kOneWay;
     if (booked.counted) {
@@ -84,8 +84,9 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
   TakeOffComputed(prompts, load.stats.queued_tokens);
 }
 
-// What the worker has of `prompts` is less than they had at first by what it has computed, of the
-// oldest first. Their end then takes off no more than is left.
+// The worker's `queued_tokens` are fewer than the sum of `prompts` by the tokens that the worker
+// has computed. Subtracts the computed tokens from the oldest prompts first, so that PromptDone and
+// Release later subtract only the tokens that are left.
 void WorkerBook::TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens) {
   int64_t computed = -queued_tokens;
   for (const Booked* prompt : prompts) computed += prompt->prompt_tokens;

@@ -18,56 +18,57 @@ namespace baton::router {
 
 enum class WorkerState : uint8_t {
   kReady,
-  kSuspect,   // silent for a while: gets no new requests
-  kLost,      // silent for long: its requests went elsewhere
-  kDraining,  // finishes what it has
+  kSuspect,   // no message for CoreOptions::suspect_after: receives no new requests
+  kLost,      // no message for CoreOptions::lost_after: its requests were dispatched elsewhere
+  kDraining,  // finishes its requests and receives no new ones
 };
 
 std::string_view Name(WorkerState state);
 
-// A worker's load as the router believes it now: the last heartbeat, and what was sent and ended
-// since. Never negative.
+// The router's estimate of a worker's present load: the last heartbeat plus the dispatches, and
+// minus the ends, since then. Never negative.
 struct LoadEstimate {
   int32_t requests = 0;       // running, waiting or awaiting KV
-  int64_t queued_tokens = 0;  // of prompts, not computed yet
+  int64_t queued_tokens = 0;  // prompt tokens that are not computed yet
   int32_t blocks_free = 0;
-  int64_t context_tokens = 0;  // in use in its KV cache
+  int64_t context_tokens = 0;  // tokens whose KV occupies the arena
 };
 
 struct WorkerRecord {
   WorkerInfo info;
   WorkerState state = WorkerState::kReady;
-  WorkerLoad load;  // of the last heartbeat
+  WorkerLoad load;  // the last heartbeat
   Time joined{};
   Time last_heard{};
   double prompt_tokens_per_second = 0;
   double output_tokens_per_second = 0;
 };
 
-// What each joined worker is, says, and was given by this router. Booking is idempotent by
-// (request, epoch), and the worker's own counts replace the books at each heartbeat, so that load
-// can neither drift nor go below zero. Owned by RouterCore; not thread-safe.
+// The joined workers: the description, the last heartbeat and the dispatches of each. Booking is
+// idempotent by (request, epoch), and the worker's own counts replace the router's at each
+// heartbeat, so the load can neither drift nor become negative. Owned by RouterCore; not
+// thread-safe.
 class WorkerBook final {
  public:
-  // A free slot. Errors: ResourceExhausted when kMaxWorkers have joined.
+  // Adds a worker in a free slot. Errors: ResourceExhausted when kMaxWorkers have joined.
   StatusOr<WorkerSlot> Add(WorkerInfo info, Time now);
   void Remove(WorkerSlot slot);
 
   bool Has(WorkerSlot slot) const { return slot.value() < kMaxWorkers && entries_[slot.value()]; }
   const WorkerRecord& record(WorkerSlot slot) const { return entries_[slot.value()]->record; }
   WorkerSlot Find(const WorkerId& id) const;  // kNoWorker when absent
-  // Joined workers, by slot.
+  // The joined workers, sorted by slot.
   const std::vector<WorkerSlot>& slots() const { return slots_; }
 
   void SetState(WorkerSlot slot, WorkerState state) {
     entries_[slot.value()]->record.state = state;
   }
-  // Any message is a sign of life.
+  // To be called for every message of the worker: any message proves that the worker is alive.
   void Heard(WorkerSlot slot, Time now) { entries_[slot.value()]->record.last_heard = now; }
   void OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now);
 
   struct Booking {
-    int64_t prompt_tokens = 0;  // to compute there
+    int64_t prompt_tokens = 0;  // tokens that the worker must compute
     int32_t blocks = 0;
   };
   void Book(WorkerSlot slot, RequestId id, Epoch epoch, const Booking& booking, Time now);
@@ -79,14 +80,14 @@ class WorkerBook final {
 
  private:
   struct Booked {
-    int64_t prompt_tokens = 0;  // not known to be computed
+    int64_t prompt_tokens = 0;  // tokens that are not known to be computed
     int32_t blocks = 0;
     Time at{};
-    bool counted = false;  // the last heartbeat counts it
+    bool counted = false;  // the last heartbeat includes this booking
   };
   static void TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens);
 
-  // Changes since the last heartbeat.
+  // The changes of load since the last heartbeat.
   struct Change {
     int64_t requests = 0;
     int64_t tokens = 0;

@@ -14,18 +14,18 @@ int32_t StepTokens(const Candidate& worker) {
   return std::max(1, worker.worker->info.max_step_tokens);
 }
 
-// It computes prompts in small chunks now, for the sake of those who generate.
+// Whether the worker now limits prompt chunks for the inter-token latency of its sequences.
 bool KeepsTarget(const Candidate& worker) {
   return worker.worker->info.itl_target_ms > 0 && worker.load.requests > 0;
 }
 
-// What a token of a prompt adds to a step when it sees `context` others.
+// The time that one prompt token with a context of `context` tokens adds to a step.
 double TokenMs(const EngineStats& stats, double context) {
   return stats.step_ms_per_prompt_token + stats.step_ms_per_prompt_token_context * context;
 }
 
-// How much of a prompt a step takes whose tokens cost `token_ms` each. Under an ITL target as the
-// engine does (Scheduler::PromptBudget), which takes a block at least.
+// The number of prompt tokens in one step when each costs `token_ms`. With an ITL target the rule
+// is that of the engine (Scheduler::PromptBudget), whose minimum is one block.
 double ChunkTokens(const Candidate& worker, double token_ms) {
   const double budget = StepTokens(worker);
   if (!KeepsTarget(worker) || token_ms <= 0) return budget;
@@ -34,7 +34,8 @@ double ChunkTokens(const Candidate& worker, double token_ms) {
   return std::clamp((info.itl_target_ms - StepMs(worker, 0, 0)) / token_ms, least, budget);
 }
 
-// `tokens` that see `context` others on average, computed at the speed of `stats`.
+// Time to compute `tokens` prompt tokens with an average context of `context` tokens, at the speed
+// of `stats`.
 double ComputeMs(const Candidate& worker, const EngineStats& stats, double tokens, double context) {
   if (tokens <= 0) return 0;
   const double token_ms = TokenMs(stats, context);
@@ -80,14 +81,14 @@ double RoomMs(const Candidate& worker, const RouteQuery& query) {
   const double block_tokens = std::max(1, info.block_tokens);
   const double needed = (query.prompt_tokens - worker.cached_tokens) / block_tokens + 1;
   const double requests = std::max(1, worker.load.requests);
-  double waiting_for = 0;  // requests that must end first
+  double waiting_for = 0;  // number of requests that must end first
   if (needed > worker.load.blocks_free) {
     const double each = std::max(1.0, (info.blocks - worker.load.blocks_free) / requests);
     waiting_for = std::ceil((needed - worker.load.blocks_free) / each);
   }
   waiting_for = std::max<double>(
       waiting_for, worker.load.requests + query.samples - std::max(1, info.max_sequences));
-  // Requests end evenly spread over the time that one of them takes.
+  // Assumes that the ends of the requests are spread evenly over the duration of one request.
   return waiting_for <= 0 ? 0 : waiting_for / requests * query.expected_output * step;
 }
 
@@ -107,7 +108,7 @@ std::optional<double> TakeOverMs(const Candidate& decode,
                                  const RouteQuery& query) {
   const EngineStats& own = StatsOf(decode);
   const EngineStats& prompts = Known(own) ? own : StatsOf(prefill);
-  // Without a target it is negative.
+  // Negative without a target, so the worker is excluded below.
   const double room = decode.worker->info.itl_target_ms - StepMs(decode, 0, 0);
   const bool speed_known = own.step_ms_base + own.step_ms_per_token > 0 && Known(prompts);
   const double least = TokenMs(prompts, query.prompt_tokens) * decode.worker->info.block_tokens;

@@ -6,40 +6,44 @@
 
 namespace baton::router {
 
-// Predictions in milliseconds for one worker, from the step-time model that it fits and reports:
-// step = base + per_token · sequences + per_token_context · their contexts
+// Predictions in milliseconds for one worker, from the step-time model that the worker fits to its
+// own steps and reports:
+// step = base + per_token · sequences + per_token_context · the sum of their contexts
 //      + per_prompt_token · tokens + per_prompt_token_context · tokens · context.
 
-// Until the worker has computed the part of the prompt that it does not hold, behind what is queued
-// there, as if that were prompts of this length; in steps of its token budget, or, beside sequences
-// that decode under an ITL target, of what the target leaves.
+// Time until the worker has computed the uncached part of the prompt, after the tokens that are
+// queued there (taken as prompts of this length). A step computes the worker's token budget, or, if
+// the worker also decodes and keeps an ITL target, as many prompt tokens as the target allows.
 double PromptMs(const Candidate& worker, const RouteQuery& query);
 
-// One decode step after `samples` more sequences of `prompt_tokens` joined.
+// Time of one decode step after `samples` more sequences of `prompt_tokens` each have joined.
 double StepMs(const Candidate& worker, int32_t prompt_tokens, int32_t samples);
 
-// Until the worker has the blocks and a place in its batch for `samples` sequences of this size.
+// Time until the worker has free blocks and batch places for `samples` sequences of this size.
 double RoomMs(const Candidate& worker, const RouteQuery& query);
 
-// Bringing over the KV that `decode` lacks. Zero while nothing is known of the hand-offs' speed.
+// Time to transfer the KV that `decode` has not cached. Zero while the speed of hand-offs is
+// unknown.
 double TransferMs(const Candidate& decode, const RouteQuery& query);
 
-// The decode worker holds most of the prompt, and what it lacks is within the bound.
+// Whether the decode worker may serve the prompt alone because of its prefix cache: it has cached
+// at least half of the prompt, and at most query.local_tokens are uncached.
 bool MayServeLocally(const Candidate& decode, const RouteQuery& query);
 
-// Until `decode` has computed a prompt that it does not hold: once it has room, behind the prompts
-// that it has already, in the chunks that its ITL target leaves. While it has computed none it is
-// believed to be as fast at prompts as `prefill`. Nothing when it may not take the prompt: it keeps
-// no target, the target leaves no room, or its speed is unknown.
+// Time until `decode` has computed the prompt alone: after it has room, behind the prompts that it
+// already has, in the chunks that its ITL target allows. A decode worker that has not computed any
+// prompt yet is assumed to be as fast at prompts as `prefill`. nullopt when `decode` may not take
+// the prompt: it has no ITL target, the target leaves no room for a chunk, or its speed is unknown.
 std::optional<double> TakeOverMs(const Candidate& decode,
                                  const Candidate& prefill,
                                  const RouteQuery& query);
 
-// The route (prefill, decode) with its predicted TTFT; local when there is no prefill worker, when
-// both are one worker, or when MayServeLocally.
+// The route (prefill, decode) with its predicted TTFT. The decode worker serves alone when
+// `prefill` is null, when both are the same worker, or when MayServeLocally is true.
 Route MakeRoute(const Candidate* prefill, const Candidate& decode, const RouteQuery& query);
 
-// Requests per place in the batch: what "loaded" means where load alone decides.
+// Requests per place in the batch (max_sequences): the load measure of the policies that compare
+// load alone.
 double RelativeLoad(const Candidate& worker);
 
 }  // namespace baton::router

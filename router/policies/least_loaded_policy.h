@@ -5,7 +5,7 @@
 
 namespace baton::router {
 
-// The worker with the fewest requests for its size, for each of the two parts.
+// Chooses, for each of the two parts, the worker with the fewest requests relative to its size.
 class LeastLoadedPolicy final : public RoutingPolicy {
  public:
   explicit LeastLoadedPolicy(uint64_t seed) : choice_(seed) {}

@@ -5,8 +5,8 @@
 
 namespace baton::router {
 
-// The less loaded of two workers drawn at random (Mitzenmacher 2001): spreads well with old load
-// figures, and with several routers.
+// Chooses the less loaded of two workers drawn at random (Mitzenmacher 2001). Spreads requests well
+// even when the load figures are old and when several routers dispatch.
 class PowerOfTwoPolicy final : public RoutingPolicy {
  public:
   explicit PowerOfTwoPolicy(uint64_t seed) : choice_(seed) {}

@@ -7,7 +7,7 @@
 namespace baton::router {
 namespace {
 
-// A worker may have this many requests more than the least loaded one and keep its affinity.
+// A worker that has more than this many requests above the least loaded one loses its affinity.
 constexpr int32_t kImbalance = 32;
 
 }  // namespace

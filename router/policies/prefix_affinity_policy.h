@@ -5,8 +5,8 @@
 
 namespace baton::router {
 
-// The worker that holds most of the prompt, unless it is loaded well above the others; then, and
-// where nothing is cached, the least loaded.
+// Chooses the worker that has cached most of the prompt, except workers that are loaded well above
+// the least loaded one. When nothing is cached, chooses the worker with the fewest requests.
 class PrefixAffinityPolicy final : public RoutingPolicy {
  public:
   explicit PrefixAffinityPolicy(uint64_t seed) : choice_(seed) {}

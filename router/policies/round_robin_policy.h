@@ -6,7 +6,7 @@
 
 namespace baton::router {
 
-// Each worker in turn, whatever its load. The baseline to compare others with.
+// Chooses each worker in turn, whatever its load. The baseline for comparison with other policies.
 class RoundRobinPolicy final : public RoutingPolicy {
  public:
   Route Select(const RouteQuery& query) override;
