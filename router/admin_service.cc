@@ -124,7 +124,7 @@ StatusOr<std::string> AdminService::StatusJson() const {
   options.preserve_proto_field_names = true;
   std::string json;
   if (!google::protobuf::util::MessageToJsonString(status, &json, options).ok()) {
-    return Status(StatusCode::kInternal, "the status has no JSON form");
+    return Status(StatusCode::kInternal, "the status cannot be converted to JSON");
   }
   return json;
 }

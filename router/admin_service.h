@@ -9,7 +9,7 @@
 
 namespace baton::router {
 
-// What operators see and do (admin.proto). Thread-safe.
+// The Admin service for operators: status and drain (admin.proto). Thread-safe.
 class AdminService final : public admin::v1::Admin::CallbackService {
  public:
   struct Identity {
@@ -27,7 +27,7 @@ class AdminService final : public admin::v1::Admin::CallbackService {
                                         const admin::v1::DrainWorkerRequest* request,
                                         admin::v1::DrainWorkerResponse* response) override;
 
-  // GetStatus' answer as JSON, for the status page. Unavailable when the router is too busy.
+  // The answer of GetStatus as JSON, for the status page. Unavailable when the router is too busy.
   StatusOr<std::string> StatusJson() const;
 
  private:

@@ -23,7 +23,7 @@ const Logger& Log() {
 void NoteRefusal(
     RouterCore& core, const WorkerId& id, const std::string& address, const Status& why, Time now) {
   if (core.Refuse(id, address, why, now)) {
-    Log().Warning("worker '{}' from {} is refused: {}", id, address, Message(why));
+    Log().Warning("the join of worker '{}' from {} is refused: {}", id, address, Message(why));
   }
 }
 
@@ -35,8 +35,8 @@ CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& 
       core_(options, *this),
       delivery_("deliver", kDeliveryThreads),
       thread_(StartThread("router-core", [this](const std::stop_token& stop) {
-        // Nobody knows what a decision that broke off has left undone: the process is started anew
-        // sooner than requests are lost, or blocks.
+        // The state after an interrupted decision is unknown. A restart of the process is better
+        // than lost requests or leaked blocks.
         const auto thrown = CaughtFrom([&] { Run(stop); });
         BATON_CHECK(
             !thrown.has_value(), "router-core ends by an exception: {}", thrown.value_or(""));

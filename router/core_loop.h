@@ -22,14 +22,14 @@ namespace baton::router {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  // Sends the commands as one message, without blocking. False when the worker reads too slowly, or
-  // is gone.
+  // Sends the commands without blocking. False when the worker reads too slowly or its stream has
+  // ended.
   virtual bool Send(std::vector<WorkerCommand> commands) = 0;
   // Ends the stream. CoreLoop::Left follows.
   virtual void Drop(const Status& why) = 0;
 };
 
-// Who gets the events of one request. Called on a delivery thread, one call at a time, in order;
+// Receives the events of one request. Called on a delivery thread, one call at a time, in order;
 // the last event is an Outcome.
 class RequestSink {
  public:
@@ -37,24 +37,26 @@ class RequestSink {
   virtual void OnEvents(std::vector<ClientEvent> events) = 0;
 };
 
-// The thread that runs RouterCore, and the way in and out of it. Methods may be called from any
-// thread and never block, but for Query. An exception on the loop's thread ends the process.
+// The thread that runs RouterCore, and the only access to it. All methods may be called from any
+// thread, and none but Query blocks. An exception on the loop's thread ends the process.
 class CoreLoop final : private CoreOutput {
  public:
   // `clock` and `probe` outlive the loop.
   CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe);
-  // Stops the thread; requests still running get no further events.
+  // Stops the thread. Requests that still run receive no further events.
   ~CoreLoop() override;
 
-  // A worker asks to join: `joined` is called on the loop's thread, with the slot or the refusal,
-  // before anything is sent to `link`.
+  // A worker requests to join. `joined` is called on the loop's thread with the slot or the
+  // refusal, before any command is sent to `link`.
   void Join(WorkerInfo info,
             std::shared_ptr<WorkerLink> link,
             std::function<void(const StatusOr<WorkerSlot>&)> joined);
-  // A stream from `address` was refused before it could Join.
+  // Records that a stream from `address` was refused before Join.
   void Refuse(const WorkerId& id, const std::string& address, const Status& why);
-  // The link's messages, in order. What comes from a link that has not joined is dropped.
+  // Passes on a message of the link; the order is kept. Messages of a link that has not joined are
+  // dropped.
   void Report(std::shared_ptr<WorkerLink> link, WorkerReport report);
+  // The link's stream has ended.
   void Left(std::shared_ptr<WorkerLink> link);
 
   void Submit(std::shared_ptr<const RequestSpec> spec, std::shared_ptr<RequestSink> sink);
@@ -63,7 +65,8 @@ class CoreLoop final : private CoreOutput {
 
   // Runs `task` on the loop's thread.
   void Post(std::function<void(RouterCore&, Time)> task);
-  // The answer of `question` from the loop's thread; Unavailable when it takes over a second.
+  // Runs `question` on the loop's thread and returns its result. Blocks for up to one second, then
+  // returns Unavailable.
   template <class F>
   auto Query(F question) -> StatusOr<decltype(question(std::declval<RouterCore&>(), Time{}))> {
     using Answer = decltype(question(std::declval<RouterCore&>(), Time{}));
@@ -78,11 +81,11 @@ class CoreLoop final : private CoreOutput {
     return answer.get();
   }
 
-  // Calls `tell` on the loop's thread with what RouterCore::Ready() says, soon, and whenever that
-  // turns from ready to not ready or back. Once.
+  // Calls `tell` on the loop's thread with the result of RouterCore::Ready(): once soon, then after
+  // each change between ready and not ready. May be called once.
   void WatchReady(std::function<void(const Status&)> tell);
 
-  // What the workers have in common; nothing before the first joined.
+  // The properties that all workers share; nullopt until the first worker has joined.
   std::optional<ClusterIdentity> identity() const;
   DecodeArenas decode_arenas() const;
 
@@ -108,7 +111,7 @@ class CoreLoop final : private CoreOutput {
   std::optional<ClusterIdentity> identity_;
   DecodeArenas decode_arenas_;
 
-  // Of the loop's thread.
+  // Used by the loop's thread only.
   RouterCore core_;
   std::array<Mail, kMaxWorkers> mail_;
   absl::flat_hash_map<WorkerLink*, WorkerSlot> slots_;

@@ -70,12 +70,12 @@ void FairThreads::Run(bool takes_large) {
     Job job;
     {
       std::unique_lock lock(mutex_);
-      // Bounded, though nothing depends on waking without a notification.
+      // The wait is bounded, but correctness does not depend on a wake-up without a notification.
       ready_.wait_for(lock, std::chrono::seconds(1), [&] {
         return stopped_ || !small_.empty() || (takes_large && !large_.empty());
       });
       if (stopped_) return;
-      // By turns, so that neither kind waits for the other's end.
+      // Alternates between large and small jobs, so that neither class starves the other.
       ran_large = takes_large && !large_.empty() && (small_.empty() || !ran_large);
       if (!ran_large && small_.empty()) continue;
       job = (ran_large ? large_ : small_).Pop();

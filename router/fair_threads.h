@@ -12,25 +12,26 @@
 
 namespace baton::router {
 
-// A few threads that run what clients ask for, in turns: while several clients wait, each gets one
-// job run before any gets a second one, however many it has posted. Jobs are not interrupted, so
-// one thread of several runs only small jobs: large ones never hold all threads. Thread-safe. The
-// destructor drops what has not begun.
+// A few threads that run clients' jobs with round-robin between clients: while several clients have
+// jobs waiting, one job of each runs before a second job of any, however many a client has posted.
+// Jobs are not interrupted. Therefore, if there are several threads, one runs only small jobs, and
+// large jobs never occupy all threads. Thread-safe. The destructor drops jobs that have not
+// started.
 class FairThreads final {
  public:
-  // A job on more bytes than this is large.
+  // A job with more input bytes than this is large.
   static constexpr size_t kSmallBytes = size_t{64} << 10;
 
   FairThreads(const std::string& name, size_t count);
   ~FairThreads();
 
-  // Runs `run`, which works on `bytes` bytes of input, in one of the turns of `client`.
+  // Queues `run`, a job of `client` with `bytes` bytes of input.
   void Post(const std::string& client, size_t bytes, std::function<void()> run);
 
  private:
   using Job = std::function<void()>;
 
-  // The jobs of one size that wait.
+  // The waiting jobs of one size class.
   class Turns final {
    public:
     bool empty() const { return order_.empty(); }
@@ -38,13 +39,13 @@ class FairThreads final {
     Job Pop();
 
    private:
-    std::map<std::string, std::deque<Job>> jobs_;  // none is empty
-    std::deque<std::string> order_;                // the clients that wait, the next one first
+    std::map<std::string, std::deque<Job>> jobs_;  // by client; no queue is empty
+    std::deque<std::string> order_;                // the clients in jobs_, the next one first
   };
 
   void Run(bool takes_large);
 
-  std::mutex mutex_;  // guards all but threads_
+  std::mutex mutex_;  // guards all members except threads_
   std::condition_variable ready_;
   Turns small_;
   Turns large_;

@@ -54,7 +54,8 @@ void SetAccount(const GenerationEnd& end, v1::GenerateResponse& out) {
   timings.set_attempts(end.account.attempts);
 }
 
-// `next` goes into `last`, so that a client that lags gets fewer, larger messages.
+// Appends `next` to `last`, so that a slow client receives fewer, larger messages. Returns false,
+// and changes nothing, when the two cannot be merged.
 bool Merge(v1::GenerateResponse& last, v1::GenerateResponse& next) {
   if (last.sample() != next.sample() || last.finish() != v1::FINISH_REASON_UNSPECIFIED ||
       last.has_usage() || next.has_usage()) {

@@ -16,14 +16,15 @@
 
 namespace baton::router {
 
-// One Generate call: the observer of a generation that writes it to its client. While a write is
-// under way, what comes is gathered into the next ones; a client that leaves more than a bounded
-// number of bytes unread is cut off with ResourceExhausted. Lives until gRPC is done with it.
+// One Generate call: observes a generation and writes its output to the client. Output that arrives
+// during a write is merged into the next messages. A client with too many unread bytes is cut off
+// with ResourceExhausted. Lives until gRPC calls OnDone.
 class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                              public GenerationObserver,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  // Begins the generation that `request`, a GenerateRequest, asks for. gRPC gets the raw pointer.
+  // Starts the generation of `request`, a serialised GenerateRequest. The raw pointer is for gRPC;
+  // the stream owns itself.
   static GenerateStream* Begin(grpc::CallbackServerContext* context,
                                const grpc::ByteBuffer& request,
                                RequestFrontend& frontend);
@@ -39,7 +40,7 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
   void Enqueue(v1::GenerateResponse response);
-  // Starts the next write, or finishes; call without the lock.
+  // Starts the next write, or finishes the call. The caller must not hold mutex_.
   void Advance();
   void CancelGeneration(const Status& why);
 
@@ -53,17 +54,17 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     size_t bytes = 0;
   };
   std::deque<Queued> queue_;
-  size_t queued_bytes_ = 0;  // of all in queue_
+  size_t queued_bytes_ = 0;  // size of all responses in queue_
   grpc::ByteBuffer writing_;
-  bool busy_ = false;      // a write is under way
-  bool began_ = false;     // something was queued: an error is then a message, not a status
+  bool busy_ = false;      // a write is in progress
+  bool began_ = false;     // a response was queued: errors are then sent as a message, not a status
   bool finished_ = false;  // Finish was called
-  bool broken_ = false;    // the client is gone
+  bool broken_ = false;    // the client has disconnected
   std::optional<Status> too_slow_;
   std::optional<Status> end_;  // the call's status, once the generation has ended
 };
 
-// What generation.proto's message asks for. InvalidArgument where it cannot be represented.
+// The request of a GenerateRequest message (generation.proto). Not checked: see CheckRequest.
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in);
 ChatInput ChatFromProto(const v1::Chat& in);
 // The address of a call's client, without its port.

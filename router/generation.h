@@ -14,14 +14,14 @@
 #include "common/engine/request.h"
 #include "router/types.h"
 
-// A generation as the APIs ask for it and see it, whatever the protocol: gRPC and HTTP both speak
-// these types with RequestFrontend.
+// Requests and output of generations, independent of the protocol: the types between
+// RequestFrontend and the APIs (gRPC, HTTP).
 namespace baton::router {
 
 struct ChatTurn {
   std::string role;
   std::string content;
-  std::string extra_json;  // further members, a JSON object, or empty
+  std::string extra_json;  // further members: a JSON object, or empty
 };
 
 struct ChatInput {
@@ -33,7 +33,7 @@ struct ChatInput {
 
 using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
 
-// What was left out takes the default that generation.proto states.
+// A missing value takes the default that generation.proto states.
 struct SamplingInput {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
@@ -46,7 +46,7 @@ struct SamplingInput {
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
-// What an API calls the fields, for its errors.
+// The names that an API has for the fields, for its error messages.
 struct FieldNames {
   std::string text = "text";
   std::string tokens = "tokens.ids";
@@ -54,20 +54,20 @@ struct FieldNames {
   std::string_view samples = "samples";
   std::string_view max_tokens = "max_tokens";
   std::string_view top_logprobs = "top_logprobs";
-  std::string_view sampling = "sampling.";  // before each of SamplingInput
+  std::string_view sampling = "sampling.";  // prefix of each field of SamplingInput
 };
 
 struct GenerationRequest {
   FieldNames names;
-  std::string client;  // the address that asks, so that no client's work holds up all others'
+  std::string client;  // the client's address, for round-robin between clients (FairThreads)
   std::string model;
   PromptInput input;
-  // Put BOS and EOS around the prompt where the model's tokenizer does. Default: around text, not
-  // around a chat, whose template writes them. No effect on tokens.
+  // Adds BOS and EOS to the prompt if the model's tokenizer does. Default: true for text; false for
+  // a chat, whose template writes them. No effect on token input.
   std::optional<bool> add_special_tokens;
   SamplingInput sampling;
   std::optional<int32_t> max_tokens;
-  std::optional<int32_t> default_max_tokens;  // without max_tokens, at most what the context leaves
+  std::optional<int32_t> default_max_tokens;  // used without max_tokens; bounded by the context
   int32_t min_tokens = 0;
   int32_t samples = 0;  // 0 means 1
   std::vector<std::string> stop;
@@ -78,22 +78,22 @@ struct GenerationRequest {
   std::string cache_salt;
   Duration timeout{};  // zero: the default
   bool skip_special_tokens = false;
-  bool include_stop_string = false;  // the stop string that ended a sample is part of its text
+  bool include_stop_string = false;  // the text includes the stop string that ended the sample
 };
 
 struct TextLogprob {
   TokenId token = 0;
   float logprob = 0;
-  std::string piece;  // raw bytes
+  std::string piece;  // the token's raw bytes
 };
 
 struct TokenLogprobs {
-  int64_t text_offset = 0;  // where its text begins in the sample's, in characters
+  int64_t text_offset = 0;  // where the token's text begins in the sample's text, in characters
   TextLogprob chosen;
   std::vector<TextLogprob> top;
 };
 
-// A stretch of one sample's output.
+// A part of one sample's output.
 struct GenerationDelta {
   int32_t sample = 0;
   std::string text;  // complete UTF-8
@@ -102,7 +102,7 @@ struct GenerationDelta {
   FinishReason finish = FinishReason::kNone;
 };
 
-// The last word on a generation.
+// The end of a generation.
 struct GenerationEnd {
   Status status;
   bool retryable = false;
@@ -111,7 +111,7 @@ struct GenerationEnd {
   RequestAccount account;
 };
 
-// Called on some thread, one call at a time, in order; OnEnd comes exactly once, last.
+// Called on any thread, one call at a time, in order. OnEnd is called exactly once, last.
 class GenerationObserver {
  public:
   virtual ~GenerationObserver() = default;

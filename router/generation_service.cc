@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMaxDetokenize = 1 << 20;
 
-// Answers a unary call from a tokenizer thread, with what `fill` puts into its response. gRPC keeps
-// request and response until Finish.
+// Answers a unary call on a tokenizer thread, with the response that `fill` creates. gRPC keeps
+// request and response alive until Finish.
 template <class Request, class Response>
 grpc::ServerUnaryReactor* Answer(
     grpc::CallbackServerContext* context,

@@ -8,7 +8,7 @@
 
 namespace baton::router {
 
-// What holds text comes raw, so that a request that is not UTF-8 gets a clear error.
+// Methods with text take raw bytes, so that a request that is not UTF-8 gets a clear error.
 using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<
     v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
         v1::Generation::WithCallbackMethod_ListModels<v1::Generation::Service>>>>;

@@ -10,7 +10,7 @@ namespace baton::router {
 namespace {
 
 constexpr size_t kMessageBytes = size_t{4} << 20;
-constexpr size_t kLoggedId = 256;  // bytes of a worker id that was not checked
+constexpr size_t kLoggedId = 256;  // logged bytes of a worker id whose length is not checked yet
 
 const Logger& Log() {
   static const Logger logger("router");
@@ -52,7 +52,7 @@ Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
 
 void HubLink::OnClosed(const Status& why) {
   if (worker_id_.empty()) return;
-  // Of one that was refused the log has heard already.
+  // The refusal of a worker was logged before.
   if (!why.ok() && welcome_) {
     Log().Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
   }
@@ -60,7 +60,7 @@ void HubLink::OnClosed(const Status& why) {
 }
 
 bool HubLink::Send(std::vector<WorkerCommand> commands) {
-  // Long prompts are split over several messages: a message's size is bounded on both ends.
+  // Long prompts are distributed over several messages, because both ends bound a message's size.
   std::span<const WorkerCommand> rest = commands;
   while (!rest.empty()) {
     size_t count = 0;

@@ -17,8 +17,9 @@ struct HubOptions {
   uint32_t heartbeat_ms = 500;
 };
 
-// One worker's stream, from its Join to its end: checks what comes, passes it to the core, and
-// sends the core's commands. Thread-safe. Lives as long as the stream or the core uses it.
+// One worker's stream, from its Join to its end: checks the worker's messages, passes them to the
+// core, and sends the core's commands. Thread-safe. Lives as long as the stream or the core uses
+// it.
 class HubLink final : public WorkerLink, public std::enable_shared_from_this<HubLink> {
  public:
   using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
@@ -27,9 +28,9 @@ class HubLink final : public WorkerLink, public std::enable_shared_from_this<Hub
   HubLink(const HubOptions& options, CoreLoop& core, std::string address)
       : options_(options), core_(core), address_(std::move(address)) {}
 
-  // Before the first message.
+  // To be called before the first message.
   void Attach(std::shared_ptr<Stream> stream) { stream_ = std::move(stream); }
-  // An error ends the stream.
+  // Handles one message of the worker. An error ends the stream.
   Status OnMessage(const worker::v1::ToRouter& message);
   void OnClosed(const Status& why);
 
@@ -43,7 +44,7 @@ class HubLink final : public WorkerLink, public std::enable_shared_from_this<Hub
   CoreLoop& core_;
   const std::string address_;
   std::shared_ptr<Stream> stream_;
-  std::string worker_id_;  // empty until Join; used by the stream's calls only
+  std::string worker_id_;  // empty until Join; used only by the stream's callbacks
   std::atomic<bool> welcome_{false};
 };
 

@@ -52,14 +52,15 @@ void KeyedThreads::Run(Lane& lane) {
     std::vector<std::function<void()>> batch;
     {
       std::unique_lock lock(lane.mutex);
-      // Bounded, though nothing depends on waking without a notification.
+      // The wait is bounded, but correctness does not depend on a wake-up without a notification.
       lane.ready.wait_for(
           lock, std::chrono::seconds(1), [&] { return lane.stopped || !lane.queue.empty(); });
       if (lane.stopped) return;
       batch.swap(lane.queue);
     }
     for (auto& run : batch) {
-      if (const auto thrown = CaughtFrom(run)) Log().Error("a delivery failed: {}", *thrown);
+      if (const auto thrown = CaughtFrom(run))
+        Log().Error("a delivery to a client failed: {}", *thrown);
     }
   }
 }

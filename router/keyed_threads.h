@@ -11,9 +11,9 @@
 
 namespace baton::router {
 
-// A few threads that run functions, each function's thread chosen by its key: functions with the
-// same key run one after another, in order. Thread-safe. Functions must not block for long; an
-// exception that one throws is logged. The destructor drops what has not begun.
+// A few threads that run functions. The key of a function selects its thread, so functions with the
+// same key run one after another, in the order of Post. Thread-safe. Functions must not block for
+// long; their exceptions are logged. The destructor drops functions that have not started.
 class KeyedThreads final {
  public:
   KeyedThreads(const std::string& name, size_t count);

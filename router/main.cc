@@ -3,7 +3,7 @@
 
 int main(int argc, char** argv) {
   return baton::RunService<baton::config::RouterConfig>(
-      {"baton-router", "Takes requests, and hands them to prefill and decode workers."},
+      {"baton-router", "Receives requests and dispatches them to prefill and decode workers."},
       argc,
       argv,
       baton::router::StartRouter);

@@ -17,19 +17,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Follows the content of a message that is to be continued. A template that trims contents drops
-// its last character.
+// Appended to the content of a message that is to be continued, to find the end of the content in
+// the rendered prompt. A template that trims contents drops the mark's last character, a space.
 constexpr std::string_view kContinueMark = "CONTINUE_FINAL_MESSAGE ";
 
-// `text` as a JSON value of the wanted kind; InvalidArgument naming `field`.
+// Parses `text` as a JSON array or object. Errors: InvalidArgument naming `field`.
 StatusOr<Json> ParseField(const std::string& field, const std::string& text, bool array) {
   BATON_ASSIGN_OR_RETURN(Json value, ParseOrderedJson(field, text));
   if (array ? value.is_array() : value.is_object()) return value;
   return InvalidArgument("{} must be a JSON {}", field, array ? "array" : "object");
 }
 
-// The message with role and content, which `extra`, an object, may replace, too. Not by the
-// library's update(), which looks at all members for each new one.
+// The message with role, content and the members of `extra`, an object. `extra` may replace role
+// and content. Does not use the library's update(), which compares each new member with all others.
 Json MessageOf(const ChatTurn& turn, const std::string& content, Json extra) {
   using Members = Json::object_t::Container;
   auto& given = static_cast<Members&>(extra.get_ref<Json::object_t&>());
@@ -49,8 +49,9 @@ Json MessageOf(const ChatTurn& turn, const std::string& content, Json extra) {
   return message;
 }
 
-// OpenAI's clients send the arguments of a call as JSON text, templates expect an object: what vLLM
-// gives them. Text that is no JSON object stays text; no text at all is a call without arguments.
+// Replaces the arguments of tool calls by objects. OpenAI's clients send them as JSON text, but
+// templates expect an object, as vLLM passes it. Text that is not a JSON object stays text; an
+// empty text is a call without arguments.
 void ParseCallArguments(Json& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
@@ -80,7 +81,7 @@ StatusOr<Json> TemplateMessage(const ChatTurn& turn, size_t index, bool continue
   return message;
 }
 
-// Whether the template is asked to begin an answer after the messages.
+// Sets add_generation_prompt, which lets the template begin an answer after the messages.
 Status SetGenerationPrompt(const ChatInput& chat, Json& context) {
   constexpr const char* kName = "add_generation_prompt";
   if (!context.contains(kName)) context[kName] = !chat.continue_final_message;
@@ -90,7 +91,7 @@ Status SetGenerationPrompt(const ChatInput& chat, Json& context) {
                        "ends either inside the last message or after it");
 }
 
-// What a Hugging Face tokenizer gives to its template.
+// The variables that a Hugging Face tokenizer passes to its template.
 StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer) {
   Json context = Json::object();
   if (!chat.arguments_json.empty()) {
@@ -119,7 +120,7 @@ StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer
   return context;
 }
 
-// Puts empty texts in place of contents that are null; false when there are none.
+// Replaces null contents by empty texts. Returns false when there are none.
 bool EmptyNullContents(Json& context) {
   bool any = false;
   for (Json& message : context["messages"]) {
@@ -131,8 +132,8 @@ bool EmptyNullContents(Json& context) {
   return any;
 }
 
-// Cuts what the template wrote after the content of the last message. As Hugging Face's
-// apply_chat_template, it drops the content's trailing white space where the template does.
+// Removes the text that the template wrote after the content of the last message. Like Hugging
+// Face's apply_chat_template, also removes the content's trailing white space if the template does.
 Status CutAtContinueMark(std::vector<TextSegment>& prompt) {
   const std::string_view mark = kContinueMark.substr(0, kContinueMark.size() - 1);
   while (!prompt.empty()) {
@@ -202,7 +203,7 @@ ModelText::ModelText(std::string name,
       context_length_(context_length),
       vocabulary_(vocabulary) {}
 
-// The shortest encoding that any text has tells whether it can fit.
+// Refuses a text that cannot fit into the context even in the shortest possible encoding.
 Status ModelText::CheckLength(size_t bytes, const TextLimits& limits) const {
   const size_t longest = tokenizer_.max_token_bytes();
   const auto tokens = static_cast<size_t>(std::max(0, limits.context_length));
@@ -233,7 +234,7 @@ StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& reques
   return InvalidArgument("the request has no input; set one of text, chat or tokens");
 }
 
-// An empty text is the beginning of a document, as OpenAI has it.
+// An empty text becomes a BOS token, the beginning of a document, as in OpenAI's API.
 StatusOr<std::vector<TokenId>> ModelText::EncodePrompt(const std::string& text,
                                                        const GenerationRequest& request,
                                                        const TextLimits& limits) const {
@@ -270,13 +271,14 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
   options.now = std::chrono::system_clock::now();
   options.cancelled = limits.cancelled;
   StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(context, options);
-  // Clients send null as the content of a message that only calls tools. Templates that do not know
-  // of tools often cannot print it.
+  // Clients send null as the content of a message that only calls tools. Templates without support
+  // for tools often cannot print null.
   if (!prompt.ok() && EmptyNullContents(context)) {
     prompt = template_->RenderSegments(context, options);
   }
   BATON_RETURN_IF_ERROR(CheckCancelled(limits));
-  // Over the template's limits is over them at every try.
+  // InvalidArgument also when a limit of the template was exceeded, because a retry would exceed it
+  // again.
   if (!prompt.ok()) return InvalidArgument("chat: {}", Message(prompt.status()));
   if (chat.continue_final_message) BATON_RETURN_IF_ERROR(CutAtContinueMark(*prompt));
   size_t bytes = 0;

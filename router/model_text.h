@@ -17,18 +17,19 @@
 
 namespace baton::router {
 
-// What bounds the work on a text; nothing by default.
+// Limits on the work for one text; no limits by default.
 struct TextLimits {
-  // Tokens. Text that cannot fit is refused before it is tokenised.
+  // In tokens. Text that cannot fit is refused before it is tokenised.
   int32_t context_length = std::numeric_limits<int32_t>::max();
-  size_t max_tokens = SIZE_MAX;               // tokenising ends soon after so many
-  std::function<bool()> cancelled = nullptr;  // the client left
+  size_t max_tokens = SIZE_MAX;               // tokenising stops soon after this many tokens
+  std::function<bool()> cancelled = nullptr;  // returns true when the client has disconnected
 };
 
-// What the router knows of the model: how text becomes tokens and back. Immutable, thread-safe.
+// The router's view of the model: tokenizer, chat template and limits. Immutable, thread-safe.
 class ModelText final {
  public:
-  // Reads tokenizer, template and shape from the model's files. `name` empty: from the file.
+  // Reads tokenizer, template and shape from the model's files. An empty `name` is taken from the
+  // files.
   static StatusOr<std::unique_ptr<ModelText>> Load(const std::string& path,
                                                    const std::string& name);
 
@@ -39,9 +40,9 @@ class ModelText final {
             int32_t context_length,
             int32_t vocabulary);
 
-  // The prompt's tokens; special tokens count only where the template itself puts them. Errors:
-  // InvalidArgument naming what is wrong with the input, also for work that is over a limit, since
-  // no retry helps; Cancelled.
+  // The prompt's tokens. Special tokens are recognised only in text that the template itself wrote.
+  // Errors: InvalidArgument naming the fault of the input, also when a limit is exceeded, because a
+  // retry would not help; Cancelled.
   StatusOr<std::vector<TokenId>> Encode(const GenerationRequest& request,
                                         const TextLimits& limits = {}) const;
   StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
@@ -53,10 +54,10 @@ class ModelText final {
 
   const std::string& name() const { return name_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  // End a generation unless the request ignores them.
+  // Tokens that end a generation, unless the request ignores them.
   const std::vector<TokenId>& end_tokens() const { return end_tokens_; }
   int32_t context_length() const { return context_length_; }
-  // Ids below this are valid.
+  // Token ids below this number are valid.
   int32_t vocabulary() const { return vocabulary_; }
 
  private:

@@ -23,7 +23,8 @@ int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-// `text` with %41 as A (RFC 3986, section 2.1); a '%' without two digits stays.
+// Decodes percent-encoded bytes, %41 to A (RFC 3986, section 2.1). A '%' without two hexadecimal
+// digits stays.
 std::string PercentDecoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -88,7 +89,7 @@ void OpenAiApi::Generate(OpenAiKind kind, const std::shared_ptr<HttpExchange>& e
   call->Start(frontend_, *std::move(request));
 }
 
-// More prompts than requests that the router takes would be refused at every try.
+// A request with more prompts than max_requests would be refused at every try.
 Status OpenAiApi::CheckPrompts(const OpenAiRequest& request) const {
   if (std::cmp_less_equal(request.inputs.size(), max_requests_)) return OkStatus();
   return InvalidMember("prompt",

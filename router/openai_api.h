@@ -15,8 +15,8 @@ namespace baton::router {
 // /v1/models/{id}. Thread-safe.
 class OpenAiApi final {
  public:
-  // `frontend` outlives the API and the server's handlers. `max_requests`: the most requests that
-  // the router takes at a time.
+  // `frontend` outlives the API and the server's handlers. `max_requests`: the router's limit on
+  // concurrent requests.
   OpenAiApi(RequestFrontend& frontend, int32_t max_requests);
 
   void AddRoutes(HttpServer& http);

@@ -50,7 +50,7 @@ void OpenAiCall::Start(RequestFrontend& frontend, OpenAiRequest request) {
     if (count > 1) one.names.text = one.names.tokens = fmt::format("prompt[{}]", i);
     Keep(frontend.Start(std::move(one), std::make_shared<Part>(shared_from_this(), i)));
   }
-  // A client that went away, or reads too slowly, ends the generations.
+  // A client that disconnects, or reads too slowly, cancels the generations.
   http_->OnDisconnect([weak = weak_from_this()] {
     if (const auto call = weak.lock(); call != nullptr) {
       call->CancelAll(Status(StatusCode::kCancelled, "the client left"));

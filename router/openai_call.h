@@ -13,13 +13,13 @@
 
 namespace baton::router {
 
-// One HTTP request and the generations that answer it, one for each prompt: puts their output
-// together as a body at the end, or as a stream. The first generation that fails ends the others
-// and the call; before the first event that is an HTTP status. Kept alive by its generations.
-// Thread-safe.
+// One HTTP request and its generations, one for each prompt. Combines their output into one body at
+// the end, or into one stream. The first generation that fails ends the others and the call. A
+// failure before the first event of a stream becomes an HTTP status, a later one an error event.
+// Kept alive by its generations. Thread-safe.
 class OpenAiCall final : public std::enable_shared_from_this<OpenAiCall> {
  public:
-  // `prompts`: the text of each, to be echoed; or none.
+  // `prompts`: the text of each prompt if it is to be echoed, else empty.
   OpenAiCall(OpenAiAnswer answer,
              const OpenAiRequest& request,
              std::vector<std::string> prompts,
@@ -42,21 +42,21 @@ class OpenAiCall final : public std::enable_shared_from_this<OpenAiCall> {
   const OpenAiAnswer answer_;
   const bool stream_;
   const bool with_logprobs_;
-  const size_t samples_;  // of each prompt
+  const size_t samples_;  // per prompt
   const std::vector<std::string> prompts_;
   const std::shared_ptr<HttpExchange> http_;
 
-  std::mutex mutex_;  // guards what follows, and the order of events
+  std::mutex mutex_;  // guards the following members and the order of events
   std::vector<std::weak_ptr<Generation>> generations_;
-  std::vector<OpenAiChoice> choices_;  // by prompt, then sample
-  std::vector<bool> begun_;            // by choice
-  size_t running_;                     // prompts without an end
+  std::vector<OpenAiChoice> choices_;  // sorted by prompt, then sample
+  std::vector<bool> begun_;            // per choice: its first output has arrived
+  size_t running_;                     // number of prompts that have not ended
   GenerationEnd total_;
   Status failure_;
   bool streaming_ = false;
 };
 
-// Answers an error.
+// Answers the request with an error.
 void ReplyError(HttpExchange& http, const Status& status);
 
 }  // namespace baton::router

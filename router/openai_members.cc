@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 enum class Use : uint8_t {
   kRead,
-  kIgnored,      // changes nothing in the answer
-  kUnsupported,  // would change the answer
+  kIgnored,      // does not change the answer
+  kUnsupported,  // would change the answer: refused
 };
 
 enum class Where : uint8_t { kBoth, kChat, kCompletion };
@@ -28,11 +28,11 @@ struct Member {
   std::string_view name;
   Use use = Use::kRead;
   Where where = Where::kBoth;
-  std::string_view harmless = {};  // JSON; the value of an unsupported member that changes nothing
-  std::string_view instead = {};   // what to use instead of it
+  std::string_view harmless = {};  // JSON: the value of an unsupported member that changes nothing
+  std::string_view instead = {};   // a hint for the error: what to use instead
 };
 
-// OpenAI's members, and those of vLLM that its clients send.
+// OpenAI's members, and vLLM's extensions that clients send.
 constexpr Member kMembers[] = {
     {"add_generation_prompt", Use::kRead, Where::kChat},
     {"add_special_tokens"},
@@ -41,7 +41,7 @@ constexpr Member kMembers[] = {
     {"bad_words", Use::kUnsupported},
     {"best_of"},
     {"cache_salt"},
-    {"chat_template", Use::kUnsupported, Where::kChat, {}, "the model's own is used"},
+    {"chat_template", Use::kUnsupported, Where::kChat, {}, "the model's own template is used"},
     {"chat_template_kwargs", Use::kRead, Where::kChat},
     {"continue_final_message", Use::kRead, Where::kChat},
     {"documents", Use::kRead, Where::kChat},
@@ -70,7 +70,7 @@ constexpr Member kMembers[] = {
     {"model"},
     {"n"},
     {"parallel_tool_calls", Use::kRead, Where::kChat},
-    {"prediction", Use::kIgnored, Where::kChat},  // makes an answer faster
+    {"prediction", Use::kIgnored, Where::kChat},  // only a hint to speed up the answer
     {"presence_penalty"},
     {"priority"},
     {"prompt", Use::kRead, Where::kCompletion},
@@ -81,7 +81,7 @@ constexpr Member kMembers[] = {
      Use::kUnsupported,
      Where::kChat,
      {},
-     "a chat template that reads it gets it through chat_template_kwargs"},
+     "if the model's chat template reads it, put it into chat_template_kwargs"},
     {"repetition_penalty"},
     {"request_id", Use::kIgnored},
     {"response_format", Use::kUnsupported, Where::kBoth, R"({"type":"text"})"},
@@ -91,7 +91,7 @@ constexpr Member kMembers[] = {
     {"seed"},
     {"service_tier", Use::kIgnored},
     {"skip_special_tokens"},
-    {"spaces_between_special_tokens", Use::kIgnored},  // tokens are joined as the tokenizer says
+    {"spaces_between_special_tokens", Use::kIgnored},  // the tokenizer's own rules join tokens
     {"stop"},
     {"stop_token_ids"},
     {"store", Use::kIgnored},
@@ -123,7 +123,7 @@ bool IsOf(const Member& member, OpenAiKind kind) {
   return (member.where == Where::kChat) == (kind == OpenAiKind::kChat);
 }
 
-// The number of single-character changes that make `b` of `a` (Levenshtein 1966).
+// The number of single-character edits that turn `a` into `b` (Levenshtein 1966).
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -138,7 +138,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// "; did you mean top_p?", or empty when no member has a name like `name`.
+// For example "; did you mean top_p?"; empty when no member has a name similar to `name`.
 std::string Suggestion(OpenAiKind kind, std::span<const Member> members, std::string_view name) {
   constexpr size_t kLongestName = 64;
   constexpr size_t kMaxChanges = 2;

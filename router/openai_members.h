@@ -7,10 +7,11 @@
 
 namespace baton::router {
 
-// Checks the names of a request's members: each is read, harmless to ignore, or refused, so that
-// no client takes an answer for one that a member of its request has changed. Members that are null
-// count as absent, unsupported ones may have the value that changes nothing (`echo: false`).
-// InvalidArgument names the member, and for an unknown one the nearest that is known.
+// Checks the names of a request's members. Each member is read, ignored because it cannot change
+// the answer, or refused, so that no member of a request silently fails to have its effect. A null
+// member counts as absent. An unsupported member may have the value that changes nothing (`echo:
+// false`). Errors: InvalidArgument naming the member, and for an unknown member the most similar
+// known name.
 Status CheckMembers(OpenAiKind kind, const nlohmann::ordered_json& body);
 
 }  // namespace baton::router

@@ -16,11 +16,11 @@
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::ordered_json;  // templates see members in the order they came
+using Json = nlohmann::ordered_json;  // keeps the order of members for chat templates
 
 constexpr int32_t kDefaultCompletionTokens = 16;
 
-// The member, or null when it is absent or null.
+// The member; nullptr when it is absent or null.
 const Json* Member(const Json& object, const char* name) {
   const auto it = object.find(name);
   return it == object.end() || it->is_null() ? nullptr : &*it;
@@ -111,12 +111,12 @@ Status ReadStops(const Json& body, GenerationRequest& out) {
 Status ReadLogitBias(const Json& body, SamplingInput& out) {
   const Json* bias = Member(body, "logit_bias");
   if (bias == nullptr) return OkStatus();
-  if (!bias->is_object()) return Wrong("logit_bias", "an object of token id: bias");
+  if (!bias->is_object()) return Wrong("logit_bias", "an object that maps token ids to numbers");
   for (const auto& [key, value] : bias->items()) {
     TokenId token = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (error != std::errc() || end != key.data() + key.size() || !value.is_number()) {
-      return Wrong("logit_bias", "an object of token id: bias");
+      return Wrong("logit_bias", "an object that maps token ids to numbers");
     }
     out.logit_bias.push_back({token, static_cast<float>(value.get<double>())});
   }
@@ -145,7 +145,7 @@ StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
   ChatTurn turn;
   turn.role = role->get<std::string>();
   message.erase("role");
-  // A null stays among the further members: templates tell it from an empty text.
+  // A null content stays in extra_json, because templates distinguish it from an empty text.
   if (const Json* content = Member(message, "content"); content != nullptr) {
     BATON_ASSIGN_OR_RETURN(turn.content, ReadContent(*content, name + ".content"));
     message.erase("content");
@@ -177,7 +177,7 @@ Status ReadTools(const Json& body, ChatInput& chat) {
   return OkStatus();
 }
 
-// What the chat template is told beside messages and tools.
+// The variables of the chat template other than messages and tools.
 Status ReadTemplateArguments(const Json& body, ChatInput& chat) {
   Json arguments = Json::object();
   if (const Json* given = Member(body, "chat_template_kwargs"); given != nullptr) {
@@ -213,7 +213,7 @@ Status ReadChat(const Json& body, OpenAiRequest& out) {
   return OkStatus();
 }
 
-// A text, or the ids of its tokens.
+// Reads one prompt: a text, or an array of token ids.
 StatusOr<PromptInput> ReadPrompt(const Json& prompt, const std::string& name) {
   if (prompt.is_string()) return PromptInput(prompt.get<std::string>());
   if (!prompt.is_array()) return Wrong(name, "a string or an array of token ids");
@@ -261,16 +261,16 @@ Status ReadEcho(const Json& body, OpenAiRequest& out) {
   BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
   if (!out.echo || !out.generation.top_logprobs.has_value()) return OkStatus();
   return WithReason(InvalidMember("echo",
-                                  "echo is not supported with logprobs: those of the prompt are "
-                                  "not computed"),
+                                  "echo is not supported with logprobs: the logprobs of the prompt "
+                                  "are not computed"),
                     reason::kUnsupportedParameter);
 }
 
-// `n`, and `best_of`, which may only be the same.
+// Reads `n`, and `best_of`, which must be equal to `n`.
 Status ReadSamples(const Json& body, GenerationRequest& out) {
   std::optional<int32_t> number;
   BATON_RETURN_IF_ERROR(ReadInt(body, "n", number));
-  // Checked here, too: the answer's choices are made before the request is checked.
+  // Checked here as well as in CheckRequest, because OpenAiCall allocates the choices before that.
   if (number.has_value() && (*number < 1 || *number > kMaxSamples)) {
     return InvalidMember("n", "n is {}; it must be between 1 and {}", *number, kMaxSamples);
   }
@@ -285,7 +285,7 @@ Status ReadSamples(const Json& body, GenerationRequest& out) {
                     reason::kUnsupportedParameter);
 }
 
-// How tokens become text, and when they end.
+// Options of tokenising and detokenising, and whether EOS ends a sample.
 Status ReadText(const Json& body, GenerationRequest& out) {
   BATON_RETURN_IF_ERROR(ReadBool(body, "ignore_eos", out.ignore_eos));
   BATON_RETURN_IF_ERROR(ReadBool(body, "include_stop_str_in_output", out.include_stop_string));
@@ -314,7 +314,7 @@ Status ReadLengths(OpenAiKind kind, const Json& body, GenerationRequest& out) {
 Status ReadSampling(const Json& body, SamplingInput& out) {
   BATON_RETURN_IF_ERROR(Read(body, "temperature", out.temperature));
   BATON_RETURN_IF_ERROR(ReadInt(body, "top_k", out.top_k));
-  // Elsewhere, -1 means all.
+  // vLLM accepts -1 for "no limit"; here 0 means no limit.
   if (out.top_k == -1) out.top_k = 0;
   BATON_RETURN_IF_ERROR(Read(body, "top_p", out.top_p));
   BATON_RETURN_IF_ERROR(Read(body, "min_p", out.min_p));

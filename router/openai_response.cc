@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxErrorBytes = 2048;
 
-// A token may be a part of a character: its text is shown with U+FFFD there.
+// Writes JSON. A token's text may end inside a character; U+FFFD replaces invalid bytes.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -59,7 +59,7 @@ Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
     out["token_logprobs"].push_back(token.chosen.logprob);
     Json top = Json::object();
     for (const TextLogprob& one : token.top) top[one.piece] = one.logprob;
-    top[token.chosen.piece] = token.chosen.logprob;  // there whether among the highest or not
+    top[token.chosen.piece] = token.chosen.logprob;  // included even if not among the highest
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(token.text_offset);
   }

@@ -19,7 +19,7 @@ Status CheckInt(std::string_view field, int64_t value, int64_t low, int64_t high
   return InvalidMember(field, "{} is {}; it must be between {} and {}", field, value, low, high);
 }
 
-// `what`: "the number of", "the length in bytes of".
+// `what` is the beginning of the error: "the number of", "the length in bytes of".
 Status CheckLength(
     std::string_view field, std::string_view what, size_t length, size_t low, size_t high) {
   if (length >= low && length <= high) return OkStatus();

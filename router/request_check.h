@@ -23,12 +23,12 @@ struct RequestLimits {
   int32_t max_top_logprobs = 20;
 };
 
-// Everything that can be said of a request before it is tokenised. InvalidArgument naming the field
-// (as generation.proto does), its value, and what would be right.
+// All checks that do not need the prompt's tokens. Errors: InvalidArgument naming the field (in the
+// API's own spelling, FieldNames), its value, and what would be right.
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 
-// The parameters with their defaults filled in: the model's, then the API's; `seed` where the
-// request names none.
+// The sampling parameters of the request. A missing parameter is filled from the model's
+// `defaults`, then from the API's; a missing seed becomes `seed`.
 SamplingParams ResolveSampling(const GenerationRequest& request,
                                const GenerationDefaults& defaults,
                                uint64_t seed);

@@ -28,7 +28,7 @@ std::string_view InputMember(const GenerationRequest& request) {
   return text ? request.names.text : request.names.tokens;
 }
 
-// How much there is to template and tokenise.
+// The size of the input to template and tokenise.
 size_t InputBytes(const GenerationRequest& request) {
   if (const auto* text = std::get_if<std::string>(&request.input)) return text->size();
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
@@ -41,14 +41,15 @@ size_t InputBytes(const GenerationRequest& request) {
   return bytes;
 }
 
-// Tokens of a prompt are counted so far, so that the error can say how many there are too many.
+// A prompt that is too long is tokenised up to this number of tokens, so that the error can report
+// its length.
 int64_t MostCounted(int32_t context) {
   return 2 * int64_t{context};
 }
 
 }  // namespace
 
-// One generation, from its tokenising to its last event.
+// One generation, from tokenising to its last event.
 class RequestFrontend::Running final : public Generation,
                                        public RequestSink,
                                        public std::enable_shared_from_this<Running> {
@@ -63,12 +64,12 @@ class RequestFrontend::Running final : public Generation,
         request_(std::move(request)),
         observer_(std::move(observer)) {}
 
-  // On a tokenizer thread.
+  // Called on a tokenizer thread.
   void Prepare() {
     if (const auto thrown = CaughtFrom([this] { MakeAndSubmit(); })) FailBy(*thrown);
   }
 
-  // On this request's delivery thread.
+  // Called on this request's delivery thread.
   void OnEvents(std::vector<ClientEvent> events) override {
     if (failed_) return;
     if (const auto thrown = CaughtFrom([&] { Take(events); })) FailBy(*thrown);
@@ -134,7 +135,8 @@ class RequestFrontend::Running final : public Generation,
     if (auto* outcome = std::get_if<Outcome>(&events.back())) End(std::move(*outcome));
   }
 
-  // After an exception, at its client as at its workers; the thread's other requests go on.
+  // Ends this request after an exception, for its client and on its workers. The thread's other
+  // requests continue.
   void FailBy(const std::string& thrown) {
     failed_ = true;
     Log().Error("request {}: the router failed to handle it: {}", id_, thrown);
@@ -145,7 +147,7 @@ class RequestFrontend::Running final : public Generation,
       std::lock_guard lock(mutex_);
       submitted = submitted_;
     }
-    // The core counts how it ends.
+    // The core counts the end of a submitted request.
     submitted ? frontend_.core_.Cancel(id_, why) : frontend_.probe_.OnRejected(why);
     if (ended_) return;
     GenerationEnd end;
@@ -156,7 +158,7 @@ class RequestFrontend::Running final : public Generation,
   void EndOnce(GenerationEnd end) {
     ended_ = true;
     if (const auto thrown = CaughtFrom([&] { observer_->OnEnd(std::move(end)); })) {
-      Log().Error("request {}: its end could not be told: {}", id_, *thrown);
+      Log().Error("request {}: its end could not be delivered: {}", id_, *thrown);
     }
     frontend_.Ended();
   }
@@ -172,7 +174,7 @@ class RequestFrontend::Running final : public Generation,
     return spec;
   }
 
-  // Before the core knew of it.
+  // Ends a request that was not submitted to the core.
   void EndWith(const Status& status) {
     frontend_.probe_.OnRejected(status);
     GenerationEnd end;
@@ -180,7 +182,7 @@ class RequestFrontend::Running final : public Generation,
     EndOnce(std::move(end));
   }
 
-  // `tokens`: of each sample, that came together.
+  // `tokens`: for each sample the number of tokens that arrived together.
   void CountTokens(const std::vector<int32_t>& tokens) {
     const Time now = frontend_.clock_.Now();
     last_token_.resize(tokens.size());
@@ -199,7 +201,7 @@ class RequestFrontend::Running final : public Generation,
     for (size_t i = 0; i < samples_.size(); ++i) {
       end.generated_tokens += samples_[i].token_count();
       if (samples_[i].ended()) continue;
-      // The request failed in the middle: what is held back is real text.
+      // The request failed before this sample ended. The text that was held back is valid output.
       GenerationDelta rest;
       rest.sample = static_cast<int32_t>(i);
       samples_[i].Flush(rest);
@@ -216,16 +218,16 @@ class RequestFrontend::Running final : public Generation,
   const GenerationRequest request_;
   const std::shared_ptr<GenerationObserver> observer_;
   std::vector<SampleText> samples_;
-  std::vector<std::optional<Time>> last_token_;  // of each sample
+  std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
-  // Of the thread that has it: a tokenizer's, then its delivery thread.
-  bool failed_ = false;  // by an exception: what still comes of it is dropped
-  bool ended_ = false;   // the observer was told
+  // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
+  bool failed_ = false;  // an exception was thrown: further events are dropped
+  bool ended_ = false;   // observer_->OnEnd was called
 
   std::mutex mutex_;
   bool submitted_ = false;
   std::optional<Status> cancelled_;
-  std::atomic<bool> left_{false};  // cancelled_ is set, or about to be; for work without the lock
+  std::atomic<bool> left_{false};  // cancelled_ is set or about to be; readable without mutex_
 };
 
 RequestFrontend::RequestFrontend(const FrontendOptions& options,
@@ -305,8 +307,9 @@ void RequestFrontend::Stop() {
   tokenizers_.reset();
 }
 
-// Prompt and answer must fit into the context; an answer without max_tokens may fill it, or the
-// workers' KV memory. Needs the prompt and the number of samples.
+// Checks that prompt and answer fit into the context, and sets max_tokens and min_tokens. Without
+// max_tokens an answer may fill the context, up to the limit of the workers' KV memory. Needs the
+// prompt and the number of samples in `spec`.
 Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec& spec) const {
   const auto too_long = [&](std::string_view member, const Status& status) {
     return AtMember(WithReason(status, reason::kContextLengthExceeded), member);
@@ -318,8 +321,8 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
                      std::holds_alternative<std::vector<TokenId>>(request.input);
     return too_long(
         InputMember(request),
-        InvalidArgument("the prompt has {}{} tokens; the context length is {}, and one token at "
-                        "least must be left for the answer",
+        InvalidArgument("the prompt has {}{} tokens; the context length is {}, and at least one "
+                        "token must be left for the answer",
                         all ? "" : "more than ",
                         all ? length : MostCounted(context),
                         context));
@@ -342,7 +345,7 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
                                     request.min_tokens,
                                     context));
   }
-  // What the client does not bound is bounded so that the workers can hold it.
+  // Without max_tokens the answer is limited to the tokens that the workers can hold.
   const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec.samples);
   const int32_t longest =
       std::min({room, held.value_or(room), request.default_max_tokens.value_or(room)});

@@ -21,22 +21,23 @@
 namespace baton::router {
 
 struct FrontendOptions {
-  uint64_t tag = 0;  // this router's range of request ids: the upper 24 bits
+  uint64_t tag = 0;  // the upper 24 bits of all request ids of this router
   uint64_t hash_secret = 0;
   Duration default_timeout = std::chrono::seconds(600);
-  GenerationDefaults sampling;   // of requests that do not say
+  GenerationDefaults sampling;   // for parameters that a request does not set
   size_t tokenizer_threads = 2;  // see RouterConfig
 };
 
-// A generation under way, in the hands of its API.
+// The API's handle of a running generation.
 class Generation {
  public:
   virtual ~Generation() = default;
-  // The client left. OnEnd still comes, with Cancelled. Thread-safe; may be called more than once.
+  // Cancels the generation, for example because the client disconnected. OnEnd is still called,
+  // with `why` unless the generation ended before. Thread-safe; may be called more than once.
   virtual void Cancel(const Status& why) = 0;
 };
 
-// The one way from a client's request to its text, shared by gRPC and HTTP: check → template and
+// The path from a client's request to its text, shared by gRPC and HTTP: check → template and
 // tokenise, once → hash, once → core → detokenise, stop strings, logprobs → observer. Thread-safe.
 class RequestFrontend final {
  public:
@@ -47,25 +48,28 @@ class RequestFrontend final {
                   const Clock& clock,
                   RouterProbe& probe);
 
-  // Takes no more requests: they get Unavailable. Returns when those running have ended, or after
-  // `limit`; true if all have.
+  // Refuses new requests with Unavailable from now on. Blocks until the running requests have
+  // ended, or for `limit`; returns whether all have ended.
   bool Drain(Duration limit);
-  // Ends all that run, then the tokenizer threads: the frontend uses the core no more.
+  // Ends all running requests, then the tokenizer threads. Afterwards the frontend does not use the
+  // core any more.
   void Stop();
 
-  // Never blocks; errors come through the observer. Null when the router is draining.
+  // Starts a generation without blocking. Errors are reported to the observer. Returns null when
+  // the router is draining.
   std::shared_ptr<Generation> Start(GenerationRequest request,
                                     std::shared_ptr<GenerationObserver> observer);
 
-  // Counts a request that its API refused, so that it did not come to Start.
+  // Counts a request that its API refused, so that Start was not called.
   void CountRefused(const Status& why) { probe_.OnRejected(why); }
 
   const ModelText& text() const { return text_; }
-  // Tokens that prompt and output may have together.
+  // The most tokens that a prompt and its output may have together.
   int32_t context_length() const;
-  // NotFound when `model` is not the one that is served; empty is.
+  // NotFound when `model` is not the served model. An empty name means the served model.
   Status CheckModel(const std::string& model) const;
-  // Runs `work`, on so many bytes of input, on a tokenizer thread, in a turn of `client`.
+  // Queues `work`, a job of `client` with `bytes` bytes of input, for a tokenizer thread
+  // (FairThreads).
   void PostTokenizing(const std::string& client, size_t bytes, std::function<void()> work);
 
  private:

@@ -29,22 +29,24 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       requests_(registry,
                 "baton_router_requests_total",
                 "Requests that have ended, by outcome: done, cancelled by the client, invalid (an "
-                "error of the client), refused for want of room, failed."),
+                "error of the client), refused (overload), failed."),
       retries_(registry.AddCounter("baton_router_retries_total", "Dispatches after the first.")),
       refusals_(registry.AddCounter("baton_router_handoff_refusals_total",
-                                    "Hand-offs a decode worker refused for want of room.")),
+                                    "Refused hand-offs: the decode worker was full or could not be "
+                                    "reached.")),
       served_alone_(registry.AddCounter("baton_router_served_alone_total",
-                                        "Requests whose prompt a decode worker computed itself.")),
+                                        "Requests that one worker served alone, without a "
+                                        "hand-off.")),
       generated_tokens_(registry.AddCounter("baton_router_generated_tokens_total",
                                             "Tokens generated for requests that have ended.")),
-      cached_tokens_(
-          registry.AddCounter("baton_router_cached_prompt_tokens_total",
-                              "Prompt tokens of ended requests that prefix caches had.")),
+      cached_tokens_(registry.AddCounter(
+          "baton_router_cached_prompt_tokens_total",
+          "Prompt tokens of ended requests that were found in a prefix cache.")),
       ttft_(registry.AddHistogram("baton_router_ttft_seconds",
-                                  "Arrival of a request to its first token.",
+                                  "Time from the arrival of a request to its first token.",
                                   LatencyBuckets())),
       tpot_(registry.AddHistogram("baton_router_tpot_seconds",
-                                  "Time per token after the first, mean of a request.",
+                                  "Mean time per token after the first, one value per request.",
                                   ShortLatencyBuckets())),
       itl_(registry.AddHistogram("baton_router_itl_seconds",
                                  "Inter-token latency: time between two tokens of a sample, as "
@@ -52,16 +54,19 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
                                  GapBuckets())),
       request_(registry.AddHistogram(
           "baton_router_request_seconds",
-          "Arrival of a request to its last token handed to the client; of requests that are done.",
+          "Time from arrival until the last token is handed to the client, of requests that are "
+          "done.",
           RequestBuckets())),
       queue_(registry.AddHistogram("baton_router_queue_seconds",
-                                   "Arrival of a request at a worker to its first step.",
+                                   "Time from the arrival of a request at a worker to its first "
+                                   "step.",
                                    LatencyBuckets())),
       prefill_(registry.AddHistogram("baton_router_prefill_seconds",
-                                     "First step of a request to its first token.",
+                                     "Time from the first step of a request to its first token.",
                                      LatencyBuckets())),
       transfer_(registry.AddHistogram("baton_router_transfer_seconds",
-                                      "Last prompt chunk computed to KV committed.",
+                                      "Time from the end of the last prompt chunk to the commit of "
+                                      "the KV.",
                                       ShortLatencyBuckets())) {}
 
 void RouterProbe::SetGauges(const RouterGauges& gauges) {
@@ -109,7 +114,7 @@ LatencyPercentiles RouterProbe::latencies() const {
     ttft = recent_ttft_;
     tpot = recent_tpot_;
   }
-  std::erase(tpot, 0);  // single tokens
+  std::erase(tpot, 0);  // answers of one token have no TPOT
   return {Quantile(ttft, 0.5), Quantile(ttft, 0.99), Quantile(tpot, 0.5), Quantile(tpot, 0.99)};
 }
 

@@ -14,7 +14,7 @@
 
 namespace baton::router {
 
-// What the gauges show.
+// The values of the gauges.
 struct RouterGauges {
   int32_t running = 0;
   int32_t waiting = 0;
@@ -25,7 +25,7 @@ struct RouterGauges {
   int32_t workers_draining = 0;
 };
 
-// Of the last requests that ended well.
+// Percentiles over the last requests that ended with OK.
 struct LatencyPercentiles {
   double ttft_p50_ms = 0;
   double ttft_p99_ms = 0;
@@ -39,17 +39,17 @@ class RouterProbe final {
   explicit RouterProbe(MetricsRegistry& registry);
 
   void SetGauges(const RouterGauges& gauges);
-  // A request ended.
+  // Counts a request that the core has ended.
   void OnOutcome(const Outcome& outcome);
-  // A request did not get as far as the core: bad arguments, or cancelled before.
+  // Counts a request that ended before it reached the core: invalid, refused or cancelled.
   void OnRejected(const Status& status);
-  // `count` tokens of one sample came together, `gap` after the one before them.
+  // `count` tokens of one sample arrived together, `gap` after the previous token.
   void OnTokens(Duration gap, int32_t count);
-  // A request ended well; all of it was handed to its client.
+  // A request ended with OK, and its whole output was handed to its client after `duration`.
   void OnServed(Duration duration) { request_.Observe(ToSeconds(duration)); }
 
   int64_t requests_total() const { return static_cast<int64_t>(requests_.total()); }
-  // Those that ended by a fault of the cluster, not of their clients.
+  // Requests that ended by a fault of the cluster, not of their clients.
   int64_t requests_failed() const {
     return static_cast<int64_t>(requests_.value(RequestOutcome::kFailed));
   }

@@ -75,12 +75,12 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, const OwnModel& mo
   return options;
 }
 
-// What ranges of single settings cannot say.
+// Checks relations between settings, which the ranges of single settings cannot express.
 Status CheckTimes(const config::RouterConfig& config) {
   if (config.suspect_ms() <= config.heartbeat_ms()) {
     return InvalidArgument(
-        "suspect_ms is {}; it must be more than heartbeat_ms, which is {}, or every worker is "
-        "suspect between two heartbeats",
+        "suspect_ms is {}; it must be more than heartbeat_ms, which is {}; otherwise every worker "
+        "becomes suspect between two heartbeats",
         config.suspect_ms(),
         config.heartbeat_ms());
   }
@@ -99,16 +99,16 @@ StatusOr<OwnModel> OwnModelOf(const config::ModelConfig& config, const ModelText
   BATON_ASSIGN_OR_RETURN(const ModelIdentity identity, IdentifyModel(config.path(), options));
   if (identity.fingerprint == Hash128()) {
     Log().Warning(
-        "model.path '{}' has no weights that can be read: workers are compared with its shape and "
-        "its tokenizer alone",
+        "model.path '{}' has no readable weights: only the shape and the tokenizer of joining "
+        "workers' models are checked",
         config.path());
   }
   return OwnModel{
       text.name(), text.vocabulary(), identity.shape, identity.tokenizer, identity.fingerprint};
 }
 
-// What grpc.health.v1 says: serving while workers are ready and the router does not drain.
-// Thread-safe.
+// The state that grpc.health.v1 reports: SERVING while workers are ready and the router does not
+// drain. Thread-safe.
 class Health final {
  public:
   explicit Health(RpcServer& server) : server_(server) { Publish(); }
@@ -137,7 +137,8 @@ class Health final {
   bool draining_ = false;
 };
 
-// The parts of a running router, wired: the declaration order is the order of construction.
+// Owns and connects the parts of a running router. The order of declaration is the order of
+// construction.
 class RouterService final : public Service {
  public:
   RouterService(const config::RouterConfig& config,
@@ -178,7 +179,8 @@ class RouterService final : public Service {
         });
   }
 
-  // The core's threads use the frontend and the servers, the frontend's threads the core.
+  // Stop ends the frontend's threads, which use the core. core_.reset() then ends the core's
+  // threads, which use the frontend and the servers, before these are destroyed.
   ~RouterService() override {
     Stop();
     core_.reset();
@@ -215,10 +217,11 @@ class RouterService final : public Service {
             {"admin", operators_->address()}};
   }
 
-  // First as a lame duck: it says that it is not ready, and serves as ever.
+  // For drain_grace_seconds the router is a lame duck: it reports that it is not ready, but still
+  // serves new requests.
   void Drain(Duration limit) override {
     health_->SetDraining();
-    Log().Info("not ready any more; new requests are served for another {:.1f} s",
+    Log().Info("draining: not ready any more; new requests are still accepted for {:.1f} s",
                ToSeconds(grace_));
     {
       std::unique_lock lock(mutex_);
@@ -273,7 +276,7 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
   if (config.model().generation_config()) {
     BATON_ASSIGN_OR_RETURN(sampling, LoadGenerationDefaults(config.model().path()));
     if (const std::string values = sampling.ToString(); !values.empty()) {
-      Log().Info("requests sample with the model's defaults (generation_config.json): {}", values);
+      Log().Info("default sampling parameters of the model (generation_config.json): {}", values);
     }
   }
   const uint64_t tag = RandomId() & kTagMask;

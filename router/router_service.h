@@ -8,9 +8,9 @@
 
 namespace baton::router {
 
-// Starts a router as `config` says: reads the model's tokenizer, template and identity, opens the
-// ports for clients, workers and operators, adds the HTTP routes. For RunService. Errors: what is
-// wrong with the model's files, the times or the addresses.
+// Starts a router as configured: reads the model's tokenizer, template and identity, opens the
+// ports for clients, workers and operators, and adds the HTTP routes. For RunService. Errors:
+// faults of the model's files, of the configured times or of the addresses.
 StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
                                                AppContext& context);
 

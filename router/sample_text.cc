@@ -29,7 +29,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
         logprobs.top.push_back(Describe(top.token, top.logprob));
       }
     }
-    // The token that ends a sample does not belong to its text.
+    // A stop token does not belong to the text of the sample that it ends.
     if (output.finish != FinishReason::kStop) {
       const std::string text = detokenizer_.Append(token.token);
       if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));

@@ -14,14 +14,15 @@ namespace baton::router {
 
 struct SampleTextOptions {
   bool skip_special = false;
-  bool continues_text = false;  // the output goes on where the prompt's text stopped
+  bool continues_text = false;  // the output continues the prompt's text without a break
   bool logprobs = false;
-  int32_t min_tokens = 0;     // stop strings that end within so many tokens are passed over
-  bool include_stop = false;  // a stop string is shown when it ends the sample
+  int32_t min_tokens = 0;     // stop strings that end within the first min_tokens are ignored
+  bool include_stop = false;  // the stop string that ended the sample is part of its text
 };
 
-// Turns one sample's tokens into what its client sees: whole characters, no stop string or any part
-// of one, and no text of the token that ended it. Owned by one generation; not thread-safe.
+// Turns one sample's tokens into the text for its client: only whole characters, no part of a stop
+// string (unless include_stop), and no text of the stop token that ended the sample. Owned by one
+// generation; not thread-safe.
 class SampleText final {
  public:
   SampleText(const Tokenizer& tokenizer,
@@ -30,11 +31,11 @@ class SampleText final {
 
   // Adds the output's text, token and logprobs to `delta`; sets delta.finish at the sample's end.
   void Append(const OutputToken& output, GenerationDelta& delta);
-  // Adds the text that is held back. For a sample that ends without a reason.
+  // Adds the text that was held back. For a sample that ends without a finish reason.
   void Flush(GenerationDelta& delta);
 
   bool ended() const { return ended_; }
-  // Ended by a stop string: the workers do not know.
+  // Whether a stop string ended the sample. The workers do not know about stop strings.
   bool stopped() const { return stopped_; }
   int32_t token_count() const { return token_count_; }
 
@@ -49,7 +50,7 @@ class SampleText final {
   bool ended_ = false;
   bool stopped_ = false;
   int32_t token_count_ = 0;
-  int64_t characters_ = 0;  // detokenised so far; counted for logprobs alone
+  int64_t characters_ = 0;  // characters detokenised so far; counted only for logprobs
 };
 
 }  // namespace baton::router

@@ -4,7 +4,7 @@
 
 namespace baton::router {
 
-// The page at `/`: one static document that shows /status.json and keeps it fresh.
+// The page at `/`: a static document that shows /status.json and refreshes it every second.
 std::string_view StatusPage();
 
 }  // namespace baton::router

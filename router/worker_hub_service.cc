@@ -6,7 +6,8 @@
 namespace baton::router {
 namespace {
 
-// Messages a worker may be behind before it is dropped; one goes out a batch of decisions.
+// A worker is dropped when more than this many messages wait to be sent to it. A batch of decisions
+// is usually one message.
 constexpr size_t kUnsentMessages = 4096;
 
 }  // namespace

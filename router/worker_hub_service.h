@@ -6,7 +6,8 @@
 
 namespace baton::router {
 
-// The port that workers dial: one stream each (worker.proto, WorkerHub). Thread-safe.
+// The service to which workers connect, with one stream per worker (worker.proto, WorkerHub).
+// Thread-safe.
 class WorkerHubService final : public worker::v1::WorkerHub::CallbackService {
  public:
   // `core` outlives the service and its server.

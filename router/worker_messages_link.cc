@@ -15,7 +15,8 @@ constexpr size_t kMaxName = 256;
 constexpr size_t kMaxText = 4096;
 constexpr size_t kHashBytes = 16;
 
-static_assert(std::endian::native == std::endian::little, "token ids are copied as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "token ids are copied without byte swaps");
 
 Status CheckPositive(const char* field, int64_t value) {
   if (value > 0) return OkStatus();
@@ -41,10 +42,11 @@ StatusOr<CacheEvent> EventFromProto(const wire::CacheEvent& in) {
   }
   const std::string& bytes = in.hashes();
   if (bytes.size() % kHashBytes != 0) {
-    return InvalidArgument("cache event {} has {} bytes of hashes; they come in multiples of {}",
-                           in.sequence(),
-                           bytes.size(),
-                           kHashBytes);
+    return InvalidArgument(
+        "cache event {} has {} bytes of hashes; the number must be a multiple of {}",
+        in.sequence(),
+        bytes.size(),
+        kHashBytes);
   }
   out.blocks.resize(bytes.size() / kHashBytes);
   for (size_t i = 0; i < out.blocks.size(); ++i) {
@@ -57,7 +59,7 @@ StatusOr<CacheEvent> EventFromProto(const wire::CacheEvent& in) {
 StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   if (in.finish() < 0 || in.finish() > static_cast<int>(FinishReason::kHandedOff)) {
     return InvalidArgument(
-        "a token of request {} has the unknown finish {}", in.request_id(), in.finish());
+        "a token of request {} has the unknown finish reason {}", in.request_id(), in.finish());
   }
   TokenOutput out;
   out.id = RequestId(in.request_id());
@@ -74,7 +76,7 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   return out;
 }
 
-// Of something that went wrong: a code that is none is kUnknown.
+// The status of a failure. A code that is not a StatusCode, or is OK, becomes kUnknown.
 Status StatusFromProto(int32_t code, const std::string& message) {
   const bool known = code > 0 && code <= static_cast<int32_t>(StatusCode::kUnauthenticated);
   return Status(known ? static_cast<StatusCode>(code) : StatusCode::kUnknown, message);
@@ -125,7 +127,7 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.stats.cached_tokens = in.cached_tokens();
   out.stats.output_tokens = in.output_tokens();
   out.stats.preemptions = in.preemptions();
-  // max(0, NaN) is 0: a cost is never NaN.
+  // std::max(0.0, NaN) is 0, so a predicted cost is never NaN.
   out.stats.step_ms_base = std::max(0.0, in.step_ms_base());
   out.stats.step_ms_per_token = std::max(0.0, in.step_ms_per_token());
   out.stats.step_ms_per_token_context = std::max(0.0, in.step_ms_per_token_context());
@@ -224,7 +226,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   for (const auto* text :
        {&in.model(), &in.kv_layout(), &in.kv_address(), &in.admin_address(), &in.device()}) {
     if (text->size() <= kMaxText) continue;
-    return InvalidArgument("join of worker {} has a text of {} bytes; at most {} are allowed",
+    return InvalidArgument("join of worker {} has a string of {} bytes; at most {} are allowed",
                            in.worker_id(),
                            text->size(),
                            kMaxText);
@@ -261,7 +263,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
 }
 
 StatusOr<WorkerReport> ReportFromProto(const wire::ToRouter& message) {
-  if (message.has_join()) return InvalidArgument("`join` comes once, in the first message");
+  if (message.has_join()) return InvalidArgument("`join` is allowed only in the first message");
   WorkerReport out;
   if (message.has_heartbeat()) out.load = LoadFromProto(message.heartbeat());
   out.drain = message.has_drain();
