@@ -291,7 +291,7 @@ void RequestMachine::EndAttempt(RequestHost& host, const Attempt& attempt, bool 
 }
 
 Status RequestMachine::TimeIsOver(const RequestHost& host) const {
-  std::string text = fmt::format("the request's time of {:.3f} s is over",
+  std::string text = fmt::format("the request's timeout of {:.3f} s has expired",
                                  ToSeconds(spec_->deadline - spec_->arrival));
   if (unplaced()) text += "; " + host.WhyNoPlace(suspect());
   if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));

@@ -1,4 +1,4 @@
-// Which requests a router refuses because their first token is expected too late.
+// Which requests the router refuses because their first token is expected after their deadline.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -18,7 +18,7 @@ constexpr Time kStart{std::chrono::hours(1)};
 
 class AdmissionTest : public testing::Test, private CoreOutput {
  protected:
-  // A worker that serves alone and needs `prompt_token_ms` for each token of a prompt.
+  // Joins a worker that serves alone and needs `prompt_token_ms` for each token of a prompt.
   WorkerSlot Join(const char* id, uint64_t boot, double prompt_token_ms, Time now) {
     WorkerInfo info;
     info.id = WorkerId(id);
@@ -38,7 +38,7 @@ class AdmissionTest : public testing::Test, private CoreOutput {
     return slot;
   }
 
-  // A prompt of 100 tokens with ten seconds for its answer.
+  // Submits a prompt of 100 tokens with a deadline of ten seconds.
   void Submit(Time now) {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = RequestId(1);
@@ -69,7 +69,7 @@ TEST_F(AdmissionTest, ARequestWhoseFirstTokenWouldComeTooLateIsRefused) {
   EXPECT_TRUE(dispatched_.empty());
 }
 
-// Its client was told to wait: a worker that looks too slow is better than no answer.
+// The request was admitted: a late answer is better than none.
 TEST_F(AdmissionTest, ARequestThatLostItsWorkerIsNotRefusedAsTooLate) {
   const WorkerSlot fast = Join("fast", 1, 1, kStart);
   const WorkerSlot slow = Join("slow", 2, 1000, kStart);

@@ -1,4 +1,4 @@
-// An exception ends what threw it, and nothing else.
+// An exception ends the job or request that threw it, and nothing else.
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -29,13 +29,13 @@ TEST(ExceptionBorderTest, ThreadsGoOnAfterAnException) {
   std::promise<void> fair_ran;
   keyed.Post(1, [] { throw std::runtime_error("thrown by the test"); });
   keyed.Post(1, [&] { keyed_ran.set_value(); });
-  fair.Post("client", 1, [] { throw 5; });  // NOLINT: of no type that says anything
+  fair.Post("client", 1, [] { throw 5; });  // NOLINT: not a std::exception
   fair.Post("client", 1, [&] { fair_ran.set_value(); });
   EXPECT_EQ(keyed_ran.get_future().wait_for(kLimit), std::future_status::ready);
   EXPECT_EQ(fair_ran.get_future().wait_for(kLimit), std::future_status::ready);
 }
 
-// Throws when it is told of a token, as one that fails to write would.
+// Throws in every callback, like an observer that fails to write.
 class Thrower final : public GenerationObserver {
  public:
   void OnDelta(GenerationDelta) override { throw std::runtime_error("thrown by the test"); }
@@ -49,7 +49,7 @@ class Thrower final : public GenerationObserver {
   std::promise<GenerationEnd> end_;
 };
 
-// A worker that does nothing: tells the test what it is sent.
+// A worker that does nothing but report the commands that it receives to the test.
 class Link final : public WorkerLink {
  public:
   bool Send(std::vector<WorkerCommand> commands) override {
@@ -121,7 +121,7 @@ TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker
   frontend.Stop();
 }
 
-// What it left undone nobody knows.
+// After an exception the state of the core is unknown.
 TEST(ExceptionBorderDeathTest, TheCoreEndsTheProcessAndSaysWhy) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(

@@ -17,8 +17,7 @@ using ::testing::ElementsAre;
 constexpr size_t kLarge = FairThreads::kSmallBytes + 1;
 constexpr auto kLimit = std::chrono::seconds(30);
 
-// A job that begins and then waits until it is let go: longer than a test waits for what must not
-// wait for it.
+// A job that starts and then waits for LetGo(), for longer than a test waits for other jobs.
 class Blocker final {
  public:
   std::function<void()> Job() {
@@ -37,7 +36,7 @@ class Blocker final {
 
 class FairThreadsTest : public testing::Test {
  protected:
-  // A job that notes `name`.
+  // A job that appends `name` to notes_.
   std::function<void()> Note(const std::string& name) {
     return [this, name] {
       std::lock_guard lock(mutex_);

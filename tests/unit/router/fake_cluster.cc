@@ -236,7 +236,7 @@ void FakeCluster::Fail(Worker& worker, const Key& key, const Status& status, boo
   Report(worker, std::move(report));
 }
 
-// All that run with the poison fail with it.
+// Fails the poisoned request and the requests in the same step.
 void FakeCluster::FailStep(Worker& worker) {
   const bool fails = std::ranges::any_of(worker.jobs, [&](const auto& entry) {
     const Job& job = entry.second;
@@ -299,7 +299,7 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
     for (size_t i = 0; i < dispatch->resumed.size(); ++i) {
       ASSERT_EQ(dispatch->resumed[i], TrueToken(key.first, dispatch->first_sample, i));
     }
-    // A cancel ends a job late: until then a second dispatch of its name is a repetition.
+    // A cancel ends a job late. Until then a second dispatch with the same key is a repetition.
     if (!worker.jobs.emplace(key, std::move(job)).second) return;
     if (dispatch->kind != RequestKind::kDecode) return;
     worker.sessions[dispatch->session] = key;
@@ -319,7 +319,7 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
   }
 }
 
-// True when the sample goes on after this token.
+// Reports one token. Returns whether the sample continues after it.
 bool FakeCluster::Emit(
     const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report) {
   const RequestSpec& spec = *job.dispatch.spec;
@@ -389,7 +389,7 @@ void FakeCluster::Handoff(Worker& worker, Job& job) {
     message.handoffs.push_back(report);
     return Report(worker, std::move(message));
   }
-  // The sender's own account; whether the receiver commits is another matter.
+  // The sender reports a commit independently of the receiver, which may still fail.
   report.outcome = HandoffReport::Outcome::kCommitted;
   report.bytes = 1 << 20;
   report.gigabytes_per_second = 1;

@@ -15,25 +15,26 @@
 
 namespace baton::router {
 
-// What the model says: a function of request, sample and index alone, so that any worker, at any
-// epoch, says the same.
+// The output of the fake model: a function of request, sample and index alone, so that every worker
+// computes the same tokens at every epoch.
 TokenId TrueToken(RequestId id, int32_t sample, int32_t index);
 int32_t TrueLength(const RequestSpec& spec, int32_t sample);
 FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index);
 
+// Probabilities of faults.
 struct Chaos {
-  double refuse = 0;        // of hand-offs
-  double fail_handoff = 0;  // of hand-offs
-  double fail_request = 0;  // of dispatches, with request_code
-  double duplicate = 0;     // of workers' messages
-  double crash = 0;         // of a worker, each millisecond
-  double stall = 0;         // of a worker, each millisecond
-  int max_delay_ms = 5;     // of a message on any stream; streams keep their order
+  double refuse = 0;        // a hand-off is refused
+  double fail_handoff = 0;  // a hand-off fails
+  double fail_request = 0;  // a dispatch fails, with request_code
+  double duplicate = 0;     // a worker's message is sent twice
+  double crash = 0;         // a worker crashes; per worker and millisecond
+  double stall = 0;         // a worker stalls; per worker and millisecond
+  int max_delay_ms = 5;     // longest delay of a message; each stream keeps its order
   StatusCode request_code = StatusCode::kUnavailable;
 };
 
-// A RouterCore with fake workers around it, in discrete time: one step is a millisecond. Streams
-// are ordered, but each has its own delays.
+// A RouterCore with fake workers in discrete time: one step is one millisecond. Each stream keeps
+// the order of its messages and has its own delays.
 class FakeCluster final : public CoreOutput {
  public:
   FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
@@ -43,31 +44,32 @@ class FakeCluster final : public CoreOutput {
   void BreakSteps(const std::string& name) { broken_.insert(name); }
   // Every step with this request fails.
   void Poison(RequestId id) { poison_ = id; }
-  // A worker process that computes this request ends; with `decode_only`, not in its prompt.
+  // This request ends every worker process that computes it; with `decode_only`, prefill workers
+  // are not affected.
   void MakeDeadly(RequestId id, bool decode_only) { deadly_ = {id, decode_only}; }
-  // How many it has ended.
+  // The number of processes that the deadly request has ended.
   int deaths() const { return deaths_; }
-  // Prefill workers do not reach this worker until then, and are told so; kNever: ever.
+  // Prefill workers cannot reach this worker until `until` and report that; kNever: for ever.
   void HideUntil(const std::string& name, Time until) { hidden_until_[name] = until; }
-  // This worker has no room for hand-offs until then.
+  // This worker has no free blocks for hand-offs until `until`.
   void FillUntil(const std::string& name, Time until) { full_until_[name] = until; }
-  // This worker refuses for good whatever it is to decode.
+  // This worker reports OutOfRange for every request that it is to decode.
   void RefuseForGood(const std::string& name) { unable_.insert(name); }
-  // Whom the worker was told to meet since it last started.
+  // The decode workers of the MeetCommands that the worker received since it last started.
   const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
   void Step();
   // Runs until every request has ended; false after `limit_ms`.
   bool RunUntilDone(int limit_ms);
-  // Ends all chaos and lets messages arrive.
+  // Ends all faults and runs until all messages have arrived.
   void Settle();
   void Kill(const std::string& name) { Kill(name, 50 + static_cast<int>(random_() % 500)); }
-  // It joins again after so long.
+  // Ends the worker's process. A new one joins after `down_ms`.
   void Kill(const std::string& name, int down_ms);
-  // The stream to the router breaks: the same process joins again after so long.
+  // Breaks the worker's stream to the router. The same process joins again after `down_ms`.
   void CutStream(const std::string& name, int down_ms);
   void Stall(const std::string& name, int ms);
-  // The whole machine stands still.
+  // Stops the router and all workers for `time`.
   void Pause(Duration time) { now_ += time; }
 
   struct Client {
@@ -81,12 +83,13 @@ class FakeCluster final : public CoreOutput {
   Time now() const { return now_; }
   std::map<RequestId, Client>& clients() { return clients_; }
   std::mt19937_64& random() { return random_; }
-  // Requests that live workers still have; empty after Settle() unless the router forgot a Cancel.
+  // Number of parts of requests that workers still have; 0 after Settle() unless the router forgot
+  // a Cancel.
   size_t WorkLeft() const;
   int64_t bookings() const;
-  // Whether the worker was given a part of the request that has not ended.
+  // Whether the worker has a part of the request that is neither ended nor cancelled.
   bool Has(const std::string& name, RequestId id) const;
-  // Tokens that workers made of one sample, whether anybody wanted them or not.
+  // Number of tokens that workers computed for one sample, also tokens that the router dropped.
   int tokens_made(RequestId id, int32_t sample) const;
   int count(RequestKind kind) const { return kinds_.at(static_cast<size_t>(kind)); }
 
@@ -98,10 +101,10 @@ class FakeCluster final : public CoreOutput {
   struct Job {
     DispatchCommand dispatch;
     std::vector<int32_t> next;   // index of each sample's next token
-    std::set<int32_t> stopped;   // by StopSampleCommand
-    bool running = false;        // generates
-    bool parked = false;         // prefill: refused, waits for a Redirect
-    Time cancelled_at = kNever;  // when a cancel takes effect
+    std::set<int32_t> stopped;   // samples that a StopSampleCommand has stopped
+    bool running = false;        // computes tokens
+    bool parked = false;         // prefill: its hand-off was refused; waits for a Redirect
+    Time cancelled_at = kNever;  // time at which a cancel takes effect
     int32_t wait_ms = 0;
   };
   struct Kv {
@@ -118,20 +121,20 @@ class FakeCluster final : public CoreOutput {
     bool decode = false;
     int32_t blocks = 0;
     uint64_t boot = 0;
-    bool same_life = false;  // when it joins again
+    bool same_life = false;  // keeps its boot id when it joins again
     WorkerSlot slot = kNoWorker;
     bool alive = true;
     Time stalled_until{};
     Time restart_at{};
     Time next_heartbeat{};
-    Time out_arrives{};  // of the last message on each stream
-    Time in_arrives{};
+    Time out_arrives{};  // arrival of the last message to the router
+    Time in_arrives{};   // arrival of the last message to the worker
     std::deque<std::pair<Time, WorkerCommand>> inbox;
     std::deque<std::pair<Time, WorkerReport>> outbox;
     std::map<Key, Job> jobs;
-    std::map<SessionId, Kv> early_kv;   // came before the dispatch
+    std::map<SessionId, Kv> early_kv;   // KV that arrived before its dispatch
     std::map<SessionId, Key> sessions;  // kDecode jobs that wait for KV
-    std::set<std::string> met;          // in this life
+    std::set<std::string> met;          // MetBy; cleared at a join
   };
 
   bool Happens(double probability);

@@ -10,7 +10,7 @@
 #include "router/refused_joins.h"
 #include "router/router_core.h"
 
-// Who is let into a cluster.
+// Which workers may join a cluster.
 namespace baton::router {
 namespace {
 
@@ -36,7 +36,7 @@ class JoinCheckTest : public ::testing::Test {
   static OwnModel SmolLm() {
     return {"smollm2", 49152, Hash128{1, 1}, Hash128{2, 2}, Hash128{3, 3}};
   }
-  // A worker of that model.
+  // A worker that has the model SmolLm().
   static WorkerInfo Right(const std::string& id) {
     WorkerInfo info;
     info.id = WorkerId(id);
@@ -61,7 +61,7 @@ class JoinCheckTest : public ::testing::Test {
     core_.emplace(options, output_);
     return *core_;
   }
-  // Why it is refused; "" when it is not.
+  // Returns the reason why the join is refused; "" when it is accepted.
   std::string Join(const WorkerInfo& info, Time now = kStart) {
     const StatusOr<WorkerSlot> slot = core_->Join(info, now);
     if (slot.ok()) return "";
@@ -101,7 +101,7 @@ TEST_F(JoinCheckTest, AnotherTokenizerAndOtherWeightsAreOtherModels) {
   other.fingerprint = {8, 8};
   EXPECT_THAT(Join(other), HasSubstr("other weights"));
   other = Right("w");
-  other.tokenizer = {};  // it has no tokenizer files, and needs none
+  other.tokenizer = {};  // the worker has no tokenizer files and needs none
   EXPECT_EQ(Join(other), "");
 }
 
@@ -114,7 +114,7 @@ TEST_F(JoinCheckTest, ARouterWithoutWeightsComparesTheRest) {
   EXPECT_THAT(Join(other), HasSubstr("another model"));
   EXPECT_EQ(Join(Right("a")), "");
   other = Right("w");
-  other.fingerprint = {8, 8};  // a cluster needs one set of weights all the same
+  other.fingerprint = {8, 8};  // the workers of a cluster must still have the same weights
   EXPECT_THAT(Join(other), HasSubstr("the workers of this cluster have"));
 }
 
@@ -143,7 +143,7 @@ TEST_F(JoinCheckTest, WorkersFitTogether) {
     change(other);
     EXPECT_THAT(Join(other), AllOf(HasSubstr(words), HasSubstr("KV layout [f16], 16 tokens")));
   }
-  // The only one there is may come back as another.
+  // The only worker of a cluster may restart with other properties.
   WorkerInfo again = Right("a");
   again.boot = BootId(7);
   again.kv_layout = "bf16";
@@ -159,7 +159,7 @@ TEST_F(JoinCheckTest, ANameThatIsTakenIsRefusedSayingByWhom) {
   const StatusOr<WorkerSlot> slot = core_->Join(twin, kStart);
   EXPECT_EQ(slot.status().code(), StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(Message(slot.status())),
-              AllOf(HasSubstr("a worker named a"), HasSubstr("10.0.0.7:4000")));
+              AllOf(HasSubstr("a worker with worker_id a is"), HasSubstr("10.0.0.7:4000")));
 }
 
 TEST_F(JoinCheckTest, WhoIsLetInIsForgottenAsRefused) {

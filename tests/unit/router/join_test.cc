@@ -1,4 +1,4 @@
-// Who may join a router under a name that is known there.
+// Which workers may join under the id of a worker that has joined.
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -36,8 +36,8 @@ class JoinTest : public testing::Test, private CoreOutput {
   void ToClient(RequestId, ClientEvent) override {}
 };
 
-// Two processes were given one name. The second would get the first one's requests, and the first
-// would answer them.
+// Two processes have the same worker id. If the second were accepted, the router would take it for
+// the first and mix up their requests.
 TEST_F(JoinTest, ATwinOfALiveWorkerIsRefused) {
   const StatusOr<WorkerSlot> first = Join(1, kStart);
   ASSERT_TRUE(first.ok()) << first.status();

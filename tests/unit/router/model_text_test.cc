@@ -1,4 +1,4 @@
-// How requests become prompts: templates, what they are given, and where the prompt ends.
+// How requests become prompts: templates, the variables of templates, and the end of the prompt.
 #include "router/model_text.h"
 
 #include <optional>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr TokenId kBos = 256;
 
-// One token a byte, and perhaps BOS.
+// A tokenizer with one token per byte, and BOS if `with_bos`.
 Tokenizer Bytes(bool with_bos) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) {
@@ -42,20 +42,20 @@ ModelText Model(const std::string& chat_template, bool with_bos = false) {
   return ModelText("m", Bytes(with_bos), *ChatTemplate::Parse(chat_template), {}, 1000, 257);
 }
 
-// The prompt that `chat` becomes, or its error.
+// Renders `chat` to the text of its prompt.
 StatusOr<std::string> Prompt(const std::string& chat_template, const ChatInput& chat) {
   const ModelText model = Model(chat_template);
   BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, model.EncodeChat(chat));
   return model.tokenizer().Decode(tokens, false);
 }
 
-// The same of the body of an OpenAI request.
+// The same for the body of an OpenAI request.
 StatusOr<std::string> PromptOfBody(const std::string& chat_template, const std::string& body) {
   BATON_ASSIGN_OR_RETURN(const OpenAiRequest request, ParseOpenAiRequest(OpenAiKind::kChat, body));
   return Prompt(chat_template, std::get<ChatInput>(request.inputs.at(0)));
 }
 
-// What is printed, or the error.
+// The text of the prompt, or the error.
 std::string TextOf(const StatusOr<std::string>& prompt) {
   return prompt.ok() ? *prompt : "error: " + std::string(Message(prompt.status()));
 }
@@ -73,7 +73,7 @@ constexpr const char* kCallsByItem =
     "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }},{% endfor %}"
     "{% endfor %}{% endfor %}";
 
-// An assistant's message as OpenAI's clients send it back, with the arguments as JSON text.
+// An assistant's message as OpenAI's clients return it, with the arguments as JSON text.
 std::string Call(const std::string& arguments) {
   return fmt::format(
       R"({{"tool_calls": [{{"id": "1", "type": "function",
@@ -169,7 +169,7 @@ TEST(PromptEnd, AFinalMessageIsContinued) {
   EXPECT_EQ(Printed(kTurns, Continued("So it", rest)), "<user>hi<end><assistant>So it");
   EXPECT_EQ(Printed(kTurns, Continued("So it ", rest)), "<user>hi<end><assistant>So it ");
   EXPECT_EQ(Printed(kTurns, Continued("", rest)), "<user>hi<end><assistant>");
-  // The content is found although it also is what another message says.
+  // The end of the content is found although another message has the same content.
   EXPECT_EQ(Printed(kTurns, Continued("hi", rest)), "<user>hi<end><assistant>hi");
 }
 

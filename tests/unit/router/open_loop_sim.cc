@@ -18,12 +18,13 @@ namespace {
 constexpr Epoch kEpoch{1};
 constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
 constexpr Duration kOneWay = std::chrono::microseconds(300);
-// The host plans and issues a step with a prompt when the one before has ended.
+// Host time between two steps: a step that mixes a prompt with decodes is planned and launched only
+// after the previous step has ended.
 constexpr double kHostMs = 0.2;
 constexpr double kWarmSeconds = 3;
 
-// The device's true times in milliseconds. Beside sequences that decode, the weights are read once
-// more than a prompt alone would need.
+// The simulated device's time for a step, in milliseconds. A step that also decodes includes one
+// more read of the weights than a prompt alone.
 double DeviceMs(const OpenLoop& speed, const StepWork& work) {
   const auto seen = static_cast<double>(work.prompt_context);
   if (work.decodes == 0) return 0.6 + speed.prefill_token_ms * work.prompt_tokens + 1e-6 * seen;
@@ -186,7 +187,8 @@ class Simulation final {
       booking.prompt_tokens = settings_.prompt;
     } else {
       book_.Book(prefill_.slot, id, kEpoch, {settings_.prompt, booking.blocks}, now_);
-      // The hand-off's lease on this side is left out: the first token ends the request here.
+      // The lease of the hand-off on the prefill worker is not simulated: the request ends there
+      // with its first token.
       Send(prefill_, Make(id, RequestKind::kServe, 1));
     }
     book_.Book(decode_.slot, id, kEpoch, booking, now_);

@@ -51,7 +51,8 @@ TEST(OpenLoopTest, AnIdleClusterHasNoNeedOfIt) {
   EXPECT_EQ(Simulate(settings).served_alone, 0);
 }
 
-// More than the prefill worker can do: the decode worker takes what its target allows.
+// More load than the prefill worker can serve: the decode worker takes the prompts that its target
+// allows.
 TEST(OpenLoopTest, AnOverloadIsSharedAndEnds) {
   OpenLoop settings = Busy(12);
   settings.arrivals = Arrivals(12, 20, 3);

@@ -1,4 +1,4 @@
-// Requests, answers and errors as OpenAI's HTTP API shapes them, without HTTP.
+// Requests, answers and errors in the format of OpenAI's HTTP API, without HTTP.
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr OpenAiKind kChat = OpenAiKind::kChat;
 constexpr OpenAiKind kCompletion = OpenAiKind::kCompletion;
 
-// A request that is right, with one more member.
+// Parses a valid request with the additional `member`.
 StatusOr<OpenAiRequest> ParseWith(OpenAiKind kind, const std::string& member) {
   const char* rest =
       kind == kChat ? R"("messages": [{"role": "user", "content": "x"}])" : R"("prompt": "x")";
@@ -318,7 +318,7 @@ TEST(OpenAiRequest, ToolsAreNotOfferedWhenNoneMayBeCalled) {
 
 // ---- answers
 
-// The JSON of one event.
+// Parses the JSON of one event.
 Json Event(const std::string& chunk) {
   EXPECT_EQ(chunk.substr(0, 6), "data: ");
   EXPECT_EQ(chunk.substr(chunk.size() - 2), "\n\n");

@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-// A query over workers of equal speed, which tests then change.
+// A query with workers of equal speed, which the tests then change.
 class PolicyTest : public testing::Test {
  protected:
   PolicyTest() {
@@ -155,7 +155,7 @@ TEST_F(PolicyTest, PrefixAffinityFollowsTheCacheUnlessOverloaded) {
 
 TEST_F(PolicyTest, PredictsTheTimeToFirstToken) {
   for (Candidate& p : prefill_) p.load.queued_tokens = 512;
-  // Two chunks and 100 ms for the prompt, one and 51.2 ms for the queue.
+  // The bases of the steps plus 100 ms for the prompt and 51.2 ms for the queue.
   EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms,
               2 * (1511.0 / 512) + 100 + 2 * (1023.0 / 512) + 51.2,
               0.01);
@@ -171,8 +171,8 @@ TEST_F(PolicyTest, AQueueIsManyPromptsAndNotALongOne) {
   EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms, 5 * 50, 0.01);
 }
 
-// One prefill and one decode worker; the latter keeps a target of 30 ms beside ten sequences, of
-// which its step takes 3, so that 270 tokens of a prompt fit.
+// One prefill and one decode worker. The decode worker has an ITL target of 30 ms and ten
+// sequences, whose step takes 3 ms, so that 270 prompt tokens fit into a step.
 class TakeOverTest : public PolicyTest {
  protected:
   TakeOverTest() {
@@ -200,7 +200,7 @@ TEST_F(TakeOverTest, ADecodeWorkerComputesThePromptWhenTheQueueIsLong) {
 
 TEST_F(TakeOverTest, OnlyWhenThatIsClearlyEarlier) {
   const double prefill_ms = 2 * 1511.0 / 512 + 100;
-  const auto queue_for = [&](double ms) {  // the tokens that take it
+  const auto queue_for = [&](double ms) {  // queued tokens that make the TTFT `ms`
     return static_cast<int64_t>((ms - prefill_ms - 2 * 511.0 / 512) / (0.1 + 2.0 / 512));
   };
   EXPECT_NE(SelectBehind(queue_for(1.2 * kAloneMs)).prefill, nullptr);
@@ -213,9 +213,9 @@ TEST_F(TakeOverTest, NotWithoutATarget) {
 }
 
 TEST_F(TakeOverTest, NotWhenTheStepLeavesNoRoom) {
-  decode_[0].load.requests = 260;  // 28 ms
+  decode_[0].load.requests = 260;  // step of 28 ms
   EXPECT_EQ(SelectBehind(1'000'000).prefill, nullptr);
-  decode_[0].load.requests = 270;  // 29 ms: less than a block is left
+  decode_[0].load.requests = 270;  // step of 29 ms: leaves room for less than a block
   EXPECT_NE(SelectBehind(1'000'000).prefill, nullptr);
   decode_[0].load.requests = 400;
   EXPECT_NE(SelectBehind(1'000'000).prefill, nullptr);
@@ -252,7 +252,7 @@ TEST_F(TakeOverTest, PromptsThatItHasAlreadyCount) {
 TEST_F(TakeOverTest, NotWithoutRoomForItsBlocks) {
   EXPECT_EQ(SelectBehind(1000).prefill, nullptr);
   decode_[0].load.blocks_free = 10;
-  query_.expected_output = 500;  // one of the ten ends in 155 ms
+  query_.expected_output = 500;  // one of the ten requests ends every 155 ms
   EXPECT_NE(SelectBehind(1000).prefill, nullptr);
 }
 

@@ -162,7 +162,8 @@ TEST_F(PrefixIndexTest, NeverHoldsMoreThanItsCapacity) {
   EXPECT_GT(depth_[0], 90) << "the newest blocks stay";
 }
 
-// Against a plain set, with random events of workers whose caches drop blocks from the end.
+// Compares the index with a plain model under random events of workers that evict blocks from the
+// end of a prompt.
 TEST(PrefixIndexRandomTest, EqualsAPlainSet) {
   std::mt19937_64 random(42);
   PrefixIndex index(1 << 20);

@@ -7,7 +7,7 @@
 
 #include "tests/unit/router/fake_cluster.h"
 
-// What tests of the router's logic among fake workers have in common.
+// Helpers shared by the tests that run RouterCore with fake workers.
 namespace baton::router {
 
 inline CoreOptions Options() {

@@ -1,5 +1,5 @@
-// What the router makes of failures: which of them use up attempts, which end a request, and for
-// what it waits.
+// The router's reaction to failures: which of them count as attempts, which end a request, and what
+// a request waits for.
 #include <string>
 #include <vector>
 
@@ -23,7 +23,8 @@ const Outcome& OutcomeOf(FakeCluster& cluster, uint64_t id) {
 
 // ---- losses
 
-// The only decode worker gets what it was told to cancel again before it has ended it.
+// The only decode worker receives a part again before it has ended the same part, which the router
+// cancelled.
 TEST(SimulationFailureTest, ARedirectToTheWorkerThatRefusedIsServed) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
@@ -33,7 +34,7 @@ TEST(SimulationFailureTest, ARedirectToTheWorkerThatRefusedIsServed) {
     ASSERT_TRUE(cluster.RunUntilDone(60'000));
     for (const auto& [id, client] : cluster.clients()) {
       ExpectAllOf(client);
-      EXPECT_EQ(client.outcome->account.attempts, 1);  // nothing was left out as a repetition
+      EXPECT_EQ(client.outcome->account.attempts, 1);  // no dispatch was ignored as a repetition
     }
     ExpectNothingLeft(cluster);
   }
@@ -48,8 +49,8 @@ TEST(SimulationFailureTest, AWorkersOwnCancelIsNoAnswer) {
   ExpectNothingLeft(cluster);
 }
 
-// The streams of all four workers break one after the other, so that requests go from one dead
-// worker to the next.
+// All four workers are lost one after the other, so that requests move from one lost worker to the
+// next.
 void LoseAll(FakeCluster& cluster, int down_ms) {
   for (const char* name : {"p0", "d0", "p1", "d1"}) {
     cluster.Kill(name, down_ms);
@@ -82,7 +83,7 @@ TEST(SimulationFailureTest, LosingAllWorkersAgainAndAgainEndsNoRequest) {
 }
 
 TEST(SimulationFailureTest, ALostRequestIsNotDispatchedWithoutPause) {
-  FakeCluster cluster(Options(), {.fail_request = 1}, 22);  // every worker is leaving, it says
+  FakeCluster cluster(Options(), {.fail_request = 1}, 22);  // all workers answer Unavailable
   AddPool(cluster, 0, 2);
   auto spec = Spec(1, cluster.now());
   spec->deadline = cluster.now() + seconds(20);
@@ -92,12 +93,13 @@ TEST(SimulationFailureTest, ALostRequestIsNotDispatchedWithoutPause) {
   EXPECT_EQ(outcome.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(Message(outcome.status)), HasSubstr("before that: full"));
   EXPECT_GT(outcome.account.attempts, 4);
-  EXPECT_LT(outcome.account.attempts, 60);  // two a second, and some at first
+  EXPECT_LT(outcome.account.attempts, 60);  // two a second, and more at the beginning
   ExpectNothingLeft(cluster);
 }
 
-// Its neighbours lose their workers with it, and come to other ones. What prefill says each time,
-// one token, is no progress of the part that ends workers.
+// The neighbours of the culprit lose their workers with it and are dispatched to others. The first
+// token, which a prefill worker sends each time, is not progress of the decode part that ends
+// workers.
 TEST(SimulationFailureTest, ARequestThatEndsItsWorkersIsContainedAndItsNeighboursServed) {
   struct Setup {
     int prefill;
@@ -133,8 +135,8 @@ TEST(SimulationFailureTest, ARequestThatEndsItsWorkersIsContainedAndItsNeighbour
   }
 }
 
-// The later losses come at least a pause of 5 s apart: that takes longer than an outage in which
-// one worker after the other is lost.
+// From the third loss on, losses are at least 5 s apart (loss_pause). That is longer than an outage
+// in which one worker after the other is lost.
 TEST(SimulationFailureTest, ARequestThatLostManyWorkersAtOnceIsTriedLater) {
   for (const char* prefix : {"d", "p"}) {
     SCOPED_TRACE(prefix);
@@ -143,7 +145,7 @@ TEST(SimulationFailureTest, ARequestThatLostManyWorkersAtOnceIsTriedLater) {
     auto spec = Spec(1, cluster.now(), 1, 100);
     cluster.Submit(spec);
     const Time begin = cluster.now();
-    // One after the other, each as soon as it has the request.
+    // Kills one worker after the other, each as soon as it has the request.
     for (int lost = 0; lost < 8 && cluster.now() < begin + seconds(2);) {
       cluster.Step();
       for (int i = 0; i < 10; ++i) {
@@ -226,7 +228,7 @@ TEST(SimulationFailureTest, ARequestWhoseStepsFailOnTwoWorkersIsNotGivenToAThird
   ExpectNothingLeft(cluster);
 }
 
-// The steps that fail are decode's, while prefill gives a first token each time.
+// Steps fail on the decode workers only; the prefill worker sends a first token in each attempt.
 TEST(SimulationFailureTest, TokensOfAPrefillWorkerDoNotHideFailedStepsOfDecodeWorkers) {
   FakeCluster cluster(Options(), {}, 24);
   AddPool(cluster, 1, 3);
@@ -250,7 +252,7 @@ TEST(SimulationFailureTest, AWorkerWhoseStepsFailCostsNoRequest) {
   ExpectNothingLeft(cluster);
 }
 
-// Whoever is in a step with the culprit fails with it, but not twice.
+// Requests in the same step as the culprit fail with it, but not twice.
 TEST(SimulationFailureTest, ARequestThatFailsStepsEndsAloneWithItsNeighboursServed) {
   for (const int prefill : {0, 1}) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -297,7 +299,7 @@ TEST(SimulationFailureTest, ARequestWhoseHandOffReachesNoDecodeWorkerEndsAndSays
   }
 }
 
-// The one that cannot be reached has the lowest load.
+// The worker that cannot be reached, d0, has the lowest load.
 TEST(SimulationFailureTest, ARedirectGoesBackToAFullWorkerRatherThanToOneOutOfReach) {
   FakeCluster cluster(Options(), {}, 41);
   AddPool(cluster, 1, 2);
@@ -309,7 +311,8 @@ TEST(SimulationFailureTest, ARedirectGoesBackToAFullWorkerRatherThanToOneOutOfRe
   ExpectNothingLeft(cluster);
 }
 
-// Once it worked, only the link is broken, which says nothing of the request.
+// After a successful hand-off a refusal means that the link is broken, which says nothing about the
+// request.
 TEST(SimulationFailureTest, ABrokenLinkThatWorkedBeforeIsWaitedFor) {
   FakeCluster cluster(Options(), {}, 42);
   AddPool(cluster, 1, 1);
@@ -325,7 +328,7 @@ TEST(SimulationFailureTest, ABrokenLinkThatWorkedBeforeIsWaitedFor) {
   ExpectNothingLeft(cluster);
 }
 
-// A new worker's address may take a moment to be known everywhere.
+// The address of a new worker may not be known everywhere at once.
 TEST(SimulationFailureTest, ADecodeWorkerThatIsReachedLateIsWaitedFor) {
   FakeCluster cluster(Options(), {}, 43);
   AddPool(cluster, 1, 1);
@@ -373,7 +376,8 @@ TEST(SimulationFailureTest, AWorkerThatCanHoldItIsFoundAmongThoseThatRefuseForGo
   }
 }
 
-// The worker that could is gone: what is resumed is refused for good by the one that is left.
+// The worker that could hold the request is lost, and the remaining worker can never hold prompt +
+// tokens so far.
 TEST(SimulationFailureTest, AResumedRequestThatNobodyCanHoldEndsAtOnce) {
   FakeCluster cluster(Options(), {}, 28);
   cluster.AddWorker("d0", false, true);
@@ -417,7 +421,7 @@ TEST(SimulationFailureTest, APromptThatOnlyASilentOrDrainingWorkerCouldHoldWaits
     return spec;
   };
   cluster.Stall("large", 1'000);
-  for (int i = 0; i < 200; ++i) cluster.Step();  // it is suspect
+  for (int i = 0; i < 200; ++i) cluster.Step();  // `large` becomes suspect
   cluster.Submit(long_prompt(1));
   ASSERT_TRUE(cluster.RunUntilDone(3'000));
   ExpectAllOf(cluster.clients().at(RequestId(1)));
@@ -445,7 +449,7 @@ TEST(SimulationFailureTest, WithoutWorkersARequestWaitsForItsDeadline) {
   ASSERT_TRUE(cluster.clients().at(RequestId(3)).outcome.has_value());
   EXPECT_EQ(OutcomeOf(cluster, 3).status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Message(OutcomeOf(cluster, 3).status),
-            "the request's time of 30.000 s is over; no worker has joined this router");
+            "the request's timeout of 30.000 s has expired; no worker has joined this router");
   AddPool(cluster, 0, 1);
   ASSERT_TRUE(cluster.RunUntilDone(2'000));
   for (const uint64_t id : {1, 2}) ExpectAllOf(cluster.clients().at(RequestId(id)));

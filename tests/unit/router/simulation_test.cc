@@ -1,5 +1,5 @@
-// The router's logic against fake workers, with seeded failures: every request ends, and its client
-// gets exactly the tokens of an undisturbed run.
+// RouterCore with fake workers and seeded failures: every request ends, and its client receives
+// exactly the tokens of a run without failures.
 #include "tests/unit/router/simulation.h"
 
 #include <set>
@@ -54,7 +54,7 @@ TEST_P(ChaosTest, EveryRequestGetsItsTokens) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     CoreOptions options = Options();
-    // Where each worker crashes once a second, innocents lose five in a row.
+    // With this many crashes a request can lose five workers in a row without being the cause.
     options.retry.max_worker_losses = 0;
     FakeCluster cluster(options, GetParam().chaos, seed);
     AddPool(cluster, 2, 3);
@@ -148,8 +148,8 @@ TEST(SimulationTest, StoppedSamplesEndTheRequestWhenAllHaveEnded) {
 }
 
 TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
-  constexpr int32_t kWanted = 3;     // tokens of sample 0
-  constexpr int32_t kOnTheWay = 20;  // made before the worker hears of the stop
+  constexpr int32_t kWanted = 3;     // tokens of sample 0 before it is stopped
+  constexpr int32_t kOnTheWay = 20;  // most tokens computed before the stop reaches the worker
   for (const double refuse : {0.0, 0.6}) {
     FakeCluster cluster(Options(), {.refuse = refuse}, 13);
     AddPool(cluster, 1, 3);
@@ -160,7 +160,7 @@ TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
       cluster.Submit(spec);
       asked.push_back(spec->id);
     }
-    // With hand-offs refused, the stop comes before any decode worker has the request.
+    // With refused hand-offs, sample 0 is stopped before any decode worker has the request.
     const size_t stop_at = refuse > 0 ? 1 : kWanted;
     for (int step = 0; step < 20'000; ++step) {
       cluster.Step();
@@ -215,7 +215,7 @@ TEST(SimulationTest, AfterAPauseOfTheRouterItselfNoWorkerIsTakenForLost) {
   for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 300));
   for (int i = 0; i < 60; ++i) cluster.Step();
   cluster.Pause(seconds(10));
-  cluster.core().Tick(cluster.now());  // before it reads what the workers have said
+  cluster.core().Tick(cluster.now());  // before the core receives the workers' messages
   ASSERT_TRUE(cluster.RunUntilDone(5'000));
   for (const auto& [id, client] : cluster.clients()) {
     ExpectAllOf(client);

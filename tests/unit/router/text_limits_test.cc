@@ -21,7 +21,7 @@ class ModelTextTest : public testing::Test {
   void UseTemplate(const std::string& source) {
     std::ofstream(model_.path() + "/chat_template.jinja") << source;
   }
-  // Sets text_, or gives the error.
+  // Sets text_; returns the error of ModelText::Load.
   Status Load() {
     auto text = ModelText::Load(model_.path(), "");
     if (text.ok()) text_ = *std::move(text);
@@ -101,7 +101,7 @@ TEST_F(ModelTextTest, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
   EXPECT_THAT(std::string(Message(EncodeText(std::string(8 << 20, ' ')).status())),
               HasSubstr("the prompt has 8388608 bytes; " + expected));
   EXPECT_EQ(asked, 0) << "the text was tokenised";
-  // Neither message is too long by itself.
+  // Each message alone fits into the context; both together do not.
   const std::string half(40, 'x');
   const Status both = EncodeChat({{{"user", half, ""}, {"user", half, ""}}, "", ""}).status();
   EXPECT_EQ(both.code(), StatusCode::kInvalidArgument);

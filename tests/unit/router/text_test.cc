@@ -1,4 +1,4 @@
-// Checks and texts of the front end, without gRPC or threads.
+// The front end's checks of requests and its conversion of tokens to text, without gRPC or threads.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -117,7 +117,7 @@ Tokenizer Letters() {
   return *Tokenizer::Create(std::move(spec));
 }
 
-// What the request says, then what the model's makers say, then the API's own defaults.
+// Order of precedence: the request's value, the model's default, the API's default.
 TEST(ResolveSamplingTest, TheModelsDefaultsStandBehindTheRequest) {
   GenerationDefaults defaults;
   defaults.temperature = 0.6f;
@@ -149,7 +149,7 @@ class SampleTextTest : public testing::Test {
     token.token = id;
     return {0, token, finish};
   }
-  // The deltas' texts, joined with '|'.
+  // Appends `text` as tokens; returns the texts of the deltas, joined with '|'.
   std::string Run(SampleText& text, const std::string& letters) {
     std::string shown;
     for (const char c : letters) {
@@ -174,8 +174,8 @@ TEST_F(SampleTextTest, NeverShowsAStopStringOrAPartOfOne) {
   EXPECT_EQ(text.token_count(), 10);
 }
 
-// As vLLM: one that ends within the first min_tokens tokens is text, a later one stops, wherever it
-// begins.
+// As in vLLM, a stop string that ends within the first min_tokens tokens is ordinary text. One that
+// ends later stops the sample, wherever it begins.
 TEST_F(SampleTextTest, StopStringsWaitForMinTokens) {
   SampleText early = Make({"stop"}, 4);
   EXPECT_EQ(Run(early, "stop it"), "stop |i|t|") << "the first ends with the fourth token";

@@ -76,7 +76,7 @@ TEST_F(WorkerBookTest, WhatIsComputedOfAPromptIsNotTakenOffTwice) {
   book_.Book(slot_, RequestId(2), kEpoch, {3000, 200}, After(10));
   WorkerLoad load;
   load.stats.running = 2;
-  load.stats.queued_tokens = 4000;  // 3,000 of the first are computed
+  load.stats.queued_tokens = 4000;  // 3,000 tokens of the first prompt are computed
   book_.OnHeartbeat(slot_, load, After(500));
   EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 4000);
   book_.PromptDone(slot_, RequestId(1), kEpoch);
@@ -87,7 +87,7 @@ TEST_F(WorkerBookTest, WhatIsComputedOfAPromptIsNotTakenOffTwice) {
 
 TEST_F(WorkerBookTest, EstimatesAreNeverNegative) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
-  WorkerLoad load;  // the worker has finished it already
+  WorkerLoad load;  // the worker has already finished the request
   load.stats.blocks_free = 1000;
   book_.OnHeartbeat(slot_, load, After(500));
   book_.PromptDone(slot_, RequestId(1), kEpoch);
@@ -107,8 +107,8 @@ TEST_F(WorkerBookTest, RefusesMoreWorkersThanItHasSlots) {
   EXPECT_EQ(*book_.Add(Info("again"), kStart), WorkerSlot(5));
 }
 
-// The engine's own count of what it must keep back for a request that is never preempted
-// (Scheduler::WorstBlocks), for a hand-off, whose last block is copied when it is not full.
+// The number of blocks that the engine reserves for a request that is never preempted
+// (Scheduler::WorstBlocks). For a hand-off: its last block is copied when it is not full.
 int64_t WorstBlocks(int64_t prompt, int64_t output, int64_t samples, int64_t block_tokens) {
   const int64_t each = (prompt + output - 1 + block_tokens - 1) / block_tokens;
   const int64_t shared = prompt / block_tokens;
