@@ -41,10 +41,10 @@ struct RetryLimits {
 //
 // A lost worker process is a loss, but a request can also be the cause that ends one process after
 // the other. Because a single outage can take several workers, only the third lost process in a row
-// makes a request a suspect. Such a suspect waits loss_pause before each dispatch. The pause is
-// longer than the time in which one outage takes its workers, and longer than a process with a
-// broken stream needs to join again (which takes its loss back). A further loss therefore happened
-// without another suspect and not in the same outage. After max_worker_losses the request ends.
+// makes a request a suspect. A suspect waits loss_pause after each loss. The pause is longer than
+// the time in which one outage takes its workers, and longer than a process with a broken stream
+// needs to join again (which takes its loss back). A further loss therefore happened without
+// another suspect and not in the same outage. After max_worker_losses the request ends.
 //
 // A refused hand-off is offered to another decode worker, or again to the same one, while the
 // prefill worker keeps the KV. If no hand-off between two workers has ever succeeded, perhaps none
@@ -70,7 +70,7 @@ class RequestMachine final {
 
   // Ends a sample of which the front end needs no more tokens (it found a stop string).
   void StopSample(RequestHost& host, int32_t sample, Time now);
-  // Ends the request, because the client left or the router stops.
+  // Ends the request, because the client disconnected or the router stops.
   void Cancel(RequestHost& host, const Status& why, Time now);
 
   // To be called at next_wake(), and when a worker has joined.
@@ -90,8 +90,8 @@ class RequestMachine final {
   const RequestSpec& spec() const { return *spec_; }
 
  private:
-  // A decode worker whose hand-offs from the prefill worker were all refused, and none of them
-  // because the worker was full: perhaps the prefill worker cannot reach it.
+  // A decode worker that the prefill worker perhaps cannot reach: no hand-off between the two has
+  // ever committed. Counts refusals with other reasons than that the worker is full.
   struct OutOfReach {
     BootId boot;
     int32_t refusals = 0;

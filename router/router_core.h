@@ -145,7 +145,8 @@ class RouterCore final : private RequestHost {
   // The pairs (prefill, decode) of workers between which a hand-off has committed.
   std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;
   absl::flat_hash_map<RequestId, Live> live_;
-  // Suspects that workers have. May contain former suspects until the next call of their machine.
+  // Suspects that are dispatched to workers. May contain former suspects until the next call of
+  // their RequestMachine.
   std::set<RequestId> placed_suspects_;
   std::set<std::pair<Time, RequestId>> wakes_;
   Time next_tick_{};

@@ -8,12 +8,12 @@
 namespace baton::router {
 namespace {
 
-// A decode worker serves a prompt alone only if its predicted TTFT is at most this fraction of the
-// TTFT through a prefill worker. The queue of a prefill worker is overestimated by half a prompt on
-// average, because the router does not know the progress of the prompt being computed; and a prompt
-// on a decode worker slows the sequences that decode there. In the simulation (open_loop_test) the
-// longest waits are nearly equal for fractions from 0.8 to 1, but at 1 decode workers take 1.5
-// times as many prompts.
+// A decode worker takes over a prompt that waits for a prefill worker only if its predicted TTFT is
+// at most this fraction of the TTFT through the prefill worker. The queue of a prefill worker is
+// overestimated by half a prompt on average, because the router does not know the progress of the
+// prompt being computed; and a prompt on a decode worker slows the sequences that decode there. In
+// the simulation (open_loop_test) the longest waits are nearly equal for fractions from 0.8 to 1,
+// but at 1 decode workers take over 1.5 times as many prompts.
 constexpr double kClearlyEarlier = 0.8;
 
 }  // namespace
