@@ -10,17 +10,17 @@
 
 namespace baton {
 
-// What makes two equal token sequences share cached KV: the cluster's secret, the model, the
-// tenant.
+// Equal token sequences share cached KV only when these agree: the cluster's secret, the model and
+// the tenant's salt.
 struct HashDomain {
   uint64_t secret = 0;
   Hash128 model_fingerprint;
   std::string_view cache_salt;
 };
 
-// Names full blocks of tokens by a chain: H(parent's hash, token ids of the block), XXH3-128 seeded
-// with the cluster's secret; the first block's parent is a root made of the whole domain. Token ids
-// enter as 32-bit little endian. Immutable, so thread-safe.
+// Names full blocks of tokens by a hash chain: hash = H(hash of the parent block, token ids of the
+// block). H is XXH3-128 seeded with the cluster's secret. The parent of the first block is a root
+// hash of the domain. Token ids are hashed as 32-bit little endian. Immutable, so thread-safe.
 class BlockHasher final {
  public:
   BlockHasher(int32_t block_tokens, const HashDomain& domain);
@@ -28,8 +28,8 @@ class BlockHasher final {
   int32_t block_tokens() const { return block_tokens_; }
   const Hash128& root() const { return root_; }
 
-  // Appends to `hashes`, which names the first blocks of `tokens`, those of the full blocks that
-  // follow. A partial last block has no hash.
+  // `hashes` holds the hashes of the first blocks of `tokens`. Appends the hashes of all further
+  // full blocks. A partial last block has no hash.
   void Extend(std::span<const TokenId> tokens, std::vector<Hash128>& hashes) const;
 
  private:
@@ -38,14 +38,14 @@ class BlockHasher final {
   Hash128 root_;
 };
 
-// The hashes of the full blocks of `tokens`: how the engine, the router and peers name cached
-// prefixes.
+// The hashes of the full blocks of `tokens`. The engine, the router and peers name cached prefixes
+// by them.
 std::vector<Hash128> BlockHashes(std::span<const TokenId> tokens,
                                  int32_t block_tokens,
                                  const HashDomain& domain);
 
-// Shows, without telling the secret, that two processes have the same: a hash of `boot` keyed with
-// it. Zero for secret 0, which is none.
+// A hash of `boot` keyed with the secret. Two processes compare it to prove that they have the same
+// secret without sending the secret. Zero when `secret` is 0, which means that there is no secret.
 Hash128 SecretProbe(uint64_t secret, const BootId& boot);
 
 }  // namespace baton

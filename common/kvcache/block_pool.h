@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Counts the users of every block of one arena and decides which free block is reused next: blocks
-// without content first, then cached ones, least recently used first. Knows nothing of what blocks
-// hold. Belongs to one thread. Misuse is a broken invariant and stops the process.
+// Counts the users of every block of one arena and chooses the free block to reuse next: first
+// blocks without content, then cached blocks, least recently used first. Does not know what the
+// blocks hold. Belongs to one thread. Misuse is a broken invariant and stops the process.
 class BlockPool final {
  public:
   explicit BlockPool(int32_t blocks);
@@ -26,19 +26,21 @@ class BlockPool final {
   int32_t refs(BlockId id) const { return blocks_[id.value()].refs; }
   bool is_cached(BlockId id) const { return blocks_[id.value()].cached; }
 
-  // A block for a new user (its count becomes 1); nothing when none is free. When the block is
-  // still marked as cached, the caller forgets its content and calls ClearCached.
+  // Gives a free block to a new user; its reference count becomes 1. Nullopt when no block is free.
+  // When the block is still marked as cached, the caller must remove its content from the prefix
+  // cache and call ClearCached.
   std::optional<BlockId> Take();
-  // One more user of a block that has users or is cached.
+  // Adds a user to a block that has users or is cached.
   void Retain(BlockId id);
-  // One user less; the last one's block becomes free.
+  // Removes a user. The block becomes free when it has no more users.
   void Release(BlockId id);
-  // Its content is (no longer) worth keeping once it is free. Only for a block with users.
+  // MarkCached keeps the content of the block when it becomes free; ClearCached undoes this. Only
+  // for a block with users.
   void MarkCached(BlockId id);
   void ClearCached(BlockId id);
 
-  // OK when the counts equal `expected_refs` (one a block) and the free lists hold exactly the
-  // blocks without users; else Internal naming the first disagreement.
+  // OK when the reference counts equal `expected_refs` (one entry per block) and the free lists
+  // hold exactly the blocks without users; else Internal naming the first difference.
   Status Check(std::span<const int32_t> expected_refs) const;
 
  private:
@@ -46,7 +48,7 @@ class BlockPool final {
   struct Block {
     int32_t refs = 0;
     bool cached = false;
-    uint32_t older = kNone;  // neighbours in the list of idle cached blocks
+    uint32_t older = kNone;  // neighbours in the list of cached blocks without users
     uint32_t newer = kNone;
   };
 

@@ -7,7 +7,8 @@
 
 namespace baton {
 
-// A change of the prefix cache, in order. Sequence numbers count from 1 per boot.
+// One change of the prefix cache. Sequence numbers are consecutive and start from 1 at each start
+// of the process.
 struct CacheEvent {
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
   uint64_t sequence = 0;

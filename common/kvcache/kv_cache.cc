@@ -36,7 +36,7 @@ std::optional<CacheEntryId> KvCache::Store(Lease& table,
   if (!prefix_caching_) return std::nullopt;
   const BlockId block = table.blocks()[index];
   if (const auto known = prefix_.Find(hash, parent, tokens)) {
-    // Never at the price of an available block: those may be promised to others.
+    // Must not use up an available block, because it may be promised to another sequence.
     const bool free_of_cost = pool_.refs(known->block) > 0 || pool_.refs(block) == 1;
     if (adopt && known->block != block && free_of_cost) table.Replace(index, known->block);
     return known->id;

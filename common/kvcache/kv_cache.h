@@ -14,19 +14,20 @@
 
 namespace baton {
 
-// Cached blocks that hold the beginning of a token sequence. Nobody owns them yet.
+// Cached blocks that hold the beginning of a token sequence. No lease holds them for this sequence
+// yet.
 struct PrefixHit {
   std::vector<BlockId> blocks;
-  CacheEntryId last = kRootEntry;  // entry of the last one
-  int32_t idle = 0;                // how many of them have no user, so count as available
+  CacheEntryId last = kRootEntry;  // entry of the last block
+  int32_t idle = 0;                // blocks without a user, which `available` counts
 };
 
-// The blocks of one KV arena: who uses them and which prefixes they hold. A block is free, or it
-// belongs to leases; a free one may still be cached until it is taken for something else. Belongs
-// to one thread; outlives its leases.
+// The blocks of one KV arena: the leases that use them and the prefixes that they hold. A block is
+// free, or it belongs to leases. A free block may stay cached until it is taken for other content.
+// Belongs to one thread; outlives its leases.
 class KvCache final {
  public:
-  // With `prefix_cache` off nothing is ever found or kept.
+  // When `prefix_cache` is false, Match finds nothing and Store keeps nothing.
   KvCache(int32_t blocks, int32_t block_tokens, bool prefix_cache);
 
   int32_t block_tokens() const { return block_tokens_; }
@@ -48,11 +49,11 @@ class KvCache final {
                   std::span<const TokenId> tokens,
                   int32_t limit) const;
 
-  // Makes the full block at `index` of `table` findable as the continuation of `parent`. When its
-  // content is cached in another block already, `table` changes over to that one if `adopt` and if
-  // that leaves no fewer blocks available.
-  // Returns the entry that now names the content; nothing after a hash collision or with the cache
-  // off.
+  // Enters the full block at `index` of `table` into the prefix cache as the continuation of
+  // `parent`. When another block already holds this content, `table` adopts that block instead, if
+  // `adopt` is set and if the number of available blocks does not fall.
+  // Returns the entry that now names the content. Nullopt after a hash collision or when the prefix
+  // cache is off.
   std::optional<CacheEntryId> Store(Lease& table,
                                     int32_t index,
                                     const Hash128& hash,
@@ -60,13 +61,13 @@ class KvCache final {
                                     std::span<const TokenId> tokens,
                                     bool adopt);
 
-  // Nobody finds the blocks of `table` any more: their numbers are not to be trusted.
+  // Removes the blocks of `table` from the prefix cache, because their KV cannot be trusted.
   void Forget(const Lease& table);
 
-  // OK when every block's users are exactly the given leases; else Internal naming the first
-  // disagreement.
+  // OK when the reference count of every block equals its references from `leases`; else Internal
+  // naming the first difference.
   Status Check(std::span<const Lease* const> leases) const;
-  // Blocks that count more users than the given leases explain.
+  // The number of blocks with a higher reference count than `leases` explain.
   int32_t CountLeaked(std::span<const Lease* const> leases) const;
 
  private:

@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 constexpr int32_t kMaxLayerGroups = 4;
-constexpr int32_t kLastGroupShare = 8;  // of all layers, the last group has one in so many
+constexpr int32_t kLastGroupShare = 8;  // the last group has 1/kLastGroupShare of all layers
 constexpr size_t kGroupBytes = size_t{64} << 10;
 
 Status CheckRange(std::string_view field, int32_t value, int32_t highest) {

@@ -9,8 +9,9 @@
 
 namespace baton {
 
-// How the KV of a whole model lies in memory, block-major [block][layer][K|V][kv_head][token][dim]
-// (K [dim][token] when k_dim_major). Counts are of the whole model: a rank's part is a KvShard.
+// How the KV of a whole model is stored: block-major [block][layer][K|V][kv_head][token][dim], with
+// K as [dim][token] when k_dim_major. All counts are of the whole model; KvShard describes the part
+// of one rank.
 struct KvLayout {
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -50,18 +51,18 @@ inline size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
   return static_cast<size_t>(shard.layer_count) * 2 * shard.head_count * layout.head_bytes();
 }
 
-// Layers in order, cut into groups: a prompt's KV goes to another worker group by group, so that
-// the first layers travel while later ones are computed. As many groups (at most 4) as leave each
-// about 64 KiB of a block, since small pieces move slowly; at least one. The last one, for which
-// the hand-off waits, is the smallest.
+// The number of layer groups. A prompt's KV is sent to another worker group by group, so that the
+// KV of the first layers is transferred while later layers are computed. There are 1 to 4 groups:
+// as many as leave each group about 64 KiB of a block, because small pieces transfer slowly. The
+// last group is the smallest, because the hand-off waits for its transfer.
 int32_t LayerGroups(const KvLayout& layout);
-// The first layer behind group `group`, counted from 0.
+// The first layer after group `group`; groups count from 0.
 int32_t LayerGroupEnd(const KvLayout& layout, int32_t group);
 
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);
 
-// `blocks` blocks of one shard at `base`, for kernels.
+// The view that kernels take of `blocks` blocks of one shard, stored at `base`.
 KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, int32_t blocks);
 
 }  // namespace baton

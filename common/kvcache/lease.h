@@ -12,9 +12,10 @@ namespace baton {
 
 class KvCache;
 
-// The right of one holder to an ordered list of blocks: a sequence's block table, or what a peer
-// may still read or write after its request ended. Several leases may share a block; it becomes
-// free when the last one lets go. Movable; lets go on destruction. Belongs to the cache's thread.
+// The right of one holder to an ordered list of blocks: a sequence's block table, or the blocks
+// that a peer may still read or write after the request ended. Several leases may share a block; it
+// becomes free when the last of them releases it. Movable. The destructor releases all blocks.
+// Belongs to the thread of the cache.
 class Lease final {
  public:
   Lease() = default;
@@ -26,18 +27,20 @@ class Lease final {
   std::span<const BlockId> blocks() const { return blocks_; }
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
 
-  // Adds `count` new blocks at the end, all or none; false when too few are available.
+  // Adds `count` new blocks at the end. Adds none and returns false when too few are available.
   bool Grow(int32_t count);
   // Adds blocks that have users or are cached.
   void Append(std::span<const BlockId> blocks);
-  // A lease of the first `count` blocks.
+  // A second lease on the first `count` blocks.
   Lease Share(int32_t count) const;
-  // Gives the block at `index` up for `block`, which has users or is cached.
+  // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t index, BlockId block);
-  // Makes the block at `index` this lease's alone. When others use it, a new block takes its place
-  // and `copy` says what to copy before it is written. False when no block is available.
+  // Makes this lease the only user of the block at `index`. When the block has other users, a new
+  // block takes its place, and the caller must run `copy` before it writes the new block. False
+  // when no block is available.
   bool MakeExclusive(int32_t index, std::optional<BlockCopy>& copy);
-  // Lets go of everything: the last block first, so that the beginning of a prefix stays longest.
+  // Releases all blocks, the last one first, so that the prefix cache keeps the beginning of a
+  // prefix longest.
   void Clear();
 
  private:

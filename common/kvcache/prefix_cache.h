@@ -14,14 +14,14 @@
 
 namespace baton {
 
-// Names one stay of one block in the prefix cache; never used twice, so that a chain of entries is
-// a chain of verified contents. kRootEntry is the parent of every first block.
+// Identifies one insertion of one block into the prefix cache. Ids are never reused, so that a
+// chain of entries is a chain of verified contents. kRootEntry is the parent of every first block.
 using CacheEntryId = uint64_t;
 constexpr CacheEntryId kRootEntry = 0;
 
-// Finds blocks by the chain hash of their content. A hit is verified: the entry's tokens and its
-// parent entry must equal those asked for, so a collision of hashes is a miss and never a wrong
-// answer. Only names blocks: who uses them is BlockPool's business. Belongs to one thread.
+// Finds blocks by the chain hash of their content. A hit is verified: the tokens and the parent of
+// the entry must equal those of the request. A hash collision is therefore a miss and never returns
+// wrong KV. Does not count the users of blocks; BlockPool does. Belongs to one thread.
 class PrefixCache final {
  public:
   struct Entry {
@@ -35,28 +35,30 @@ class PrefixCache final {
   std::optional<Entry> Find(const Hash128& hash,
                             CacheEntryId parent,
                             std::span<const TokenId> tokens) const;
-  // Enters `block`, which must not be in the cache. Nothing when `hash` is taken by other content.
+  // Enters `block`, which must not be in the cache. Nullopt when another entry has this `hash`.
   std::optional<Entry> Insert(const Hash128& hash,
                               CacheEntryId parent,
                               std::span<const TokenId> tokens,
                               BlockId block);
-  // Takes `block`, which must be in the cache, out of it.
+  // Removes `block`, which must be in the cache.
   void Remove(BlockId block);
 
   int32_t size() const { return static_cast<int32_t>(by_hash_.size()); }
   bool Contains(BlockId block) const { return slots_[block.value()].id != kRootEntry; }
   // XOR of the hashes of all entries.
   const Hash128& digest() const { return digest_; }
-  // Of the last event made.
+  // The sequence number of the newest event.
   uint64_t last_sequence() const { return last_sequence_; }
 
-  // The events since the last call, in order. Neighbouring changes of a kind share an event.
+  // Returns the events since the last call, in order. Consecutive changes of one kind share an
+  // event.
   std::vector<CacheEvent> TakeEvents();
-  // Adds kCleared and then kStored of everything (at most kSnapshotBlocks hashes an event).
+  // Adds a kCleared event and then kStored events for all entries, each with at most
+  // kSnapshotBlocks hashes.
   void AddSnapshot();
   static constexpr size_t kSnapshotBlocks = 16384;
 
-  // OK when map, slots and digest agree; else Internal naming the first disagreement.
+  // OK when map, slots and digest agree; else Internal naming the first difference.
   Status Check() const;
 
  private:
@@ -72,8 +74,8 @@ class PrefixCache final {
   void Record(CacheEvent::Kind kind, const Hash128& hash);
 
   const int32_t block_tokens_;
-  std::vector<Slot> slots_;      // by block
-  std::vector<TokenId> tokens_;  // block_tokens_ a block
+  std::vector<Slot> slots_;      // indexed by block
+  std::vector<TokenId> tokens_;  // block_tokens_ tokens per block
   absl::flat_hash_map<Hash128, BlockId> by_hash_;
   CacheEntryId last_id_ = kRootEntry;
   Hash128 digest_;
