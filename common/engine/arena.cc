@@ -33,8 +33,8 @@ StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
     return static_cast<int32_t>(std::min(share / block_bytes, kMaxBlocks));
   }
   return MakeStatus(StatusCode::kResourceExhausted,
-                    "engine: kv_memory_fraction {} of {:.2f} GiB that are free beside the model "
-                    "holds no KV block of {}, which takes {} bytes",
+                    "engine: kv_memory_fraction {} of the {:.2f} GiB that are free beside the "
+                    "model is too small for one KV block of {}, which takes {} bytes",
                     options.kv_memory_fraction,
                     Gibibytes(free_bytes),
                     layout.ToString(),
@@ -49,7 +49,7 @@ StatusOr<std::unique_ptr<Buffer>> AllocateArena(const KvLayout& layout,
   if (arena.ok()) return arena;
   const size_t free_bytes = device.free_bytes();
   return Annotate(arena.status(),
-                  fmt::format("KV arena of {} blocks, {:.2f} GiB, while {:.2f} GiB are free: at "
+                  fmt::format("KV arena of {} blocks, {:.2f} GiB; {:.2f} GiB are free, so at "
                               "most {} blocks fit",
                               blocks,
                               Gibibytes(block_bytes * static_cast<size_t>(blocks)),

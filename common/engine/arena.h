@@ -9,17 +9,19 @@
 #include "common/kvcache/layout.h"
 #include "kernels/device.h"
 
-// How large the KV arena is.
+// The size and the allocation of the KV arena.
 namespace baton {
 
-// The blocks of `layout` that `options` ask for: kv_blocks, or what fits into kv_memory_bytes, or
-// into kv_memory_fraction of `free_bytes`. InvalidArgument when that is not one block.
+// The number of blocks of `layout` in the arena: `kv_blocks` when it is set; else as many as fit
+// into `kv_memory_bytes` when it is set; else as many as fit into `kv_memory_fraction` of
+// `free_bytes`. InvalidArgument when `kv_memory_bytes` holds no block; ResourceExhausted when the
+// fraction of `free_bytes` holds none.
 StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
                               const KvLayout& layout,
                               size_t free_bytes);
 
-// The arena itself. ResourceExhausted says how much was wanted, what is free, and how many blocks
-// would fit.
+// Allocates the arena. ResourceExhausted names the requested size, the free memory and the number
+// of blocks that would fit.
 StatusOr<std::unique_ptr<Buffer>> AllocateArena(const KvLayout& layout,
                                                 int32_t blocks,
                                                 Device& device);

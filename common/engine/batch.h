@@ -10,8 +10,9 @@
 
 namespace baton {
 
-// A StepPlan in kernel terms. Keeps its memory from step to step; what it gives out views that and
-// the plan's sequences, and is valid until either changes. One thread.
+// A StepPlan as the input of kernels. Reuses its memory from step to step. input() and sampling()
+// are views into this object and into the plan's sequences; they are valid until either changes.
+// Belongs to one thread.
 class Batch final {
  public:
   void Build(const StepPlan& plan);

@@ -105,7 +105,8 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
     BATON_RETURN_IF_ERROR(RunAlike(kv, 1, 0, rows));
     ++steps;
   }
-  // A chunk behind others runs other kernels, and takes memory for what is cached of its prompt.
+  // A later chunk of a prompt runs other kernels than the first one, and needs memory for the part
+  // of the prompt that is already in the KV cache.
   constexpr std::array<int32_t, 2> kCached = {1024, 8192};
   for (const int32_t context : kCached) {
     if (context + sizes.back() > traits_.context_length) break;
@@ -117,7 +118,7 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
 }
 
 Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
-  // Attention is cut differently for short, middling and long contexts.
+  // Attention divides short, medium and long contexts among thread blocks in different ways.
   constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
   const SteadyClock clock;
   const Time start = clock.Now();

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// The real model: a Decoder and its Ops. Owns neither; both outlive it. One thread at a time.
+// Runs a real model: a Decoder and its Ops. Owns neither; both outlive it. One thread at a time.
 class DecoderRunner final : public ModelRunner {
  public:
   explicit DecoderRunner(Decoder& decoder);
@@ -27,7 +27,8 @@ class DecoderRunner final : public ModelRunner {
 
  private:
   WarmUpSizes SizesToWarmUp() const;
-  // A step of `sequences` equal sequences, all in block 0.
+  // Runs one step of `sequences` equal sequences: each computes `rows` tokens after `context`
+  // tokens, and every entry of its block table is block 0.
   Status RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows);
 
   Decoder& decoder_;

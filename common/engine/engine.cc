@@ -18,8 +18,8 @@
 namespace baton {
 namespace {
 
-// So long before the end of a step the one behind it is planned: planning and issuing take a tenth
-// of that, waking up late the rest.
+// The next step is planned this long before the current step ends: planning and issuing take about
+// 70 µs, and the rest is margin for a late wake-up.
 constexpr Duration kTimeToPlan = std::chrono::microseconds(700);
 
 Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -44,8 +44,8 @@ Status CheckOptions(const EngineOptions& options, ModelRunner& runner) {
       CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
   if (options.kv_dtype == DType::kF8 && !traits.quantized_kv) {
     return InvalidArgument(
-        "engine: the KV cache is of fp8, for which the model was not loaded; it must be f32, f16 "
-        "or bf16");
+        "engine: kv_dtype is fp8, but the model was not loaded for an fp8 KV cache; it must be "
+        "f32, f16 or bf16");
   }
   return CheckCount("kv_blocks", options.kv_blocks, 0, kMany);
 }
@@ -67,8 +67,8 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
           .model_fingerprint = traits.fingerprint};
 }
 
-// In a small arena of its own, since what such steps need must be there before it is known how much
-// memory is left for the real one.
+// Uses a separate arena of one block, because these steps must allocate their memory before the
+// size of the real arena is computed from the free memory.
 Status WarmUpPrompts(const KvLayout& layout, ModelRunner& runner) {
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   BATON_ASSIGN_OR_RETURN(const auto block,
@@ -105,7 +105,7 @@ class Engine::Impl {
     UpdateStats();
   }
 
-  // The device must not write an arena that is gone.
+  // Waits for the steps under way, because the device must not write to a freed arena.
   ~Impl() {
     for (UnderWay step; !under_way_.empty();) (void)AwaitOldest(step);
   }
@@ -116,7 +116,7 @@ class Engine::Impl {
       const StepPlan& plan = scheduler_.Plan(clock_.Now());
       worked |= plan.preempted > 0;
       worked |= Deliver();
-      // What came is counted before the step, which may take long.
+      // Counts the new requests before the step, because the step may take long.
       if (worked && !plan.rows.empty()) UpdateStats();
       if (!plan.rows.empty()) Issue(plan);
     }
@@ -151,8 +151,8 @@ class Engine::Impl {
 
  private:
   struct UnderWay {
-    StepWork work;  // of its plan
-    Time begin{};   // of its work, as far as is known
+    StepWork work;  // the work of its plan
+    Time begin{};   // when the device began it, as far as known
     Status issued;
     std::vector<SampledToken> sampled;
   };
@@ -202,8 +202,8 @@ class Engine::Impl {
     return runner_.Issue(batch_.input(), view_, batch_.sampling(), sampled, Watch(plan));
   }
 
-  // Plans the step behind the one under way as late as the device allows, so that what comes
-  // meanwhile can be in it.
+  // Plans the step after the one under way as late as the device allows, so that requests which
+  // arrive meanwhile can be in it.
   void IssueAhead() {
     const UnderWay& step = under_way_.front();
     if (under_way_.size() > 1 || !step.issued.ok()) return;
@@ -217,7 +217,7 @@ class Engine::Impl {
     if (plan != nullptr) Issue(*plan);
   }
 
-  // Waits for the oldest step under way, and takes it out.
+  // Waits for the oldest step under way and moves it into `step`.
   Status AwaitOldest(UnderWay& step) {
     step = std::move(under_way_.front());
     under_way_.pop_front();
@@ -239,7 +239,7 @@ class Engine::Impl {
       scheduler_.Commit(step.sampled, end);
       return;
     }
-    // What is behind it has computed with what it left.
+    // The next step used the results of the failed one.
     while (!under_way_.empty()) (void)AwaitOldest(step);
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
@@ -251,7 +251,7 @@ class Engine::Impl {
     scheduler_.FailAll(GivenUp());
   }
 
-  // Tells of the plan's chunks, layer group by layer group.
+  // Reports the plan's chunks to the listener, layer group by layer group.
   LayerWatch Watch(const StepPlan& plan) {
     if (plan.chunks.empty()) return {};
     return {layer_marks_, [this, &plan](int32_t layers) {
@@ -282,7 +282,7 @@ class Engine::Impl {
       listener_.OnKvReserved(reservation);
     }
     if (!outcomes.tokens.empty()) listener_.OnTokens(outcomes.tokens);
-    // There can be much to cache and to tell of it, and nobody waits for that.
+    // Runs after the tokens: it can take long, and no client waits for it.
     scheduler_.StoreBlocks();
     const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
     for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
@@ -332,23 +332,23 @@ class Engine::Impl {
   const Clock& clock_;
   KvCache cache_;
   Scheduler scheduler_;
-  std::vector<int32_t> layer_marks_;  // how many layers there are up to the end of each group
-  bool layers_told_ = false;          // of the plan that runs
+  std::vector<int32_t> layer_marks_;  // the number of layers up to the end of each layer group
+  bool layers_told_ = false;          // OnKvLayers was called for the running plan
   StepTimeModel step_time_;
   Inbox inbox_;
   std::vector<Inbox::Message> messages_;
   Batch batch_;
   std::deque<UnderWay> under_way_;  // two at most
   Took last_decode_;                // the last step that only decoded
-  // Of the last step, while the next follows at once: the host's work between two counts as the
-  // latter's, since those who generate wait for it, too.
+  // When the last step ended; empty after an idle Step(). The host's work between two steps counts
+  // as time of the later step, because decoding sequences wait for it as well.
   std::optional<Time> last_end_;
   int64_t steps_ = 0;
   int64_t failed_steps_ = 0;
   int failed_in_a_row_ = 0;
   bool healthy_ = true;
   bool device_lost_ = false;
-  bool told_of_end_ = false;  // the listener
+  bool told_of_end_ = false;  // OnGaveUp was called
   Status last_error_;
   mutable std::mutex stats_mutex_;
   EngineStats stats_;

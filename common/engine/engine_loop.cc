@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// How late the end of a request whose deadline passes while nothing runs may be.
+// Bounds how late a request ends whose deadline passes while the engine is idle.
 constexpr Duration kIdleWait = std::chrono::milliseconds(20);
 
 }  // namespace

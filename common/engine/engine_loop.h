@@ -7,9 +7,9 @@
 
 namespace baton {
 
-// The thread that steps an engine: as long as there is work it steps, else it sleeps. Stops after
-// the step in progress and joins on destruction; requests still inside stay there. `engine`
-// outlives it.
+// The thread that steps an engine. It steps while there is work, and waits otherwise. The
+// destructor stops the thread after the step in progress and joins it; requests that are still
+// active stay in the engine. `engine` outlives it.
 class EngineLoop final {
  public:
   EngineLoop(Engine& engine, const std::string& thread_name);

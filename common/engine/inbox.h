@@ -13,8 +13,8 @@
 
 namespace baton {
 
-// What other threads ask of the engine, in order. Thread-safe; never full, since every message
-// answers a bounded number of requests of the worker.
+// A queue of messages from other threads to the engine, in order. Thread-safe. It has no capacity
+// limit, because the worker bounds the number of its requests and each request causes few messages.
 class Inbox final {
  public:
   struct Cancel {
@@ -41,14 +41,14 @@ class Inbox final {
     ready_.Notify();
   }
 
-  // Swaps everything inside into `messages`, which is emptied first.
+  // Clears `messages` and moves all queued messages into it.
   void TakeAll(std::vector<Message>& messages) {
     messages.clear();
     std::lock_guard lock(mutex_);
     messages.swap(messages_);
   }
 
-  // Requests that wait to be taken out, and the tokens of those that are computed here.
+  // The number of queued requests, and the tokens that this engine must compute for them.
   struct Waiting {
     int32_t requests = 0;
     int64_t tokens = 0;
@@ -67,18 +67,18 @@ class Inbox final {
     return waiting;
   }
 
-  // Waits for a message; false when `timeout` passes first.
+  // Waits until a message is queued; false when `timeout` passes first.
   bool Wait(Duration timeout) {
     std::unique_lock lock(mutex_);
     return ready_.Wait(lock, timeout, [&] { return !messages_.empty(); });
   }
-  // A message is due: Wait busy-polls for `duration` instead of sleeping.
+  // Makes Wait busy-poll for `duration` instead of sleeping, because a message is due soon.
   void BusyPollFor(Duration duration) {
     std::lock_guard lock(mutex_);
     ready_.BusyPollFor(duration);
   }
 
-  // Said after each step: whether all that was taken out has been dealt with to its end.
+  // The engine calls this after each step. `idle`: no request that was taken out is active.
   void Settle(bool idle) {
     {
       std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ class Inbox final {
     idle_.notify_all();
   }
 
-  // Waits until nothing is inside or in work; false when `timeout` passes first.
+  // Waits until no message is queued and no request is active; false when `timeout` passes first.
   bool WaitSettled(Duration timeout) {
     std::unique_lock lock(mutex_);
     return idle_.wait_for(lock, timeout, [&] { return settled_; });

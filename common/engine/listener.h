@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// Blocks that now hold final KV of a kPrefill request: [first_index, first_index + blocks.size())
-// of its block table. `last` = the whole prompt is there (the last block may be partly filled).
+// Blocks of a kPrefill request whose KV is final: [first_index, first_index + blocks.size()) of its
+// block table. `last`: the whole prompt is computed (the last block may be partly filled).
 struct KvChunk {
   RequestId id;
   Epoch epoch;
@@ -20,8 +20,8 @@ struct KvChunk {
   bool last = false;
 };
 
-// Blocks reserved for a kDecode request. The first `cached_blocks` hold the prefix already and must
-// not be written.
+// Blocks reserved for a kDecode request. The first `cached_blocks` blocks already hold the prefix
+// and must not be written.
 struct KvReservation {
   RequestId id;
   Epoch epoch;
@@ -29,25 +29,26 @@ struct KvReservation {
   std::vector<BlockId> blocks;  // the whole block table of the prompt
 };
 
-// What the engine tells its worker. Called on the thread that runs Step(), in order; must not block
-// and must not call Step(). Views are valid during the call only.
+// Receives the results of the engine; the worker implements it. The methods are called in order on
+// the thread that runs Step(). They must not block and must not call Step(). Views are valid during
+// the call only.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
-  // All tokens of one step, of all requests.
+  // The tokens of one step, for all requests.
   virtual void OnTokens(std::span<const TokenOutput> tokens) = 0;
-  // Comes once for each request that has produced all its tokens, after the last OnTokens.
+  // Called once for each request that has produced all its tokens, after its last OnTokens.
   virtual void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) = 0;
   virtual void OnFailed(const RequestFailure& failure) = 0;
-  // kPrefill: of `chunk`, which is still being computed, the KV of layers [0, layers) is final. The
-  // blocks belong to the hand-off from here on. OnKvChunk with the same blocks follows, or
+  // kPrefill: `chunk` is still being computed, but its KV of layers [0, layers) is final. The lease
+  // of the hand-off holds the blocks from this call on. OnKvChunk with the same blocks follows, or
   // OnFailed. May be called on a thread of the device, but always before the step ends.
   virtual void OnKvLayers(const KvChunk&, int32_t /*layers*/) {}
   virtual void OnKvChunk(const KvChunk& chunk) = 0;                 // kPrefill
   virtual void OnKvReserved(const KvReservation& reservation) = 0;  // kDecode
   virtual void OnCacheEvent(const CacheEvent& event) = 0;
-  // The engine computes nothing any more; why. Comes at most once, after OnFailed of all that were
-  // inside.
+  // The engine gave up and computes nothing any more; the status is the reason. Called at most
+  // once, after OnFailed for all active requests.
   virtual void OnGaveUp(const Status&) {}
 };
 

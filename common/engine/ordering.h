@@ -8,34 +8,34 @@
 
 namespace baton {
 
-// A sequence's place in every queue; lower goes first. Fixed for a request's life.
+// The position of a sequence in every queue; the lowest rank is first. It never changes.
 struct Rank {
   Time virtual_time;
-  uint64_t serial = 0;  // of the request, in order of arrival
+  uint64_t serial = 0;  // the request's number in order of arrival
   int32_t sample = 0;
   auto operator<=>(const Rank&) const = default;
 };
 
-// Where a scheduling policy lives: it turns a request into a virtual arrival time, once.
+// The scheduling policy: it computes a virtual arrival time for each request, once.
 //
 //   fcfs              arrival
 //   priority          arrival - priority · kPriorityStep
 //   shortest_prefill  arrival + uncached prompt tokens · kPrefillStep
 //   deadline          deadline - predicted work (least laxity); without one, arrival + kNoDeadline
 //
-// Nothing starves: a rank never changes, and whatever the policy, requests that arrive more than
-// a bounded time later rank behind. So only finitely many requests ever go before a given one, and
-// once they have ended it ranks first, is admitted first and preempted last.
+// No request starves: a rank never changes, and under every policy a request that arrives more than
+// a bounded time later ranks after it. So only finitely many requests ever rank before a given one.
+// When these have ended, it ranks first, is admitted first and is preempted last.
 class Ordering final {
  public:
   static constexpr Duration kPriorityStep = std::chrono::seconds(30);
-  static constexpr int32_t kHighestPriority = 1000;  // priorities are cut to ± this
+  static constexpr int32_t kHighestPriority = 1000;  // priorities are clamped to ± this
   static constexpr Duration kPrefillStep = std::chrono::milliseconds(1);
   static constexpr Duration kNoDeadline = std::chrono::minutes(10);
 
   explicit Ordering(SchedulingPolicy policy) : policy_(policy) {}
 
-  // `uncached` prompt tokens have to be computed; a token is predicted to take `token_time`.
+  // `uncached`: prompt tokens to compute. `token_time`: the predicted time of one token.
   Time VirtualTime(const Request& request, int64_t uncached, Duration token_time) const;
 
  private:

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// What the scheduler has to tell, grouped as EngineListener wants it: chunks and reservations, then
-// tokens, then ends.
+// The results of the scheduler, in the order in which EngineListener receives them: chunks and
+// reservations, then tokens, then ends.
 struct Outcomes {
   struct Chunk {
     RequestId id;

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// What a worker is asked to do with a request.
+// The part of a request that this engine does.
 enum class RequestKind {
   kServe,    // compute the prompt and generate to the end
   kPrefill,  // compute the prompt, choose the first token(s), then hold the prompt's KV until
@@ -19,7 +19,7 @@ enum class RequestKind {
   kDecode,   // reserve blocks for a prompt whose KV arrives from a prefill worker, then generate
 };
 
-// A request as the engine sees it. (id, epoch) names it: a later epoch of the same id is a new
+// A request to the engine. (id, epoch) identifies it: a later epoch of the same id is a new
 // request.
 struct Request {
   RequestId id;
@@ -27,17 +27,17 @@ struct Request {
   RequestKind kind = RequestKind::kServe;
   // The prompt, followed by tokens already generated in an earlier epoch (resume). At least one.
   std::vector<TokenId> tokens;
-  // How many of `tokens` are the user's prompt; the rest is output (penalties, max_tokens and
-  // output indices count it so). With resumed output, samples is 1 and first_sample tells which
-  // sample it is.
+  // How many of `tokens` are the user's prompt. The rest counts as output for penalties, max_tokens
+  // and output indices. With resumed output, `samples` is 1 and `first_sample` is the index of this
+  // sample.
   int32_t prompt_length = 0;
   int32_t samples = 1;  // parallel samples ("n")
   int32_t first_sample = 0;
   SamplingParams sampling;  // sample i draws with a seed derived from (seed, i)
-  int32_t max_tokens = 16;  // of output, resumed tokens included
+  int32_t max_tokens = 16;  // most output tokens, resumed tokens included
   int32_t min_tokens = 0;
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
-  int32_t priority = 0;              // higher goes first under the priority policy
+  int32_t priority = 0;              // under the priority policy the highest is first
   Time arrival{};
   Time deadline = kNever;
   std::string cache_salt;  // separates tenants in the prefix cache
@@ -60,7 +60,7 @@ struct TokenOutput {
   FinishReason finish = FinishReason::kNone;
 };
 
-// Where a request's time went; sent with its end.
+// The time that a request spent in each state; reported with its end.
 struct RequestTimes {
   Duration queued{};   // arrival → first step
   Duration prefill{};  // first step → first token (kServe, kPrefill)

@@ -67,9 +67,11 @@ Status CheckLengths(const Request& request, const RequestLimits& limits) {
   }
   const int64_t resumed = length - request.prompt_length;
   if (resumed >= request.max_tokens) {
-    return InvalidArgument("{} output tokens are there already; max_tokens, {}, leaves none to do",
-                           resumed,
-                           request.max_tokens);
+    return InvalidArgument(
+        "the request already has {} output tokens; max_tokens is {}, so none is "
+        "left to generate",
+        resumed,
+        request.max_tokens);
   }
   if (resumed > 0 && request.samples != 1) {
     return InvalidArgument("a resumed request has {} samples; it must have 1", request.samples);
@@ -81,7 +83,7 @@ Status CheckLengths(const Request& request, const RequestLimits& limits) {
 
 Status CheckRequest(const Request& request, const RequestLimits& limits) {
   if (request.samples < 1 || request.samples > limits.max_samples) {
-    return InvalidArgument("{} samples are wanted; between 1 and {} are possible",
+    return InvalidArgument("{} samples are requested; it must be between 1 and {}",
                            request.samples,
                            limits.max_samples);
   }

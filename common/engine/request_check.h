@@ -13,9 +13,9 @@ struct RequestLimits {
   int32_t max_samples = 0;
 };
 
-// InvalidArgument naming the field, its value and what would be right, when no engine with these
+// InvalidArgument naming the field, its value and the valid values, when no engine with these
 // limits can serve `request`: an empty or too long prompt, token ids outside the vocabulary,
-// numbers that are out of range or not numbers.
+// numbers that are out of range or NaN.
 Status CheckRequest(const Request& request, const RequestLimits& limits);
 
 }  // namespace baton

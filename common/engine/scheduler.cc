@@ -71,7 +71,9 @@ void Scheduler::Add(Request request, Time now) {
 Status Scheduler::CheckRoom(const ActiveRequest& active) const {
   const int32_t most = options_.engine.max_waiting;
   if (std::cmp_greater_equal(waiting_.size(), most)) {
-    return MakeStatus(StatusCode::kResourceExhausted, "{} sequences wait already, the limit", most);
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "the queue is full: {} sequences are waiting (max_waiting)",
+                      most);
   }
   const int32_t need = LeastBlocks(active);
   if (need <= cache_.total()) return OkStatus();
@@ -94,25 +96,29 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
                     cache_.total());
 }
 
-// Without so many a request can never be served. One that may be preempted needs room for its
-// prompt and one token more, and ends where the arena does.
+// The fewest blocks with which a request can be served. A request that may be preempted needs
+// blocks for its prompt and one more token; its answer ends when it fills the arena.
 int32_t Scheduler::LeastBlocks(const ActiveRequest& active) const {
   if (never_evicts() || active.request.kind == RequestKind::kPrefill) return WorstBlocks(active);
   const int32_t with_output = std::min(active.sequences[0].length() + 1, active.longest - 1);
   return cache_.BlocksFor(with_output);
 }
 
-// That a sequence can have: it must fit into the arena with all others preempted.
+// The most tokens of a sequence: it must fit into the arena when all others are preempted. The KV
+// of the last token is never computed, so one token more than the arena holds.
 int64_t Scheduler::MostTokens() const {
   return int64_t{cache_.total()} * cache_.block_tokens() + 1;
 }
 
-// The last token of a sequence is never computed, so its KV takes no place.
+// The most blocks of one sequence, when no block is shared. The last token is never computed, so
+// its KV needs no block.
 int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
   const bool prompt_only = active.request.kind == RequestKind::kPrefill;
   return cache_.BlocksFor(prompt_only ? active.sequences[0].length() : active.longest - 1);
 }
 
+// The most blocks of a request. Under kGuaranteedNoEvict all its samples count, and the copy of a
+// shared partial block.
 int32_t Scheduler::WorstBlocks(const ActiveRequest& active) const {
   const int32_t own = OwnWorstBlocks(active);
   const Request& request = active.request;
@@ -136,7 +142,7 @@ void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens,
   if (std::cmp_not_equal(first_tokens.size(), active.request.samples) ||
       !std::ranges::all_of(first_tokens, valid)) {
     Fail(active,
-         InvalidArgument("{} first tokens came for {} samples, or one is not in the vocabulary",
+         InvalidArgument("received {} first tokens for {} samples, or one outside the vocabulary",
                          first_tokens.size(),
                          active.request.samples));
     return Reap();
@@ -147,8 +153,8 @@ void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens,
   std::erase(awaiting_kv_, &leader);
   leader.computed = leader.length();
   Run(leader);
-  // Its blocks are cached with its first step: a long prompt has many, and the second token must
-  // not wait for that.
+  // The blocks enter the prefix cache after the first step: a long prompt has many blocks, and the
+  // second token must not wait for them.
   TakeFirstTokens(active, first_tokens, /*emit=*/false);
   Reap();
 }
@@ -164,7 +170,7 @@ void Scheduler::StopSample(RequestKey key, int32_t sample) {
   const auto found = active_.find(key);
   if (found == active_.end()) return;
   ActiveRequest& active = *found->second;
-  // Any number may have come over the network.
+  // `sample` comes from the network and may be any number.
   const int64_t distance = int64_t{sample} - active.request.first_sample;
   if (distance < 0 || distance >= active.request.samples) return;
   const auto index = static_cast<int32_t>(distance);
@@ -210,8 +216,8 @@ void Scheduler::Finish(Sequence& sequence) {
   outcomes_.finished.push_back({active.request.id, active.request.epoch, active.times});
 }
 
-// Ends a sequence and gives back all it holds, the blocks when no plan that is under way may write
-// them any more. Reap must follow.
+// Ends a sequence and releases everything that it holds. Its blocks are released when no plan under
+// way may write them any more. Reap must follow.
 void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kWaiting) Dequeue(sequence);
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
@@ -225,7 +231,8 @@ void Scheduler::Drop(Sequence& sequence) {
   sequence.MoveTo(SequenceState::kFinished);
 }
 
-// Removes what ended. Apart from Finish and Fail because plans and queues point to sequences.
+// Removes the requests that ended. Finish and Fail cannot remove them, because plans and queues
+// still point to their sequences.
 void Scheduler::Reap() {
   std::erase_if(running_, [](const Sequence* sequence) {
     return sequence->state != SequenceState::kRunning;
@@ -282,7 +289,8 @@ void Scheduler::EndExpired(Time now) {
 
 Status Scheduler::NoBlocksFor(const ActiveRequest& active) const {
   return MakeStatus(StatusCode::kResourceExhausted,
-                    "{} KV blocks are wanted, {} of {} are available, and {} reservations wait",
+                    "the prompt needs {} KV blocks; {} of {} are available, and {} reservations "
+                    "are waiting",
                     cache_.BlocksFor(active.sequences[0].length()),
                     cache_.available(),
                     cache_.total(),

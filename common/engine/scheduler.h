@@ -23,11 +23,11 @@
 
 namespace baton {
 
-// Decides what each step computes, and keeps the books of requests and their blocks. Pure: no I/O,
-// threads or clock; time comes in as a value, results go out as Outcomes. Belongs to one thread.
+// Decides what each step computes, and tracks requests and their blocks. Pure: no I/O, threads or
+// clock; time is an argument, results are returned as Outcomes. Belongs to one thread.
 //
-// A plan with rows is *under way* until its Commit or Abort. What ends meanwhile keeps its blocks
-// until then, since the device may still write them.
+// A plan with rows is *under way* until its Commit or Abort. A sequence that ends meanwhile keeps
+// its blocks until then, because the device may still write them.
 class Scheduler final {
  public:
   struct Options {
@@ -39,7 +39,7 @@ class Scheduler final {
   // `cache` outlives the scheduler.
   Scheduler(const Options& options, KvCache& cache);
 
-  // The methods of Engine (engine.h), with their contracts.
+  // The same contracts as the methods of Engine (engine.h); Add is Submit.
   void Add(Request request, Time now);
   void Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now);
   void Cancel(RequestKey key);
@@ -48,40 +48,42 @@ class Scheduler final {
   // Ends every request with `status`.
   void FailAll(const Status& status);
 
-  // Chooses the next step, while none is under way; requests whose deadline has passed end before.
-  // The plan stays valid until Commit or Abort, one of which must follow when it has rows.
+  // First ends requests whose deadline has passed, then plans the next step. No plan may be under
+  // way. The plan stays valid until Commit or Abort, one of which must follow when it has rows.
   const StepPlan& Plan(Time now);
-  // Chooses the step behind the one that alone is under way, as far as its tokens need not be
-  // known: when both only decode, nothing waits that would fit, and no block is scarce. A row of it
-  // whose sequence turns out to have ended is computed for nothing. Null: plan after Commit.
+  // Plans the step after the only one under way, before that step's tokens are known. Possible when
+  // both steps only decode, no waiting sequence would fit, and enough blocks are available; null
+  // otherwise: the caller plans after Commit. A row whose sequence ends with the earlier step is
+  // computed in vain.
   const StepPlan* PlanAhead(Time now);
-  // The oldest plan under way ran: `sampled` are its logit_rows tokens, in the order of its rows.
-  // StoreBlocks must follow before anything but TakeOutcomes.
+  // Takes the results of the oldest plan under way: `sampled` are its logit_rows tokens, in the
+  // order of its rows. StoreBlocks must follow before any call except TakeOutcomes.
   void Commit(std::span<SampledToken> sampled, Time now);
-  // Puts the blocks that sequences which go on have filled into the prefix cache: after a hand-off
-  // many, so that tokens are better delivered first.
+  // Enters the full blocks of sequences that continue into the prefix cache. Separate from Commit,
+  // because a hand-off has many blocks and the tokens are to be delivered first.
   void StoreBlocks();
-  // It failed: its requests, and those of the plan behind it, end with `status`, all others go on.
-  // The hand-offs keep the plan's chunks only if they were told of any (`chunks_told`).
+  // The oldest plan under way failed: its requests, and those of the plan after it, end with
+  // `status`; all others continue. The hand-offs keep the plan's chunks only if the listener
+  // received any of them (`chunks_told`).
   void Abort(const Status& status, bool chunks_told);
 
-  // What happened since the last call.
+  // The results since the last call.
   Outcomes TakeOutcomes() { return std::exchange(outcomes_, {}); }
 
   bool idle() const { return active_.empty(); }
   // Running sequences, best ranked first.
   std::span<const Sequence* const> running() const { return running_; }
   SchedulerCounts Counts() const;
-  // Blocks in use that no sequence and no hand-off accounts for.
+  // Blocks in use that belong to no sequence and no hand-off.
   int32_t LeakedBlocks() const;
-  // How long steps take, for EngineOptions::itl_target and the deadline policy.
+  // Sets the model of step times, which EngineOptions::itl_target and the deadline policy use.
   void set_step_time(const StepTimeModel& step_time);
-  // As Engine::CheckIntegrity.
+  // See Engine::CheckIntegrity.
   Status CheckIntegrity() const;
 
  private:
-  // What ended while a plan was under way: the plan's rows point to it, and its blocks may be
-  // written.
+  // Requests and leases that ended while a plan was under way. They are kept because the plan's
+  // rows point to the requests and the device may still write the blocks.
   struct Remains {
     std::vector<std::unique_ptr<ActiveRequest>> requests;
     std::vector<Lease> leases;
@@ -96,7 +98,7 @@ class Scheduler final {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->rank < b->rank; }
   };
 
-  // scheduler.cc: requests come and go.
+  // scheduler.cc: the start and the end of requests.
   Status CheckRoom(const ActiveRequest& active) const;
   void Refuse(const RequestKey& key, const Status& status);
   void Fail(ActiveRequest& active, const Status& status);
@@ -117,7 +119,7 @@ class Scheduler final {
     return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
   }
 
-  // scheduler_plan.cc: what the next step computes.
+  // scheduler_plan.cc: the choice of the next step.
   bool CanPlanAhead();
   void Foresee();
   void PlanDecodes();
@@ -140,7 +142,7 @@ class Scheduler final {
   void RefuseExcessReservations();
   void LeaseChunks();
 
-  // scheduler_commit.cc: what a step brought.
+  // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
@@ -153,7 +155,7 @@ class Scheduler final {
             SampledToken&& token,
             FinishReason finish);
 
-  // scheduler_check.cc: proof that the books agree.
+  // scheduler_check.cc: consistency checks.
   std::vector<const Lease*> AllLeases() const;
   Status CheckSequence(const Sequence& sequence) const;
   Status CheckQueues() const;
@@ -162,34 +164,34 @@ class Scheduler final {
   const int32_t slot_limit_;
   const Ordering ordering_;
   KvCache& cache_;
-  Duration token_time_ = std::chrono::microseconds(100);  // predicted, of one computed token
+  Duration token_time_ = std::chrono::microseconds(100);  // predicted time of one computed token
   StepTimeModel step_time_;
 
   absl::flat_hash_map<RequestKey, std::unique_ptr<ActiveRequest>> active_;
-  std::vector<RequestKey> ended_;  // to be removed from active_ by Reap
-  // Keep the blocks of hand-offs until ReleaseKv, whatever becomes of the request.
+  std::vector<RequestKey> ended_;  // Reap removes these from active_
+  // Leases that keep the blocks of hand-offs until ReleaseKv, even when the request has ended.
   absl::flat_hash_map<RequestKey, Lease> handoffs_;
   std::set<Sequence*, ByRank> waiting_;
-  std::vector<Sequence*> running_;  // by rank
+  std::vector<Sequence*> running_;  // sorted by rank
   std::vector<Sequence*> awaiting_kv_;
   int32_t waiting_reservations_ = 0;
-  std::vector<Sequence*> store_later_;  // between Commit and StoreBlocks
+  std::vector<Sequence*> store_later_;  // sequences for StoreBlocks, set by Commit
   int64_t waiting_tokens_ = 0;
-  int32_t slots_ = 0;     // of slot_limit_, in use by running and awaiting sequences
+  int32_t slots_ = 0;     // slots in use by running and awaiting sequences, at most slot_limit_
   int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 
-  StepPlan plan_;           // the last
-  StepPlan before_;         // the one that it is behind, when `two_under_way_`
-  Remains remains_;         // while plan_ was the last under way
-  Remains remains_before_;  // while before_ was
-  bool under_way_ = false;  // plan_ is
+  StepPlan plan_;           // the newest plan
+  StepPlan before_;         // the plan before plan_, when `two_under_way_`
+  Remains remains_;         // ended while plan_ was the newest plan under way
+  Remains remains_before_;  // ended while before_ was the newest plan under way
+  bool under_way_ = false;  // plan_ is under way
   bool two_under_way_ = false;
-  size_t decode_rows_ = 0;          // the plan's first rows, which are not prompts
-  std::vector<Hash128> computing_;  // the blocks that prompts in progress compute next
-  // The head of the queue did not fit: it is not matched again before so many blocks are available
-  // or some plans have passed, since matching a long prompt takes time.
+  size_t decode_rows_ = 0;          // the first rows of plan_, which decode
+  std::vector<Hash128> computing_;  // the next block of each prompt in progress
+  // The head of the queue did not fit. It is matched again only when `blocked_need_` blocks are
+  // available or after some plans, because matching a long prompt takes time.
   const Sequence* blocked_ = nullptr;
   int32_t blocked_need_ = 0;
   int32_t blocked_plans_ = 0;

@@ -95,8 +95,9 @@ Status Scheduler::CheckQueues() const {
       reservations != waiting_reservations_ || slots != slots_ || promised != promised_ ||
       slots_ > slot_limit_ || !std::ranges::is_sorted(running_, ByRank{})) {
     return Broken(
-        "{} waiting of {}, {} running of {}, {} awaiting of {}, {} reservations of {}, slots {} of "
-        "{} (limit {}), promised {} of {}",
+        "counter and recount differ, or the running sequences are not in rank order: waiting {} "
+        "and {}, running {} and {}, awaiting KV {} and {}, reservations {} and {}, slots {} and {} "
+        "(limit {}), promised {} and {}",
         waiting_.size(),
         waiting,
         running_.size(),

@@ -7,7 +7,7 @@
 namespace baton {
 
 void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
-  // From here on under_way_ is about the plan behind this one.
+  // From here on under_way_ refers to the plan after this one.
   under_way_ = std::exchange(two_under_way_, false);
   StepPlan& plan = under_way_ ? before_ : plan_;
   BATON_CHECK(std::cmp_equal(sampled.size(), plan.logit_rows),
@@ -50,10 +50,11 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   (under_way_ ? remains_before_ : remains_).Clear();
 }
 
-// Its numbers are at fault, or its weights': the device works, and all others go on.
+// Fails one request: its activations or the weights are bad. The device works, and all other
+// requests continue.
 void Scheduler::FailWithoutToken(ActiveRequest& active) {
   std::erase_if(store_later_, [&](const Sequence* stored) { return stored->request == &active; });
-  // The KV that led there would fail whoever found it.
+  // A request that found this KV in the prefix cache would fail as well.
   for (const Sequence& sequence : active.sequences) cache_.Forget(sequence.table);
   Fail(active,
        MakeStatus(StatusCode::kInternal,
@@ -90,8 +91,8 @@ void Scheduler::StoreBlocks() {
   store_later_.clear();
 }
 
-// Full blocks never change again, so others may use them from now on. While a plan is under way it
-// may read those of the table, which therefore stays as it is.
+// Enters full blocks into the prefix cache; a full block never changes again. While a plan is under
+// way, it may read the blocks of the table, so the table does not adopt other blocks.
 void Scheduler::StoreFullBlocks(Sequence& sequence) {
   const int32_t block_tokens = cache_.block_tokens();
   const int32_t full = sequence.computed / block_tokens;
@@ -115,8 +116,8 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
   }
 }
 
-// The blocks of a kPrefill request that are final once `computed` of its tokens are, less those
-// that its hand-off has. They are leased to it.
+// Leases to the hand-off of a kPrefill request the blocks that are final when `computed` of its
+// tokens are computed, except blocks that the hand-off already has. Returns them as a chunk.
 std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
                                                      int32_t computed,
                                                      bool last) {
@@ -156,7 +157,8 @@ void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> t
   }
 }
 
-// The other samples start with the leader's blocks; whoever writes into a shared one copies it.
+// The other samples start with the leader's blocks. A sequence that writes into a shared block
+// copies it first.
 void Scheduler::Fork(ActiveRequest& active) {
   Sequence& leader = active.sequences[0];
   active.forked = true;
@@ -183,7 +185,7 @@ void Scheduler::Fork(ActiveRequest& active) {
   }
 }
 
-// Whether `token`, put at index `length`, ends its sequence.
+// Whether `token` at index `length` ends its sequence.
 FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_t length) const {
   const Request& request = active.request;
   const bool may_stop = length - request.prompt_length >= request.min_tokens;
@@ -191,7 +193,7 @@ FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_
   return length + 1 >= active.longest ? FinishReason::kLength : FinishReason::kNone;
 }
 
-// `token` is the one at `index`, behind all that are known.
+// Appends `token` at `index`, which replaces a foreseen token (ChosenBefore) if there is one.
 void Scheduler::TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit) {
   const TokenId id = token.token;
   const FinishReason finish = Judge(*sequence.request, id, index);

@@ -8,13 +8,13 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
-// Times the most prompt tokens that a measured step had: so far its time is believed to follow.
+// Step times are extrapolated to this multiple of the most prompt tokens in one measured step.
 constexpr double kFarthest = 4;
 
 }  // namespace
 
 const StepPlan& Scheduler::Plan(Time now) {
-  BATON_CHECK(!under_way_, "a plan is made while one is under way");
+  BATON_CHECK(!under_way_, "Plan was called while a plan is under way");
   EndExpired(now);
   plan_.Clear();
   PlanDecodes();
@@ -55,13 +55,13 @@ bool Scheduler::CanPlanAhead() {
     return decodes(*sequence) && sequence->remaining() == 1;
   };
   if (!std::ranges::all_of(running_, ready)) return false;
-  // Each takes one block at most, so that nobody is preempted.
+  // Each sequence takes at most one block, so no sequence is preempted.
   if (std::cmp_less(cache_.available(), running_.size())) return false;
   if (waiting_reservations_ > options_.engine.max_waiting_reservations) return false;
   return waiting_.empty() || Blocked(**waiting_.begin());
 }
 
-// Counts the tokens that the plan under way will choose as if they had come.
+// Appends a placeholder (ChosenBefore) for each token that the plan under way will choose.
 void Scheduler::Foresee() {
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
     Sequence& sequence = *plan_.rows[i].sequence;
@@ -72,7 +72,8 @@ void Scheduler::Foresee() {
   plan_.foreseen = true;
 }
 
-// Before the step runs: peers may read a chunk's first layers while the last ones are computed.
+// Runs before the step, because peers may read the first layers of a chunk while the last layers
+// are computed.
 void Scheduler::LeaseChunks() {
   for (const PlanRow& row : plan_.rows) {
     auto chunk = LeaseChunk(*row.sequence, row.first + row.count, row.samples > 0);
@@ -80,12 +81,12 @@ void Scheduler::LeaseChunks() {
   }
 }
 
-// Running sequences go in rank order and victims are taken from the back: what is preempted has no
-// row in the plan yet.
+// Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted
+// sequence therefore has no row in the plan yet.
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    // A foreseen token may be the last.
+    // The foreseen token is the last one that the sequence may have.
     const bool ends = sequence.length() >= sequence.request->longest;
     if (sequence.remaining() != 1 || ends) continue;
     bool fits = MakeRoom(sequence, 1);
@@ -97,7 +98,7 @@ void Scheduler::PlanDecodes() {
   }
 }
 
-// Prompts hold all blocks they need since they were admitted.
+// Needs no blocks: a prompt receives all its blocks at admission.
 void Scheduler::PlanPrompts() {
   computing_.clear();
   for (Sequence* sequence : running_) {
@@ -110,9 +111,9 @@ void Scheduler::PlanPrompts() {
   }
 }
 
-// How many tokens, the first of which sees `context` others, this step still takes of a prompt: n
-// tokens take token·n + token_context·(context·n + n²/2). Of steps far beyond those that were
-// measured nothing is known, so a first prompt beside decodes starts small.
+// How many tokens of a prompt this step may still take, when `context` tokens precede the first of
+// them. n tokens take prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). Steps far larger
+// than the measured ones cannot be predicted, so the first prompts beside decodes are small.
 int32_t Scheduler::PromptBudget(int32_t context) const {
   const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
   const auto prompt_tokens = plan_.tokens - static_cast<int32_t>(decode_rows_);
@@ -128,15 +129,15 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
     fitting = (std::sqrt(linear * linear + 4 * square * left) - linear) / (2 * square);
   }
   fitting = std::min(fitting, kFarthest * step_time_.most_prompt_tokens());
-  // The first prompt always gets on; another one is not worth a row for less than a block.
+  // The first prompt always makes progress. Less than a block of another prompt is not worth a row.
   if (fitting < cache_.block_tokens()) {
     fitting = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
   }
   return static_cast<int32_t>(std::min<double>(fitting, budget));
 }
 
-// How many tokens of a sequence that computes its prompt, or all again, the step takes; 0: it waits
-// for more room.
+// How many tokens the step computes of a sequence that computes its prompt or is recomputed after a
+// preemption. 0: the sequence waits for a larger budget.
 int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   const int32_t count = std::clamp(budget, 0, sequence.remaining());
   if (!options_.engine.repeat_output_singly || count == 0) return count;
@@ -145,7 +146,7 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   if (count >= prompt) return prompt;
   const int32_t several = count == prompt - 1 ? count - 1 : count;
   if (several >= 2) return several;
-  // A budget that never has room for several has none to wait for.
+  // When max_step_tokens is below 3, waiting for a larger budget would never end.
   return options_.engine.max_step_tokens < 3 ? count : 0;
 }
 
@@ -162,8 +163,8 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
   (count == 1 ? work.decode_context : work.prompt_context) += context;
 }
 
-// Gives `sequence` the blocks in which its next `count` tokens are written; a block that others use
-// is copied first.
+// Gives `sequence` the blocks for its next `count` tokens. A block that others use is copied first.
+// False when too few blocks are available.
 bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   const int32_t before = cache_.available();
   const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
@@ -180,16 +181,18 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   return true;
 }
 
-// Back to the queue, at its old rank. Its full blocks stay in the prefix cache while nobody else
-// needs them; what a hand-off has announced stays under the hand-off's lease.
+// Puts the sequence back into the queue at its old rank. Its full blocks stay in the prefix cache
+// until they are needed for other content. Blocks that a hand-off has announced stay under its
+// lease.
 void Scheduler::Preempt(Sequence& sequence) {
   BATON_CHECK(running_.back() == &sequence, "only the lowest ranked sequence is preempted");
-  // The samples that share a block stand together in rank, and the last one to write it needs no
-  // copy: so it is not preempted for one, and a copy's source stays in use.
+  // Samples that share a block are neighbours in rank, and the last one that writes the block needs
+  // no copy. So the last user of a block to copy is never preempted, and the source of the copy
+  // stays in use.
   for (const BlockCopy& copy : plan_.copies) {
     const BlockId source(static_cast<uint32_t>(copy.from));
     BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.blocks(), source) == 0,
-                "block {} is to be copied, and its last user preempted",
+                "the last user of block {} is preempted before the block is copied",
                 source);
   }
   running_.pop_back();
@@ -204,9 +207,10 @@ void Scheduler::Preempt(Sequence& sequence) {
   ++plan_.preempted;
 }
 
-// Strictly by rank: when one does not fit, nobody behind it may take its place. Only a prompt whose
-// next block another one is computing right now steps aside, to find it in the cache soon; and one
-// that the step has no budget for lets reservations pass, which need none.
+// Admits strictly by rank: when a sequence does not fit, no sequence after it is admitted. There
+// are two exceptions. A prompt is skipped while another prompt computes its next block, because it
+// will soon find that block in the cache. When the step has no budget for prompts, reservations
+// pass them, because reservations need no budget.
 void Scheduler::AdmitWaiting(Time now) {
   auto next = waiting_.begin();
   while (next != waiting_.end() && plan_.preempted == 0) {
@@ -225,10 +229,10 @@ void Scheduler::AdmitWaiting(Time now) {
   RefuseExcessReservations();
 }
 
-// The head of the queue may lack the blocks that a preempted prompt behind it has announced: they
-// come back only when that prompt's hand-off is over. So when nothing runs, such a prompt goes
-// first. There is room for the one of them that was admitted last: there was for all of it when the
-// others had announced no less than now.
+// The head of the queue may need blocks that a preempted prompt after it has announced. These
+// blocks become free only when the hand-off of that prompt ends. So when no sequence runs, such a
+// prompt is admitted first. At least the one that was admitted last fits: all of its blocks fitted
+// when the others had announced as many blocks as now.
 void Scheduler::AdmitAnnounced(Time now) {
   for (Sequence* const sequence : waiting_) {
     const ActiveRequest& active = *sequence->request;
@@ -237,7 +241,8 @@ void Scheduler::AdmitAnnounced(Time now) {
   }
 }
 
-// Those at the head of the queue: they need no step, and no step under way has to do with them.
+// Admits the reservations at the head of the queue. A reservation needs no step and does not affect
+// a step under way.
 void Scheduler::AdmitReservations(Time now) {
   while (!waiting_.empty()) {
     Sequence& sequence = **waiting_.begin();
@@ -246,8 +251,9 @@ void Scheduler::AdmitReservations(Time now) {
   }
 }
 
-// Blocks that the running sequences may come to need. Under kMaxUtilization a guess: each may want
-// another one soon, and admitting into those would only preempt.
+// Blocks kept for the running sequences. Under kMaxUtilization this is an estimate: each sequence
+// may need one more block soon, and a prompt admitted into these blocks would only cause
+// preemption.
 int32_t Scheduler::SetAside() const {
   return never_evicts() ? promised_ : static_cast<int32_t>(running_.size());
 }
@@ -260,7 +266,8 @@ bool Scheduler::Blocked(const Sequence& sequence) {
 }
 
 PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
-  // The last token must be computed, for its logits; where they come with the KV, it need not.
+  // The last token must be computed for its logits, except in a kDecode request, whose first token
+  // arrives with the KV.
   const bool whole = sequence.request->awaits_reservation();
   const int32_t limit = (sequence.length() - (whole ? 0 : 1)) / cache_.block_tokens();
   PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
@@ -272,7 +279,7 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
   const auto handoff = handoffs_.find(sequence.request->key());
   if (sequence.request->request.kind == RequestKind::kPrefill && handoff != handoffs_.end() &&
       std::cmp_greater(handoff->second.size(), hit.blocks.size())) {
-    // Preempted after it announced blocks: those are still there, under the hand-off's lease.
+    // It was preempted after it announced blocks; the lease of the hand-off still holds them.
     const auto held = handoff->second.blocks();
     hit = {.blocks = {held.begin(), held.end()}, .last = kRootEntry, .idle = 0};
   }
@@ -335,7 +342,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (cached) outcomes_.chunks.push_back(*std::move(cached));
   const size_t next = hit.blocks.size();
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
-  // Admission has seen to it that there is room.
+  // The caller has checked that the budget is not used up.
   const int32_t budget = std::max(1, PromptBudget(sequence.computed));
   const int32_t count = ChunkOf(sequence, budget);
   if (count > 0) AddRow(sequence, count);
@@ -354,7 +361,7 @@ void Scheduler::StartReserved(Sequence& sequence, const PrefixHit& hit) {
                                     .blocks = {blocks.begin(), blocks.end()}});
 }
 
-// The lowest ranked go: they would wait longest.
+// Refuses the lowest ranked reservations, because they would wait longest.
 void Scheduler::RefuseExcessReservations() {
   const int32_t most = options_.engine.max_waiting_reservations;
   if (waiting_reservations_ <= most) return;

@@ -18,14 +18,14 @@
 
 namespace baton {
 
-// (id, epoch): what names a request in one engine.
+// (id, epoch) identifies a request in one engine.
 using RequestKey = std::pair<RequestId, Epoch>;
 
 enum class SequenceState : uint8_t { kWaiting, kAwaitingKv, kRunning, kFinished };
 
 std::string_view Name(SequenceState state);
 
-// The only changes of state there are; kSequenceMoves[from][to].
+// The allowed changes of state: kSequenceMoves[from][to].
 inline constexpr std::array<std::array<bool, 4>, 4> kSequenceMoves = {{
     // waiting  awaiting_kv  running  finished
     {false, true, true, true},    // waiting
@@ -36,8 +36,8 @@ inline constexpr std::array<std::array<bool, 4>, 4> kSequenceMoves = {{
 
 struct ActiveRequest;
 
-// One sample of a request: its tokens, and the blocks that hold their KV. Owned by its request,
-// changed by the scheduler alone.
+// One sample of a request: its tokens, and the blocks that hold their KV. Owned by its request;
+// only the scheduler changes it.
 struct Sequence {
   ActiveRequest* request = nullptr;
   int32_t index = 0;  // among the request's samples in this engine
@@ -46,11 +46,11 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and output
   int32_t computed = 0;         // tokens whose KV is in `table`
   Lease table;
-  int32_t slots = 0;     // of the sequence limit; a leader holds those of all its samples
+  int32_t slots = 0;     // its share of the sequence limit; before the fork, one slot per sample
   int32_t promised = 0;  // blocks it may still take (kGuaranteedNoEvict)
 
-  // What the prefix cache knows of it: `stored` blocks, the last of them as `chain`. Nothing more
-  // is stored once the chain is broken (hash collision).
+  // The first `stored` blocks are in the prefix cache; `chain` is the entry of the last of them.
+  // After a hash collision the chain is broken, and no more blocks are stored.
   std::vector<Hash128> hashes;
   int32_t stored = 0;
   CacheEntryId chain = kRootEntry;
@@ -58,12 +58,12 @@ struct Sequence {
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - computed; }
-  // Changes the state; a move that the table does not allow stops the process.
+  // Changes the state. A change that kSequenceMoves does not allow stops the process.
   void MoveTo(SequenceState to);
 };
 
-// A request from Add to its end. The first sequence, the leader, computes the prompt; the other
-// samples are forked off when the first tokens are chosen.
+// A request from Add to its end. The first sequence, the leader, computes the prompt. The other
+// samples are forked from it when the first tokens are chosen.
 struct ActiveRequest {
   explicit ActiveRequest(BlockHasher block_hasher) : hasher(block_hasher) {}
 
@@ -75,25 +75,25 @@ struct ActiveRequest {
   int32_t live = 0;                      // sequences that are not finished
   int32_t longest = 0;                   // most tokens a sequence may have
   bool forked = false;
-  std::set<int32_t> stopped;  // by StopSample before the fork: they end with it
-  bool activated = false;     // kDecode: the prompt's KV has come
-  bool kv_released = false;   // kPrefill: the worker wants no more of its KV
+  std::set<int32_t> stopped;  // samples that StopSample ended before the fork; they end at the fork
+  bool activated = false;     // kDecode: the prompt's KV has arrived
+  bool kv_released = false;   // kPrefill: ReleaseKv was called; no more chunks are reported
   bool started = false;
-  Time reserve_by = kNever;  // kDecode: when waiting for blocks ends
+  Time reserve_by = kNever;  // kDecode: when the wait for blocks ends
   Time first_step{};
   RequestTimes times;
 
   RequestKey key() const { return {request.id, request.epoch}; }
   bool awaits_reservation() const { return request.kind == RequestKind::kDecode && !activated; }
-  // When it ends in the state it is in.
+  // When the request ends if its state does not change.
   Time expiry() const {
     const bool queued = awaits_reservation() && sequences[0].state == SequenceState::kWaiting;
     return queued ? std::min(request.deadline, reserve_by) : request.deadline;
   }
 };
 
-// The seed that sample `sample` of a request draws with: SplitMix64 (Steele, Lea, Flood 2014) of
-// seed + sample · 2^64/φ.
+// The seed of sample `sample` of a request with seed `seed`: SplitMix64 (Steele, Lea, Flood 2014)
+// of seed + sample · 2^64/φ.
 uint64_t SampleSeed(uint64_t seed, int32_t sample);
 
 }  // namespace baton

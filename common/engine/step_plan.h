@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Tokens [first, first + count) of one sequence, to be computed in this step. `samples` tokens are
-// then chosen from the last one's logits: 0 inside a prompt, else 1, or one for each sample of a
-// request that is not forked yet.
+// Tokens [first, first + count) of one sequence, which this step computes. `samples` tokens are
+// then chosen from the logits of the last token: 0 inside a prompt; one for each sample at the end
+// of the prompt, before the fork; 1 otherwise.
 struct PlanRow {
   Sequence* sequence = nullptr;
   int32_t first = 0;
@@ -20,17 +20,17 @@ struct PlanRow {
   int32_t samples = 0;
 };
 
-// What one step computes: first `copies`, in order, then `rows`.
+// The work of one step: first `copies`, in order, then `rows`.
 struct StepPlan {
   std::vector<PlanRow> rows;
   std::vector<BlockCopy> copies;
-  std::vector<Outcomes::Chunk> chunks;  // final when the step has run; leased to their hand-offs
-  int32_t tokens = 0;                   // of all rows
-  int32_t logit_rows = 0;               // samples of all rows
-  int32_t preempted = 0;                // sequences sent back to the queue to make room
-  StepWork work;                        // of all rows
-  // The tokens it will choose have a place in their sequences (as ChosenBefore), since the plan
-  // behind it computes them.
+  std::vector<Outcomes::Chunk> chunks;  // KV that is final after the step; leased to the hand-offs
+  int32_t tokens = 0;                   // total of all rows
+  int32_t logit_rows = 0;               // total samples of all rows
+  int32_t preempted = 0;                // sequences sent back to the queue to free blocks
+  StepWork work;                        // total of all rows
+  // The tokens that this step will choose are already in their sequences, as ChosenBefore, because
+  // the next plan computes them.
   bool foreseen = false;
 
   void Clear() {

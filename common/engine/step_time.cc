@@ -6,26 +6,27 @@
 namespace baton {
 namespace {
 
-constexpr double kForget = 0.995;  // a step's weight after each later one of its kind
-// And after each of the other kind, as long as they weigh more than one step: so the terms that
-// both kinds have follow the newer ones, while what only this kind tells is never lost.
+constexpr double kForget = 0.995;  // factor on a step's weight for each later step of its kind
+// Factor for each later step of the other kind, while the sums weigh more than one step. So the
+// terms that both kinds share follow the newer steps, and terms that only one kind has are kept.
 constexpr double kForgetOther = 0.9999;
-constexpr double kOutlier = 4;    // times the prediction: the most a step is believed to take
-constexpr int64_t kTrusted = 32;  // steps of a kind before predictions may judge its outliers
+constexpr double kOutlier = 4;    // a step time is clamped to this multiple of the prediction
+constexpr int64_t kTrusted = 32;  // steps of a kind before its outliers are clamped
 constexpr double kRidge = 1e-6;
-// What x is counted in. Where steps are all alike and do not tell the terms apart, a prompt's time
-// is ascribed to its tokens and a decode's to the base, since these terms are the large ones then.
+// The units of the terms of x. When all steps are alike, so that the terms cannot be separated,
+// these units make the fit ascribe the time of a prompt to its tokens and that of a decode to the
+// base.
 constexpr double kDecodeUnit = 256;
 constexpr double kDecodeContextUnit = 512 * 1024;
 constexpr double kPromptUnit = 64;
 constexpr double kPromptContextUnit = 2048 * 1024;
-// A step with rows that see more positions than this on average tells what contexts cost. It takes
-// so many of them to be believed: from short contexts that cost would be noise, which a long
-// prompt, quadratic in it, multiplies by thousands.
+// A step whose rows attend to more than kLongContext positions on average has a long context. A
+// context term is fitted freely only after kEnoughLong such steps. Fitted to short contexts it
+// would be noise, which the quadratic cost of a long prompt multiplies by thousands.
 constexpr int64_t kLongContext = 512;
 constexpr int64_t kEnoughLong = 32;
-// Until then the most that a position costs of what a prompt's token costs without any. Of a
-// transformer's multiplications it is about 1 / (6 · width).
+// Before that, the upper bound of the cost of one position relative to the cost of a prompt token
+// without context. Of a transformer's multiplications it is about 1 / (6 · width).
 constexpr double kMostContextShare = 1.0 / 1024;
 constexpr double kMostContextTerm = kMostContextShare * kPromptContextUnit / kPromptUnit;
 
@@ -76,8 +77,8 @@ void StepTimeModel::Observe(const StepWork& work, Duration took) {
   Solve();
 }
 
-// Solves the symmetric system restricted to the terms in `used` by Gaussian elimination; the ridge
-// keeps it regular. Terms not used are 0.
+// Solves the symmetric system for the terms in `used` by Gaussian elimination; the ridge keeps the
+// matrix regular. The other terms are 0.
 std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveFor(
     const Sums& sums, const std::array<bool, kTerms>& used) {
   std::array<std::array<double, kTerms + 1>, kTerms> m{};
@@ -101,7 +102,8 @@ std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveFor(
   return x;
 }
 
-// Non-negative least squares: the most negative term is left out, and so on.
+// Non-negative least squares: removes the most negative term and solves again until none is
+// negative.
 std::array<double, StepTimeModel::kTerms> StepTimeModel::SolveNonNegative(
     const Sums& sums, std::array<bool, kTerms> used) {
   std::array<double, kTerms> terms{};
@@ -126,7 +128,7 @@ void StepTimeModel::Solve() {
   used[2] = long_steps_.decodes >= kEnoughLong;
   std::array<double, kTerms> terms = SolveNonNegative(all, used);
   if (long_steps_.prompts < kEnoughLong && terms[4] > kMostContextTerm * terms[3]) {
-    // The best fit within the bound lies on it.
+    // The best fit within the bound is at the bound.
     used[4] = false;
     all.Join(3, 4, kMostContextTerm);
     terms = SolveNonNegative(all, used);

@@ -7,41 +7,41 @@
 
 namespace baton {
 
-// What a step computes, as far as its time depends on it. A row of one token reads its context at
-// the speed of memory; the tokens of a chunk share what they read.
+// The properties of a step on which its time depends. A row of one token reads its context at
+// memory bandwidth; the tokens of a chunk share the keys and values that they read.
 struct StepWork {
   int32_t decodes = 0;         // rows of one token
-  int64_t decode_context = 0;  // Σ of the positions that they see
-  int32_t prompt_tokens = 0;   // in chunks
-  int64_t prompt_context = 0;  // Σ over these tokens of the positions that each sees
+  int64_t decode_context = 0;  // sum over these rows of the positions that each attends to
+  int32_t prompt_tokens = 0;   // tokens in chunks
+  int64_t prompt_context = 0;  // sum over these tokens of the positions that each attends to
 };
 
-// How long a step takes, a + b·decodes + c·decode_context + d·prompt_tokens + e·prompt_context
-// milliseconds, learnt from the steps that ran: least squares in which older steps count
-// exponentially less, with no negative term. Steps with and without prompts are remembered apart,
-// so that the many of one kind do not wash away what the few of the other told. A step far slower
-// than predicted (the machine did something else) counts only as far as it is believable. The terms
-// of contexts are bounded until long ones were seen often: that of decodes is 0, that of prompts a
-// small part of what a token costs. One thread.
+// Predicts the time of a step as a + b·decodes + c·decode_context + d·prompt_tokens +
+// e·prompt_context milliseconds. The terms are fitted to the steps that ran, by non-negative least
+// squares with exponentially decaying weights. Steps with prompts and steps without are summed
+// separately, so that many steps of one kind do not displace the few of the other. The time of a
+// step far slower than predicted (an outlier) is clamped to a multiple of the prediction. Until
+// enough steps with long contexts were observed, the context terms are bounded: c is 0, and e is a
+// small fraction of d. Belongs to one thread.
 class StepTimeModel final {
  public:
   struct Fit {
     double base_ms = 0;
     double decode_ms = 0;
     double decode_context_ms = 0;
-    double prompt_token_ms = 0;  // this and the next are 0 while no step with a prompt is known
+    double prompt_token_ms = 0;  // 0, like prompt_context_ms, before the first step with a prompt
     double prompt_context_ms = 0;
   };
 
   void Observe(const StepWork& work, Duration took);
   const Fit& fit() const { return fit_; }
   double PredictMs(const StepWork& work) const;
-  // The most prompt tokens that one step had.
+  // The largest number of prompt tokens in one observed step.
   int32_t most_prompt_tokens() const { return most_prompt_tokens_; }
 
  private:
   static constexpr int kTerms = 5;
-  // Exponentially weighted sums of x·xᵀ and x·y, x in units of its own.
+  // Exponentially weighted sums of x·xᵀ and x·y. Each term of x is scaled by a unit of its own.
   struct Sums {
     std::array<std::array<double, kTerms>, kTerms> xx{};
     std::array<double, kTerms> xy{};
@@ -52,7 +52,8 @@ class StepTimeModel final {
     void Join(int to, int from, double factor);
   };
 
-  // Steps that tell what a term of contexts is: the rows of its kind see long ones.
+  // The number of steps with long contexts, from which a context term can be fitted, by kind of
+  // row.
   struct LongSteps {
     int64_t decodes = 0;
     int64_t prompts = 0;
@@ -64,8 +65,8 @@ class StepTimeModel final {
                                                      std::array<bool, kTerms> used);
   void Solve();
 
-  Sums decodes_;  // of steps without a prompt
-  Sums prompts_;  // of steps with one
+  Sums decodes_;  // steps without a prompt
+  Sums prompts_;  // steps with a prompt
   LongSteps long_steps_;
   int32_t most_prompt_tokens_ = 0;
   Fit fit_;

@@ -9,11 +9,11 @@
 namespace baton {
 namespace {
 
-// Looks in a row that find the same call before it is overdue. They are counted, and not the time
-// between them: after a pause of the whole process the call gets the rest of its time.
+// A call is overdue when this many consecutive checks find the same call in progress. The checks
+// are counted instead of the time, so that a pause of the whole process counts as one check.
 constexpr int kLooks = 8;
 
-// Until `overdue` was called or a stop is wanted.
+// Returns when `overdue` was called or a stop is requested.
 void Watch(const std::atomic<uint64_t>& turns,
            Duration limit,
            const std::function<void()>& overdue,
@@ -32,7 +32,7 @@ void Watch(const std::atomic<uint64_t>& turns,
 
 }  // namespace
 
-// While it lives the runner is being called.
+// Marks a call to the runner as in progress during its lifetime.
 class WatchedRunner::Call {
  public:
   explicit Call(WatchedRunner& of) : of_(of) { ++of_.turns_; }

@@ -11,13 +11,13 @@
 
 namespace baton {
 
-// Another runner, and a look at how long its device takes: a GPU that hangs neither ends a step nor
-// reports an error, and nobody can call back the thread that waits for it. What warms up takes as
-// long as it takes.
+// Wraps a runner and detects a step that does not end. A GPU that hangs neither ends a step nor
+// reports an error, and the thread that waits for the GPU cannot be interrupted. Warm-up has no
+// time limit.
 class WatchedRunner final : public ModelRunner {
  public:
-  // `overdue` is called, on a thread of its own and at most once, when a step has kept `runner` for
-  // `limit`. Time in which the whole process stood still does not count. `runner` outlives this.
+  // Calls `overdue` at most once, on a thread of its own, when a call to `runner` takes longer than
+  // `limit`. Time in which the whole process is suspended does not count. `runner` outlives this.
   WatchedRunner(ModelRunner& runner, Duration limit, std::function<void()> overdue);
 
   const ModelTraits& traits() const override { return runner_.traits(); }
@@ -37,7 +37,7 @@ class WatchedRunner final : public ModelRunner {
   class Call;
 
   ModelRunner& runner_;
-  std::atomic<uint64_t> turns_ = 0;  // calls that began and calls that returned; odd in between
+  std::atomic<uint64_t> turns_ = 0;  // calls begun plus calls returned; odd during a call
   std::jthread thread_;
 };
 

@@ -88,7 +88,7 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
     const Block& block = blocks_[i];
     if (block.refs != expected_refs[i]) {
       return MakeStatus(
-          kInternal, "block {} counts {} users; it has {}", i, block.refs, expected_refs[i]);
+          kInternal, "block {} counts {} users; {} are known", i, block.refs, expected_refs[i]);
     }
     free_blocks += block.refs == 0;
     cached_blocks += block.cached;
@@ -111,7 +111,8 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
   if (idle != idle_cached_ || free_blocks != available() || cached_blocks != cached_ ||
       references != references_) {
     return MakeStatus(kInternal,
-                      "free {} of {}, idle cached {} of {}, cached {} of {}, references {} of {}",
+                      "counter and recount differ: free {} and {}, idle cached {} and {}, "
+                      "cached {} and {}, references {} and {}",
                       available(),
                       free_blocks,
                       idle_cached_,

@@ -98,7 +98,7 @@ Status PrefixCache::Check() const {
   }
   if (entries != by_hash_.size() || digest != digest_) {
     return MakeStatus(StatusCode::kInternal,
-                      "prefix cache has {} entries of {}, digest {} of {}",
+                      "prefix cache: map and slots differ: {} and {} entries, digest {} and {}",
                       by_hash_.size(),
                       entries,
                       digest_,

@@ -244,8 +244,8 @@ TEST(EngineFailureTest, OptionsAreChecked) {
   options = Options();
   options.kv_dtype = DType::kF8;
   EXPECT_EQ(Message(Engine::Create(options, model, listener, clock).status()),
-            "engine: the KV cache is of fp8, for which the model was not loaded; it must be f32, "
-            "f16 or bf16");
+            "engine: kv_dtype is fp8, but the model was not loaded for an fp8 KV cache; it must be "
+            "f32, f16 or bf16");
 }
 
 TEST(EngineFailureTest, SnapshotRepeatsTheCache) {
