@@ -44,7 +44,7 @@ Status CheckOptions(const EngineOptions& options, ModelRunner& runner) {
       CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
   if (options.kv_dtype == DType::kF8 && !traits.quantized_kv) {
     return InvalidArgument(
-        "engine: kv_dtype is fp8, but the model was not loaded for an fp8 KV cache; it must be "
+        "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
         "f32, f16 or bf16");
   }
   return CheckCount("kv_blocks", options.kv_blocks, 0, kMany);

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// Reads little-endian numbers and strings from outside bytes, never beyond their end. The first
-// failure sticks: later reads give zeros and status() tells what was being read, where. Does not
-// own the bytes.
+// Reads little-endian numbers and strings from untrusted bytes, never beyond their end. After the
+// first failure all reads return zeros, and status() names the value that could not be read and its
+// position. Does not own the bytes.
 class ByteReader final {
  public:
   ByteReader(std::string_view file, std::span<const std::byte> bytes)
@@ -36,7 +36,7 @@ class ByteReader final {
     return part;
   }
 
-  // A 64-bit length, then that many bytes.
+  // Reads a 64-bit length and then that many bytes.
   std::string_view ReadString(std::string_view what) {
     const auto bytes = ReadBytes(Read<uint64_t>(what), what);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

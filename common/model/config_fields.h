@@ -13,14 +13,14 @@
 
 namespace baton {
 
-// Typed, bounded reading of a model's configuration, wherever it is written. The first error
-// sticks (it names file and key, what was found and what would be right); reads after it give the
-// lowest allowed value. One thread at a time.
+// Reads typed and bounded values from a model's configuration, independent of the file format.
+// status() keeps the first error, which names file, key, the value found and the valid values. A
+// read that fails returns the lowest allowed value or the fallback. One thread at a time.
 class ConfigFields {
  public:
   virtual ~ConfigFields() = default;
 
-  // There, and not null.
+  // Whether the key is present and not null.
   virtual bool Has(std::string_view key) const = 0;
 
   int32_t Int(std::string_view key, int32_t low, int32_t high);
@@ -29,12 +29,12 @@ class ConfigFields {
   double NumberOr(std::string_view key, double fallback, double low, double high);
   bool BoolOr(std::string_view key, bool fallback);
   std::string TextOr(std::string_view key, std::string_view fallback);
-  // One number or a list of at most 1024.
+  // One number, or a list of at most 1024 numbers. Empty when the key is absent.
   std::vector<int32_t> IntsOr(std::string_view key, int32_t low, int32_t high);
 
   void Fail(Status status);
   const Status& status() const { return status_; }
-  // What errors begin with: the file's path.
+  // The path of the file, with which errors begin.
   const std::string& file() const { return file_; }
 
  protected:
@@ -60,9 +60,9 @@ class JsonFields final : public ConfigFields {
   ~JsonFields() override;
 
   bool Has(std::string_view key) const override;
-  // The object under `key`. InvalidArgument when there is another thing.
+  // The object under `key`. NotFound when the key is absent; InvalidArgument for another type.
   StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
-  // The strings under `key`, a list. InvalidArgument when there is another thing.
+  // The list of strings under `key`. Errors as Object.
   StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
 
  protected:
@@ -79,8 +79,9 @@ class JsonFields final : public ConfigFields {
   std::unique_ptr<const nlohmann::json> object_;
 };
 
-// The metadata keys of a GGUF file that begin with a prefix, "llama.". Lists whose numbers are all
-// equal (one a layer) also count as one number. The file must outlive it.
+// The metadata keys of a GGUF file that begin with a prefix such as "llama.". A list with one
+// number per layer can be read as one number when all numbers are equal. The file must outlive this
+// object.
 class GgufFields final : public ConfigFields {
  public:
   GgufFields(const GgufFile& gguf, std::string prefix);

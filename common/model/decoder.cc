@@ -12,7 +12,8 @@
 namespace baton {
 namespace {
 
-// Rows begin at multiples of this many numbers, so that vector loads stay within cache lines.
+// The stride of rows is a multiple of this many elements, so that vector loads stay within cache
+// lines.
 constexpr int64_t kRowMultiple = 16;
 
 // An activation buffer with its view.
@@ -21,7 +22,7 @@ struct Activation {
   Tensor tensor;
 };
 
-// One that is yet to be allocated.
+// An activation buffer to be allocated.
 struct WantedActivation {
   Activation& to;
   DType dtype;
@@ -32,7 +33,8 @@ struct WantedActivation {
   size_t bytes() const { return static_cast<size_t>(rows * stride()) * ShapeOf(dtype).bytes; }
 };
 
-// Memory is only taken when it is touched, so what is free must hold all of them together.
+// Host memory is committed only when it is first touched, so the total is checked before the first
+// allocation.
 Status AllocateAll(std::span<const WantedActivation> wanted, int32_t max_rows, Device& device) {
   size_t bytes = 0;
   for (const WantedActivation& one : wanted) bytes += one.bytes();
@@ -69,7 +71,7 @@ class Decoder::Impl {
     }
     if (limits_.quantized_kv && !ops_.quantizes_kv()) {
       return InvalidArgument(
-          "a KV cache of fp8 is for GPUs of sm_89 or newer; on {} it must be of another type",
+          "an fp8 KV cache needs a GPU of sm_89 or newer; on {} kv_type must be another type",
           ops_.device().name());
     }
     const bool experts = std::ranges::any_of(spec_.layers, &LayerSpec::moe);
@@ -104,7 +106,7 @@ class Decoder::Impl {
       const Tensor attention = attention_.tensor.Rows(0, rows);
       ops_.Attention(qkv, AttentionArgsOf(layer), attention);
       if (layer == last) {
-        // After the last attention only the wanted rows matter.
+        // After the last attention only the logit rows are needed.
         const Tensor last_attention = last_attention_.tensor.Rows(0, wanted);
         const Tensor last_residual = last_residual_.tensor.Rows(0, wanted);
         ops_.GatherLogitRows(attention, last_attention);
@@ -133,7 +135,7 @@ class Decoder::Impl {
     const int64_t logit_rows = ops_.PaddedRows(limits_.max_logit_rows);
     const int64_t q_cols = int64_t{spec_.heads} * spec_.head_dim;
     const int64_t kv_cols = int64_t{spec_.kv_heads} * spec_.head_dim;
-    // The last layer's gathered rows use the same buffers.
+    // The gathered rows of the last layer use the same buffers.
     const int64_t most = std::max(rows, logit_rows);
     const DType dtype = ops_.activation_dtype();
     const WantedActivation wanted[] = {
@@ -161,7 +163,7 @@ class Decoder::Impl {
     return args;
   }
 
-  // Computes q, k and v of every row and stores k and v in the cache; returns q, k and v.
+  // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
   Tensor WriteKv(int32_t layer, const Tensor& normed, const LayerHook& hook) {
     const LayerWeights& weights = weights_.layers[layer];
     const Tensor qkv = qkv_.tensor.Rows(0, normed.rows);
@@ -179,7 +181,7 @@ class Decoder::Impl {
     return qkv;
   }
 
-  // What follows attention in a layer, and the norm that follows the layer.
+  // Computes the rest of a layer after attention, and the norm after the layer.
   void FinishLayer(int32_t layer,
                    const Tensor& attention,
                    const Tensor& residual,

@@ -13,27 +13,28 @@
 namespace baton {
 
 struct DecoderLimits {
-  int32_t max_rows = 512;        // rows of one step
-  int32_t max_logit_rows = 256;  // rows of one step whose logits are wanted
-  bool quantized_kv = false;     // the KV cache will be in E4M3, for which scales are computed
+  int32_t max_rows = 512;        // most rows of one step
+  int32_t max_logit_rows = 256;  // most rows of one step for which logits are computed
+  bool quantized_kv = false;     // the KV cache is FP8: scales are computed while loading
 };
 
-// Called during Load with the share of the weights that is loaded, 0 … 1.
+// Called during Load with the fraction of the weights that is loaded, 0 … 1.
 using LoadProgress = std::function<void(double)>;
 
 // Called during Forward after the KV write of `layer` was issued for all rows of the step (on an
 // asynchronous device: enqueued, not finished).
 using LayerHook = std::function<void(int32_t layer)>;
 
-// A decoder-only transformer on one device: one class, configured by a ModelSpec. Owns its packed
-// weights and its activation buffers (allocated once, for the limits); does not own the Ops. One
-// thread at a time.
+// A decoder-only transformer on one device. A ModelSpec configures it for all model families. Owns
+// its packed weights and its activation buffers, which are allocated once for the limits. Does not
+// own the Ops. One thread at a time.
 class Decoder final {
  public:
-  // Loads tensor by tensor and lets go of each tensor's file pages, so that memory stays near the
-  // size of the packed weights. `ops` outlives the decoder; `weights` is not needed afterwards.
-  // Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
-  // ResourceExhausted; InvalidArgument when the backend has no KV cache in E4M3 and one is wanted.
+  // Loads tensor by tensor and releases the file pages of each tensor, so that memory use stays
+  // near the size of the packed weights. `ops` outlives the decoder; `weights` is not needed
+  // afterwards. Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
+  // ResourceExhausted; InvalidArgument when quantized_kv is set and the backend has no FP8 KV
+  // cache; the error of Ops::CheckModel when the backend cannot run the model.
   static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
                                                  const WeightSource& weights,
                                                  Ops& ops,
@@ -41,16 +42,17 @@ class Decoder final {
                                                  const LoadProgress& progress = {});
   ~Decoder();
 
-  // Issues the whole model for `input`: call it between ops().BeginStep(input, kv) and IssueStep().
-  // Returns the float32 logits [input.logit_rows.size()][vocab] of the wanted rows, in a buffer of
-  // the decoder's that the next Forward overwrites; Ops::Sample may follow in the same step.
-  // `input` has 1 … max_rows tokens and at most max_logit_rows logit rows.
+  // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
+  // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
+  // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
+  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows.
   Tensor Forward(const StepInput& input, const LayerHook& hook = {});
 
   const ModelSpec& spec() const;
   const DecoderLimits& limits() const;
   Ops& ops() const;
-  // Identifies spec and weights (fingerprint.h): two workers may exchange KV only if theirs agree.
+  // Identifies spec and weights (fingerprint.h). Two workers may exchange KV only if their
+  // fingerprints are equal.
   const Hash128& fingerprint() const;
   // Bytes of the packed weights on the device.
   size_t weight_bytes() const;

@@ -12,13 +12,13 @@
 namespace baton {
 namespace {
 
-// One weight wanted from the source: which, and its rows (outputs).
+// A weight to read from the source, and its number of rows (outputs).
 struct Part {
   WeightId id;
   int64_t rows = 0;
 };
 
-// Moves weights from a source into a backend.
+// Loads weights from a source into a backend.
 class Loader {
  public:
   Loader(const ModelSpec& spec, const WeightSource& source, Ops& ops)
@@ -26,7 +26,7 @@ class Loader {
 
   size_t bytes() const { return bytes_; }
 
-  // The parts stacked along their rows.
+  // Loads the parts as one matrix, concatenated along their rows.
   StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts, int64_t cols) {
     std::vector<HostMatrix> views;
     for (const Part& part : parts) {
@@ -48,7 +48,7 @@ class Loader {
     return Count(std::move(loaded));
   }
 
-  // The parts one behind the other.
+  // Loads the parts as one vector, concatenated.
   StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts) {
     std::vector<float> values;
     for (const Part& part : parts) {
@@ -151,7 +151,8 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
     for (const float factor : factors) {
       // The negation also catches NaN.
       if (!(factor > 0)) {
-        return InvalidArgument("rope_freqs.weight has the factor {}; all must be over 0", factor);
+        return InvalidArgument("rope_freqs.weight has the factor {}; it must be greater than 0",
+                               factor);
       }
     }
   }

@@ -12,15 +12,15 @@
 
 namespace baton {
 
-// Packed weights of one transformer layer. Dense layers have gate_up and down, the others the
-// expert fields. Biases and head norms are null where the model has none.
+// Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
+// router and the expert fields. Biases and head norms are null where the model has none.
 struct LayerWeights {
   std::unique_ptr<Vector> attention_norm;
   std::unique_ptr<Matrix> qkv;  // [(heads + 2 · kv_heads) · head_dim][hidden]
   std::unique_ptr<Vector> qkv_bias;
   std::unique_ptr<Vector> q_norm;
   std::unique_ptr<Vector> k_norm;
-  std::unique_ptr<Vector> kv_scales;         // for a KV cache in E4M3 (kv_scales.h)
+  std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
   std::unique_ptr<Vector> attention_output_bias;
   std::unique_ptr<Vector> feed_forward_norm;
@@ -36,23 +36,24 @@ struct LayerWeights {
 // All packed weights of a model.
 struct DecoderWeights {
   std::unique_ptr<Matrix> embedding;
-  std::unique_ptr<Matrix> head;  // null when the embedding is the head, too
+  std::unique_ptr<Matrix> head;  // null when the embedding is also the output head
   std::unique_ptr<Vector> output_norm;
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
   std::vector<LayerWeights> layers;
-  size_t bytes = 0;  // of all matrices
+  size_t bytes = 0;  // packed bytes of all matrices
 
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
 
-// Whether a backend that holds weights in fewer bits does so with this one: the products of dense
-// layers, but for those by which a small model loses most for their bytes (kernels/cuda/README.md):
-// attention's outputs of the first two layers, and the MLPs of the first and the last.
+// Whether a backend with FP8 weights may store this weight in FP8. True for the GEMM weights of
+// attention and of dense MLPs, except those whose precision matters most for their size in a small
+// model (kernels/cuda/README.md): the attention outputs of the first two layers, and the MLPs of
+// the first and the last layer.
 bool MayQuantize(const ModelSpec& spec, const WeightId& id);
 
-// Loads tensor by tensor, releasing each source after use, with scales for a KV cache in E4M3 when
-// `quantized_kv`; `progress` may be empty. Errors as Decoder::Load.
+// Loads tensor by tensor and releases each source tensor after use. Computes the scales of an FP8
+// KV cache when `quantized_kv`. `progress` may be empty. Errors as Decoder::Load.
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
                                             bool quantized_kv,

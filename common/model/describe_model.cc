@@ -19,7 +19,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 
 std::string AttentionText(const ModelSpec& spec) {
   std::string text = fmt::format(
-      "{} heads, {} KV heads, {} numbers each", spec.heads, spec.kv_heads, spec.head_dim);
+      "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
   if (spec.qk_norm) text += ", q and k normalised";
   if (spec.qkv_bias) text += ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
@@ -34,7 +34,7 @@ std::string AttentionText(const ModelSpec& spec) {
 }
 
 std::string RopeText(const RopeSpec& rope) {
-  std::string text = fmt::format("theta {}, {} numbers, {}",
+  std::string text = fmt::format("theta {}, rotary dimension {}, {}",
                                  rope.theta,
                                  rope.rotary_dim,
                                  rope.pairing == RopePairing::kHalves ? "halves" : "adjacent");
@@ -54,7 +54,7 @@ std::string FeedForwardText(const ModelSpec& spec) {
     text = fmt::format("{}{}", spec.intermediate, spec.mlp_bias ? ", with biases" : "");
   }
   if (moe > 0) {
-    text += fmt::format("{}{} experts of {}, {} a token, in {} layers",
+    text += fmt::format("{}{} experts of {}, {} per token, in {} layers",
                         text.empty() ? "" : "; ",
                         spec.moe.experts,
                         spec.moe.intermediate,
@@ -64,7 +64,7 @@ std::string FeedForwardText(const ModelSpec& spec) {
   return text;
 }
 
-// "q4_1 210, f32 61": how many tensors there are of each type.
+// The number of tensors of each type: "61 f32, 210 q4_1".
 std::string TypesText(const std::vector<TensorInfo>& tensors) {
   std::map<std::string_view, size_t> counts;
   for (const TensorInfo& tensor : tensors) ++counts[tensor.type];
@@ -75,7 +75,8 @@ std::string TypesText(const std::vector<TensorInfo>& tensors) {
   return text;
 }
 
-// Every number between two dots as "*": tensors that differ in layer or expert alone are one line.
+// Replaces every number between two dots with "*", so that tensors which differ only in layer or
+// expert share one line.
 std::string PatternOf(const std::string& name) {
   std::string pattern;
   for (size_t begin = 0; begin <= name.size();) {
@@ -89,7 +90,8 @@ std::string PatternOf(const std::string& name) {
   return pattern;
 }
 
-// The layer in "model.layers.3.mlp.gate_proj.weight" or "blk.3.ffn_gate.weight"; -1: none.
+// The layer number in "model.layers.3.mlp.gate_proj.weight" or "blk.3.ffn_gate.weight"; -1 when
+// the name has none.
 int32_t LayerOf(const std::string& name) {
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     int32_t layer = 0;
@@ -101,7 +103,8 @@ int32_t LayerOf(const std::string& name) {
   return -1;
 }
 
-// What converters leave in files although it follows from the configuration.
+// Whether this is a redundant tensor that some converters write: its content follows from the
+// configuration or from other tensors.
 bool IsKnownRest(const std::string& name, const ModelSpec& spec) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   return spec.tied_head && name == NameOf({WeightKind::kHead}, NamingScheme::kHuggingFace).tensor;
@@ -125,18 +128,18 @@ std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSourc
   }
   if (!layers.empty()) {
     lines.push_back(
-        fmt::format("layers {} to {} of the files are left out: the configuration has {} layers",
+        fmt::format("layers {} to {} of the files are not loaded: the configuration has {} layers",
                     *layers.begin(),
                     *layers.rbegin(),
                     spec.layer_count()));
   }
   for (const auto& [pattern, count] : patterns) {
     if (lines.size() == kMaxLines) {
-      lines.push_back("further tensors of the files are left out");
+      lines.push_back("more tensors of the files are not loaded");
       break;
     }
     lines.push_back(fmt::format(
-        "{} is left out ({} tensors): the configuration has no use for it", pattern, count));
+        "{} is not loaded ({} tensors): the configuration does not use it", pattern, count));
   }
   return lines;
 }
@@ -166,10 +169,10 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   lines.push_back({"context length", fmt::format("{} tokens", spec.context_length)});
   lines.push_back({"rope", RopeText(spec.rope)});
   lines.push_back({"end tokens", fmt::format("{}", fmt::join(spec.eos, ", "))});
-  lines.push_back(
-      {"KV a token",
-       fmt::format(
-           "{} bytes in 16 bits, {} in 32", spec.KvBytesPerToken(2), spec.KvBytesPerToken(4))});
+  lines.push_back({"KV per token",
+                   fmt::format("{} bytes at 16 bits, {} at 32 bits",
+                               spec.KvBytesPerToken(2),
+                               spec.KvBytesPerToken(4))});
   if (description.tensors.empty()) {
     lines.push_back({"tensors", "random (dummy)"});
     return description;

@@ -13,17 +13,17 @@ struct DescriptionLine {
   std::string value;
 };
 
-// A model for people: what `baton model inspect` prints.
+// A readable description of a model, which `baton model inspect` prints.
 struct ModelDescription {
-  std::vector<DescriptionLine> lines;  // name, shape, position embedding, KV bytes a token, …
-  std::vector<TensorInfo> tensors;     // file order; empty for dummy weights
+  std::vector<DescriptionLine> lines;  // name, shape, position embedding, KV bytes per token, …
+  std::vector<TensorInfo> tensors;     // in file order; empty for dummy weights
   size_t tensor_bytes = 0;
 };
 
 ModelDescription DescribeModel(const OpenedModel& model);
 
-// Once a model's weights were loaded: a line for each kind of tensor in its files that nothing has
-// read (whole layers, biases), since the files then hold more than what runs.
+// Call it after the weights were loaded. Returns a line for each kind of tensor that the files have
+// and that was not read (whole layers, biases): the model then runs without a part of its files.
 std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSource& weights);
 
 }  // namespace baton

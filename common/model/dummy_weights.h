@@ -7,11 +7,11 @@
 
 namespace baton {
 
-// Random weights of any shape, for tests and for measuring speed without a checkpoint. A weight is
-// a function of (seed, its Hugging Face name, its shape). With u uniform in [-1, 1):
-//   matrices √(3 / cols) · u in bf16 (a product keeps its input's scale), norms 1 + u/10,
+// Random weights of any shape, for tests and for benchmarks without a checkpoint. A weight is a
+// function of (seed, its Hugging Face name, its shape). With u uniform in [-1, 1):
+//   matrices √(3 / cols) · u in bf16 (a GEMM keeps the scale of its input), norms 1 + u/10,
 //   biases u/10. Rope factors are 1.
-// Matrices come without data: the backend draws them (HostMatrix).
+// Matrices are returned without data: the backend generates their values (HostMatrix).
 class DummyWeights final : public WeightSource {
  public:
   explicit DummyWeights(uint64_t seed) : seed_(seed) {}

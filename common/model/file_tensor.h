@@ -11,31 +11,33 @@
 
 namespace baton {
 
-// No file has more tensors: what is kept of each takes more memory than its description in the
-// file.
+// Files with more tensors are refused, because a FileTensor takes more memory than its description
+// in the file.
 inline constexpr size_t kMaxTensors = size_t{1} << 18;
 
-// A tensor inside a mapped weight file, already checked to lie in it: `bytes` has exactly the size
-// that shape and dtype give, and no alignment. Does not own the bytes.
+// A tensor of a mapped weight file, already checked to be within the file. The size of `bytes` is
+// exactly what shape and dtype require; the alignment is arbitrary. Does not own the bytes.
 struct FileTensor {
   std::string name;
   DType dtype = DType::kF32;
-  // The file's name of a type that is no DType, "I64": such a tensor may be there, but not be read.
-  // Of a GGUF file it has no bytes then, since their number is not known.
+  // When the type is not a DType: the file's name of the type, for example "I64". Such a tensor may
+  // be in the file but cannot be loaded. In a GGUF file its `bytes` are empty, because the size of
+  // the type is not known.
   std::string other_type;
   std::vector<int64_t> shape;  // outermost first: a matrix is {rows, cols}
   std::span<const std::byte> bytes;
   std::string file;
 };
 
-// Bytes of a tensor of that shape. InvalidArgument when a dimension is not positive, when rows are
-// no whole number of blocks, or when the product does not fit 62 bits. `what` begins the message.
+// The size in bytes of a tensor of this type and shape. InvalidArgument when a dimension is not
+// positive, when a row is not a whole number of quantization blocks, or when the tensor has more
+// than 2^60 elements. The message begins with `what`.
 StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::string_view what);
 
-// "f32", or what the file calls the type.
+// The name of the tensor's type, for example "f32"; for other types the name in the file.
 std::string TypeName(const FileTensor& tensor);
 
-// "[512, 64]".
+// Formats a shape, for example "[512, 64]".
 std::string ShapeText(std::span<const int64_t> shape);
 
 }  // namespace baton

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kSampleBytes = 4096;
 
-// Begin, middle and end: enough to tell two models apart, cheap for any size.
+// Hashes the begin, the middle and the end: enough to distinguish two models, and fast for any
+// size.
 Hash128 SampleHash(std::span<const std::byte> bytes) {
   const size_t length = std::min(bytes.size(), kSampleBytes);
   Hash128 hash = Xxh3Wide(bytes.first(length));
@@ -80,7 +81,7 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id, int64_t rows, in
         tensor.name,
         ShapeText(tensor.shape),
         ShapeText(std::vector<int64_t>{rows, cols}),
-        found.stacked ? fmt::format(" for each of over {} experts", id.expert) : "");
+        found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
   if (found.stacked) matrix.data += id.expert * rows * RowBytes(tensor.dtype, cols);
@@ -105,7 +106,8 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id, int64_t 
 void FileWeights::Release(const WeightId& id) const {
   const StatusOr<Found> found = Find(id);
   if (!found.ok()) return;
-  // The whole tensor, also when one expert of it was used: pages come back when they are read.
+  // Drops the pages of the whole tensor even when only one expert was used: dropped pages are read
+  // from the file again when needed.
   const std::span<const std::byte> bytes = found->tensor->bytes;
   if (gguf_ != nullptr) gguf_->DropPages(bytes);
   for (const auto& file : safetensors_) file->DropPages(bytes);

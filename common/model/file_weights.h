@@ -21,8 +21,8 @@ namespace baton {
 class FileWeights final : public WeightSource {
  public:
   explicit FileWeights(std::unique_ptr<GgufFile> gguf);
-  // `directory` stands in errors about a tensor that none of the files has; `scheme` is that of its
-  // model family.
+  // `directory` is named in errors about a tensor that is in none of the files; `scheme` is the
+  // naming scheme of the model family.
   FileWeights(std::string directory,
               std::vector<std::unique_ptr<SafetensorsFile>> files,
               NamingScheme scheme);
@@ -35,10 +35,10 @@ class FileWeights final : public WeightSource {
   std::vector<std::string> Unread() const override;
 
  private:
-  // A tensor whose numbers are to be read.
+  // A tensor that has a DType, so that it can be loaded.
   struct Found {
     const FileTensor* tensor = nullptr;
-    bool stacked = false;  // the weight is a slice of it
+    bool stacked = false;  // the weight is a slice of the tensor
   };
   StatusOr<Found> Find(const WeightId& id) const;
   void Add(std::span<const FileTensor> tensors);
@@ -47,7 +47,7 @@ class FileWeights final : public WeightSource {
   std::string where_;
   std::unique_ptr<GgufFile> gguf_;
   std::vector<std::unique_ptr<SafetensorsFile>> safetensors_;
-  std::vector<const FileTensor*> tensors_;  // file order
+  std::vector<const FileTensor*> tensors_;  // in file order
   absl::flat_hash_map<std::string, const FileTensor*> by_name_;
   mutable absl::flat_hash_set<const FileTensor*> read_;
 };

@@ -13,7 +13,8 @@ Hash128 HashOf(const std::string& text) {
   return Xxh3Wide(std::as_bytes(std::span(text)));
 }
 
-// Gathers values so that no two lists of them give the same text: strings go with their length.
+// Appends values to a text so that different lists of values never give the same text: each string
+// is preceded by its length.
 class Lines final {
  public:
   template <class... Values>

@@ -7,17 +7,17 @@
 
 namespace baton {
 
-// Names a shape of models: every field of the spec that shapes the computation. Neither the end
-// tokens nor the context length are among them, which a worker's settings may shorten.
+// Hashes every field of the spec that affects the computation. The end tokens and the context
+// length are not included, because a worker's settings may shorten the context.
 Hash128 ShapeHash(const ModelSpec& spec);
 
-// Names a tokenizer: everything that decides how text becomes tokens and back.
+// Hashes everything that determines how a tokenizer converts text to tokens and back.
 Hash128 TokenizerHash(const TokenizerSpec& spec);
 
-// Names a model: workers whose fingerprints differ must not exchange KV. XXH3-128 over what
-// ShapeHash takes and the identity of the weights: each tensor's name, type and shape with 4 KiB
-// from its begin, middle and end, in the order of names. The same checkpoint as one file or in
-// shards has one fingerprint; as GGUF or safetensors, two.
+// Identifies a model: workers whose fingerprints differ must not exchange KV. XXH3-128 over the
+// input of ShapeHash and the identity of the weights: for each tensor in the order of names its
+// name, type and shape and 4 KiB each from its begin, middle and end. A checkpoint has the same
+// fingerprint as one file and as several files, but different ones as GGUF and as safetensors.
 Hash128 Fingerprint(const ModelSpec& spec, const WeightSource& weights);
 
 }  // namespace baton

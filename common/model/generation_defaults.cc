@@ -59,7 +59,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
   defaults.min_p = ReadIn(*fields, "min_p", kMinPs);
   defaults.repetition_penalty = ReadIn(*fields, "repetition_penalty", kRepetitionPenalties);
   if (fields->Has("top_k")) {
-    // Some files write -1 for all.
+    // Some files have -1 for "all tokens".
     defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));
   }
   BATON_RETURN_IF_ERROR(fields->status());

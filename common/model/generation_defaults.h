@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// How a model's makers want it sampled, where a request does not say. What is absent is the API's
-// own default.
+// The model's recommended sampling parameters, for requests that do not set them. For an absent
+// parameter the default of the API applies.
 struct GenerationDefaults {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;  // 0: all
@@ -17,12 +17,13 @@ struct GenerationDefaults {
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
 
-  // "temperature 0.6, top_p 0.95"; empty when there is nothing.
+  // For example "temperature 0.6, top_p 0.95"; empty when no parameter is set.
   std::string ToString() const;
 };
 
-// From generation_config.json of a Hugging Face directory; nothing where there is no such file, or
-// for a GGUF file. Errors: InvalidArgument naming file and key of a value that is out of range.
+// Reads generation_config.json of a Hugging Face directory. All parameters are absent when there is
+// no such file, and for a GGUF file. Errors: InvalidArgument naming file and key of a value that is
+// out of range.
 StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path);
 
 }  // namespace baton

@@ -19,8 +19,8 @@ struct Architecture {
   RopePairing pairing;
 };
 
-// llama.cpp permutes the q and k rows of Llama models (Mistral and Mixtral files are of this
-// architecture, too).
+// llama.cpp permutes the q and k rows of the architecture "llama", which Mistral and Mixtral files
+// also have.
 constexpr Architecture kArchitectures[] = {
     {"llama", ModelFamily::kLlama, RopePairing::kAdjacent},
     {"qwen2", ModelFamily::kQwen2, RopePairing::kHalves},
@@ -58,7 +58,7 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
   RopeSpec& rope = spec.rope;
   rope.theta = fields.NumberOr("rope.freq_base", 10000, 1, 1e12);
   rope.rotary_dim = fields.IntOr("rope.dimension_count", spec.head_dim, 1, ModelSpec::kMaxHeadDim);
-  // Files from before 2024 have rope.scale_linear alone.
+  // Files from before 2024 have only rope.scale_linear.
   const std::string kind =
       fields.TextOr("rope.scaling.type", fields.Has("rope.scale_linear") ? "linear" : "none");
   BATON_RETURN_IF_ERROR(fields.status());
@@ -77,7 +77,7 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
         fields.IntOr("rope.scaling.original_context_length", trained, 1, kMaxContext);
     rope.beta_fast = fields.NumberOr("rope.scaling.yarn_beta_fast", rope.beta_fast, 1e-6, 1e6);
     rope.beta_slow = fields.NumberOr("rope.scaling.yarn_beta_slow", rope.beta_slow, 1e-6, 1e6);
-    // llama.cpp multiplies the paper's factor by the file's.
+    // llama.cpp multiplies the factor of the paper by the factor in the file.
     rope.attention_factor = (0.1 * std::log(rope.factor) + 1.0) *
                             fields.NumberOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
     const double stretched = rope.original_context * rope.factor;
@@ -100,7 +100,7 @@ Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
   const bool mixtral = spec.family == ModelFamily::kMixtral;
   spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  // Files of Mixtral name one size only.
+  // Mixtral files have only one feed-forward size.
   const std::string_view width = mixtral && !fields.Has("expert_feed_forward_length")
                                      ? "feed_forward_length"
                                      : "expert_feed_forward_length";
@@ -159,7 +159,8 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
 
   const FileTensor* embedding = FindTensor(gguf, {WeightKind::kEmbedding});
   if (embedding == nullptr || embedding->shape.size() != 2) {
-    return InvalidArgument("{}: tensor token_embd.weight is missing or no matrix", gguf.path());
+    return InvalidArgument("{}: tensor token_embd.weight is missing or is not a matrix",
+                           gguf.path());
   }
   spec.vocab = static_cast<int32_t>(std::min<int64_t>(embedding->shape[0], INT32_MAX));
   spec.tied_head = !HasTensor(gguf, WeightKind::kHead, -1);

@@ -6,9 +6,9 @@
 
 namespace baton {
 
-// Reads the spec from a GGUF file's metadata (keys: ggml, docs/gguf.md) and from which tensors it
-// has. Errors: NotFound, InvalidArgument or Unimplemented naming file, key, value and what would be
-// right.
+// Reads the spec from the metadata of a GGUF file (keys: ggml, docs/gguf.md) and from the names of
+// its tensors. Errors: NotFound, InvalidArgument or Unimplemented naming file, key, value and the
+// valid values.
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf);
 
 }  // namespace baton

@@ -40,7 +40,7 @@ enum GgufType : uint32_t {
   kFloat64 = 12,
 };
 
-// Bytes of a scalar, 0 for strings, arrays and unknown types.
+// The bytes of a scalar; 0 for strings, arrays and unknown types.
 size_t ScalarBytes(uint32_t type) {
   switch (type) {
     case kUint8:
@@ -63,7 +63,7 @@ size_t ScalarBytes(uint32_t type) {
   }
 }
 
-// ggml's type numbers of tensors.
+// The DType of a ggml tensor type number.
 std::optional<DType> TensorType(uint32_t type) {
   switch (type) {
     case 0:
@@ -129,9 +129,10 @@ GgufValue ReadArray(ByteReader& reader, std::string_view what) {
   const auto type = reader.Read<uint32_t>(what);
   const auto count = reader.Read<uint64_t>(what);
   if (type == kString) {
-    // A string takes at least its 8-byte length, which bounds what a count can make us reserve.
+    // A string takes at least the 8 bytes of its length. This bounds the memory reserved for
+    // `count`.
     if (count > reader.remaining() / 8) {
-      reader.Fail(InvalidArgument("{}: {} says it has {} strings, but only {} bytes are left",
+      reader.Fail(InvalidArgument("{}: {} declares {} strings, but only {} bytes are left",
                                   reader.file(),
                                   what,
                                   count,
@@ -153,7 +154,7 @@ GgufValue ReadArray(ByteReader& reader, std::string_view what) {
     return false;
   }
   if (count > reader.remaining() / size) {
-    reader.Fail(InvalidArgument("{}: {} says it has {} elements of {} bytes, but {} are left",
+    reader.Fail(InvalidArgument("{}: {} declares {} elements of {} bytes, but {} bytes are left",
                                 reader.file(),
                                 what,
                                 count,
@@ -271,7 +272,7 @@ Status GgufFile::ParseAll() {
   }
   if (tensor_count > reader.remaining() / kLeastTensorBytes ||
       value_count > reader.remaining() / kLeastValueBytes) {
-    return InvalidArgument("{} says it has {} tensors and {} metadata values in {} bytes",
+    return InvalidArgument("{} declares {} tensors and {} metadata values in {} bytes",
                            path_,
                            tensor_count,
                            value_count,

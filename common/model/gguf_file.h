@@ -17,15 +17,16 @@
 
 namespace baton {
 
-// A metadata array of numbers or booleans: widened copies would triple a vocabulary's memory.
+// A metadata array of numbers or booleans. Kept as bytes of the file, because copies widened to 64
+// bits would triple the memory of a vocabulary.
 struct GgufArray {
   uint32_t type = 0;  // GGUF value type of the elements
   uint64_t count = 0;
   std::span<const std::byte> bytes;
 };
 
-// A metadata value. Integers of every width become int64 (uint64 beyond 2⁶³−1 is refused), both
-// floats double. Strings point into the file.
+// A metadata value. Integers of every width are stored as int64 (a uint64 above 2⁶³−1 is refused),
+// both float types as double. Strings are views into the file.
 using GgufValue =
     std::variant<bool, int64_t, double, std::string_view, std::vector<std::string_view>, GgufArray>;
 
@@ -37,15 +38,16 @@ class GgufFile final {
   // Maps the file. Errors: those of MappedFile::Open; InvalidArgument naming file, key or tensor,
   // and byte.
   static StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
-  // The same for bytes in memory, which must outlive the result; `name` stands for the path.
+  // The same for bytes in memory, which must outlive the result; `name` replaces the path in
+  // errors.
   static StatusOr<std::unique_ptr<GgufFile>> Parse(std::string name,
                                                    std::span<const std::byte> bytes);
 
   const std::string& path() const { return path_; }
   bool Has(std::string_view key) const { return values_.contains(key); }
-  // NotFound when the key is absent; InvalidArgument when its type is another one. Both name it.
+  // NotFound when the key is absent; InvalidArgument when it has another type. Errors name the key.
   StatusOr<int64_t> Int(std::string_view key) const;
-  StatusOr<double> Float(std::string_view key) const;  // integers, too
+  StatusOr<double> Float(std::string_view key) const;  // also accepts integers
   StatusOr<bool> Bool(std::string_view key) const;
   StatusOr<std::string_view> String(std::string_view key) const;
   StatusOr<std::vector<std::string_view>> Strings(std::string_view key) const;
@@ -53,7 +55,7 @@ class GgufFile final {
   StatusOr<std::vector<double>> Floats(std::string_view key) const;
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
-  // MappedFile::DropPages, when the file is mapped and `part` lies in it.
+  // MappedFile::DropPages when the file is mapped; no effect otherwise.
   void DropPages(std::span<const std::byte> part) const {
     if (mapping_ != nullptr) mapping_->DropPages(part);
   }

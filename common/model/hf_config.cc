@@ -30,7 +30,7 @@ constexpr FamilyName kFamilies[] = {
     {"Qwen3MoeForCausalLM", ModelFamily::kQwen3Moe},
 };
 
-// By `architectures`, or by `model_type` where a config has no architectures.
+// Uses `architectures`, or `model_type` when the config has no architectures.
 StatusOr<ModelFamily> ReadFamily(JsonFields& fields) {
   std::string found = fmt::format("model_type {}", fields.TextOr("model_type", "(none)"));
   if (fields.Has("architectures")) {
@@ -73,7 +73,7 @@ Status RefuseWhatWeLack(JsonFields& fields) {
   return OkStatus();
 }
 
-// arXiv:2309.00071, with DeepSeek's `mscale` pair where a config has it.
+// arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnAttentionFactor(JsonFields& rope, double factor) {
   if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
   const auto magnitude = [factor](double scale) {
@@ -141,8 +141,8 @@ Status ReadRope(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// transformers' rules: Mistral, Mixtral and Qwen 3 MoE slide in every layer, Qwen 2 and 3 from
-// max_window_layers on, and layer_types overrules where it is written.
+// The rules of transformers: Mistral, Mixtral and Qwen 3 MoE have the window in every layer, Qwen 2
+// and 3 from layer max_window_layers on. layer_types overrides both when it is present.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   const bool mistral = spec.family == ModelFamily::kMistral || spec.family == ModelFamily::kMixtral;
   const bool qwen = spec.family != ModelFamily::kLlama && !mistral;
@@ -183,7 +183,7 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
 }
 
 Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
-  // transformers 5 writes num_local_experts; published checkpoints of Qwen have num_experts.
+  // transformers 5 writes num_local_experts; published Qwen checkpoints have num_experts.
   const std::string_view experts = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
   spec.moe.experts = fields.Int(experts, 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMaxExperts);

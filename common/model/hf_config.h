@@ -7,10 +7,10 @@
 
 namespace baton {
 
-// Reads the spec from `directory`/config.json, with end tokens from generation_config.json, too,
-// when it exists. Understands the keys of transformers 5 (rope_parameters) and older ones
-// (rope_theta, rope_scaling). Errors: NotFound, InvalidArgument or Unimplemented naming file, key,
-// value and what would be right.
+// Reads the spec from `directory`/config.json, and more end tokens from generation_config.json when
+// it exists. Accepts the keys of transformers 5 (rope_parameters) and the older ones (rope_theta,
+// rope_scaling). Errors: NotFound, InvalidArgument or Unimplemented naming file, key, value and the
+// valid values.
 StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory);
 
 }  // namespace baton

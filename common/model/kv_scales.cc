@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLargestFp8 = 448;
 
-// ‖row ∘ norm‖ of each row of `matrix`; of numbers that are yet to be drawn, a bound.
+// ‖row ∘ norm‖ of each row of `matrix`; an upper bound when the matrix has no data (dummy weights).
 std::vector<double> NormsOf(const HostMatrix& matrix, std::span<const float> norm) {
   const auto cols = static_cast<size_t>(matrix.cols);
   std::vector<double> norms(static_cast<size_t>(matrix.rows));
@@ -46,7 +46,7 @@ StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
   const int64_t rows = int64_t{spec.kv_heads} * spec.head_dim;
   BATON_ASSIGN_OR_RETURN(const auto norm,
                          source.GetVector(id(WeightKind::kAttentionNorm), spec.hidden));
-  // The largest number of each output.
+  // The largest possible magnitude of each output.
   const auto largest = [&](WeightKind weight, WeightKind bias) -> StatusOr<std::vector<double>> {
     BATON_ASSIGN_OR_RETURN(const HostMatrix matrix,
                            source.GetMatrix(id(weight), rows, spec.hidden));

@@ -9,14 +9,16 @@
 
 namespace baton {
 
-// The scales of one layer's KV cache in E4M3, [K of every KV head | V of every KV head], from the
-// weights alone: the least powers of two with which no number a head can produce is too large.
-//   A row that a norm of weights g has left is x ∘ g, with x no longer than √hidden; so w·(x ∘ g) +
-//   b is ‖w ∘ g‖·√hidden + |b| at most. A normalised head is √head_dim·|g| at most; rope makes it
-//   √2 times that.
-// Usual numbers lie √hidden below. They are as exact there as at the top: E4M3 keeps its precision
-// for 15 doublings, and what it loses below them is small against a row's usual numbers.
-// Every worker with the same weights has the same scales.
+// The scales of one layer's FP8 KV cache, [K of every KV head | V of every KV head], computed from
+// the weights alone: for each head the smallest power of two with which no possible value of the
+// head overflows E4M3.
+//   The output of an RMS norm with weights g is x ∘ g with ‖x‖ ≤ √hidden. So |w·(x ∘ g) + b| is at
+//   most ‖w ∘ g‖·√hidden + |b|. An element of a normalised head is at most √head_dim·|g|; rope
+//   multiplies this bound by √2.
+// Typical values are a factor of √hidden below the bound. They are as precise there as near the
+// bound: E4M3 keeps its precision over 15 powers of two, and what it loses below them is small
+// relative to the typical values of a row.
+// Every worker with the same weights computes the same scales.
 StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
                                              const WeightSource& source,
                                              int32_t layer,

@@ -8,18 +8,18 @@
 
 namespace baton {
 
-// What tells models apart (fingerprint.h); workers and routers of a cluster agree in it.
+// The hashes that identify a model (fingerprint.h). Workers and routers of a cluster compare them.
 struct ModelIdentity {
-  Hash128 shape;        // of the spec alone
-  Hash128 tokenizer;    // zero: no tokenizer files
-  Hash128 fingerprint;  // of spec and weights; zero: no weight files
+  Hash128 shape;        // hash of the spec
+  Hash128 tokenizer;    // zero when there are no readable tokenizer files
+  Hash128 fingerprint;  // hash of spec and weights; zero when there are no readable weight files
 };
 
-// The tokenizer of the model at `path`; zero when it has none that can be read.
+// The hash of the tokenizer of the model at `path`; zero when it has no readable tokenizer.
 Hash128 TokenizerHashAt(const std::string& path);
 
-// Of the model at `path`, opened as OpenModel does. Weight files may be missing or broken. Errors:
-// those of OpenModel for what is left.
+// Identifies the model at `path`, which is opened like OpenModel does. Weight files may be missing
+// or damaged. Errors: those of LoadModelSpec.
 StatusOr<ModelIdentity> IdentifyModel(const std::string& path, const OpenOptions& options);
 
 }  // namespace baton

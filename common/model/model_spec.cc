@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// First broken bound wins; the message names file, field and value.
+// Keeps the first violated bound; the message names file, field and value.
 class SpecChecker {
  public:
   explicit SpecChecker(std::string_view file) : file_(file) {}
@@ -40,7 +40,7 @@ void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
   check.Range("rotary dimension", rope.rotary_dim, 2, head_dim);
   check.Require(rope.rotary_dim % 2 == 0, "rotary dimension {} must be even", rope.rotary_dim);
   check.Require(
-      std::isfinite(rope.theta) && rope.theta > 1, "rope theta {} must be over 1", rope.theta);
+      std::isfinite(rope.theta) && rope.theta > 1, "rope theta {} must be above 1", rope.theta);
   check.Require(std::isfinite(rope.factor) && rope.factor >= 1,
                 "rope scaling factor {} must be at least 1",
                 rope.factor);
@@ -53,14 +53,14 @@ void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
   if (rope.scaling == RopeScaling::kLlama3) {
     check.Require(
         rope.low_frequency_factor > 0 && rope.high_frequency_factor > rope.low_frequency_factor,
-        "rope scaling llama3: low_freq_factor {} must be over 0 and below "
+        "rope scaling llama3: low_freq_factor {} must be above 0 and below "
         "high_freq_factor {}",
         rope.low_frequency_factor,
         rope.high_frequency_factor);
   }
   if (rope.scaling == RopeScaling::kYarn) {
     check.Require(rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow,
-                  "rope scaling yarn: beta_slow {} must be over 0 and at most beta_fast {}",
+                  "rope scaling yarn: beta_slow {} must be above 0 and at most beta_fast {}",
                   rope.beta_slow,
                   rope.beta_fast);
   }

@@ -16,58 +16,58 @@ namespace baton {
 // Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2.
 enum class ModelFamily : uint8_t { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
 
-// "llama", "qwen3_moe": the names config.json uses.
+// The name in config.json, for example "llama" or "qwen3_moe".
 std::string_view Name(ModelFamily family);
 
 enum class RopeScaling : uint8_t {
   kNone,
   kLinear,  // positions divided by `factor`
-  kLlama3,  // Llama 3.1: low frequencies divided by `factor`, a ramp in between
+  kLlama3,  // Llama 3.1: low frequencies divided by `factor`, high ones kept, a ramp in between
   kYarn,    // arXiv:2309.00071
 };
 
 std::string_view Name(RopeScaling scaling);
 
-// Rotary position embedding (arXiv:2104.09864) and its stretching to long contexts.
+// Rotary position embedding (arXiv:2104.09864) and its scaling to long contexts.
 struct RopeSpec {
   double theta = 10000;
-  int32_t rotary_dim = 0;  // how many of a head's numbers are rotated
+  int32_t rotary_dim = 0;  // dimensions of a head that are rotated
   RopePairing pairing = RopePairing::kHalves;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
-  int32_t original_context = 0;  // kLlama3, kYarn: the context length before stretching
+  int32_t original_context = 0;  // kLlama3, kYarn: the context length before scaling
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;
   double beta_fast = 32;
   double beta_slow = 1;
   double attention_factor = 0;  // kYarn: 0 = 0.1 · ln(factor) + 1
-  bool truncate = true;         // kYarn: the ramp's ends are whole dimensions
+  bool truncate = true;         // kYarn: the ends of the ramp are rounded to whole dimensions
   bool file_factors = false;    // the weight file has a tensor that divides each frequency
 };
 
 struct MoeSpec {
   int32_t experts = 0;
   int32_t experts_per_token = 0;
-  int32_t intermediate = 0;  // of one expert
+  int32_t intermediate = 0;  // feed-forward size of one expert
   bool normalize = true;     // the chosen experts' weights sum to 1
 };
 
 struct LayerSpec {
-  int32_t window = 0;  // sliding attention window in tokens; 0 = all
+  int32_t window = 0;  // sliding attention window in tokens; 0 = full attention
   bool moe = false;    // experts instead of one feed-forward network
 };
 
 // The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain
 // data.
 struct ModelSpec {
-  // The highest values there may be: what reads a configuration refuses more, and so does Validate.
+  // The highest allowed values. The readers of configurations and Validate refuse higher ones.
   static constexpr int32_t kMaxLayers = 1024;
   static constexpr int32_t kMaxHidden = 1 << 20;
   static constexpr int32_t kMaxHeads = 4096;
   static constexpr int32_t kMaxHeadDim = 1024;
   static constexpr int32_t kMaxIntermediate = 1 << 22;
   static constexpr int32_t kMaxVocabulary = 1 << 24;
-  static constexpr int32_t kMaxContext = 1 << 28;  // of windows, too
+  static constexpr int32_t kMaxContext = 1 << 28;  // also limits sliding windows
   static constexpr int32_t kMaxExperts = 1024;
 
   ModelFamily family = ModelFamily::kLlama;
@@ -75,8 +75,8 @@ struct ModelSpec {
   int32_t heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t intermediate = 0;  // of the dense feed-forward network; 0 when every layer has experts
-  int32_t vocab = 0;         // rows of the embedding: may exceed the tokenizer's vocabulary
+  int32_t intermediate = 0;  // size of the dense feed-forward network; 0 when all layers are MoE
+  int32_t vocab = 0;         // rows of the embedding; may exceed the tokenizer's vocabulary
   int32_t context_length = 0;
   float norm_epsilon = 1e-5f;
   RopeSpec rope;
@@ -92,15 +92,15 @@ struct ModelSpec {
 
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
-  // Bytes of KV a token takes with numbers of `number_bytes` bytes.
+  // Bytes of KV per token when one number takes `number_bytes` bytes.
   size_t KvBytesPerToken(size_t number_bytes) const {
     return layers.size() * 2 * kv_heads * head_dim * number_bytes;
   }
 
   // InvalidArgument naming `file`, the field that is out of bounds and its value.
   Status Validate(std::string_view file) const;
-  // Every field that shapes the computation on its own "name value" line: what Fingerprint hashes.
-  // The context length does not, and may be shortened.
+  // Every field that affects the computation, each on a "name value" line; Fingerprint hashes this
+  // text. The context length is not included, because settings may shorten it.
   std::string ToString() const;
 };
 

@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// Where a model lies: a GGUF file, or a Hugging Face directory (config.json, safetensors,
+// The location of a model: a GGUF file, or a Hugging Face directory (config.json, safetensors,
 // tokenizer.json).
 struct ModelLocation {
   enum class Kind : uint8_t { kGgufFile, kHfDirectory };
@@ -18,8 +18,9 @@ struct ModelLocation {
   std::string path;
 };
 
-// Tells what lies at `path`; a directory without config.json but with exactly one *.gguf file means
-// that file. Errors: NotFound and InvalidArgument naming the path and what is expected there.
+// Detects the kind of the model at `path`. A directory without config.json but with exactly one
+// *.gguf file stands for that file. Errors: NotFound and InvalidArgument naming the path and what
+// is expected there.
 StatusOr<ModelLocation> LocateModel(const std::string& path);
 
 enum class LoadFormat : uint8_t {
@@ -38,11 +39,11 @@ struct OpenedModel {
   std::unique_ptr<WeightSource> weights;
 };
 
-// Opens a model: reads its spec, maps its weight files, reads no weights. Errors name file, key or
-// tensor.
+// Opens a model: reads its spec and maps its weight files, but does not read the weights. Errors
+// name file, key or tensor.
 StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& options = {});
 
-// The spec alone; of a Hugging Face directory only the configuration is touched.
+// Reads only the spec. In a Hugging Face directory it opens only the configuration files.
 StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
 
 }  // namespace baton

@@ -19,7 +19,8 @@ double Llama3(const RopeSpec& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Dimensions below `low` turn often and keep their speed, those above `high` are interpolated.
+// Dimensions below `low` rotate fast and keep their frequency; the frequencies of dimensions above
+// `high` are divided by the factor (interpolation).
 struct YarnRamp {
   double low = 0;
   double high = 0;

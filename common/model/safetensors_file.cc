@@ -31,7 +31,7 @@ std::optional<DType> TensorType(std::string_view name) {
   return std::nullopt;
 }
 
-// What the header says of a tensor.
+// A tensor's entry in the header.
 struct TensorEntry {
   std::string name;
   std::optional<std::string> type;
@@ -39,7 +39,7 @@ struct TensorEntry {
   std::optional<std::vector<int64_t>> offsets;
 };
 
-// Bytes of the tensor, or nothing for a type whose size is not known here.
+// The size in bytes of the tensor; nullopt for a type whose size is not known here.
 StatusOr<std::optional<size_t>> SizeOf(const TensorEntry& entry,
                                        std::optional<DType> dtype,
                                        const std::string& what) {
@@ -90,8 +90,8 @@ StatusOr<FileTensor> ReadTensor(const std::string& file,
   return tensor;
 }
 
-// Reads a header event by event: a tree of it would take several times the file's memory. Every
-// method returns whether to go on.
+// Parses a header event by event (SAX), because a JSON tree would take several times the memory of
+// the header. Every method returns whether to continue.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   HeaderReader(const std::string& file, std::span<const std::byte> data)
@@ -157,7 +157,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (in_metadata_) return true;
     if (tensors_.size() == kMaxTensors) {
       return Fail(
-          InvalidArgument("{} has over {} tensors, the most that are allowed", file_, kMaxTensors));
+          InvalidArgument("{} has more than {} tensors, which is the limit", file_, kMaxTensors));
     }
     if (!names_.insert(name).second) {
       return Fail(InvalidArgument("{}: tensor {} appears twice", file_, name));
@@ -171,7 +171,8 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Depths: outside all, in the header's object, in a tensor's (or the metadata's).
+  // Nesting depths: outside the header, in the header object, in the object of a tensor or of the
+  // metadata.
   static constexpr int kOutside = 0;
   static constexpr int kInHeader = 1;
   static constexpr int kInTensor = 2;
@@ -195,7 +196,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         InvalidArgument("{}: tensor {}: data_offsets must be [begin, end]", file_, entry_.name));
   }
 
-  // A value that says nothing about a tensor: right among what is not known here.
+  // Handles a value that does not describe a tensor: an error, except in an unknown member.
   bool Other() {
     if (depth_ == kOutside) {
       return Fail(InvalidArgument("{}: the header is not a JSON object", file_));
@@ -215,12 +216,12 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   absl::flat_hash_set<std::string> names_;
   int64_t depth_ = kOutside;
   bool in_metadata_ = false;
-  std::string member_;  // of the tensor
+  std::string member_;  // the current member of the tensor
   TensorEntry entry_;
-  std::vector<int64_t>* list_ = nullptr;  // of entry_, while its numbers come
+  std::vector<int64_t>* list_ = nullptr;  // the list of entry_ that is being read, or null
 };
 
-// Tensors in the order of their bytes; they must cover `data` exactly.
+// Sorts the tensors in the order of their bytes. They must cover `data` exactly.
 Status CheckPlacement(const std::string& file,
                       std::vector<FileTensor>& tensors,
                       std::span<const std::byte> data) {
@@ -240,12 +241,12 @@ Status CheckPlacement(const std::string& file,
   }
   if (next != data.data() + data.size()) {
     return InvalidArgument(
-        "{}: the last {} bytes belong to no tensor", file, data.data() + data.size() - next);
+        "{}: the last {} bytes do not belong to a tensor", file, data.data() + data.size() - next);
   }
   return OkStatus();
 }
 
-// The files that an index names, each with the tensors it should hold.
+// The files that an index lists, each with the tensors that it must contain.
 StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(path, text));

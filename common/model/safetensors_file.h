@@ -13,20 +13,21 @@
 namespace baton {
 
 // One safetensors file (https://github.com/huggingface/safetensors#format): a JSON header of at
-// most 100 MB, then tensors that fill the rest without holes, at any alignment. Tensors of other
-// types than F32, F16 and BF16 are listed (FileTensor::other_type). Immutable, so thread-safe.
+// most 100 MB, then tensors that fill the rest without gaps, at any alignment. Tensors of types
+// other than F32, F16 and BF16 are listed (FileTensor::other_type). Immutable, so thread-safe.
 class SafetensorsFile final {
  public:
   // Maps the file. Errors: those of MappedFile::Open; InvalidArgument naming file and tensor.
   static StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
-  // The same for bytes in memory, which must outlive the result; `name` stands for the path.
+  // The same for bytes in memory, which must outlive the result; `name` replaces the path in
+  // errors.
   static StatusOr<std::unique_ptr<SafetensorsFile>> Parse(std::string name,
                                                           std::span<const std::byte> bytes);
 
   const std::string& path() const { return path_; }
-  // In the order of their bytes.
+  // In the order of their bytes in the file.
   const std::vector<FileTensor>& tensors() const { return tensors_; }
-  // MappedFile::DropPages, when the file is mapped and `part` lies in it.
+  // MappedFile::DropPages when the file is mapped; no effect otherwise.
   void DropPages(std::span<const std::byte> part) const {
     if (mapping_ != nullptr) mapping_->DropPages(part);
   }
@@ -40,9 +41,9 @@ class SafetensorsFile final {
   std::vector<FileTensor> tensors_;
 };
 
-// The weight files of a Hugging Face directory: those that model.safetensors.index.json lists, or
-// model.safetensors alone. Every file of an index must lie in the directory and hold the tensors
-// the index says.
+// Opens the weight files of a Hugging Face directory: the files that model.safetensors.index.json
+// lists, or only model.safetensors when there is no index. Every file of the index must be in the
+// directory and must contain the tensors that the index assigns to it.
 StatusOr<std::vector<std::unique_ptr<SafetensorsFile>>> OpenSafetensorsDirectory(
     const std::string& directory);
 

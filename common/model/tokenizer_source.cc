@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 
-// The values of one GGUF array key, or nothing where the key is absent.
+// Stores the values of one GGUF array key in `to`. No effect when the key is absent.
 template <class To, class From>
 Status ReadList(StatusOr<std::vector<From>> found, std::vector<To>& to) {
   if (found.status().code() == StatusCode::kNotFound) return OkStatus();
@@ -66,7 +66,7 @@ StatusOr<GgufTokenizerFields> ReadFields(const GgufFile& gguf) {
   return fields;
 }
 
-// The content of a file that may be absent.
+// The content of a file; nullopt when the file does not exist.
 StatusOr<std::optional<std::string>> ReadOptional(const std::string& path, size_t limit) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::optional<std::string>();
@@ -91,7 +91,7 @@ void AddEndTokens(const ModelSpec& model, TokenizerSpec& spec) {
   }
 }
 
-// The template inside a JSON file's `chat_template`, if there is one.
+// The value of `chat_template` in a JSON file; nullopt when the file or the key does not exist.
 StatusOr<std::optional<std::string>> TemplateInJson(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const auto text, ReadOptional(path, kMaxTokenizerBytes));
   std::optional<std::string> none;

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Order of WeightKind. "{0}" is the layer, "{1}" the expert.
+// In the order of WeightKind. "{0}" is the layer, "{1}" the expert.
 struct Names {
   std::string_view hugging_face;
   std::string_view gguf;
@@ -45,7 +45,7 @@ constexpr Names kNames[] = {
 };
 static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDown) + 1);
 
-// From kRouter on, in its order.
+// In the order of WeightKind, from kRouter on.
 constexpr std::string_view kMixtralNames[] = {
     "model.layers.{0}.block_sparse_moe.gate.weight",
     "model.layers.{0}.block_sparse_moe.experts.{1}.w1.weight",
@@ -55,7 +55,7 @@ constexpr std::string_view kMixtralNames[] = {
 static_assert(std::size(kMixtralNames) ==
               std::size(kNames) - static_cast<size_t>(WeightKind::kRouter));
 
-// From kExpertGate on, in its order.
+// In the order of WeightKind, from kExpertGate on.
 constexpr std::string_view kGgufSlices[] = {
     "blk.{0}.ffn_gate.{1}.weight",
     "blk.{0}.ffn_up.{1}.weight",

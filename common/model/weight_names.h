@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// How a kind of checkpoint files calls its tensors. kMixtral: Hugging Face's names, with those of
-// Mixtral's experts.
+// The tensor names of a kind of checkpoint. kMixtral: the Hugging Face names with Mixtral's names
+// for the router and the experts.
 enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGguf };
 
 // The scheme of a Hugging Face directory.
@@ -17,13 +17,14 @@ NamingScheme HuggingFaceNames(ModelFamily family);
 
 struct TensorName {
   std::string tensor;
-  // The weight is slice [expert] of a tensor with one more dimension outside (GGUF's experts).
+  // The weight is slice [expert] of a tensor with an additional outermost dimension (GGUF experts).
   bool stacked = false;
-  // Stacked: what files from before April 2024 call the slice, a tensor of its own.
+  // When stacked: the name of the slice in files from before April 2024, where it is a separate
+  // tensor.
   std::string slice;
 };
 
-// "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".
+// For example "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".
 TensorName NameOf(const WeightId& id, NamingScheme scheme);
 
 }  // namespace baton

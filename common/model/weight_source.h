@@ -11,13 +11,13 @@
 
 namespace baton {
 
-// What a weight is for, whatever a file calls it. Matrices are [outputs][inputs].
+// The role of a weight, independent of its name in a file. Matrices are [outputs][inputs].
 enum class WeightKind : uint8_t {
   kEmbedding,    // [vocab][hidden]
   kOutputNorm,   // [hidden]
   kHead,         // [vocab][hidden]
-  kRopeFactors,  // [rotary_dim / 2]: divide the rope frequencies
-  // One a layer:
+  kRopeFactors,  // [rotary_dim / 2]: divisors of the rope frequencies
+  // One per layer:
   kAttentionNorm,
   kQuery,
   kKey,
@@ -37,7 +37,7 @@ enum class WeightKind : uint8_t {
   kUpBias,
   kDownBias,
   kRouter,  // [experts][hidden]
-  // One a layer and expert:
+  // One per layer and expert:
   kExpertGate,
   kExpertUp,
   kExpertDown,
@@ -49,34 +49,35 @@ struct WeightId {
   int32_t expert = -1;
 };
 
-// A tensor as a file holds it, for people.
+// A description of a tensor in a file, for display.
 struct TensorInfo {
   std::string name;
-  std::string type;            // "q4_1"
+  std::string type;            // for example "q4_1"
   std::vector<int64_t> shape;  // outermost first: a matrix is {rows, cols}
   size_t bytes = 0;
   std::string file;
 };
 
-// Where weights come from: files or a generator. One thread at a time.
+// The source of the weights: files or a generator. One thread at a time.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // A matrix of exactly that shape, which a generator gives without data (HostMatrix); the view
-  // stays valid until Release(id) or the source's end. Errors: NotFound naming file and tensor,
-  // InvalidArgument naming expected and found shapes.
+  // Returns a matrix of exactly this shape; a generator returns it without data (HostMatrix). The
+  // view is valid until Release(id) or the destruction of the source. Errors: NotFound naming file
+  // and tensor, InvalidArgument naming expected and found shapes.
   virtual StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const = 0;
-  // A vector of exactly that size, as float32. Errors as GetMatrix.
+  // Returns a vector of exactly this size, as float32. Errors as GetMatrix.
   virtual StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const = 0;
-  // The weight was consumed: its memory (file pages, generated numbers) may go. Asking again works.
+  // The caller has consumed the weight, so its memory (file pages) may be freed. The weight can be
+  // read again later.
   virtual void Release(const WeightId& id) const = 0;
 
-  // A hash that two sources share when they hold the same weights (what is hashed: fingerprint.h).
+  // A hash of the weights. It is equal for two sources with the same weights (see fingerprint.h).
   virtual Hash128 Identity() const = 0;
-  // All tensors there are, in file order; empty for a generator.
+  // All tensors, in file order; empty for a generator.
   virtual std::vector<TensorInfo> Tensors() const = 0;
-  // The names of the tensors that nobody has asked for yet, in file order.
+  // The names of the tensors that have not been read yet, in file order.
   virtual std::vector<std::string> Unread() const { return {}; }
 };
 

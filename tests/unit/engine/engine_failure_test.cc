@@ -244,7 +244,7 @@ TEST(EngineFailureTest, OptionsAreChecked) {
   options = Options();
   options.kv_dtype = DType::kF8;
   EXPECT_EQ(Message(Engine::Create(options, model, listener, clock).status()),
-            "engine: kv_dtype is fp8, but the model was not loaded for an fp8 KV cache; it must be "
+            "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
             "f32, f16 or bf16");
 }
 

@@ -400,7 +400,7 @@ TEST(Decoder, RefusesAQuantizedCacheOnTheCpu) {
   RunnerOptions options;
   options.limits.quantized_kv = true;
   EXPECT_THAT(Message(StepRunner::Create(model.spec, *model.weights, options).status()),
-              HasSubstr("a KV cache of fp8 is for GPUs of sm_89 or newer; on cpu"));
+              HasSubstr("an fp8 KV cache needs a GPU of sm_89 or newer; on cpu"));
 }
 
 class KvScales : public testing::TestWithParam<const char*> {};

@@ -439,9 +439,9 @@ TEST(DescribeUnread, TellsWhatTheFilesHoldAndNothingReads) {
   ASSERT_TRUE(StepRunner::Create(spec, **weights).ok());
   EXPECT_THAT(
       DescribeUnread(spec, **weights),
-      ElementsAre("layers 2 to 4 of the files are left out: the configuration has 2 layers",
-                  "blk.*.attn_q.scale is left out (2 tensors): the configuration has no use for it",
-                  "mtp.weight is left out (1 tensors): the configuration has no use for it"));
+      ElementsAre("layers 2 to 4 of the files are not loaded: the configuration has 2 layers",
+                  "blk.*.attn_q.scale is not loaded (2 tensors): the configuration does not use it",
+                  "mtp.weight is not loaded (1 tensors): the configuration does not use it"));
 }
 
 TEST(DescribeModel, TellsShapeTypesAndKvBytes) {
@@ -453,9 +453,9 @@ TEST(DescribeModel, TellsShapeTypesAndKvBytes) {
     text += line.label + ": " + line.value + "\n";
   }
   EXPECT_THAT(text, HasSubstr("name: qwen3_moe\n"));
-  EXPECT_THAT(text, HasSubstr("8 heads, 2 KV heads, 16 numbers each, q and k normalised"));
-  EXPECT_THAT(text, HasSubstr("8 experts of 48, 2 a token, in 3 layers"));
-  EXPECT_THAT(text, HasSubstr("KV a token: 384 bytes in 16 bits, 768 in 32\n"));
+  EXPECT_THAT(text, HasSubstr("8 heads, 2 KV heads, head dimension 16, q and k normalised"));
+  EXPECT_THAT(text, HasSubstr("8 experts of 48, 2 per token, in 3 layers"));
+  EXPECT_THAT(text, HasSubstr("KV per token: 384 bytes at 16 bits, 768 at 32 bits\n"));
   EXPECT_THAT(text, HasSubstr("f32"));
   size_t bytes = 0;
   for (const TensorInfo& tensor : description.tensors) bytes += tensor.bytes;
