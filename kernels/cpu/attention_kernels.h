@@ -5,10 +5,11 @@
 
 namespace baton::cpu {
 
-// Attention over the paged cache for the vectors of instruction set S. The order of operations of a
-// query: scores of 16 positions at a time (fma over the dimensions, in order); their maximum; lanes
-// of 16 exponentials, summed in order of position, then a fixed tree; fma of the values in order of
-// position; one division. Queries that are computed together never meet in a sum.
+// Attention over the paged KV cache with the vectors of instruction set S. The operations of a
+// query have a fixed order: scores of 16 positions at a time (fma over the dimensions, in order);
+// their maximum; vectors of 16 exponentials, added in order of position, and the 16 lanes added in
+// a fixed tree; fma of the values in order of position; one division. Several queries may be
+// computed together, but no sum contains terms of two queries.
 template <class S>
 struct AttentionKernels {
   using F = typename S::F;
@@ -18,9 +19,9 @@ struct AttentionKernels {
     const float* q;
     float* out;
     int32_t begin;  // first visible position
-    int32_t end;    // one past the last
-    float* scores;  // [positions from `base` on]
-    float* sum;     // [head_dim] of values
+    int32_t end;    // one past the last visible position
+    float* scores;  // [positions], beginning at `base`
+    float* sum;     // [head_dim], the weighted sum of the values
   };
 
   template <FloatKind kKind>
@@ -68,7 +69,7 @@ struct AttentionKernels {
       query.end = task.position + row + 1;
       query.begin = task.window > 0 && query.end > task.window ? query.end - task.window : 0;
     }
-    // Queries are in order of rows: the first begins first, the last ends last.
+    // Queries are in row order: the first query begins first, the last query ends last.
     const int64_t base = queries[0].begin / 16 * 16;
     const int64_t span = (queries[n - 1].end - base + 15) / 16 * 16;
     float* sums = task.scratch + n * span;
@@ -120,7 +121,8 @@ struct AttentionKernels {
            position % task.block_tokens * kBytes;
   }
 
-  // kC times 16 positions from `position` on: kN · kC independent sums.
+  // Scores of 16 · kC positions from `position` on: kN · kC independent accumulators. Prefetches
+  // the keys at `next`.
   template <FloatKind kKind, int kN, int kC>
   static void ScoreChunks(
       const AttentionTask& task, Query* queries, int32_t base, int32_t position, int32_t next) {
@@ -149,7 +151,8 @@ struct AttentionKernels {
     }
   }
 
-  // Scores become exp(scale · score − maximum), 0 where the query may not look; returns their sum.
+  // Replaces the scores by exp(scale · score − maximum), and by 0 at positions that the query may
+  // not attend to. Returns their sum.
   static float Softmax(const Query& query, int32_t base, float scale) {
     const F factor = S::Set(scale);
     const F lowest = S::Set(-__builtin_inff());
@@ -217,7 +220,7 @@ struct AttentionKernels {
     }
   }
 
-  // kLanes is 16, or 8 for the last lanes of a head: nothing behind them is read.
+  // kLanes is 16, or 8 for the last lanes of a head: nothing after them is read.
   template <FloatKind kKind, int kLanes>
   static F LoadValues(const std::byte* p) {
     if constexpr (kLanes == 16) return LoadLanes<kKind>(p);

@@ -5,8 +5,8 @@
 #include "common/base/check.h"
 #include "kernels/cpu/half.h"
 
-// The formats are ggml's: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (layout)
-// and ggml-quants.c (meaning).
+// The formats of ggml: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (layout) and
+// ggml-quants.c (meaning).
 namespace baton::cpu {
 namespace {
 
@@ -20,7 +20,7 @@ uint32_t U32(const std::byte* p) {
   return static_cast<uint32_t>(U16(p)) | static_cast<uint32_t>(U16(p + 2)) << 16;
 }
 
-// 16 bytes: low nibbles are values 0 … 15, high nibbles 16 … 31.
+// Reads 16 bytes: the low nibbles are values 0 … 15, the high nibbles values 16 … 31.
 void ReadNibbles(const std::byte* from, WeightBlock& block) {
   for (int i = 0; i < 16; ++i) {
     block.values[i] = static_cast<int8_t>(U8(from, i) & 15);
@@ -49,7 +49,7 @@ void ReadScales(const std::byte* packed, int64_t j, WeightBlock& block, const st
   block.minimum = -FloatFromHalf(U16(header + 2)) * static_cast<float>(minimum);
 }
 
-// Sub-block j of 8: nibbles of 32 bytes, low ones for even j.
+// Reads sub-block j of 8: the low nibbles of 32 bytes when j is even, the high ones when j is odd.
 void ReadSubNibbles(const std::byte* from, int64_t j, WeightBlock& block) {
   for (int i = 0; i < 32; ++i) {
     const int byte = U8(from, j / 2 * 32 + i);

@@ -8,18 +8,19 @@
 
 namespace baton::cpu {
 
-// 32 neighbouring weights of one row, taken out of a GGUF block:
+// 32 consecutive weights of one row, unpacked from a GGUF block:
 // weight k = scale[k / 16] · (value[k] − zero point of the format) + minimum.
 struct WeightBlock {
   int8_t values[kBlock] = {};
   float scale[2] = {};
   float minimum = 0;
-  // The file's own half-precision scale and minimum, for the formats that have one per block.
+  // The half-precision scale and minimum of the file, for formats that have one per 32 weights.
   uint16_t half_scale = 0;
   uint16_t half_minimum = 0;
 };
 
-// How blocks of `dtype` (a quantised type) lie in panels: everything of PanelView but addresses.
+// The panel layout for `dtype`, a quantised type: sets the format fields of PanelView, not the
+// sizes and addresses.
 PanelView PanelFormat(DType dtype);
 
 // Weights [32·index, 32·index + 32) of the row that begins at `row`.

@@ -8,7 +8,7 @@
 namespace baton::cpu {
 namespace {
 
-// Rows of a sequence that one attention task takes.
+// Most rows of a sequence in one attention task.
 constexpr int32_t kRowsPerTask = 8;
 
 FloatKind KindOf(DType dtype) {
@@ -16,10 +16,10 @@ FloatKind KindOf(DType dtype) {
   return dtype == DType::kF16 ? FloatKind::kF16 : FloatKind::kBF16;
 }
 
-// One kv head of up to kRowsPerTask rows of a sequence.
+// Up to kRowsPerTask rows of a sequence. One attention task computes one KV head of a Piece.
 struct Piece {
   const SequenceRows* sequence;
-  int32_t first;  // row within the sequence
+  int32_t first;  // first row, counted within the sequence
   int32_t rows;
 };
 
@@ -143,7 +143,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
   const int32_t group = heads.q_heads / heads.kv_heads;
   const auto items = static_cast<int64_t>(pieces.size()) * heads.kv_heads;
   pool_.Run(items, [&](int64_t item, int thread) {
-    // The last rows of a prompt take longest: they come first.
+    // The last rows of a prompt take longest, so they are computed first.
     const Piece& piece = pieces[pieces.size() - 1 - static_cast<size_t>(item / heads.kv_heads)];
     const auto head = static_cast<int32_t>(item % heads.kv_heads);
     const SequenceRows& sequence = *piece.sequence;

@@ -9,12 +9,13 @@
 namespace baton {
 
 struct CpuOptions {
-  int threads = 1;  // that compute, the caller of Ops included; 1 … 256
+  int threads = 1;  // compute threads, including the caller of Ops; 1 … 256
   CpuIsa isa = CpuIsa::kBest;
 };
 
-// The CPU backend's Ops on `device`, which must outlive it and all matrices loaded. Errors:
-// InvalidArgument for a number of threads out of range or an instruction set this processor lacks.
+// Creates the Ops of the CPU backend on `device`, which must outlive them and all loaded matrices.
+// Errors: InvalidArgument when the number of threads is out of range or when this processor does
+// not support the instruction set.
 StatusOr<std::unique_ptr<Ops>> MakeCpuOps(CpuDevice& device, const CpuOptions& options);
 
 }  // namespace baton

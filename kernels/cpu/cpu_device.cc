@@ -20,13 +20,13 @@ namespace baton {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-// Small enough that nobody waits long for the lock that the system holds meanwhile.
+// Small, because the kernel holds a lock for each step and other threads wait for this lock.
 constexpr size_t kPopulateStep = size_t{256} << 10;
 constexpr int kPopulateNice = 10;
 
-// Has the system find pages for memory that nobody has touched yet. Whoever touches it first
-// otherwise waits for them: that takes several times as long as copying a block of KV. Where the
-// system cannot do it (Linux before 5.14) nothing is lost but time.
+// Allocates pages for untouched memory. Otherwise the first write to each page waits for its
+// allocation, which takes several times as long as a copy of a KV block. On Linux before 5.14 this
+// has no effect, and the first writes are slower.
 void Populate(const std::stop_token& stop, std::byte* data, size_t size) {
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kPopulateNice);
   for (size_t done = 0; done < size && !stop.stop_requested(); done += kPopulateStep) {
@@ -39,7 +39,7 @@ class CpuBuffer final : public Buffer {
  public:
   CpuBuffer(std::byte* data, size_t size, UniqueFd fd)
       : data_(data), size_(size), fd_(std::move(fd)) {
-    // A KV arena is used block after block until there is none that is new.
+    // Only shared buffers: a KV arena uses new blocks one after the other until all were used.
     if (!fd_.valid()) return;
     populate_ = StartThread(
         "populate", [data, size](const std::stop_token& stop) { Populate(stop, data, size); });
@@ -71,7 +71,7 @@ size_t RoundToPages(size_t bytes) {
 Status CheckRange(const Buffer& buffer, size_t offset, size_t count) {
   if (offset <= buffer.size() && count <= buffer.size() - offset) return OkStatus();
   return MakeStatus(StatusCode::kOutOfRange,
-                    "bytes {} + {} lie outside a buffer of {} bytes",
+                    "bytes {} + {} are outside a buffer of {} bytes",
                     offset,
                     count,
                     buffer.size());
@@ -92,7 +92,8 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
     return exhausted(fmt::format("{}: {}", call, std::strerror(errno)));
   };
   if (bytes == 0) return std::make_unique<CpuBuffer>(nullptr, 0, UniqueFd());
-  // The system would promise more than it has, and end the process when that is touched.
+  // Without this check the system would overcommit memory, and kill the process when it writes
+  // there.
   if (bytes > free) return exhausted("more than is free");
   UniqueFd fd;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -102,7 +103,7 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return failed("ftruncate");
     flags = MAP_SHARED | MAP_NORESERVE;
   }
-  // Large private buffers begin at a huge page's border: what lies before it is given back.
+  // Large private buffers begin at a huge page boundary; the memory before it is unmapped.
   const size_t spare = bytes >= kHugePage && !fd.valid() ? kHugePage : 0;
   void* mapped = ::mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
   if (mapped == MAP_FAILED) return failed("mmap");
@@ -113,7 +114,7 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
     const size_t tail = RoundToPages(bytes);
     if (skip > 0) ::munmap(mapped, skip);
     if (tail < bytes + spare - skip) ::munmap(data + tail, bytes + spare - skip - tail);
-    // Only a hint: fewer TLB misses where the system grants it.
+    // Only a hint: huge pages reduce TLB misses.
     ::madvise(data, bytes, MADV_HUGEPAGE);
   }
   return std::make_unique<CpuBuffer>(data, bytes, std::move(fd));

@@ -7,13 +7,14 @@
 namespace baton::cpu {
 namespace {
 
-// A row and its weight in one expert's turn.
+// A row that is routed to an expert, and the weight of the expert's output for this row.
 struct Turn {
   int64_t row;
   float weight;
 };
 
-// Softmax over all scores of a row, then its `count` best experts (ties to the lower index).
+// Computes the softmax over all scores of a row and adds the row to its best experts_per_token
+// experts (the lower index on ties).
 void Route(const KernelTable& kernels,
            std::span<float> scores,
            int64_t row,
@@ -73,7 +74,7 @@ void CpuOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out)
     Route(kernels_, {FloatRow(scores, row), static_cast<size_t>(experts)}, row, args, turns);
     std::fill_n(FloatRow(out, row), out.cols, 0.0f);
   }
-  // In order of experts, so that every row adds in that order.
+  // In order of experts, so that every row adds the outputs of its experts in that order.
   for (size_t expert = 0; expert < turns.size(); ++expert) {
     const auto count = static_cast<int64_t>(turns[expert].size());
     if (count == 0) continue;

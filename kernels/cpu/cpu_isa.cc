@@ -8,7 +8,8 @@ namespace {
 
 #if defined(BATON_KERNELS_X86)
 bool HasAvx2() {
-  // Every processor with AVX2 and FMA has F16C, for which not every compiler has a name here.
+  // F16C is not checked: every processor with AVX2 and FMA has it, and not every compiler knows its
+  // name here.
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 bool HasAvx512() {
@@ -50,7 +51,7 @@ bool Supported(CpuIsa isa) {
 namespace cpu {
 
 const KernelTable& Kernels(CpuIsa isa) {
-  BATON_CHECK(Supported(isa), "no {} kernels here", Name(isa));
+  BATON_CHECK(Supported(isa), "the {} kernels are not supported here", Name(isa));
 #if defined(BATON_KERNELS_X86)
   if (isa == CpuIsa::kAvx512 || (isa == CpuIsa::kBest && HasAvx512())) return Avx512Kernels();
   if (isa == CpuIsa::kAvx2 || (isa == CpuIsa::kBest && HasAvx2())) return Avx2Kernels();

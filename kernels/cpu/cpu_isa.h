@@ -4,15 +4,15 @@
 
 namespace baton {
 
-// Instruction sets the kernels are compiled for. All give the same bits.
+// The instruction sets for which the kernels are compiled. All compute the same bits.
 enum class CpuIsa {
-  kBest,  // the best this processor has
+  kBest,  // the best one that this processor supports
   kPortable,
   kAvx2,    // AVX2, FMA, F16C
   kAvx512,  // AVX-512 F, BW, DQ, VL and VNNI
 };
 
-// "portable", "avx2", "avx512".
+// "best", "portable", "avx2" or "avx512".
 std::string_view Name(CpuIsa isa);
 
 // Whether this build has kernels for `isa` and this processor can run them.

@@ -8,8 +8,8 @@
 namespace baton::cpu {
 namespace {
 
-// Items a thread gets of one product, about: few where each takes microseconds, more where there is
-// enough work to even out.
+// The approximate number of work items per thread in one GEMM. A GEMM with few rows has few items,
+// because each takes only microseconds; a larger one has more items to balance the load.
 constexpr int64_t kFewItems = 2;
 constexpr int64_t kManyItems = 16;
 constexpr int64_t kManyRows = 8;
@@ -29,7 +29,7 @@ int PanelWidth(const PackedPart& part, int64_t panel) {
 }  // namespace
 
 void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
-  BATON_CHECK(x.cols == w.cols(), "a matrix of {} inputs gets {}", w.cols(), x.cols);
+  BATON_CHECK(x.cols == w.cols(), "a matrix has {} inputs, but x has {}", w.cols(), x.cols);
   const int64_t blocks = w.quantised() ? w.cols() / kBlock : 0;
   tiles_.Reset(reinterpret_cast<const float*>(x.data), x.stride, x.rows, blocks);
   if (blocks == 0) return;
@@ -61,7 +61,7 @@ void CpuMatMul::Multiply(const Tensor& x,
                          const float* bias,
                          const Tensor& out) {
   BATON_CHECK(out.rows == x.rows && out.cols == w.rows(),
-              "[{}][{}] for a product of [{}][{}]",
+              "the output is [{}][{}], but the GEMM is [{}][{}]",
               out.rows,
               out.cols,
               x.rows,
@@ -93,7 +93,7 @@ void CpuMatMul::SiluMultiply(const Tensor& x,
                              const float* bias,
                              const Tensor& out) {
   BATON_CHECK(w.parts().size() == 2 && out.rows == x.rows && out.cols * 2 == w.rows(),
-              "[{}][{}] for a gated product of [{}][{}]",
+              "the output is [{}][{}], but the gated GEMM is [{}][{}]",
               out.rows,
               out.cols,
               x.rows,

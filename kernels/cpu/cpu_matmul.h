@@ -8,20 +8,21 @@
 
 namespace baton::cpu {
 
-// Matrix products: cuts rows into tiles and panels into groups, and shares them out. Owned by
-// CpuOps; one thread at a time.
+// GEMM: divides the rows into tiles and the panels into groups, and distributes them over the
+// thread pool. Owned by CpuOps; one thread at a time.
 class CpuMatMul final {
  public:
   CpuMatMul(const KernelTable& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-  // out[row] = W x[row] (+ bias[rows of W]).
+  // out[row] = W x[row] (+ bias); `bias` has one value per row of W, or is null.
   void Multiply(const Tensor& x, const PackedMatrix& w, const float* bias, const Tensor& out);
-  // out[row] = silu(gate x + …) · (up x + …); `w` has the parts gate and up, bias is [gate | up].
+  // Gated GEMM: out[row] = silu(gate x (+ bias)) · (up x (+ bias)). `w` has the parts gate and up;
+  // `bias` is [gate | up] or null.
   void SiluMultiply(const Tensor& x, const PackedMatrix& w, const float* bias, const Tensor& out);
 
  private:
   void Prepare(const Tensor& x, const PackedMatrix& w);
-  // body(tile, group) for all tiles and `groups` groups.
+  // Runs body(tile, first row, group) for all tiles and `groups` groups on the thread pool.
   template <class Body>
   void Share(int64_t groups, const Body& body);
   void Panels(const PackedPart& part, const TileView& x, int64_t panel, int32_t count, float* acc);

@@ -19,7 +19,7 @@ const HostVector& Host(const Vector& vector) {
   return static_cast<const HostVector&>(vector);
 }
 
-// 16 tokens of a block are one vector.
+// The keys of 16 tokens in one dimension are one vector.
 constexpr int32_t kBlockTokenMultiple = 16;
 constexpr int32_t kHeadDimMultiple = 8;
 
@@ -52,7 +52,7 @@ Status CheckSequence(const StepInput& input,
                      const KvView& kv,
                      int32_t next_row) {
   if (rows.first_row != next_row || rows.row_count <= 0 || rows.context < 0) {
-    return InvalidArgument("a sequence of rows {} + {} with context {}; the next row is {}",
+    return InvalidArgument("a sequence of rows {} + {} with context {}; it must begin at row {}",
                            rows.first_row,
                            rows.row_count,
                            rows.context,
@@ -101,7 +101,8 @@ Status CpuOps::CheckModel(const ModelShape& shape) const {
 }
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {
-  // Parts without data are drawn first, into memory of the device: a shape need not fit.
+  // Generates the values of parts without data (dummy weights). Their memory comes from the device,
+  // so that a shape which does not fit is an error.
   std::vector<std::unique_ptr<Buffer>> drawn;
   std::vector<HostMatrix> whole(parts.begin(), parts.end());
   for (HostMatrix& part : whole) {
@@ -148,7 +149,7 @@ Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
   }
   for (const int32_t row : input.logit_rows) {
     if (row < 0 || static_cast<size_t>(row) >= rows) {
-      return InvalidArgument("logits of row {} wanted; there are {} rows", row, rows);
+      return InvalidArgument("logits of row {} are requested; there are {} rows", row, rows);
     }
   }
   input_ = input;

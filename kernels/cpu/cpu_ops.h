@@ -24,9 +24,9 @@ class HostVector final : public Vector {
   std::vector<float> values_;
 };
 
-// Ops on the calling thread and a pool. Every op is finished when it returns; bad arguments of
-// BeginStep are errors, bad arguments of an op are bugs of the caller and checked. One thread at a
-// time.
+// Ops that run on the calling thread and a thread pool. Every op is finished when it returns. Bad
+// arguments of BeginStep are returned as errors; bad arguments of an op are bugs of the caller and
+// stop the process (CHECK). One thread at a time.
 class CpuOps final : public Ops {
  public:
   CpuOps(CpuDevice& device, int threads, const KernelTable& kernels);
@@ -77,7 +77,7 @@ class CpuOps final : public Ops {
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
  private:
-  // q and k heads of one row: norm, rotation.
+  // Normalises and rotates the q and k heads of one row.
   void RotateRow(float* row,
                  const HeadShape& heads,
                  const RopeArgs& args,
@@ -92,13 +92,13 @@ class CpuOps final : public Ops {
   WeightMemory weights_;
   CpuMatMul matmul_;
 
-  // This step.
+  // State of the current step.
   StepInput input_;
   KvView kv_;
-  std::vector<int32_t> row_sequence_;  // which sequence a row belongs to
-  int64_t longest_ = 0;                // most positions a row of this step sees
+  std::vector<int32_t> row_sequence_;  // the index of each row's sequence
+  int64_t longest_ = 0;                // most positions to which a row of this step attends
 
-  // Scratch, kept from step to step.
+  // Scratch memory, reused from step to step.
   RopeTables rope_;
   std::vector<std::vector<float>> attention_scratch_;  // per thread
   std::vector<Sampler> samplers_;                      // per thread

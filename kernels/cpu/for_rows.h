@@ -7,11 +7,11 @@
 
 namespace baton::cpu {
 
-// Work below this is not worth handing to another thread.
+// Less work than this is not distributed to other threads.
 constexpr int64_t kWorthSharing = 4000;  // nanoseconds
 
-// body(row) for every row, shared out when it is worth it; a row takes about `row_work`
-// nanoseconds.
+// Runs body(row) for every row, on the thread pool when the work is large enough. A row takes about
+// `row_work` nanoseconds.
 template <class Body>
 void ForRows(ThreadPool& pool, int64_t rows, int64_t row_work, const Body& body) {
   if (rows < 2 || pool.threads() == 1 || rows * row_work < kWorthSharing) {

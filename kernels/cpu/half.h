@@ -5,8 +5,8 @@
 
 namespace baton::cpu {
 
-// 16-bit floats, as the hardware converts them: rounded to nearest even, subnormals kept, NaN
-// quiet. For files compiled for the common instruction set only.
+// Conversions of 16-bit floats with the results of the hardware: round to nearest even, subnormals
+// kept, NaN made quiet. Only for files that are compiled for the baseline instruction set.
 inline float FloatFromBits(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof(x));

@@ -7,7 +7,7 @@
 
 namespace baton::cpu {
 
-// The kernels for the vectors of instruction set S.
+// Builds the kernel table for instruction set S.
 template <class S>
 constexpr KernelTable BuildKernels() {
   using M = MatMulKernels<S>;

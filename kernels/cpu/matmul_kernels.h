@@ -5,8 +5,8 @@
 
 namespace baton::cpu {
 
-// Matrix products of panels with tiles, for the vectors of instruction set S. An output's
-// operations come in one order, whatever rows and panels are computed with it:
+// GEMM of panels with tiles, with the vectors of instruction set S. The operations of an output
+// have a fixed order, independent of the rows and panels that are computed with it:
 //   quantised: for each block b: acc = fma(d·s, float(Σ w·x), acc), then acc = fma(m, s·Σ x, acc);
 //   float:     for each k: acc = fma(x[k], w[k], acc).
 template <class S>
@@ -15,7 +15,8 @@ struct MatMulKernels {
   using I = typename S::I;
   using Vector = VectorKernels<S>;
 
-  // Blocks of activations as 16-bit integers. A row that holds NaN or infinity becomes NaN.
+  // Quantises blocks of activations to 16-bit integers. A block that contains NaN or infinity gets
+  // a NaN scale, so that its outputs become NaN.
   static void Quantize(const QuantizeArgs& args) {
     const I magnitude = S::SetInt(0x7fffffff);
     const F magic = S::Set(12582912.0f);
@@ -23,7 +24,7 @@ struct MatMulKernels {
       const int64_t entry = b * args.rows + args.row;
       const F low = S::Load(args.x + b * kBlock);
       const F high = S::Load(args.x + b * kBlock + 16);
-      // As integers, so that NaN counts as the highest.
+      // Compares the bits as integers, so that NaN is the highest value.
       const I highest =
           S::MaxInt(S::And(S::Bits(low), magnitude), S::And(S::Bits(high), magnitude));
       const float maximum = AsFloat(S::MaxLaneInt(highest));
@@ -51,7 +52,8 @@ struct MatMulKernels {
     }
   }
 
-  // The 32 × 16 weights of a block as 16 vectors of pairs along the inputs.
+  // Unpacks the 32 × 16 weights of a block into 16 vectors; each lane has the weights of two
+  // consecutive inputs.
   template <PanelKind kKind>
   static void Unpack(const std::byte* from, I (&w)[16]) {
     if constexpr (kKind == PanelKind::kNibble) {
@@ -78,7 +80,7 @@ struct MatMulKernels {
     return S::SetInt(pair);
   }
 
-  // Two chains, so that the additions of one block overlap.
+  // Two independent chains of additions, so that their latencies overlap.
   template <int kFrom, int kTo>
   static I Dot(const I (&w)[16], const int16_t* x, I start) {
     I even = start;
@@ -99,7 +101,7 @@ struct MatMulKernels {
     }
   }
 
-  // Bytes of weights fetched ahead: what memory delivers while it takes to answer.
+  // Prefetch distance in bytes of weights: memory latency times bandwidth.
   static constexpr int64_t kAhead = 4096;
 
   template <PanelKind kKind, bool kWide, bool kMin, bool kHalves>
@@ -190,7 +192,7 @@ struct MatMulKernels {
     }
   }
 
-  // kP panels × kR rows from `row` on, held in registers.
+  // Computes kP panels × kR rows from `row` on, with the accumulators in registers.
   template <PanelKind kKind, int kP, int kR>
   static void FloatTile(const PanelView& w, const TileView& x, int64_t panel, int row, float* acc) {
     const std::byte* from[kP];

@@ -122,15 +122,17 @@ Status CheckPart(const HostMatrix& part, size_t index, int64_t cols) {
   }
   const auto elements = static_cast<int64_t>(ShapeOf(part.dtype).elements);
   if (part.cols % elements != 0) {
-    return InvalidArgument("part {} of a matrix has rows of {} {} numbers; blocks hold {}",
-                           index,
-                           part.cols,
-                           Name(part.dtype),
-                           elements);
+    return InvalidArgument(
+        "part {} of a matrix has rows of {} {} numbers; it must be a multiple "
+        "of {}",
+        index,
+        part.cols,
+        Name(part.dtype),
+        elements);
   }
   if (part.rows > int64_t{1} << 31 || part.cols > int64_t{1} << 31) {
     return InvalidArgument(
-        "part {} of a matrix is [{}][{}]; 2^31 is the limit", index, part.rows, part.cols);
+        "part {} of a matrix is [{}][{}]; the limit is 2^31", index, part.rows, part.cols);
   }
   return OkStatus();
 }
@@ -188,7 +190,7 @@ void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, flo
 StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostMatrix> parts,
                                                            WeightMemory& weights,
                                                            ThreadPool& pool) {
-  if (parts.empty()) return InvalidArgument("a matrix of no parts");
+  if (parts.empty()) return InvalidArgument("a matrix has no parts; it must have at least one");
   std::unique_ptr<PackedMatrix> matrix(new PackedMatrix);
   matrix->cols_ = parts[0].cols;
   for (size_t i = 0; i < parts.size(); ++i) {

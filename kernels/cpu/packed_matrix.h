@@ -14,27 +14,27 @@ namespace baton::cpu {
 // One of the matrices stacked in a PackedMatrix.
 struct PackedPart {
   PanelView view;
-  int64_t first_row = 0;  // in the whole matrix
+  int64_t first_row = 0;  // index in the whole matrix
   int64_t rows = 0;
-  int64_t panels = 0;  // of 16 rows; the last one is filled up with zeros
+  int64_t panels = 0;  // panels of 16 rows; the last one is padded with zeros
   std::shared_ptr<std::byte> memory;
 };
 
-// Weights in panels of 16 outputs, quantised ones still quantised. Immutable after Pack.
+// Weights in panels of 16 outputs. Quantised weights stay quantised. Immutable after Pack.
 //
-// Values of a panel, w[o][k] being output o's weight of input k:
+// Values of a panel, where w[o][k] is the weight of output o for input k:
 //   floats   [k][16 outputs]
 //   kNibble  per block of 32 inputs 4 × 16 32-bit words; bits 4i … 4i+3 of word o of group j hold
 //            w[o][2(4j + i)], bits 16+4i … hold w[o][2(4j + i) + 1]: shift and mask by 0x000f000f
-//            give 16 outputs' pairs of neighbouring inputs
+//            give the weights of two consecutive inputs for 16 outputs
 //   kByte    per block 8 × 16 words; bytes 0, 2 of word o of group j hold w[o][4j], w[o][4j + 1],
 //            bytes 1, 3 hold w[o][4j + 2], w[o][4j + 3], signed
-// Scales of a panel, per block: 16 scales (two sets when they differ within the block), then 16
-// minima if there are any. A weight is scale · (integer − zero point) + minimum.
+// Scales of a panel, per block: 16 scales (two sets when the block has two scales per output), then
+// 16 minima if the format has minima. A weight is scale · (integer − zero point) + minimum.
 class PackedMatrix final : public Matrix {
  public:
-  // Packs `parts` one below the other. Errors: InvalidArgument naming the part and the value,
-  // ResourceExhausted.
+  // Packs `parts`, concatenated along their rows. Errors: InvalidArgument naming the part and the
+  // value, ResourceExhausted.
   static StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const HostMatrix> parts,
                                                       WeightMemory& weights,
                                                       ThreadPool& pool);
@@ -44,9 +44,9 @@ class PackedMatrix final : public Matrix {
   size_t bytes() const override { return bytes_; }
 
   const std::vector<PackedPart>& parts() const { return parts_; }
-  // Whether some part multiplies quantised activations.
+  // Whether a part has quantised weights and so needs quantised activations.
   bool quantised() const { return quantised_; }
-  // Writes row `row` as floats to out[0 … cols).
+  // Dequantises row `row` to out[0 … cols).
   void Row(int64_t row, float* out) const;
 
  private:

@@ -8,10 +8,12 @@ struct SineCosine {
   double cosine;
 };
 
-// For |x| up to 2²⁴. Multiplications and additions only: the result is defined by IEEE 754 alone.
+// For |x| up to 2²⁴. Uses only multiplications and additions, so IEEE 754 defines every bit of the
+// result.
 SineCosine SinCos(double x) {
   constexpr double kTwoOverPi = 0.63661977236758134308;
-  // π/2 in three parts (fdlibm's): the first two have 33 bits, so n times them is exact.
+  // π/2 in three parts (from fdlibm). The first two have 33 bits, so their products with n are
+  // exact.
   constexpr double kPart1 = 1.57079632673412561417e+00;
   constexpr double kPart2 = 6.07710050630396597660e-11;
   constexpr double kPart3 = 2.02226624879595063154e-21;
@@ -19,7 +21,7 @@ SineCosine SinCos(double x) {
   const double n = (x * kTwoOverPi + kMagic) - kMagic;
   const double r = ((x - n * kPart1) - n * kPart2) - n * kPart3;
   const double z = r * r;
-  // Taylor: |r| ≤ π/4, so the first terms left out are below 2⁻⁵³.
+  // Taylor series: |r| ≤ π/4, so the first omitted terms are below 2⁻⁵³.
   double sine = -1.0 / 1307674368000.0;
   for (const double term : {1.0 / 6227020800.0,
                             -1.0 / 39916800.0,

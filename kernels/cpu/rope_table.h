@@ -8,8 +8,8 @@
 
 namespace baton::cpu {
 
-// Sines and cosines of a step's positions, made once for all layers that share frequencies. They
-// are computed here and not by the C library, so that they are the same bits on every machine.
+// Sines and cosines for the positions of a step, computed once for all layers that share
+// frequencies. They are not computed by the C library, so that the bits are equal on every machine.
 class RopeTables final {
  public:
   struct View {
@@ -18,9 +18,9 @@ class RopeTables final {
     int64_t half = 0;
   };
 
-  // Forgets the last step's tables.
+  // Discards the tables of the last step.
   void Clear() { used_ = 0; }
-  // cos and sin of position · frequency, times `magnitude`. Valid until Clear.
+  // cos and sin of position · frequency, times `magnitude`. The view is valid until Clear.
   View Get(const Vector& frequencies,
            std::span<const float> values,
            float magnitude,

@@ -18,7 +18,7 @@ bool InRange(TokenId token, std::span<const float> logits) {
   return token >= 0 && static_cast<size_t>(token) < logits.size();
 }
 
-// The top bits of an integer that orders as the float does; 0 … 2^kBucketBits − 1.
+// The top kBucketBits bits of an integer that has the same order as the float.
 uint32_t Bucket(float value) {
   const uint32_t bits = BitsOfFloat(value + 0.0f);  // −0 counts as 0
   const uint32_t ordered = (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
@@ -41,7 +41,7 @@ void Sampler::Choose(std::span<float> logits, const SamplingRow& row, SampledTok
     return;
   }
   const float maximum = logits[static_cast<size_t>(best)];
-  // Nothing but the best has a probability beside +∞.
+  // Next to a logit of +∞ all other tokens have probability 0.
   const bool greedy = params.temperature == 0 || maximum > std::numeric_limits<float>::max();
   out.token = greedy ? static_cast<TokenId>(best) : Draw(logits, maximum, row);
   if (wants_logprobs) Logprobs(copy_, params.top_logprobs, out);
@@ -55,7 +55,7 @@ void Sampler::Logprobs(std::span<const float> logits, int32_t top, SampledToken&
   for (float& logit : copy_) {
     if (std::isnan(logit)) logit = kLowest;
   }
-  // copy_ is what `logits` views: it becomes exponentials, after all that is read from it.
+  // `logits` is a view of copy_, which exp_sum overwrites. So everything is read from it before.
   sum = kernels_->exp_sum(copy_.data(), static_cast<int64_t>(copy_.size()), 1.0f, maximum);
   const double log_sum = std::log(sum);
   const auto logprob = [&](float logit) {
@@ -82,7 +82,7 @@ void Sampler::ApplyPenalties(std::span<float> logits, const SamplingRow& row) {
   const bool repetition = params.repetition_penalty != 1.0f;
   const bool output = params.presence_penalty != 0 || params.frequency_penalty != 0;
   if (!repetition && !output) return;
-  // Occurrences in the output; −1 marks a token of the prompt alone, already seen.
+  // Occurrences in the output; −1 marks a token whose penalties are already applied.
   counts_.resize(std::max(counts_.size(), logits.size()), 0);
   const auto repeat = [&](TokenId token) {
     if (!repetition) return;
@@ -115,7 +115,7 @@ void Sampler::ApplyPenalties(std::span<float> logits, const SamplingRow& row) {
 TokenId Sampler::Draw(std::span<float> logits, float maximum, const SamplingRow& row) {
   const SamplingParams& params = *row.params;
   for (float& logit : logits) {
-    // The difference first: a tiny temperature then cannot overflow.
+    // Subtracts the maximum before the scaling, so that a tiny temperature cannot overflow.
     logit = std::isnan(logit) ? kLowest : logit - maximum;
   }
   const float scale = std::min(1.0f / params.temperature, 1e30f);
@@ -155,7 +155,7 @@ TokenId Sampler::DrawFromBest(std::span<const float> weights,
   } else {
     Best(weights, weights.size(), top_p < 1 ? top_p * sum : kAllMass);
   }
-  // Top-p of what top-k left, then min-p, then the draw among the rest.
+  // Applies top-p to the tokens that top-k kept, then min-p, and draws among the rest.
   size_t kept = 0;
   double mass = 0;
   while (kept < candidates_.size() && (kept == 0 || mass < top_p * sum)) {
@@ -181,7 +181,7 @@ void Sampler::Best(std::span<const float> values, size_t count, double mass) {
     ++bucket_counts_[bucket];
     if (by_mass) bucket_mass_[bucket] += static_cast<double>(value);
   }
-  // The lowest bucket that may hold one of the wanted.
+  // The lowest bucket that can contain one of the wanted values.
   size_t bucket = kBuckets;
   size_t seen = 0;
   double reached = 0;

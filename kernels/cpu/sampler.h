@@ -8,14 +8,14 @@
 
 namespace baton::cpu {
 
-// Chooses tokens, one row at a time, as kernels/sampling.h says. Holds scratch; one thread.
-// NaN logits count as −∞. With top-k or top-p the draw walks the candidates from the most probable
-// down (ties by id), otherwise in order of ids.
+// Samples tokens, one row at a time, as specified in kernels/sampling.h. Has scratch memory;
+// belongs to one thread. NaN logits count as −∞. With top-k or top-p the draw visits the candidates
+// from the most probable down (ties by id), otherwise in order of ids.
 class Sampler final {
  public:
   explicit Sampler(const KernelTable& kernels) : kernels_(&kernels) {}
 
-  // Overwrites `logits`. kNoToken when no token has a probability.
+  // Chooses one token. Overwrites `logits`. The token is kNoToken when all logits are NaN or −∞.
   void Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out);
 
  private:
@@ -33,8 +33,8 @@ class Sampler final {
                        double sum,
                        const SamplingRow& row,
                        double draw);
-  // Fills candidates_ with the `count` highest of `values` (or those that together reach `mass`,
-  // whichever are fewer), highest first, ties by id.
+  // Fills candidates_ with the `count` highest of `values`, or with at least those that together
+  // reach `mass` if these are fewer; highest first, ties by id.
   void Best(std::span<const float> values, size_t count, double mass);
 
   const KernelTable* kernels_;

@@ -7,7 +7,7 @@
 namespace baton::cpu {
 namespace {
 
-// simd_portable.h's vectors as two halves of 8 lanes, with AVX2, FMA and F16C.
+// The vectors of simd_portable.h as two halves of 8 lanes, with AVX2, FMA and F16C.
 struct Avx2 {
   static constexpr int kFloatPanels = 1;
   static constexpr int kFloatRows = 6;
@@ -164,7 +164,7 @@ struct Avx2 {
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, quiet, nan);
   }
-  // The low 16 bits of each 32-bit lane.
+  // Packs the low 16 bits of each 32-bit lane.
   static __m128i Low16(__m256i a) {
     const __m128i half = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i order = _mm256_broadcastsi128_si256(half);

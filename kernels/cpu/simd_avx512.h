@@ -7,7 +7,7 @@
 namespace baton::cpu {
 namespace {
 
-// simd_portable.h's vectors with AVX-512 F, BW, DQ, VL and VNNI.
+// The vectors of simd_portable.h with AVX-512 F, BW, DQ, VL and VNNI.
 struct Avx512 {
   static constexpr int kFloatPanels = 4;
   static constexpr int kFloatRows = 6;

@@ -9,10 +9,11 @@
 namespace baton::cpu {
 namespace {
 
-// Vectors of 16 lanes in plain C++: the definition of what the other instruction sets must compute.
+// Vectors of 16 lanes in plain C++. They define the results that the other instruction sets must
+// compute.
 struct Portable {
-  // Register tile of the float matmul (panels × rows) and of attention (queries × vectors
-  // of a value, queries × chunks of 16 keys).
+  // Register tile of the float GEMM (panels × rows) and of attention (queries × vectors of a value,
+  // queries × chunks of 16 keys).
   static constexpr int kFloatPanels = 1;
   static constexpr int kFloatRows = 4;
   static constexpr int kQueries = 4;
@@ -45,7 +46,7 @@ struct Portable {
   static F Load(const float* p) {
     return Each([&](int i) { return p[i]; });
   }
-  // The first n lanes; the others are 0.
+  // Loads the first n lanes; the others are 0.
   static F LoadPart(const float* p, int n) {
     return Each([&](int i) { return i < n ? p[i] : 0.0f; });
   }
@@ -69,22 +70,22 @@ struct Portable {
   static F Fma(const F& a, const F& b, const F& c) {
     return Each([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
   }
-  // b where either is NaN, as x86's MAXPS.
+  // The result is b where a or b is NaN, as with MAXPS of x86.
   static F Max(const F& a, const F& b) {
     return Each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
   static F Min(const F& a, const F& b) {
     return Each([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
-  // a where x is not less than `limit` (NaN is not), else 0.
+  // a where x is not less than `limit` (also where x is NaN), else 0.
   static F KeepFrom(const F& limit, const F& x, const F& a) {
     return Each([&](int i) { return x.lane[i] < limit.lane[i] ? 0.0f : a.lane[i]; });
   }
-  // Lane i of a when first ≤ i < last, else of b.
+  // Lane i of a when first ≤ i < last, else lane i of b.
   static F Select(int first, int last, const F& a, const F& b) {
     return Each([&](int i) { return i >= first && i < last ? a.lane[i] : b.lane[i]; });
   }
-  // Lanes 8 apart, then 4, 2 and 1.
+  // Adds lanes that are 8 apart, then 4, 2 and 1.
   static float Sum(const F& a) {
     float s[16];
     std::memcpy(s, a.lane, sizeof(s));
@@ -166,12 +167,12 @@ struct Portable {
     for (int32_t lane : a.lane) max = max > lane ? max : lane;
     return max;
   }
-  // The low 16 bits of each lane.
+  // Stores the low 16 bits of each lane.
   static void StoreInt16(int16_t* p, const I& a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<int16_t>(a.lane[i]);
   }
 
-  // Each lane holds two 16-bit integers: acc + low·low + high·high.
+  // Each lane of a and b has two 16-bit integers: acc + low·low + high·high.
   static I DotPairs(const I& acc, const I& a, const I& b) {
     return EachInt([&](int i) {
       const int32_t low = static_cast<int16_t>(a.lane[i]) * static_cast<int16_t>(b.lane[i]);
@@ -179,7 +180,8 @@ struct Portable {
       return acc.lane[i] + low + high;
     });
   }
-  // Bytes 0 and 2 of each lane, sign-extended to two 16-bit integers; and bytes 1 and 3.
+  // EvenBytes sign-extends bytes 0 and 2 of each lane to two 16-bit integers, OddBytes bytes 1 and
+  // 3.
   static I EvenBytes(const I& a) {
     return EachInt([&](int i) { return Pair(a.lane[i] << 24 >> 24, a.lane[i] << 8 >> 24); });
   }

@@ -7,18 +7,18 @@
 
 namespace baton::cpu {
 
-// The rows of a matmul's input, cut into tiles and quantised as kernels want them. Grows as needed.
+// The input rows of a GEMM, divided into tiles and quantised for the kernels. Grows as needed.
 class TileBuffer final {
  public:
-  // Makes room for `rows` rows of `cols` inputs, of which `blocks` blocks are to be quantised
-  // (0 = none). `x` are the rows.
+  // Sets the input to `rows` rows at `x`, `stride` floats apart, and allocates memory to quantise
+  // `blocks` blocks of each row (0: the rows are not quantised).
   void Reset(const float* x, int64_t stride, int64_t rows, int64_t blocks);
 
   int64_t rows() const { return rows_; }
   int64_t tiles() const { return (rows_ + kTileRows - 1) / kTileRows; }
-  // Tile `tile` for reading.
+  // The view of tile `tile` for a GEMM kernel.
   TileView Tile(int64_t tile) const;
-  // What `KernelTable::quantize` needs to fill in row `row`.
+  // The arguments with which KernelTable::quantize quantises row `row`.
   QuantizeArgs Row(int64_t row);
 
  private:

@@ -4,14 +4,14 @@
 
 namespace baton::cpu {
 
-// Kernels over single rows, for the vectors of instruction set S. Included only by the files that
-// are compiled for one instruction set.
+// Kernels that process single rows, with the vectors of instruction set S. Included only by files
+// that are compiled for one instruction set.
 template <class S>
 struct VectorKernels {
   using F = typename S::F;
   using I = typename S::I;
 
-  // eˣ for x ≤ 88 (e⁸⁸ above); 0 below −87. Cephes' expf: 2ⁿ · P(x − n·ln 2).
+  // eˣ; e⁸⁸ for x > 88 and 0 for x < −87. The expf of Cephes: 2ⁿ · P(x − n·ln 2).
   static F Exp(F x) {
     const F clamped = S::Min(S::Set(88.0f), S::Max(S::Set(-88.0f), x));
     const F magic = S::Set(12582912.0f);  // 1.5·2²³: adding it rounds to an integer

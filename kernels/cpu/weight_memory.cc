@@ -5,7 +5,7 @@
 namespace baton::cpu {
 namespace {
 
-// Pages of a buffer are taken only when touched, so the unused rest of the last one costs nothing.
+// Pages are allocated only on first touch, so the unused rest of the last buffer costs no memory.
 constexpr size_t kBufferBytes = size_t{64} << 20;
 constexpr size_t kAlignment = 64;
 

@@ -7,14 +7,14 @@
 
 namespace baton::cpu {
 
-// Memory for packed weights, cut from large buffers so that the system can back it with huge pages
-// (a layer's matrices alone are smaller than one). A buffer lives as long as any matrix in it. One
-// thread at a time.
+// Memory for packed weights. Small matrices share large buffers, so that the system can use huge
+// pages even when a matrix is smaller than a huge page. A buffer lives as long as any matrix in it.
+// One thread at a time.
 class WeightMemory final {
  public:
   explicit WeightMemory(CpuDevice& device) : device_(device) {}
 
-  // Zeroed, aligned to 64 bytes. Errors: ResourceExhausted.
+  // Returns zeroed memory, aligned to 64 bytes. Errors: ResourceExhausted.
   StatusOr<std::shared_ptr<std::byte>> Allocate(size_t bytes);
 
  private:
