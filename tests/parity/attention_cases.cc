@@ -20,8 +20,8 @@ struct Shape {
   std::vector<std::pair<int32_t, int32_t>> sequences;
 };
 
-// Writes k and v of the rows of `plan`, and attends: every row, in double, over the k and v that
-// were written.
+// Writes k and v of the rows of `plan` and computes their attention. Compares every row with a
+// double-precision reference over the k and v that were written.
 void CheckStep(Ops& ops,
                const Tolerance& tolerance,
                const Shape& shape,
@@ -69,7 +69,8 @@ void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   CheckStep(ops, tolerance, shape, history, history.LastStep());
 }
 
-// One token of each sequence after the other, so that steps of one kind follow each other.
+// Computes the rows of each sequence one token per step, so that several decode steps follow each
+// other.
 void CheckDecode(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
   history.Fill();
@@ -85,7 +86,7 @@ void CheckDecode(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   }
 }
 
-// More rows than run at a time, of odd lengths.
+// More rows than the device computes at once, with irregular context lengths.
 Shape ManyRows(const HeadShape& heads, DType dtype) {
   Shape shape{heads, dtype, 16, 0, {}};
   for (int32_t i = 0; i < 40; ++i) shape.sequences.emplace_back(60 + 37 * i % 191, 1 + i % 3);
@@ -197,7 +198,7 @@ void CheckCopyBlocks(Ops& ops) {
   Cache cache(ops, DType::kF32, 2, heads, 16, 4);
   std::vector<std::byte> bytes(static_cast<size_t>(cache.view.block_stride), std::byte{7});
   ASSERT_TRUE(ops.device().CopyIn(*cache.buffer, 0, bytes).ok());
-  // In order: block 1 gets what block 2 has got.
+  // The copies run in order: block 1 receives the new content of block 2.
   const BlockCopy copies[] = {{0, 2}, {2, 1}, {3, 3}};
   ASSERT_TRUE(ops.CopyBlocks(cache.view, copies).ok());
   std::vector<std::byte> all(cache.buffer->size());
@@ -303,7 +304,7 @@ std::vector<Case> QuantizedKvCases() {
   add("block32", {{3, 3, 64}, DType::kF8, 32, 0, {{0, 33}, {70, 1}}});
   add("group_of_9", {{9, 1, 64}, DType::kF8, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
   add("window", {{4, 2, 64}, DType::kF8, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
-  // Chunks long enough for the kernels that want much work, behind cached tokens and without.
+  // Chunks long enough for the kernels of long prompts, with and without cached tokens before them.
   add("chunks", {{16, 2, 128}, DType::kF8, 16, 0, {{0, 260}, {133, 290}, {40, 1}}});
   add("long", {{4, 1, 128}, DType::kF8, 16, 0, {{9000, 1}}});
   return cases;

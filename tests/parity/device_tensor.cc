@@ -9,7 +9,7 @@
 namespace baton::parity {
 namespace {
 
-constexpr int64_t kGap = 8;  // unused elements between rows, at least
+constexpr int64_t kGap = 8;  // fewest unused elements between rows
 
 }  // namespace
 
@@ -31,7 +31,8 @@ DeviceTensor::DeviceTensor(Ops& ops, int64_t rows, int64_t cols)
     : DeviceTensor(ops, ops.activation_dtype(), rows, cols) {}
 
 DeviceTensor::DeviceTensor(Ops& ops, DType dtype, int64_t rows, int64_t cols) : ops_(ops) {
-  BATON_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "activations of {}", Name(dtype));
+  BATON_CHECK(
+      dtype == DType::kF32 || dtype == DType::kBF16, "{} is not an activation type", Name(dtype));
   view_.dtype = dtype;
   view_.rows = rows;
   view_.cols = cols;

@@ -8,17 +8,17 @@
 
 namespace baton::parity {
 
-// Seeded normal numbers.
+// `count` seeded random numbers of a normal distribution with standard deviation `scale`.
 std::vector<float> RandomFloats(size_t count, uint64_t seed, float scale = 1.0f);
 
-// As RandomFloats, of numbers that activations of `ops` can hold.
+// As RandomFloats, rounded to the activation type of `ops`.
 std::vector<float> RandomActivations(const Ops& ops,
                                      size_t count,
                                      uint64_t seed,
                                      float scale = 1.0f);
 
-// A matrix of activations in a backend's memory, with some room between rows, and behind them for
-// the backend's padding.
+// A matrix of activations in the memory of a backend, with unused elements between the rows and
+// padding rows for the backend after the last row.
 class DeviceTensor final {
  public:
   DeviceTensor(Ops& ops, int64_t rows, int64_t cols);
@@ -35,8 +35,7 @@ class DeviceTensor final {
   std::unique_ptr<Buffer> buffer_;
 };
 
-// A KV cache of one backend with its own dtype, and a plan of sequences whose blocks are scattered
-// over it. Begins and ends steps.
+// A KV cache in the memory of a backend.
 struct Cache {
   Cache(Ops& ops,
         DType dtype,

@@ -14,7 +14,7 @@ float ReadHalf(const Bytes& block, size_t at) {
   return HalfToFloat(static_cast<uint16_t>(block[at] | block[at + 1] << 8));
 }
 
-// Each function below gives number `i` of one block, from the formulas of
+// Each function below returns weight `i` of one block by the formulas of
 // https://github.com/ggml-org/ggml (ggml-quants.c).
 float Q8_0(const Bytes& b, size_t i) {
   return ReadHalf(b, 0) * static_cast<float>(static_cast<int8_t>(b[2 + i]));
@@ -45,7 +45,7 @@ float Q5_1(const Bytes& b, size_t i) {
   return ReadHalf(b, 0) * static_cast<float>(q) + ReadHalf(b, 2);
 }
 
-// 12 bytes from `first` hold eight 6-bit scales and eight 6-bit minima.
+// The 12 bytes from `first` on contain eight 6-bit scales and eight 6-bit minima.
 int KScale(const Bytes& b, size_t first, size_t sub, bool minimum) {
   const size_t low = first + sub % 4 + (minimum ? 4 : 0);
   if (sub < 4) return b[low] % 64;
@@ -95,7 +95,7 @@ float BlockValue(DType dtype, const Bytes& block, size_t i) {
   }
 }
 
-// Where a block keeps its half-precision factors.
+// The byte offsets of the half-precision factors of a block.
 std::vector<size_t> HalfOffsets(DType dtype) {
   switch (dtype) {
     case DType::kQ4_1:
@@ -140,7 +140,7 @@ void AddPlain(DType dtype, float value, HostWeights& weights) {
   }
 }
 
-// 3 bits behind the point, exponents from −6 on, up to 448.
+// E4M3: 3 mantissa bits, smallest normal exponent −6, largest value 448.
 float RoundedToFp8(float value) {
   constexpr float kLargest = 448;
   const float size = std::min(std::fabs(value), kLargest);
@@ -168,9 +168,9 @@ uint16_t FloatToHalf(float value) {
   if (size >= 65520.0f) return sign | 0x7c00;
   int exponent = 0;
   std::frexp(size, &exponent);
-  const int unit = std::max(exponent - 11, -24);  // log2 of the last place
+  const int unit = std::max(exponent - 11, -24);  // log2 of the last mantissa bit
   const auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, -unit)));
-  // A mantissa of 2048 carries into the exponent by itself.
+  // A mantissa that rounds up to 2048 carries into the exponent, which is correct.
   const uint32_t bits = unit == -24 ? mantissa : mantissa - 1024 + ((unit + 25U) << 10);
   return static_cast<uint16_t>(sign | bits);
 }

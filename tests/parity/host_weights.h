@@ -7,8 +7,8 @@
 
 namespace baton::parity {
 
-// A random matrix as a file would hold it, and what its numbers are. The meaning of each format is
-// written down here once more, independently of the backends.
+// A random matrix in a file format, and its dequantised values. The formats are implemented here
+// independently of the backends.
 struct HostWeights {
   DType dtype = DType::kF32;
   int64_t rows = 0;
@@ -20,13 +20,14 @@ struct HostWeights {
 };
 
 HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
-// `weights` as `ops` holds them: backends with bf16 activations round their weights to bf16.
+// `weights` as `ops` stores them: backends with bf16 activations round their weights to bf16.
 HostWeights HeldBy(const Ops& ops, HostWeights weights);
-// `cols` as a backend with 16-bit numbers takes them: a multiple of 16 bytes.
+// Rounds `cols` up for a backend with 16-bit activations, which needs rows of a multiple of 16
+// bytes.
 int64_t WholeCols(const Ops& ops, int64_t cols);
 
-// `value` after it was stored in `dtype` (kF32, kF16, kBF16 or kF8); to nearest, ties to even. What
-// is too large for kF8 becomes its largest number.
+// `value` rounded to `dtype` (kF32, kF16, kBF16 or kF8); to nearest, ties to even. Values too large
+// for kF8 become its largest number.
 float Rounded(DType dtype, float value);
 
 float HalfToFloat(uint16_t half);

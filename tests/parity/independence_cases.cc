@@ -10,7 +10,7 @@
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
 
-// A row has the same bits whatever is computed with it.
+// The bits of a row do not depend on the other rows that are computed with it.
 namespace baton::parity {
 namespace {
 
@@ -29,7 +29,7 @@ Floats Slice(const Floats& values, int64_t cols, int64_t first, int64_t count) {
   return {values.begin() + first * cols, values.begin() + (first + count) * cols};
 }
 
-// Runs `op` on all rows at once and then on parts of them.
+// Runs `op` on all rows at once and then on subsets of them, and compares the bits.
 void CheckRows(Ops& ops,
                int64_t rows,
                int64_t in_cols,
@@ -85,7 +85,8 @@ void CheckExperts(Ops& ops) {
       ops, 40, 64, 64, [&](const Tensor& in, const Tensor& out) { ops.Experts(in, args, out); });
 }
 
-// Attention of sequence 0 with its tokens computed in `runs`, beside the others of `history`.
+// The attention of sequence 0, whose tokens are computed in chunks `runs`, each in one step with
+// the rows of `others`.
 Floats Attend(Ops& ops,
               const HeadShape& heads,
               DType dtype,

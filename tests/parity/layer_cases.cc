@@ -8,7 +8,7 @@
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
 
-// Ops in the order in which a decoder issues them, which a backend may join.
+// Ops in the order in which a decoder issues them. A backend may fuse ops in this order.
 namespace baton::parity {
 namespace {
 
@@ -37,7 +37,7 @@ std::vector<double> Normed(const std::vector<double>& x, const std::vector<float
   return y;
 }
 
-// What a feed-forward part adds to `residual`.
+// The output of the feed-forward network, which is added to `residual`.
 std::vector<double> Delta(const FeedForward& layer, const std::vector<double>& residual) {
   const std::vector<double> normed = Normed(residual, layer.norm);
   std::vector<double> hidden = Times(layer.gate, normed);
@@ -46,7 +46,7 @@ std::vector<double> Delta(const FeedForward& layer, const std::vector<double>& r
   return Times(layer.down, hidden);
 }
 
-// Collects how far results are from what they should be, as a share of their size.
+// Accumulates the relative error (L2 norm) of results.
 class Distance final {
  public:
   void Add(double got, double want) {
@@ -109,7 +109,7 @@ void CheckFeedForward(
     const std::vector<double> last = Normed(want, layer.next_norm);
     for (size_t i = 0; i < want.size(); ++i) next.Add(got[at + i], last[i]);
   }
-  // Four results on the way are stored as activations.
+  // Four intermediate results are stored, and so rounded, as activations.
   const double bound = 10 * tolerance.elementwise + 2 * tolerance.stored;
   EXPECT_LT(added.relative(), bound);
   EXPECT_LT(next.relative(), bound);

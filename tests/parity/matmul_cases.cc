@@ -59,7 +59,7 @@ double Silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
-// W x + bias for stacked parts.
+// Checks W x + bias for a matrix of stacked parts.
 void CheckMatMul(Ops& ops,
                  const Tolerance& tolerance,
                  std::vector<HostWeights> parts,

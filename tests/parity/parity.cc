@@ -4,8 +4,8 @@ namespace baton::parity {
 
 Tolerance ToleranceFor(DType dtype) {
   if (dtype == DType::kF32) return {};
-  // Half a unit in the last of bfloat16's 8 bits is 2⁻⁹ of a number's size; results may be rounded
-  // twice. Attention rounds its weights, too.
+  // One rounding to the 8 significant bits of bfloat16 has a relative error of at most 2⁻⁹, and
+  // results may be rounded twice. Attention also rounds its probabilities.
   return {.attention = 1e-2, .stored = 0x1p-8};
 }
 

@@ -8,20 +8,20 @@
 
 namespace baton::parity {
 
-// How far a backend may be from the double-precision reference. A product's bound is
-// `product` · Σ|w| · max|x|; other results are compared relative to their own size.
+// The largest allowed errors relative to the double-precision reference. The bound of a GEMM is
+// `product` · Σ|w| · max|x|; the other bounds are relative to the magnitude of the result.
 struct Tolerance {
   double product = 2e-5;
   double elementwise = 1e-5;
   double attention = 2e-5;
-  double stored = 0;  // what a result loses when it is stored as an activation, of its size
+  double stored = 0;  // relative error of storing a result as an activation
 };
 
-// The tolerance for a backend with activations of `dtype`. A backend with 16-bit activations holds
-// its weights in that type, too: the reference then computes with rounded weights and inputs.
+// The tolerance for a backend with activations of `dtype`. A backend with 16-bit activations also
+// stores its weights in that type; the reference then computes with rounded weights and inputs.
 Tolerance ToleranceFor(DType dtype);
 
-// One check of a backend, through the Ops interface alone. Fails as gtest expectations.
+// One check of a backend through the Ops interface. Failures are gtest failures.
 struct Case {
   std::string name;  // letters, digits and underscores
   std::function<void(Ops&, const Tolerance&)> run;
@@ -30,15 +30,15 @@ struct Case {
 // Every case of the suite: ResultCases() and IndependenceCases().
 std::vector<Case> AllCases();
 
-// Results against plain loops in double precision.
+// Compare results with plain loops in double precision.
 std::vector<Case> ResultCases();
-// Bit-equality of a row computed alone, in a batch, in chunks.
+// Check that the bits of a row are equal when it is computed alone, in a batch and in chunks.
 std::vector<Case> IndependenceCases();
-// As ResultCases(), with contexts of 131,072 tokens: seconds and a GB of memory each.
+// As ResultCases(), with contexts of 131,072 tokens. Each takes seconds and 1 GB of memory.
 std::vector<Case> LongCases();
 
 std::vector<Case> LayerCases();
-// With a KV cache in E4M3, for backends that have it (Ops::quantizes_kv).
+// With an FP8 KV cache, for backends that support it (Ops::quantizes_kv).
 std::vector<Case> QuantizedKvCases();
 std::vector<Case> QuantizedKvIndependenceCases();
 

@@ -161,7 +161,7 @@ void CheckExperts(
     const std::vector<double> row(given.begin() + r * shape.hidden,
                                   given.begin() + (r + 1) * shape.hidden);
     const auto want = Mixture(host, row, static_cast<size_t>(shape.per_token), normalize);
-    // Three products in a row: what their terms cancel is lost.
+    // Three GEMMs in sequence: terms that cancel lose relative precision.
     double largest = 1;
     for (const double value : want) largest = std::max(largest, std::fabs(value));
     for (size_t k = 0; k < want.size(); ++k) {

@@ -15,7 +15,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One step that only samples.
+// Runs one step that only samples.
 Status Sample(Ops& ops,
               const std::vector<float>& logits,
               const std::vector<SamplingRow>& rows,
@@ -39,7 +39,7 @@ SampledToken SampleOne(Ops& ops, const std::vector<float>& logits, const Samplin
   return out.at(0);
 }
 
-// Which tokens come out, over many positions.
+// How often each token is sampled, over `draws` positions.
 std::map<TokenId, int> Histogram(Ops& ops,
                                  const std::vector<float>& logits,
                                  const SamplingParams& params,
@@ -95,7 +95,7 @@ void CheckPenalties(Ops& ops) {
   params.repetition_penalty = 2.0f;  // 2.0, 1.95, 3.0
   EXPECT_EQ(SampleOne(ops, logits, row).token, 2);
   params.repetition_penalty = 1.0f;
-  params.presence_penalty = 5.0f;  // of the output alone: 4.0, −1.1, 3.0
+  params.presence_penalty = 5.0f;  // applies only to output tokens: 4.0, −1.1, 3.0
   EXPECT_EQ(SampleOne(ops, logits, row).token, 0);
   const TokenId both[] = {0, 1, 1};
   row.output = both;
@@ -106,7 +106,7 @@ void CheckPenalties(Ops& ops) {
   EXPECT_EQ(SampleOne(ops, logits, row).token, 2);
   const std::vector<float> negative = {-1.0f, -1.5f};
   params.frequency_penalty = 0;
-  params.repetition_penalty = 2.0f;  // the prompt's −1 becomes −2
+  params.repetition_penalty = 2.0f;  // the −1 of the prompt token becomes −2
   row.output = {};
   EXPECT_EQ(SampleOne(ops, negative, row).token, 1);
 }
@@ -136,7 +136,7 @@ void CheckCuts(Ops& ops) {
   using Tokens = std::vector<TokenId>;
   params.top_k = 2;
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
-  params.top_k = 4;  // of equals, the lower id
+  params.top_k = 4;  // on a tie the lower id is kept
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 600)), (Tokens{0, 1, 2, 3}));
   params.top_k = 100;
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 600)), (Tokens{0, 1, 2, 3, 4}));
@@ -148,7 +148,7 @@ void CheckCuts(Ops& ops) {
   params.top_p = 1e-6f;
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 50)), (Tokens{1}));
   params.top_p = 0.8f;
-  params.top_k = 2;  // of 2/3 and 1/3, 0.8 needs both; 0.6 only one
+  params.top_k = 2;  // leaves 2/3 and 1/3: a top_p of 0.8 needs both, 0.6 only one
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1, 2}));
   params.top_p = 0.6f;
   EXPECT_EQ(Keys(Histogram(ops, logits, params, 300)), (Tokens{1}));
@@ -195,7 +195,7 @@ void CheckLogprobs(Ops& ops) {
   const auto at = [&](TokenId token) { return logits[static_cast<size_t>(token)]; };
   std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return at(a) > at(b); });
   SamplingParams params;
-  params.temperature = 0.3f;  // must not matter, nor the bias
+  params.temperature = 0.3f;  // must not change the logprobs, and neither must the bias
   params.logit_bias = {{17, 100.0f}};
   params.top_logprobs = 5;
   SamplingRow row;

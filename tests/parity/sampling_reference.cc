@@ -30,7 +30,7 @@ std::vector<double> Edited(std::span<const float> logits, const SamplingRow& row
   for (const TokenId token : row.banned) {
     if (known(token)) *at(token) = kLowest;
   }
-  std::map<TokenId, int> seen;  // how often in the output
+  std::map<TokenId, int> seen;  // occurrences in the output
   for (const TokenId token : row.prompt) seen[token] += 0;
   for (const TokenId token : row.output) ++seen[token];
   for (const auto& [token, count] : seen) {
@@ -45,12 +45,13 @@ std::vector<double> Edited(std::span<const float> logits, const SamplingRow& row
   return out;
 }
 
-// Keeps what top-k, top-p and min-p leave of `sorted`; gives how close a cut was to another one.
+// Removes from `sorted` the candidates that top-k, top-p and min-p exclude. Returns the margin: how
+// close the cuts are to a different result.
 double Cut(std::vector<Candidate>& sorted, const SamplingParams& params) {
   double margin = 1;
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < sorted.size()) {
     const auto count = static_cast<size_t>(params.top_k);
-    // Equal weights keep their order of ids, unless they only look equal.
+    // Equal weights are ordered by id. Nearly equal weights reduce the margin.
     const double gap = sorted[count - 1].weight - sorted[count].weight;
     if (gap != 0) margin = gap / sorted[count - 1].weight;
     sorted.resize(count);
@@ -74,8 +75,8 @@ double Cut(std::vector<Candidate>& sorted, const SamplingParams& params) {
   return margin;
 }
 
-// Draws among `candidates` in the order they are in. `ranked`: by weight, so that two of nearly one
-// weight may as well stand the other way round.
+// Draws among `candidates` in their order. `ranked`: the order is by weight, so that two candidates
+// of nearly equal weight may be in either order.
 void Draw(const std::vector<Candidate>& candidates,
           double draw,
           bool ranked,
@@ -123,7 +124,7 @@ ReferenceToken ReferenceSample(std::span<const float> logits, const SamplingRow&
     if (!ranked) std::sort(candidates.begin(), candidates.end(), earlier);
     Draw(candidates, UniformDraw(params.seed, row.position), ranked, result);
   } else {
-    // Penalties round: another logit may come out equal.
+    // Penalties are rounded in float32, so a close logit may become equal to the best.
     for (size_t i = 0; i < edited.size(); ++i) {
       if (static_cast<TokenId>(i) == result.token || edited[i] == *best) continue;
       result.margin = std::min(result.margin, (*best - edited[i]) / (1 + std::fabs(*best)));

@@ -6,16 +6,16 @@
 
 namespace baton::parity {
 
-// A token chosen by the letter of kernels/sampling.h, in double precision, by sorting.
+// A token sampled exactly as kernels/sampling.h specifies, in double precision, by sorting.
 struct ReferenceToken {
   TokenId token = 0;
-  // How far the draw and the cuts are from where the token would be another, as a share of the
-  // probability: a backend that computes in float32 may choose differently when it is tiny.
+  // The distance in probability of the draw and the cuts from a different token. When it is tiny, a
+  // backend that computes in float32 may choose another token.
   double margin = 1;
-  double logprob = 0;  // of the unmodified distribution
+  double logprob = 0;  // in the unmodified distribution
 };
 
-// Expects a logit that is a number.
+// At least one logit must not be NaN.
 ReferenceToken ReferenceSample(std::span<const float> logits, const SamplingRow& row);
 
 }  // namespace baton::parity

@@ -7,12 +7,12 @@
 #include "tests/parity/sampling_reference.h"
 #include "tests/parity/step_plan.h"
 
-// Rows as wide as a real vocabulary, every parameter, alone and together, in one step.
+// Rows as wide as a real vocabulary. One step has rows for every parameter, alone and combined.
 namespace baton::parity {
 namespace {
 
 constexpr int64_t kVocabulary = 128256;
-// Weights and their sums are float32 numbers.
+// The rounding error of float32 weights and their sums.
 constexpr double kRounding = 3e-6;
 
 struct Row {
@@ -23,7 +23,7 @@ struct Row {
 std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count) {
   std::vector<TokenId> tokens;
   for (size_t i = 0; i < count; ++i) {
-    // Some twice and more.
+    // Half of the tokens are below 50, so that some occur several times.
     tokens.push_back(static_cast<TokenId>(random() % (i % 2 == 0 ? kVocabulary : 50)));
   }
   return tokens;

@@ -80,7 +80,7 @@ const float* History::At(size_t sequence, int32_t position) const {
 }
 
 void History::Fill() {
-  // What a slot held before must not matter, not even NaN (all bits set, in every type).
+  // The old content of a slot must not matter, even when it is NaN (all bits set, in every type).
   const std::vector<std::byte> nan(cache_.buffer->size(), std::byte{0xff});
   BATON_CHECK(ops_.device().CopyIn(*cache_.buffer, 0, nan).ok(), "copy");
   std::vector<std::pair<int32_t, int32_t>> contexts;

@@ -8,7 +8,7 @@
 
 namespace baton::parity {
 
-// Owns what a StepInput points to.
+// Owns the data of a StepInput.
 struct StepPlan {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
@@ -20,11 +20,11 @@ struct StepPlan {
   StepInput input() const { return {tokens, positions, sequences, tables, logit_rows}; }
 };
 
-// Runs ops that look at nothing of the step inside a step of one row.
+// Runs ops that do not depend on the step input, inside a step of one row.
 void InStep(Ops& ops, const std::function<void()>& body);
 
-// Sequences with random q, k and v for every position, and a cache with their blocks scattered.
-// Layer 1 is the one under test.
+// Sequences with random q, k and v for every position, and a KV cache in which their blocks are in
+// random order. Layer 1 is under test.
 class History final {
  public:
   History(Ops& ops,
@@ -34,17 +34,18 @@ class History final {
           std::vector<std::pair<int32_t, int32_t>> sequences);
 
   Cache& cache() { return cache_; }
-  // RopeArgs::kv_scales: null unless the cache is in E4M3. K and V are then numbers that it holds.
+  // RopeArgs::kv_scales; null unless the KV cache is FP8. For an FP8 cache all K and V values are
+  // representable in it.
   const Vector* kv_scales() const { return scale_vector_.get(); }
-  // Writes the KV of every sequence's context, and NaN to all slots not written yet.
+  // Writes the KV of every sequence's context, and NaN to all other slots.
   void Fill();
-  // A step that computes rows [first, first + count) of each sequence, and the last one's logits.
+  // A step that computes rows [first, first + count) of each sequence, with logits of the last row.
   StepPlan Step(const std::vector<std::pair<int32_t, int32_t>>& rows) const;
-  // The rows behind each context.
+  // A step with the rows after the context of each sequence.
   StepPlan LastStep() const { return Step(sequences_); }
   // [q | k | v] of the rows of `plan`.
   std::vector<float> Rows(const StepPlan& plan) const;
-  // Softmax attention in double of one head at `position`, over [begin, position].
+  // Reference attention in double precision: one head at `position`, over [begin, position].
   std::vector<double> Attend(size_t sequence,
                              int32_t position,
                              int32_t begin,
@@ -54,11 +55,12 @@ class History final {
 
  private:
   const float* At(size_t sequence, int32_t position) const;
-  // Makes K and V numbers that the cache holds.
+  // Rounds K and V to values that the FP8 cache can represent.
   void HoldStored(std::vector<float>& values) const;
-  // A number of K or V as the cache gives it back; in E4M3 all are such already.
+  // A value of K or V after it was stored in the cache. The values of an FP8 cache are already
+  // rounded.
   float Held(float value) const;
-  // A number of head `kv_head` of K (part 0) or V (part 1), as the cache gives it back.
+  // A value of head `kv_head` of K (part 0) or V (part 1) after it was stored with its scale.
   float Stored(int part, int32_t kv_head, float value) const;
   int64_t width() const;
 

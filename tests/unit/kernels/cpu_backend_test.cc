@@ -73,14 +73,14 @@ TEST(HalfTest, AllPatterns) {
     ASSERT_EQ(std::memcmp(&want, &got, sizeof(float)), 0) << bits;
     ASSERT_EQ(cpu::HalfFromFloat(got), half);
     if (std::isinf(want)) continue;
-    // Between this half and the next: rounding.
+    // A value between this half and the next one is rounded.
     const float between = want + std::fabs(want) * 0.0004f;
     ASSERT_EQ(cpu::HalfFromFloat(between), parity::FloatToHalf(between)) << between;
   }
 }
 
 TEST(UniformDrawTest, IsPhilox) {
-  // Random123's known answer for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+  // The known answer of Random123 for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
   EXPECT_EQ(UniformDraw(0, 0), static_cast<double>(0x6627e8d5e169c58dULL >> 11) * 0x1p-53);
   EXPECT_NE(UniformDraw(0, 1), UniformDraw(1, 0));
 }

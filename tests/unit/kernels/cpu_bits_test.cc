@@ -7,7 +7,7 @@
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
 
-// Every instruction set and every number of threads give the same bits.
+// Every instruction set and every number of threads must give the same bits.
 namespace baton {
 namespace {
 
@@ -26,8 +26,8 @@ struct Setting {
 
 class CpuBitsTest : public testing::TestWithParam<Setting> {
  protected:
-  // Expects that `run` gives the same floats with the portable kernels on one thread and with this
-  // setting's.
+  // Expects that `run` returns the same bits with the portable kernels on one thread and with the
+  // setting of this test.
   void ExpectSame(const std::function<Floats(Ops&)>& run) {
     const Floats want = run(**Make({CpuIsa::kPortable, 1}));
     const Floats got = run(**Make(GetParam()));
@@ -67,7 +67,7 @@ TEST_P(CpuBitsTest, MatMul) {
         const HostMatrix host = weights.matrix();
         const auto matrix = *ops.LoadMatrix({&host, 1});
         auto x = RandomFloats(static_cast<size_t>(m * 512), 2);
-        x[3] = 1000.0f;  // an outlier makes a coarse block
+        x[3] = 1000.0f;  // an outlier gives its block a coarse scale
         const DeviceTensor in(ops, m, 512, x);
         const DeviceTensor out(ops, m, 200);
         ops.MatMul(in.view(), *matrix, nullptr, out.view());

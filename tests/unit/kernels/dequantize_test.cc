@@ -50,7 +50,7 @@ TEST(Dequantize, EqualsTheGgufPackageForEveryType) {
     std::vector<float> found(expected.size());
     Dequantize(type, raw, found);
     for (size_t i = 0; i < expected.size(); ++i) {
-      // Compilers for some processors fuse d·q + m, which rounds once less.
+      // Compilers for some processors fuse d·q + m, which saves one rounding.
       ASSERT_NEAR(found[i], expected[i], 1e-6 * (1 + std::abs(expected[i]))) << "number " << i;
     }
   }
@@ -68,7 +68,7 @@ TEST(Dequantize, ReadsEveryHalf) {
   EXPECT_TRUE(std::isnan(HalfToFloat(0x7e00)));
 }
 
-// What E4M3 can hold is what the suite's own rounding leaves as it is.
+// Every E4M3 value must be unchanged by the independent rounding of the parity suite.
 TEST(Dequantize, ReadsEveryE4M3Number) {
   std::set<float> numbers;
   for (int bits = 0; bits < 256; ++bits) {
@@ -83,7 +83,7 @@ TEST(Dequantize, ReadsEveryE4M3Number) {
     EXPECT_EQ(parity::Rounded(DType::kF8, value), value) << bits;
     numbers.insert(value);
   }
-  EXPECT_EQ(numbers.size(), 253u);  // 0 comes with both signs
+  EXPECT_EQ(numbers.size(), 253u);  // 256 less two NaN; +0 and −0 count once
   EXPECT_EQ(*numbers.rbegin(), 448.0f);
   EXPECT_TRUE(numbers.contains(0x1p-9f));
 }

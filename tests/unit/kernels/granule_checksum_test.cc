@@ -23,7 +23,7 @@ std::vector<std::byte> RandomBytes(size_t size) {
   return bytes;
 }
 
-// The definition once more, with xxhash alone.
+// A second implementation of the definition, which uses only xxhash.
 uint64_t Reference(const std::vector<std::byte>& bytes) {
   if (bytes.size() <= kPart) return XXH3_64bits(bytes.data(), bytes.size());
   std::string sums;

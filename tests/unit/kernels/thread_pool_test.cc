@@ -29,7 +29,7 @@ TEST(ThreadPoolTest, ManyShortJobsInARow) {
   std::atomic<int64_t> sum{0};
   int64_t want = 0;
   for (int64_t job = 0; job < 20000; ++job) {
-    // What is written before a job is seen in it; what it writes is seen after it.
+    // Writes before a job must be visible in the job, and writes of the job after it.
     std::vector<int64_t> out(static_cast<size_t>(1 + job % 5));
     const int64_t value = job;
     pool.Run(static_cast<int64_t>(out.size()), [&](int64_t item, int) {

@@ -32,7 +32,7 @@ TEST(BlockHashTest, NamesTheWholePrefix) {
   const auto of_end = BlockHashes(b, 16, {});
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(of_a[i], of_end[i]) << i;
   EXPECT_NE(of_a[3], of_end[3]);
-  // The same tokens in another place of the chain are another block.
+  // The same tokens at another position of the chain have another hash.
   const std::vector<TokenId> same(64, 5);
   const auto repeated = BlockHashes(same, 16, {});
   EXPECT_EQ(std::set(repeated.begin(), repeated.end()).size(), 4u);
@@ -64,7 +64,7 @@ TEST(BlockHashTest, ExtendingEqualsHashingAtOnce) {
   }
 }
 
-// Fixed for ever: routers and workers of different versions exchange these.
+// These values must never change: routers and workers of different versions exchange them.
 TEST(BlockHashTest, ValuesDoNotChange) {
   const auto hashes = BlockHashes(Tokens(32), 16, {0x1234, {0xAB, 0xCD}, "salt"});
   EXPECT_EQ(fmt::format("{}", hashes[0]), "935a67e82e88c6a5a91f0dcd0050dbf1");
@@ -74,7 +74,7 @@ TEST(BlockHashTest, ValuesDoNotChange) {
 TEST(SecretProbeTest, TellsSecretsApartAndIsNothingWithoutOne) {
   EXPECT_EQ(SecretProbe(7, BootId(1)), SecretProbe(7, BootId(1)));
   EXPECT_NE(SecretProbe(7, BootId(1)), SecretProbe(8, BootId(1)));
-  EXPECT_NE(SecretProbe(7, BootId(1)), SecretProbe(7, BootId(2)));  // nobody else's can be repeated
+  EXPECT_NE(SecretProbe(7, BootId(1)), SecretProbe(7, BootId(2)));  // prevents a replay
   EXPECT_NE(SecretProbe(7, BootId(1)), Hash128());
   EXPECT_EQ(SecretProbe(0, BootId(1)), Hash128());
 }

@@ -26,7 +26,7 @@ TEST(BlockPoolTest, EmptyBlocksGoBeforeCachedOnesAndThoseByAge) {
   for (int i = 0; i < 4; ++i) blocks.push_back(*pool.Take());
   for (int i : {2, 0, 3}) pool.MarkCached(blocks[i]);
   for (int i : {2, 0, 1, 3}) pool.Release(blocks[i]);
-  pool.Retain(blocks[2]);  // used again: now the youngest
+  pool.Retain(blocks[2]);  // used again, so it becomes the most recently used
   pool.Release(blocks[2]);
   for (int i : {1, 0, 3, 2}) EXPECT_EQ(*pool.Take(), blocks[i]);
 }

@@ -15,7 +15,7 @@ std::vector<TokenId> Tokens(int count, TokenId first = 0) {
   return tokens;
 }
 
-// Stores all full blocks of `tokens`, which lie in `table`.
+// Stores all full blocks of `tokens`, whose KV is in `table`.
 void StoreAll(KvCache& cache, Lease& table, const std::vector<TokenId>& tokens, bool adopt) {
   const auto hashes = BlockHashes(tokens, kBlockTokens, {});
   CacheEntryId parent = kRootEntry;
@@ -76,7 +76,7 @@ TEST(KvCacheTest, PrefixIsFoundUntilItsBlocksAreTaken) {
   auto other_end = tokens;
   other_end[9] = 77;
   EXPECT_EQ(Match(cache, other_end).blocks.size(), 2u);
-  // One block was never used; then the end of the prefix goes first.
+  // The block that was never used is taken first, then the end of the prefix.
   Lease taker(cache);
   ASSERT_TRUE(taker.Grow(2));
   EXPECT_EQ(Match(cache, tokens).blocks.size(), 2u);

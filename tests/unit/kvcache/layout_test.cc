@@ -55,13 +55,13 @@ TEST(KvLayoutTest, LayerGroupsTileTheLayers) {
     }
     return all;
   };
-  // 360 KiB a block: groups of at least 64 KiB.
+  // 360 KiB per block: groups of at least 64 KiB.
   EXPECT_EQ(ends({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16}),
             (std::vector<int32_t>{8, 16, 24, 30}));
-  // 2 MiB a block, and a layer more than the groups divide.
+  // About 2 MiB per block, and a number of layers that the groups do not divide evenly.
   EXPECT_EQ(ends({.layers = 33, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16}),
             (std::vector<int32_t>{9, 19, 29, 33}));
-  // Never a group without a layer.
+  // Every group has at least one layer.
   EXPECT_EQ(ends({.layers = 2, .kv_heads = 64, .head_dim = 256, .dtype = DType::kF32}),
             (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(ends(Layout()), (std::vector<int32_t>{3}));
