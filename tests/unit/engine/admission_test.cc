@@ -87,7 +87,7 @@ TEST(AdmissionTest, AnAnswerThatOutgrowsTheArenaEndsThere) {
   for (const Request& request : requests) {
     for (int32_t sample = 0; sample < request.samples; ++sample) {
       const std::vector<TokenId> tokens = harness.log(request).Tokens(sample);
-      // 64 tokens fit, and the last one needs no place.
+      // The arena has room for 64 tokens, and the last token of an answer needs no KV.
       ASSERT_EQ(tokens.size(), 25u);
       std::vector<TokenId> expected = harness.model().Expected(request, sample);
       expected.resize(tokens.size());
@@ -116,8 +116,9 @@ TEST(AdmissionTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
     int32_t step_tokens;
     int64_t computed;
   };
-  // The first prompt fills every step but the last, which then has room for the second: for 7
-  // tokens of it, and for 4 while the first one computes just those.
+  // The first prompt fills every step but the last. The last step has room for the second prompt:
+  // for 7 tokens in the first case, and for 4 in the second case, in which the first prompt
+  // computes the same 4 tokens.
   for (const Case& tested : {Case{41, 8, 41 + 1}, Case{44, 12, 44 + 4}}) {
     EngineOptions options = Options();
     options.kv_blocks = 64;
@@ -170,7 +171,7 @@ TEST(AdmissionTest, ReservationsThatCannotBeMetAreRefusedOverTheLimit) {
   for (int i : {2, 3}) {
     EXPECT_EQ(harness.log(requests[i]).failure->code(), StatusCode::kResourceExhausted) << i;
   }
-  // The one that waited gets its turn.
+  // The reservation that waited is met when the blocks are released.
   harness.engine().Cancel(requests[0].id, requests[0].epoch);
   harness.engine().ReleaseKv(requests[0].id, requests[0].epoch);
   ASSERT_TRUE(harness.RunUntilIdle());
@@ -230,7 +231,8 @@ TEST(AdmissionTest, DeadlineEndsARequestWhereverItIs) {
 }
 
 TEST(AdmissionTest, PoliciesChooseWhoGoesFirst) {
-  // Each case: which of the three requests below ends its prompt first, when one fits at a time.
+  // For each policy: which of the three requests below ends its prompt first, when only one runs at
+  // a time.
   const std::vector<std::pair<SchedulingPolicy, uint64_t>> cases = {
       {SchedulingPolicy::kFcfs, 1},
       {SchedulingPolicy::kPriority, 2},

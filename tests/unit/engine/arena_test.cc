@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kGib = size_t{1} << 30;
 
-// Llama-3.1-8B: a block of 16 tokens takes 2 MiB.
+// The layout of Llama-3.1-8B: a block of 16 tokens takes 2 MiB.
 KvLayout Layout() {
   return {.layers = 32,
           .kv_heads = 8,
@@ -49,7 +49,7 @@ TEST(ArenaTest, NotOneBlockIsAnErrorThatNamesTheNumbers) {
               AllOf(HasSubstr("kv_memory_fraction 0.5"), HasSubstr("2097152 bytes")));
 }
 
-// As much memory as a GPU has, and an allocator that keeps to it.
+// A device with little memory that, like a GPU, refuses allocations which do not fit.
 class SmallDevice final : public Device {
  public:
   std::string name() const override { return "cuda:0"; }

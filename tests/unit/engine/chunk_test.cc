@@ -4,7 +4,7 @@
 #include "common/engine/scheduler.h"
 #include "tests/fakes/engine_harness.h"
 
-// How steps cut prompts, and what is computed again.
+// How steps divide prompts into chunks, and what is recomputed.
 namespace baton {
 namespace {
 
@@ -26,7 +26,7 @@ class ChunkTest : public testing::Test {
     return options;
   }
 
-  // The rows of each sequence in the next step, which is run.
+  // Plans and commits the next step. Returns the number of rows of each sequence in it.
   std::vector<int32_t> Step() {
     const StepPlan& plan = scheduler_.Plan(kNow);
     std::vector<int32_t> counts;
@@ -78,7 +78,7 @@ TEST_F(CachedChunkTest, ACachedPrefixDoesNotLeaveASingleTokenEither) {
   EXPECT_THAT(Step(), ElementsAre(65));
   request.epoch = Epoch(1);
   scheduler_.Add(request, kNow);
-  EXPECT_THAT(Step(), ElementsAre(17)) << "three of four cached blocks were taken";
+  EXPECT_THAT(Step(), ElementsAre(17)) << "three of four cached blocks must be used";
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
 namespace baton {
 namespace {
 
-// The engine over real decoders: whatever it does with blocks, chunks and batches, a request's
-// tokens are those of an engine that runs it alone, bit for bit.
+// The engine with real decoders: independent of blocks, chunks and batches, the tokens of a request
+// are bit for bit those of an engine that runs only this request.
 class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -44,7 +44,7 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     return options;
   }
 
-  // Greedy and seeded, with every kind of sampling parameter, some with a common beginning.
+  // Greedy and seeded requests with every kind of sampling parameter. Some share a prefix.
   void MakeRequests() {
     for (int i = 0; i < 8; ++i) {
       Request request = MakeRequest(i + 1, 9 + 17 * (i % 4), i % 3, 20);
@@ -67,7 +67,7 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  // The tokens are those of the request alone: all of them, or the first `most`.
+  // Expects all tokens, or the first `most`, of the same request run alone.
   void ExpectSame(const Request& request,
                   const std::vector<TokenOutput>& got,
                   int32_t sample,
@@ -109,7 +109,7 @@ TEST_P(DecoderEngineTest, GreedyTokensEqualTheReference) {
     request.tokens = prompt["prompt"].get<std::vector<TokenId>>();
     request.prompt_length = static_cast<int32_t>(request.tokens.size());
     auto tokens = prompt["tokens"].get<std::vector<TokenId>>();
-    // As far as no choice was too close to call.
+    // Compares only the tokens before the first one with nearly equal candidates.
     const auto margins = prompt["margins"].get<std::vector<double>>();
     const auto doubt = std::ranges::find_if(margins, [](double margin) { return margin < 2e-3; });
     tokens.resize(doubt - margins.begin());
@@ -176,7 +176,7 @@ TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
   }
 }
 
-// Runs another runner's steps and sees to it that layers told of do not change afterwards.
+// Wraps a runner and checks that the KV of layers does not change after it was reported as final.
 class LayerChecker final : public ModelRunner {
  public:
   explicit LayerChecker(ModelRunner& runner) : runner_(runner) {
@@ -268,8 +268,8 @@ TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
   EXPECT_TRUE(Engine::Create(options, *runner_, listener, clock).ok());
 }
 
-// Small as they may be: what is accepted at start neither fails a step nor hangs, and whoever fits
-// is served.
+// With every accepted setting, however small, no step fails, no request hangs, and every request
+// that fits is served.
 TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
   const std::vector<std::function<void(EngineOptions&)>> settings = {
       [](EngineOptions& o) { o.max_step_tokens = 1; },
@@ -305,7 +305,7 @@ TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
               << *log.failure;
           continue;
         }
-        // An answer ends where the arena does; its last token takes no place there.
+        // An answer ends when it fills the arena; its last token needs no KV.
         const size_t arena_tokens = size_t{1} * harness.engine().kv_block_count() *
                                     harness.engine().kv_layout().block_tokens;
         const size_t most = arena_tokens + 1 - request.tokens.size();
@@ -317,7 +317,7 @@ TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
   }
 }
 
-// The model's weights, but for one token whose embedding is NaN.
+// The weights of the model, with a NaN embedding for one token.
 class NanEmbedding final : public WeightSource {
  public:
   NanEmbedding(const WeightSource& source, TokenId token) : source_(source), token_(token) {}
@@ -327,7 +327,7 @@ class NanEmbedding final : public WeightSource {
     if (id.kind != WeightKind::kEmbedding) return matrix;
     const size_t row_bytes = RowBytes(matrix.dtype, static_cast<size_t>(cols));
     bytes_.assign(matrix.data, matrix.data + static_cast<size_t>(rows) * row_bytes);
-    // All bits set are NaN in every type of floats.
+    // A value with all bits set is NaN in every float type.
     std::fill_n(bytes_.begin() + static_cast<ptrdiff_t>(token_ * row_bytes), row_bytes, kAllBits);
     matrix.data = bytes_.data();
     return matrix;
@@ -346,8 +346,8 @@ class NanEmbedding final : public WeightSource {
   mutable std::vector<std::byte> bytes_;
 };
 
-// Neither what is beside a request whose numbers are NaN nor what gets its blocks afterwards sees
-// anything of it.
+// NaN in one request affects neither the requests beside it nor the requests that use its blocks
+// afterwards.
 TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   constexpr TokenId kPoison = 7;
   const auto model = OpenModel(path_);

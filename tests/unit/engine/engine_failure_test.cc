@@ -34,7 +34,7 @@ TEST(EngineFailureTest, FailedStepEndsOnlyTheRequestsInIt) {
   EXPECT_EQ(harness.engine().Stats().failed_steps, 1);
 }
 
-// A peer may be reading what it was told of, whatever becomes of the step.
+// A peer may be reading the blocks that were reported to it, even when the step fails.
 TEST(EngineFailureTest, FailedStepLeavesToldBlocksToTheHandOff) {
   for (const bool told : {false, true}) {
     for (const int steps_before : {0, 1}) {
@@ -56,8 +56,8 @@ TEST(EngineFailureTest, FailedStepLeavesToldBlocksToTheHandOff) {
   }
 }
 
-// Bad numbers are the request's, or the model's; the device works, and so does the rest of the
-// batch.
+// NaN logits come from the request or the model. The device works, and the other requests of the
+// batch continue.
 TEST(EngineFailureTest, WhoGetsNoTokenFailsAlone) {
   constexpr TokenId kPoison = 999;
   for (const bool queues_steps : {false, true}) {
@@ -95,7 +95,7 @@ TEST(EngineFailureTest, WhoGetsNoTokenFailsAlone) {
   }
 }
 
-// The other samples of the request have their tokens of this step already.
+// The other samples of the request already have their tokens of this step.
 TEST(EngineFailureTest, ASampleWithoutATokenEndsItsRequest) {
   for (const bool queues_steps : {false, true}) {
     for (int sample = 0; sample < 3; ++sample) {
@@ -124,7 +124,7 @@ TEST(EngineFailureTest, APromptWithoutATokenIsNotHandedOff) {
   ASSERT_TRUE(harness.RunUntilIdle());
   ASSERT_TRUE(harness.log(request).failure.has_value());
   EXPECT_TRUE(harness.log(request).samples.empty());
-  EXPECT_EQ(harness.engine().Stats().blocks_cached, 0) << "whoever found them would fail, too";
+  EXPECT_EQ(harness.engine().Stats().blocks_cached, 0) << "a request that used them would fail";
   harness.engine().ReleaseKv(request.id, request.epoch);
   ASSERT_TRUE(harness.RunUntilIdle());
   EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
@@ -167,7 +167,7 @@ TEST(EngineFailureTest, ALostDeviceIsGivenUpAtOnce) {
   ASSERT_TRUE(harness.RunUntilIdle());
   EXPECT_FALSE(harness.engine().Stats().healthy);
   EXPECT_EQ(harness.engine().Stats().failed_steps, 1);
-  // Both may succeed elsewhere.
+  // Both codes let the router try another worker.
   EXPECT_EQ(harness.log(hit).failure->code(), StatusCode::kInternal);
   EXPECT_EQ(harness.log(awaiting).failure->code(), StatusCode::kUnavailable);
   ASSERT_EQ(harness.listener().gave_up().size(), 1u);

@@ -29,7 +29,7 @@ EngineOptions RandomOptions(Random& random) {
   return options;
 }
 
-// Requests share beginnings, so that the prefix cache has work.
+// Requests share prefixes, so that the prefix cache is used.
 Request RandomRequest(Random& random, uint64_t id, Time now) {
   Request request = MakeRequest(id, 1, random() % 6, static_cast<int32_t>(1 + random() % 24));
   const Request base = MakeRequest(id, 40, random() % 3, 1);
@@ -110,8 +110,8 @@ class RandomWorkload {
     }
   }
 
-  // Every request ends; those that complete have all their tokens, the others a beginning of them
-  // and a reason.
+  // Every request must end. A completed request has all its tokens; another request has a prefix of
+  // them and a failure with a plausible code.
   void CheckEnd(const Sent& sent) {
     const Request& request = sent.request;
     const RequestLog& decode = decode_.log(request);
@@ -121,7 +121,7 @@ class RandomWorkload {
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
     for (int32_t i = 0; i < request.samples; ++i) {
       std::vector<TokenId> expected = prefill_.model().Expected(request, i);
-      // An answer ends where the arena does; its last token needs no place.
+      // An answer ends when it fills the arena; its last token needs no KV.
       const size_t arena = static_cast<size_t>(decode_.engine().kv_block_count()) * kBlockTokens;
       const size_t most = arena + 1 - std::min(arena, request.tokens.size());
       expected.resize(std::min(expected.size(), most));
@@ -173,7 +173,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
     completed += workload.completed();
     steps_behind += workload.steps_behind();
   }
-  // The workload is of use only as long as it does all of this.
+  // The test is useful only while the workload covers all of this.
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
   EXPECT_GT(steps_behind, 100);

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// Looks at the engine's load while a step runs.
+// Reads the engine's statistics while a step is issued.
 class PeekingModel final : public ModelRunner {
  public:
   const ModelTraits& traits() const override { return model_.traits(); }
@@ -47,7 +47,7 @@ TEST(EngineStatsTest, CountWhatWasSubmittedAtOnce) {
   harness.Submit(handed);
   EXPECT_EQ(harness.engine().Stats().waiting, 2);
   EXPECT_EQ(harness.engine().Stats().queued_tokens, 40)
-      << "the other one's KV comes from elsewhere";
+      << "the KV of the other request comes from a prefill worker";
 }
 
 TEST(EngineStatsTest, CountWhatAStepTakesInBeforeItEnds) {
@@ -61,7 +61,7 @@ TEST(EngineStatsTest, CountWhatAStepTakesInBeforeItEnds) {
   EXPECT_EQ(model.seen.queued_tokens, 540);
 }
 
-// The harness moves the clock between steps alone, as if the host took all the time.
+// The harness advances the clock only between steps, as if all time were work of the host.
 TEST(EngineStatsTest, StepTimesHaveTheHostsWorkButNoIdleness) {
   EngineHarness harness(SmallOptions());
   harness.Submit(MakeRequest(1, 40, 7, 50));

@@ -61,7 +61,7 @@ TEST(EngineTest, SecondPromptIsFoundInTheCache) {
   ASSERT_TRUE(harness.RunUntilIdle());
   harness.Submit(second);
   ASSERT_TRUE(harness.RunUntilIdle());
-  // 48 tokens are three blocks, but the last token has to be computed.
+  // 48 tokens are three blocks, but the last token must be computed for its logits.
   EXPECT_EQ(harness.log(second).times->cached_tokens, 32);
   EXPECT_EQ(harness.log(second).Tokens(0), harness.log(first).Tokens(0));
 }

@@ -7,31 +7,32 @@
 
 namespace baton {
 
-// Plays both workers of hand-offs between two engines: submits to both, copies announced blocks
-// into reserved ones, activates, and releases the leases of both sides. With `random`, every single
-// act happens at a random later time, as on a network.
+// Acts as both workers of hand-offs between two engines: submits to both, copies announced blocks
+// into reserved blocks, activates, and releases the leases of both sides. With `random`, every
+// action is delayed by a random time, as on a network.
 class HandoffDriver {
  public:
   HandoffDriver(EngineHarness& prefill, EngineHarness& decode, std::mt19937_64* random = nullptr)
       : prefill_(prefill), decode_(decode), random_(random) {}
 
-  // `request` as a kServe request; its kind is set here.
+  // Starts the hand-off of `request`, whose kind is ignored.
   void Start(const Request& request);
   void Cancel(const Request& request);
-  // Does what can be done now; false when all hand-offs are through and released.
+  // Advances all hand-offs as far as possible. False when all have ended and are released.
   bool Pump();
-  // Steps both engines and pumps until nothing is left to do.
+  // Steps both engines and pumps until nothing is left to do. False after `most` rounds or a test
+  // failure.
   bool RunUntilIdle(int most = 100000);
 
-  // Tokens of a sample from both sides together.
+  // The tokens of a sample from the prefill side followed by those from the decode side.
   std::vector<TokenId> Tokens(const Request& request, int32_t sample);
-  // Whether both sides are through with the request.
+  // Whether the request has ended on both sides.
   bool Ended(const Request& request);
   int64_t blocks_copied() const { return blocks_copied_; }
 
  private:
   struct Session {
-    size_t copied = 0;  // blocks dealt with, in order
+    size_t copied = 0;  // blocks copied or skipped, in order
     bool activated = false;
     bool aborted = false;
     bool released_prefill = false;

@@ -45,7 +45,7 @@ TEST(HandoffTest, SamplesAndResumesGiveTheSameTokens) {
   for (int32_t sample = 0; sample < 3; ++sample) {
     const std::vector<TokenId> all = driver.Tokens(request, sample);
     ASSERT_EQ(all, prefill.model().Expected(request, sample));
-    // Whatever index the client has got to, another pair of workers goes on from there.
+    // Another pair of workers can resume the request at any index.
     for (size_t done = 1; done < all.size(); ++done) {
       Request resumed = request;
       resumed.id = RequestId(100 + 10 * sample + done);
@@ -65,7 +65,7 @@ TEST(HandoffTest, SamplesAndResumesGiveTheSameTokens) {
 }
 
 TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
-  // Also those of a request that ends with the token that came with them.
+  // Blocks are cached also when the request ends with the token that arrived with them.
   for (const int32_t max_tokens : {1, 5}) {
     EngineHarness prefill(Options());
     EngineHarness decode(Options());
@@ -104,7 +104,7 @@ TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
   again.id = RequestId(2);
   prefill.Submit(again);
   prefill.Step();
-  // 14 tokens: three full blocks are cached, one token of them must stay to be computed.
+  // Of 14 tokens, three full blocks are cached. All blocks are announced after one step.
   EXPECT_EQ(prefill.log(again).announced.size(), 4u);
   EXPECT_EQ(prefill.log(again).times->cached_tokens, 12);
 }
@@ -129,7 +129,7 @@ TEST(HandoffTest, LeaseOutlivesTheRequestUntilReleased) {
   EXPECT_EQ(harness.log(awaiting).failure->code(), StatusCode::kCancelled);
   EXPECT_EQ(harness.engine().Stats().awaiting_kv, 0);
   EXPECT_EQ(harness.engine().Stats().blocks_free, 121) << "a peer may still write there";
-  // An activation that crossed the cancellation changes nothing.
+  // An activation after the cancel has no effect.
   harness.engine().Activate(awaiting.id, awaiting.epoch, std::vector<SampledToken>(1));
   ASSERT_TRUE(harness.RunUntilIdle());
 
@@ -156,7 +156,7 @@ TEST(HandoffTest, RequestThatEndsWithItsFirstTokenIsNotHandedOff) {
   EXPECT_EQ(prefill.log(one).samples[0][0].finish, FinishReason::kLength);
   EXPECT_EQ(prefill.log(stops).samples[0][0].finish, FinishReason::kStop);
   EXPECT_EQ(prefill.log(stops).samples[1][0].finish, FinishReason::kHandedOff);
-  // Decode draws the same conclusion from the same first tokens.
+  // The decode side ends the same samples, because it has the same first tokens.
   EXPECT_TRUE(decode.log(one).times.has_value());
   EXPECT_TRUE(decode.log(one).samples.empty());
   EXPECT_TRUE(decode.log(stops).Tokens(0).empty());
@@ -182,12 +182,12 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
     EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
     EXPECT_EQ(prefill.engine().Stats().blocks_free, 17);
     EXPECT_EQ(prefill.log(prompt).times->preemptions, 1);
-    // Only what was not announced yet, less than a block, is computed again.
+    // Only tokens that were not announced yet, less than a block, are recomputed.
     EXPECT_LT(prefill.engine().Stats().prompt_tokens, 16 + 35 + 4);
   }
 }
 
-// The older request needs a block more than is left beside them, and ranks first.
+// The older request ranks first and needs one block more than the announced blocks leave.
 TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
   for (const bool prefix_cache : {true, false}) {
     EngineOptions options = Options();

@@ -8,7 +8,8 @@ namespace {
 
 constexpr Time kNow = Time{} + std::chrono::hours(1);
 
-// Steps take 5 ms, 0.02 ms a token, and 1 µs more for 50 positions that a prompt's token sees.
+// A step takes 5 ms, plus 0.02 ms per token, plus 1 µs per 50 positions to which its prompt tokens
+// attend.
 Duration StepTime(const StepWork& work) {
   const int32_t tokens = work.decodes + work.prompt_tokens;
   const auto seen = static_cast<double>(work.prompt_context);
@@ -40,7 +41,7 @@ class ItlTargetTest : public testing::Test {
     return options;
   }
 
-  // Plans a step, and runs it.
+  // Plans and commits a step.
   StepPlan Step() {
     StepPlan plan = scheduler_.Plan(kNow);
     std::vector<SampledToken> sampled(plan.logit_rows);
@@ -94,7 +95,7 @@ TEST_F(ItlTargetTest, APromptAdvancesEvenWhenNothingFits) {
   EXPECT_EQ(plan.rows[1].count, 16);
 }
 
-// As on a decode worker, which computes no prompt for a long time.
+// As on a decode worker that computed no prompt before.
 TEST_F(ItlTargetTest, AFirstPromptStartsSmallAndLearns) {
   StartDecoding();
   StepTimeModel model;
@@ -113,7 +114,7 @@ TEST_F(ItlTargetTest, AFirstPromptStartsSmallAndLearns) {
     scheduler_.set_step_time(model);
   }
   EXPECT_EQ(chunks[0], 16);
-  EXPECT_LE(chunks[1], 64) << "four times what was seen";
+  EXPECT_LE(chunks[1], 64) << "four times the largest measured chunk";
   EXPECT_GT(chunks[3], 150);
 }
 
@@ -136,7 +137,7 @@ TEST_F(ItlTargetTest, WithoutMeasuredStepsAPromptStartsSmall) {
   EXPECT_EQ(Step().work.prompt_tokens, 16);
 }
 
-// Prompts from elsewhere need room for their KV, but no part of the step.
+// A prompt computed by a prefill worker needs blocks for its KV, but no tokens of the step.
 TEST_F(ItlTargetTest, AReservationDoesNotWaitForPromptsAheadOfIt) {
   StartDecoding();
   scheduler_.set_step_time(MeasuredSteps());

@@ -58,7 +58,7 @@ TEST(OrderingTest, LeastLaxityCountsTheWork) {
   other.deadline = other.arrival + seconds(9);
   EXPECT_LT(ordering.VirtualTime(one, 5000, kTokenTime),
             ordering.VirtualTime(other, 10, kTokenTime));
-  // Without a deadline a request still has its place.
+  // A request without a deadline has a bounded virtual time.
   EXPECT_LE(ordering.VirtualTime(At({}), 0, kTokenTime), At(minutes(10)).arrival);
 }
 

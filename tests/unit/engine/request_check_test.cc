@@ -75,7 +75,7 @@ TEST(RequestCheckTest, NamesWhatIsWrong) {
   }
 }
 
-// What the API's reference promises is what holds, at both ends.
+// The ranges documented in generation.proto are those that the code accepts, at both ends.
 TEST(RequestCheckTest, RangesAreThoseOfTheReference) {
   struct Parameter {
     std::string name;

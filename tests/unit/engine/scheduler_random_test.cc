@@ -28,8 +28,8 @@ Scheduler::Options RandomOptions(Random& random) {
   return options;
 }
 
-// The plan keeps to its budgets, computes each sequence at most once, at the place where it
-// stopped, and gives every decoding sequence its token.
+// Checks that the plan keeps its budgets, has each sequence at most once, continues each sequence
+// where it stopped, and has a row for every decoding sequence.
 void CheckPlan(const Scheduler& scheduler,
                const StepPlan& plan,
                const KvCache& cache,
@@ -47,7 +47,7 @@ void CheckPlan(const Scheduler& scheduler,
     ASSERT_LE(cache.BlocksFor(row.first + row.count), row.sequence->table.size());
     ASSERT_EQ(row.samples > 0, row.first + row.count == row.sequence->length());
     const int32_t written = row.first / cache.block_tokens();
-    ASSERT_EQ(cache.refs(row.sequence->table.blocks()[written]), 1) << "written, so not shared";
+    ASSERT_EQ(cache.refs(row.sequence->table.blocks()[written]), 1) << "a shared block is written";
     const bool prompt = row.sequence->remaining() > 1;
     ASSERT_TRUE(prompt || !in_prompts || row.sequence->request->times.preemptions > 0 ||
                 row.sequence->request->times.cached_tokens > 0 || row.sequence->length() == 1);
@@ -60,7 +60,7 @@ void CheckPlan(const Scheduler& scheduler,
   ASSERT_LE(tokens, options.engine.max_step_tokens);
   ASSERT_LE(samples, options.engine.max_sequences);
   for (const Sequence* sequence : scheduler.running()) {
-    const bool ended = sequence->length() >= sequence->request->longest;  // it is foreseen
+    const bool ended = sequence->length() >= sequence->request->longest;  // by its foreseen token
     if (sequence->remaining() == 1 && !ended) {
       ASSERT_TRUE(planned.contains(sequence)) << "a decode starves";
     }
@@ -90,7 +90,7 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
       const StepPlan& plan = scheduler.Plan(now);
       CheckPlan(scheduler, plan, cache, options);
       stalled = plan.rows.empty() ? stalled + 1 : 0;
-      ASSERT_LT(stalled, 100) << "requests are there, and none is computed";
+      ASSERT_LT(stalled, 100) << "there are requests, but none is computed";
       std::deque<int32_t> under_way;
       if (!plan.rows.empty()) under_way.push_back(plan.logit_rows);
       do {

@@ -30,7 +30,7 @@ TEST(SequenceTest, OnlyTheMovesOfTheTableArePossible) {
   }
 }
 
-// SplitMix64 of state `seed`: its first outputs are the seeds of samples 0, 1, 2.
+// The first outputs of SplitMix64 with state `seed` are the seeds of samples 0, 1 and 2.
 TEST(SequenceTest, SampleSeedsAreSplitMix) {
   EXPECT_EQ(SampleSeed(1234567, 0), 6457827717110365317u);
   EXPECT_EQ(SampleSeed(1234567, 1), 3203168211198807973u);

@@ -2,7 +2,7 @@
 
 #include "tests/fakes/engine_harness.h"
 
-// Steps that are issued while the one before is under way.
+// Steps that are issued while the previous step is under way.
 namespace baton {
 namespace {
 
@@ -35,8 +35,8 @@ TEST_F(StepQueueTest, DecodingStepsAreIssuedBehindOthers) {
   }
   ASSERT_TRUE(harness_.RunUntilIdle());
   for (const Request& request : requests) ExpectTokens(request);
-  // All but the prompts' step and the first behind it; nothing was computed for nothing, since the
-  // lengths were known.
+  // All steps except the step of the prompts and the first one after it were issued ahead. No row
+  // was computed in vain, because the lengths were known.
   EXPECT_EQ(harness_.model().steps_behind(), harness_.engine().Stats().steps - 2);
   EXPECT_EQ(harness_.model().rows_run(), 5 + 6 + 7 + 8 + 19 + 20 + 21 + 3 * 22);
 }
@@ -53,7 +53,7 @@ TEST_F(StepQueueTest, AStopTokenCostsOneRowAndItsBlocksStayUntilThat) {
   EXPECT_LT(harness_.engine().Stats().blocks_free, 64);
   ASSERT_TRUE(harness_.RunUntilIdle());
   EXPECT_EQ(harness_.engine().Stats().blocks_free, 64);
-  // The prompt, each token but the last, and the last, for nothing.
+  // Rows of the prompt and of each output token; the row of the last token was computed in vain.
   EXPECT_EQ(harness_.model().rows_run(), 6 + static_cast<int64_t>(tokens));
 }
 
@@ -77,7 +77,7 @@ TEST_F(StepQueueTest, APromptDoesNotWaitForStepsBehind) {
   for (int i = 0; i < 5; ++i) harness_.Step();
   const Request newcomer = MakeRequest(2, 6, 2, 5);
   harness_.Submit(newcomer);
-  harness_.Step();  // the step that was under way when it came
+  harness_.Step();  // the step that was under way when the request arrived
   EXPECT_TRUE(harness_.log(newcomer).samples.empty());
   harness_.Step();
   EXPECT_EQ(harness_.log(newcomer).Tokens(0).size(), 1u);

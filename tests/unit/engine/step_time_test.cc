@@ -7,8 +7,8 @@
 namespace baton {
 namespace {
 
-// A large model on a GPU: a position costs a decode, which reads it from memory, far more than a
-// prompt's token, which shares it with others.
+// Milliseconds for a large model on a GPU. A position costs a decode much more than a prompt token:
+// the decode reads the position from memory, and the tokens of a chunk share the read.
 constexpr double kBase = 3.9;
 constexpr double kDecode = 0.02;
 constexpr double kDecodeContext = 2.7e-5;
@@ -30,7 +30,7 @@ class StepTimeTest : public testing::Test {
     return {.decodes = decodes,
             .decode_context = decodes * static_cast<int64_t>(2000 + random_() % 4000)};
   }
-  // Beside them a chunk of a prompt.
+  // Decodes, and a chunk of a prompt in the same step.
   StepWork Mixed(int32_t most = 400) {
     StepWork work = Decodes();
     work.prompt_tokens = static_cast<int32_t>(2 + random_() % most);
@@ -99,7 +99,8 @@ TEST_F(StepTimeTest, BelievesTheFirstPromptAfterManyDecodes) {
   ExpectWithin({.prompt_tokens = 8192, .prompt_context = int64_t{8192} * 4096}, 0.05);
 }
 
-// Where all prompts are alike, twice as many tokens are taken to need twice the time.
+// When all prompts are equal, the time is ascribed to the tokens: twice as many tokens are
+// predicted to take twice the time.
 TEST_F(StepTimeTest, AscribesTheTimeOfEqualPromptsToTheirTokens) {
   for (int i = 0; i < 100; ++i)
     Observe({.prompt_tokens = 4096, .prompt_context = int64_t{4096} * 2048});
@@ -121,9 +122,9 @@ TEST_F(StepTimeTest, FollowsALastingChange) {
   EXPECT_NEAR(model_.PredictMs(work), 200, 5);
 }
 
-// A worker that just started has seen a few short prompts, some of which took long for reasons of
-// their own. That must not be ascribed to their contexts, which a long prompt has hundreds of times
-// as much of.
+// A new worker has measured a few short prompts, some of which were slow for other reasons. This
+// time must not be ascribed to their contexts, because a long prompt has hundreds of times as much
+// context.
 TEST_F(StepTimeTest, AFewNoisyShortPromptsForetellNoAbsurdTimeForLongOnes) {
   std::uniform_real_distribution<double> noise(0.3, 3);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -146,7 +147,8 @@ TEST_F(StepTimeTest, AFewNoisyShortPromptsForetellNoAbsurdTimeForLongOnes) {
     for (const int64_t tokens : {1'500, 100'000}) {
       const StepWork prompt = {.prompt_tokens = static_cast<int32_t>(tokens),
                                .prompt_context = tokens * tokens / 2};
-      // Twice as much for each thousand positions that its tokens see on average.
+      // The bound grows by its own size for each 1,000 positions to which a token attends on
+      // average.
       const double at_most = 1 + static_cast<double>(tokens) / 2 / 1000;
       EXPECT_LE(model.PredictMs(prompt), at_most * slowest_token_ms * static_cast<double>(tokens));
       if (trial % 2 == 0) {
@@ -161,7 +163,7 @@ TEST_F(StepTimeTest, AFewNoisyShortPromptsForetellNoAbsurdTimeForLongOnes) {
 TEST_F(StepTimeTest, TermsAreNeverNegativeAndAlwaysFinite) {
   EXPECT_EQ(model_.PredictMs(kMixed), 0);
   for (int i = 0; i < 1000; ++i) {
-    // More tokens take less time: no model of this kind fits.
+    // More tokens take less time, so no non-negative model fits.
     const auto tokens = static_cast<int32_t>(1 + random_() % 100);
     StepWork work = {.decodes = tokens, .decode_context = tokens};
     if (i % 2 == 0) work = {.prompt_tokens = tokens, .prompt_context = tokens};

@@ -5,7 +5,7 @@
 #include "tests/fakes/engine_harness.h"
 #include "tests/unit/engine/handoff_driver.h"
 
-// Engine::StopSample: one sample of several ends early, the others never notice.
+// Engine::StopSample: one sample of several ends early, and the others are not affected.
 namespace baton {
 namespace {
 
@@ -91,7 +91,7 @@ TEST(StopSample, WhatIsNotThereIsIgnored) {
 
 TEST(StopSample, APreemptedOneGivesUpItsPlaceInTheQueue) {
   EngineHarness harness(Options(12));
-  const Request request = Samples(4, 8, 32);  // 4 · 10 blocks at the end; there are 12
+  const Request request = Samples(4, 8, 32);  // needs 4 · 10 blocks at the end; the arena has 12
   harness.Submit(request);
   while (harness.engine().Stats().preemptions == 0) ASSERT_TRUE(harness.Step());
   for (const int32_t sample : {1, 2, 3}) {

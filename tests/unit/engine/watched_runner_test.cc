@@ -25,7 +25,7 @@ TEST(WatchedRunnerTest, AStepThatDoesNotEndIsToldOnce) {
     model.AllowRuns(5);
     WatchedRunner watched(model, std::chrono::milliseconds(40), [&] {
       ++overdue;
-      model.AllowRuns(INT64_MAX);  // the step ends after all, or this test would not
+      model.AllowRuns(INT64_MAX);  // lets the step end, so that the test ends
     });
     EngineHarness harness(Options(), watched);
     const Request request = MakeRequest(1, 6, 1, 20);
