@@ -7,11 +7,11 @@
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_device.h"
 
-// What a decoder asks its backend before it loads weights.
+// The check of the model by the backend, before the decoder loads weights.
 namespace baton {
 namespace {
 
-// Runs no model, and notes the shape that it was asked about.
+// Refuses every model and records the shape that it was given.
 class RefusingOps final : public Ops {
  public:
   Status CheckModel(const ModelShape& shape) const override {

@@ -79,8 +79,8 @@ ModelSpec SmallSpec() {
 
 class MixedBatch : public testing::TestWithParam<std::string> {};
 
-// Three sequences whose prompts arrive in different chunks beside each other's decode rows: every
-// row must have the very bits it has when its sequence is computed alone.
+// Three sequences whose prompts are computed in different chunks, beside decode rows of the others.
+// Every row must have the same bits as when its sequence is computed alone.
 TEST_P(MixedBatch, RowsDoNotDependOnTheirNeighbours) {
   const OpenedModel model = Open(GetParam());
   const auto runner = MakeRunner(model.spec, *model.weights);
@@ -167,8 +167,8 @@ TEST(Decoder, ReportsProgressUpToOne) {
 
 class QuantizedModel : public testing::TestWithParam<DType> {};
 
-// A model in a block format against the same weights, dequantised, in float32. The tolerance covers
-// backends that compute products in bf16; a wrong format is off by the logits' own size.
+// Compares a model in a block format with the same weights, dequantised, in float32. The tolerance
+// covers backends that compute GEMMs in bf16; a wrong format has errors as large as the logits.
 TEST_P(QuantizedModel, EqualsItsDequantizedSelf) {
   const ModelSpec spec = SmallSpec();
   const DummyWeights vectors(7);
@@ -207,13 +207,14 @@ INSTANTIATE_TEST_SUITE_P(Formats,
 
 class SameModelAsGguf : public testing::TestWithParam<std::string> {};
 
-// The tiny checkpoints written as GGUF (Llama's q and k rows permuted) must compute the same.
+// The tiny checkpoints written as GGUF (with permuted q and k rows for Llama) must give the same
+// logits.
 TEST_P(SameModelAsGguf, GivesTheSameLogits) {
   const OpenedModel model = Open(GetParam());
   ModelSpec written = model.spec;
   std::vector<float> factors;
   if (model.spec.rope.scaling == RopeScaling::kLlama3) {
-    // llama.cpp's converter writes Llama 3 scaling as a tensor of factors.
+    // The converter of llama.cpp writes Llama 3 scaling as a tensor of factors.
     RopeSpec plain = model.spec.rope;
     plain.scaling = RopeScaling::kNone;
     const auto scaled = ComputeRopeFrequencies(model.spec.rope, {}).inverse;
@@ -242,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("llama_gqa", "llama3_rope", "mixtral", "qwen2", "qwen3_moe"),
     [](const auto& test) { return test.param; });
 
-// Files from before April 2024 have a tensor for each expert.
+// Files from before April 2024 have one tensor per expert.
 TEST(Decoder, ReadsExpertsThatAreTensorsOfTheirOwn) {
   const OpenedModel model = Open("mixtral");
   const MatrixMaker matrices = FloatsOf(*model.weights, model.spec);
@@ -267,7 +268,7 @@ struct Change {
   std::function<void(ModelSpec&)> apply;
 };
 
-// A decoder that overlooked one of these would still load and give plausible logits.
+// A decoder that ignored one of these fields would still load and give plausible logits.
 TEST(Decoder, EveryPartOfTheSpecCounts) {
   const std::vector<Change> changes = {
       {"llama_mqa_tied", "qkv_bias", [](ModelSpec& spec) { spec.qkv_bias = false; }},
@@ -344,7 +345,7 @@ TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
   const std::string name = "blk.1.attn_k.weight";
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const uint32_t other = 20;
-  // Behind the name: the number of dimensions, and two of them.
+  // The type follows the name, the number of dimensions and two dimensions.
   std::memcpy(bytes.data() + text.find(name) + name.size() + 4 + 16, &other, sizeof(other));
   const auto weights = WeightsOf(bytes);
   ASSERT_TRUE(weights.ok()) << Message(weights.status());
@@ -355,8 +356,8 @@ TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
                         "supported are F32 F16"));
 }
 
-// A shape is the file's word: what does not fit is a status, never an exception or a killed
-// process.
+// The shape comes from an untrusted file: a shape that does not fit into memory must give an error
+// status, never an exception or a killed process.
 TEST(Decoder, RefusesAShapeThatDoesNotFitMemory) {
   const OpenedModel model = Open("llama_gqa");
   ModelSpec large = model.spec;
@@ -405,7 +406,7 @@ TEST(Decoder, RefusesAQuantizedCacheOnTheCpu) {
 
 class KvScales : public testing::TestWithParam<const char*> {};
 
-// Nothing that the model writes is too large for E4M3, and usual numbers lie well inside its range.
+// No value that the model writes overflows E4M3, and the largest values use much of its range.
 TEST_P(KvScales, HoldWhatTheModelWrites) {
   const OpenedModel model = Open(GetParam());
   const ModelSpec& spec = model.spec;

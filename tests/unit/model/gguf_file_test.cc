@@ -121,7 +121,7 @@ Bytes Patched(size_t offset, T value) {
   return bytes;
 }
 
-// Byte offset of `text` in the small file.
+// The byte offset of `text` in the small file.
 size_t Find(std::string_view text) {
   const Bytes bytes = Small().Finish();
   const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -148,7 +148,8 @@ Bytes WithTensor(DType dtype, const std::vector<int64_t>& shape, std::string_vie
 }
 
 std::vector<Corruption> Corruptions() {
-  const size_t tensor = Find("a.weight");  // then: dimensions 4, ne 2 × 8, type 4, offset 8
+  // After the name: number of dimensions (4 bytes), dimensions (2 × 8), type (4), offset (8).
+  const size_t tensor = Find("a.weight");
   return {
       {"magic", "is not a GGUF file", [] { return Patched(0, uint32_t{0x12345678}); }},
       {"version 1", "GGUF version 1", [] { return Patched(4, uint32_t{1}); }},
@@ -228,7 +229,7 @@ TEST(GgufFile, NamesWhatIsWrongWithACorruptFile) {
   }
 }
 
-// Such a tensor may be one that nothing reads.
+// Such a tensor is no error, because it may never be read.
 TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
   const Bytes bytes = Patched(Find("a.weight") + 28, uint32_t{99});
   const auto file = GgufFile::Parse("x.gguf", bytes);
@@ -238,7 +239,7 @@ TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
   EXPECT_EQ(TypeName((*file)->tensors()[1]), "q8_0");
 }
 
-// A short file cannot make us keep much.
+// A file must not cause memory use out of proportion to its size.
 TEST(GgufFile, BoundsTensorsAndValues) {
   Bytes bytes = Small().Finish();
   bytes.resize(size_t{64} << 20);

@@ -52,7 +52,7 @@ uint32_t GgmlType(DType dtype) {
     case DType::kBF16:
       return 30;
     case DType::kF8:
-      break;  // GGUF has none
+      break;  // GGUF has no such type
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }

@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// Makes GGUF files in memory (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). For
+// Writes GGUF files in memory (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), for
 // tests.
 class GgufWriter final {
  public:
@@ -27,10 +27,10 @@ class GgufWriter final {
   void SetStrings(std::string_view key, std::span<const std::string> values);
   void SetInt32s(std::string_view key, std::span<const int32_t> values);
   void SetFloats(std::string_view key, std::span<const float> values);
-  // A key whose type and payload are given as they are.
+  // Sets a key with the given type number and raw payload, which are not checked.
   void SetRaw(std::string_view key, uint32_t type, std::span<const std::byte> payload);
 
-  // `shape` is outermost first.
+  // `shape` has the outermost dimension first.
   void AddTensor(std::string_view name,
                  DType dtype,
                  std::span<const int64_t> shape,
@@ -58,10 +58,10 @@ class GgufWriter final {
   std::vector<Entry> tensors_;
 };
 
-// ggml's number of a tensor type.
+// The ggml number of a tensor type.
 uint32_t GgmlType(DType dtype);
 
-// The bytes of a trivially copyable value or of a range of them.
+// Appends the bytes of a trivially copyable value.
 template <class T>
 void AppendBytes(std::vector<std::byte>& to, const T& value) {
   const auto* first = reinterpret_cast<const std::byte*>(&value);

@@ -13,10 +13,10 @@ namespace baton {
 struct GoldenPrompt {
   std::string name;
   std::vector<TokenId> prompt;
-  std::vector<TokenId> tokens;                        // greedy
-  std::vector<double> margins;                        // top 1 − top 2 logit at each step
-  std::vector<std::pair<TokenId, double>> first_top;  // the first step's highest logits
-  double mean_nll = -1;  // of the prompt; −1 when it has one token or none is given
+  std::vector<TokenId> tokens;                        // greedy output
+  std::vector<double> margins;                        // best minus second-best logit of each step
+  std::vector<std::pair<TokenId, double>> first_top;  // the highest logits of the first step
+  double mean_nll = -1;                               // mean NLL of the prompt; −1 when absent
 };
 
 // Reads the `prompts` of a golden file (tests/data/tiny, tests/data/golden).

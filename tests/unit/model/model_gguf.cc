@@ -122,7 +122,7 @@ void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& 
   write.Matrix({WeightKind::kDown, layer}, spec.hidden, spec.intermediate);
 }
 
-// Row 2i + j of a head is the checkpoint's row j·(dim/2) + i.
+// Row 2i + j of a permuted head is row j·(dim/2) + i of the checkpoint.
 std::vector<std::byte> PermuteHeads(std::span<const std::byte> rows,
                                     size_t row_bytes,
                                     int64_t dim) {
@@ -136,7 +136,7 @@ std::vector<std::byte> PermuteHeads(std::span<const std::byte> rows,
   return permuted;
 }
 
-// 2^exponent times [1, 2), as half; the mantissa is random.
+// A random half-precision number in [2^exponent, 2^(exponent + 1)).
 uint16_t RandomScale(std::mt19937_64& random, int exponent) {
   return static_cast<uint16_t>((15 + exponent) << 10 | (random() & 1023));
 }

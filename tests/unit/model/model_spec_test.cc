@@ -181,7 +181,7 @@ TEST_F(HfConfig, ReadsMixtral) {
   EXPECT_EQ(spec.moe.intermediate, 160);
   EXPECT_TRUE(spec.moe.normalize);
   EXPECT_FALSE(spec.qkv_bias);
-  // MixtralConfig's own defaults.
+  // The defaults of MixtralConfig in transformers.
   EXPECT_EQ(spec.rope.theta, 1e6);
   EXPECT_EQ(spec.norm_epsilon, 1e-5f);
   for (const LayerSpec& layer : spec.layers) {
@@ -194,7 +194,7 @@ TEST_F(HfConfig, ReadsMixtral) {
   EXPECT_THAT(Error(config), HasSubstr("config.json: num_local_experts is missing"));
 }
 
-// The bound that a configuration's reader names is the one that holds.
+// The bounds of the configuration reader are those of Validate.
 TEST_F(HfConfig, HasOneRangeForEachField) {
   const std::vector<std::pair<std::string, int64_t>> most = {
       {"hidden_size", ModelSpec::kMaxHidden},

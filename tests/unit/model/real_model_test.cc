@@ -12,8 +12,9 @@
 namespace baton {
 namespace {
 
-// The CPU backend computes in float32 on weights as the file has them, and keeps KV in float32
-// here: the bounds for float32 (tests/data/golden/smollm2/README.md), but for single logits.
+// The CPU backend computes in float32 with the weights of the file, and this test uses a float32 KV
+// cache. So the bounds for float32 apply (tests/data/golden/smollm2/README.md), except the bound
+// for single logits.
 constexpr double kMargin = 0.002;
 constexpr double kFirstLogitTolerance = 0.02;
 constexpr double kNllTolerance = 1e-4;

@@ -19,8 +19,8 @@ void ExpectFrequencies(const RopeSpec& rope, const Expected& expected) {
   }
 }
 
-// The expected numbers are those of the formulas in transformers' modeling_rope_utils, computed
-// with numpy.
+// The expected numbers were computed with numpy from the formulas in modeling_rope_utils of
+// transformers.
 
 TEST(RopeFrequencies, PlainIsAPowerOfTheta) {
   RopeSpec rope;

@@ -26,7 +26,7 @@ Bytes File(const std::string& header, size_t data_bytes) {
   return bytes;
 }
 
-// Padded with spaces so that data begins at a multiple of 8.
+// Pads the header with spaces, so that the data begins at a multiple of 8 bytes.
 std::string Padded(std::string header) {
   while (header.size() % 8 != 0) header += ' ';
   return header;
@@ -113,7 +113,7 @@ TEST(SafetensorsFile, NamesWhatIsWrongWithACorruptFile) {
   }
 }
 
-// As Hugging Face's own reader.
+// The reader of Hugging Face accepts these as well.
 TEST(SafetensorsFile, TakesUnalignedAndEmptyTensorsAndOtherTypes) {
   const Bytes bytes =
       File(R"({"__metadata__":{"format":"pt","more":[]},)"
@@ -136,8 +136,8 @@ TEST(SafetensorsFile, TakesUnalignedAndEmptyTensorsAndOtherTypes) {
   EXPECT_NE(reinterpret_cast<uintptr_t>(tensors[3].bytes.data()) % 4, 0u);
 }
 
-// A tree of this header would take 13 times the header's bytes. The JSON library's lexer keeps what
-// it has read since the last string or number, in a vector that doubles.
+// A JSON tree of this header would take 13 times the size of the header. The lexer of the JSON
+// library keeps all text since the last string or number in a vector that doubles its capacity.
 TEST(SafetensorsFile, ReadsAHeaderWithoutATreeOfIt) {
   constexpr size_t kHeaderBytes = size_t{32} << 20;
   std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"more":[)";

@@ -52,7 +52,8 @@ StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
   const size_t needed = (state.context + tokens + layout_.block_tokens - 1) / layout_.block_tokens;
   while (state.blocks.size() < needed) {
     BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
-    // From both ends in turn, so that neighbours in a sequence are not neighbours in memory.
+    // Takes blocks alternately from both ends, so that consecutive blocks of a sequence are not
+    // adjacent in memory.
     const int32_t n = used_blocks_++;
     state.blocks.push_back(n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2);
   }

@@ -18,14 +18,14 @@ using Logits = std::vector<float>;  // [vocab]
 
 enum class WantLogits { kNone, kLast, kAll };
 
-// Part of a step: tokens that go on where a sequence stands.
+// A part of a step: the next tokens of one sequence.
 struct Chunk {
   int32_t sequence = 0;
   std::span<const TokenId> tokens;
   WantLogits want = WantLogits::kLast;
 };
 
-// Where a decoder runs, and how to bring its logits from there.
+// The Ops that a decoder uses, and a function that copies its logits to the host.
 struct RunnerDevice {
   Ops* ops = nullptr;
   std::function<std::vector<Logits>(const Tensor&)> read;
@@ -38,8 +38,8 @@ struct RunnerOptions {
   int threads = 1;
 };
 
-// Runs a decoder step by step, on the CPU backend unless told otherwise, with a paged KV arena
-// whose blocks are handed out in a scattered order. For tests.
+// Runs a decoder step by step, for tests. Uses the CPU backend unless a RunnerDevice is given, and
+// a paged KV arena whose blocks are allocated in a scattered order.
 class StepRunner final {
  public:
   static StatusOr<std::unique_ptr<StepRunner>> Create(const ModelSpec& spec,
@@ -47,16 +47,16 @@ class StepRunner final {
                                                       const RunnerOptions& options = {},
                                                       const RunnerDevice& device = {});
 
-  // Runs all chunks in one step; gives the wanted rows' logits, in order.
+  // Runs all chunks in one step. Returns the logits of the wanted rows, in order.
   std::vector<Logits> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
   std::vector<Logits> Step(const Chunk& chunk) { return Step(std::span(&chunk, 1)); }
-  // Logits after each of `tokens`, run in chunks of `chunk_rows`.
+  // Runs `tokens` in chunks of `chunk_rows`. Returns the logits after each token.
   std::vector<Logits> RunAll(int32_t sequence, std::span<const TokenId> tokens, size_t chunk_rows);
-  // Forgets all sequences.
+  // Removes all sequences.
   void Reset();
 
   Decoder& decoder() { return *decoder_; }
-  // The arena; blocks that no sequence has are zeros.
+  // The arena. Blocks that were never used are zeros.
   KvView kv() const { return MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_); }
 
  private:
@@ -79,9 +79,9 @@ class StepRunner final {
   std::vector<Sequence> sequences_;
 };
 
-// Index of the highest logit; ties go to the lower index.
+// The index of the highest logit; the lower index on a tie.
 TokenId ArgMax(const Logits& logits);
-// −ln of the softmax probability of `token`, computed in double.
+// −ln of the softmax probability of `token`, computed in double precision.
 double NegativeLogLikelihood(std::span<const float> logits, TokenId token);
 
 }  // namespace baton

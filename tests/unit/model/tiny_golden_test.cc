@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// A greedy choice may differ from the golden one only where the two best logits are this close.
+// A greedy token may differ from the golden token only when the two best logits are this close.
 constexpr double kMargin = 0.002;
 constexpr double kLogitTolerance = 2e-3;
 constexpr double kNllTolerance = 1e-4;
@@ -20,8 +20,8 @@ std::string TinyModel(const std::string& family) {
 }
 
 struct TinyCase {
-  std::string name;     // of the folder with the configuration and what transformers said
-  std::string weights;  // of the folder with the weights
+  std::string name;     // folder with the configuration and the outputs of transformers
+  std::string weights;  // folder with the weights
 
   friend void PrintTo(const TinyCase& tested, std::ostream* out) { *out << tested.name; }
 };
