@@ -239,7 +239,7 @@ class Engine::Impl {
       scheduler_.Commit(step.sampled, end);
       return;
     }
-    // The next step used the results of the failed one.
+    // The next step used the results of the failed step, so it fails as well.
     while (!under_way_.empty()) (void)AwaitOldest(step);
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");

@@ -29,7 +29,7 @@ struct EngineOptions {
   bool repeat_output_singly = false;
   // Target inter-token latency (ITL). A step that also decodes takes only as many prompt tokens as
   // fit into it by the step times measured so far, but the first prompt always gets at least one
-  // block of tokens. Zero: only the token budget applies.
+  // block of tokens, within the token budget. Zero: only the token budget applies.
   Duration itl_target{};
   int32_t max_waiting = 4096;  // sequences; more requests are refused with ResourceExhausted
   // kDecode requests that may wait for blocks. More are refused at once with ResourceExhausted, so

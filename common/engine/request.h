@@ -47,7 +47,7 @@ enum class FinishReason {
   kNone,       // more tokens follow
   kStop,       // a stop token was chosen
   kLength,     // max_tokens, the context length or the size of the KV arena is reached
-  kHandedOff,  // kPrefill only: this was the first token; a decode worker goes on
+  kHandedOff,  // kPrefill only: this was the first token; a decode worker continues
 };
 
 // One token of one sample. `index` counts output tokens from 0 (resumed ones included).

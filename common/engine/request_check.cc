@@ -83,7 +83,7 @@ Status CheckLengths(const Request& request, const RequestLimits& limits) {
 
 Status CheckRequest(const Request& request, const RequestLimits& limits) {
   if (request.samples < 1 || request.samples > limits.max_samples) {
-    return InvalidArgument("{} samples are requested; it must be between 1 and {}",
+    return InvalidArgument("{} samples are requested; the number must be between 1 and {}",
                            request.samples,
                            limits.max_samples);
   }

@@ -8,7 +8,8 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
-// Step times are extrapolated to this multiple of the most prompt tokens in one measured step.
+// Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
+// step.
 constexpr double kFarthest = 4;
 
 }  // namespace

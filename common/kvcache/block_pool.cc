@@ -88,7 +88,7 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
     const Block& block = blocks_[i];
     if (block.refs != expected_refs[i]) {
       return MakeStatus(
-          kInternal, "block {} counts {} users; {} are known", i, block.refs, expected_refs[i]);
+          kInternal, "block {} counts {} users, not {}", i, block.refs, expected_refs[i]);
     }
     free_blocks += block.refs == 0;
     cached_blocks += block.cached;

@@ -123,7 +123,7 @@ Status CheckPart(const HostMatrix& part, size_t index, int64_t cols) {
   const auto elements = static_cast<int64_t>(ShapeOf(part.dtype).elements);
   if (part.cols % elements != 0) {
     return InvalidArgument(
-        "part {} of a matrix has rows of {} {} numbers; it must be a multiple "
+        "part {} of a matrix has rows of {} {} numbers; this must be a multiple "
         "of {}",
         index,
         part.cols,

@@ -187,7 +187,7 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
   }
 }
 
-// The older request ranks first and needs one block more than the announced blocks leave.
+// The older request ranks first, and needs one block more than the announced blocks leave free.
 TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
   for (const bool prefix_cache : {true, false}) {
     EngineOptions options = Options();

@@ -229,7 +229,7 @@ TEST(GgufFile, NamesWhatIsWrongWithACorruptFile) {
   }
 }
 
-// Such a tensor is no error, because it may never be read.
+// Such a tensor is not an error, because it may never be read.
 TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
   const Bytes bytes = Patched(Find("a.weight") + 28, uint32_t{99});
   const auto file = GgufFile::Parse("x.gguf", bytes);
