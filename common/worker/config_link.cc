@@ -4,14 +4,16 @@ namespace baton {
 namespace {
 
 constexpr int32_t kCpuStepTokens = 512;
-// A long prompt's products run at their full rate from here on.
+// The GEMMs of a prompt reach their full rate at this many tokens.
 constexpr int32_t kGpuPrefillStepTokens = 8192;
-// About 45 ms of an 8B model on an H200, which those who generate beside a prompt wait.
+// Decoding sequences wait for the prompt chunk in their step: about 45 ms with an 8B model on an
+// H200.
 constexpr int32_t kGpuStepTokens = 2048;
-// A step of 8,192 tokens of a large model behind a long context takes seconds.
+// Far above the longest real step: 8,192 tokens of a large model with a long context take seconds.
 constexpr Duration kGpuStepLimit = std::chrono::seconds(60);
 constexpr size_t kCpuKvBytes = size_t{512} << 20;
-// On prefill workers, where nothing but prompts would share a longer step.
+// EngineOptions::full_step_tokens of a prefill worker: its steps hold prompts only, so a longer
+// step would only delay the prompts in it.
 constexpr int32_t kFullPrefillStepTokens = 2048;
 
 bool OnGpu(const config::EngineConfig& engine) {

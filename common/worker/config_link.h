@@ -9,7 +9,8 @@
 #include "kernels/device.h"
 #include "proto/config.pb.h"
 
-// A worker's configuration → our own options, with the defaults that depend on its device and role.
+// Turns a worker's configuration into our own options. Fills in the defaults that depend on the
+// device and the role.
 namespace baton {
 
 enum class WorkerKind { kPrefill, kDecode, kUnified };
@@ -19,9 +20,9 @@ std::string Name(WorkerKind kind);
 
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
 EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
-// After which a step counts as one that will not end; zero: never.
+// The time after which a step counts as hung. Zero: steps have no limit.
 Duration StepLimitOf(const config::EngineConfig& engine);
-// In order of preference, for an arena in memory of that kind.
+// The transports in order of preference. The default depends on the memory that the arena is in.
 std::vector<std::string> TransportsOf(const config::TransferConfig& config, MemoryKind arena);
 
 }  // namespace baton

@@ -7,12 +7,12 @@
 #include "common/worker/worker_types.h"
 #include "proto/worker.pb.h"
 
-// proto/worker.proto ↔ our own types. What comes from a router is checked as if it were not
-// trusted: InvalidArgument names the field, its value, and what would be right.
+// Converts between proto/worker.proto and our own types. Messages of a router are checked as if the
+// router were not trusted: InvalidArgument names the field, its value, and what would be right.
 namespace baton {
 
-// `now` is the request's arrival. What depends on the model (token ids, lengths) is checked by the
-// engine.
+// `now` becomes the request's arrival time. The engine checks what depends on the model: token ids
+// and lengths.
 StatusOr<DispatchOrder> FromProto(const worker::v1::Dispatch& dispatch,
                                   const WorkerIdentity& self,
                                   Time now);

@@ -27,7 +27,7 @@ bool JoinProblems::Note(const std::string& router, const Status& why, Time now) 
     problem.pause = std::min(kLongestPause, 2 * problem.pause);
   }
   problem.next_line = now + problem.pause;
-  Log().Warning("cannot join router {} (attempt {}; it goes on trying): {}",
+  Log().Warning("cannot join router {} (attempt {}; will try again): {}",
                 router,
                 problem.attempts,
                 problem.why);

@@ -9,27 +9,28 @@
 
 namespace baton {
 
-// Why a worker has not joined the routers it looks for. An attempt is made every few seconds; the
-// log gets a new reason at once and the same reason again after pauses that double, so that who
-// looks finds it near the end of the log and nobody finds the log full of it. Thread-safe.
+// The reasons why a worker has not joined its routers. The worker tries every few seconds. A new
+// reason is logged at once; the same reason is logged again after pauses that double, so that it
+// stays near the end of the log but does not fill the log. Thread-safe.
 class JoinProblems final {
  public:
   static constexpr Duration kFirstPause = std::chrono::seconds(10);
   static constexpr Duration kLongestPause = std::chrono::minutes(10);
 
-  // `router`: an address, or a name that cannot be looked up. True when it was logged.
+  // Records a failed attempt. `router` is an address, or a name that could not be resolved. Returns
+  // true when the reason was logged.
   bool Note(const std::string& router, const Status& why, Time now);
-  // It was joined, or is looked for no longer.
+  // Removes `router`: the worker joined it, or does not look for it any more.
   void Forget(const std::string& router);
 
-  // "127.0.0.1:7070: it refused; …", or empty without a problem.
+  // "127.0.0.1:7070: connection refused; …", or empty when there is no problem.
   std::string ToString() const;
 
  private:
   struct Problem {
     std::string why;
     int attempts = 0;
-    Duration pause = kFirstPause;  // until it is logged again
+    Duration pause = kFirstPause;  // between two log lines with the same reason
     Time next_line{};
   };
 

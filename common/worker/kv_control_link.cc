@@ -19,16 +19,16 @@ std::string EncodeFirstTokens(const std::vector<SampledToken>& tokens) {
 StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload, int32_t samples) {
   kv::v1::FirstTokens parsed;
   if (!parsed.ParseFromString(payload)) {
-    return InvalidArgument("the payload of SEAL is no FirstTokens message");
+    return InvalidArgument("the payload of SEAL is not a FirstTokens message");
   }
   if (parsed.tokens_size() != samples) {
     return InvalidArgument(
-        "SEAL has first tokens of {} samples; there are {}", parsed.tokens_size(), samples);
+        "SEAL has first tokens for {} samples; the request has {}", parsed.tokens_size(), samples);
   }
   std::vector<SampledToken> tokens;
   for (const kv::v1::FirstToken& entry : parsed.tokens()) {
     if (entry.top_tokens_size() != entry.top_logprobs_size()) {
-      return InvalidArgument("SEAL has {} top tokens and {} top logprobs; they must be as many",
+      return InvalidArgument("SEAL has {} top tokens and {} top logprobs; the counts must be equal",
                              entry.top_tokens_size(),
                              entry.top_logprobs_size());
     }

@@ -12,7 +12,7 @@
 #include "kvtransfer/control_stream.h"
 #include "proto/kv.pb.h"
 
-// What both ends of a KvControl stream share.
+// The code that both ends of a KvControl stream share.
 namespace baton {
 
 inline kv::v1::Frame ToFrame(const Envelope& envelope) {
@@ -21,8 +21,8 @@ inline kv::v1::Frame ToFrame(const Envelope& envelope) {
   return frame;
 }
 
-// Takes control messages from the hand-off machines to one gRPC stream, whose end it does not
-// outlive. `Stream` is a ClientStream or ServerStream of frames. Thread-safe.
+// Sends the control messages of hand-off sessions on one gRPC stream. Send fails once the stream
+// has ended. `Stream` is a ClientStream or ServerStream of frames. Thread-safe.
 template <class Stream>
 class FrameStream final : public ControlStream {
  public:
@@ -30,16 +30,17 @@ class FrameStream final : public ControlStream {
 
   Status Send(const Envelope& envelope) override {
     if (stream_->Send(ToFrame(envelope))) return OkStatus();
-    return Status(StatusCode::kUnavailable, "the control stream is over or does not move");
+    return Status(StatusCode::kUnavailable,
+                  "the control stream has ended, or its send queue is full");
   }
 
  private:
   const std::shared_ptr<Stream> stream_;
 };
 
-// The payload of SEAL: first tokens, one a sample, with their logprobs.
+// The payload of SEAL: one first token per sample, with its logprobs.
 std::string EncodeFirstTokens(const std::vector<SampledToken>& tokens);
-// The reverse. InvalidArgument for malformed bytes or another number of tokens than `samples`.
+// The reverse. InvalidArgument for malformed bytes, or when the number of tokens is not `samples`.
 StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload, int32_t samples);
 
 }  // namespace baton

@@ -20,7 +20,8 @@ const Logger& Log() {
   return logger;
 }
 
-// Processors this process may run on: less than the machine's in a container or under taskset.
+// The processors that this process may run on: fewer than the machine has in a container with a
+// CPU set, or under taskset.
 int AllowedProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);

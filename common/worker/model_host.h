@@ -16,29 +16,29 @@ namespace baton {
 
 struct ModelHostOptions {
   std::string path;
-  std::string name;  // empty: the file's
+  std::string name;  // empty: the name that the model file gives
   OpenOptions open;
-  BackendOptions backend;      // threads 0: as many as the process may use
+  BackendOptions backend;      // threads 0: one per processor that the process may use
   int32_t context_length = 0;  // 0: the model's
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
-  bool quantized_kv = false;  // as DecoderLimits
+  bool quantized_kv = false;  // see DecoderLimits
 };
 
-// A model in the memory of its device, ready to run: backend, weights, decoder. What an engine runs
-// on. The runner is for one thread at a time.
+// A model in the memory of its device, ready to run: backend, weights, decoder and runner. An
+// engine runs on the runner, which only one thread may use at a time.
 class ModelHost final {
  public:
-  // Loads the weights, which may take a while; says so in the log. Errors: those of OpenModel,
-  // OpenBackend and Decoder::Load.
+  // Loads the weights, which may take minutes; logs the progress. Errors: those of OpenModel,
+  // OpenBackend and Decoder::Load; InvalidArgument when `context_length` exceeds the model's.
   static StatusOr<std::unique_ptr<ModelHost>> Open(const ModelHostOptions& options);
 
   const std::string& name() const { return name_; }
-  // Of the model's spec (ShapeHash), and of its tokenizer (TokenizerHashAt).
+  // Hashes of the model's spec (ShapeHash) and of its tokenizer (TokenizerHashAt).
   const Hash128& shape() const { return shape_; }
   const Hash128& tokenizer() const { return tokenizer_; }
   ModelRunner& runner() { return *runner_; }
-  // How KV transports reach the device's memory; null when it is the host's own.
+  // Copies that KV transports make to and from the device's memory. Null for host memory.
   Dma* dma() { return backend_->dma(); }
 
  private:

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// A request in the engine: whose it is, and what was seen of it.
+// A request in the engine: the router that dispatched it, and its progress so far.
 struct BookEntry {
   RouterKey router;
   RequestKind kind = RequestKind::kServe;
@@ -19,13 +19,13 @@ struct BookEntry {
   Time first_token{};
   Time last_token{};
   int32_t tokens = 0;
-  bool router_told = false;  // of its end
-  // The answer is complete although the engine was told to cancel: by its first token, which the
-  // prefill worker chose, or by a stop string, which the router found.
+  bool router_told = false;  // the router knows that the request has ended
+  // The answer is complete although the engine was asked to cancel the request: it ended with the
+  // first token, which the prefill worker sampled, or with a stop string, which the router found.
   bool complete = false;
 };
 
-// The requests in the engine, by (id, epoch). Belongs to the worker's thread.
+// The requests in the engine, by (id, epoch). Used only on the worker's thread.
 using RequestBook = absl::flat_hash_map<std::pair<RequestId, Epoch>, BookEntry>;
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 
 namespace baton {
 
-// A worker's load as a heartbeat carries it.
+// A worker's load, as reported in a heartbeat.
 struct LoadReport {
   uint64_t sequence = 0;
   EngineStats engine;
@@ -20,21 +20,22 @@ struct LoadReport {
   bool draining = false;
 };
 
-// What routers ask of a worker. Called on the worker's thread.
+// Handlers of the messages that routers send to a worker. Called on the worker's thread.
 class RouterEvents {
  public:
   virtual ~RouterEvents() = default;
   virtual void OnDispatch(DispatchOrder order) = 0;
   virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
-  // `complete`: the request was answered in full, and is not cancelled for want of interest.
+  // `complete`: the request was answered in full; it counts as done, not as cancelled.
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) = 0;
   virtual void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) = 0;
-  // A decode worker that this one, if it prefills, will hand KV to.
+  // `peer` is a decode worker to which this worker, if it prefills, will hand KV.
   virtual void OnPeer(const KvPeer& peer) = 0;
+  // The router requests a snapshot of the prefix cache.
   virtual void OnSnapshotWanted() = 0;
-  // `keep`: the process stays when nothing is left.
+  // The router requests a drain. `keep`: the process keeps running after the drain.
   virtual void OnDrainWanted(bool keep) = 0;
-  // The stream of that router is gone: nobody waits for its requests any more.
+  // The stream of `router` has ended: its requests are not needed any more.
   virtual void OnRouterLost(RouterKey router) = 0;
   virtual LoadReport Load() = 0;
 };

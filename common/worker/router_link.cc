@@ -14,14 +14,14 @@ namespace pb = worker::v1;
 
 constexpr size_t kQueuedMessages = 8192;
 constexpr uint32_t kMinHeartbeatMs = 10;
-constexpr uint32_t kMaxHeartbeatMs = 900;  // they keep gRPC's threads awake
-// gRPC ends a broken stream at once; this is far more than it ever needs.
+constexpr uint32_t kMaxHeartbeatMs = 900;  // heartbeats also keep gRPC's threads awake
+// gRPC ends a broken stream at once; this bound is far longer than it ever takes.
 constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
-// Why a router was not joined, in words that help to change it.
+// Turns the end of a stream that never joined into an error that says what to change.
 Status Explain(const Status& status) {
   if (status.ok()) {
-    return Status(StatusCode::kUnavailable, "it ended the stream without a word");
+    return Status(StatusCode::kUnavailable, "the router ended the stream without giving a reason");
   }
   if (status.code() != StatusCode::kUnimplemented) return status;
   return Status(StatusCode::kUnimplemented,
@@ -48,9 +48,9 @@ RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkConte
         loop.Post([self, message = std::make_shared<pb::ToWorker>(std::move(message))] {
           if (*self != nullptr) (*self)->OnMessage(*message);
         });
-    return taken
-               ? OkStatus()
-               : Status(StatusCode::kResourceExhausted, "the router asks faster than it is served");
+    return taken ? OkStatus()
+                 : Status(StatusCode::kResourceExhausted,
+                          "the router sends messages faster than the worker handles them");
   };
   handler.on_closed = [&loop, self = self_](const Status& status) {
     loop.PostOwn([self, status] {
@@ -75,7 +75,7 @@ RouterLink::~RouterLink() {
   *self_ = nullptr;
   stream_->Close(OkStatus());
   const bool closed = stream_->AwaitClosed(kBreakLimit);
-  BATON_CHECK(closed, "the stream to router {} did not end when it was broken off", address_);
+  BATON_CHECK(closed, "the stream to router {} did not end after it was closed", address_);
 }
 
 void RouterLink::Add(const TokenOutput& token) {
@@ -132,7 +132,7 @@ void RouterLink::Flush() {
   if (!has_pending_ || ended_) return;
   has_pending_ = false;
   if (!stream_->Send(std::exchange(pending_, pb::ToRouter()))) {
-    Close(Status(StatusCode::kResourceExhausted, "the router does not read what it is sent"));
+    Close(Status(StatusCode::kResourceExhausted, "the router does not read the worker's messages"));
   }
 }
 
@@ -157,7 +157,7 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     BeatIfDue(next_heartbeat_);
   }
   if (!joined_) {
-    Close(InvalidArgument("router {} asks before it said welcome", address_));
+    Close(InvalidArgument("the first message of router {} is not Welcome", address_));
     return;
   }
   for (const pb::Dispatch& dispatch : message.dispatches()) OnDispatch(dispatch);
@@ -181,7 +181,7 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     }
   }
   for (const pb::Peer& peer : message.peers()) {
-    // One that cannot be told apart is met when a request names it.
+    // A malformed peer is skipped; a request that names it reports the error.
     if (const StatusOr<KvPeer> known = FromProto(peer); known.ok()) context_.events.OnPeer(*known);
   }
   if (message.send_snapshot()) context_.events.OnSnapshotWanted();
@@ -205,7 +205,7 @@ void RouterLink::OnEnded(const Status& status) {
     if (leaves_) {
       Log().Info("left router {}", address_);
     } else {
-      Log().Warning("router {} closed the stream in order; it ends, perhaps", address_);
+      Log().Warning("router {} closed the stream in order; it may be shutting down", address_);
     }
   } else if (joined_) {
     Log().Warning("lost router {}: {}", address_, status.ToString());

@@ -13,7 +13,7 @@
 
 namespace baton {
 
-// What all links of a worker share. Outlives them.
+// What all router links of a worker share. Outlives the links.
 struct RouterLinkContext {
   WorkerIdentity self;
   ConnectionLimits limits;
@@ -22,13 +22,14 @@ struct RouterLinkContext {
   const Clock& clock;
 };
 
-// The worker's end of one WorkerLink stream. Owned by RouterLinks; used on the worker's thread,
-// where what comes in is delivered, too. What is added leaves in one message at Flush: one a step.
+// The worker's end of one WorkerLink stream. Owned by RouterLinks. Used on the worker's thread,
+// which also runs the events for received messages. The Add methods collect what Flush sends in one
+// message; the worker calls Flush after each batch of tasks, so once per engine step.
 class RouterLink final {
  public:
-  // Dials `address` and joins. Events of this link carry `key`.
+  // Dials `address` and sends Join. Events of this link carry `key`.
   RouterLink(RouterKey key, std::string address, const RouterLinkContext& context);
-  // Breaks the stream; no event comes any more.
+  // Breaks the stream. No event follows.
   ~RouterLink();
 
   RouterKey key() const { return key_; }
@@ -36,7 +37,7 @@ class RouterLink final {
   bool joined() const { return joined_; }
   bool ended() const { return ended_; }
   Time opened() const { return opened_; }
-  // Why a link that ended never joined; OK when it had joined.
+  // Why the link ended before it joined. OK when the link had joined.
   const Status& refusal() const { return refusal_; }
 
   void Add(const TokenOutput& token);
@@ -49,7 +50,7 @@ class RouterLink final {
   void BeatIfDue(Time now);
   void Flush();
 
-  // Sends what was added, then ends the stream in order. For a worker that leaves.
+  // Sends what was added, then ends the stream in order. For a worker that leaves its router.
   void Leave();
   void Close(const Status& why);
   bool AwaitClosed(Duration timeout) { return stream_->AwaitClosed(timeout); }
@@ -72,7 +73,7 @@ class RouterLink final {
   bool has_pending_ = false;
   bool joined_ = false;
   bool ended_ = false;
-  bool leaves_ = false;  // this worker
+  bool leaves_ = false;  // Leave was called
   Status refusal_;
   Duration heartbeat_{};
   Time next_heartbeat_{};

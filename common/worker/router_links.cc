@@ -29,7 +29,7 @@ RouterLinks::~RouterLinks() = default;
 
 Status RouterLinks::Start() {
   if (options_.targets.empty()) {
-    return InvalidArgument("routers is empty; a worker needs host:port of one router at least");
+    return InvalidArgument("routers is empty; a worker needs the host:port of at least one router");
   }
   for (const std::string& target : options_.targets) {
     const StatusOr<HostPort> parsed =
@@ -43,13 +43,13 @@ Status RouterLinks::Start() {
 void RouterLinks::ResolveLoop(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
-  std::map<std::string, std::vector<std::string>> found;  // target → addresses when last seen
+  std::map<std::string, std::vector<std::string>> found;  // target → its last known addresses
   while (!stop.stop_requested()) {
     std::set<std::string> all;
     for (const std::string& target : options_.targets) {
       const StatusOr<std::vector<std::string>> addresses = ResolveTarget(target);
       if (addresses.ok()) {
-        // A plain address stands for itself: its problems are those of joining.
+        // A plain address needs no look-up, so its entry is always about joining.
         if (IsName(target)) problems_.Forget(target);
         found[target] = *addresses;
       } else {

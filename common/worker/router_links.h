@@ -14,38 +14,38 @@
 namespace baton {
 
 struct RouterTargets {
-  std::vector<std::string> targets;  // "host:port", or "dns:///name:port" for all of its addresses
+  std::vector<std::string> targets;  // "host:port", or "dns:///name:port" for each of its addresses
   Duration resolve_every = std::chrono::seconds(5);
   Duration join_timeout = std::chrono::seconds(10);  // dialling → welcome
 };
 
-// A worker's links to every router there is: looks the names up again and again on a thread of its
-// own, dials what it finds, dials again with growing pauses what was lost. Everything else is
-// called on the worker's thread.
+// A worker's links to all routers. A thread of its own resolves the names periodically; each new
+// address is dialled, and a lost one is dialled again with growing pauses. Unless stated otherwise,
+// methods are called on the worker's thread.
 class RouterLinks final {
  public:
-  // `context` is kept.
+  // `context` is copied; the objects that it refers to outlive this.
   RouterLinks(RouterTargets targets, RouterLinkContext context);
-  // Breaks every stream off.
+  // Breaks every stream.
   ~RouterLinks();
 
-  // InvalidArgument without a target, and for one that cannot be one. Then starts to look up and
-  // dial.
+  // Starts to resolve and dial the targets. InvalidArgument when there is no target, or when one is
+  // malformed.
   Status Start();
 
-  // The joined link of that key, or null.
+  // The joined link with this key, or null.
   RouterLink* Find(RouterKey key);
   void ForEachJoined(const std::function<void(RouterLink&)>& visit);
-  // OK when a router is joined; else Unavailable saying why each is not. Thread-safe.
+  // OK when a router is joined; else Unavailable with the reason for each router. Thread-safe.
   Status Ready() const;
 
   void OnTick(Time now);
   void Flush();
 
-  // No new links; those there are send what they hold and end.
+  // Opens no more links; the existing links send what they hold and end.
   void Retire();
-  // As Retire, and waits for the ends until `limit` passes. Called when the worker's thread has
-  // ended.
+  // As Retire, then waits at most `limit` for the links to end. Called after the worker's thread
+  // has ended.
   void Leave(Duration limit);
 
  private:
@@ -53,7 +53,7 @@ class RouterLinks final {
     std::unique_ptr<RouterLink> link;
     int failures = 0;
     Time next_dial{};
-    bool wanted = true;  // still among the addresses found
+    bool wanted = true;  // the last resolution of the names found this address
   };
 
   void ResolveLoop(const std::stop_token& stop);

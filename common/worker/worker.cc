@@ -13,8 +13,8 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 
-// Whether a hand-off of `role` may still come to an end. One in quarantine may never: the end of
-// the process is as good for its blocks, since nobody uses them again.
+// Whether a drain must wait for hand-offs of `role`. Hand-offs in quarantine may never end, and the
+// exit of the process is a fence for their blocks too, so a drain does not wait for them.
 bool HandsOff(const WorkerRole* role) {
   if (role == nullptr || role->open_handoffs() == 0) return false;
   const KvTransferStats stats = role->transfers();
@@ -26,15 +26,15 @@ const Logger& Log() {
   return logger;
 }
 
-// An arena that a single long request outgrows is allowed, but seldom meant.
+// Logs a warning when one request of full context length does not fit the arena: this is allowed,
+// but rarely intended.
 void WarnOfSmallArena(const WorkerIdentity& self) {
   const int64_t tokens = int64_t{self.blocks} * self.block_tokens;
   if (tokens >= self.context_length) return;
   Log().Warning(
-      "the KV arena holds {} tokens ({} blocks of {}), less than the context of {}: longer "
-      "requests are refused, or end early; raise engine.kv_memory_mib or engine.kv_blocks, or "
-      "lower "
-      "engine.context_length",
+      "the KV arena holds {} tokens ({} blocks of {} tokens), less than the context length of {}: "
+      "longer requests are refused or end early; raise engine.kv_memory_mib or engine.kv_blocks, "
+      "or lower engine.context_length",
       tokens,
       self.blocks,
       self.block_tokens,
@@ -105,7 +105,7 @@ Status Worker::Start() {
 
 Status Worker::Ready() const {
   BATON_RETURN_IF_ERROR(Failure());
-  if (draining_) return Status(StatusCode::kUnavailable, "the worker drains, or is drained");
+  if (draining_) return Status(StatusCode::kUnavailable, "the worker is draining or drained");
   if (links_ == nullptr) return Status(StatusCode::kUnavailable, "the worker has not started");
   return links_->Ready();
 }
@@ -121,7 +121,7 @@ Status Worker::Failure() const {
 }
 
 bool Worker::Drain(Duration limit) {
-  loop_.PostOwn([this] { BeginDrain("the worker was asked to end"); });
+  loop_.PostOwn([this] { BeginDrain("the worker received a signal to end"); });
   std::unique_lock lock(idle_mutex_);
   idle_changed_.wait_for(lock, limit, [this] { return idle_ || stopped_; });
   return idle_;
@@ -289,7 +289,7 @@ void Worker::OnDispatch(DispatchOrder order) {
   entry.kind = request.kind;
   entry.arrival = request.arrival;
   if (!book_.try_emplace({request.id, request.epoch}, entry).second) {
-    Log().Warning("request {} epoch {} came twice; the second is left out",
+    Log().Warning("request {} of epoch {} was dispatched twice; the second dispatch is ignored",
                   request.id,
                   request.epoch.value());
     return;
@@ -311,7 +311,7 @@ void Worker::OnRedirect(RouterKey router, const RedirectOrder& order) {
     ReportFailure(router,
                   order.id,
                   order.epoch,
-                  Status(StatusCode::kNotFound, "redirect: this worker does not prefill"));
+                  Status(StatusCode::kNotFound, "redirect: this worker cannot prefill"));
   }
 }
 
@@ -344,7 +344,7 @@ void Worker::OnDrainWanted(bool keep) {
     std::lock_guard lock(idle_mutex_);
     ends_when_idle_ = true;
   }
-  BeginDrain("a router asked for it");
+  BeginDrain("a router requested the drain");
 }
 
 void Worker::OnRouterLost(RouterKey router) {
@@ -380,7 +380,7 @@ void Worker::BeginDrain(const std::string& reason) {
   if (decode_ != nullptr) decode_->OnLeaving(reason);
 }
 
-// The failures of all requests were added to the links before.
+// The engine reports the failure of every request before OnGaveUp, so the links already hold them.
 void Worker::Fail(const Status& status) {
   Log().Error("{}", Message(status));
   {

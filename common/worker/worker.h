@@ -23,8 +23,8 @@ namespace baton {
 struct WorkerOptions {
   WorkerId id;
   std::string model;  // the name clients use
-  Hash128 shape;      // of its spec and of its tokenizer, for routers to compare with their own
-  Hash128 tokenizer;  // zero: not known here
+  Hash128 shape;      // ShapeHash of the model's spec; a router compares it with its own
+  Hash128 tokenizer;  // hash of the tokenizer; a router compares it. Zero: not known here
   std::string admin_address;
   EngineOptions engine;
   RouterTargets routers;
@@ -32,12 +32,13 @@ struct WorkerOptions {
   Dma* dma = nullptr;  // of the runner's device (Backend::dma), for roles; outlives the worker
 };
 
-// What every worker is, whatever its roles: an engine on its thread, links to routers, and the book
-// of requests that joins them. Serves whole requests by itself; hand-offs belong to its roles.
+// The part that every worker has, whatever its roles: an engine on its own thread, links to
+// routers, and the request book that connects them. A Worker serves requests of kind kServe alone;
+// its roles do the hand-offs.
 //
-// Made by Create, completed by SetRole, brought to life by Start; Stop before destruction. Those
-// and the roles' methods on the thread of their caller as stated there; the rest on the worker's
-// thread.
+// Order of use: Create, SetRole, Start, then Stop before destruction. Create to Stop below may be
+// called on any thread, one at a time, except that Stop may interrupt Drain, and Ready, Failure and
+// Finished may be called any time. The worker's thread does the rest.
 class Worker final : private EngineListener, private RouterEvents {
  public:
   // Errors: those of Engine::Create. References outlive the worker.
@@ -47,22 +48,24 @@ class Worker final : private EngineListener, private RouterEvents {
                                                   const Clock& clock);
   ~Worker() override;
 
-  // The role of kPrefill or kDecode requests, before Start. `kv_address`: where the decode role
-  // takes control streams; empty for prefill.
+  // Sets the role that handles requests of `kind`, kPrefill or kDecode. Called before Start.
+  // `kv_address`: where the decode role accepts control streams; empty for prefill.
   void SetRole(RequestKind kind, std::unique_ptr<WorkerRole> role, const std::string& kv_address);
 
-  // InvalidArgument for router targets that cannot be any.
+  // InvalidArgument when there is no router target, or when one is malformed.
   Status Start();
-  // Unavailable while no router is joined, saying why; Failure() when that is not OK.
+  // OK when a router is joined. Failure() when that is not OK; else Unavailable with the reason.
   Status Ready() const;
-  // Why the engine gave up. By then the routers were told of every request, and their links end.
+  // Not OK after the engine failed for good: the reason. The failure of every request has been
+  // reported to its router by then, and the links are ending.
   Status Failure() const;
-  // A router had it drained, nothing is left, and its process is to end.
+  // True when a drain that a router requested has ended and the process is to exit.
   bool Finished() const;
-  // Tells the routers, takes nothing new, returns when all requests and hand-offs ended or `limit`
-  // passed (false).
+  // Informs the routers and refuses new requests. Returns true when all requests and hand-offs have
+  // ended, or false after `limit`. Hand-offs in quarantine are not waited for.
   bool Drain(Duration limit);
-  // Ends everything now. A Drain in progress returns. Afterwards the engine is at rest.
+  // Stops everything now. A Drain in progress returns. The engine does not step any more
+  // afterwards.
   void Stop();
 
   Engine& engine() { return *engine_; }
@@ -75,16 +78,16 @@ class Worker final : private EngineListener, private RouterEvents {
   // For roles, on the worker's thread.
   void Report(RouterKey router, const HandoffReport& report);
   void ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status);
-  // Cancels a request in the engine, of whose end the router has been told already.
+  // Cancels a request in the engine without a report: the router already knows that it has ended.
   void Drop(RequestId id, Epoch epoch);
-  // As Drop, of a request to decode that ended with its first token: the request counts as done.
+  // As Drop, for a decode request that ended with its first token: it counts as done.
   void DropComplete(RequestId id, Epoch epoch);
 
  private:
   Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);
 
-  // EngineListener, on the engine's thread or its device's: hands everything to the worker's
-  // thread.
+  // EngineListener, on the engine's thread or a thread of its device: posts each event to the
+  // worker's thread.
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
   void OnFailed(const RequestFailure& failure) override;
@@ -133,8 +136,8 @@ class Worker final : private EngineListener, private RouterEvents {
 
   mutable std::mutex idle_mutex_;
   std::condition_variable idle_changed_;
-  bool idle_ = false;            // draining, and nothing is left
-  bool ends_when_idle_ = false;  // the process
+  bool idle_ = false;            // draining, and all requests and hand-offs have ended
+  bool ends_when_idle_ = false;  // the process exits when idle_ becomes true
   bool stopped_ = false;
   Status failure_;
 };

@@ -9,15 +9,15 @@
 
 namespace baton {
 
-// The worker's own thread: everything that is neither mathematics (the engine's thread) nor a
-// socket (gRPC's and the transports' threads) happens on it, one task after the other, so that what
-// it owns needs no locks. Tasks are short and never block.
+// The worker's own thread. It runs everything except the model (the engine's thread) and sockets
+// (threads of gRPC and of the transports), one task after the other, so the objects used on it need
+// no locks. Tasks are short and never block.
 class WorkerLoop final {
  public:
   using Task = std::function<void()>;
   struct Hooks {
-    std::function<void()> after_batch;  // when all tasks that had come were run
-    std::function<void(Time)> tick;     // every tick_every, at most twice as late
+    std::function<void()> after_batch;  // called after each batch of tasks, and after each tick
+    std::function<void(Time)> tick;     // called every tick_every; later while tasks run
   };
 
   WorkerLoop(const Clock& clock, Duration tick_every) : clock_(clock), tick_every_(tick_every) {}
@@ -25,17 +25,18 @@ class WorkerLoop final {
 
   void Start(Hooks hooks);
 
-  // Queues what a peer or a router asks. Thread-safe. False when too much waits already, or the
-  // loop has stopped: the task is dropped, and its source must be cut off.
+  // Queues a task for a message of a peer or a router. Thread-safe. False when kForPeers tasks wait
+  // or the loop has stopped: the task is dropped, and the caller must close the stream.
   bool Post(Task task);
-  // Queues what the process itself has to say: never dropped while the loop runs. The room for it
-  // is beyond what Post may take; to fill it, this thread must have hung for many thousand steps.
+  // Queues a task of the process itself; never dropped while the loop runs. Thread-safe. Post
+  // leaves room in the queue for such tasks; a full queue means that this thread hangs, and is
+  // fatal.
   void PostOwn(Task task);
 
-  // A task is due: the thread busy-polls for `duration` instead of sleeping. Thread-safe.
+  // A task is about to be posted: busy-polls for `duration` instead of sleeping. Thread-safe.
   void BusyPollFor(Duration duration) { tasks_.BusyPollFor(duration); }
 
-  // Runs what was posted before, then ends the thread. Further calls do nothing.
+  // Runs the tasks posted before, then ends the thread. Further calls do nothing.
   void Stop();
 
  private:

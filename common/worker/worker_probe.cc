@@ -13,45 +13,48 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       running_(
           metrics.AddGauge("baton_worker_sequences_running", "Sequences that are being computed.")),
       waiting_(metrics.AddGauge("baton_worker_sequences_waiting",
-                                "Sequences that wait for their turn, for blocks or for KV.")),
+                                "Sequences that wait to be scheduled, for blocks or for KV.")),
       utilization_(metrics.AddGauge("baton_kv_cache_utilization",
                                     "Share of the KV blocks that live requests hold, 0 to 1.")),
-      block_tokens_(metrics.AddGauge("baton_kv_block_tokens", "Tokens a KV block holds.")),
-      blocks_(metrics.AddGauge("baton_kv_blocks", "KV blocks of the arena.")),
+      block_tokens_(metrics.AddGauge("baton_kv_block_tokens", "Tokens per KV block.")),
+      blocks_(metrics.AddGauge("baton_kv_blocks", "KV blocks in the arena.")),
       leaked_blocks_(metrics.AddGauge("baton_kv_leaked_blocks",
-                                      "KV blocks that are neither free nor owned: always 0.")),
+                                      "KV blocks that are neither free nor owned; must be 0.")),
       quarantined_blocks_(metrics.AddGauge("baton_kv_quarantined_blocks",
-                                           "KV blocks of failed hand-offs whose peer may still "
-                                           "read or write them: alarm when not 0.")),
+                                           "KV blocks in quarantine: blocks of failed hand-offs "
+                                           "that the peer may still read or write. Alert when not "
+                                           "0.")),
       prompt_tokens_(
           metrics.AddCounter("baton_prompt_tokens_computed_total", "Prompt tokens computed.")),
       cached_tokens_(metrics.AddCounter("baton_prompt_tokens_cached_total",
                                         "Prompt tokens found in the prefix cache.")),
       output_tokens_(metrics.AddCounter("baton_output_tokens_total", "Tokens generated.")),
-      preemptions_(
-          metrics.AddCounter("baton_preemptions_total", "Sequences set back for want of blocks.")),
+      preemptions_(metrics.AddCounter("baton_preemptions_total",
+                                      "Sequences preempted because KV blocks ran out.")),
       requests_(metrics,
                 "baton_worker_requests_total",
                 "Requests that ended on this worker, by outcome: done, cancelled, invalid, refused "
-                "for want of room, failed."),
+                "(no room), failed."),
       handoffs_done_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "committed"}})),
       handoffs_failed_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "failed"}})),
       handoffs_refused_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "refused"}})),
       handoffs_not_needed_(
           metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "not_needed"}})),
-      ttft_(metrics.AddHistogram(
-          "baton_worker_ttft_seconds", "Arrival at this worker to first token.", LatencyBuckets())),
+      ttft_(metrics.AddHistogram("baton_worker_ttft_seconds",
+                                 "Time from arrival at this worker to the first token.",
+                                 LatencyBuckets())),
       tpot_(metrics.AddHistogram("baton_worker_tpot_seconds",
-                                 "Time per token after the first on this worker.",
+                                 "Mean time per token after the first on this worker.",
                                  ShortLatencyBuckets())),
-      queue_(metrics.AddHistogram(
-          "baton_worker_queue_seconds", "Arrival at this worker to first step.", LatencyBuckets())),
+      queue_(metrics.AddHistogram("baton_worker_queue_seconds",
+                                  "Time from arrival at this worker to the first step.",
+                                  LatencyBuckets())),
       prefill_(metrics.AddHistogram("baton_worker_prefill_seconds",
-                                    "First step on this worker to first token.",
+                                    "Time from the first step on this worker to the first token.",
                                     LatencyBuckets())),
       transfer_(metrics.AddHistogram(
           "baton_worker_transfer_seconds",
-          "Last chunk of a prompt ready to KV committed, as its sender saw it.",
+          "Time from the last prompt chunk ready to KV committed, measured by the sender.",
           ShortLatencyBuckets())) {}
 
 WorkerProbe::~WorkerProbe() {
@@ -60,8 +63,9 @@ WorkerProbe::~WorkerProbe() {
 
 void WorkerProbe::Attach(const Engine& engine, const std::string& device) {
   metrics_
-      .AddGauge(
-          "baton_worker_info", "Always 1; the label says what computes.", {{"device", device}})
+      .AddGauge("baton_worker_info",
+                "Always 1. The label `device` is the worker's device.",
+                {{"device", device}})
       .Set(1);
   block_tokens_.Set(engine.kv_layout().block_tokens);
   update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
@@ -111,7 +115,7 @@ void WorkerProbe::HandoffCommitted(Duration transfer,
   if (!transport.empty()) {
     metrics_
         .AddCounter("baton_kv_transferred_bytes_total",
-                    "Bytes of KV that hand-offs moved, sent or received.",
+                    "Bytes of KV that hand-offs sent or received.",
                     {{"transport", transport}})
         .Add(static_cast<double>(bytes));
   }

@@ -19,17 +19,17 @@ class WorkerProbe final {
   explicit WorkerProbe(MetricsRegistry& metrics);
   ~WorkerProbe();
 
-  // Sets gauges and counters from the engine's numbers whenever metrics are asked for, until
-  // Detach.
+  // From now until Detach, each scrape of the metrics sets gauges and counters from engine.Stats().
   void Attach(const Engine& engine, const std::string& device);
   void Detach();
 
-  // KV blocks of hand-offs whose end cannot be proven, now.
+  // The number of KV blocks in quarantine now.
   void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
-  // `times` are the engine's when `status` is OK; else they are unknown.
+  // Counts a request that ended. `times` is valid only when `status` is OK.
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
-  // `transfer`: last prompt chunk ready → KV committed; zero on the side that cannot know it.
-  // `transport`: what moved the bytes; empty when there were none to move.
+  // `transfer`: time from the last prompt chunk ready to KV committed; zero on the receiver, which
+  // does not know it. `transport`: the transport that moved the bytes; empty when no byte had to be
+  // moved.
   void HandoffCommitted(Duration transfer, uint64_t bytes, const std::string& transport);
   void HandoffFailed() { handoffs_failed_.Add(); }
   void HandoffRefused() { handoffs_refused_.Add(); }

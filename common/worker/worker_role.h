@@ -15,28 +15,30 @@
 
 namespace baton {
 
-// One side of KV hand-offs: what a worker does with requests of kind kPrefill (prefill_worker/) or
-// kDecode (decode_worker/). Owned by the Worker; every call comes on the worker's thread. Each
-// request gets OnDispatch first; (id, epoch) names it.
+// One side of KV hand-offs: handles requests of kind kPrefill (prefill_worker/) or kDecode
+// (decode_worker/). Owned by the Worker. Every method is called on the worker's thread. The first
+// call for each request is OnDispatch; (id, epoch) identifies the request.
 class WorkerRole {
  public:
   virtual ~WorkerRole() = default;
 
-  // Sees to the hand-off and submits the request to the engine. AlreadyExists (and nothing was
-  // submitted) when the request or the session is known.
+  // Starts the hand-off and submits the request to the engine. AlreadyExists when the request or
+  // the session is known; then nothing was submitted.
   virtual Status OnDispatch(DispatchOrder order) = 0;
   virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
-  // The router wants the request no more, or all of its requests. The engine was told already.
+  // The router cancelled the request, or the router's stream ended. The engine's part of the
+  // requests is already cancelled.
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
   virtual void OnRouterLost(RouterKey router) = 0;
-  // A worker that hand-offs may go to.
+  // `peer` is a worker that hand-offs may go to.
   virtual void OnPeer(const KvPeer&) {}
 
-  // The worker takes no new requests any more; those it has go on.
+  // The worker drains: it accepts no new requests; its present requests continue.
   virtual void OnLeaving(const std::string& reason) = 0;
 
-  // From the engine, in order. OnEnded is the last of a request: OK when all its tokens came. Of a
-  // failure it answers whether the router must be told (false: it hears of it another way).
+  // From the engine, in order. OnEnded is the last call for a request; OK means that all its tokens
+  // have arrived. For a failure, OnEnded returns whether the worker must report it to the router;
+  // false when the router is informed another way.
   virtual void OnKvLayers(const KvChunk& chunk, int32_t layers) = 0;
   virtual void OnKvChunk(const KvChunk& chunk) = 0;
   virtual void OnKvReserved(const KvReservation& reservation) = 0;
@@ -45,16 +47,16 @@ class WorkerRole {
 
   virtual void OnTick(Time now) = 0;
 
-  // Hand-offs that are not over: a worker drains until there are none.
+  // The number of hand-offs that have not ended. A drain waits until it is 0.
   virtual size_t open_handoffs() const = 0;
-  // What moved since the start, by peer.
+  // KV moved since the start, by peer.
   virtual const std::map<WorkerId, PeerTraffic>& traffic() const = 0;
   virtual KvTransferStats transfers() const = 0;
-  // Ends its streams and threads; no call comes any more.
+  // Ends the role's streams and threads. No call follows.
   virtual void Stop() = 0;
 };
 
-// What every report says, success or not.
+// A report with the fields that every outcome has.
 inline HandoffReport ReportOf(const std::pair<RequestId, Epoch>& request,
                               HandoffReport::Outcome outcome,
                               const Status& status) {
@@ -69,7 +71,7 @@ inline HandoffReport ReportOf(const std::pair<RequestId, Epoch>& request,
 inline Status AlreadyKnown(const std::pair<RequestId, Epoch>& request,
                            const std::pair<SessionId, Epoch>& session) {
   return MakeStatus(StatusCode::kAlreadyExists,
-                    "request {} or session {} of epoch {} is known here",
+                    "request {} or session {} of epoch {} already exists on this worker",
                     request.first,
                     session.first,
                     session.second);

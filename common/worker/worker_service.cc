@@ -30,12 +30,12 @@ bool IsWildcard(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
 }
 
-// What kv_advertise says; port 0: it names a host alone.
+// Parses kv_advertise. The port is 0 when kv_advertise is only a host.
 StatusOr<HostPort> AdvertisedHostPort(const config::WorkerConfig& config) {
   const std::string& text = config.kv_advertise();
   const bool bracketed = text.front() == '[';
   const bool with_port = bracketed ? text.back() != ']' : std::ranges::count(text, ':') == 1;
-  // A host alone, which may be an IPv6 address with or without brackets.
+  // Only a host, which may be an IPv6 address with or without brackets.
   const std::string host = bracketed && !with_port ? text.substr(1, text.size() - 2) : text;
   if (!with_port && !host.empty()) return HostPort{host, 0};
   StatusOr<HostPort> parsed = ParseHostPort(text);
@@ -43,7 +43,8 @@ StatusOr<HostPort> AdvertisedHostPort(const config::WorkerConfig& config) {
   return parsed;
 }
 
-// Where others reach this process' HTTP port: what it listens on, unless that is every address.
+// The address at which others reach this process' HTTP port: the address it listens on or, when
+// that is a wildcard, the advertised host or the host name.
 StatusOr<std::string> ReachableHttp(const config::WorkerConfig& config,
                                     const std::string& listening) {
   BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listening));
@@ -56,11 +57,12 @@ StatusOr<std::string> ReachableHttp(const config::WorkerConfig& config,
   return address.ToString();
 }
 
-// Whoever waits for the device cannot be helped: peers and routers see the process end, as when it
-// is killed, and go on without it.
+// Exits without a clean-up, because the thread that waits for the device cannot be stopped. Peers
+// and routers recover as from a killed process.
 [[noreturn]] void EndHung(const std::string& device, Duration limit) {
   Log().Error(
-      "a step has not ended for {:.1f} s (engine.step_limit_seconds): {} hangs; the process ends",
+      "a step has not ended for {:.1f} s (engine.step_limit_seconds): {} hangs; the process "
+      "exits",
       ToSeconds(limit),
       device);
   FlushLog(kLogLimit);
@@ -113,7 +115,7 @@ WorkerService::~WorkerService() {
 
 void WorkerService::Drain(Duration limit) {
   if (!worker_->Drain(limit)) {
-    Log().Warning("not everything ended within {:.1f} s; what is left is dropped",
+    Log().Warning("some requests or hand-offs did not end within {:.1f} s; they are dropped",
                   ToSeconds(limit));
   }
 }

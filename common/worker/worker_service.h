@@ -15,16 +15,16 @@
 
 namespace baton {
 
-// A worker as a process: the model, the Worker on it, and the roles its binary adds. Methods as
-// Service says.
+// A worker as a process: the model, the Worker that runs it, and the roles that its binary adds.
+// The methods are those of Service.
 class WorkerService final : public Service {
  public:
-  // Gives the worker its roles; returns the addresses they opened, by name.
+  // Adds the roles to the worker. Returns the addresses that the roles opened, by name.
   using AddRoles = std::function<StatusOr<std::map<std::string, std::string>>(
       const config::WorkerConfig& config, Worker& worker)>;
 
-  // Loads the model and starts. `kind` is part of a worker id that was not configured. Errors: bad
-  // configuration, model files, memory, ports.
+  // Loads the model and starts the worker. `kind` decides defaults and is part of a generated
+  // worker id. Errors: bad configuration, model files, memory, ports.
   static StatusOr<std::unique_ptr<Service>> Start(const config::WorkerConfig& config,
                                                   AppContext& context,
                                                   WorkerKind kind,
@@ -42,15 +42,15 @@ class WorkerService final : public Service {
   WorkerService() = default;
 
   std::unique_ptr<ModelHost> model_;
-  std::unique_ptr<WatchedRunner> watched_;  // null without a limit
+  std::unique_ptr<WatchedRunner> watched_;  // null when steps have no time limit
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };
 
-// What KvSender or KvReceiver of `worker` need, as the configuration says.
+// The options of the KvSender or KvReceiver of `worker`, from the configuration.
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker);
 
-// The address of KvControl that others are told, given where it listens.
+// The KvControl address that other workers are given. `listening`: the address it listens on.
 StatusOr<std::string> AdvertisedAddress(const config::WorkerConfig& config,
                                         const std::string& listening);
 

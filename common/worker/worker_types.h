@@ -9,21 +9,22 @@
 #include "common/base/status.h"
 #include "common/engine/request.h"
 
-// What routers and workers say to each other, in our own types (proto/worker.proto is the wire).
+// The messages between routers and workers in our own types. proto/worker.proto is the wire format.
 namespace baton {
 
-// One joining of one router: a new number for every stream, so that what belonged to a lost stream
-// is never sent on its successor.
+// Identifies one stream to one router. Each stream gets a new number, so that messages for a lost
+// stream are never sent on the next one.
 using RouterKey = StrongId<struct RouterKeyTag, uint64_t>;
 
 // The other worker of a hand-off.
 struct KvPeer {
   WorkerId worker;
   BootId boot;
-  std::string address;  // of its KvControl service; empty when it dials us
+  std::string address;  // of its KvControl service; empty when the peer dials this worker
 };
 
-// A request to serve. `request.kind` says how; session and peer are set for kPrefill and kDecode.
+// A request to compute, as `request.kind` states. Session and peer are set for kPrefill and
+// kDecode.
 struct DispatchOrder {
   RouterKey router;
   Request request;
@@ -31,18 +32,18 @@ struct DispatchOrder {
   KvPeer peer;
 };
 
-// Offer the KV of a prefilled request, which a peer refused, to another one.
+// Offer the KV of a request again, under a new session, after a decode worker refused it.
 struct RedirectOrder {
   RequestId id;
-  Epoch epoch;  // of the request here
+  Epoch epoch;  // of the request on this worker
   SessionId session;
-  Epoch decode_epoch;  // of the request there, and of the session
+  Epoch decode_epoch;  // of the request on the decode worker, and of the session
   KvPeer peer;
 };
 
-// How a hand-off went, for the router.
+// The outcome of a hand-off, for the router.
 struct HandoffReport {
-  // kNotNeeded: the first token ended every sample, so that there was nothing to hand over.
+  // kNotNeeded: the first token ended every sample, so there was nothing to hand over.
   enum class Outcome { kCommitted, kRefused, kFailed, kNotNeeded };
   RequestId id;
   Epoch epoch;
@@ -55,14 +56,16 @@ struct HandoffReport {
   int32_t reused_blocks = 0;
 };
 
-// What one peer's transfers added up to, for heartbeats.
+// Totals of the transfers with one peer, for heartbeats.
 struct PeerTraffic {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  double bytes_per_second = 0;  // of the last one, while bytes moved; 0 where only the sender knows
+  // Of the last transfer, over the time in which bytes moved. 0 on the receiver, which does not
+  // know it.
+  double bytes_per_second = 0;
 
-  // Adds what went the other way, of a peer that both prefills and decodes.
+  // Adds the transfers in the other direction, for a peer that both prefills and decodes.
   PeerTraffic& operator+=(const PeerTraffic& other) {
     if (transport.empty()) transport = other.transport;
     bytes += other.bytes;
@@ -72,16 +75,16 @@ struct PeerTraffic {
   }
 };
 
-// What a worker says of itself when it joins a router.
+// How a worker describes itself when it joins a router.
 struct WorkerIdentity {
   WorkerId id;
   BootId boot;
   bool can_prefill = false;
   bool can_decode = false;
   std::string model;
-  Hash128 fingerprint;  // of spec and weights
-  Hash128 shape;        // of the spec alone
-  Hash128 tokenizer;    // zero: not known here
+  Hash128 fingerprint;  // of the model's spec and weights
+  Hash128 shape;        // of the model's spec alone
+  Hash128 tokenizer;    // of the model's tokenizer; zero: not known here
   Hash128 secret_probe;
   std::string kv_layout;
   std::string kv_address;
@@ -93,10 +96,10 @@ struct WorkerIdentity {
   int32_t max_step_tokens = 0;
   int32_t context_length = 0;
   int32_t vocabulary = 0;
-  Duration itl_target{};  // EngineOptions::itl_target, of a worker that decodes
+  Duration itl_target{};  // EngineOptions::itl_target; set for a worker that decodes
 };
 
-// Whether another worker may succeed where this one failed with `status`.
+// Whether another worker may succeed after this worker failed with `status`.
 inline bool IsRetryable(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:

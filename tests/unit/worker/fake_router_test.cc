@@ -5,7 +5,7 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-// What a test looks for and does not find must fail that test, and leave the others their results.
+// When a test waits for something that does not come, that test must fail, and the others must run.
 namespace baton {
 namespace {
 

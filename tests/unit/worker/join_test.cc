@@ -15,7 +15,7 @@
 #include "tests/fakes/fake_router.h"
 #include "tests/fakes/worker_node.h"
 
-// What a worker says when it is not let in.
+// What a worker reports when it cannot join a router.
 namespace baton {
 namespace {
 
@@ -61,7 +61,7 @@ TEST(JoinProblems, ANewReasonAndANewRouterAreNews) {
   EXPECT_TRUE(problems.Note("a:1", Refusal("y"), kStart));
 }
 
-// What Ready() says once it has `words`.
+// The message of Ready() once it contains `words`, or the last one after kLong.
 std::string AwaitReadiness(const Worker& worker, const std::string& words) {
   const SteadyClock clock;
   const Time deadline = clock.Now() + kLong;
@@ -124,9 +124,9 @@ TEST(WorkerJoin, WhatTheRouterSaysIsRepeatedUntilItLetsTheWorkerIn) {
   EXPECT_EQ(node.worker().Ready(), OkStatus());
 }
 
-// ---- what is known of both directions
+// ---- traffic in both directions
 
-// A role that has nothing to do but its traffic.
+// A role that does nothing; it only returns its traffic.
 class IdleRole final : public WorkerRole {
  public:
   explicit IdleRole(std::map<WorkerId, PeerTraffic> traffic) : traffic_(std::move(traffic)) {}
@@ -198,7 +198,7 @@ TEST(WorkerDrain, OfARouterEndsTheProcessWhenNothingIsLeft) {
   router.AwaitJoin("worker");
   Request request = MakeRequest(1, 30, 3, 200);
   request.epoch = Epoch(1);
-  worker::v1::ToWorker expect;  // KV that never comes
+  worker::v1::ToWorker expect;  // a dispatch whose KV never arrives
   *expect.add_dispatches() = MakeDispatch(request, worker::v1::Dispatch::DECODE);
   expect.mutable_dispatches(0)->set_session_id(1);
   expect.mutable_dispatches(0)->mutable_peer()->set_worker_id("p");
@@ -224,7 +224,7 @@ TEST(WorkerDrain, MayKeepTheProcess) {
   router.Send("worker", Drain(true));
   router.AwaitLeft("worker");
   EXPECT_FALSE(node.worker().Finished());
-  EXPECT_TRUE(node.worker().Drain(kLong));  // SIGTERM finds it drained
+  EXPECT_TRUE(node.worker().Drain(kLong));  // as SIGTERM does; the worker is already drained
   EXPECT_FALSE(node.worker().Finished());
 }
 

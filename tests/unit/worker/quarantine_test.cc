@@ -12,17 +12,17 @@
 #include "tests/conformance/memory_transport.h"
 #include "tests/fakes/worker_pair.h"
 
-// Blocks of a failed hand-off whose end nobody can prove: held, and shown to operators.
+// Quarantine: the blocks of a failed hand-off for which no fence could be proven stay held, and are
+// reported to operators.
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
 
-// While `up`, no transport can stop a write: neither take it back, nor fence it, nor close its
-// window.
+// While `up`, no transport can abort a write, fence a channel or close a window.
 struct Barrier {
   std::atomic<bool> up{true};
-  std::atomic<int> writes{0};  // posted
+  std::atomic<int> writes{0};  // posted writes
 };
 
 class UnfencedChannel final : public Channel {
@@ -97,7 +97,7 @@ class QuarantineTest : public WorkerPair {
     options.times.drain = options.times.fence = kSoon;
     return options;
   }
-  // A hand-off of 6 blocks that is on its way for ever, given up by both sides.
+  // Starts a hand-off of 6 blocks whose writes never land, then cancels it on both sides.
   void Quarantine() {
     const Request request = Prompt(1, 90);
     SendDecode(request, 1);
@@ -131,7 +131,7 @@ TEST_F(QuarantineTest, IsShownByBothWorkersUntilItIsOver) {
     EXPECT_EQ(router_.LastHeartbeat(worker).blocks_leaked(), 0) << worker;
     EXPECT_THAT(node->metrics().Serialize(), HasSubstr("baton_kv_quarantined_blocks 6\n"));
   }
-  barrier_.up = false;  // the proof comes after all
+  barrier_.up = false;  // now a fence can be proven
   for (const char* worker : {"p", "d"}) AwaitQuarantined(worker, false);
   for (const auto* node : {&p_, &d_}) {
     EXPECT_THAT((*node)->metrics().Serialize(), HasSubstr("baton_kv_quarantined_blocks 0\n"));

@@ -28,7 +28,7 @@ NodeOptions Plain(const FakeRouter& router) {
   return options;
 }
 
-// Room for a request that cannot end by itself before what a test does to it.
+// Room for a request that does not end before the test acts on it.
 NodeOptions Roomy(const FakeRouter& router) {
   NodeOptions options = Plain(router);
   options.engine.kv_blocks = 4096;
@@ -46,7 +46,7 @@ pb::ToWorker Serve(const Request& request) {
   return message;
 }
 
-// Waits for KV that never comes.
+// A dispatch of kind DECODE whose KV never arrives.
 pb::ToWorker Expect(const Request& request) {
   pb::ToWorker message;
   *message.add_dispatches() = MakeDispatch(request, pb::Dispatch::DECODE);
@@ -90,13 +90,13 @@ TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
     EXPECT_EQ(warned, context == 1025) << log;
     if (warned) {
       EXPECT_THAT(log,
-                  ::testing::HasSubstr("the KV arena holds 1024 tokens (64 blocks of 16), less "
-                                       "than the context of 1025"));
+                  ::testing::HasSubstr("the KV arena holds 1024 tokens (64 blocks of 16 tokens), "
+                                       "less than the context length of 1025"));
     }
   }
 }
 
-// The log until it has `line`, bounded.
+// The log up to and including `line`, or what was logged within 60 s.
 std::string LogUntil(const std::string& line) {
   std::string log;
   const Time limit = SteadyClock().Now() + std::chrono::seconds(60);
@@ -254,7 +254,7 @@ TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
   cancel.mutable_cancels(0)->set_epoch(1);
   cancel.mutable_cancels(0)->set_sample(0);
   router.Send("worker", cancel);
-  // Told on the same stream: once this has come the cancel has, too.
+  // The stream keeps the order: when the drain has arrived, the cancel has arrived too.
   pb::ToWorker drain;
   drain.mutable_drain();
   router.Send("worker", drain);
