@@ -76,7 +76,7 @@ void DecodeRole::Offered(const SessionKey& session, uint32_t total_tokens) {
     if (unmatched_.size() >= options_.max_unmatched_offers) {
       return Refuse(session,
                     MakeStatus(StatusCode::kResourceExhausted,
-                               "{} offers wait for their dispatch already",
+                               "{} offers wait for their dispatch; no more are accepted",
                                unmatched_.size()));
     }
     unmatched_[session] = {worker_.clock().Now(), total_tokens};
@@ -85,7 +85,7 @@ void DecodeRole::Offered(const SessionKey& session, uint32_t total_tokens) {
   Handoff& handoff = *handoffs_.at(known->second);
   if (total_tokens != handoff.total_tokens) {
     return Refuse(session,
-                  InvalidArgument("OFFER is of {} tokens; the request dispatched here has {}",
+                  InvalidArgument("OFFER is of {} tokens; the dispatched request has {}",
                                   total_tokens,
                                   handoff.total_tokens));
   }
@@ -124,8 +124,8 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
       if (unmatched && IsCalledOff(status)) RememberRefusal(key, status);
       return;
     }
-    // The router hears of it from the prefill worker, or loses that; until it cancels or the match
-    // is given up, the prefill worker may offer again.
+    // The prefill worker reports the end to the router, or the router loses the prefill worker.
+    // The prefill worker may offer again until the router cancels the request or match_wait passes.
     Handoff& handoff = *handoffs_.at(known->second);
     handoff.called_off = IsCalledOff(status);
     if (handoff.granted) return;  // Released follows
@@ -136,7 +136,8 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
   });
 }
 
-// The engine has one more sequence to decode before long. A time of zero: no longer.
+// Busy-polls for `duration`, because SEAL is due and then a sequence starts to decode. Zero ends
+// the busy-poll.
 void DecodeRole::BusyPollForSeal(Duration duration) {
   worker_.loop().BusyPollFor(duration);
   worker_.engine().BusyPollFor(duration);
@@ -195,8 +196,8 @@ void DecodeRole::Released(const Key& key, const Status& status) {
   Erase(key);
 }
 
-// The prefill worker called the hand-off off, on the router's word or because the request ended
-// with its first token: neither is a failure.
+// The prefill worker called the hand-off off, because the router cancelled the request or because
+// the request ended with its first token. Neither is a failure.
 void DecodeRole::EndNotNeeded(const Key& key) {
   const Handoff& handoff = *handoffs_.at(key);
   if (handoff.reservation.has_value()) worker_.engine().ReleaseKv(key.first, key.second);
@@ -210,7 +211,8 @@ bool DecodeRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   const auto found = handoffs_.find(key);
   if (found == handoffs_.end()) return true;
   Handoff& handoff = *found->second;
-  // Out of room: the prefill worker hears REFUSE, keeps the KV, and the router names another.
+  // No room: the prefill worker receives REFUSE, keeps the KV and reports the refusal; the router
+  // then names another decode worker.
   const bool refused = status.code() == StatusCode::kResourceExhausted && !handoff.granted;
   handoff.ended = status;
   GiveUp(key, status);
@@ -272,7 +274,7 @@ void DecodeRole::RefuseUnmatched(const SessionKey& session) {
 void DecodeRole::OnLeaving(const std::string& reason) {
   leaving_ = true;
   receiver_->Leave(reason);
-  // Their dispatches will not come any more.
+  // Routers send no more dispatches, so these offers cannot be matched.
   while (!unmatched_.empty()) RefuseUnmatched(SessionKey(unmatched_.begin()->first));
 }
 

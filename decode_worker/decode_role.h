@@ -19,30 +19,30 @@
 namespace baton {
 
 struct DecodeOptions {
-  std::string listen = "127.0.0.1:0";  // of KvControl
-  // An offer whose dispatch, or a dispatch whose offer, has not come by then is given up.
+  std::string listen = "127.0.0.1:0";  // "host:port" of KvControl
+  // How long an offer waits for its dispatch, and a dispatch for its offer, before it is given up.
   Duration match_wait = std::chrono::seconds(10);
   size_t max_unmatched_offers = 4096;
   ConnectionLimits limits;
 };
 
-// Takes prompts' KV in from prefill workers and goes on from there. The router's dispatch and the
-// prefill worker's OFFER come in any order and meet by session id; the engine reserves blocks (and
-// says which it has cached); then the offer is granted. When everything has arrived and was
-// verified, the request joins the running batch.
+// Receives the KV of prompts from prefill workers and continues with decode. The router's dispatch
+// and the prefill worker's OFFER arrive in any order and are matched by session id. The engine
+// reserves blocks and reports which of them its prefix cache holds; then the offer is granted. When
+// all KV has arrived and was verified, the request joins the running batch.
 //
 // The transfer's lease ends (Engine::ReleaseKv) once per reservation: when the KV is committed,
-// when the receiver said that no byte can land any more, or at once if nothing was ever granted.
-// Belongs to the worker's thread.
+// when the receiver has reported that no byte can land any more, or at once if nothing was granted.
+// Used on the worker's thread.
 class DecodeRole final : public WorkerRole, private KvReceiverListener {
  public:
-  // Listens for KvControl and for data. Errors: those of KvReceiver::Create and RpcServer::Start.
-  // `worker` outlives the role.
+  // Listens for KvControl and for KV data. Errors: those of KvReceiver::Create and
+  // RpcServer::Start. `worker` outlives the role.
   static StatusOr<std::unique_ptr<DecodeRole>> Create(Worker& worker,
                                                       KvTransferOptions transfer,
                                                       const DecodeOptions& options);
 
-  // "host:port" of KvControl, as really taken.
+  // "host:port" of KvControl, with the port that was bound.
   const std::string& kv_address() const { return server_->address(); }
 
   Status OnDispatch(DispatchOrder order) override;
@@ -64,7 +64,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
  private:
   using Key = std::pair<RequestId, Epoch>;
 
-  // A dispatched request until its KV is committed or the hand-off is over.
+  // A dispatched request, until its KV is committed or the hand-off has ended.
   struct Handoff {
     RouterKey router;
     SessionKey session;
@@ -74,12 +74,12 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
     Time since{};
     bool offered = false;
     bool granted = false;
-    bool called_off = false;  // the offer was, before the receiver heard of the grant
+    bool called_off = false;  // the prefill worker withdrew the offer because it is not needed
     std::optional<KvReservation> reservation;
-    Status ended;  // not OK: the engine has no such request any more
+    Status ended;  // not OK: the request has ended in the engine
   };
 
-  // An offer without its dispatch.
+  // An offer whose dispatch has not arrived.
   struct Unmatched {
     Time since{};
     uint32_t total_tokens = 0;
@@ -117,7 +117,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   absl::flat_hash_map<Key, std::unique_ptr<Handoff>> handoffs_;
   absl::flat_hash_map<SessionKey, Key> sessions_;
   absl::flat_hash_map<SessionKey, Unmatched> unmatched_;
-  // Sessions given up before their offer came: it is refused at once, with the reason.
+  // Sessions that were given up before their offer arrived: the offer is refused with this reason.
   absl::flat_hash_map<SessionKey, Status> refusals_;
   std::deque<SessionKey> refusal_order_;
   bool leaving_ = false;

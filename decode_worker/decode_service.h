@@ -9,11 +9,11 @@
 
 namespace baton {
 
-// Gives `worker` the ability to decode; returns the address of its KvControl, as others are told.
+// Adds the decode role to `worker`. Returns the advertised address of its KvControl.
 StatusOr<std::string> AddDecodeRole(const config::WorkerConfig& config, Worker& worker);
 
-// baton-decode: a worker that takes KV from prefill workers and generates; serves whole requests,
-// too; with `unified` it also prefills for others.
+// Starts baton-decode: a worker that receives KV from prefill workers and generates. It also serves
+// requests alone. With `unified` it also prefills for other decode workers.
 StatusOr<std::unique_ptr<Service>> StartDecodeWorker(const config::WorkerConfig& config,
                                                      AppContext& context);
 

@@ -17,7 +17,7 @@ const Logger& Log() {
 
 }  // namespace
 
-// One stream. `worker` is set by its HELLO, on the stream's own callbacks.
+// One stream. Its HELLO sets `worker`. Used only in the stream's callbacks, one at a time.
 struct KvControlService::Connection {
   WorkerId worker;
   std::shared_ptr<Stream> stream;
@@ -32,7 +32,7 @@ grpc::ServerBidiReactor<kv::v1::Frame, kv::v1::Frame>* KvControlService::Control
     return OnFrame(connection, frame);
   };
   handler.on_closed = [this, connection](const Status& status) { OnClosed(connection, status); };
-  // No callback comes before this method has returned the reactor.
+  // gRPC makes no callback before this method has returned the reactor.
   connection->stream = Stream::Accept(context, std::move(handler), kQueuedFrames);
   connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
   return connection->stream.get();
@@ -65,7 +65,7 @@ Status KvControlService::OnHello(const std::shared_ptr<Connection>& connection,
     current = connection;
     connection->worker = hello.worker;
   }
-  Log().Info("prefill worker {} opened KvControl", hello.worker);
+  Log().Info("prefill worker {} opened a KvControl stream", hello.worker);
   Envelope answer;
   answer.message = receiver_.hello();
   return connection->out->Send(answer);
@@ -74,10 +74,11 @@ Status KvControlService::OnHello(const std::shared_ptr<Connection>& connection,
 void KvControlService::OnClosed(const std::shared_ptr<Connection>& connection,
                                 const Status& status) {
   if (connection->worker.value().empty()) {
-    Log().Warning("a KvControl stream ended before its HELLO was taken: {}", Message(status));
+    Log().Warning("a KvControl stream ended before its HELLO was accepted: {}", Message(status));
     return;
   }
-  Log().Info("KvControl of prefill worker {} ended: {}", connection->worker, Message(status));
+  Log().Info(
+      "KvControl stream of prefill worker {} ended: {}", connection->worker, Message(status));
   std::lock_guard lock(mutex_);
   const auto found = peers_.find(connection->worker);
   if (found == peers_.end() || found->second != connection) return;

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// The decode worker's end of KvControl: takes streams of prefill workers in and joins each to the
-// receiver under the worker id that its HELLO gives. A second stream of the same worker takes the
-// place of the first. Thread-safe; `receiver` outlives the server that serves this.
+// The decode worker's end of KvControl. Accepts the streams of prefill workers and adds each to the
+// receiver under the worker id in its HELLO. A second stream of the same worker replaces the first.
+// Thread-safe. `receiver` outlives the server that serves this service.
 class KvControlService final : public kv::v1::KvControl::CallbackService {
  public:
   explicit KvControlService(KvReceiver& receiver) : receiver_(receiver) {}

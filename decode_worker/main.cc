@@ -3,7 +3,8 @@
 
 int main(int argc, char** argv) {
   return baton::RunService<baton::config::WorkerConfig>(
-      {"baton-decode", "Takes KV from prefill workers and generates; serves whole requests, too."},
+      {"baton-decode",
+       "Receives KV from prefill workers and generates; also serves requests alone."},
       argc,
       argv,
       &baton::StartDecodeWorker);

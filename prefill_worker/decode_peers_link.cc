@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kQueuedFrames = 65536;
 constexpr Duration kHelloLimit = std::chrono::seconds(5);
-// gRPC ends a broken stream at once; this is far more than it ever needs.
+// gRPC ends a broken stream at once; this bound is far longer than it ever takes.
 constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
 const Logger& Log() {
@@ -21,13 +21,13 @@ const Logger& Log() {
 
 }  // namespace
 
-// One stream. Its callbacks run on gRPC's threads, one at a time; `peer` and `settled` belong to
-// the worker's thread, `greeted` to the callbacks.
+// One stream. Its callbacks run on gRPC's threads, one at a time. The callbacks use `greeted`; the
+// worker's thread uses `peer`, `settled` and `next`.
 struct DecodePeers::Connection {
   KvPeer peer;
   Time dialled{};
-  bool settled = false;        // HELLO came
-  std::optional<KvPeer> next;  // dialled when this stream has ended
+  bool settled = false;        // HELLO has arrived
+  std::optional<KvPeer> next;  // to be dialled when this stream has ended
   std::shared_ptr<Stream> stream;
   std::unique_ptr<FrameStream<Stream>> out;
   bool greeted = false;
@@ -57,9 +57,9 @@ bool DecodePeers::Connect(const KvPeer& peer) {
   Connection& connection = *found->second;
   const bool same = connection.peer.boot == peer.boot && connection.peer.address == peer.address;
   if (same && !connection.next.has_value()) return connection.settled;
-  // The worker was started anew: what is left of the old stream goes first.
+  // The peer was restarted: its old stream must end before the new process is dialled.
   connection.next = peer;
-  connection.stream->Close(Status(StatusCode::kUnavailable, "the peer was started anew"));
+  connection.stream->Close(Status(StatusCode::kUnavailable, "the peer was restarted"));
   return false;
 }
 
@@ -103,21 +103,21 @@ void DecodePeers::Dial(const KvPeer& peer) {
 
 void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
   connection->settled = true;
-  Log().Info("KvControl to decode worker {} at {} stands",
+  Log().Info("KvControl stream to decode worker {} at {} is open",
              connection->peer.worker,
              connection->peer.address);
   on_settled_(connection->peer.worker, OkStatus());
 }
 
 void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const Status& status) {
-  // gRPC's thread may still be on its way out of the handler.
+  // gRPC's thread may not have returned from the handler yet.
   AwaitEnd(*connection);
   const KvPeer peer = connection->peer;
   const std::optional<KvPeer> next = connection->next;
-  // `greeted` is safe to read: the callbacks are over.
+  // `greeted` is safe to read: no callback runs any more.
   if (connection->greeted) sender_.RemovePeer(peer.worker);
   connections_.erase(peer.worker);
-  Log().Warning("KvControl to decode worker {} at {} is gone: {}",
+  Log().Warning("KvControl stream to decode worker {} at {} ended: {}",
                 peer.worker,
                 peer.address,
                 Message(status));
@@ -141,14 +141,14 @@ void DecodePeers::AwaitEnd(const Connection& connection) {
 void DecodePeers::OnTick(Time now) {
   for (auto& [worker, connection] : connections_) {
     if (!connection->settled && now - connection->dialled > kHelloLimit) {
-      connection->stream->Close(Status(StatusCode::kDeadlineExceeded, "no HELLO came"));
+      connection->stream->Close(Status(StatusCode::kDeadlineExceeded, "no HELLO arrived in time"));
     }
   }
 }
 
 void DecodePeers::Stop() {
   for (auto& [worker, connection] : connections_) {
-    connection->stream->Close(Status(StatusCode::kUnavailable, "the worker ends"));
+    connection->stream->Close(Status(StatusCode::kUnavailable, "the worker is shutting down"));
     AwaitEnd(*connection);
     sender_.RemovePeer(worker);
   }

@@ -16,12 +16,12 @@
 
 namespace baton {
 
-// The prefill worker's KvControl streams, one to each decode worker it ever needed: dialled on
-// first need, kept for later requests, dropped when the peer dies or is silent. Belongs to the
-// worker's thread.
+// The prefill worker's KvControl streams, one to each decode worker. A stream is dialled when it is
+// first needed, kept for later requests, and dropped when the peer dies or sends no HELLO. Used on
+// the worker's thread.
 class DecodePeers final {
  public:
-  // The dialling of `peer` came to an end: OK means that the sender knows it.
+  // Called when dialling `peer` succeeded (OK: the peer has been added to the sender) or failed.
   using OnSettled = std::function<void(const WorkerId& peer, const Status& status)>;
 
   DecodePeers(KvSender& sender,
@@ -31,11 +31,11 @@ class DecodePeers final {
               OnSettled on_settled);
   ~DecodePeers();
 
-  // True when the sender knows the peer. Else it is dialled, and on_settled follows.
+  // True when the peer is connected. Else the peer is dialled, and on_settled follows.
   bool Connect(const KvPeer& peer);
-  // Gives up on peers that took the call but never said HELLO.
+  // Closes streams whose peer sent no HELLO in time.
   void OnTick(Time now);
-  // Breaks all streams off. No call any more.
+  // Breaks all streams. No call of on_settled follows.
   void Stop();
 
  private:

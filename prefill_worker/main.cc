@@ -3,7 +3,7 @@
 
 int main(int argc, char** argv) {
   return baton::RunService<baton::config::WorkerConfig>(
-      {"baton-prefill", "Computes prompts and streams their KV to decode workers."},
+      {"baton-prefill", "Computes prompts and sends their KV to decode workers."},
       argc,
       argv,
       &baton::StartPrefillWorker);

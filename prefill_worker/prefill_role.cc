@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// More are refused by the engine.
+// The engine refuses requests with more samples.
 constexpr int32_t kMaxSamples = 1024;
 
 const Logger& Log() {
@@ -86,7 +86,7 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
       waiting.push_back(key);
     }
   }
-  std::ranges::sort(waiting);  // a router's requests in their order
+  std::ranges::sort(waiting);  // offer the requests of a router in their order
   for (const Key& key : waiting) {
     Handoff& handoff = *handoffs_.at(key);
     if (status.ok()) {
@@ -97,7 +97,7 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
   }
 }
 
-// A hand-off that is not in the sender now learns of these blocks by OnKvChunk.
+// A hand-off that is not in the sender now receives these blocks by OnKvChunk.
 void PrefillRole::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   const auto found = handoffs_.find({chunk.id, chunk.epoch});
   if (found == handoffs_.end()) return;
@@ -144,7 +144,7 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   if (!status.ok()) {
     GiveUp(handoff, status);
   } else if (!handoff.goes_on) {
-    // The first token ended every sample: the decode worker has nothing to do.
+    // The first token ended every sample: there is nothing to hand over.
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kNotNeeded, OkStatus()));
     GiveUp(handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
   } else if (handoff.phase != Phase::kOver && handoff.phase != Phase::kEnding) {
@@ -183,7 +183,8 @@ void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
   const SessionKey session{order.session, order.decode_epoch};
   const auto found = handoffs_.find(key);
   if (found == handoffs_.end() || found->second->phase != Phase::kParked) {
-    const Status gone(StatusCode::kNotFound, "redirect: no refused hand-off waits for it");
+    const Status gone(StatusCode::kNotFound,
+                      "redirect: no refused hand-off of this request waits for a redirect");
     return worker_.ReportFailure(router, order.id, order.epoch, gone);
   }
   if (sessions_.contains(session)) {
@@ -195,7 +196,7 @@ void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
     ++handoff.lingering;
     sender_->Abort(handoff.session.first,
                    handoff.session.second,
-                   Status(StatusCode::kCancelled, "the KV goes to another decode worker"));
+                   Status(StatusCode::kCancelled, "the KV is sent to another decode worker"));
   } else {
     sessions_.erase(handoff.session);
   }
@@ -233,7 +234,7 @@ void PrefillRole::Finished(SessionId session,
   if (status.ok()) {
     PeerTraffic& traffic = traffic_[handoff.peer.worker];
     if (!stats.transport.empty() && traffic.transport != stats.transport) {
-      Log().Info("KV goes to decode worker {} over {}", handoff.peer.worker, stats.transport);
+      Log().Info("KV is sent to decode worker {} over {}", handoff.peer.worker, stats.transport);
       traffic.transport = stats.transport;
     }
     traffic.bytes += stats.bytes;
@@ -291,7 +292,7 @@ void PrefillRole::OnTick(Time now) {
   }
   for (const Key& key : late) {
     Handoff& handoff = *handoffs_.at(key);
-    const Status why(StatusCode::kDeadlineExceeded, "no decode worker took the KV in time");
+    const Status why(StatusCode::kDeadlineExceeded, "no decode worker accepted the KV in time");
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kFailed, why));
     if (!handoff.computed) worker_.Drop(key.first, key.second);
     GiveUp(handoff, why);

@@ -16,19 +16,19 @@
 namespace baton {
 
 struct PrefillOptions {
-  // A refused hand-off waits this long for the router to name another decode worker.
+  // How long a refused hand-off waits for the router to name another decode worker.
   Duration redirect_wait = std::chrono::seconds(10);
-  // Of a hand-off whose request has no deadline.
+  // The longest time for a hand-off, also when its request has a later deadline or none.
   Duration handoff_limit = std::chrono::seconds(600);
   ConnectionLimits limits;
 };
 
 // Computes prompts and hands their KV to decode workers. A request is offered to its decode worker
-// as soon as it comes; the layers of a chunk are sent as the engine finishes them; the first tokens
-// go to the router at once, and to the decode worker with SEAL.
+// as soon as it arrives. The layers of a chunk are sent as the engine finishes them. The first
+// tokens are sent to the router at once, and to the decode worker with SEAL.
 //
-// The lease of a prompt's KV ends (Engine::ReleaseKv) when the engine is done with the request and
-// the sender said that nobody reads its blocks any more. Belongs to the worker's thread.
+// The lease of a prompt's KV ends (Engine::ReleaseKv) when the engine has finished the request and
+// the sender has reported that no peer reads the blocks any more. Used on the worker's thread.
 class PrefillRole final : public WorkerRole, private KvSenderListener {
  public:
   // Errors: those of KvSender::Create. `worker` outlives the role.
@@ -58,10 +58,10 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
 
   enum class Phase {
     kConnecting,  // the peer is being dialled
-    kOffered,     // the sender has it
-    kParked,      // refused: waits for a redirect
-    kEnding,      // aborted; the sender's OnFinished is awaited
-    kOver,        // nobody reads the blocks
+    kOffered,     // the sender has the session
+    kParked,      // refused; waits for a redirect
+    kEnding,      // aborted; waits for the sender's OnFinished
+    kOver,        // no peer reads the blocks
   };
 
   struct Handoff {
@@ -69,10 +69,10 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
     SessionKey session;  // its epoch is the decode worker's
     KvPeer peer;
     Phase phase = Phase::kConnecting;
-    bool in_sender = false;  // `session` was offered, and OnFinished has not come
-    int32_t lingering = 0;   // earlier sessions whose OnFinished has not come
-    bool computed = false;   // the engine is done with it
-    bool leased = false;
+    bool in_sender = false;  // `session` was offered, and OnFinished has not arrived
+    int32_t lingering = 0;   // earlier sessions whose OnFinished has not arrived
+    bool computed = false;   // the engine has finished the request
+    bool leased = false;     // the engine holds a lease on the blocks until ReleaseKv
     uint32_t total_tokens = 0;
     Time deadline{};
     Time parked{};
@@ -80,7 +80,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
     int32_t first_sample = 0;
     std::vector<BlockId> blocks;
     std::vector<SampledToken> first_tokens;  // by sample
-    bool goes_on = false;                    // some sample wants more than its first token
+    bool goes_on = false;                    // a sample continues after its first token
     bool sealed = false;
   };
 
@@ -88,7 +88,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
 
   // KvSenderListener, on the sender's thread.
   void OnGranted(SessionId, Epoch, uint32_t) override {}
-  // The first token is what it waits for.
+  // The hand-off waits only for the first token, which this thread receives from the engine.
   void OnSealDue(Duration within) override { worker_.loop().BusyPollFor(within); }
   void OnRefused(SessionId session, Epoch epoch, const Status& status) override;
   void OnFinished(SessionId session,

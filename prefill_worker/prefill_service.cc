@@ -20,7 +20,8 @@ Status AddPrefillRole(const config::WorkerConfig& config, Worker& worker) {
 StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig& config,
                                                       AppContext& context) {
   if (config.unified()) {
-    return InvalidArgument("unified is true; a worker with both abilities is a baton-decode");
+    return InvalidArgument(
+        "unified is true, but this is baton-prefill; start a unified worker with baton-decode");
   }
   return WorkerService::Start(config,
                               context,

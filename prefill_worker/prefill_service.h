@@ -8,10 +8,11 @@
 
 namespace baton {
 
-// Gives `worker` the ability to prefill.
+// Adds the prefill role to `worker`.
 Status AddPrefillRole(const config::WorkerConfig& config, Worker& worker);
 
-// baton-prefill: a worker that prefills for others, and serves whole requests when asked to.
+// Starts baton-prefill: a worker that prefills for decode workers, and serves requests alone when a
+// router dispatches them so.
 StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig& config,
                                                       AppContext& context);
 

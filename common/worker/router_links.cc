@@ -121,7 +121,7 @@ void RouterLinks::OnTick(Time now) {
       ++joined;
       target.link->BeatIfDue(now);
     } else if (now - target.link->opened() > options_.join_timeout) {
-      target.link->Close(Status(StatusCode::kDeadlineExceeded, "no welcome came"));
+      target.link->Close(Status(StatusCode::kDeadlineExceeded, "no Welcome arrived in time"));
     }
   }
   joined_ = joined;

@@ -13,8 +13,8 @@
 #include "tests/conformance/memory_transport.h"
 #include "tests/fakes/worker_pair.h"
 
-// What a decode worker does when dispatches and offers do not match. That hand-offs give the right
-// tokens: tests/integration/handoff_cluster_test.
+// How a decode worker handles dispatches and offers that do not match.
+// tests/integration/handoff_cluster_test checks the tokens.
 namespace baton {
 namespace {
 
@@ -24,7 +24,7 @@ using ::testing::Not;
 
 class DecodeRoleTest : public WorkerPair {
  protected:
-  // Waits for a message that is not a worker's report.
+  // Waits for an event that no worker reports to the router.
   static void AwaitThat(const std::function<bool()>& condition) {
     const SteadyClock clock;
     const Time until = clock.Now() + std::chrono::seconds(60);
@@ -45,7 +45,7 @@ TEST_F(DecodeRoleTest, ASessionBelongsToOneRequest) {
   const pb::Failed failed = AwaitFailed("d", second);
   EXPECT_EQ(failed.code(), static_cast<int>(StatusCode::kAlreadyExists));
   EXPECT_THAT(failed.message(), HasSubstr("session 7"));
-  SendPrefill(first, 7);  // and the first is as good as before
+  SendPrefill(first, 7);  // the first request is not affected
   ExpectServed(first);
 }
 
@@ -56,7 +56,7 @@ TEST_F(DecodeRoleTest, AnOfferOfACancelledRequestIsRefusedAtOnce) {
   AwaitExpecting(1);
   Cancel("d", request);
   AwaitFailed("d", request);
-  SendPrefill(request, 1);  // its OFFER comes after all that
+  SendPrefill(request, 1);  // its OFFER arrives after the cancel
   const auto handoffs = AwaitHandoffs("p", request);
   ASSERT_EQ(handoffs.size(), 1u);
   EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
@@ -70,14 +70,14 @@ TEST_F(DecodeRoleTest, OffersWithoutADispatchAreBounded) {
   Start(Waits(kLongWait), decode);
   const Request early = Prompt(1);
   SendPrefill(early, 1);
-  router_.AwaitEnd("p", 1);  // offered: one stream keeps the order of both offers
+  router_.AwaitEnd("p", 1);  // the offer is sent; one stream keeps the order of both offers
   const Request excess = Prompt(2);
   SendPrefill(excess, 2);
   const auto handoffs = AwaitHandoffs("p", excess);
   EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::REFUSED);
   EXPECT_THAT(handoffs.at(0).message(), HasSubstr("1 offers wait"));
   Cancel("p", excess);
-  SendDecode(early, 1);  // the first waits as ever
+  SendDecode(early, 1);  // the first offer still waits
   ExpectServed(early);
 }
 
@@ -117,7 +117,7 @@ TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
 
 TEST_F(DecodeRoleTest, AnOfferOfAnotherLengthThanTheDispatchIsRefused) {
   Start(Waits(kLongWait), Waits(kLongWait));
-  // As many blocks, but one more token. Either may come first.
+  // The offer has the same number of blocks but one more token. Either message may arrive first.
   for (const bool dispatch_first : {true, false}) {
     const uint64_t id = dispatch_first ? 1 : 2;
     const Request dispatched = Prompt(id, 90);
@@ -145,7 +145,7 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
   NodeOptions options = Waits(kLongWait);
   options.transport = "memory";
   options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
-  options.times.drain = kLongWait;  // then it would be in quarantine, for which no drain waits
+  options.times.drain = kLongWait;  // so that the blocks do not enter quarantine
   Start(options, options);
   p_->model().AllowRuns(0);  // so that SEAL does not come
   const Request request = Prompt(1);
@@ -155,7 +155,7 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
   fabric.HoldCloses();
   Cancel("d", request);
   AwaitThat([&] { return fabric.held_closes() == 1; });
-  // The engine has heard of all that when it has served this.
+  // When the engine has served this request, it has also handled everything before it.
   pb::ToWorker serve;
   *serve.add_dispatches() = MakeDispatch(Prompt(2), pb::Dispatch::SERVE);
   router_.Send("d", serve);
@@ -168,7 +168,7 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
   p_->model().AllowRuns(INT64_MAX);
   for (const auto* node : {&p_, &d_}) {
     (*node)->ExpectNothingHeld();
-    (*node)->Stop();  // before the fabric goes
+    (*node)->Stop();  // before the fabric is destroyed
   }
 }
 
@@ -177,21 +177,21 @@ TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {
   Request two = Prompt(1);
   two.samples = 2;
   SendDecode(two, 1);
-  SendPrefill(Prompt(1), 1);  // of one sample: its SEAL brings one first token
+  SendPrefill(Prompt(1), 1);  // has one sample, so its SEAL has one first token
   const auto handoffs = AwaitHandoffs("d", two);
   EXPECT_EQ(handoffs.at(0).outcome(), pb::Handoff::FAILED);
   EXPECT_THAT(handoffs.at(0).message(), HasSubstr("first token"));
   EXPECT_FALSE(router_.Get("d", 1).finished.has_value());
 }
 
-// Whether decode's dispatch comes before the prefill worker is done, or after.
+// In both orders: the decode dispatch arrives before or after the prefill worker has finished.
 TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
   testing::internal::CaptureStderr();
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request first = Prompt(3);
   SendDecode(first, 3);
   SendPrefill(first, 3);
-  ExpectServed(first);  // so the two are connected
+  ExpectServed(first);  // so that the two workers are connected
   const Request late = Prompt(1, 90, 1);
   SendPrefill(late, 1);
   EXPECT_EQ(AwaitHandoffs("p", late)[0].outcome(), pb::Handoff::NOT_NEEDED);
@@ -243,13 +243,13 @@ TEST_F(DecodeRoleTest, ARequestThatCanNeverFitIsRefusedToTheRouterAsWell) {
   SendPrefill(request, 1);
   EXPECT_EQ(AwaitHandoffs("p", request).at(0).outcome(), pb::Handoff::REFUSED);
   Cancel("p", request);
-  // What fits is taken, however long its answer may become.
+  // A request whose prompt fits is accepted, however long its answer may become.
   const Request fits = Prompt(2, 80, 200);
   SendDecode(fits, 2);
   SendPrefill(fits, 2);
   const FakeRouter::Heard heard = router_.AwaitEnd("d", 2);
   ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
-  EXPECT_EQ(heard.Tokens(0).size(), 96u + 1 - 80 - 1);  // the first one is prefill's
+  EXPECT_EQ(heard.Tokens(0).size(), 96u + 1 - 80 - 1);  // the prefill worker sends the first one
 }
 
 TEST_F(DecodeRoleTest, ALostRouterLeavesNothingBehind) {

@@ -5,8 +5,8 @@
 
 #include "tests/fakes/worker_pair.h"
 
-// What a prefill worker does with orders that do not fit, refusals and decode workers that are not
-// there. That hand-offs give the right tokens: tests/integration/handoff_cluster_test.
+// How a prefill worker handles orders that do not fit, refusals, and decode workers that cannot be
+// reached. tests/integration/handoff_cluster_test checks the tokens.
 namespace baton {
 namespace {
 
@@ -52,7 +52,8 @@ TEST_F(PrefillRoleTest, ARefusedHandoffIsKeptForARedirect) {
   EXPECT_GT(handoffs.at(1).bytes(), 0u);
 }
 
-// The decode worker has not ended what was cancelled there when the same request comes again.
+// The same request arrives again at the decode worker before its cancelled dispatch has ended
+// there.
 TEST_F(PrefillRoleTest, ARedirectMayNameAnotherEpochOfTheDecodeWorker) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
@@ -100,7 +101,7 @@ TEST_F(PrefillRoleTest, TheRequestsDeadlineEndsTheWaitForARedirect) {
   EXPECT_EQ(handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
 
-// Its prompt is computed; who will take the KV is not known yet.
+// The prompt is computed, but the decode worker has not accepted the KV yet.
 TEST_F(PrefillRoleTest, ADrainWaitsForHandOffs) {
   Start(Waits(kLongWait), Waits(kLongWait));
   const Request request = Prompt(1);
@@ -112,14 +113,14 @@ TEST_F(PrefillRoleTest, ADrainWaitsForHandOffs) {
   EXPECT_TRUE(p_->worker().Drain(kLongWait));
 }
 
-// The sender's thread has not said yet that nobody reads the blocks for the first session.
+// The sender's thread has not reported yet that the first session has stopped reading the blocks.
 TEST_F(PrefillRoleTest, ACancelRightAfterARedirectWaitsForTheFirstSession) {
   Start(Waits(kLongWait), Waits(kSoon));
   for (uint64_t id = 1; id <= 8; ++id) {
     const Request request = Prompt(id);
     SendPrefill(request, id);
     ASSERT_EQ(AwaitHandoffs("p", request).at(0).outcome(),
-              pb::Handoff::REFUSED);  // no dispatch came
+              pb::Handoff::REFUSED);  // no dispatch arrived at the decode worker
     router_.AwaitEnd("p", id);
     pb::ToWorker message = RedirectOf(request, 100 + id);
     message.mutable_redirects(0)->mutable_peer()->set_worker_id("ghost");
