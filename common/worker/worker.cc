@@ -32,9 +32,9 @@ void WarnOfSmallArena(const WorkerIdentity& self) {
   const int64_t tokens = int64_t{self.blocks} * self.block_tokens;
   if (tokens >= self.context_length) return;
   Log().Warning(
-      "the KV arena holds {} tokens ({} blocks of {} tokens), less than the context length of {}: "
-      "longer requests are refused or end early; raise engine.kv_memory_mib or engine.kv_blocks, "
-      "or lower engine.context_length",
+      "the KV arena holds {} tokens ({} blocks of {}), less than the context length of {}: longer "
+      "requests are refused or end early; raise engine.kv_memory_mib or engine.kv_blocks, or lower "
+      "engine.context_length",
       tokens,
       self.blocks,
       self.block_tokens,

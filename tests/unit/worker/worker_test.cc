@@ -90,8 +90,8 @@ TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
     EXPECT_EQ(warned, context == 1025) << log;
     if (warned) {
       EXPECT_THAT(log,
-                  ::testing::HasSubstr("the KV arena holds 1024 tokens (64 blocks of 16 tokens), "
-                                       "less than the context length of 1025"));
+                  ::testing::HasSubstr("the KV arena holds 1024 tokens (64 blocks of 16), less "
+                                       "than the context length of 1025"));
     }
   }
 }
