@@ -19,10 +19,10 @@ namespace {
 constexpr auto kInterruptPoll = std::chrono::milliseconds(50);
 constexpr const char* kHelp =
     "/reset    forget the conversation\n"
-    "/account  where the time of the last answer went\n"
-    "/help     this\n"
-    "/exit     leave (Ctrl-D too)\n"
-    "Ctrl-C cancels the answer that is being written.\n";
+    "/account  show the time of each phase of the last answer\n"
+    "/help     show this help\n"
+    "/exit     leave; Ctrl-D does the same\n"
+    "Ctrl-C cancels the current answer.\n";
 
 struct ChatFlags {
   std::string server = kDefaultServer;
@@ -30,7 +30,8 @@ struct ChatFlags {
   GenerateCall call;
 };
 
-// The conversation of one `baton chat`. Main thread; SIGINT is blocked: who waits for it takes it.
+// The conversation of one `baton chat`. For the main thread. SIGINT is blocked; `interrupts_`
+// receives it.
 class Chat final {
  public:
   explicit Chat(const ChatFlags& flags)
@@ -76,7 +77,7 @@ class Chat final {
     }
   }
 
-  // Errors: only those after which talking on makes no sense.
+  // Prints an answer, or the error of this request. Returns an error only when the chat must end.
   Status Answer(const std::string& question) {
     turns_.push_back({"user", question});
     GenerateCall call = flags_.call;
@@ -87,7 +88,7 @@ class Chat final {
       fmt::print("{}", piece);
       std::fflush(stdout);
     };
-    // A Ctrl-C that came when the last answer had just ended is not for this one.
+    // Ignore a Ctrl-C that arrived just after the previous answer ended.
     while (interrupts_.Wait(Duration::zero()) != 0) continue;
     std::stop_source cancel;
     const std::jthread watch = StartThread("interrupt", [&](const std::stop_token& stop) {
@@ -121,7 +122,7 @@ class Chat final {
 
 void AddChatCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "Talk with the model");
+  CLI::App* command = app.add_subcommand("chat", "Chat with the model");
   AddServerFlag(*command, flags->server);
   command->add_option("--system", flags->system, "the system message");
   AddSamplingFlags(*command, flags->call);

@@ -71,7 +71,7 @@ ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(from, &cluster.json, options);
-  BATON_CHECK(printed.ok(), "a status has no JSON form");
+  BATON_CHECK(printed.ok(), "ClusterStatus cannot be printed as JSON");
   return cluster;
 }
 

@@ -33,11 +33,11 @@ struct WorkerSummary {
   double heartbeat_age_ms = 0;
   std::string address;
   std::string http_address;
-  std::string device;  // that computes: "cpu", "cuda:0"
+  std::string device;  // the device that computes: "cpu", "cuda:0"
   std::vector<TransportSummary> transports;
 };
 
-// A worker that the router did not let in.
+// A worker whose join the router refused.
 struct RefusedSummary {
   std::string worker;
   std::string address;
@@ -46,7 +46,7 @@ struct RefusedSummary {
   double age_ms = 0;
 };
 
-// What proto/admin.proto's ClusterStatus says of one router's view.
+// ClusterStatus of proto/admin.proto: the cluster as one router sees it.
 struct ClusterSummary {
   std::string router;
   std::string model;
@@ -63,19 +63,19 @@ struct ClusterSummary {
   double tpot_p99_ms = 0;
   std::vector<WorkerSummary> workers;
   std::vector<RefusedSummary> refused;  // the latest first
-  std::string json;                     // the whole message
+  std::string json;                     // the whole ClusterStatus as JSON
 };
 
-// Talks to the Admin service of a router, on its admin_listen. Thread-safe.
+// A client of a router's Admin service, which listens on admin_listen. Thread-safe.
 class ClusterClient final {
  public:
   explicit ClusterClient(const std::string& address);
   ~ClusterClient();
 
-  // Errors: Unavailable naming the address and what to start.
+  // Errors: Unavailable, which names the address and the command that starts a cluster.
   StatusOr<ClusterSummary> GetStatus();
-  // Asks a worker to finish its requests and leave; its process then ends unless `keep`. Errors:
-  // NotFound for an unknown worker.
+  // Requests that a worker finishes its requests and leaves. Its process then exits unless `keep`.
+  // Errors: NotFound for an unknown worker; Unavailable as above.
   Status Drain(const std::string& worker_id, bool keep);
 
  private:

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kExitUsage = 2;
 
-// What to say of the first word that should be a command and is none; else empty. CLI11 only says
-// that a subcommand is missing.
+// An error for the first word that should be a command but is not one, or empty. CLI11's own error
+// only says that a subcommand is missing.
 std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
   const CLI::App* parent = &app;
   for (int i = 1; i < argc && parent->get_require_subcommand_min() > 0; ++i) {

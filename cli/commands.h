@@ -6,16 +6,17 @@ class App;
 
 namespace baton {
 
-// Where `baton up` serves and the other commands look, unless told otherwise.
+// The default addresses that `baton up` serves on and that the other commands use.
 constexpr const char* kDefaultServer = "127.0.0.1:7080";
 constexpr const char* kDefaultAdmin = "127.0.0.1:7081";
 
-// The tool `baton`: parses the command line, runs the subcommand. The exit status: 0, 1 after
-// printing what went wrong, or the parser's for wrong usage.
+// The tool `baton`: parses the command line and runs the subcommand. Returns the exit status: 0, 1
+// after printing an error, or 2 for wrong usage.
 int RunBaton(int argc, char** argv);
 
-// Each adds one subcommand of the tool `baton` to `app`. When the user chose it, it runs during
-// app.parse() and stores the exit status: 0, or 1 after printing what went wrong.
+// Each function adds one subcommand of the tool `baton` to `app`. When the user chose the
+// subcommand, it runs during app.parse() and stores the exit status: 0, or 1 after printing an
+// error.
 void AddUpCommand(CLI::App& app, int& exit_status);
 void AddGenerateCommand(CLI::App& app, int& exit_status);
 void AddChatCommand(CLI::App& app, int& exit_status);

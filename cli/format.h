@@ -10,7 +10,7 @@ std::string FormatMillis(double milliseconds);  // "0.42 ms", "37.1 ms", "12.3 s
 std::string FormatBytes(uint64_t bytes);        // "512 B", "1.1 MB" (10⁶)
 std::string FormatDuration(double seconds);     // "42 s", "3 min", "5.2 h"
 
-// Columns aligned with two spaces between; the first row is the head.
+// Aligns columns with two spaces between them. The first row is the header.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace baton

@@ -55,15 +55,15 @@ Status Generate(GenerateFlags& flags) {
 void AddGenerateCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = app.add_subcommand("generate", "Send one prompt and stream the answer");
-  command->add_option("prompt", flags->prompt, "the user's message; - reads it from stdin")
+  command->add_option("prompt", flags->prompt, "the user's message; - reads the message from stdin")
       ->required();
   AddServerFlag(*command, flags->server);
   CLI::Option* system = command->add_option("--system", flags->system, "the system message");
-  command->add_flag("--raw", flags->raw, "the prompt is the model's input; no chat template")
+  command->add_flag("--raw", flags->raw, "send the prompt as it is, without the chat template")
       ->excludes(system);
-  command->add_flag("--ignore-eos", flags->call.ignore_eos, "go on after the end token");
-  command->add_flag("--account", flags->account, "tell on stderr where the time went");
-  command->add_flag("--json", flags->json, "one JSON object with text, tokens and times");
+  command->add_flag("--ignore-eos", flags->call.ignore_eos, "continue after the end token");
+  command->add_flag("--account", flags->account, "print the time of each phase on stderr");
+  command->add_flag("--json", flags->json, "print one JSON object with text, tokens and times");
   AddSamplingFlags(*command, flags->call);
   command->callback([flags, &exit_status] { exit_status = Report(Generate(*flags)); });
 }

@@ -20,7 +20,7 @@ Status CheckUtf8(std::string_view name, std::string_view text) {
   return InvalidArgument("{} is not valid UTF-8: see its byte {}", name, valid);
 }
 
-// Protocol buffers hold nothing but UTF-8, and say too little of what is not.
+// Protocol buffer strings must be UTF-8, and protobuf's own error does not name the invalid one.
 Status CheckTexts(const GenerateCall& call) {
   BATON_RETURN_IF_ERROR(CheckUtf8("the prompt", call.text));
   for (const auto& turn : call.turns) {
@@ -57,7 +57,7 @@ v1::GenerateRequest ToProto(const GenerateCall& call) {
   return request;
 }
 
-// Takes one message of the stream into the account. Errors: the request's own.
+// Adds one message of the stream to the account. Errors: the error in the message.
 Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
   account.text += response.text();
   account.tokens.insert(
@@ -96,9 +96,9 @@ Status Take(const v1::GenerateResponse& response, GenerateAccount& account) {
   return OkStatus();
 }
 
-// A router that is stopped for some seconds (a live migration, a debugger) answers no pings and
-// goes on afterwards. The request's own time-out bounds the wait, so only a long silence ends it
-// earlier.
+// A router that is stopped for some seconds (a live migration, a debugger) answers no pings but
+// continues afterwards. The request's own timeout bounds the wait, so pings give up only after a
+// long silence.
 ConnectionLimits PatientLimits() {
   ConnectionLimits limits;
   limits.ping_every = std::chrono::seconds(10);

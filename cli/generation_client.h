@@ -19,10 +19,10 @@ struct ChatTurn {
   std::string content;
 };
 
-// One request as a user of the tool states it. What is absent takes the server's default.
+// One request with the parameters that the user set. Absent parameters take the server's defaults.
 struct GenerateCall {
   std::string model;
-  std::vector<ChatTurn> turns;  // a chat; when empty, `text` is the prompt as it is
+  std::vector<ChatTurn> turns;  // a chat; when empty, `text` is the prompt, without a template
   std::string text;
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
@@ -35,10 +35,10 @@ struct GenerateCall {
   uint32_t timeout_ms = 0;
 };
 
-// How a request ended and where its time went (proto/generation.proto's Usage and Timings).
+// The result of a request and its times (Usage and Timings of proto/generation.proto).
 struct GenerateAccount {
-  std::string text;             // all of it
-  std::vector<int32_t> tokens;  // generated
+  std::string text;             // the whole answer
+  std::vector<int32_t> tokens;  // the generated tokens
   std::string finish;           // "stop" or "length"
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
@@ -50,21 +50,21 @@ struct GenerateAccount {
   double tpot_ms = 0;
   uint64_t transfer_bytes = 0;
   double transfer_gigabytes_per_second = 0;
-  std::string transport;  // empty: no KV moved
+  std::string transport;  // empty: no KV was handed over
   std::string prefill_worker;
   std::string decode_worker;
   int32_t attempts = 0;
 };
 
-// Talks to the Generation service of a router. Thread-safe.
+// A client of a router's Generation service. Thread-safe.
 class GenerationClient final {
  public:
   explicit GenerationClient(const std::string& address);
   ~GenerationClient();
 
-  // Streams an answer: `on_text` is called with each piece on the caller's thread. Asking `stop`
-  // cancels the request. Errors: the server's own, Cancelled, and Unavailable naming the address
-  // and what to start.
+  // Streams an answer: calls `on_text` with each piece of text on the caller's thread. A stop
+  // request on `stop` cancels the request. Errors: the server's own, Cancelled, and Unavailable,
+  // which names the address and the command that starts a cluster.
   StatusOr<GenerateAccount> Generate(const GenerateCall& call,
                                      const std::function<void(std::string_view)>& on_text,
                                      const std::stop_token& stop = {});
@@ -77,9 +77,9 @@ class GenerationClient final {
   std::unique_ptr<Impl> impl_;
 };
 
-// "Queue 0.4 ms · prefill …" on lines of their own, for people: where the request's time went.
+// The time of each phase of the request, one line per phase, for display.
 std::string FormatAccount(const GenerateAccount& account);
-// The same as one JSON object.
+// The account as one JSON object.
 std::string AccountJson(const GenerateAccount& account);
 
 }  // namespace baton

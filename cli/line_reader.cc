@@ -30,7 +30,8 @@ struct LineReader::Terminal {
     ::el_set(edit, EL_EDITOR, "emacs");
     ::el_set(edit, EL_HIST, ::history, history);
     ::el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    // Ctrl-C makes the line kInterrupt: go to the begin, kill, insert a quoted Ctrl-C, accept.
+    // Ctrl-C replaces the line by kInterrupt: go to the start, kill, insert a quoted Ctrl-C,
+    // accept.
     ::el_set(edit, EL_BIND, "-s", "^C", "^A^K^V^C^J", nullptr);
   }
   ~Terminal() {
@@ -40,10 +41,10 @@ struct LineReader::Terminal {
   }
   Terminal(const Terminal&) = delete;
 
-  // Before the prompt is seen: what is typed after it shall be edited here, not by the terminal.
-  // There Ctrl-C is a key like others: as a signal it could come before the read that it shall
-  // interrupt, and the terminal would drop with it what was just printed. (libedit undoes its own
-  // "intr=".)
+  // Sets up the terminal before the prompt is printed, so that libedit edits everything that is
+  // typed after it. Ctrl-C becomes an ordinary key: as a signal it could arrive before the read
+  // that it should interrupt, and the terminal would discard output that was just printed. (libedit
+  // undoes its own "intr=", so VINTR is disabled here.)
   void Prepare() const {
     ::el_set(edit, EL_PREP_TERM, 1);
     termios settings{};

@@ -5,22 +5,22 @@
 
 namespace baton {
 
-// Reads lines from the user: with editing and a history kept in a file when stdin is a terminal,
-// plainly when it is not. For the main thread.
+// Reads lines from the user. On a terminal, with line editing and a history that is kept in a file;
+// else without. For the main thread.
 class LineReader final {
  public:
   enum class Outcome { kLine, kInterrupted, kEnd };
 
-  // `history_file`: read now, written as lines come; problems with it are ignored.
+  // `history_file` is read now and written after each line. Errors with the file are ignored.
   explicit LineReader(const std::string& history_file);
   ~LineReader();
 
-  // kInterrupted after Ctrl-C (the line is dropped), kEnd after Ctrl-D or at the end of input.
+  // Returns kInterrupted after Ctrl-C (the line is dropped), kEnd after Ctrl-D or at end of input.
   Outcome Read(const std::string& prompt, std::string& line);
 
  private:
   struct Terminal;
-  std::unique_ptr<Terminal> terminal_;  // null: not a terminal
+  std::unique_ptr<Terminal> terminal_;  // null when stdin or stdout is not a terminal
 };
 
 }  // namespace baton

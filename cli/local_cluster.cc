@@ -19,7 +19,7 @@ Time Now() {
   return SteadyClock().Now();
 }
 
-// The end of a log, indented, each line behind a line break; empty when there is none.
+// The last lines of a log, indented, each preceded by a line break. Empty when there is no log.
 std::string LastLines(const std::string& path) {
   constexpr std::streamoff kMaxBytes = 8192;
   constexpr size_t kMaxLines = 8;
@@ -81,7 +81,7 @@ Status LocalCluster::LaunchRouter() {
       QuotedOverride("listen", options_.listen),
       QuotedOverride("admin_listen", options_.admin),
       QuotedOverride("process.http_listen", options_.http),
-      "drain_grace_seconds=0",  // no load balancer needs the time
+      "drain_grace_seconds=0",  // there is no load balancer to wait for
   };
   settings.insert(settings.end(), options_.router_set.begin(), options_.router_set.end());
   for (const auto& setting : settings) command.insert(command.end(), {"--set", setting});
@@ -123,8 +123,9 @@ Status LocalCluster::WaitReady(ClusterMember& member, Time deadline) {
   const size_t count = &member == &router() ? 4 : 1;
   for (size_t i = 0; i < count; ++i) {
     if (!member.addresses.contains(needed[i])) {
-      return Explain(member,
-                     MakeStatus(StatusCode::kInternal, "it told no \"{}\" address", needed[i]));
+      return Explain(
+          member,
+          MakeStatus(StatusCode::kInternal, "its line `ready` has no address \"{}\"", needed[i]));
     }
   }
   return OkStatus();

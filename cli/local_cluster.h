@@ -14,10 +14,10 @@ namespace baton {
 
 struct LocalClusterOptions {
   std::string binary_folder;  // of baton-router, baton-prefill, baton-decode
-  std::string log_folder;     // one file a process; must exist; empty: all on our stderr
-  std::string model;          // path
+  std::string log_folder;     // gets one file per process; must exist; empty: log to our stderr
+  std::string model;          // path of the model
   WorkerCounts workers;
-  int threads = 0;                     // of each worker; 0: its default
+  int threads = 0;                     // engine.threads of each worker; 0: its default
   std::string listen = "127.0.0.1:0";  // gRPC for clients
   std::string admin = "127.0.0.1:0";   // gRPC for operators
   std::string http = "127.0.0.1:0";
@@ -28,39 +28,39 @@ struct LocalClusterOptions {
 
 // One process of a local cluster.
 struct ClusterMember {
-  std::string name;  // "router", "prefill-0", "decode-1": also its worker id
+  std::string name;  // "router", "prefill-0", "decode-1"; also the worker id
   std::map<std::string, std::string> addresses;
   std::unique_ptr<ChildProcess> process;
 };
 
-// A router and workers as processes of this machine, with free ports. They end with it. For the
-// main thread (see ChildProcess).
+// A router and workers as processes on this machine, with free ports. The processes end with this
+// object. For the main thread (see ChildProcess).
 class LocalCluster final {
  public:
-  // Starts all and waits until every worker has joined. Errors name the process that failed, its
-  // log file, and that file's last lines.
+  // Starts all processes and waits until every worker has joined. Errors name the process that
+  // failed, its log file, and the last lines of that file.
   static StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
                                                        Duration limit);
 
   ClusterMember& router() { return members_.front(); }
   std::vector<ClusterMember>& members() { return members_; }
-  // The member called `name`; null when there is none.
+  // The member with this name; null when there is none.
   ClusterMember* Find(const std::string& name);
   const std::string& server() const { return members_.front().addresses.at("grpc"); }
   const std::string& admin() const { return members_.front().addresses.at("admin"); }
 
   // Starts another worker and waits until it is ready.
   Status AddWorker(const WorkerPlan& plan, Duration limit);
-  // Waits until the router counts exactly `workers` that are ready. Errors: DeadlineExceeded, with
-  // the joins that the router refused; Unavailable when a process ended with a failure meanwhile.
+  // Waits until the router reports exactly `workers` ready workers. Errors: DeadlineExceeded, with
+  // the joins that the router refused; Unavailable when a process exits with a failure meanwhile.
   Status WaitJoined(int workers, Duration limit);
 
-  // SIGTERM to the router, then to the workers: running requests finish. True when all ended with
-  // status 0 within `limit`.
+  // Sends SIGTERM to the router, then to the workers, so that running requests finish. True when
+  // all processes exited with status 0 within `limit`.
   bool Drain(Duration limit);
 
-  // "prefill-0 ended with status 137", with the last lines of its log, for each member that ended
-  // since the last call; a drained worker ends with status 0.
+  // One text for each member that exited since the last call: "prefill-0 ended with status 137",
+  // with the last lines of its log. A drained worker exits with status 0.
   std::vector<std::string> TakeObituaries();
 
  private:
@@ -69,9 +69,9 @@ class LocalCluster final {
   Status LaunchRouter();
   Status LaunchWorker(const WorkerPlan& plan);
   Status WaitReady(ClusterMember& member, Time deadline);
-  // Of those from `ready` on, which then counts all.
+  // Waits for the members from index `ready` on; then sets `ready` to the number of members.
   Status WaitAllReady(size_t& ready, Time deadline);
-  // "; its log FILE ends with:" and the lines.
+  // "; its log FILE ends with:" and the last lines of the log.
   std::string EndOfLog(const std::string& name) const;
   Status Explain(const ClusterMember& member, const Status& status) const;
 

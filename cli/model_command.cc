@@ -39,11 +39,11 @@ Status Inspect(const InspectFlags& flags) {
 
 void AddModelCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* model = app.add_subcommand("model", "Look at model files");
+  CLI::App* model = app.add_subcommand("model", "Inspect model files");
   model->require_subcommand(1);
-  CLI::App* inspect = model->add_subcommand("inspect", "Show what a model file or folder holds");
+  CLI::App* inspect = model->add_subcommand("inspect", "Show the contents of a model");
   inspect->add_option("path", flags->path, "a GGUF file or Hugging Face directory")->required();
-  inspect->add_flag("--tensors", flags->tensors, "list the tensors, too");
+  inspect->add_flag("--tensors", flags->tensors, "also list the tensors");
   inspect->callback([flags, &exit_status] { exit_status = Report(Inspect(*flags)); });
 }
 

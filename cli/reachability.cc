@@ -7,19 +7,19 @@ Status ExplainUnreachable(const Status& status,
                           const RouterPort& port) {
   if (Message(status).find("http1.x") != std::string_view::npos) {
     return MakeStatus(StatusCode::kUnavailable,
-                      "{} is an HTTP port, not a gRPC port of a router: name the one that the "
+                      "{} is an HTTP port, not a gRPC port of a router; pass the port that the "
                       "router's line `ready` calls \"{}\", with {} host:port",
                       address,
                       port.name,
                       port.flag);
   }
-  // What gRPC answers for a service that is not there; ours say more.
+  // gRPC's status for a service that the server does not have. Our own errors have a message.
   if (status.code() == StatusCode::kUnimplemented) {
     return MakeStatus(
         StatusCode::kUnavailable,
-        "{} is a gRPC port, but not the one of a router that serves this: it may be "
-        "another one of its ports, or a worker's; name the one that the router's line "
-        "`ready` calls \"{}\", with {} host:port",
+        "{} is a gRPC port, but not the router's port for this service; it may be another one of "
+        "its ports, or a worker's; pass the port that the router's line `ready` calls \"{}\", with "
+        "{} host:port",
         address,
         port.name,
         port.flag);
@@ -33,7 +33,7 @@ Status ExplainUnreachable(const Status& status,
   for (const auto word : kTransportWords) {
     if (Message(status).find(word) == std::string_view::npos) continue;
     return MakeStatus(StatusCode::kUnavailable,
-                      "no router answers at {} ({}); start a cluster with `baton up`, or name the "
+                      "no router answers at {} ({}); start a cluster with `baton up`, or pass the "
                       "port that a router's line `ready` calls \"{}\", with {} host:port",
                       address,
                       Message(status),

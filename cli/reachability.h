@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// A port of a router: what its line `ready` calls it, and the flag that names it.
+// A port of a router: its name in the router's line `ready`, and the flag of `baton` for it.
 struct RouterPort {
   const char* name;
   const char* flag;
@@ -14,8 +14,9 @@ struct RouterPort {
 constexpr RouterPort kClientPort{"grpc", "--server"};
 constexpr RouterPort kAdminPort{"admin", "--admin"};
 
-// Turns the error of a call that reached nobody at `address`, or another server than a router, into
-// words that say which address, and what to start or to name. Other statuses stay as they are.
+// Explains the error of a call that reached no server at `address`, or a server that is not a
+// router: names the address, and the command to run or the flag to set. Returns other statuses
+// unchanged.
 Status ExplainUnreachable(const Status& status,
                           const std::string& address,
                           const RouterPort& port = kClientPort);

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// Prints "baton: message" on stderr for an error; the exit status that fits: 0 or 1.
+// Prints "baton: message" on stderr for an error. Returns the exit status: 0 when OK, else 1.
 int Report(const Status& status);
 
 }  // namespace baton

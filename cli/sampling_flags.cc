@@ -6,14 +6,15 @@ namespace baton {
 
 void AddSamplingFlags(CLI::App& command, GenerateCall& call) {
   command.add_option("--temperature", call.temperature, "0 (greedy) to 10");
-  command.add_option("--top-k", call.top_k, "choose among the k likeliest tokens; 0: all");
-  command.add_option("--top-p", call.top_p, "choose among the likeliest tokens of this mass");
-  command.add_option("--min-p", call.min_p, "drop tokens below this part of the likeliest");
+  command.add_option("--top-k", call.top_k, "sample among the k most likely tokens; 0: all");
+  command.add_option("--top-p", call.top_p, "sample among the most likely tokens up to this mass");
+  command.add_option(
+      "--min-p", call.min_p, "drop tokens below this share of the highest probability");
   command.add_option("--seed", call.seed, "the same seed gives the same answer");
-  command.add_option("--max-tokens", call.max_tokens, "longest answer, in tokens");
+  command.add_option("--max-tokens", call.max_tokens, "the most tokens of the answer");
   command.add_option("--stop", call.stop, "end the answer before this text; may be given again")
       ->allow_extra_args(false);
-  command.add_option("--timeout-ms", call.timeout_ms, "give up after so many milliseconds");
+  command.add_option("--timeout-ms", call.timeout_ms, "time limit of the request in milliseconds");
 }
 
 }  // namespace baton

@@ -9,7 +9,7 @@ class App;
 namespace baton {
 
 // The flags that `generate` and `chat` share: --temperature, --top-k, --top-p, --min-p, --seed,
-// --max-tokens, --stop, --timeout. They fill `call`, which outlives the parsing.
+// --max-tokens, --stop, --timeout-ms. They fill `call`, which outlives the parsing.
 void AddSamplingFlags(CLI::App& command, GenerateCall& call);
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Empty when gRPC can dial `text`, else what is wrong with it.
+// Empty when `text` is an address that gRPC can dial, else the error.
 std::string WrongAddress(const std::string& text) {
   constexpr std::string_view kDnsScheme = "dns:///";
   const bool dns = text.starts_with(kDnsScheme);
@@ -18,7 +18,8 @@ std::string WrongAddress(const std::string& text) {
   }
   const auto address = ParseHostPort(dns ? text.substr(kDnsScheme.size()) : text);
   if (!address.ok()) return std::string(Message(address.status()));
-  if (address->port == 0) return fmt::format("address '{}' has port 0; nobody can be there", text);
+  if (address->port == 0)
+    return fmt::format("address '{}' has port 0; it must be 1 to 65535", text);
   return "";
 }
 
@@ -31,15 +32,16 @@ void AddServerFlag(CLI::App& command, std::string& server) {
 void AddAdminFlag(CLI::App& command, std::string& admin) {
   command.add_option("--admin", admin, "host:port of a router's Admin service (admin_listen)")
       ->check(WrongAddress, "");
-  // Most commands have it, so it is tried here, too.
+  // The other commands have --server, so users also try it here.
   command
       .add_option_function<std::string>(
           "--server",
           [](const std::string&) {
             throw CLI::ValidationError(
                 "--server",
-                "it names a router's port for clients; this command asks its Admin service: name "
-                "the port that the router's line `ready` calls \"admin\" with --admin host:port");
+                "this is the flag for a router's client port, but this command uses the Admin "
+                "service; pass the port that the router's line `ready` calls \"admin\", with "
+                "--admin host:port");
           })
       ->group("");  // not in --help
 }

@@ -52,7 +52,7 @@ Status Drain(const DrainFlags& flags) {
   BATON_RETURN_IF_ERROR(ClusterClient(flags.admin).Drain(flags.worker, flags.keep));
   fmt::print("{} finishes its requests and leaves; then its process {}\n",
              flags.worker,
-             flags.keep ? "stays without work until SIGTERM" : "ends with status 0");
+             flags.keep ? "stays without work until SIGTERM" : "exits with status 0");
   return OkStatus();
 }
 
@@ -62,9 +62,9 @@ void AddStatusCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<StatusFlags>();
   CLI::App* command = app.add_subcommand("status", "Show workers, load, caches and transfers");
   AddAdminFlag(*command, flags->admin);
-  CLI::Option* watch = command->add_flag("--watch", flags->watch, "again and again, until Ctrl-C");
-  command->add_flag("--json", flags->json, "as JSON (proto/admin.proto's ClusterStatus)");
-  command->add_option("--interval", flags->interval_seconds, "seconds, with --watch")
+  CLI::Option* watch = command->add_flag("--watch", flags->watch, "refresh until Ctrl-C");
+  command->add_flag("--json", flags->json, "print JSON (ClusterStatus of proto/admin.proto)");
+  command->add_option("--interval", flags->interval_seconds, "seconds between two refreshes")
       ->check(CLI::Range(0.1, 3600.0))
       ->needs(watch);
   command->callback([flags, &exit_status] { exit_status = Report(RunStatus(*flags)); });
@@ -73,8 +73,8 @@ void AddStatusCommand(CLI::App& app, int& exit_status) {
 void AddDrainCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<DrainFlags>();
   CLI::App* command = app.add_subcommand(
-      "drain", "Have a worker finish its requests, leave, and end its process with status 0");
-  command->add_option("worker", flags->worker, "its id, as `baton status` shows it")->required();
+      "drain", "Drain a worker: it finishes its requests, leaves, and exits with status 0");
+  command->add_option("worker", flags->worker, "the worker's id in `baton status`")->required();
   AddAdminFlag(*command, flags->admin);
   command->add_flag("--keep", flags->keep, "the process stays, without work, until SIGTERM");
   command->callback([flags, &exit_status] { exit_status = Report(Drain(*flags)); });

@@ -6,7 +6,8 @@
 
 namespace baton {
 
-// A cluster as people read it: the router's line, tables of workers, transfers and refused joins.
+// The cluster as text: a summary of the router, then tables of workers, transfers and refused
+// joins.
 std::string FormatCluster(const ClusterSummary& cluster);
 
 }  // namespace baton

@@ -28,7 +28,7 @@ struct UpFlags {
   std::string model = HomeFolder() + kDefaultModel;
   int prefill = 2;
   int decode = 2;
-  bool counted = false;  // the user gave one of these numbers
+  bool counted = false;  // the user set --prefill or --decode
   std::vector<std::string> device;
   std::vector<std::string> prefill_device;
   std::vector<std::string> decode_device;
@@ -55,11 +55,11 @@ bool PortIsFree(uint16_t port) {
   return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-// `listen`, or the same host with a free port when its port is taken.
+// Returns `listen`, or the same host with port 0 (any free port) when the port is in use.
 StatusOr<std::string> FreeAddress(const std::string& listen) {
   BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
   if (address.port == 0 || PortIsFree(address.port)) return listen;
-  fmt::print("port {} is taken: using a free one\n", address.port);
+  fmt::print("port {} is in use: using a free one\n", address.port);
   address.port = 0;
   return address.ToString();
 }
@@ -85,7 +85,7 @@ WorkerCounts CountsOf(const UpFlags& flags) {
 StatusOr<LocalClusterOptions> ToOptions(const UpFlags& flags, const std::string& log_folder) {
   if (std::error_code error; !std::filesystem::exists(flags.model, error)) {
     return MakeStatus(StatusCode::kNotFound,
-                      "there is no model at {}; `./dev model` fetches the default one, --model "
+                      "there is no model at {}; `./dev model` downloads the default model, --model "
                       "takes any GGUF file or Hugging Face directory",
                       flags.model);
   }
@@ -115,7 +115,7 @@ Status FirstPrompt(const UpFlags& flags, const std::string& server) {
                            fmt::print("{}", text);
                            std::fflush(stdout);
                          }));
-  fmt::print("\n\nWhere the time went:\n{}", FormatAccount(account));
+  fmt::print("\n\nTime of each phase:\n{}", FormatAccount(account));
   std::fflush(stdout);
   return OkStatus();
 }
@@ -161,7 +161,7 @@ Status Up(const UpFlags& flags) {
   BATON_ASSIGN_OR_RETURN(const LocalClusterOptions options, ToOptions(flags, log_folder));
   std::error_code error;
   std::filesystem::create_directories(log_folder, error);
-  if (error) return InvalidArgument("cannot make the folder {}: {}", log_folder, error.message());
+  if (error) return InvalidArgument("cannot create the folder {}: {}", log_folder, error.message());
   fmt::print("Starting 1 router, {} prefill and {} {} workers with {}\n",
              options.workers.prefill,
              options.workers.decode,
@@ -178,7 +178,9 @@ Status Up(const UpFlags& flags) {
   fmt::print("draining …\n");
   std::fflush(stdout);
   if (!cluster->Drain(kDrainLimit)) {
-    return MakeStatus(StatusCode::kInternal, "not every process ended cleanly: see {}", log_folder);
+    return MakeStatus(StatusCode::kInternal,
+                      "some processes did not end cleanly; their logs are in {}",
+                      log_folder);
   }
   std::filesystem::remove_all(log_folder, error);
   return OkStatus();
@@ -191,32 +193,35 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("up", "Run a cluster on this machine and send it a first prompt");
   command->add_option("--model", flags->model, "a GGUF file or Hugging Face directory");
-  command->add_option("--prefill", flags->prefill, "prefill workers")->check(CLI::Range(0, 64));
-  command->add_option("--decode", flags->decode, "decode workers")->check(CLI::Range(1, 64));
+  command->add_option("--prefill", flags->prefill, "number of prefill workers")
+      ->check(CLI::Range(0, 64));
+  command->add_option("--decode", flags->decode, "number of decode workers")
+      ->check(CLI::Range(1, 64));
   command
       ->add_option("--device",
                    flags->device,
-                   "of the workers: cpu, or GPUs as cuda:0,cuda:1. Without --prefill and --decode "
-                   "each GPU gets one worker, the first half of them prefill workers")
+                   "devices of the workers: cpu, or GPUs as cuda:0,cuda:1. Without --prefill and "
+                   "--decode each GPU gets one worker, and the first half are prefill workers; a "
+                   "single GPU gets one unified worker")
       ->delimiter(',');
-  command->add_option("--prefill-device", flags->prefill_device, "of the prefill workers")
+  command->add_option("--prefill-device", flags->prefill_device, "devices of the prefill workers")
       ->delimiter(',');
-  command->add_option("--decode-device", flags->decode_device, "of the decode workers")
+  command->add_option("--decode-device", flags->decode_device, "devices of the decode workers")
       ->delimiter(',');
-  command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all")
+  command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all processors")
       ->check(CLI::Range(0, 256));
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
   command->add_option("--admin", flags->admin, "host:port of the gRPC API for operators");
-  command->add_option("--http", flags->http, "host:port of HTTP");
+  command->add_option("--http", flags->http, "host:port of the HTTP API and the status page");
   command->add_option("--prompt", flags->prompt, "the first prompt; empty: none");
-  command->add_option("--max-tokens", flags->max_tokens, "of the first answer")
+  command->add_option("--max-tokens", flags->max_tokens, "the most tokens of the first answer")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_flag("--once", flags->once, "leave after the first answer");
-  command->add_option("--start-seconds", flags->start_seconds, "limit for all to start")
+  command->add_flag("--once", flags->once, "drain and exit after the first answer");
+  command->add_option("--start-seconds", flags->start_seconds, "seconds that the start may take")
       ->check(CLI::Range(1.0, 86400.0));
-  command->add_option("--router-set", flags->router_set, "a --set of the router")
+  command->add_option("--router-set", flags->router_set, "path=value for --set of the router")
       ->allow_extra_args(false);
-  command->add_option("--worker-set", flags->worker_set, "a --set of each worker")
+  command->add_option("--worker-set", flags->worker_set, "path=value for --set of each worker")
       ->allow_extra_args(false);
   command->callback([flags, command, &exit_status] {
     flags->counted = command->count("--prefill") + command->count("--decode") > 0;

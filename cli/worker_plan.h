@@ -5,34 +5,35 @@
 
 namespace baton {
 
-// Which workers a cluster on this machine is to have. Devices are dealt out in turn; an empty list:
-// what the configuration says.
+// The workers that a cluster on this machine shall have. Devices are assigned in turn; an empty
+// list means the default of the configuration.
 struct WorkerCounts {
   int prefill = 0;
   int decode = 0;
   std::vector<std::string> prefill_devices;  // "cpu", "cuda:0"
   std::vector<std::string> decode_devices;
-  bool unified = false;  // decode workers prefill, too
+  bool unified = false;  // decode workers also prefill
 };
 
-// One worker of it.
+// One worker of such a cluster.
 struct WorkerPlan {
   std::string role;                   // "prefill", "decode"
   std::string name;                   // "prefill-0"
-  std::vector<std::string> settings;  // --set
-  // Shares a GPU: to be started when those before it are ready, since each takes its part of the
-  // memory that it finds free.
+  std::vector<std::string> settings;  // arguments for --set
+  // The worker shares a GPU. It must start after the workers before it are ready, because each
+  // takes a share of the memory that is free when it starts.
   bool after_others = false;
 };
 
 // "path=value" for --set, with the value quoted for YAML.
 std::string QuotedOverride(const std::string& path, const std::string& value);
 
-// Prefill workers first. Those that share a GPU get parts of its free memory for their KV.
+// Plans prefill workers first. Workers that share a GPU get shares of its free memory for their KV
+// arenas.
 std::vector<WorkerPlan> PlanWorkers(const WorkerCounts& counts);
 
-// The numbers of workers for whom only devices are named: one a device; on the only GPU there is,
-// one that serves alone. `devices` are for both roles, and are split between them.
+// The workers when only devices are given, for both roles: one worker per device, the first half
+// (rounded down) prefill workers. A single device gets one unified worker.
 WorkerCounts CountsForDevices(const std::vector<std::string>& devices);
 
 }  // namespace baton

@@ -29,8 +29,8 @@ using ::testing::Not;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 
-// A router whose model says "tick " until it is cancelled; to "count" it answers with the number of
-// messages in the chat.
+// A router whose model repeats "tick " until the request is cancelled. It answers "count" with the
+// number of messages in the chat.
 class FakeRouter final : public v1::Generation::Service {
  public:
   FakeRouter() {
@@ -41,7 +41,7 @@ class FakeRouter final : public v1::Generation::Service {
   }
   ~FakeRouter() override { server_->Shutdown(std::chrono::system_clock::now()); }
   std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
-  // True once an answer was cancelled on this side.
+  // Waits until an answer was cancelled on the router's side; false after kLimit.
   bool AwaitCancelled() {
     return cancelled_.get_future().wait_for(kLimit) == std::future_status::ready;
   }
@@ -111,7 +111,8 @@ class TerminalChat final {
     const auto written = ::write(terminal_.get(), keys.data(), keys.size());
     EXPECT_EQ(written, static_cast<ssize_t>(keys.size()));
   }
-  // Output up to and with `marker`; a failure, and what came, when it did not come in time.
+  // Returns the output up to and including `marker`. When `marker` does not arrive in time, fails
+  // the test and returns what arrived.
   std::string Expect(const std::string& marker) {
     const Time deadline = SteadyClock().Now() + kLimit;
     bool open = true;
@@ -125,7 +126,7 @@ class TerminalChat final {
     seen_.erase(0, end);
     return text;
   }
-  // After Ctrl-D at its prompt the program ends well.
+  // Types Ctrl-D at the prompt and expects that the program exits with status 0.
   void ExpectCtrlDEndsIt() {
     Type("\x04");
     const Time deadline = SteadyClock().Now() + kLimit;
@@ -138,7 +139,7 @@ class TerminalChat final {
   }
 
  private:
-  // Waits a while for output; false when the program has closed its terminal.
+  // Waits up to 0.1 s for output. False when the program has closed its terminal.
   bool TakeIn() {
     pollfd waiting{terminal_.get(), POLLIN, 0};
     if (::poll(&waiting, 1, 100) <= 0) return true;

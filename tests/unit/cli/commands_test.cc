@@ -93,7 +93,7 @@ TEST(CommandsTest, FlagsThatWouldDoNothingAreWrongUsage) {
   EXPECT_THAT(RunTool({"up", "--max-tokens", "0"}).errors, HasSubstr("--max-tokens"));
 }
 
-// A router that an operator asks.
+// A router's Admin service.
 class FakeAdmin final : public admin::v1::Admin::CallbackService {
  public:
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
@@ -159,7 +159,7 @@ TEST_F(OperatorTest, ADrainSaysWhetherTheProcessStays) {
   EXPECT_EQ(admin_.drains, expected);
 }
 
-// What the commands say of a wrong port, each with the flag that names the right one.
+// The errors of the commands for a wrong port, each with the flag for the right port.
 std::vector<std::pair<std::string, std::string>> SaidOf(const std::string& address) {
   GenerateCall call;
   call.text = "Hello";

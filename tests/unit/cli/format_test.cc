@@ -62,7 +62,7 @@ TEST(AccountTest, SaysWhereTheTimeWent) {
 TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   ClusterSummary cluster;
   cluster.router = "r0";
-  cluster.total = 7;  // with those that clients got wrong
+  cluster.total = 7;  // includes invalid requests
   cluster.failed = 2;
   EXPECT_THAT(FormatCluster(cluster),
               AllOf(HasSubstr("no model yet"),

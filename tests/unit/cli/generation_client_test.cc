@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Nobody listens there: what is wrong with a call is said before it is made.
+// No server listens at this address: an invalid call must fail before it is sent.
 Status ErrorOf(const GenerateCall& call) {
   return GenerationClient("127.0.0.1:1").Generate(call, [](std::string_view) {}, {}).status();
 }

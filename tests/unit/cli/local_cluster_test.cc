@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Programs that stand in for Baton's own.
+// Programs that replace Baton's own.
 class LocalClusterStartTest : public ::testing::Test {
  protected:
   void Program(const std::string& name, const std::string& script) {
