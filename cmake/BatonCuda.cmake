@@ -6,11 +6,11 @@ else()
   set(baton_home "$ENV{HOME}/.cache/baton")
 endif()
 set(BATON_FLASHINFER "${baton_home}/flashinfer" CACHE PATH
-    "FlashInfer's headers, with CUTLASS and CCCL; `./dev build cuda` fetches them")
+    "FlashInfer's headers, with CUTLASS and CCCL; `./dev build cuda` downloads them")
 if(NOT EXISTS ${BATON_FLASHINFER}/include/flashinfer)
-  message(FATAL_ERROR "BATON_FLASHINFER is '${BATON_FLASHINFER}': there is no include/flashinfer. "
-                      "Run `./dev build cuda`, or set it to the folder flashinfer/data of the "
-                      "package flashinfer-python.")
+  message(FATAL_ERROR "BATON_FLASHINFER is '${BATON_FLASHINFER}', which has no include/flashinfer. "
+                      "Run `./dev build cuda`, or set BATON_FLASHINFER to the folder flashinfer/data "
+                      "of the Python package flashinfer-python.")
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -26,11 +26,11 @@ endif()
 enable_language(CUDA)
 find_package(CUDAToolkit 13.0 REQUIRED)
 set(CMAKE_CUDA_STANDARD 20)
-# CMake 3.25 does not know the dialect.
+# CMake 3.25 has no compile option for CUDA with C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 
-# FlashInfer's own order: its CCCL comes before the toolkit's.
+# In FlashInfer's own order: its CCCL must come before the toolkit's.
 set(BATON_FLASHINFER_INCLUDES
     ${BATON_FLASHINFER}/cccl/libcudacxx/include ${BATON_FLASHINFER}/cccl/cub
     ${BATON_FLASHINFER}/cccl/thrust ${BATON_FLASHINFER}/include ${BATON_FLASHINFER}/cutlass/include

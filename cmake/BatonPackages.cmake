@@ -1,4 +1,4 @@
-# Every third-party package, in one place. The names match Debian 12's and Ubuntu 24.04's packages.
+# Finds all third-party packages. The names match the packages of Debian 12 and Ubuntu 24.04.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)
@@ -16,7 +16,7 @@ if(BATON_BUILD_SERVICES)
   find_package(gRPC CONFIG REQUIRED)
   find_package(yaml-cpp REQUIRED)
   if(NOT TARGET yaml-cpp)
-    add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)  # its name from 0.8 on
+    add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)  # the target's name since yaml-cpp 0.8
   endif()
   find_package(CLI11 REQUIRED)
   pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)

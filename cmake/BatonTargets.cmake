@@ -1,7 +1,7 @@
-# The few functions that declare targets. Sources and dependencies are listed, never globbed.
+# The functions that declare targets. Sources and dependencies are listed, never globbed.
 
-# Stops the configure when a dependency is not declared yet: the layers are the order of
-# add_subdirectory in the top CMakeLists.txt.
+# Stops the configure when a dependency is not declared yet. The order of add_subdirectory in the top
+# CMakeLists.txt is the order of the layers.
 function(baton_check_layers name)
   foreach(dep IN LISTS ARGN)
     if(dep MATCHES "^baton::" AND NOT TARGET ${dep})
@@ -35,7 +35,7 @@ function(baton_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# Adds `target` to what the umbrella target `umbrella` builds.
+# Makes the umbrella target `umbrella` build `target` too.
 function(baton_gather umbrella target)
   if(NOT TARGET ${umbrella})
     add_custom_target(${umbrella})
@@ -44,10 +44,10 @@ function(baton_gather umbrella target)
 endfunction()
 
 # baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD]) declares a gtest binary
-# and its ctest; the target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
-# path of tests/data; only where it is needed, since a path on the command line keeps compiler caches from
-# serving another clone. ONE_THREAD is for a long test that starts no thread, and dies when it does:
-# ThreadSanitizer has nothing to find in it, and its build leaves it out.
+# and its ctest. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
+# path of tests/data; set it only where needed, because a path on the command line keeps a compiler cache from
+# serving another clone. ONE_THREAD is for a long test without threads: the ThreadSanitizer build omits it,
+# and the test aborts if it starts a thread.
 function(baton_test name)
   cmake_parse_arguments(ARG "DATA;ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
@@ -67,7 +67,7 @@ function(baton_test name)
     set(ARG_TIMEOUT 120)
   endif()
   if(BATON_SANITIZE)
-    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")  # sanitized code is several times slower
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")  # code with sanitizers is several times slower
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -79,8 +79,8 @@ function(baton_test name)
   endforeach()
 endfunction()
 
-# baton_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench: one
-# that `./dev bench` runs, so it needs no arguments and prints JSON (Google Benchmark by $BENCHMARK_FORMAT).
+# baton_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench, which `./dev bench`
+# runs. It must need no arguments and print JSON (Google Benchmark does so with $BENCHMARK_FORMAT).
 function(baton_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -89,7 +89,7 @@ function(baton_benchmark name)
 endfunction()
 
 # baton_gpu_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench that needs a GPU;
-# its source says which arguments it takes. The target baton_gpu_benchmarks builds them all.
+# its source describes its arguments. The target baton_gpu_benchmarks builds all of them.
 function(baton_gpu_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
@@ -100,8 +100,8 @@ function(baton_gpu_benchmark name)
 endfunction()
 
 # baton_fuzzer(NAME SOURCES … DEPS …) declares a libFuzzer target in build/<preset>/fuzz; its corpus is
-# tests/fuzz/corpus/NAME. The target baton_fuzzers builds them all. Nothing is declared unless
-# BATON_BUILD_FUZZERS is on.
+# tests/fuzz/corpus/NAME. The target baton_fuzzers builds all of them. Without BATON_BUILD_FUZZERS nothing
+# is declared.
 function(baton_fuzzer name)
   if(NOT BATON_BUILD_FUZZERS)
     return()

@@ -1,4 +1,4 @@
-# Compiler settings every target of Baton shares.
+# The compiler settings of all targets of Baton.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -17,20 +17,20 @@ if(BATON_MOLD AND NOT BATON_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Flags of our own targets only; generated and third-party code is compiled as it comes.
+# Flags for our own targets only, not for generated and third-party code.
 add_library(baton_flags INTERFACE)
 target_compile_options(baton_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
-# Warnings are errors with the compilers that CI has (newer ones may warn of more), but not in g++'s
-# sanitized builds: instrumented code misleads its data-flow warnings.
+# Warnings are errors with the compilers of CI; newer compilers may have more warnings. Not in g++ builds
+# with sanitizers, because instrumented code causes wrong data-flow warnings.
 if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13 AND NOT BATON_SANITIZE) OR
    (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15))
   target_compile_options(baton_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 target_include_directories(baton_flags INTERFACE ${CMAKE_SOURCE_DIR})
 
-# Line tables are enough to read a stack, and keep the objects a third of their size.
+# Line tables are enough for stack traces and make the objects a third of their size.
 add_compile_options($<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-g1>)
 
 if(BATON_SANITIZE)
@@ -38,12 +38,12 @@ if(BATON_SANITIZE)
                       -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${BATON_SANITIZE})
   if(BATON_SANITIZE MATCHES "address.*undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # With g++ these take nearly half of the time to compile, and AddressSanitizer sees the accesses
-    # they guard. The fuzzers, built with clang, keep them.
+    # With g++ these two checks take nearly half of the compile time, and AddressSanitizer detects the
+    # same accesses. The fuzzers, built with clang, keep them.
     add_compile_options(-fno-sanitize=null,object-size)
   endif()
   if(BATON_SANITIZE MATCHES "thread")
-    # ThreadSanitizer does not know stand-alone fences; Asio's locks order the same memory.
+    # ThreadSanitizer does not support stand-alone fences; Asio's locks order the same memory.
     add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
 endif()
