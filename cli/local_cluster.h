@@ -13,7 +13,7 @@
 namespace baton {
 
 struct LocalClusterOptions {
-  std::string binary_folder;  // of baton-router, baton-prefill, baton-decode
+  std::string binary_folder;  // contains baton-router, baton-prefill and baton-decode
   std::string log_folder;     // gets one file per process; must exist; empty: log to our stderr
   std::string model;          // path of the model
   WorkerCounts workers;
@@ -21,9 +21,9 @@ struct LocalClusterOptions {
   std::string listen = "127.0.0.1:0";  // gRPC for clients
   std::string admin = "127.0.0.1:0";   // gRPC for operators
   std::string http = "127.0.0.1:0";
-  std::vector<std::string> router_set;  // further --set of the router
-  std::vector<std::string> worker_set;  // further --set of all workers
-  std::vector<std::string> decode_set;  // further --set of decode workers
+  std::vector<std::string> router_set;  // more arguments for --set of the router
+  std::vector<std::string> worker_set;  // more arguments for --set of all workers
+  std::vector<std::string> decode_set;  // more arguments for --set of decode workers
 };
 
 // One process of a local cluster.

@@ -135,7 +135,9 @@ void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const 
 
 void DecodePeers::AwaitEnd(const Connection& connection) {
   const bool closed = connection.stream->AwaitClosed(kBreakLimit);
-  BATON_CHECK(closed, "the stream to decode worker {} did not end", connection.peer.worker);
+  BATON_CHECK(closed,
+              "the stream to decode worker {} did not end after it was closed",
+              connection.peer.worker);
 }
 
 void DecodePeers::OnTick(Time now) {

@@ -34,7 +34,9 @@ StatusOr<std::vector<TokenId>> TokensOf(const std::string& bytes) {
   static_assert(std::endian::native == std::endian::little && sizeof(TokenId) == 4);
   if (bytes.size() % sizeof(TokenId) != 0 || bytes.size() / sizeof(TokenId) > kMaxTokens) {
     return InvalidArgument(
-        "tokens has {} bytes; it must be 4 a token, at most {} tokens", bytes.size(), kMaxTokens);
+        "tokens has {} bytes; it must have 4 bytes per token and at most {} tokens",
+        bytes.size(),
+        kMaxTokens);
   }
   std::vector<TokenId> tokens(bytes.size() / sizeof(TokenId));
   if (!tokens.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
@@ -62,7 +64,7 @@ StatusOr<SamplingParams> SamplingOf(const pb::SamplingParams& from) {
 }
 
 Status CheckSession(uint64_t session) {
-  if (session == 0) return InvalidArgument("session_id is 0; a hand-off needs one");
+  if (session == 0) return InvalidArgument("session_id is 0; it must not be 0 for a hand-off");
   return OkStatus();
 }
 

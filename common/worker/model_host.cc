@@ -35,7 +35,7 @@ std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
   return fmt::format("{}{}{}, {:.1f} GiB free",
                      device.name(),
                      options.deterministic ? ", deterministic" : "",
-                     options.fp8_weights ? ", weights in fp8" : "",
+                     options.fp8_weights ? ", FP8 weights" : "",
                      static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 

@@ -19,7 +19,7 @@ struct ModelHostOptions {
   std::string name;  // empty: the name that the model file gives
   OpenOptions open;
   BackendOptions backend;      // threads 0: one per processor that the process may use
-  int32_t context_length = 0;  // 0: the model's
+  int32_t context_length = 0;  // in tokens; 0: the model's own
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
   bool quantized_kv = false;  // see DecoderLimits
@@ -38,7 +38,7 @@ class ModelHost final {
   const Hash128& shape() const { return shape_; }
   const Hash128& tokenizer() const { return tokenizer_; }
   ModelRunner& runner() { return *runner_; }
-  // Copies that KV transports make to and from the device's memory. Null for host memory.
+  // The interface through which KV transports copy device memory. Null for host memory.
   Dma* dma() { return backend_->dma(); }
 
  private:

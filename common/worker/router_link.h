@@ -46,7 +46,7 @@ class RouterLink final {
   void Add(const HandoffReport& report);
   void Add(const CacheEvent& event);
   void AddDrain(const std::string& reason);
-  // Adds a heartbeat when one is due.
+  // Adds a heartbeat when the next one is due.
   void BeatIfDue(Time now);
   void Flush();
 

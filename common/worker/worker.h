@@ -22,23 +22,23 @@ namespace baton {
 
 struct WorkerOptions {
   WorkerId id;
-  std::string model;  // the name clients use
+  std::string model;  // the name that clients use
   Hash128 shape;      // ShapeHash of the model's spec; a router compares it with its own
   Hash128 tokenizer;  // hash of the tokenizer; a router compares it. Zero: not known here
   std::string admin_address;
   EngineOptions engine;
   RouterTargets routers;
   ConnectionLimits limits;
-  Dma* dma = nullptr;  // of the runner's device (Backend::dma), for roles; outlives the worker
+  Dma* dma = nullptr;  // Backend::dma of the runner's device, for the roles; outlives the worker
 };
 
 // The part that every worker has, whatever its roles: an engine on its own thread, links to
 // routers, and the request book that connects them. A Worker serves requests of kind kServe alone;
 // its roles do the hand-offs.
 //
-// Order of use: Create, SetRole, Start, then Stop before destruction. Create to Stop below may be
-// called on any thread, one at a time, except that Stop may interrupt Drain, and Ready, Failure and
-// Finished may be called any time. The worker's thread does the rest.
+// Order of use: Create, SetRole, Start, then Stop before destruction. One thread calls these and
+// Drain; another may call Stop during Drain. Ready, Failure and Finished may be called on any
+// thread. Everything else runs on the worker's thread, unless stated otherwise.
 class Worker final : private EngineListener, private RouterEvents {
  public:
   // Errors: those of Engine::Create. References outlive the worker.

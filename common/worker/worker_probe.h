@@ -13,7 +13,7 @@
 
 namespace baton {
 
-// Every metric of a worker. Thread-safe.
+// All metrics of a worker. Thread-safe.
 class WorkerProbe final {
  public:
   explicit WorkerProbe(MetricsRegistry& metrics);

@@ -110,7 +110,8 @@ TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
   Cancel("p", request);
   router_.Await("d", 1, 1, [](const FakeRouter::Heard& heard) { return heard.over(); });
   pb::ToWorker serve;
-  *serve.add_dispatches() = MakeDispatch(Prompt(2, 100, 28), pb::Dispatch::SERVE);  // needs all
+  *serve.add_dispatches() =
+      MakeDispatch(Prompt(2, 100, 28), pb::Dispatch::SERVE);  // needs all blocks
   router_.Send("d", serve);
   EXPECT_TRUE(router_.AwaitEnd("d", 2).finished.has_value()) << "blocks stayed reserved";
 }
@@ -147,7 +148,7 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
   options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
   options.times.drain = kLongWait;  // so that the blocks do not enter quarantine
   Start(options, options);
-  p_->model().AllowRuns(0);  // so that SEAL does not come
+  p_->model().AllowRuns(0);  // so that no SEAL is sent
   const Request request = Prompt(1);
   SendDecode(request, 1);
   SendPrefill(request, 1);
