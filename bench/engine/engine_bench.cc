@@ -1,10 +1,10 @@
-// Runs a model in this process and prints a JSON object for each case.
-//   engine_bench --model PATH [--device cpu] [--dummy 1: random weights of the model's shape]
+// Runs an engine with a whole model in this process and prints a JSON object for each case.
+//   engine_bench --model PATH [--device cpu] [--dummy 1: random weights in the model's shape]
 //                [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1] [--deterministic 1]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
-// A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens of each. With
-// an INTRUDER, a prompt of that length arrives in the middle of the generation.
+// A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens for each.
+// With INTRUDER, a prompt of INTRUDER tokens arrives after a third of the decode steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -93,7 +93,7 @@ StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
   return InvalidArgument("--kv is '{}'; it must be fp8, bf16, f16 or f32", arguments.kv);
 }
 
-// Notes when tokens come. The intruder's request has the id 0.
+// Records when tokens arrive. The intruder's request has the id 0.
 class Meter final : public EngineListener {
  public:
   explicit Meter(const Clock& clock) : clock_(clock) {}
@@ -151,7 +151,8 @@ double Milliseconds(Duration duration) {
   return ToSeconds(duration) * 1e3;
 }
 
-// One case on an engine of its own. Step times are of steps that only decode all streams.
+// Runs one case on an engine of its own. `decode_step_ms` counts only the steps that decode all
+// streams and compute no prompt.
 class CaseRun final {
  public:
   CaseRun(const Case& which,
@@ -254,8 +255,8 @@ class CaseRun final {
   Meter meter_{clock_};
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
-  std::vector<double> host_ms_;  // of the same steps: when the device did nothing
-  // Of the intruder's prompt: tokens, milliseconds of the step, of them on the device.
+  std::vector<double> host_ms_;  // the part of each of these steps in which the device was idle
+  // For each chunk of the intruder's prompt: tokens, step time in ms, device time in ms.
   std::vector<std::tuple<int64_t, double, double>> chunks_;
   bool intruded_ = false;
   Time intrusion_{};
@@ -287,7 +288,7 @@ Status Main(int argc, char** argv) {
   DecoderRunner runner(*decoder);
   const double load = ToSeconds(clock.Now() - start);
   for (const Case& one : arguments.cases) {
-    // The first run pays for touching memory and, on a GPU, for choosing and recording.
+    // A warm-up run takes the page faults and, on a GPU, the GEMM autotuning and the graph capture.
     Case warm = one;
     warm.output = std::min(one.output, 4);
     warm.intruder = 0;

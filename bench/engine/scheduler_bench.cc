@@ -1,4 +1,4 @@
-// The engine's own work in a step, without a model: it must fit beside a 2 ms step.
+// Host time that the engine adds to a step, without a model. It must be small beside a 2 ms step.
 #include <benchmark/benchmark.h>
 
 #include "common/engine/batch.h"
@@ -28,7 +28,7 @@ Scheduler::Options Options(int32_t sequences) {
   return options;
 }
 
-// Decoding sequences of about 1,000 tokens, all in every step.
+// Decoding sequences of about 1,000 tokens each. Every step contains all of them.
 struct Decoding {
   explicit Decoding(int32_t sequences)
       : cache(1 << 19, kBlockTokens, true), scheduler(Options(sequences), cache) {

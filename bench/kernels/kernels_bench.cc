@@ -2,9 +2,10 @@
 
 #include "bench/kernels/synthetic.h"
 
-// CPU kernels: products, attention, sampling, and whole steps of a model of SmolLM2-135M's shape
-// with random weights. `--benchmark_format=json` for machine-readable results. Arguments are
-// {threads, …}; GB/s are bytes of weights or KV read, GFLOP/s count two operations a weight.
+// CPU kernels: GEMM, attention, sampling, and whole steps of a model with SmolLM2-135M's shape and
+// random weights. `--benchmark_format=json` prints machine-readable results. The first argument of
+// each case is the thread count. GB/s counts the bytes of weights or KV that are read; GFLOP/s
+// counts two operations per weight.
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -13,7 +13,7 @@ void Product(benchmark::State& state) {
   const int64_t cols = state.range(2);
   const int64_t m = state.range(3);
   const auto dtype = static_cast<DType>(state.range(4));
-  // Enough copies that weights come from memory, as in a whole step.
+  // Enough copies that the weights are read from memory and not from a cache, as in a whole step.
   std::vector<std::unique_ptr<Matrix>> copies;
   size_t bytes = 0;
   do {

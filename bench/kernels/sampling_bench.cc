@@ -30,7 +30,8 @@ void Sampling(benchmark::State& state) {
   row.params = &params;
   SampledToken token;
   for (auto _ : state) {
-    // A copy first, since sampling may overwrite: some 10 µs of the time for 150,000 tokens.
+    // Sampling may overwrite its input, so each iteration starts from a copy. For a vocabulary of
+    // 150,000 tokens the copy is about 10 µs of the measured time.
     for (size_t i = 0; i < values.size(); ++i) logits[i] = values[i] * 3;
     ++row.position;
     backend.ops->Sample(view, {&row, 1}, {&token, 1});

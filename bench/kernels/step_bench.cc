@@ -15,7 +15,7 @@ constexpr int64_t kVocabulary = 49152;
 constexpr HeadShape kHeads{9, 3, 64};
 constexpr int64_t kQkv = (9 + 2 * 3) * 64;
 
-// SmolLM2-135M's shape: Q4_1 layers, a tied Q8_0 table.
+// A model with SmolLM2-135M's shape: Q4_1 layers and a tied Q8_0 embedding table.
 class Model final {
  public:
   Model(int threads, DType kv, int32_t sequences, int32_t tokens)

@@ -7,7 +7,7 @@
 namespace baton::bench {
 namespace {
 
-// Random blocks whose half-precision factors (the first bytes) are small and finite.
+// Random quantized blocks. Their half-precision scales (the first bytes) are small and finite.
 std::vector<std::byte> RandomBytes(DType dtype, int64_t rows, int64_t cols) {
   const BlockShape shape = ShapeOf(dtype);
   std::vector<std::byte> bytes(RowBytes(dtype, static_cast<size_t>(rows * cols)));

@@ -8,12 +8,12 @@
 
 namespace baton::bench {
 
-// Registers the benchmarks of one file each.
+// Each function registers the benchmarks of one file: ops, sampling, step.
 void RegisterOps();
 void RegisterSampling();
 void RegisterSteps();
 
-// The backend with `threads` threads; aborts when it cannot be made.
+// The CPU backend with `threads` threads. Aborts when the backend cannot be created.
 struct Backend {
   explicit Backend(int threads);
   CpuDevice device;
@@ -36,7 +36,8 @@ class Activations final {
   int64_t cols_;
 };
 
-// A KV cache for `sequences` sequences of up to `tokens` tokens each, and steps over it.
+// A KV cache for `sequences` sequences of up to `tokens` tokens each, and steps that use this
+// cache.
 class Sequences final {
  public:
   Sequences(Ops& ops,
@@ -46,7 +47,8 @@ class Sequences final {
             int32_t sequences,
             int32_t tokens);
 
-  // Every sequence computes `rows` tokens behind `context`; logits of each last row.
+  // A step in which every sequence computes `rows` tokens after `context` earlier ones. Only the
+  // last row of each sequence yields logits.
   StepInput Step(int32_t context, int32_t rows);
   const KvView& view() const { return view_; }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Baton's engine against llama.cpp: the same GGUF file, the same threads, in turn on one machine.
+"""Compares Baton's engine with llama.cpp: same GGUF file, same number of threads, alternating runs.
 
-Each case is run several times, alternating; the best run of each side counts, since whatever else
-the machine does only slows. Prints JSON: the figures, their ratios and the bounds wanted. Exit
-status 1 when a ratio is below its bound.
+Each case runs several times on each side. The best run of each side counts, because other load on
+the machine can only make a run slower. Prints JSON: the figures, their ratios and the least ratio
+wanted of each case. The exit status is 1 when a ratio is below the one wanted.
 
   python3 -m venv VENV && VENV/bin/pip install llama-cpp-python==0.3.36 numpy
   bench/peers/compare.py --model FILE.gguf --bench build/cpu/bin/engine_bench --python VENV/bin/python
@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 CASES = [
-    # name, streams, prompt, output, the figure compared, least ratio wanted
+    # name, streams, prompt tokens, output tokens, the figure compared, the least ratio wanted
     ("one stream", 1, 16, 128, "decode_tok_s", 1.0),
     ("eight streams", 8, 16, 64, "decode_tok_s", 1.5),
     ("prompt of 512", 1, 512, 1, "prefill_tok_s", 2.5),
@@ -29,10 +29,10 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a GGUF file")
     parser.add_argument("--bench", default="build/cpu/bin/engine_bench")
-    parser.add_argument("--python", default=sys.executable, help="one that has llama_cpp")
+    parser.add_argument("--python", default=sys.executable, help="a Python interpreter that has llama_cpp")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--wrap", default="", help="a command to run each measurement under")
+    parser.add_argument("--wrap", default="", help="a command that is put before each measurement's command, such as taskset")
     return parser.parse_args()
 
 

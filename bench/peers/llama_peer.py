@@ -1,5 +1,5 @@
-"""Measures llama.cpp through llama-cpp-python as engine_bench measures Baton: `streams` prompts of
-`prompt` tokens at once, then `output` greedy tokens each. Prints one JSON object."""
+"""Measures llama.cpp through llama-cpp-python in the way engine_bench measures Baton: `streams`
+prompts of `prompt` tokens at once, then `output` greedy tokens for each. Prints one JSON object."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ import llama_cpp
 import numpy as np
 
 
-# Kept alive here: the library calls it as long as it runs.
+# A global, so that the callback stays alive: the library may call it until the process exits.
 SILENT = llama_cpp.llama_log_callback(lambda level, text, data: None)
 
 
@@ -49,7 +49,7 @@ class Peer:
         self.args = args
 
     def decode(self, rows):
-        """rows: (token, position, sequence, whether its logits are wanted)."""
+        """rows: (token, position, sequence, whether this row's logits are wanted)."""
         batch = self.batch
         batch.n_tokens = len(rows)
         for i, (token, position, sequence, logits) in enumerate(rows):
@@ -101,7 +101,7 @@ class Peer:
 def main():
     args = parse()
     peer = Peer(args)
-    peer.run(4)  # touches the weights and the cache
+    peer.run(4)  # warm-up: loads the pages of the weights and of the KV cache
     print(json.dumps(peer.run(args.output)))
 
 

@@ -1,5 +1,6 @@
-// How long the router takes to decide where a request goes, once its prompt is tokenised: hash the
-// blocks, match them in the index, choose, book. `--benchmark_format=json` for machines.
+// The time of one routing decision for a tokenised prompt: hash the blocks, look the hashes up in
+// the prefix index, choose the workers and record the request as their load.
+// `--benchmark_format=json` prints machine-readable results.
 #include <memory>
 #include <random>
 #include <vector>
@@ -29,7 +30,8 @@ std::vector<TokenId> Prompt(size_t tokens, uint64_t seed) {
   return prompt;
 }
 
-// A router with an index of `entries` blocks, and each prompt cached on some workers.
+// A router whose prefix index holds `entries` random blocks and, for each worker, the first
+// quarter, half, three quarters or all of each prompt's blocks.
 class Cluster {
  public:
   Cluster(size_t tokens, size_t entries) {
@@ -72,7 +74,7 @@ class Cluster {
     }
   }
 
-  // One decision, hashing included; the request is then taken back, outside of the measurement.
+  // Measures one decision, hashing included. The request is cancelled after the measurement.
   void Decide(benchmark::State& state) {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = RequestId(++requests_);

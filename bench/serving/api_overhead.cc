@@ -26,9 +26,9 @@ constexpr int kWarmUp = 20;
 constexpr int kInTurn = 200;
 constexpr int kClients = 16;
 constexpr int kPerClient = 100;
-constexpr int kRequests = kWarmUp + kInTurn + kClients * kPerClient;  // of one API
+constexpr int kRequests = kWarmUp + kInTurn + kClients * kPerClient;  // for each API
 
-// Asks for one token and returns the milliseconds until it came.
+// Requests one token and returns the milliseconds until the token arrives.
 using Client = std::function<double()>;
 
 Client MakeGrpcClient(const std::string& address) {
@@ -42,7 +42,7 @@ Client MakeGrpcClient(const std::string& address) {
     const Time start = SteadyClock().Now();
     const auto stream = stub->Generate(&context, request);
     v1::GenerateResponse response;
-    BATON_CHECK(stream->Read(&response), "no token came");
+    BATON_CHECK(stream->Read(&response), "the stream ended before a token arrived");
     const double ms = ToMillis(SteadyClock().Now() - start);
     while (stream->Read(&response)) {
     }

@@ -1,5 +1,5 @@
-// What disaggregation costs and gains between workers that are processes of their own, mostly on
-// GPUs; README.md says what is measured. Prints a JSON object for each figure.
+// Measures what disaggregation costs and gains when each worker is a separate process, mainly on
+// GPUs. README.md describes the cases. Prints a JSON object for each case.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -27,9 +27,9 @@ using Json = nlohmann::json;
 
 constexpr auto kStartLimit = std::chrono::seconds(120);
 constexpr auto kDrainLimit = std::chrono::seconds(20);
-// Before each request whose latency counts: whether the GPU that computes it has just decoded, or
-// waited for the other one to decode, should not matter to one at its power limit.
-// Less than a second, after which gRPC's threads of this client would all sleep for 100 ms at once.
+// Pause before each measured request. A GPU at its power limit is faster after a rest, so without
+// the pause the time would depend on whether this GPU or the other one has just decoded. The pause
+// is below 1 s, because after 1 s all gRPC threads of this client sleep for 100 ms at once.
 constexpr auto kRest = std::chrono::milliseconds(700);
 
 struct Options {
@@ -70,17 +70,17 @@ const RequestTrace& Finished(LoadCall& call) {
   return trace;
 }
 
-// What workers a cluster has.
+// Which workers a cluster has.
 enum class Kind {
-  kUnified,  // one of both abilities
-  kSplit,    // one that prefills and one that decodes
-  // One of both abilities and one that only decodes: the router has the first serve every second
-  // request alone, and hand over the others. So nothing differs between the two but the hand-off:
-  // not the process, nor where its memory lies.
+  kUnified,  // one unified worker
+  kSplit,    // one prefill worker and one decode worker
+  // One unified worker and one decode worker. The router alternates: the unified worker serves
+  // every second request alone and hands the others over. The two kinds of requests then differ
+  // only by the hand-off: the prefill runs in the same process, in the same memory.
   kTurns,
 };
 
-// A cluster of processes and a client of it.
+// A cluster of processes and a client of this cluster.
 class Side final {
  public:
   Side(const Options& options, const std::string& model, int32_t vocabulary, Kind kind) {
@@ -146,8 +146,8 @@ void Print(const std::string& name, Json result) {
 // ---- the first request between two workers that just met
 
 struct Meeting {
-  double first_ms[2];   // of the first request, of the second
-  double second_ms[2];  // until the second token
+  double first_ms[2];   // TTFT of the first and of the second request
+  double second_ms[2];  // time to second token of the first and of the second request
 };
 
 Meeting Meet(Side& split) {
@@ -178,7 +178,7 @@ Json MeetingsOf(const std::vector<Meeting>& meetings) {
 struct Sample {
   double ttft_ms = 0;
   double second_gap_ms = 0;
-  double step_ms = 0;  // of later tokens
+  double step_ms = 0;  // median gap between later tokens
   v1::Timings timings;
 };
 
@@ -244,7 +244,7 @@ Json Latency(const Options& options, Side& turns, int prompt) {
           {"transport", handed.back().timings.transport()}};
 }
 
-// What the hand-off itself takes from a prompt, to compare settings by.
+// Latency of requests with a hand-off only, to compare transfer settings.
 Json SplitLatency(const Options& options, Side& split, int prompt) {
   Ask(split, prompt);
   std::vector<Sample> handed;
@@ -292,7 +292,7 @@ Json Gaps(const Options& options, Side& side) {
     ttft.push_back(Finished(*call).FirstMs());
     const Time end = SteadyClock().Now();
     windows.push_back({begin, end, false});
-    std::this_thread::sleep_for(end - begin);  // as long without one
+    std::this_thread::sleep_for(end - begin);  // an equally long window without an intruder
     windows.push_back({end, SteadyClock().Now(), true});
   }
   std::vector<RequestTrace> traces;
@@ -323,10 +323,10 @@ Json Gaps(const Options& options, Side& side) {
           {"worst_gap_above_undisturbed_ms", Median(disturbed) - Median(quiet)}};
 }
 
-// ---- arrivals that do not wait for answers
+// ---- open loop: arrivals do not wait for answers
 
 Json OpenLoop(const Options& options, Side& side) {
-  // A Poisson process of which the number of arrivals is known.
+  // A Poisson process with a fixed number of arrivals.
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> within(0, options.seconds);
   std::vector<double> arrivals(static_cast<size_t>(options.rate * options.seconds));
@@ -342,7 +342,7 @@ Json OpenLoop(const Options& options, Side& side) {
   std::vector<double> tpot;
   std::vector<double> worst;
   std::vector<double> worst_later;
-  size_t alone = 0;  // whose prompt the decode worker computed
+  size_t alone = 0;  // requests whose prompt the decode worker computed
   for (LoadCall* const call : calls) {
     const RequestTrace& trace = Finished(*call);
     ttft.push_back(trace.FirstMs());
@@ -421,35 +421,39 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   baton::Options options;
-  CLI::App app("Prefill and decode workers against a unified one, as processes");
+  CLI::App app(
+      "Compares prefill and decode workers with a unified worker, each in its own process");
   app.option_defaults()->always_capture_default();
   app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
-  app.add_flag("--dummy", options.dummy, "random weights, and a tokenizer of bytes");
-  app.add_option("--prefill-device", options.prefill_device, "");
-  app.add_option("--decode-device", options.decode_device, "");
-  app.add_option("--unified-device", options.unified_device, "");
-  app.add_option("--transport", options.transport, "that is required; empty: any");
-  app.add_option("--log-folder", options.log_folder, "of the processes; empty: stderr");
-  app.add_option("--worker-set", options.worker_set, "a --set of each worker")
+  app.add_flag("--dummy", options.dummy, "use random weights and a byte tokenizer");
+  app.add_option("--prefill-device", options.prefill_device, "device of the prefill worker");
+  app.add_option("--decode-device", options.decode_device, "device of the decode worker");
+  app.add_option("--unified-device", options.unified_device, "device of the unified worker");
+  app.add_option("--transport", options.transport, "KV transport to require; empty: any");
+  app.add_option(
+      "--log-folder", options.log_folder, "folder for the processes' logs; empty: stderr");
+  app.add_option("--worker-set", options.worker_set, "a setting (name=value) of every worker")
       ->allow_extra_args(false);
-  app.add_option("--decode-set", options.decode_set, "a --set of the split side's decode worker")
+  app.add_option("--decode-set",
+                 options.decode_set,
+                 "a setting (name=value) of the decode worker in the cases of split workers")
       ->allow_extra_args(false);
   app.add_option("--cases",
                  options.cases,
-                 "of meet, latency, split_latency, gaps, gaps_unified, open, open_unified")
+                 "any of meet, latency, split_latency, gaps, gaps_unified, open, open_unified")
       ->delimiter(',');
-  app.add_option("--prompts", options.prompts, "tokens, for latency")->delimiter(',');
-  app.add_option("--rounds", options.rounds, "of latency");
-  app.add_option("--meetings", options.meetings, "pairs of workers");
-  app.add_option("--streams", options.streams, "of gaps");
-  app.add_option("--stream-prompt", options.stream_prompt, "tokens");
-  app.add_option("--stream-output", options.stream_output, "tokens");
-  app.add_option("--intruder", options.intruder, "tokens");
-  app.add_option("--intruders", options.intruders, "one after the other");
-  app.add_option("--open-prompt", options.open_prompt, "tokens");
-  app.add_option("--open-output", options.open_output, "tokens");
-  app.add_option("--rate", options.rate, "requests a second");
-  app.add_option("--seconds", options.seconds, "of arrivals");
+  app.add_option("--prompts", options.prompts, "latency: prompt lengths in tokens")->delimiter(',');
+  app.add_option("--rounds", options.rounds, "latency: requests of each kind");
+  app.add_option("--meetings", options.meetings, "meet: pairs of workers that are started");
+  app.add_option("--streams", options.streams, "gaps: requests that generate");
+  app.add_option("--stream-prompt", options.stream_prompt, "gaps: their prompt tokens");
+  app.add_option("--stream-output", options.stream_output, "gaps: their output tokens");
+  app.add_option("--intruder", options.intruder, "gaps: tokens of each long prompt");
+  app.add_option("--intruders", options.intruders, "gaps: long prompts, one after the other");
+  app.add_option("--open-prompt", options.open_prompt, "open: prompt tokens");
+  app.add_option("--open-output", options.open_output, "open: output tokens");
+  app.add_option("--rate", options.rate, "open: requests per second");
+  app.add_option("--seconds", options.seconds, "open: duration of the arrivals in seconds");
   CLI11_PARSE(app, argc, argv);
   return baton::Run(options);
 }

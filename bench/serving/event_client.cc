@@ -62,7 +62,9 @@ std::vector<double> EventClient::Stream(const std::string& path, const std::stri
   while (!done || answer.find(kEndOfChunks, seen) == std::string::npos) {
     pollfd waiting{socket_.get(), POLLIN, 0};
     const auto limit = std::chrono::milliseconds(kLimit).count();
-    BATON_CHECK(::poll(&waiting, 1, static_cast<int>(limit)) == 1, "{} is silent", address_);
+    BATON_CHECK(::poll(&waiting, 1, static_cast<int>(limit)) == 1,
+                "{} sent nothing within the time limit",
+                address_);
     char buffer[16384];
     const auto n = ::recv(socket_.get(), buffer, sizeof(buffer), 0);
     BATON_CHECK(n > 0, "{} closed the connection after: {}", address_, answer);
@@ -70,7 +72,7 @@ std::vector<double> EventClient::Stream(const std::string& path, const std::stri
     answer.append(buffer, static_cast<size_t>(n));
     for (size_t at = answer.find(kEvent, seen); at != std::string::npos && !done;
          at = answer.find(kEvent, seen)) {
-      if (answer.size() < at + kDone.size()) break;  // [DONE], or an event: the next bytes tell
+      if (answer.size() < at + kDone.size()) break;  // the next bytes decide: [DONE] or an event
       done = answer.compare(at, kDone.size(), kDone) == 0;
       if (!done) events.push_back(ms);
       seen = at + kEvent.size();

@@ -7,16 +7,16 @@
 
 namespace baton {
 
-// A client of the OpenAI API's streams, on one connection that it keeps. It sets TCP_NODELAY and
-// reads as soon as bytes arrive, so that only the server's delays are measured. A wrong answer
-// breaks an invariant. Not thread-safe.
+// A client for streamed answers of the OpenAI API, on one persistent connection. It sets
+// TCP_NODELAY and reads as soon as bytes arrive, so that only the server's delays are measured. Any
+// failure aborts the process by BATON_CHECK. Not thread-safe.
 class EventClient final {
  public:
   // `address`: "IPv4:port".
   explicit EventClient(const std::string& address);
 
-  // Sends a streaming request and reads its events up to [DONE]. Returns the milliseconds from
-  // sending to each event's arrival, [DONE] left out; one event at least.
+  // Sends a streaming request and reads its events up to [DONE]. Returns, for each event before
+  // [DONE], the milliseconds from the request to the event's arrival. There is at least one event.
   std::vector<double> Stream(const std::string& path, const std::string& body);
 
  private:

@@ -23,12 +23,13 @@ void LoadCall::AwaitTokens(size_t count) {
   std::unique_lock lock(mutex_);
   const bool came =
       changed_.wait_for(lock, kLimit, [&] { return ended_ || trace_.tokens.size() >= count; });
-  BATON_CHECK(came, "{} of {} tokens came", trace_.tokens.size(), count);
+  BATON_CHECK(came, "{} of {} tokens arrived before the time limit", trace_.tokens.size(), count);
 }
 
 const RequestTrace& LoadCall::Await() {
   std::unique_lock lock(mutex_);
-  BATON_CHECK(changed_.wait_for(lock, kLimit, [&] { return ended_; }), "a request does not end");
+  BATON_CHECK(changed_.wait_for(lock, kLimit, [&] { return ended_; }),
+              "a request did not end within the time limit");
   return trace_;
 }
 

@@ -15,27 +15,27 @@
 
 namespace baton {
 
-// What a client saw of one request.
+// What a client observed of one request.
 struct RequestTrace {
   Time sent{};
-  std::vector<Time> tokens;  // when each came
+  std::vector<Time> tokens;  // arrival time of each token
   std::vector<int32_t> ids;
   v1::Timings timings;
   Status status;
 
   double FirstMs() const { return tokens.empty() ? 0 : ToMillis(tokens[0] - sent); }
-  // Between token `index` (from 1) and the one before it.
+  // Time in ms between token `index` (at least 1) and token `index` - 1.
   double GapMs(size_t index) const { return ToMillis(tokens[index] - tokens[index - 1]); }
 };
 
-// A request under way. gRPC's threads note when its tokens come; thread-safe.
+// A request in flight. gRPC's threads record when its tokens arrive. Thread-safe.
 class LoadCall final : private grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
-  // Blocks until so many tokens came, or the request ended.
+  // Blocks until `count` tokens have arrived or the request has ended.
   void AwaitTokens(size_t count);
-  // Blocks until the request ended; what was seen of it.
+  // Blocks until the request has ended; returns its complete trace.
   const RequestTrace& Await();
-  // What was seen until now.
+  // The trace so far.
   RequestTrace Snapshot();
   void Cancel() { context_.TryCancel(); }
 
@@ -54,19 +54,19 @@ class LoadCall final : private grpc::ClientReadReactor<v1::GenerateResponse> {
   bool ended_ = false;
 };
 
-// Sends requests to a router as a load test wants them: prompts and answers are token ids, chosen
-// greedily, of an exact number. Keeps its calls: gRPC's threads must not be the last to hold them.
-// Thread-safe.
+// Sends requests for load tests to a router: prompts and answers are token ids, decoding is greedy,
+// and every answer has exactly the requested length. The client owns its calls, because a gRPC
+// thread must not be the last owner of one. Thread-safe.
 class LoadClient final {
  public:
   LoadClient(const std::string& address, int32_t vocabulary);
-  // Cancels the calls that are under way.
+  // Cancels the calls that are still in flight and waits until they have ended.
   ~LoadClient();
 
-  // Sends a prompt of `prompt` tokens that no other call of this process sends. The call lives as
-  // long as the client.
+  // Sends a prompt of `prompt` tokens that differs from every other prompt of this process. The
+  // call lives as long as the client.
   LoadCall* Send(int32_t prompt, int32_t output);
-  // The same with a prompt that is given.
+  // Sends the given prompt.
   LoadCall* Send(const std::vector<int32_t>& prompt, int32_t output);
 
  private:
@@ -76,7 +76,7 @@ class LoadClient final {
   std::vector<std::unique_ptr<LoadCall>> calls_;
 };
 
-// `count` token ids below `vocabulary`, random by `seed`.
+// `count` random token ids below `vocabulary`, determined by `seed`.
 std::vector<int32_t> RandomPrompt(uint64_t seed, int32_t count, int32_t vocabulary);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// What disaggregation costs a request; README.md says how it is measured.
+// Measures what disaggregation costs a request. README.md describes the method.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -43,18 +43,18 @@ std::string LoadFormat(const Options& options) {
 struct Sample {
   double first_ms = 0;
   double second_ms = 0;
-  double http_first_ms = 0;  // of another request of the same kind, over HTTP
+  double http_first_ms = 0;  // TTFT of another request of the same kind, sent over HTTP
   v1::Timings timings;
 
   bool disaggregated() const { return !timings.transport().empty(); }
-  // The engine's time from the step that takes the prompt up to the first token.
+  // The engine's time from the prompt's first step to the first token.
   double compute_ms() const { return timings.prefill_ms(); }
   double rest_ms() const { return first_ms - compute_ms(); }
 };
 
-// A router with one worker of both abilities and one that only decodes. Round robin among the two
-// as decode workers makes every second request one that the first worker serves alone, and the
-// others hand-offs, so that one engine prefills them all.
+// A router with one unified worker and one decode worker. The router chooses the decode worker of
+// each request by round robin between the two. The unified worker therefore serves every second
+// request alone, and the others are handed off. The same engine prefills all requests.
 class Cluster final {
  public:
   Cluster(const std::string& model, const Options& options)
@@ -79,7 +79,7 @@ class Cluster final {
     http_.emplace(router_.http());
   }
 
-  // Four tokens after a prompt that no other request has.
+  // Generates four tokens after a prompt that differs from every other request's prompt.
   Sample Ask(int tokens) {
     const std::vector<int> prompt = NextPrompt(tokens);
     v1::GenerateRequest request;
@@ -108,7 +108,7 @@ class Cluster final {
     return sample;
   }
 
-  // The same over HTTP. Returns the time to first token in milliseconds.
+  // Sends such a request over HTTP. Returns the time to first token in milliseconds.
   double AskOverHttp(int tokens) {
     const Json request = {{"prompt", NextPrompt(tokens)},
                           {"max_tokens", 4},
@@ -135,8 +135,8 @@ class Cluster final {
   int asked_ = 1;
 };
 
-// The median, and the 95 % confidence interval that order statistics give it, which supposes
-// nothing of how the values are distributed.
+// The median and its 95 % confidence interval by order statistics. The interval assumes nothing
+// about the distribution of the values.
 Json MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t count = values.size();
@@ -172,7 +172,7 @@ Json TransferOf(const std::vector<Sample>& samples) {
       {"exposed_ms", MedianOf(samples, [](const Sample& s) { return s.timings.transfer_ms(); })}};
 }
 
-// By pairs, so that a machine that slows down for a while does not count for one side only.
+// Differences within pairs, so that a temporary slowdown of the machine affects both sides.
 Json Overhead(const std::vector<Sample>& alone, const std::vector<Sample>& split) {
   const auto paired = [&](double (*figure)(const Sample&)) {
     std::vector<double> differences;
@@ -198,12 +198,13 @@ int Run(const Options& options) {
   for (int round = 0; round < options.rounds; ++round) {
     Sample pair[] = {cluster.Ask(options.prompt_tokens), cluster.Ask(options.prompt_tokens)};
     for (Sample& sample : pair) {
-      // The router takes turns, so this request goes the way that `sample` went.
+      // The router alternates and the HTTP requests follow in the same order, so the router treats
+      // this request as it treated `sample`.
       sample.http_first_ms = cluster.AskOverHttp(options.prompt_tokens);
       (sample.disaggregated() ? split : alone).push_back(std::move(sample));
     }
     BATON_CHECK(alone.size() == split.size(), "the router did not take turns");
-    // One more turn, so that the next round asks in the other order.
+    // One more request, so that the next round starts with the other kind.
     cluster.Ask(32);
   }
   const Json result = {{"benchmark", "serving"},
@@ -224,13 +225,15 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   baton::Options options;
-  CLI::App app("What disaggregation costs a request");
+  CLI::App app("Measures what disaggregation costs a request");
   app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
-  app.add_flag("--dummy", options.dummy, "Random weights, and a tokenizer of bytes");
+  app.add_flag("--dummy", options.dummy, "Use random weights and a byte tokenizer");
   app.add_option("--rounds", options.rounds, "Pairs of requests")->check(CLI::Range(1, 100000));
-  app.add_option("--prompt", options.prompt_tokens, "Tokens")->check(CLI::Range(33, 1000000));
-  app.add_option("--threads", options.threads, "Of each worker")->check(CLI::Range(0, 1024));
-  app.add_option("--transport", options.transport, "shm or tcp");
+  app.add_option("--prompt", options.prompt_tokens, "Prompt tokens")
+      ->check(CLI::Range(33, 1000000));
+  app.add_option("--threads", options.threads, "Computing threads of each worker")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--transport", options.transport, "KV transport to require: shm or tcp");
   CLI11_PARSE(app, argc, argv);
   return baton::Run(options);
 }

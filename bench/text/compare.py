@@ -1,7 +1,7 @@
-"""Tokenising English prose with SmolLM2's vocabulary: Baton, Hugging Face tokenizers and tiktoken, one core each, one run.
+"""Compares how fast Baton, Hugging Face tokenizers and tiktoken tokenise English prose with SmolLM2's vocabulary, on one core each.
 
 Usage: pip install tokenizers tiktoken && python compare.py BUILD/bin/text_bench
-Prints one JSON object; the ratios are Baton's speed by theirs.
+Prints one JSON object. Each ratio is Baton's speed divided by the other library's speed.
 """
 import ast
 import json
@@ -24,7 +24,7 @@ BYTES = 2_000_000
 
 
 def prose():
-    """Doc strings of the standard library: technical English without repetition."""
+    """Returns docstrings of Python's standard library: technical English without repetition."""
     text = []
     size = 0
     for path in sorted(pathlib.Path(sysconfig.get_path("stdlib")).rglob("*.py")):

@@ -11,8 +11,8 @@
 #include "common/text/hf_tokenizer.h"
 #include "common/text/tokenizer.h"
 
-// text_bench TOKENIZER.json TEXT: how fast one core tokenises and detokenises the text, as one JSON
-// object. Each figure is the best of several runs.
+// text_bench TOKENIZER.json TEXT: measures how fast one core tokenises and detokenises the text.
+// Prints one JSON object. Each figure is the best of kRuns runs.
 
 namespace baton {
 namespace {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much slower a GPU at its power limit computes while it copies to another one, by how often.
+"""Measures how much a GPU at its power limit slows down while it copies, by the interval of copies.
 
-One process, two GPUs, PyTorch. Products of matrices run on the first GPU without a pause; beside
-them a thread copies to the second ("far") or within the first ("near"). A line for each run: rate
-and time of a product; power (W), processor clock (MHz) and temperature in the middle of the run.
+One process, two GPUs, PyTorch. GEMMs run on the first GPU without a pause. A thread copies to the
+second GPU ("far") or within the first one ("near") at the same time. Prints a line for each run:
+GEMM rate and GEMM time; power (W), SM clock (MHz) and temperature in the middle of the run.
 """
 import subprocess
 import threading
@@ -12,7 +12,7 @@ import time
 import torch
 
 ROWS, INNER, OUTPUTS = 8192, 4096, 28672
-COPY_BYTES = 5_400_000  # what a prefill of Llama-3.1-8B produces in a millisecond
+COPY_BYTES = 5_400_000  # the KV bytes that a prefill of Llama-3.1-8B produces in a millisecond
 ROUNDS = 3
 
 x = torch.randn(ROWS, INNER, device="cuda:0", dtype=torch.bfloat16)

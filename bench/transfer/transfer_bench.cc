@@ -1,7 +1,7 @@
-// How fast KV moves between two processes of this machine, and how long a small hand-off takes.
-// Prints one JSON object. Usage: kv_transfer_bench [seconds per case [device device [MiB a
-// write]]]; the devices, "cpu" when not given, are the sender's and the receiver's; 0 MiB: as the
-// transport likes.
+// Measures how fast KV moves between two processes of this machine, and how long a small hand-off
+// takes. Prints one JSON object.
+// Usage: kv_transfer_bench [SECONDS_PER_CASE [SENDER_DEVICE RECEIVER_DEVICE [MIB_PER_WRITE]]]
+// Both devices default to "cpu". MIB_PER_WRITE = 0 leaves the write size to the transport.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -37,11 +37,11 @@ struct BenchCase {
   std::string transport;
   KvLayout layout;
   bool checksums = true;
-  uint32_t blocks = 0;  // a hand-off
+  uint32_t blocks = 0;  // KV blocks of each hand-off
   uint32_t arena_blocks = 256;
 };
 
-// What both processes are told.
+// The arguments of both processes.
 struct Setup {
   double seconds = 1;
   std::string sender_device = "cpu";
@@ -85,7 +85,7 @@ KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Memory
   return options;
 }
 
-// Blocks of one hand-off, scattered over the arena.
+// The blocks of one hand-off, at random places in the arena.
 std::vector<BlockId> ScatteredBlocks(const BenchCase& c, uint64_t seed) {
   std::vector<uint32_t> ids(c.arena_blocks);
   std::iota(ids.begin(), ids.end(), 0);
@@ -95,7 +95,7 @@ std::vector<BlockId> ScatteredBlocks(const BenchCase& c, uint64_t seed) {
   return blocks;
 }
 
-// The decode side: grants everything, until the control socket closes.
+// The decode side: grants every offer until the control socket closes.
 class GrantAll final : public KvReceiverListener {
  public:
   explicit GrantAll(const BenchCase& c) : blocks_(ScatteredBlocks(c, 2)) {}
@@ -138,7 +138,7 @@ int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   return 0;
 }
 
-// The prefill side: waits for one hand-off after the other.
+// The prefill side: waits for the end of each hand-off.
 class WaitEnd final : public KvSenderListener {
  public:
   void OnGranted(SessionId, Epoch, uint32_t) override {}
@@ -173,7 +173,7 @@ class WaitEnd final : public KvSenderListener {
   TransferStats stats_;
 };
 
-// GB/s of one plain copy of a hand-off's bytes to the peer's GPU, the median; 0 without GPUs.
+// Median rate in GB/s of one plain copy of a hand-off's bytes to the peer's GPU; 0 without GPUs.
 double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
   if (dma == nullptr) return 0;
@@ -236,7 +236,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     sender->Seal(request.session, request.epoch, "t");
     const TransferStats stats = listener.Wait();
     if (i == 0) first_micros = ToSeconds(clock.Now() - begin) * 1e6;
-    if (i < 3) continue;  // page faults and connection set-up
+    if (i < 3) continue;  // warm-up: page faults and connection set-up
     rates.push_back(stats.bytes_per_second / 1e9);
     micros.push_back(ToSeconds(clock.Now() - begin) * 1e6);
     busy_seconds += ToSeconds(clock.Now() - begin);
@@ -261,7 +261,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
 }
 
 std::vector<BenchCase> CasesOf(const Setup& setup) {
-  // SmolLM2-135M in f16 (368,640 bytes a block), Llama 3.1 8B in bf16 (2 MiB a block).
+  // SmolLM2-135M in f16 (368,640 bytes per block) and Llama 3.1 8B in bf16 (2 MiB per block).
   const KvLayout small{.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
   const KvLayout large{.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16};
   std::vector<BenchCase> cases;
@@ -287,7 +287,8 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
   return cases;
 }
 
-// The receiver is a program of its own: what a GPU's driver keeps does not survive a fork.
+// Runs the receiver with fork and exec, because the state of the CUDA driver does not survive a
+// fork alone.
 std::string RunCase(size_t index, const BenchCase& c, const Setup& setup) {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) std::exit(1);
