@@ -6,14 +6,14 @@
 
 namespace baton {
 
-// A Hugging Face directory whose tokenizer has one token a byte, removed at the end: text and
-// tokens are then the same thing to a test.
+// A Hugging Face directory whose tokenizer has one token for each byte, so that a test can treat
+// text and tokens alike. The destructor removes the directory.
 class ByteModel final {
  public:
-  // With the configuration and the weights of the model in folder `source`.
+  // Uses the configuration and the weights of the model in folder `source`.
   static ByteModel From(const std::string& source);
-  // Only what a router reads: a configuration of a small model, and a template that prints each
-  // message as <role>content.
+  // Contains only what a router reads: the configuration of a small model, and a chat template that
+  // prints each message as <role>content.
   static ByteModel WithoutWeights(int32_t context_length, int32_t vocabulary = 256);
 
   ByteModel(ByteModel&& other) noexcept;

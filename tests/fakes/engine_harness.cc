@@ -60,9 +60,10 @@ void RecordingListener::OnFailed(const RequestFailure& failure) {
 void RecordingListener::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   RequestLog& log = logs_[{chunk.id, chunk.epoch}];
   if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {
-    Complain({chunk.id, chunk.epoch}, "layers of blocks that do not come next");
+    Complain({chunk.id, chunk.epoch}, "layers of blocks that are not the next blocks");
   }
-  if (layers < 1 || log.ended()) Complain({chunk.id, chunk.epoch}, "layers of nothing");
+  if (layers < 1 || log.ended())
+    Complain({chunk.id, chunk.epoch}, "a call of OnKvLayers with no layers or after the end");
   ++log.layers_told;
   log.under_way.assign(chunk.blocks.begin(), chunk.blocks.end());
 }
@@ -71,10 +72,10 @@ void RecordingListener::OnKvChunk(const KvChunk& chunk) {
   RequestLog& log = logs_[{chunk.id, chunk.epoch}];
   const std::vector<BlockId> told = std::exchange(log.under_way, {});
   if (!told.empty() && !std::ranges::equal(told, chunk.blocks)) {
-    Complain({chunk.id, chunk.epoch}, "the chunk is not the one whose layers were told");
+    Complain({chunk.id, chunk.epoch}, "the chunk has other blocks than the last OnKvLayers");
   }
   if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {
-    Complain({chunk.id, chunk.epoch}, "chunks do not follow each other");
+    Complain({chunk.id, chunk.epoch}, "the chunk does not continue the one before it");
   }
   log.announced.insert(log.announced.end(), chunk.blocks.begin(), chunk.blocks.end());
   log.all_announced = chunk.last;
@@ -83,28 +84,32 @@ void RecordingListener::OnKvChunk(const KvChunk& chunk) {
 void RecordingListener::OnKvReserved(const KvReservation& reservation) {
   RequestLog& log = logs_[{reservation.id, reservation.epoch}];
   if (log.reservation || log.ended()) {
-    Complain({reservation.id, reservation.epoch}, "a reservation too many");
+    Complain({reservation.id, reservation.epoch},
+             "a second reservation, or a reservation after the end");
   }
   log.reservation = reservation;
 }
 
 void RecordingListener::OnCacheEvent(const CacheEvent& event) {
   if (event.sequence != ++last_event_) {
-    violations_.push_back(fmt::format("cache event {} is not {}", event.sequence, last_event_));
+    violations_.push_back(fmt::format(
+        "cache event {} has the wrong number: expected {}", event.sequence, last_event_));
   }
   if (event.kind == CacheEvent::Kind::kCleared) mirror_.clear();
   for (const Hash128& hash : event.blocks) {
     const bool changed = event.kind == CacheEvent::Kind::kStored ? mirror_.insert(hash).second
                                                                  : mirror_.erase(hash) == 1;
-    if (!changed) violations_.push_back(fmt::format("cache event {} repeats", event.sequence));
+    if (!changed)
+      violations_.push_back(fmt::format(
+          "cache event {} stores a known block or removes an unknown one", event.sequence));
   }
 }
 
-// All that were inside have been told of their end.
+// Before the engine gives up, every request that it began must have been reported as ended.
 void RecordingListener::OnGaveUp(const Status& status) {
   gave_up_.push_back(status);
   for (const auto& [key, log] : logs_) {
-    if (log.begun() && !log.ended()) Complain(key, "still lives when the engine gives up");
+    if (log.begun() && !log.ended()) Complain(key, "has no end although the engine gave up");
   }
 }
 

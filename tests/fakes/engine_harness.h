@@ -14,15 +14,16 @@
 
 namespace baton {
 
-// All that an engine told of one request.
+// Everything that an engine reported about one request.
 struct RequestLog {
   std::map<int32_t, std::vector<TokenOutput>> samples;
-  std::vector<BlockId> announced;  // kPrefill: the block table, as chunks told it
-  std::vector<BlockId> under_way;  // kPrefill: the chunk of which layers were told, until it comes
-  int32_t layers_told = 0;         // kPrefill: calls of OnKvLayers
+  std::vector<BlockId> announced;  // kPrefill: the block table, from the calls of OnKvChunk
+  std::vector<BlockId>
+      under_way;            // kPrefill: blocks of OnKvLayers whose OnKvChunk is still to come
+  int32_t layers_told = 0;  // kPrefill: number of calls of OnKvLayers
   bool all_announced = false;
   std::optional<KvReservation> reservation;
-  std::optional<RequestTimes> times;  // set when it finished
+  std::optional<RequestTimes> times;  // set when the request has finished
   std::optional<Status> failure;
 
   bool begun() const { return !samples.empty() || layers_told > 0 || reservation.has_value(); }
@@ -30,9 +31,9 @@ struct RequestLog {
   std::vector<TokenId> Tokens(int32_t sample) const;
 };
 
-// Writes down what an engine tells, and complains (violations()) when it breaks the listener's
-// contract: gaps in indices or event numbers, anything after the end, a mirror of the cache that
-// its events do not explain.
+// Records what an engine reports, and collects violations() of the listener's contract: gaps in
+// token indices or event numbers, any call after a request's end, and cache events that do not
+// change the mirror of the cache.
 class RecordingListener final : public EngineListener {
  public:
   void OnTokens(std::span<const TokenOutput> tokens) override;
@@ -48,9 +49,9 @@ class RecordingListener final : public EngineListener {
   const std::set<Hash128>& mirror() const { return mirror_; }
   const std::vector<Status>& gave_up() const { return gave_up_; }
   const std::vector<std::string>& violations() const { return violations_; }
-  // The index a request's first output token must have.
+  // Sets the index that the request's first output token must have.
   void ExpectFirstIndex(const RequestKey& key, int32_t index) { first_index_[key] = index; }
-  // The sample was stopped: it may end without a reason.
+  // Declares that the test stopped the sample, so that the sample may end without a finish reason.
   void ExpectStopped(const RequestKey& key, int32_t sample) { stopped_.insert({key, sample}); }
 
  private:
@@ -65,12 +66,12 @@ class RecordingListener final : public EngineListener {
   std::vector<std::string> violations_;
 };
 
-// An engine over a FakeModel, or over a model that is given, under a clock moved by hand;
-// everything is checked after every step.
+// An engine with a FakeModel, or with a model of the caller, and a manual clock. All invariants are
+// checked after every step.
 class EngineHarness {
  public:
   explicit EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape = {});
-  // `model` outlives the harness; model() is not there then.
+  // `model` must outlive the harness. model() must not be called then.
   EngineHarness(const EngineOptions& options, ModelRunner& model);
 
   Engine& engine() { return *engine_; }
@@ -81,9 +82,9 @@ class EngineHarness {
 
   void Submit(const Request& request);
   void StopSample(const Request& request, int32_t sample);
-  // One step, a millisecond later, with all checks (gtest failures name `where`).
+  // Moves the clock by 1 ms, runs one step and all checks. gtest failures contain `where`.
   bool Step(const std::string& where = "");
-  // Steps until nothing is left to do; false after `most` steps.
+  // Steps until no work is left. Returns false when work is left after `most` steps.
   bool RunUntilIdle(int most = 100000);
 
  private:
@@ -95,7 +96,7 @@ class EngineHarness {
   std::unique_ptr<Engine> engine_;
 };
 
-// A request with `length` prompt tokens made from `seed`.
+// A request with `length` prompt tokens that are determined by `seed`.
 Request MakeRequest(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens);
 
 }  // namespace baton

@@ -25,7 +25,7 @@ namespace {
 std::byte* Map(size_t bytes, int protection, int fd) {
   const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
   void* data = ::mmap(nullptr, bytes, protection, flags, fd, 0);
-  BATON_CHECK(data != MAP_FAILED, "no memory for a test");
+  BATON_CHECK(data != MAP_FAILED, "cannot map memory for a test");
   return static_cast<std::byte*>(data);
 }
 
@@ -86,7 +86,7 @@ class FakeGpu::Queue final : public DmaQueue {
               std::span<const CopyRun> runs) override {
     for (const CopyRun& run : runs) {
       BATON_CHECK(run.source + run.bytes <= from.size() && run.destination + run.bytes <= to.size(),
-                  "a copy outside of memory");
+                  "a copy beyond the end of its buffer");
     }
     return Post([this, id, &from, &to, copies = std::vector<CopyRun>(runs.begin(), runs.end())] {
       std::lock_guard lock(gpu_.memory_mutex_);
@@ -177,26 +177,27 @@ class FakeGpu::Queue final : public DmaQueue {
   bool is_watched_ = false;
   std::deque<std::function<DmaDone()>> work_;
   std::deque<DmaDone> done_;
-  std::jthread thread_;  // last: it uses the above
+  std::jthread thread_;  // the last member, because the thread uses the others
 };
 
 FakeGpu::~FakeGpu() = default;
 
 StatusOr<std::unique_ptr<Buffer>> FakeGpu::Allocate(size_t bytes, Sharing) {
   UniqueFd fd(::memfd_create("baton-fake-gpu", MFD_CLOEXEC));
-  BATON_CHECK(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0, "no memory for a test");
+  BATON_CHECK(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0,
+              "cannot allocate memory for a test");
   return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, true);
 }
 
 Status FakeGpu::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
-  BATON_CHECK(offset + from.size() <= to.size(), "a copy outside of memory");
+  BATON_CHECK(offset + from.size() <= to.size(), "a copy beyond the end of its buffer");
   std::lock_guard lock(memory_mutex_);
   std::memcpy(BytesOf(to) + offset, from.data(), from.size());
   return OkStatus();
 }
 
 Status FakeGpu::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> to) {
-  BATON_CHECK(offset + to.size() <= from.size(), "a copy outside of memory");
+  BATON_CHECK(offset + to.size() <= from.size(), "a copy beyond the end of its buffer");
   std::lock_guard lock(memory_mutex_);
   std::memcpy(to.data(), BytesOf(from) + offset, to.size());
   return OkStatus();
@@ -204,7 +205,8 @@ Status FakeGpu::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> 
 
 StatusOr<std::string> FakeGpu::Export(const Buffer& buffer) {
   const auto* ours = dynamic_cast<const FakeGpuBuffer*>(&buffer);
-  if (ours == nullptr || !ours->is_own()) return InvalidArgument("not the device's memory");
+  if (ours == nullptr || !ours->is_own())
+    return InvalidArgument("the buffer is not memory of this device");
   return fmt::format("/proc/{}/fd/{} {}", ::getpid(), ours->fd(), ours->size());
 }
 
@@ -216,7 +218,7 @@ StatusOr<std::unique_ptr<Buffer>> FakeGpu::Import(std::string_view exported) {
     return InvalidArgument("'{}' is not an export", exported);
   }
   UniqueFd fd(::open(path, O_RDWR | O_CLOEXEC));
-  if (!fd.valid()) return MakeStatus(StatusCode::kUnavailable, "{} is not there", path);
+  if (!fd.valid()) return MakeStatus(StatusCode::kUnavailable, "cannot open {}", path);
   return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, false);
 }
 

@@ -13,9 +13,10 @@
 
 namespace baton {
 
-// A GPU as far as KV transports see one: memory that the host cannot dereference (Buffer::data()
-// points to pages without any right), exported to other processes of this user, copied by a thread
-// for each queue. Tests can hold its work back, or lose it. Thread-safe.
+// A GPU as KV transports use one. The host cannot dereference its memory: Buffer::data() points to
+// pages without access rights. The memory can be exported to other processes of this user, and each
+// queue copies on its own thread. Tests can hold its work back or make the device fail.
+// Thread-safe.
 class FakeGpu final : public Device, public Dma {
  public:
   ~FakeGpu() override;
@@ -31,21 +32,21 @@ class FakeGpu final : public Device, public Dma {
   StatusOr<std::unique_ptr<Buffer>> AllocateStaging(size_t bytes) override;
   StatusOr<std::unique_ptr<DmaQueue>> MakeQueue() override;
 
-  // From here on posted work waits, until Release or the end of its queue.
+  // From now on posted work waits until Release or until its queue is destroyed.
   void Hold();
   void Release();
-  // From here on work fails, as when a device is lost.
+  // From now on all work fails, as on a lost device.
   void Lose() { is_lost_ = true; }
-  // The bytes of a copy are not those of its source.
+  // With true, every later copy writes one wrong byte.
   void Corrupt(bool corrupts) { corrupts_ = corrupts; }
-  // Reaches no exported memory.
+  // From now on Import fails, as without a link to the peer's GPU.
   void Isolate() { is_isolated_ = true; }
 
  private:
   class Queue;
 
-  // Held for each copy: a test may look at memory while a queue writes it, as it may on a device,
-  // where no such look is a data race.
+  // Held during each copy. A test may read memory while a queue writes to it: on a real device that
+  // is no data race of host threads.
   std::mutex memory_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;

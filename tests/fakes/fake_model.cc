@@ -43,7 +43,7 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
   return chosen;
 }
 
-// K of a position holds its value, V the complement.
+// The K slot of a position holds the position's value, the V slot its complement.
 std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t position, int part) {
   const int32_t block = table[position / kv.block_tokens];
   return kv.Head(block, 0, part, 0) + (position % kv.block_tokens) * sizeof(uint64_t);
@@ -79,7 +79,7 @@ FakeModel::FakeModel(const Shape& shape)
 
 FakeModel::~FakeModel() = default;
 
-// What the caller's spans hold is copied, since they end when the step is issued.
+// Holds copies of the caller's spans, because the spans are valid only during Issue.
 struct FakeModel::Work {
   struct Row {
     SamplingParams params;
@@ -133,10 +133,10 @@ Status FakeModel::Await() {
   return queues_steps_ ? RunNext() : OkStatus();
 }
 
-// Runs the queue up to its next step, and that.
+// Runs the queue up to and including its next step.
 Status FakeModel::RunNext() {
   for (bool step = false; !step;) {
-    BATON_CHECK(!queue_.empty(), "a step is awaited that was not issued");
+    BATON_CHECK(!queue_.empty(), "Await was called for a step that was not issued");
     const std::unique_ptr<Work> work = std::move(queue_.front());
     queue_.pop_front();
     step = work->is_step;
@@ -154,7 +154,8 @@ Status FakeModel::Run(Work& work) {
   if (lost_) return MakeStatus(StatusCode::kUnavailable, "the fake device is lost");
   const bool fails = failing_runs_ > 0;
   if (fails) --failing_runs_;
-  if (fails && !fails_late_) return MakeStatus(StatusCode::kInternal, "the fake device is away");
+  if (fails && !fails_late_)
+    return MakeStatus(StatusCode::kInternal, "the fake device failed before the step");
   rows_run_ += static_cast<int64_t>(work.tokens.size());
   most_rows_ = std::max(most_rows_, static_cast<int32_t>(work.tokens.size()));
   Resolve(work);
@@ -202,12 +203,13 @@ Status FakeModel::Run(Work& work) {
   }
   chosen_ = std::move(chosen);
   for (const int32_t layers : work.watch.marks) work.watch.reached(layers);
-  if (fails) return MakeStatus(StatusCode::kInternal, "the fake device went away");
+  if (fails) return MakeStatus(StatusCode::kInternal, "the fake device failed after the step");
   return OkStatus();
 }
 
-// Puts in the tokens that the step before chose. A real device has them for its rows, but not for
-// sampling, which therefore must not look at what was not known when it was asked for.
+// Replaces references to the tokens that the previous step sampled by these tokens. A real device
+// has them as row inputs but not for sampling. Sampling parameters that depend on the output must
+// therefore not be used while a token of the output is unknown.
 void FakeModel::Resolve(Work& work) {
   const auto resolve = [&](TokenId& token) {
     if (token >= 0) return;

@@ -13,7 +13,7 @@
 
 namespace baton {
 
-// Host memory for tests; counts what is given out.
+// A device whose memory is zeroed host memory.
 class FakeDevice final : public Device {
  public:
   std::string name() const override { return "fake"; }
@@ -23,10 +23,10 @@ class FakeDevice final : public Device {
   size_t free_bytes() const override { return size_t{1} << 30; }
 };
 
-// A model whose next token is a hash of everything a real one may look at: the whole visible KV as
-// it lies in the blocks, the sampling parameters, the seed and position, the split of prompt and
-// output. It writes real KV blocks and reads them back, so a wrong block, stale KV, a missed copy
-// or a wrong position changes the tokens from there on.
+// A model whose next token is a hash of everything that a real model may depend on: the whole
+// visible KV as stored in the blocks, the sampling parameters, the seed and position, and the split
+// into prompt and output. It writes real KV blocks and reads them back. A wrong block, stale KV, a
+// missing copy or a wrong position therefore changes all later tokens.
 class FakeModel final : public ModelRunner {
  public:
   struct Shape {
@@ -34,7 +34,7 @@ class FakeModel final : public ModelRunner {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
-    // Steps are queued as on a GPU, and run as late as can be: when they are awaited.
+    // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
   };
 
@@ -53,37 +53,39 @@ class FakeModel final : public ModelRunner {
   Status Await() override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
-  // Steps that were issued behind another one.
+  // The number of steps that were issued while another step was in the queue.
   int64_t steps_behind() const { return steps_behind_; }
-  // The next `count` runs fail; with `late`, after they told of every layer.
+  // The next `count` runs fail. With `late`, they fail after they have reported every layer.
   void FailRuns(int count, bool late = false) {
     failing_runs_ = count;
     fails_late_ = late;
   }
-  // Rows of prompts that begin with `token` get logits of which nothing can be chosen, from the
-  // output token number `output` on; with a seed, only those that draw with that.
+  // For prompts that begin with `token`, sampling chooses no token from output token `output` on.
+  // With a seed, this applies only to samples with that seed.
   void PoisonPrompts(TokenId token, size_t output = 0, std::optional<uint64_t> seed = {}) {
     poison_ = {token, output, seed};
   }
-  // Every run from now on fails, as on a device that is lost. From any thread.
+  // Every run from now on fails, as on a lost device. May be called from any thread.
   void LoseDevice() { lost_ = true; }
-  // Runs wait from now on once there were `total` of them. From any thread.
+  // From now on a run blocks when `total` runs have started before it. May be called from any
+  // thread.
   void AllowRuns(int64_t total) {
     allowed_runs_ = total;
     allowed_runs_.notify_all();
   }
-  // Reads of KV that no row has written.
+  // The number of reads of KV that no row has written.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
   int32_t most_rows() const { return most_rows_; }
   int64_t copies() const { return copies_; }
 
-  // The output tokens that `sample` (counted from 0) of `request` must get from an engine over this
-  // model, resumed ones not included: computed without blocks, steps or batches.
+  // The output tokens that `sample` (counted from 0) of `request` must get from an engine with this
+  // model, without the tokens that a resumed request brings along. They are computed without
+  // blocks, steps or batches.
   std::vector<TokenId> Expected(const Request& request, int32_t sample) const;
 
  private:
-  // A step, or a copy of blocks, with all that it needs.
+  // A queued step or block copy, with copies of all its inputs.
   struct Work;
 
   Status RunNext();
@@ -95,7 +97,7 @@ class FakeModel final : public ModelRunner {
   FakeDevice device_;
   const bool queues_steps_;
   std::deque<std::unique_ptr<Work>> queue_;
-  std::vector<TokenId> chosen_;  // by the last step
+  std::vector<TokenId> chosen_;  // tokens that the last step sampled
   int64_t steps_behind_ = 0;
   int failing_runs_ = 0;
   bool fails_late_ = false;

@@ -22,7 +22,7 @@ std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
 }
 
 pb::Failed FakeRouter::Heard::Failure() const {
-  EXPECT_TRUE(failed.has_value()) << "the request was to fail; it " << Ending();
+  EXPECT_TRUE(failed.has_value()) << "the request should have failed; it " << Ending();
   return failed.value_or(pb::Failed());
 }
 
@@ -100,7 +100,7 @@ Status FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
   }
   for (const pb::Failed& failed : message.failed()) {
     const Heard& heard = member.heard[{failed.request_id(), failed.epoch()}];
-    EXPECT_FALSE(heard.ended()) << "two ends of request " << failed.request_id();
+    EXPECT_FALSE(heard.ended()) << "a second end of request " << failed.request_id();
     member.heard[{failed.request_id(), failed.epoch()}].failed = failed;
   }
   changed_.notify_all();
@@ -160,7 +160,9 @@ FakeRouter::Heard FakeRouter::Await(const std::string& worker,
                                     const std::function<bool(const Heard&)>& done) {
   std::unique_lock lock(mutex_);
   AwaitLocked(
-      lock, fmt::format("what {} should say of request {} epoch {}", worker, request, epoch), [&] {
+      lock,
+      fmt::format("the expected reports of {} about request {} epoch {}", worker, request, epoch),
+      [&] {
         return done(members_[worker].heard[{request, epoch}]);
       });
   return members_[worker].heard[{request, epoch}];

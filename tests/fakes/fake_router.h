@@ -19,12 +19,12 @@
 
 namespace baton {
 
-// A router that decides nothing: takes workers in, sends them what a test says, writes down what
-// they say. What never comes within a minute, and a worker that is not there, is an exception: it
-// fails the test, and ends it before it looks at what is not there. Thread-safe.
+// A router that decides nothing: it accepts workers, sends them the messages of a test, and records
+// their messages. A wait of more than `limit`, or a message to a worker that has not joined,
+// throws: the exception fails and ends the test before it uses a missing result. Thread-safe.
 class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
  public:
-  // What one worker said of one (request, epoch).
+  // What one worker has reported about one (request, epoch).
   struct Heard {
     std::map<int32_t, std::vector<worker::v1::Token>> samples;
     std::optional<worker::v1::Finished> finished;
@@ -32,11 +32,12 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
     std::vector<worker::v1::Handoff> handoffs;
 
     bool ended() const { return finished.has_value() || failed.has_value(); }
-    // What it failed with; an empty one, and a failed test, when it did not fail.
+    // The failure. When the request did not fail, fails the test and returns an empty message.
     worker::v1::Failed Failure() const;
-    // How it ended, for messages of tests.
+    // A text for test messages that describes how the request ended.
     std::string Ending() const;
-    // Ended, or its hand-off failed or was not needed: nothing more comes.
+    // Whether the worker sends no more messages: the request has ended, or its hand-off failed or
+    // was not needed.
     bool over() const;
     std::vector<TokenId> Tokens(int32_t sample) const;
   };
@@ -45,15 +46,15 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
   ~FakeRouter() override;
 
   const std::string& address() const { return server_->address(); }
-  // The worker's Join, once it has joined and beaten.
+  // Waits until the worker has joined and sent a heartbeat. Returns its Join.
   worker::v1::Join AwaitJoin(const std::string& worker);
   void AwaitLeft(const std::string& worker);
   void Send(const std::string& worker, worker::v1::ToWorker message);
-  // Ends the stream of a worker; it will dial again.
+  // Closes the stream of a worker. The worker will dial again.
   void Drop(const std::string& worker,
             const Status& why = Status(StatusCode::kUnavailable, "dropped by the test"));
 
-  // Waits until `done` holds for what `worker` said of the request; then returns it.
+  // Waits until `done` is true for what `worker` has reported about the request, and returns that.
   Heard Await(const std::string& worker,
               uint64_t request,
               uint32_t epoch,
@@ -61,20 +62,20 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
   Heard AwaitEnd(const std::string& worker, uint64_t request, uint32_t epoch = 1);
   Heard Get(const std::string& worker, uint64_t request, uint32_t epoch = 1);
   worker::v1::Heartbeat LastHeartbeat(const std::string& worker);
-  // Waits for a heartbeat that fits.
+  // Waits for a heartbeat for which `fits` is true.
   void AwaitHeartbeat(const std::string& worker,
                       const std::function<bool(const worker::v1::Heartbeat&)>& fits);
   bool Draining(const std::string& worker);
 
-  // From now on every Join is answered with this error; OK: taken in again.
+  // From now on every Join is answered with this error. With OK, workers are accepted again.
   void RefuseJoins(const Status& why);
-  // Called with every Join that comes, on gRPC's thread, before it is answered.
+  // `look` is called with every Join, on a gRPC thread, before the Join is answered.
   void OnJoin(std::function<void(const worker::v1::Join&)> look);
 
  private:
   using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
   struct Member {
-    std::shared_ptr<Stream> stream;  // null when it has left
+    std::shared_ptr<Stream> stream;  // null when the worker has left
     worker::v1::Join join;
     worker::v1::Heartbeat heartbeat;
     bool draining = false;
@@ -99,7 +100,7 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
   std::unique_ptr<RpcServer> server_;
 };
 
-// A Dispatch of the request, as a router would send it.
+// The Dispatch that a router would send for the request.
 worker::v1::Dispatch MakeDispatch(const Request& request, worker::v1::Dispatch::Kind kind);
 
 }  // namespace baton

@@ -16,39 +16,39 @@
 
 namespace baton {
 
-// A worker that computes nothing: joins a router, writes down what it is told, says what a test
-// wants. Thread-safe.
+// A worker that computes nothing: it joins a router, records the router's messages, and sends the
+// messages of a test. Thread-safe.
 class FakeWorker final {
  public:
   struct Options {
-    std::string router;  // address of its port for workers
+    std::string router;  // address of the router's port for workers
     std::string id = "worker";
     bool prefill = false;
     bool decode = true;
     int32_t context_length = 1 << 20;
     int32_t vocabulary = 256;
-    int32_t blocks = 1 << 20;  // of 16 tokens
-    ModelIdentity model;       // the router's own, for one that is to be let in
+    int32_t blocks = 1 << 20;  // number of blocks of 16 tokens
+    ModelIdentity model;       // must equal the router's model, or the router refuses the worker
     uint64_t hash_secret = 0;
     uint32_t version = worker::v1::PROTOCOL_VERSION;
   };
 
-  // Returns when the router has said welcome, or refused.
+  // Returns when the router has accepted or refused the worker.
   explicit FakeWorker(const Options& options);
   ~FakeWorker() { Leave(); }
 
   void Leave();
-  // The `number`-th dispatch, from 0.
+  // Waits for the dispatch with this number, counted from 0.
   worker::v1::Dispatch AwaitDispatch(size_t number = 0);
-  // A cancel of that dispatch's request; with `sample`, of that sample alone.
+  // Waits for a cancel of the dispatch's request or, with `sample`, of this sample alone.
   worker::v1::Cancel AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   bool Cancelled(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   worker::v1::DrainCommand AwaitDrain();
-  // Why the router did not let it in.
+  // Waits for the status with which the router refuses the worker.
   Status AwaitRefusal();
 
-  // Says `text`, a token a byte, of one sample, from index `first` on, in one message. `top`: so
-  // many alternatives go with each token.
+  // Sends `text`, one token for each byte, as tokens of one sample from index `first` on, in one
+  // message. `top` is the number of alternatives that are sent with each token.
   void Say(const worker::v1::Dispatch& dispatch,
            int32_t sample,
            int32_t first,
@@ -65,7 +65,7 @@ class FakeWorker final {
 
   void OnMessage(const worker::v1::ToWorker& message);
   void Await(const std::string& what, const std::function<bool()>& condition);
-  // Null while there is none.
+  // Null while no such cancel has arrived.
   const worker::v1::Cancel* FindCancel(const worker::v1::Dispatch& dispatch, int32_t sample) const;
 
   std::mutex mutex_;

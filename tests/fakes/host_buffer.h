@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Zeroed memory of this process that cannot be shared.
+// Zeroed memory of this process. Other processes cannot map it.
 class HostBuffer final : public Buffer {
  public:
   explicit HostBuffer(size_t bytes) : bytes_(bytes) {}

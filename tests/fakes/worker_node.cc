@@ -39,7 +39,8 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
   worker_options.id = WorkerId(options.id);
   worker_options.model = "fake";
   worker_options.engine = options.engine;
-  if (runner == nullptr) worker_options.engine.kv_dtype = DType::kF32;  // the fake keeps 64 bits
+  if (runner == nullptr)
+    worker_options.engine.kv_dtype = DType::kF32;  // FakeModel stores 64 bits per position
   worker_options.routers.targets = {options.router};
   worker_ = Worker::Create(
                 std::move(worker_options), runner != nullptr ? *runner : model_, metrics_, clock_)
@@ -64,7 +65,7 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
 
 void WorkerNode::Stop() {
   if (std::exchange(stopped_, true)) return;
-  model().AllowRuns(INT64_MAX);  // a test that failed may have left steps waiting
+  model().AllowRuns(INT64_MAX);  // a failed test may have left a step blocked
   worker_->Stop();
   const Status books = worker_->engine().CheckIntegrity();
   EXPECT_TRUE(books.ok()) << options_.id << ": " << books;

@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// A FakeModel whose KV arena other processes, and the shm transport, can map.
+// A FakeModel whose KV arena is shared memory, as the shm transport and other processes need.
 class SharedFakeModel final : public ModelRunner {
  public:
   explicit SharedFakeModel(const FakeModel::Shape& shape) : model_(shape) {}
@@ -44,11 +44,11 @@ class SharedFakeModel final : public ModelRunner {
 
 struct NodeOptions {
   std::string id = "worker";
-  std::string router;  // address
+  std::string router;  // address of the router
   bool prefill = false;
   bool decode = false;
   std::string transport = "shm";
-  // As KvTransferOptions says.
+  // See KvTransferOptions.
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
   SessionTimes times;
   EngineOptions engine;
@@ -58,9 +58,9 @@ struct NodeOptions {
   size_t max_unmatched_offers = 4096;
 };
 
-// One worker inside a test: real engine, real hand-offs, real gRPC; a fake model (whose tokens show
-// every fault of KV), or `runner` when given. Started by the constructor; stopped, and its books
-// checked, by Stop or the destructor.
+// One worker inside a test: real engine, real hand-offs and real gRPC, with a fake model whose
+// tokens reveal every KV fault, or with `runner` when given. The constructor starts the worker.
+// Stop or the destructor stops it and checks that the engine's blocks are accounted for.
 class WorkerNode final {
  public:
   explicit WorkerNode(const NodeOptions& options, ModelRunner* runner = nullptr);
@@ -74,7 +74,8 @@ class WorkerNode final {
   const FakeModel& model() const { return model_.model(); }
   FakeModel& model() { return model_.model(); }
 
-  // Ends the worker without ceremony; the engine's blocks must then all be accounted for.
+  // Stops the worker without a drain, then checks that all of the engine's blocks are accounted
+  // for.
   void Stop();
   // Waits until no lease and no request is left, then checks that every block is free or cached.
   void ExpectNothingHeld();

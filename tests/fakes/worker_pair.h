@@ -13,12 +13,12 @@
 
 namespace baton {
 
-// A prefill worker "p" and a decode worker "d" under a router that says what a test wants: for
-// tests of what the two roles do when their world is not in order. After the test both must hold
-// nothing.
+// A prefill worker "p" and a decode worker "d" with a fake router that sends the messages of a
+// test. For tests of the two roles with lost, late or wrong messages. After the test neither worker
+// may hold a lease or a request.
 class WorkerPair : public ::testing::Test {
  protected:
-  // Waits that no test outlasts, unless it makes them short.
+  // Time limits of the workers: one that no test reaches, and one that a test can wait for.
   static constexpr Duration kLongWait = std::chrono::seconds(600);
   static constexpr Duration kSoon = std::chrono::milliseconds(100);
 
@@ -82,7 +82,7 @@ class WorkerPair : public ::testing::Test {
     message.mutable_cancels(0)->set_epoch(request.epoch.value());
     router_.Send(worker, message);
   }
-  // To the decode worker "d".
+  // A redirect to the decode worker "d".
   worker::v1::ToWorker RedirectOf(const Request& request,
                                   uint64_t session,
                                   uint32_t decode_epoch = 1) {
@@ -99,7 +99,7 @@ class WorkerPair : public ::testing::Test {
     router_.Send("p", RedirectOf(request, session, decode_epoch));
   }
 
-  // What `worker` reports of the request's hand-offs, once there are `count`.
+  // Waits until `worker` has reported `count` hand-offs of the request, and returns them.
   std::vector<worker::v1::Handoff> AwaitHandoffs(const std::string& worker,
                                                  const Request& request,
                                                  size_t count = 1) {
@@ -113,7 +113,8 @@ class WorkerPair : public ::testing::Test {
   worker::v1::Failed AwaitFailed(const std::string& worker, const Request& request) {
     return router_.AwaitEnd(worker, request.id.value(), request.epoch.value()).Failure();
   }
-  // Both have ended it, and their tokens together are the model's.
+  // Waits until both workers have ended the request, and checks that their tokens together are the
+  // tokens that the model must give.
   void ExpectServed(const Request& request) {
     std::vector<TokenId> all = router_.AwaitEnd("p", request.id.value()).Tokens(0);
     const FakeRouter::Heard rest = router_.AwaitEnd("d", request.id.value());
@@ -127,16 +128,16 @@ class WorkerPair : public ::testing::Test {
         "d", [count](const worker::v1::Heartbeat& beat) { return beat.awaiting_kv() == count; });
   }
 
-  // Returns when the worker's thread has done all that was asked of it before.
+  // Returns when the worker's thread has done everything that was posted before this call.
   static void AwaitBatch(WorkerNode& node) {
-    // The second task runs in a later batch than what came before the first.
+    // The second task runs in a later batch than everything that was posted before the first one.
     for (int i = 0; i < 2; ++i) {
       std::promise<void> ran;
       node.worker().loop().PostOwn([&ran] { ran.set_value(); });
       ran.get_future().wait();
     }
   }
-  // Asks the worker to drain. True when it had nothing left to wait for.
+  // Starts a drain of the worker. Returns whether the worker had nothing left to wait for.
   static bool DrainsAtOnce(WorkerNode& node) {
     (void)node.worker().Drain(Duration::zero());
     AwaitBatch(node);

@@ -12,7 +12,7 @@ namespace {
 std::atomic<size_t> taken{0};
 std::atomic<size_t> highest{0};
 
-// Null when there is no memory.
+// Returns null when the allocation fails.
 void* TryTake(size_t size) {
   void* memory = std::malloc(std::max<size_t>(size, 1));
   if (memory == nullptr) return nullptr;
@@ -42,8 +42,8 @@ void* operator new(size_t size) {
 void* operator new[](size_t size) {
   return Take(size);
 }
-// AddressSanitizer brings nothrow forms of its own: a form that is not replaced here would count
-// memory on one side only.
+// Replaced as well, because AddressSanitizer has its own nothrow forms. With only some forms
+// replaced, an allocation and its deallocation would not both be counted.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return TryTake(size);
 }

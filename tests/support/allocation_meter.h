@@ -4,13 +4,14 @@
 
 namespace baton {
 
-// How much memory this process takes from operator new while this lives. One at a time; a binary
-// that has one replaces operator new and delete.
+// Measures the memory that this process allocates with operator new during the meter's lifetime.
+// Only one meter may exist at a time. A binary that links this file replaces operator new and
+// delete.
 class AllocationMeter final {
  public:
   AllocationMeter();
 
-  // The most bytes at once, beyond those of the beginning.
+  // The peak number of allocated bytes, minus the bytes allocated at construction.
   size_t peak() const;
 
  private:

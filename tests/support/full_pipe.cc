@@ -13,7 +13,7 @@
 namespace baton {
 
 FullPipe::FullPipe() : path_(folder_.path() + "/full_pipe") {
-  BATON_CHECK(::mkfifo(path_.c_str(), 0600) == 0, "cannot make the pipe {}", path_);
+  BATON_CHECK(::mkfifo(path_.c_str(), 0600) == 0, "cannot create the pipe {}", path_);
   fd_.Reset(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   BATON_CHECK(fd_.valid(), "cannot open the pipe {}", path_);
   const std::string piece(PIPE_BUF, '.');
@@ -24,7 +24,7 @@ FullPipe::FullPipe() : path_(folder_.path() + "/full_pipe") {
 
 void FullPipe::ReadFilling() {
   while (filling_ > 0) {
-    BATON_CHECK(ReadOnce(Duration::zero()), "the filling of the pipe {} is gone", path_);
+    BATON_CHECK(ReadOnce(Duration::zero()), "the pipe {} has lost part of its filling", path_);
   }
 }
 

@@ -8,28 +8,29 @@
 
 namespace baton {
 
-// A named pipe that is full until it is read: the stdout or stderr of a process that nobody reads.
+// A named pipe that is full until a test reads from it. It stands for the stdout or stderr of a
+// process whose output nobody reads.
 class FullPipe final {
  public:
   FullPipe();
 
-  // Whoever opens it for writing blocks in its first write.
+  // A process that opens this path for writing blocks in its first write.
   const std::string& path() const { return path_; }
-  // Makes room for what others write.
+  // Reads the bytes that filled the pipe, so that writers can proceed.
   void ReadFilling();
-  // What was written behind the filling: reads until `marker` is in it, or the limit passes.
-  // Returns all so far.
+  // Reads what processes have written after the filling, until the text contains `marker` or the
+  // limit passes. Returns all text read so far.
   const std::string& ReadUntil(const std::string& marker,
                                Duration limit = std::chrono::seconds(30));
 
  private:
-  // Reads what is there; false when nothing comes within the limit.
+  // Reads the available bytes. Returns false when no byte arrives within the limit.
   bool ReadOnce(Duration limit);
 
   const TemporaryFolder folder_;
   const std::string path_;
   UniqueFd fd_;
-  size_t filling_ = 0;  // bytes of it that are still to be read
+  size_t filling_ = 0;  // bytes of the filling that are still in the pipe
   std::string text_;
 };
 

@@ -1,5 +1,5 @@
-// Part of the tests that are declared with ONE_THREAD: they die when they start a thread, because
-// ThreadSanitizer's build leaves them out.
+// Linked into the tests that are declared with ONE_THREAD. Such a test aborts when it starts a
+// thread, because the ThreadSanitizer build does not contain these tests.
 #include <pthread.h>
 
 #include "common/base/check.h"
@@ -8,5 +8,5 @@ extern "C" int pthread_create(pthread_t* /*thread*/,
                               const pthread_attr_t* /*attributes*/,
                               void* (* /*start*/)(void*),
                               void* /*argument*/) {
-  BATON_CHECK(false, "a test that is declared with ONE_THREAD starts a thread");
+  BATON_CHECK(false, "a test that is declared with ONE_THREAD must not start a thread");
 }

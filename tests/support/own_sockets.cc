@@ -18,7 +18,7 @@ std::optional<uint16_t> PortOf(int fd, decltype(&::getsockname) get_name) {
   socklen_t length = sizeof(address);
   if (get_name(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
   if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return std::nullopt;
-  // The port lies at the same place in both families.
+  // The port has the same offset in sockaddr_in and sockaddr_in6.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 

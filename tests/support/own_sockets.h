@@ -14,18 +14,18 @@ struct OwnSocket {
   uint16_t peer_port = 0;
 };
 
-// All of them, found through /proc/self/fd.
+// All connected TCP sockets of this process, found through /proc/self/fd.
 std::vector<OwnSocket> OwnSockets();
 
-// The socket that a listener in this process accepted for the connection of `client`. Waits until
-// it is there; -1 when it does not come within the limit.
+// Waits for the socket that a listener in this process accepts for the connection of `client`.
+// Returns -1 when there is none within the limit.
 int AwaitAccepted(int client, Duration limit = std::chrono::seconds(10));
 
-// Whether the socket sends without delay. Waits until it does: a listener sets that after it has
-// accepted.
+// Waits until the socket has TCP_NODELAY, which a listener sets only after it has accepted. Returns
+// false when the socket does not have the option within the limit.
 bool AwaitNoDelay(int fd, Duration limit = std::chrono::seconds(10));
 
-// TCP segments with data that the socket has received.
+// The number of TCP segments with data that the socket has received.
 uint32_t ReceivedSegments(int fd);
 
 }  // namespace baton

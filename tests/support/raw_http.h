@@ -8,25 +8,25 @@
 
 namespace baton {
 
-// A TCP connection for tests: sends what it is told, reads with a bound. All failures show as empty
-// or absent results.
+// A TCP connection for tests. It sends raw bytes, and every read has a time limit. A failure gives
+// an empty or absent result.
 class RawConnection final {
  public:
-  // `address`: "127.0.0.1:port". `source`: the client's own address, of 127.0.0.0/8.
+  // `address`: "127.0.0.1:port". `source`: the client's own address, from 127.0.0.0/8.
   explicit RawConnection(const std::string& address, const std::string& source = "127.0.0.1");
 
   bool connected() const { return fd_.valid(); }
   bool Send(const std::string& bytes);
-  // Reads until `marker` is in what was received so far, the peer closes, or the limit passes.
-  // Returns all received since the last call.
+  // Reads until the received bytes contain `marker`, the peer closes, or the limit passes. Returns
+  // the bytes received since the last call.
   std::string ReadUntil(const std::string& marker, Duration limit = std::chrono::seconds(10));
-  // All bytes until the peer closes; nothing when it did not within the limit.
+  // All bytes until the peer closes; nullopt when the peer does not close within the limit.
   std::optional<std::string> ReadToEnd(Duration limit = std::chrono::seconds(10));
   void Close() { fd_.Reset(); }
   int fd() const { return fd_.get(); }
 
  private:
-  // True when bytes came, false when the peer closed; nothing at the limit.
+  // True when bytes arrived, false when the peer closed, nullopt when the deadline passed.
   std::optional<bool> ReadSome(Time deadline, std::string& into);
 
   UniqueFd fd_;
@@ -38,9 +38,9 @@ struct HttpAnswer {
   std::string body;
 };
 
-// One GET on a connection of its own.
+// Sends one GET on a new connection.
 HttpAnswer HttpGet(const std::string& address, const std::string& path);
-// Sends `request` as it is (with "Connection: close") and parses the answer.
+// Sends `request` unchanged and parses the answer. `request` must contain "Connection: close".
 HttpAnswer HttpSend(const std::string& address,
                     const std::string& request,
                     Duration limit = std::chrono::seconds(10));

@@ -39,7 +39,7 @@ void Reset(tcp::socket& socket) {
 
 }  // namespace
 
-// All of it runs on one thread, which Impl's public methods post to.
+// All work runs on one thread. TcpProxy calls Impl's public methods on this thread through Run.
 class TcpProxy::Impl {
  public:
   // Runs `work` on the proxy's thread and waits for it.

@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// A TCP relay on a free loopback port, for tests of links that break. Put its address() where a
-// client expects the server, and call Forward() with the server's own address. Thread-safe.
+// A TCP relay on a free loopback port, for tests of links that break. Give address() to the client
+// as the server's address, and call Forward() with the server's real address. Thread-safe.
 class TcpProxy final {
  public:
   TcpProxy();
@@ -15,17 +15,17 @@ class TcpProxy final {
   // "127.0.0.1:port" to connect to.
   const std::string& address() const;
 
-  // Relays new connections to `target` ("127.0.0.1:port"). Connections that come before the first
-  // call are reset.
+  // Relays new connections to `target` ("127.0.0.1:port"). A connection that arrives before the
+  // first call is reset.
   void Forward(const std::string& target);
 
   // Resets every open connection on both sides, as a broken link or a restarted middlebox does.
-  // New connections are relayed. Returns the number of connections reset.
+  // New connections are still relayed. Returns the number of connections reset.
   int Cut();
 
-  // Passes no more bytes in either direction and leaves all connections open, as a lost route does.
+  // Stops passing bytes in both directions but leaves all connections open, as a lost route does.
   void Freeze();
-  // Passes bytes again, those held back first.
+  // Passes bytes again. The bytes held back go first.
   void Thaw();
 
  private:

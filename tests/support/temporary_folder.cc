@@ -12,7 +12,7 @@ namespace baton {
 
 TemporaryFolder::TemporaryFolder()
     : path_((std::filesystem::temp_directory_path() / "baton_test_XXXXXX").string()) {
-  BATON_CHECK(::mkdtemp(path_.data()) != nullptr, "cannot make the folder {}", path_);
+  BATON_CHECK(::mkdtemp(path_.data()) != nullptr, "cannot create the folder {}", path_);
 }
 
 TemporaryFolder::~TemporaryFolder() {

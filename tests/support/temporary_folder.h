@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// A folder of a test's own, under the system's folder for temporary files: made with a fresh name,
-// removed with all that is in it.
+// A folder with a unique name in the system's folder for temporary files. The constructor creates
+// the folder; the destructor removes the folder and its content.
 class TemporaryFolder final {
  public:
   TemporaryFolder();
@@ -15,7 +15,7 @@ class TemporaryFolder final {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // Writes a file of that name and returns its path.
+  // Writes `content` to the file `name` in the folder and returns the file's path.
   std::string Write(std::string_view name, std::string_view content) const;
 
  private:
