@@ -16,30 +16,32 @@ namespace baton {
 constexpr auto kStartLimit = std::chrono::seconds(120);
 constexpr auto kAnswerLimit = std::chrono::seconds(120);
 
-// A cluster of real processes on free ports for one test, with the real model. Its logs are printed
-// when the test fails. Everything waits within bounds.
+// A cluster of real processes on free ports for one test, with the real model. When the test fails,
+// the logs of the processes are printed. Every wait has a time limit.
 class ClusterTest : public ::testing::Test {
  protected:
   ~ClusterTest() override;
 
-  // Starts a router, with `router_set` as --set, and so many workers, each with `worker_set`; the
-  // test fails when that does not work. A cluster started before ends.
+  // Starts a router with the settings `router_set`, and the given numbers of prefill and decode
+  // workers with the settings `worker_set`. Ends an earlier cluster first. A failure fails the
+  // test.
   void StartCluster(int prefill,
                     int decode,
                     const std::vector<std::string>& worker_set = {},
                     const std::vector<std::string>& router_set = {});
-  // Starts another worker of the cluster ("prefill" or "decode") with `settings` as --set, and
+  // Starts another worker of the cluster (`role` is "prefill" or "decode") with `settings`, and
   // waits until its ports are open.
   void AddWorker(const std::string& role,
                  const std::string& name,
                  const std::vector<std::string>& settings = {});
-  // Starts a router beside the cluster's own. Ends with the test or the next StartCluster.
+  // Starts a router in addition to the cluster's own. It ends with the test or with the next
+  // StartCluster.
   void StartSecondRouter();
   LocalCluster& second_router() {
     if (!second_router_) throw std::logic_error("no second router runs");
     return *second_router_;
   }
-  // Throws when none was started, which ends a test whose start failed.
+  // Throws when no cluster runs. The exception ends a test whose StartCluster failed.
   LocalCluster& cluster() {
     if (!cluster_) throw std::logic_error("no cluster runs");
     return *cluster_;
@@ -48,33 +50,35 @@ class ClusterTest : public ::testing::Test {
   const std::string& http(const std::string& member) {
     return cluster().Find(member)->addresses.at("http");
   }
-  // What a member has logged so far.
+  // The log of a member so far.
   std::string LogOf(const std::string& member);
   const std::string& server() { return cluster().server(); }
 
-  // One greedy request; its answer must come.
+  // Sends one greedy request. The test fails when the request fails.
   GenerateAccount Ask(const std::string& prompt, int max_tokens);
-  // One request as `call` states it, with kAnswerLimit as its time-out unless it names one; its
-  // answer must come.
+  // Sends the request `call`, whose default time-out is kAnswerLimit. The test fails when the
+  // request fails.
   GenerateAccount Ask(GenerateCall call);
   // Runs the tool `baton` with `arguments` and "--server …", or "--admin …" for `status` and
-  // `drain`; exit status and stdout.
+  // `drain`. Returns its exit status and stdout.
   struct ToolResult {
     int status = -1;
     std::string output;
   };
   ToolResult RunTool(std::vector<std::string> arguments);
-  // As RunTool, with nothing added.
+  // Like RunTool, but adds no argument.
   static ToolResult RunToolAlone(std::vector<std::string> arguments);
 
-  // The value of an unlabelled metric of a member's /metrics; -1 when it is not there.
+  // The value of an unlabelled metric in a member's /metrics; -1 when the metric is absent.
   double Metric(const std::string& member, const std::string& name);
-  // Waits until `name` has `value` at the member; false after kAnswerLimit.
+  // Waits until the member's metric `name` has `value`. Returns false after kAnswerLimit.
   bool WaitMetric(const std::string& member, const std::string& name, double value);
-  // Every living worker counts no leaked block, and every block is free or cached again.
+  // Checks that every worker in `workers` counts no leaked block and that all of its blocks are
+  // free or cached again.
   void ExpectNoLeaks(const std::vector<std::string>& workers);
 
-  // Different prompts of different length, so that requests end at different times.
+  // The prompt of a request number. Prompts differ in length, so that requests end at different
+  // times.
   static std::string PromptOf(int number);
 
  private:

@@ -52,7 +52,7 @@ TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
   }
 }
 
-// The workers' KV arenas hold 5,824 tokens, the model's context 8,192.
+// The workers' KV arenas hold 5,824 tokens. The model's context length is 8,192.
 TEST_F(EndToEndTest, WithoutMaxTokensARequestIsServedByArenasSmallerThanTheContext) {
   StartCluster(1, 1);
   const ToolResult result = RunTool({"generate", "Say hi.", "--timeout-ms", "60000"});
@@ -78,7 +78,7 @@ TEST_F(EndToEndTest, ProbesAndMetricsAreServedByEveryProcess) {
   for (const char* name : {"ttft", "tpot", "queue"}) EXPECT_THAT(router, HasSubstr(name));
 }
 
-// Of /proc/<pid>/status, in bytes.
+// The value of `field` in /proc/<pid>/status, in bytes.
 int64_t MemoryOf(const ChildProcess& process, const std::string& field) {
   std::ifstream status(fmt::format("/proc/{}/status", process.pid()));
   std::string line;
@@ -89,14 +89,14 @@ int64_t MemoryOf(const ChildProcess& process, const std::string& field) {
   return 0;
 }
 
-// Weights are read once, packed, and kept once.
+// Weights are read once and packed. Memory holds one copy of them.
 TEST_F(EndToEndTest, AnIdleWorkerHoldsItsWeightsItsArenaAndLittleMore) {
   constexpr int64_t kLittle = 100'000'000;
   const auto weights = static_cast<int64_t>(std::filesystem::file_size(BATON_TEST_MODEL));
   StartCluster(1, 1);
   const auto expect_little = [&](const char* when) {
     for (const char* worker : {"prefill-0", "decode-0"}) {
-      // The arenas, its own and its peers', are shared memory.
+      // The worker's own arena and its peers' arenas are shared memory.
       const int64_t own =
           MemoryOf(process(worker), "VmRSS") - MemoryOf(process(worker), "RssShmem");
       EXPECT_GT(own, 0);
@@ -197,7 +197,7 @@ TEST_F(EndToEndTest, ARouterServesOnForAWhileAfterSigterm) {
     ASSERT_LT(SteadyClock().Now(), deadline) << "still ready";
   }
   EXPECT_EQ(Ask(PromptOf(1), 4).generated_tokens, 4);
-  process("router").Signal(SIGTERM);  // a second one ends it
+  process("router").Signal(SIGTERM);  // the second SIGTERM ends the process at once
   EXPECT_EQ(process("router").WaitExit(kAnswerLimit), 0);
 }
 

@@ -7,7 +7,7 @@ namespace baton {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(2);
-constexpr int kLongEvery = 16;  // one request of this many has a long prompt
+constexpr int kLongEvery = 16;  // one of this many requests has a long prompt
 constexpr int kLongSentences = 100;
 
 }  // namespace
@@ -70,7 +70,7 @@ void FaultTest::ExpectEqual(const Answers& answers) {
 void FaultTest::WaitBusy(const std::string& worker) {
   const Time deadline = SteadyClock().Now() + kAnswerLimit;
   while (Metric(worker, "baton_worker_sequences_running") <= 0) {
-    ASSERT_LT(SteadyClock().Now(), deadline) << worker << " never had work";
+    ASSERT_LT(SteadyClock().Now(), deadline) << worker << " has not computed any sequence";
     std::this_thread::sleep_for(kPoll);
   }
 }

@@ -8,9 +8,9 @@
 
 namespace baton {
 
-// 32 concurrent requests against a cluster in which something breaks meanwhile: greedy and sampled,
-// short prompts and prompts of about 1,500 tokens. Every request must end with the tokens of an
-// undisturbed unified worker, and no living worker may lose a block.
+// Sends 32 concurrent requests to a cluster in which a fault happens while they run. The requests
+// are greedy or sampled, with short prompts or prompts of about 1,500 tokens. Every request must
+// end with the tokens of an undisturbed unified worker, and no living worker may leak a block.
 class FaultTest : public ClusterTest {
  protected:
   static constexpr int kRequests = 32;
@@ -19,11 +19,11 @@ class FaultTest : public ClusterTest {
 
   static GenerateCall CallOf(int number);
 
-  // Tokens of all requests on one worker that both prefills and decodes, computed once.
+  // The tokens of all requests on one unified worker. They are computed once.
   const Answers& Undisturbed();
 
   // Sends all requests at once to the first router, calls `disturb` on this thread while they run,
-  // and returns their tokens. Requests that fail fail the test.
+  // and returns their tokens. The test fails when a request fails.
   Answers RunAll(const std::function<void()>& disturb);
 
   // Starts two prefill and two decode workers, runs all requests with `disturb`, and compares the
@@ -31,9 +31,9 @@ class FaultTest : public ClusterTest {
   void CheckAnswers(const std::function<void()>& disturb);
   void ExpectEqual(const Answers& answers);
 
-  // Waits until the worker computes one of the requests.
+  // Waits until the worker computes at least one sequence.
   void WaitBusy(const std::string& worker);
-  // Signals the worker once it is busy.
+  // Waits until the worker is busy, then sends it the signal.
   void SignalBusy(const std::string& worker, int signal);
 };
 

@@ -9,14 +9,14 @@ namespace {
 
 constexpr const char* kWorkers[] = {"prefill-0", "prefill-1", "decode-0", "decode-1"};
 
-// Processes that die, hang or pause while requests run.
+// Processes are killed, hang or are stopped while requests run.
 class ProcessFaultTest : public FaultTest {
  protected:
   void CheckSignalled(const std::vector<std::string>& victims, int signal) {
     CheckAnswers([&] {
       for (const std::string& victim : victims) SignalBusy(victim, signal);
     });
-    EXPECT_GT(Metric("router", "baton_router_retries_total"), 0) << "nothing was disturbed";
+    EXPECT_GT(Metric("router", "baton_router_retries_total"), 0) << "no request was disturbed";
     std::vector<std::string> living;
     for (const char* worker : kWorkers) {
       if (std::find(victims.begin(), victims.end(), worker) == victims.end()) {
@@ -25,14 +25,14 @@ class ProcessFaultTest : public FaultTest {
     }
     ExpectNoLeaks(living);
     if (signal != SIGSTOP) return;
-    // A worker that was only stopped comes back, rejoins, and has lost nothing either.
+    // A worker that was only stopped continues and joins again, and it has leaked no block.
     for (const std::string& victim : victims) process(victim).Signal(SIGCONT);
     EXPECT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
     ExpectNoLeaks(victims);
   }
 };
 
-// A device that hangs: no step of this worker ends in time.
+// Simulates a hanging device: no step of this worker ends within the step limit.
 TEST_F(ProcessFaultTest, WorkersWhoseStepsDoNotEndLeave) {
   StartCluster(1, 1, {"engine.step_limit_seconds=0.0001"});
   EXPECT_NE(
@@ -61,7 +61,7 @@ TEST_F(ProcessFaultTest, APrefillWorkerStoppedAndADecodeWorkerStopped) {
   CheckSignalled({"prefill-0", "decode-1"}, SIGSTOP);
 }
 
-// A node or a network segment fails, and Kubernetes starts the same workers again.
+// A node or a network segment fails, and Kubernetes starts the same workers again after that.
 TEST_F(ProcessFaultTest, AllWorkersKilledAndStartedAgainAfterFiveSeconds) {
   CheckAnswers([&] {
     WaitBusy("decode-0");
@@ -95,8 +95,8 @@ TEST_F(ProcessFaultTest, RequestsWaitForTheFirstWorker) {
   ExpectNoLeaks({"prefill-0", "decode-0"});
 }
 
-// Two routers share the workers. What happens to the second one must not be felt by the clients of
-// the first, and the workers free what the second had.
+// Two routers share the workers. A fault of the second router must not disturb clients of the first
+// router, and the workers must free the blocks of the second router's requests.
 class TwoRoutersTest : public FaultTest {
  protected:
   void StartTwoRouters() {
@@ -113,8 +113,8 @@ class TwoRoutersTest : public FaultTest {
     ASSERT_TRUE(second_router().WaitJoined(4, kAnswerLimit).ok());
   }
 
-  // Runs requests through both routers and signals the second one meanwhile. Returns the statuses
-  // of its requests.
+  // Runs requests through both routers and sends the signal to the second router while they run.
+  // Returns the statuses of the second router's requests.
   std::vector<Status> RunThroughBoth(int signal, Duration pause) {
     std::vector<std::jthread> threads;
     std::vector<Status> statuses(kRequests / 2);

@@ -9,18 +9,20 @@ namespace {
 
 constexpr const char* kEveryWorker[] = {"prefill-0", "decode-0"};
 
-// Links that break or fall silent between one prefill worker, one decode worker and their router.
+// Connections between one prefill worker, one decode worker and their router break or stop passing
+// bytes.
 class LinkFaultTest : public FaultTest {
  protected:
   void SetUp() override { Undisturbed(); }
 
-  // One prefill and one decode worker. The decode worker's hand-off port (control streams, and the
-  // blocks of `transport` "tcp") is reached through kv_link(), its router through router_link().
+  // Starts one prefill and one decode worker. Connections to the decode worker's hand-off port
+  // (control streams, and blocks with `transport` "tcp") pass kv_link_. The connection from the
+  // decode worker to its router passes router_link_.
   void StartThroughProxies(const std::string& transport) {
     StartCluster(0, 0);
     router_link_.Forward(cluster().router().addresses.at("workers"));
-    // The worker has to know the proxy's address when it starts, and the proxy the worker's: both
-    // take the same port, on two loopback addresses.
+    // The worker needs the proxy's address at its start, and the proxy needs the worker's address.
+    // So both use the same port on two loopback addresses.
     const std::string kv_listen = "127.0.0.2" + kv_link_.address().substr(strlen("127.0.0.1"));
     kv_link_.Forward(kv_listen);
     const std::string require = "transfer.require_transport=" + transport;
@@ -68,7 +70,7 @@ TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
-// Longer than transfer.progress_timeout_seconds and drain_timeout_seconds together.
+// The link is frozen for longer than transfer.progress_timeout_seconds + drain_timeout_seconds.
 TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
   StartThroughProxies("tcp");
   ExpectEqual(RunAll([&] {
@@ -80,7 +82,8 @@ TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
-// Longer than lost_ms: the router gives the worker up, and takes it back.
+// The link is frozen for longer than lost_ms: the router declares the worker lost, and accepts it
+// again later.
 TEST_F(LinkFaultTest, RouterLinkFrozenUntilTheWorkerIsLost) {
   StartThroughProxies("shm");
   ExpectEqual(RunAll([&] {

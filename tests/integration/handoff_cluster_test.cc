@@ -11,8 +11,8 @@
 #include "tests/fakes/fake_router.h"
 #include "tests/fakes/worker_node.h"
 
-// Two prefill and two decode workers with real engines, hand-offs and gRPC, under a router that
-// does what the test says. The model is fake: its tokens depend on every byte of KV it may look at.
+// Two prefill and two decode workers with real engines, hand-offs and gRPC, and a fake router that
+// sends the messages of the test. The model is fake: its tokens depend on every visible byte of KV.
 namespace baton {
 namespace {
 
@@ -47,7 +47,8 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
     for (const auto& node : nodes_) router_.AwaitJoin(node->id());
   }
 
-  // All of them, so that others may join by their names.
+  // Stops all workers and waits until they have left, so that new workers can join with their
+  // names.
   void StopAll() {
     for (const auto& node : nodes_) node->Stop();
     for (const auto& node : nodes_) router_.AwaitLeft(node->id());
@@ -99,7 +100,7 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
     router_.Send(node.id(), cancel);
   }
 
-  // The tokens of both sides together are those of the model.
+  // Checks that the tokens of both workers together are the model's tokens.
   void ExpectTokens(const Request& request, const Plan& plan) {
     const uint64_t id = request.id.value();
     const uint32_t epoch = request.epoch.value();
@@ -174,7 +175,7 @@ TEST_P(HandoffCluster, PrefixHitsMoveLess) {
   ExpectTokens(request, {&P(0), &D(0), 1});
   const uint64_t bytes = router_.Get("d1", 1).handoffs.at(0).bytes();
   request.id = RequestId(2);
-  request.tokens.resize(150);  // the same prefix, another end
+  request.tokens.resize(150);  // the same prefix with another end
   request.prompt_length = 150;
   Dispatch(request, {&P(0), &D(0), 2});
   ExpectTokens(request, {&P(0), &D(0), 2});
@@ -201,7 +202,7 @@ TEST_P(HandoffCluster, OfferBeforeDispatchAndDispatchBeforeOffer) {
   const Request early = Numbered(1, 90, 5, 10);
   const Plan plan{&P(0), &D(0), 1};
   router_.Send("p1", PrefillOrder(early, plan));
-  router_.AwaitEnd("p1", 1);  // prefilled, offered, sealed: and decode knows nothing yet
+  router_.AwaitEnd("p1", 1);  // prefilled, offered and sealed before decode knows the request
   router_.Send("d1", DecodeOrder(early, plan));
   ExpectTokens(early, plan);
   const Request late = Numbered(2, 90, 6, 10);
@@ -218,13 +219,13 @@ TEST_P(HandoffCluster, FirstTokenMayBeTheLast) {
   ExpectTokens(request, {&P(0), &D(0), 1});
   EXPECT_EQ(router_.Get("p1", 1).samples.at(0).at(0).finish(),
             static_cast<int>(FinishReason::kLength));
-  Cancel(D(0), request);  // as a router does that has all tokens
+  Cancel(D(0), request);  // as a router does when it has all tokens
 }
 
 TEST_P(HandoffCluster, RefusedHandoffGoesToAnotherWorker) {
   Start(Blocks(64));
   Request request = Numbered(1, 100, 5, 20);
-  // d1 was told of a request of another length: it refuses the offer.
+  // d1 received a request with another prompt length, so it refuses the offer.
   Request other = request;
   other.tokens.resize(50);
   other.prompt_length = 50;
@@ -254,7 +255,7 @@ TEST_P(HandoffCluster, UnreachableDecodeWorkerIsARefusal) {
   order.mutable_dispatches(0)->mutable_peer()->set_worker_id("ghost");
   order.mutable_dispatches(0)->mutable_peer()->set_kv_address("127.0.0.1:1");
   router_.Send("p1", order);
-  // No redirect comes: the hand-off fails, and nothing stays behind (TearDown).
+  // No redirect arrives: the hand-off fails, and TearDown checks that nothing is still held.
   const FakeRouter::Heard heard =
       router_.Await("p1", 1, 1, [](const FakeRouter::Heard& h) { return h.handoffs.size() == 2; });
   EXPECT_EQ(heard.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
@@ -289,20 +290,21 @@ TEST_P(HandoffCluster, CancelAtAnyPointLeavesNothing) {
       all.emplace_back(request, plan);
     }
     for (const auto& [request, plan] : all) {
-      if (random() % 4 == 0) continue;  // this one lives
+      if (random() % 4 == 0) continue;  // a quarter of the requests is not cancelled
       const size_t wait = random() % 12;
-      if (wait < 10) {  // some progress first
+      if (wait < 10) {  // cancel only after some progress
         router_.Await(
             plan.decode->id(), request.id.value(), 1, [&](const FakeRouter::Heard& heard) {
               return heard.ended() || heard.Tokens(0).size() >= wait || wait < 4;
             });
       }
       Cancel(*plan.prefill, request);
-      // Some decode workers hear of it from the prefill worker alone, others perhaps first from it.
+      // A decode worker without a cancel from the router learns of it from the prefill worker. A
+      // decode worker with one may still learn of it from the prefill worker first.
       if (random() % 3 > 0) Cancel(*plan.decode, request);
     }
     for (const auto& [request, plan] : all) {
-      // The peer may tell a worker of the cancel before the router does.
+      // A worker may learn of the cancel from its peer before it does from the router.
       for (const WorkerNode* node : {plan.prefill, plan.decode}) {
         router_.Await(node->id(), request.id.value(), 1, [](const FakeRouter::Heard& heard) {
           return heard.over();
@@ -320,7 +322,7 @@ TEST_P(HandoffCluster, LosingAWorkerHarmsNoOther) {
   }
   router_.Await(
       "d1", 4, 1, [](const FakeRouter::Heard& heard) { return heard.Tokens(0).size() > 3; });
-  D(0).Stop();  // with requests in every state
+  D(0).Stop();  // at this time its requests are in all states
   for (uint64_t id = 1; id <= 12; ++id) {
     const Plan plan{&P(id % 2), &D(id / 2 % 2), id};
     if (plan.decode == &D(1)) {
@@ -336,7 +338,7 @@ TEST_P(HandoffCluster, LosingAWorkerHarmsNoOther) {
   nodes_[0] = nullptr;
 }
 
-// A HELLO of no model, an OFFER before any HELLO, or random bytes.
+// A HELLO without a model, an OFFER before any HELLO, or random bytes.
 kv::v1::Frame Garbage(int kind, std::mt19937_64& random) {
   if (kind % 3 == 0) return ToFrame(Envelope{SessionId(0), Epoch(0), 1, Hello{}});
   if (kind % 3 == 1) return ToFrame(Envelope{SessionId(random()), Epoch(1), 1, Offer{}});

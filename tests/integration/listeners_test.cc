@@ -10,7 +10,7 @@
 #include "tests/support/own_sockets.h"
 #include "tests/support/raw_http.h"
 
-// What holds of every port of Baton's processes.
+// Properties that every port of Baton's processes must have.
 namespace baton {
 namespace {
 
@@ -39,15 +39,15 @@ TEST(ListenersTest, AcceptedSocketsSendWithoutDelay) {
   for (const auto& worker : cluster.workers()) ExpectNoDelayOfAccepted(*worker);
 }
 
-// The largest number of streams on a connection that a gRPC server announces in its first SETTINGS
-// frame (RFC 9113, sections 4.1 and 6.5); 0: any number.
+// The maximum number of concurrent streams on a connection that a gRPC server announces in its
+// first SETTINGS frame (RFC 9113, sections 4.1 and 6.5); 0: no limit.
 uint32_t AnnouncedStreams(const std::string& address) {
   constexpr size_t kFrameHead = 9;
   constexpr size_t kSettingBytes = 6;
   constexpr uint32_t kMaxConcurrentStreams = 3;
   RawConnection client(address);
-  // The client's preface, with an empty SETTINGS frame; then all that comes until a SETTINGS
-  // frame's acknowledgement, which has no payload.
+  // Sends the client's preface with an empty SETTINGS frame, then reads everything up to the
+  // acknowledgement of a SETTINGS frame, which has no payload.
   const std::string empty_settings("\0\0\0\4\0\0\0\0\0", kFrameHead);
   EXPECT_TRUE(client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + empty_settings));
   const std::string acknowledged("\0\0\0\4\1\0\0\0\0", kFrameHead);
@@ -85,7 +85,7 @@ TEST(ListenersTest, BothEndsOfEveryConnectionBetweenProcessesSendWithoutDelay) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.timings.transport(), "tcp");
   const std::vector<OwnSocket> sockets = OwnSockets();
-  // Both ends of a client, of two workers, of the KV control stream and of the KV data.
+  // Two sockets for each connection: the client, two workers, the KV control stream, the KV data.
   EXPECT_GE(sockets.size(), 10u);
   for (const OwnSocket& socket : sockets) {
     EXPECT_TRUE(AwaitNoDelay(socket.fd)) << socket.local_port << " to " << socket.peer_port;

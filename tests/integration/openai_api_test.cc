@@ -11,7 +11,7 @@
 #include "tests/integration/router_service.h"
 #include "tests/support/raw_http.h"
 
-// A router's OpenAI HTTP API.
+// Tests of a router's OpenAI HTTP API.
 namespace baton {
 namespace {
 
@@ -31,7 +31,7 @@ class OpenAiApiTest : public RouterServiceTest {
         text);
   }
 
-  // The answer to a request that waits for what workers say.
+  // Sends the request on another thread, because its answer depends on messages of fake workers.
   std::future<HttpAnswer> Post(const std::string& path, const Json& body) {
     return std::async(std::launch::async,
                       [address = router_->http(), request = PostOf(path, body)] {
@@ -54,7 +54,7 @@ class OpenAiApiTest : public RouterServiceTest {
     EXPECT_EQ(error["type"], "invalid_request_error");
   }
 
-  // Takes `count` dispatches, in any order; by prompt.
+  // Waits for `count` dispatches in any order. Returns them by prompt.
   static std::map<std::string, worker::v1::Dispatch> AwaitPrompts(FakeWorker& worker,
                                                                   size_t count) {
     std::map<std::string, worker::v1::Dispatch> dispatches;
@@ -77,7 +77,7 @@ class OpenAiApiTest : public RouterServiceTest {
   }
 };
 
-// The events of a stream, [DONE] left out.
+// The events of a stream without [DONE].
 std::vector<Json> EventsOf(const std::string& stream) {
   std::vector<Json> events;
   for (size_t at = stream.find("data: "); at != std::string::npos;

@@ -14,8 +14,8 @@
 
 namespace baton {
 
-// One of Baton's processes, run inside a test or a benchmark: what RunService does, without
-// signals. That it starts is taken for granted.
+// Runs one of Baton's services inside a test or a benchmark, as RunService does in a process, but
+// without signals. Aborts when the service does not start.
 class InProcess final {
  public:
   // `overrides`: "path.to.field=value".
@@ -45,7 +45,7 @@ class InProcess final {
   const std::string& http() const { return http_->address(); }
   std::string address(const std::string& name) { return service_->addresses().at(name); }
 
-  // The value of an unlabelled metric, or -1.
+  // The value of an unlabelled metric; -1 when the metric is absent.
   double Metric(const std::string& name) {
     const std::string text = "\n" + metrics_.Serialize();
     const size_t at = text.find("\n" + name + " ");

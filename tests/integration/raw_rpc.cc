@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// The next operation's result. All come, at the latest when the call's deadline passes.
+// Returns whether the next operation succeeded. Every operation ends, at the latest at the call's
+// deadline.
 bool Next(grpc::CompletionQueue& queue) {
   void* tag = nullptr;
   bool ok = false;

@@ -13,9 +13,9 @@ struct RawAnswer {
   std::string bytes;  // the first response message
 };
 
-// Sends `request`, a serialised message, to `method` ("/package.Service/Method") and reads one
-// message of the answer: for services whose generated code is not here, and for requests that no
-// generated code would make. Works for unary and streaming methods.
+// Sends `request`, a serialised message, to `method` ("/package.Service/Method") and reads the
+// first message of the answer. For services without generated code in this tree, and for requests
+// that generated code cannot produce. Works for unary and streaming methods.
 RawAnswer RawCall(const std::shared_ptr<grpc::Channel>& channel,
                   const std::string& method,
                   const std::string& request,

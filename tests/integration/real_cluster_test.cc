@@ -24,7 +24,7 @@ TEST(RealCluster, DisaggregatedEqualsUnified) {
     SCOPED_TRACE(overrides.front());
     Cluster cluster(model, 2, 2, {overrides});
     ExpectSame(cluster.AskAll(kRequests), unified);
-    ExpectSame(cluster.AskAll(kRequests), unified);  // now with prefix hits
+    ExpectSame(cluster.AskAll(kRequests), unified);  // with hits in the prefix caches
     cluster.ExpectNoLeaks();
   }
 }

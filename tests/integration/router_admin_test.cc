@@ -9,7 +9,7 @@
 
 #include "tests/integration/router_service.h"
 
-// A router's gRPC services: text, models, administration, health, reflection.
+// Tests of a router's gRPC services: text, models, administration, health, reflection.
 namespace baton {
 namespace {
 
@@ -81,7 +81,7 @@ TEST_F(RouterServiceTest, ListsItsModel) {
   EXPECT_EQ(list().models(0).vocabulary(), 256);
   EXPECT_EQ(list().models(0).context_length(), kContext);
   FakeWorker::Options options = WorkerOptions();
-  options.context_length = 1000;  // it can do less than the model
+  options.context_length = 1000;  // shorter than the model's context length
   FakeWorker worker(options);
   Await([&] { return list().models(0).context_length() == 1000; }, "the worker's length");
   EXPECT_FALSE(list().models(0).fingerprint().empty());
@@ -119,7 +119,8 @@ TEST_F(RouterServiceTest, DrainWorkerTellsTheWorkerAndSendsItNothingMore) {
   EXPECT_EQ(ClusterStatus().requests_failed(), 0);
 }
 
-// Whether `method` is served at that port of the router, by what an empty request gets.
+// The status code of an empty request to `method`, which shows whether the router serves the method
+// on this port.
 grpc::StatusCode CodeAt(InProcess& router, const char* port, const char* method) {
   return RawCall(MakeChannel(router.address(port)), method, "").status.error_code();
 }
@@ -135,7 +136,7 @@ TEST_F(RouterServiceTest, OperatorsHaveAPortOfTheirOwn) {
        {"/baton.v1.Generation/ListModels", "/baton.worker.v1.WorkerHub/Link"}) {
     EXPECT_EQ(CodeAt(*router_, "admin", method), grpc::StatusCode::UNIMPLEMENTED) << method;
   }
-  EXPECT_EQ(router_->address("admin").rfind("127.0.0.1:", 0), 0u) << "not loopback by default";
+  EXPECT_EQ(router_->address("admin").rfind("127.0.0.1:", 0), 0u) << "the default is not loopback";
 }
 
 TEST_F(RouterServiceTest, AWorkerOfAnotherModelIsRefusedAndListed) {
@@ -199,7 +200,7 @@ TEST_F(RouterServiceTest, HealthFollowsTheWorkers) {
     options.decode = false;
     FakeWorker prefill(options);
     Await([&] { return ClusterStatus().workers_size() == 1; }, "the prefill worker");
-    ExpectBothHealth("not serving");  // nobody can decode
+    ExpectBothHealth("not serving");  // there is no decode worker
     FakeWorker decode(WorkerOptions("d"));
     ExpectBothHealth("serving");
     EXPECT_TRUE(router_->service().Ready().ok());
@@ -216,7 +217,7 @@ TEST_F(RouterServiceTest, ADrainingRouterIsNotServingAndEndsWhatItHas) {
       std::async(std::launch::async, [&] { router_->service().Drain(std::chrono::seconds(60)); });
   ExpectBothHealth("not serving");
   EXPECT_EQ(Message(router_->service().Ready()), "this router is shutting down");
-  // Not ready comes first, then no new requests.
+  // The router first reports that it is not ready, and later refuses new requests.
   v1::GenerateRequest late = Ask("y");
   late.set_timeout_ms(50);
   grpc::Status refused;
@@ -246,7 +247,7 @@ TEST_F(LongGrace, ADrainServesAsALameDuckFirst) {
       std::async(std::launch::async, [&] { router_->service().Drain(std::chrono::seconds(60)); });
   ExpectBothHealth("not serving");
   EXPECT_EQ(Message(router_->service().Ready()), "this router is shutting down");
-  const auto call = Begin(Ask("x"));  // of a client that has not heard of it
+  const auto call = Begin(Ask("x"));  // a client that does not know of the shutdown yet
   const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
   worker.Say(dispatch, 0, 0, "a", FinishReason::kLength);
   worker.Finish(dispatch);

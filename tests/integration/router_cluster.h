@@ -45,10 +45,10 @@ struct Answer {
   grpc::Status status;
 };
 
-// Overrides of configurations.
+// Settings that differ from the defaults, as "path.to.field=value".
 struct ClusterSettings {
   std::vector<std::string> workers;
-  std::vector<std::string> decode = {};  // of decode workers alone
+  std::vector<std::string> decode = {};  // only for decode workers
   std::vector<std::string> router = {};
 };
 
@@ -90,7 +90,7 @@ class Cluster final {
     return answer;
   }
 
-  // Asks requests 0 … count - 1 all at once.
+  // Sends the requests 0 … count - 1 at the same time.
   std::vector<Answer> AskAll(int count) {
     std::vector<Answer> answers(static_cast<size_t>(count));
     std::vector<std::jthread> clients;

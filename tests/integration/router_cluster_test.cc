@@ -4,8 +4,8 @@
 
 #include "tests/fakes/byte_model.h"
 
-// A router, two prefill and two decode workers in one process, on tiny real models, against the
-// same engine serving whole requests by itself: the tokens must be the same.
+// A router, two prefill and two decode workers in one process with tiny real models. Their tokens
+// must equal the tokens of a unified worker with the same engine.
 namespace baton {
 namespace {
 
@@ -32,12 +32,12 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
     const std::vector<Answer> first = cluster.AskAll(kRequests);
     ExpectSame(first, unified);
     EXPECT_FALSE(first[2].timings.transport().empty()) << "nothing was handed over";
-    ExpectSame(cluster.AskAll(kRequests), unified);  // now with prefix hits
+    ExpectSame(cluster.AskAll(kRequests), unified);  // with hits in the prefix caches
     cluster.ExpectNoLeaks();
   }
 }
 
-// As long as a prefill worker computes it in small steps, its queue is long.
+// A prefill worker computes this request in many small steps and has a long queue meanwhile.
 v1::GenerateRequest LongRequest() {
   v1::GenerateRequest request;
   for (int i = 0; i < 480; ++i) request.mutable_tokens()->add_ids(i % 250);
@@ -46,7 +46,8 @@ v1::GenerateRequest LongRequest() {
   return request;
 }
 
-// Decode workers that keep an ITL target take prompts off the queue of a prefill worker.
+// Decode workers with an ITL target serve prompts alone when the queue of the prefill worker is
+// long.
 TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
   const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/" + GetParam());
   std::vector<Answer> unified;
@@ -65,7 +66,7 @@ TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
                      .router = {"local_tokens=0"}});
     const auto alone = [&] { return cluster.RouterMetric("baton_router_served_alone_total"); };
     int handed = 0;
-    // The first requests teach the router how fast the workers are.
+    // From the first requests the router learns how fast the workers are.
     for (int round = 0; round < 200 && (alone() == 0 || handed == 0); ++round) {
       const std::jthread first([&] { EXPECT_TRUE(cluster.Ask(LongRequest()).status.ok()); });
       const std::vector<Answer> answers = cluster.AskAll(kRequests);

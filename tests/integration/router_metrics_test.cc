@@ -8,7 +8,7 @@
 #include "tests/integration/router_service.h"
 #include "tests/support/raw_http.h"
 
-// What a router counts, and that no name means two things.
+// Tests of a router's metrics, and that no metric name has two meanings.
 namespace baton {
 namespace {
 
@@ -68,7 +68,7 @@ TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
   EXPECT_GT(router_->Metric("baton_router_itl_seconds_sum"), 0);
 }
 
-// They come to no frontend, and to no core.
+// Such requests reach neither the front end nor the core.
 TEST_F(RouterServiceTest, RequestsThatTheirApiRefusesAreCounted) {
   for (const std::string body : {"{", R"({"prompt": "a", "n": "two"})"}) {
     const HttpAnswer answer =
@@ -84,7 +84,7 @@ TEST_F(RouterServiceTest, RequestsThatTheirApiRefusesAreCounted) {
   EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"INVALID_ARGUMENT\"}"), 2);
 }
 
-// The registry ends the test when two of them give one name two meanings.
+// The registry aborts the test when two probes declare the same name with different meanings.
 TEST(MetricNamesTest, NoNameMeansTwoThings) {
   MetricsRegistry metrics;
   const router::RouterProbe router(metrics);

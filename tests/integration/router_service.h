@@ -28,7 +28,7 @@ constexpr auto kCallLimit = std::chrono::seconds(60);
 constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 constexpr int32_t kContext = 1 << 20;
 
-// A protobuf field of type string, by hand.
+// The wire format of a protobuf field of type string.
 inline std::string StringField(int number, const std::string& value) {
   std::string out(1, static_cast<char>(number << 3 | 2));
   for (size_t rest = value.size(); true; rest >>= 7) {
@@ -67,7 +67,7 @@ struct Call {
     if (last.finish() != v1::FINISH_REASON_UNSPECIFIED) finish[last.sample()] = last.finish();
     return true;
   }
-  // Reads until a sample has this text.
+  // Reads until the sample has the text `wanted`.
   void ReadUntil(int sample, const std::string& wanted) {
     while (text[sample] != wanted) ASSERT_TRUE(Read()) << text[sample];
   }
@@ -78,8 +78,8 @@ struct Call {
   }
 };
 
-// A router whose services are called over a real server and a real channel, with workers that say
-// what a test tells them.
+// A router whose services are called over a real server and a real channel, with workers that send
+// the messages of a test.
 class RouterServiceTest : public ::testing::Test {
  protected:
   explicit RouterServiceTest(std::vector<std::string> overrides = {}) {
@@ -124,7 +124,7 @@ class RouterServiceTest : public ::testing::Test {
           const admin::v1::ClusterStatus status = ClusterStatus();
           return status.requests_running() + status.requests_waiting() == 0;
         },
-        "an end of all requests");
+        "the end of all requests");
   }
 
   // grpc.health.v1's answer for `service`: "serving", "not serving", or the error.

@@ -15,7 +15,7 @@
 
 #include "tests/support/raw_http.h"
 
-// A router's gRPC services: Generate.
+// Tests of the Generate method of a router's gRPC services.
 namespace baton {
 namespace {
 
@@ -33,7 +33,7 @@ TEST_F(RouterServiceTest, TokensComeAsTheyAreMade) {
   const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
   EXPECT_EQ(dispatch.tokens(), std::string("H\0\0\0i\0\0\0", 8));
   worker.Say(dispatch, 0, 0, "a", FinishReason::kNone, 2);
-  call->ReadUntil(0, "a");  // before the next is made
+  call->ReadUntil(0, "a");  // the first token must arrive before the next one is sent
   EXPECT_THAT(call->last.token_ids(), ::testing::ElementsAre('a'));
   ASSERT_EQ(call->last.logprobs_size(), 1);
   EXPECT_EQ(call->last.logprobs(0).chosen().piece(), "a");
@@ -59,7 +59,8 @@ TEST_F(RouterServiceTest, AClientThatDoesNotReadIsCutOffAndHoldsUpNobody) {
   const worker::v1::Dispatch unread = worker.AwaitDispatch(0);
   const auto other = Begin(Ask("quick"));
   const worker::v1::Dispatch read = worker.AwaitDispatch(1);
-  // Some 200 bytes of answer a token; far more than the bound and all buffers on the way hold.
+  // A token takes about 200 bytes of answer. The total is far more than the router's bound plus all
+  // buffers between router and client.
   const std::string thousand(1000, 'x');
   int32_t said = 0;
   std::string quick;
@@ -68,7 +69,7 @@ TEST_F(RouterServiceTest, AClientThatDoesNotReadIsCutOffAndHoldsUpNobody) {
     const char letter = static_cast<char>('a' + said / 1000 % 26);
     worker.Say(read, 0, static_cast<int32_t>(quick.size()), std::string(1, letter));
     quick.push_back(letter);
-    other->ReadUntil(0, quick);  // the other is served in between
+    other->ReadUntil(0, quick);  // the other call must still be served
   }
   worker.AwaitCancel(unread);
   worker.Say(read, 0, static_cast<int32_t>(quick.size()), "!", FinishReason::kLength);
@@ -84,9 +85,9 @@ TEST_F(RouterServiceTest, AClientThatDoesNotReadIsCutOffAndHoldsUpNobody) {
 TEST_F(RouterServiceTest, AClientThatLagsByABoundedNumberOfBytesGetsAll) {
   constexpr int kRound = 1000;
   constexpr int kRounds = 30;
-  constexpr size_t kLag = 8000;  // tokens; some 250 bytes of answer each
+  constexpr size_t kLag = 8000;  // tokens of about 250 bytes of answer each
   FakeWorker worker(WorkerOptions());
-  // A connection that holds little, so that what is not read waits in the router.
+  // The connection buffers little, so that unread bytes wait in the router.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
@@ -130,7 +131,8 @@ TEST_F(RouterServiceTest, TheCallsDeadlineIsTheRequests) {
   const auto call = Begin(Ask("late"), std::chrono::seconds(2));
   const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
   EXPECT_GT(dispatch.timeout_ms(), 0u);
-  // gRPC moves it from clock to clock, which adds what the thread waits in between.
+  // gRPC converts the deadline between two clocks, which adds the time that the thread waits
+  // between the two readings.
   EXPECT_LE(dispatch.timeout_ms(), 2200u);
   EXPECT_EQ(call->ReadToEnd().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_FALSE(worker.AwaitCancel(dispatch).complete());
@@ -289,7 +291,7 @@ TEST_F(RouterServiceTest, WithoutMaxTokensAnAnswerIsBoundedByTheArena) {
   request.clear_max_tokens();
   const auto bounded = Begin(request);
   EXPECT_EQ(worker.AwaitDispatch(0).max_tokens(), 9 * 16 + 1 - 40);
-  // Who asks for more gets what there is.
+  // A max_tokens that the client sets is passed on unchanged, even when the arena is too small.
   request.set_max_tokens(5000);
   const auto asked = Begin(request);
   EXPECT_EQ(worker.AwaitDispatch(1).max_tokens(), 5000);

@@ -14,7 +14,7 @@
 #include "tests/integration/process.h"
 #include "tests/support/raw_http.h"
 
-// What others find of a worker at the moment that it joins.
+// What a router and other workers observe of a worker when it joins.
 namespace baton {
 namespace {
 
@@ -70,7 +70,8 @@ TEST(WorkerStart, ItsRolesAreThereBeforeItDials) {
   (*service)->Stop();
 }
 
-// What routers compare with their own model, which they read from the same folder.
+// The worker's Join describes its model. A router that reads the same folder must compute the same
+// description.
 TEST(WorkerStart, ItSaysWhatItsModelIs) {
   const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa");
   const StatusOr<ModelIdentity> expected = IdentifyModel(model.path(), {});
