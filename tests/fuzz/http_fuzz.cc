@@ -1,5 +1,5 @@
-// What a client may send to an HTTP port: nothing crashes, every answer is one of HTTP, and no more
-// than the limits allow reaches a handler.
+// The input is what a client sends to an HTTP port. The server must not crash, every answer must be
+// an HTTP answer, and no handler may receive a body above the limit.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMaxBody = 64;
 
-// A server that lives as long as the fuzzer.
+// An HTTP server that serves all inputs of the fuzzer.
 class Port final {
  public:
   Port() {
@@ -30,7 +30,7 @@ class Port final {
     server_ = *HttpServer::Start(options);
     server_->AddRoute("POST", "/echo", [](const std::shared_ptr<HttpExchange>& exchange) {
       const std::string& body = exchange->request().body;
-      BATON_CHECK(body.size() <= kMaxBody, "a body of {} bytes", body.size());
+      BATON_CHECK(body.size() <= kMaxBody, "the handler received a body of {} bytes", body.size());
       exchange->Reply(200, "text/plain", body);
     });
     server_->AddRoute("GET", "/stream", [](const std::shared_ptr<HttpExchange>& exchange) {
@@ -58,7 +58,8 @@ class Port final {
       n = ::recv(socket.get(), buffer, sizeof(buffer), 0);
       if (n > 0) answer.append(buffer, static_cast<size_t>(n));
     }
-    BATON_CHECK(answer.empty() || answer.starts_with("HTTP/1.1 "), "an answer of {}", answer);
+    BATON_CHECK(
+        answer.empty() || answer.starts_with("HTTP/1.1 "), "not an HTTP answer: {}", answer);
   }
 
  private:

@@ -1,5 +1,5 @@
-// What a peer may send to a cuda_ipc endpoint: nothing crashes, and what is accepted says the same
-// again.
+// The input is a frame that a peer sends to a cuda_ipc endpoint. The parser must not crash, and an
+// accepted frame must encode to the same bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto frame = baton::ParseIpcFrame(bytes);
   if (!frame.ok()) return 0;
   const std::string again = baton::EncodeIpcFrame(*frame);
-  BATON_CHECK(again == std::string(reinterpret_cast<const char*>(data), size), "another frame");
+  BATON_CHECK(again == std::string(reinterpret_cast<const char*>(data), size),
+              "the frame encodes to other bytes");
   return 0;
 }

@@ -1,6 +1,7 @@
-// Hand-offs in which the input says what peers, the network and both workers do. Whatever decodes
-// encodes back; no order of events breaks a session; nothing is committed that was not sent; and
-// when the input is at its end and nothing more goes wrong, both sessions end.
+// Simulates one hand-off. The input determines what peers, the network and both workers do. A
+// message that decodes must encode back. No order of events may break a session. No bytes may be
+// committed that were not sent. After the end of the input no more faults happen, and both sessions
+// must end.
 
 #include <array>
 #include <cstddef>
@@ -21,45 +22,47 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kBlocks = 4;
-constexpr uint32_t kLinks = 2;  // one for each layer group
+constexpr uint32_t kLinks = 2;  // one link for each layer group
 constexpr uint64_t kPieceBytes = 100;
 constexpr uint64_t kKey = 77;
 constexpr Duration kTurn = std::chrono::milliseconds(100);
 
-// What one byte of the input, modulo their number, lets happen.
+// Each input byte modulo kCount selects one of these events.
 enum class Event : uint8_t {
-  kOutside,  // a message that neither end sent comes to both; its length in two bytes, its bytes
+  // Both ends receive a message that neither end sent. The input holds its length in two bytes, low
+  // byte first, and then its bytes.
+  kOutside,
   kToReceiver,
   kToSender,
   kLoseToReceiver,
   kLoseToSender,
   kRepeatToReceiver,
   kRepeatToSender,
-  kCompute,      // a layer group of the next block
-  kSeal,         // the worker has its first token
-  kGrant,        // as far as the next byte says that blocks are cached
-  kRefuse,       // by the decode worker
-  kLand,         // the oldest write
-  kLandDamaged,  // with other bytes
-  kLandTwice,    // and stays to land again
+  kCompute,      // the prefill worker computes the next layer group
+  kSeal,         // the prefill worker has sampled its first token
+  kGrant,        // the decode worker grants; the next byte gives the number of cached blocks
+  kRefuse,       // the decode worker refuses the offer
+  kLand,         // the oldest write arrives
+  kLandDamaged,  // the oldest write arrives with other bytes
+  kLandTwice,    // the oldest write arrives and will arrive again
   kLoseWrite,
-  kClose,         // of the windows, when it was asked for
-  kCannotClose,   // not provably
-  kTime,          // as many turns as the next byte says
-  kSenderAborts,  // by its worker
+  kClose,         // the windows close, if the receiver has requested it
+  kCannotClose,   // it cannot be proven that the windows are closed
+  kTime,          // time passes; the next byte gives the number of turns
+  kSenderAborts,  // the prefill worker aborts
   kReceiverAborts,
   kOfferAgain,
-  kSenderAlone,  // the control stream breaks
+  kSenderAlone,  // the sender's end of the control stream breaks
   kReceiverAlone,
   kCount,
 };
 
-// What a write of the session brings.
+// The content that a write of the session carries.
 uint64_t Content(uint32_t block, uint32_t link) {
   return 1000 + uint64_t{block} * kLinks + link;
 }
 
-// A prefill worker with its KvSender and a decode worker with its KvReceiver, of one hand-off.
+// Plays a prefill worker with its KvSender and a decode worker with its KvReceiver in one hand-off.
 class World {
  public:
   explicit World(std::string_view input) : input_(input) {
@@ -81,14 +84,14 @@ class World {
     BATON_CHECK(!receiver_.has_value() || receiver_->ended(),
                 "the receiver's session is {}",
                 Name(receiver_->state()));
-    BATON_CHECK(committed_ || !undisturbed, "nothing went wrong, and nothing was committed");
+    BATON_CHECK(committed_ || !undisturbed, "nothing was committed although no fault happened");
   }
 
  private:
   struct Write {
     uint32_t block = 0;
     uint32_t link = 0;
-    bool granted_here = false;  // to where the receiver, not an outsider, wants it
+    bool granted_here = false;  // the destination is from the receiver's grant, not an outsider's
     bool held = false;
   };
 
@@ -128,14 +131,14 @@ class World {
   std::string_view input_;
   const SessionTimes times_;
   Time now_{std::chrono::hours(1)};
-  bool outsiders_ = false;               // had their say
-  std::optional<SenderSession> sender_;  // until its end, as KvSender has it
+  bool outsiders_ = false;               // a kOutside message has been delivered
+  std::optional<SenderSession> sender_;  // destroyed at its end, as KvSender does
   std::optional<ReceiverSession> receiver_;
   std::deque<std::string> to_receiver_;
   std::deque<std::string> to_sender_;
   std::deque<Write> writes_;
-  uint32_t computed_ = 0;  // layer groups, block after block
-  bool offered_ = false;   // the decode worker has not answered
+  uint32_t computed_ = 0;  // number of computed layer groups of all blocks
+  bool offered_ = false;   // the decode worker has an offer without an answer
   bool window_open_ = false;
   bool close_wanted_ = false;
   bool committed_ = false;
@@ -205,7 +208,7 @@ void World::DoWorkers(Event event) {
   ActReceiver();
 }
 
-// A turn in which all do their best.
+// One turn without faults: everything that can proceed does so.
 void World::GoOn() {
   Compute();
   if (sender_ && computed_ == kBlocks * kLinks) sender_->Seal("first token", now_);
@@ -229,7 +232,8 @@ void World::Outside() {
   const StatusOr<Envelope> envelope = DecodeEnvelope(bytes);
   if (!envelope.ok()) return;
   const StatusOr<Envelope> again = DecodeEnvelope(EncodeEnvelope(*envelope));
-  BATON_CHECK(again.ok() && *again == *envelope, "a message changed on its way");
+  BATON_CHECK(again.ok() && *again == *envelope,
+              "a message changed when it was encoded and decoded");
   outsiders_ = true;
   ToSender(envelope->message);
   ToReceiver(envelope->message);
@@ -314,7 +318,7 @@ void World::Deliver(std::deque<std::string>& from, bool repeat) {
   &from == &to_receiver_ ? ToReceiver(envelope->message) : ToSender(envelope->message);
 }
 
-// As KvReceiver does for sessions that it does not know.
+// Handles a message as KvReceiver does, also without a session.
 void World::ToReceiver(const ControlMessage& message) {
   if (receiver_) {
     receiver_->OnMessage(message, now_);
@@ -327,7 +331,7 @@ void World::ToReceiver(const ControlMessage& message) {
   ActReceiver();
 }
 
-// As KvSender does.
+// Handles a message as KvSender does, also without a session.
 void World::ToSender(const ControlMessage& message) {
   const auto* grant = std::get_if<Grant>(&message);
   if (!sender_) {
@@ -340,7 +344,7 @@ void World::ToSender(const ControlMessage& message) {
   if (grant != nullptr) {
     if (grant->contributors != kLinks) return;
     sender_->SetLinks({0, 1});
-    // Odd keys are of peers that like bursts.
+    // Odd keys stand for peers whose transport prefers bursts.
     sender_->SetGroupTime(grant->window_key % 2 == 0 ? Duration{} : std::chrono::milliseconds(50));
   }
   sender_->OnMessage(message, now_);
@@ -365,12 +369,12 @@ void World::Act(SenderAction& action) {
   } else if (std::holds_alternative<StartWrites>(action)) {
     for (Write& write : writes_) write.held = false;
   } else if (std::holds_alternative<FenceWrites>(action)) {
-    // StopWrites alone is but a wish.
+    // Only a fence ends the writes. StopWrites alone guarantees nothing.
     const size_t lost = std::exchange(writes_, {}).size();
     sender_->OnWriteLost(
         static_cast<uint32_t>(lost), MakeStatus(StatusCode::kAborted, "stopped"), now_);
   } else if (std::holds_alternative<ReportEnd>(action)) {
-    BATON_CHECK(writes_.empty(), "the session ended with {} writes", writes_.size());
+    BATON_CHECK(writes_.empty(), "the session ended with {} outstanding writes", writes_.size());
     sender_.reset();
   }
 }
@@ -406,15 +410,16 @@ void World::Act(ReceiverAction& action) {
   } else if (std::holds_alternative<OpenWindows>(action)) {
     window_open_ = true;
   } else if (std::holds_alternative<CloseWindows>(action)) {
-    BATON_CHECK(window_open_, "windows that were not open are closed");
+    BATON_CHECK(window_open_, "the session closes windows that are not open");
     close_wanted_ = true;
   } else if (std::holds_alternative<ReportReleased>(action)) {
-    BATON_CHECK(!window_open_, "blocks were released while they can be written");
+    BATON_CHECK(!window_open_, "blocks were released while their window is open");
   } else if (std::holds_alternative<ReportCommitted>(action)) {
-    BATON_CHECK(!window_open_, "blocks were committed while they can be written");
+    BATON_CHECK(!window_open_, "blocks were committed while their window is open");
     BATON_CHECK(!std::exchange(committed_, true), "committed twice");
     const Grant& grant = receiver_->grant();
-    // An outsider's SEAL may be right about what damaged writes have brought.
+    // A SEAL from outside may contain the checksums of damaged writes, so this check needs a
+    // session without messages from outside.
     for (uint32_t block = 0; block < grant.blocks.size() && !outsiders_; ++block) {
       for (uint32_t link = 0; link < kLinks; ++link) {
         BATON_CHECK(landed_[block][link] == Content(grant.cached_blocks + block, link),

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kContext = 512;
 
-// A token for each byte, and a template that shows all of its input.
+// A model text with one token for each byte and a template that prints all of its input.
 ModelText MakeText() {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) {
@@ -24,7 +24,7 @@ ModelText MakeText() {
       "{{ tools|tojson if tools is defined }}{% for m in messages %}{{ m.role }}: {{ m|tojson }}"
       "{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}{{ add_generation_prompt "
       "}}");
-  BATON_CHECK(tokenizer.ok() && chat.ok(), "the fuzzer's own model is wrong");
+  BATON_CHECK(tokenizer.ok() && chat.ok(), "the fuzzer's own tokenizer or template is invalid");
   return ModelText("fuzz", *std::move(tokenizer), *std::move(chat), {}, kContext, 256);
 }
 
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     GenerationRequest generation = request->generation;
     BATON_CHECK(generation.samples >= 1 && generation.samples <= kMaxSamples,
-                "{} choices would be made",
+                "a request with {} choices was accepted",
                 generation.samples);
     for (const PromptInput& input : request->inputs) {
       generation.input = input;

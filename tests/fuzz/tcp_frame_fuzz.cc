@@ -1,4 +1,5 @@
-// What a peer may send to a tcp data endpoint: nothing crashes, and only the open window changes.
+// The input is what a peer sends to a tcp data endpoint. The endpoint must not crash, and only
+// bytes in the open window may change.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr uint64_t kKey = 0x6b6b6b6b6b6b6b6b;
 
-// An endpoint that lives as long as the fuzzer.
+// An endpoint that serves all inputs of the fuzzer.
 class Endpoint final {
  public:
   Endpoint() {
@@ -47,7 +48,7 @@ class Endpoint final {
                   address_.length) != 0) {
       return;
     }
-    // The peer stays until it has heard all that it is told.
+    // The peer stays connected until it has read all acknowledgements.
     bool open = true;
     for (int idle = 0; open && idle < 2;) {
       const ssize_t sent = ::send(socket.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -78,7 +79,7 @@ class Endpoint final {
     std::array<Arrival, 8> arrivals;
     arrived_ += transport_->Poll(Time(std::chrono::hours(1)), arrivals);
   }
-  // Takes what the endpoint says. False when it has hung up.
+  // Reads what the endpoint has sent. Returns false when the endpoint has closed the connection.
   bool Hear(const UniqueFd& socket) {
     while (true) {
       std::array<char, 4096> buffer;
@@ -87,7 +88,7 @@ class Endpoint final {
       heard_.append(buffer.data(), static_cast<size_t>(got));
     }
   }
-  // Every frame is acknowledged once, with a code of zero when its payload has arrived.
+  // Checks that a frame is acknowledged with code 0 only when its payload has arrived.
   void CheckAcks() const {
     size_t good = 0;
     for (size_t at = 0; at + sizeof(WriteAck) <= heard_.size(); at += sizeof(WriteAck)) {
@@ -96,7 +97,7 @@ class Endpoint final {
       BATON_CHECK(ack.magic == kAckMagic, "an acknowledgement begins with {:#010x}", ack.magic);
       good += ack.code == 0 ? 1 : 0;
     }
-    // Those of a peer that is cut off may be lost.
+    // Acknowledgements to a peer that was cut off may be lost, so there may be fewer than arrivals.
     BATON_CHECK(good <= arrived_, "{} writes were acknowledged, {} arrived", good, arrived_);
   }
 

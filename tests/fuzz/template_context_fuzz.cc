@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// Templates that do with their input what chat templates do, and what costs most.
+// Templates that use their input as chat templates do, with the most expensive filters and loops.
 const std::vector<ChatTemplate>& Templates() {
   static const auto* templates = [] {
     auto* all = new std::vector<ChatTemplate>();

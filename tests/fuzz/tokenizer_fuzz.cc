@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// All bytes, a few merges and added tokens with every flag.
+// A tokenizer with all bytes, a few merges and added tokens with every flag.
 Tokenizer SmallTokenizer(BpeAlphabet alphabet, std::vector<SplitStep> splits) {
   TokenizerSpec spec;
   spec.alphabet = alphabet;
@@ -88,7 +88,7 @@ std::string Stream(const Tokenizer& tokenizer,
   std::string text;
   for (const TokenId token : tokens) {
     const std::string part = detokenizer.Append(token);
-    BATON_CHECK(IsValidUtf8(part), "half a character");
+    BATON_CHECK(IsValidUtf8(part), "the detokenizer cut a character");
     const std::string shown = stops.Append(part);
     BATON_CHECK(IsValidUtf8(shown), "the stop matcher cut a character");
     text += shown;
