@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Plants the faults of mutations.txt one by one in a copy of the tree; a named test must catch each.
+"""Plants the faults of mutations.txt one by one in a copy of the tree. A named test must catch each.
 
-mutate.py check          whether every entry still fits the tree, without building anything
-mutate.py list           the names
-mutate.py run [name …]   all of them, or those named
+mutate.py check          checks that every entry still fits the tree, without a build
+mutate.py list           prints the names and what each fault does
+mutate.py run [name …]   plants all faults, or the named ones
 
-README.md says how an entry looks. Exits 1 when a fault survives or an entry is wrong."""
+README.md describes the format of an entry. Exits 1 when a fault survives or an entry is wrong."""
 import os
 import re
 import shutil
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIST = "tests/mutation/mutations.txt"
 COPY = os.path.join(ROOT, "build", "mutation", "tree")
-TEST_SECONDS = 300  # a test that hangs has noticed the fault, too
+TEST_SECONDS = 300  # a test that hangs for longer counts as failed, so it has caught the fault
 
 
 @dataclass
 class Mutation:
     name: str
-    line: int  # in the list
+    line: int  # line number of the entry in mutations.txt
     what: str = ""
     file: str = ""
     test: str = ""
@@ -39,7 +39,7 @@ class Mutation:
 
 
 class Wrong(Exception):
-    """An entry, or what became of it, that needs somebody's attention."""
+    """An invalid entry, or an entry whose fault cannot be tested. Somebody must correct the entry."""
 
 
 def read_list():
@@ -52,7 +52,7 @@ def read_list():
             elif not line or line.startswith("#"):
                 continue
             elif not mutations:
-                raise Wrong(f"{LIST}:{number}: an entry begins with [its-name]")
+                raise Wrong(f"{LIST}:{number}: an entry must begin with [its-name]")
             elif line[0] in "-+":
                 (mutations[-1].old if line[0] == "-" else mutations[-1].new).append(line[1:])
             else:
@@ -69,12 +69,12 @@ def read_word(mutation, number, line):
     elif words[0] == "what:":
         mutation.what = line[len("what:"):].strip()
     else:
-        raise Wrong(f"{LIST}:{number}: \"{line}\" is none of: file: PATH; test: BINARY FILTER; "
+        raise Wrong(f"{LIST}:{number}: \"{line}\" is not one of: file: PATH; test: BINARY FILTER; "
                     "what: TEXT; -OLD LINE; +NEW LINE")
 
 
 def declared_tests():
-    """Names of all test binaries, from the CMakeLists.txt below tests/."""
+    """Returns the names of all test binaries, from the CMakeLists.txt files under tests/."""
     names = set()
     for folder, _, files in os.walk(os.path.join(ROOT, "tests")):
         if "CMakeLists.txt" in files:
@@ -84,17 +84,17 @@ def declared_tests():
 
 
 def check(mutations):
-    """The problems of the list: what is incomplete, named twice, or does not fit the tree."""
+    """Returns the problems of the list: entries that are incomplete, named twice or do not fit the tree."""
     problems = []
     names = set()
     tests = declared_tests()
     for mutation in mutations:
         where = f"{LIST}:{mutation.line}: {mutation.name}"
         if mutation.name in names:
-            problems.append(f"{where}: the name is taken")
+            problems.append(f"{where}: another entry has the same name")
         names.add(mutation.name)
         if not (mutation.what and mutation.file and mutation.test and mutation.old):
-            problems.append(f"{where}: what:, file:, test: and a line to replace must be there")
+            problems.append(f"{where}: an entry needs what:, file:, test: and at least one \"-\" line")
             continue
         if mutation.test not in tests:
             problems.append(f"{where}: there is no test {mutation.test}")
@@ -105,14 +105,14 @@ def check(mutations):
         with open(path, encoding="utf-8") as file:
             count = file.read().count(mutation.old_text())
         if count != 1:
-            problems.append(f"{where}: its old lines are {count} times in {mutation.file} instead of once")
+            problems.append(f"{where}: its old lines occur {count} times in {mutation.file}; they must occur once")
         if mutation.old == mutation.new:
-            problems.append(f"{where}: the new lines are the old ones")
+            problems.append(f"{where}: the new lines equal the old lines")
     return problems
 
 
 def make_copy():
-    """The tree as it is, in COPY; what is the same there keeps its time, so that little is built."""
+    """Copies the tree to COPY. Unchanged files there keep their times, so that little is rebuilt."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
                             cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
     wanted = {path for path in listed if path and os.path.isfile(os.path.join(ROOT, path))}
@@ -141,14 +141,14 @@ def write_text(path, text):
 
 
 def build(tests):
-    """Builds test binaries in the copy; what the compiler said when that fails."""
+    """Builds test binaries in the copy. Returns the end of the build's output when the build fails."""
     done = subprocess.run(["./dev", "build", "cpu", *tests], cwd=COPY, text=True, errors="replace",
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return "" if done.returncode == 0 else "\n".join(done.stdout.split("\n")[-30:])
 
 
 def passes(mutation):
-    """Whether its tests pass. Wrong: there are none."""
+    """Returns whether the entry's tests pass. Raises Wrong when the filter matches no test."""
     command = [os.path.join(COPY, "build/cpu/tests", mutation.test),
                f"--gtest_filter={mutation.filter}"]
     try:
@@ -162,7 +162,7 @@ def passes(mutation):
 
 
 def plant(mutation):
-    """Whether a test catches the fault. Wrong: it does not build, or no test is named."""
+    """Returns whether a test catches the fault. Raises Wrong when the code does not build or no test matches."""
     path = os.path.join(COPY, mutation.file)
     with open(path, encoding="utf-8") as file:
         before = file.read()
@@ -170,14 +170,14 @@ def plant(mutation):
         write_text(path, before.replace(mutation.old_text(), mutation.new_text()))
         said = build([mutation.test])
         if said:
-            raise Wrong(f"it does not build:\n{said}")
+            raise Wrong(f"the code does not build with the fault:\n{said}")
         return not passes(mutation)
     finally:
         write_text(path, before)
 
 
 def outcome_without_fault(mutation):
-    """What is wrong with its tests; empty when there are some and they pass."""
+    """Returns what is wrong with the entry's tests; empty when there are tests and they pass."""
     try:
         if passes(mutation):
             return ""
@@ -193,7 +193,7 @@ def run(mutations):
     said = build(tests)
     if said:
         raise Wrong(f"the tree does not build without a fault:\n{said}")
-    # Before any fault was planted: later the binaries of the copy may hold the last one.
+    # All tests run here, before any fault is planted: later the copy's binaries may contain a fault.
     before = {(mutation.test, mutation.filter): outcome_without_fault(mutation)
               for mutation in mutations}
     table = []
