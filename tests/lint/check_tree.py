@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Checks what compilers do not: sizes, words, include rules, metric names. Prints file:line: problem; exits 1."""
+"""Checks sizes, words, include rules and metric names, which compilers do not check.
+
+Prints "file:line: problem" for each problem and then exits with status 1."""
 import os
 import re
 import subprocess
@@ -7,7 +9,7 @@ import sys
 
 FILE_LINES = 500
 CUDA_FILE_LINES = 600
-INTERFACE_LINES = 120  # of code, in headers with three or more pure virtual methods
+INTERFACE_LINES = 120  # lines of code in a header with three or more pure virtual methods
 FUNCTION_LINES = 80
 MAIN_LINES = 15
 WORKER_FOLDER_LINES = 950
@@ -16,7 +18,7 @@ WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]')
 PARSE = re.compile(r"\b[Jj]son(::|\.)(sax_)?parse\(")
-# The second builds no values, whose depth could harm.
+# safetensors_file.cc may parse: it builds no nested values, so a deep document cannot harm it.
 MAY_PARSE = re.compile(r"^common/base/json\.cc$|^common/model/safetensors_file\.cc$|^(tests|bench)/")
 METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
 METRIC_PARTS = ("", "_bucket", "_sum", "_count")
@@ -25,7 +27,7 @@ MAY_INCLUDE_GENERATED = re.compile(
     r"(_service|_client|_link)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
 GRPC = re.compile(r"^(grpc|grpcpp|google/protobuf)/|^common/(rpc|config|app)/")
 
-# folder → what its files may not include.
+# (folder, pattern of the headers that files in this folder must not include)
 FORBIDDEN = [
     ("common/base/", re.compile(r"^(common/(?!base/)|kernels/|kvtransfer/|proto/|router/|cli/)")),
     ("kernels/", re.compile(r"^(common/(?!base/)|kvtransfer/|proto/|router/|cli/|prefill_worker/|decode_worker/)")),
@@ -56,11 +58,12 @@ def check_sizes(path, lines):
         abstract = sum(bool(re.search(r"\) (const )?= 0;", line)) for line in lines)
         code = sum(bool(line.strip()) and not line.strip().startswith("//") for line in lines)
         if abstract >= 3 and code > INTERFACE_LINES:
-            complain(path, 1, f"is an interface of {code} lines of code; the cap is {INTERFACE_LINES}")
+            complain(path, 1, f"the interface has {code} lines of code; the cap is {INTERFACE_LINES}")
 
 
 def check_functions(path, lines):
-    """With clang-format's layout a function ends at a brace in the column of its first line."""
+    """Checks the lengths of functions. In clang-format's layout the closing brace of a function has the
+    indentation of the function's first line."""
     for end, line in enumerate(lines):
         found = re.match(r"^( {0,4})\}$", line)
         if not found:
@@ -76,7 +79,7 @@ def check_functions(path, lines):
         if re.match(r"(class|struct|enum|union|namespace|extern|public|private|protected)\b", head):
             continue
         if end - begin + 1 > FUNCTION_LINES:
-            complain(path, begin + 1, f"a function of {end - begin + 1} lines; the cap is {FUNCTION_LINES}")
+            complain(path, begin + 1, f"the function has {end - begin + 1} lines; the cap is {FUNCTION_LINES}")
 
 
 def check_includes(path, lines):
@@ -86,30 +89,30 @@ def check_includes(path, lines):
             continue
         quote, target = found.groups()
         if GENERATED.match(target) and not MAY_INCLUDE_GENERATED.search(path):
-            complain(path, number, f"{target}: generated code belongs in *_service, *_client, *_link, common/rpc")
+            complain(path, number, f"only *_service, *_client, *_link and common/rpc may include the generated {target}")
         for folder, forbidden in FORBIDDEN:
             if path.startswith(folder) and forbidden.search(target):
-                complain(path, number, f"{folder} may not include {target}")
+                complain(path, number, f"{folder} must not include {target}")
         if quote == '"' and not os.path.exists(target) and not GENERATED.match(target):
-            complain(path, number, f"{target}: includes are from the repository's root")
+            complain(path, number, f"{target} does not exist; an include path starts at the repository's root")
 
 
 def check_words(path, lines):
     for number, line in enumerate(lines, 1):
         found = WORDS.search(line)
         if found:
-            complain(path, number, f"the word \"{found.group(0)}\"")
+            complain(path, number, f"the word \"{found.group(0)}\" is not allowed")
         if "getenv(" in line and not path.startswith("common/config/") and not path.startswith("tests/"):
-            complain(path, number, "getenv outside common/config")
+            complain(path, number, "getenv is allowed only in common/config")
         if PARSE.search(line) and not MAY_PARSE.search(path):
-            complain(path, number, "JSON is parsed by common/base/json.h, which bounds its depth")
+            complain(path, number, "parse JSON with common/base/json.h, which limits its depth")
         if ".detach()" in line:
-            complain(path, number, "a detached thread")
+            complain(path, number, "a thread must not be detached")
 
 
 def check_source(path, lines):
     if FILE_NAMES.search(os.path.basename(path)):
-        complain(path, 1, "the file's name says nothing: name it after its main type")
+        complain(path, 1, "the file name does not describe the content; name the file after its main type")
     if path.endswith((".h", ".cuh")) and "#pragma once" not in lines:
         complain(path, 1, "has no #pragma once")
     check_sizes(path, lines)
@@ -119,7 +122,7 @@ def check_source(path, lines):
 
 
 def check_metric_names(texts):
-    """Metrics that tests, scripts, manifests and documents name are those that some *_probe.cc declares."""
+    """Checks that a *_probe.cc declares every metric that tests, scripts, manifests and documents name."""
     declared, built, used = set(), set(), []
     for path, lines in texts.items():
         for number, line in enumerate(lines, 1):
@@ -131,7 +134,7 @@ def check_metric_names(texts):
             elif path.startswith(("tests/", "deploy/")) or path.endswith(".md"):
                 used.extend((path, number, name) for name in names if name.startswith("baton"))
     for path, number, name in used:
-        generated = name.startswith("baton_tests_")  # targets, one a label
+        generated = name.startswith("baton_tests_")  # build targets, one for each test label
         if name not in declared | built and not generated and not path.startswith("tests/unit/metrics/"):
             complain(path, number, f"no *_probe.cc declares a metric {name}")
 
@@ -165,7 +168,7 @@ def main():
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
     check_metric_names(texts)
     if sources == 0:
-        complain("tests/lint/check_tree.py", 1, "git lists no sources to look at")
+        complain("tests/lint/check_tree.py", 1, "git lists no sources to check")
     print("\n".join(problems))
     return 1 if problems else 0
 

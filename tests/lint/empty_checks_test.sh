@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A check that looks at nothing must fail: runs `dev` and `.ci/run` in trees without sources, without git
-# and without tests, and looks for the failure. Tools that such a tree cannot have are stand-ins.
+# A check that has nothing to check must fail. This test runs `dev` and `.ci/run` in trees without sources,
+# without git and without tests, and expects a failure. Tools that such a tree lacks are replaced by stand-ins.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd) || exit 2
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 failures=0
 
-# stand_in NAME BODY: a program that comes before the system's.
+# stand_in NAME BODY: creates a program that precedes the system's program of this name in PATH.
 stand_in() {
   printf '#!/usr/bin/env bash\n%s\n' "$2" >"$tree/bin/$1"
   chmod +x "$tree/bin/$1"
 }
 
-# expect_failure WHAT WORDS COMMAND…: the command fails and says WORDS.
+# expect_failure WHAT WORDS COMMAND…: expects that the command fails and prints WORDS.
 expect_failure() {
   local what=$1 words=$2 output status
   shift 2
@@ -21,11 +21,11 @@ expect_failure() {
   status=$?
   if ((status == 0)) || [[ $output != *"$words"* ]]; then
     failures=$((failures + 1))
-    printf '%s: status %d, expected a failure that says "%s"; it said:\n%s\n' "$what" "$status" "$words" "$output"
+    printf '%s: status %d, expected a failure with "%s" in its output, which is:\n%s\n' "$what" "$status" "$words" "$output"
   fi
 }
 
-# in_tree COMMAND…: runs it there, with the stand-ins and a home of its own.
+# in_tree COMMAND…: runs the command in the tree, with the stand-ins and its own home folder.
 in_tree() {
   (cd "$tree" && PATH="$tree/bin:$PATH" BATON_HOME="$tree/home" GIT_CEILING_DIRECTORIES="$(dirname "$tree")" "$@")
 }
@@ -41,7 +41,7 @@ stand_in clang-format-14 'true'
 stand_in clang-tidy-14 'true'
 stand_in ninja 'true'
 touch "$tree"/build/{cpu,cuda,asan}/{build.ninja,CTestTestfile.cmake}
-# The model is there, as far as `dev` looks.
+# These files make `dev` treat the model as present and verified.
 touch -d '1 hour ago' "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 touch "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf.checked"
 
@@ -49,24 +49,24 @@ expect_failure "lint without git" "must be a checkout" in_tree ./dev lint
 expect_failure "fmt without git" "must be a checkout" in_tree ./dev fmt
 git -c init.defaultBranch=main init -q "$tree"
 expect_failure "lint without sources" "knows of no sources" in_tree ./dev lint
-expect_failure "the tree's check without sources" "no sources to look at" in_tree python3 tests/lint/check_tree.py
+expect_failure "the tree's check without sources" "no sources to check" in_tree python3 tests/lint/check_tree.py
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "tests without tests" "No tests were found" in_tree ./dev test
 expect_failure "tests of a label that none has" "No tests were found" in_tree ./dev test -L nobody
 expect_failure "sanitized tests without tests" "No tests were found" in_tree ./dev asan
 
-# A `dev` whose verbs all succeed, and in which no test is found.
+# A stand-in of `dev` whose verbs all succeed and find no test.
 stand_in true_dev 'echo "No tests were found!!!"'
 cp "$tree/bin/true_dev" "$tree/dev"
 expect_failure "CI without tests" "2 passed, 3 failed" \
   in_tree bash -c 'sed -i "/fuzz/d; /kernels.cuda/,/^fi/d" .ci/run && .ci/run'
-# The same with tests.
+# A stand-in of `dev` whose verbs all succeed and run tests.
 stand_in true_dev 'echo "100% tests passed, 0 tests failed out of 7"'
 cp "$tree/bin/true_dev" "$tree/dev"
 if ! output=$(in_tree .ci/run 2>&1) || [[ $output != *" passed, 0 failed"* ]]; then
   failures=$((failures + 1))
-  printf 'CI with tests that pass: expected a success; it said:\n%s\n' "$output"
+  printf 'CI with tests that pass: expected a success; the output is:\n%s\n' "$output"
 fi
 
 ((failures == 0)) || exit 1
-echo "every check that looked at nothing failed"
+echo "every check that had nothing to check failed"

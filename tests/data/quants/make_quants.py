@@ -1,4 +1,4 @@
-"""Writes quants.json: random blocks of each GGUF type and their values by the Python package `gguf`.
+"""Writes quants.json: random blocks of each GGUF type and their values, computed by the Python package `gguf`.
 
 Run with `python3 make_quants.py > quants.json` (needs gguf 0.19 and numpy).
 """
@@ -8,7 +8,7 @@ import json
 import gguf
 import numpy as np
 
-# Where the half-precision scales of a block lie; all other bytes may be anything.
+# Byte offsets of the half-precision scales in a block. All other bytes may have any value.
 SCALES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],

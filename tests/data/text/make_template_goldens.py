@@ -1,4 +1,4 @@
-"""Writes template_goldens.json: what the real jinja2 makes of the templates here, set up as transformers does.
+"""Writes template_goldens.json: the output of the real jinja2, configured as in transformers, for the templates here.
 
 Usage: pip install jinja2 && python make_template_goldens.py
 """
@@ -15,7 +15,7 @@ NOW = datetime.datetime(2026, 3, 7, 9, 5, 3)
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}: its body in a scope of its own, printed as it is."""
+    """{% generation %}: prints its body unchanged, in a scope of its own."""
 
     tags = {"generation"}
 
@@ -89,7 +89,7 @@ VALUES = {
     "rows": [{"n": "x", "v": 1}, {"n": "y", "v": 0}, {"n": "x"}], "e": [], "q": "it's \"q\"", "m": "a,b,,c", "lines": "l1\nl2\n\nl4",
 }
 
-# One construct a line; each is rendered with VALUES.
+# One construct in each line. Each line is rendered with VALUES.
 SNIPPETS = r"""
 {{ s }}|{{ s|trim }}|{{ n }}|{{ t }}|{{ f }}|{{ i }}|{{ x }}|{{ big }}|{{ l }}|{{ d }}|{{ missing }}|{{ q }}
 {{ [q, "it's", 'a"b', "\t\n\\", "é"] }} {{ (1,) }} {{ (1, 2) }} {{ () }} {{ {} }} {{ [[], {1: 2, none: 3}] }}
@@ -211,7 +211,7 @@ SNIPPETS = r"""
 {{ 'aXbXc'.rsplit('X', 1) }} {{ 'XaX'.split('X') }} {{ 'a'.split('abc') }} {{ '  '.split() }} {{ 'ab'.rsplit('b') }} {{ 'a\x0bb\x1cc\u2028d'.splitlines() }} {{ '\r\n'.splitlines() }}
 """.strip("\n").split("\n")
 
-# White-space control, and what spans lines.
+# White-space control, and constructs over several lines.
 BLOCKS = [
     "a\n{% if t %}\n  b\n{% endif %}\nc\n", "a\n  {% if t %}  \n  b\n  {% endif %}\nc\n\n", "x {% if t %}\ny{% endif %} z",
     "  {%- if t -%}  \n  b  \n {%- endif -%}  c", "  {%+ if t %}\n b{%+ endif %}\n", "{% if t +%}\nb{% endif +%}\nc",

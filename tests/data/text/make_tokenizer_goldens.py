@@ -1,5 +1,5 @@
-"""Writes hf/*.json: small tokenizers with the pipelines of published models, and what Hugging Face's own
-library makes of many strings with them.
+"""Writes hf/*.json: small tokenizers with the pipelines of published models, and the tokens that Hugging Face's own
+library computes with them for many strings.
 
 Usage: pip install tokenizers && python make_tokenizer_goldens.py
 """
@@ -80,7 +80,7 @@ def sentence_piece(normalizer, pre, fallback, train_pre):
     trainer = trainers.BpeTrainer(vocab_size=1000, special_tokens=specials, limit_alphabet=140, show_progress=False)
     trained.train_from_iterator(CORPUS, trainer)
     model = json.loads(trained.to_str())["model"]
-    # The byte pieces belong to the vocabulary, but are not added tokens.
+    # The byte pieces are part of the vocabulary but are not added tokens.
     tokenizer = Tokenizer(models.BPE(model["vocab"], [tuple(m) for m in model["merges"]], unk_token="<unk>", fuse_unk=True,
                                      byte_fallback=fallback))
     if normalizer:

@@ -1,4 +1,4 @@
-"""Writes mixtral/: a Mixtral with random weights, as transformers saves it, and what transformers makes of it.
+"""Writes mixtral/: a Mixtral with random weights, as transformers saves it, and the outputs of transformers for it.
 
 Usage: pip install transformers torch && python make_mixtral_golden.py
 """
@@ -21,7 +21,8 @@ def main():
         initializer_range=0.12, rms_norm_eps=1e-5, sliding_window=None, bos_token_id=1, eos_token_id=2,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, attn_implementation="eager")
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    # Norms are spread, so that an implementation that drops one is seen; routers, so that experts differ.
+    # The norms vary, so that an implementation that omits one gives other results. The routers vary, so that
+    # different tokens choose different experts.
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:

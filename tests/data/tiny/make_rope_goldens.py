@@ -1,4 +1,4 @@
-"""Writes llama_linear/ and llama_yarn/: what transformers makes of the weights of llama3_rope with other kinds of
+"""Writes llama_linear/ and llama_yarn/: the outputs of transformers for the weights of llama3_rope with other kinds of
 rope scaling.
 
 Usage: pip install transformers torch && python make_rope_goldens.py
