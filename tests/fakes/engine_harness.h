@@ -18,9 +18,8 @@ namespace baton {
 struct RequestLog {
   std::map<int32_t, std::vector<TokenOutput>> samples;
   std::vector<BlockId> announced;  // kPrefill: the block table, from the calls of OnKvChunk
-  std::vector<BlockId>
-      under_way;            // kPrefill: blocks of OnKvLayers whose OnKvChunk is still to come
-  int32_t layers_told = 0;  // kPrefill: number of calls of OnKvLayers
+  std::vector<BlockId> under_way;  // kPrefill: blocks of OnKvLayers that still lack OnKvChunk
+  int32_t layers_told = 0;         // kPrefill: number of calls of OnKvLayers
   bool all_announced = false;
   std::optional<KvReservation> reservation;
   std::optional<RequestTimes> times;  // set when the request has finished

@@ -120,7 +120,8 @@ void FakeRouter::OnJoin(std::function<void(const pb::Join&)> look) {
 void FakeRouter::AwaitLocked(std::unique_lock<std::mutex>& lock,
                              const std::string& what,
                              const std::function<bool()>& condition) {
-  if (!changed_.wait_for(lock, limit_, condition)) throw std::runtime_error("never came: " + what);
+  if (!changed_.wait_for(lock, limit_, condition))
+    throw std::runtime_error("timed out waiting for: " + what);
 }
 
 pb::Join FakeRouter::AwaitJoin(const std::string& worker) {

@@ -84,7 +84,8 @@ void FakeWorker::OnMessage(const pb::ToWorker& message) {
 
 void FakeWorker::Await(const std::string& what, const std::function<bool()>& condition) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, kLong, condition)) throw std::runtime_error("never came: " + what);
+  if (!changed_.wait_for(lock, kLong, condition))
+    throw std::runtime_error("timed out waiting for: " + what);
 }
 
 pb::Dispatch FakeWorker::AwaitDispatch(size_t number) {

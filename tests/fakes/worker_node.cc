@@ -70,7 +70,7 @@ void WorkerNode::Stop() {
   const Status books = worker_->engine().CheckIntegrity();
   EXPECT_TRUE(books.ok()) << options_.id << ": " << books;
   EXPECT_EQ(worker_->engine().Stats().blocks_leaked, 0) << options_.id;
-  EXPECT_EQ(model_.model().faults(), 0) << options_.id << " read KV that nobody wrote";
+  EXPECT_EQ(model_.model().faults(), 0) << options_.id << " has read KV that no step wrote";
 }
 
 void WorkerNode::ExpectNothingHeld() {

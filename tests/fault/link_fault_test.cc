@@ -53,7 +53,7 @@ TEST_F(LinkFaultTest, ControlStreamCutFortyTimes) {
       cut += kv_link().Cut();
     }
   }));
-  EXPECT_GT(cut, 0) << "nothing was disturbed";
+  EXPECT_GT(cut, 0) << "no connection was cut";
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -66,7 +66,7 @@ TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
       cut += kv_link().Cut();
     }
   }));
-  EXPECT_GT(cut, 0) << "nothing was disturbed";
+  EXPECT_GT(cut, 0) << "no connection was cut";
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -105,7 +105,7 @@ TEST_F(LinkFaultTest, RouterLinkCutWhileRequestsRun) {
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
   }));
-  EXPECT_GT(cut, 0) << "nothing was disturbed";
+  EXPECT_GT(cut, 0) << "no connection was cut";
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 

@@ -62,7 +62,8 @@ uint64_t Content(uint32_t block, uint32_t link) {
   return 1000 + uint64_t{block} * kLinks + link;
 }
 
-// Plays a prefill worker with its KvSender and a decode worker with its KvReceiver in one hand-off.
+// Simulates a prefill worker with its KvSender and a decode worker with its KvReceiver in one
+// hand-off.
 class World {
  public:
   explicit World(std::string_view input) : input_(input) {

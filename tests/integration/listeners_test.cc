@@ -27,7 +27,7 @@ void ExpectNoDelayOfAccepted(InProcess& process) {
     const RawConnection client(address);
     ASSERT_TRUE(client.connected());
     const int accepted = AwaitAccepted(client.fd());
-    ASSERT_GE(accepted, 0) << "not accepted";
+    ASSERT_GE(accepted, 0) << "the listener accepted no connection";
     EXPECT_TRUE(AwaitNoDelay(accepted));
   }
 }

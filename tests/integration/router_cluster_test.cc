@@ -31,7 +31,7 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
     Cluster cluster(model.path(), 2, 2, {overrides});
     const std::vector<Answer> first = cluster.AskAll(kRequests);
     ExpectSame(first, unified);
-    EXPECT_FALSE(first[2].timings.transport().empty()) << "nothing was handed over";
+    EXPECT_FALSE(first[2].timings.transport().empty()) << "no request was handed over";
     ExpectSame(cluster.AskAll(kRequests), unified);  // with hits in the prefix caches
     cluster.ExpectNoLeaks();
   }

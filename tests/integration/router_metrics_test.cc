@@ -64,7 +64,8 @@ TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
   EXPECT_EQ(ClusterStatus().requests_total(), 6);
   EXPECT_EQ(ClusterStatus().requests_failed(), 1);
   EXPECT_EQ(router_->Metric("baton_router_request_seconds_count"), 1);
-  EXPECT_EQ(router_->Metric("baton_router_itl_seconds_count"), 2) << "one for each sample";
+  EXPECT_EQ(router_->Metric("baton_router_itl_seconds_count"), 2)
+      << "expected one interval for each of the two samples";
   EXPECT_GT(router_->Metric("baton_router_itl_seconds_sum"), 0);
 }
 

@@ -41,7 +41,7 @@ inline std::string StringField(int number, const std::string& value) {
 inline void Await(const std::function<bool()>& condition, const char* what) {
   const auto limit = std::chrono::steady_clock::now() + kCallLimit;
   while (!condition() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-  EXPECT_TRUE(condition()) << "never came: " << what;
+  EXPECT_TRUE(condition()) << "timed out waiting for: " << what;
 }
 
 inline v1::GenerateRequest Ask(const std::string& text, int32_t samples = 1) {
