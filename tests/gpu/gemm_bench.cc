@@ -20,18 +20,11 @@
 #include "tests/gpu/gemm_reference.h"
 #include "tests/gpu/graph_timer.h"
 
-<<<<<<< HEAD
-// Times our GEMMs and those of cuBLASLt, in graphs of 32 layers with the shapes of Llama-3.1-8B;
-// each layer has weights of its own. Times each shape by itself, and whole layers. Prints one JSON
-// line for each time. Arguments: [ours: without cuBLASLt; fp8: operands in FP8; profile: one launch
-// of each] numbers of rows (default 2 4 8 16 32 64 128).
-=======
 // Times GEMMs with few rows, our kernels and cuBLASLt: each shape of Llama-3.1-8B by itself, and
 // whole layers. A measurement is a CUDA graph of 32 layers, each with its own weights. Prints one
 // JSON line for each measurement.
 // Usage: gpu_gemm_bench [ours | fp8 | profile] [ROWS…], by default 2 4 8 16 32 64 128 rows.
 //   ours: without cuBLASLt. fp8: FP8 operands. profile: one launch of each GEMM, for a profiler.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
 namespace baton::cuda {
 namespace {
 
@@ -65,19 +58,11 @@ void Print(const std::string& what,
 
 class Bench final {
  public:
-<<<<<<< HEAD
-  // `theirs`: also times cuBLASLt. `fp8`: operands are in FP8.
-  Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
-    Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
-    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    // With an architecture below 90, Gemm uses only cuBLASLt.
-=======
   // `theirs`: times cuBLASLt as well. `fp8`: operands are FP8.
   Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
     Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     // For architectures below 90, Gemm uses cuBLASLt alone.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
     auto gemm = Gemm::Create({.architecture = 80, .sm_count = sm_count_});
     Check(gemm.status());
     gemm_ = *std::move(gemm);
@@ -147,11 +132,7 @@ class Bench final {
     return problem;
   }
   int64_t number_bytes() const { return fp8_ ? 1 : 2; }
-<<<<<<< HEAD
-  // The problem as cuBLASLt computes it: without scales.
-=======
   // `problem` without scales, as cuBLASLt needs it.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
   GemmProblem Theirs(GemmProblem problem) const {
     problem.weight_scales = problem.x_scales = nullptr;
     return problem;
@@ -278,11 +259,7 @@ class Bench final {
     }
   }
 
-<<<<<<< HEAD
-  // The limits of the device, and variants that each change one of them.
-=======
   // The device's limits, and variants that differ from them in one field each.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
   std::vector<std::pair<std::string, SkinnyLimits>> Variants() const {
     std::vector<std::pair<std::string, SkinnyLimits>> variants = {{"as it is", limits_}};
     const auto add = [&](const std::string& what, int32_t SkinnyLimits::*field, int32_t value) {
@@ -326,12 +303,8 @@ class Bench final {
     return Fp8Rows::At(memory.at(), rows_, cols);
   }
 
-<<<<<<< HEAD
-  // Times the MLP part of layers, with gate and up by cuBLASLt, and with the gated GEMM.
-=======
   // Times norm, gate and up, silu · up and down, with gate and up by cuBLASLt and by the gated
   // GEMM.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
   void TimeMlps() {
     const GemmProblem gated = Gated(0);
     if (!theirs_ || !GatedGemmSupports(gated)) return;
