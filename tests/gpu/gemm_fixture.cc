@@ -21,11 +21,7 @@ void Fill(const DeviceMemory& memory, int64_t count, uint32_t seed, float scale)
   Check(FillRandom(memory.at<__nv_bfloat16>(), count, seed, scale));
 }
 
-<<<<<<< HEAD
 // Converts dense bf16 [rows][cols] to FP8 with a scale for each row.
-=======
-// Converts the dense bf16 matrix `from` [rows][cols] to FP8.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
 void Quantize(const DeviceMemory& from, int32_t rows, int32_t cols, DeviceMemory& to) {
   Reserve(to, static_cast<int64_t>(Fp8Rows::Bytes(rows, cols)));
   Tensor tensor;
@@ -46,11 +42,7 @@ void HopperTest::SetUp() {
   int major = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
       major != 9) {
-<<<<<<< HEAD
     GTEST_SKIP() << "no GPU of compute capability 9: the Hopper GEMMs were NOT tested";
-=======
-    GTEST_SKIP() << "no GPU of compute capability 9: its GEMMs were NOT tested";
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
   }
 }
 
@@ -153,13 +145,8 @@ void GemmFixture::Expect(int32_t rows, const Launch& launch) {
       norm += std::pow(want[i], 2);
     }
   }
-<<<<<<< HEAD
   // bf16 rounds results to 2^-9. Tensor cores truncate when they accumulate; with FP8 operands,
   // they keep 14 bits of the largest term.
-=======
-  // bf16 rounds results with a relative error of 2^-9. Tensor cores truncate accumulators; with FP8
-  // operands they keep 14 bits relative to the largest term.
->>>>>>> 415f154 (Reword the comments, messages and README of tests/gpu in plain sentences)
   const double sums = case_.fp8 ? 5e-3 : 1e-4;
   EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : 4e-3) << rows << " rows";
 
