@@ -12,14 +12,14 @@
 namespace baton {
 
 // A first-in first-out queue between threads that holds at most `capacity` items. Thread-safe.
-// Producers learn at once when it is full; consumers may wait. After Close() nothing is taken in,
-// and what is inside can still be taken out.
+// Producers never wait: a push to a full queue fails at once. Consumers may wait. After Close() a
+// push fails, and the items that are in the queue can still be popped.
 template <class T>
 class BoundedQueue final {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False when full or closed; the item is then dropped.
+  // False when the queue is full or closed; the item is then dropped.
   bool TryPush(T item) {
     std::lock_guard lock(mutex_);
     if (closed_ || items_.size() >= capacity_) return false;
@@ -28,7 +28,8 @@ class BoundedQueue final {
     return true;
   }
 
-  // The next item, waiting until `timeout` passes; nothing on time-out or when closed and empty.
+  // The next item. Waits for one for at most `timeout`. Returns nothing after the time-out, or when
+  // the queue is closed and empty.
   std::optional<T> Pop(Duration timeout) {
     std::unique_lock lock(mutex_);
     ready_.Wait(lock, timeout, [&] { return closed_ || !items_.empty(); });
@@ -38,13 +39,13 @@ class BoundedQueue final {
     return item;
   }
 
-  // An item is due: Pop busy-polls for `duration` instead of sleeping.
+  // Pop busy-polls for `duration` from now on instead of sleeping. For times when an item is due.
   void BusyPollFor(Duration duration) {
     std::lock_guard lock(mutex_);
     ready_.BusyPollFor(duration);
   }
 
-  // Everything inside, in order, without waiting.
+  // All items in the queue, in order. Does not wait.
   std::vector<T> PopAll() {
     std::lock_guard lock(mutex_);
     std::vector<T> all(std::make_move_iterator(items_.begin()),

@@ -10,14 +10,14 @@ namespace baton {
 
 // A condition variable whose waiter can busy-poll. Waking a sleeping thread takes up to 0.3 ms on
 // an idle machine; BusyPollFor keeps the waiter awake for a short time in which a change is due.
-// Every call is made with the mutex held that guards the condition; Wait releases the mutex while
-// it waits.
+// The caller of every method holds the mutex that guards the condition. Wait releases the mutex
+// while it waits.
 class BusyPollCondition final {
  public:
-  // The condition may have changed.
+  // Makes waiters check the condition again. To be called after each change of the condition.
   void Notify() { changed_.notify_all(); }
 
-  // A waiter busy-polls for `duration` from now on, instead of sleeping. Zero: waiters sleep again.
+  // Waiters busy-poll for `duration` from now on instead of sleeping. Zero: waiters sleep again.
   void BusyPollFor(Duration duration) {
     busy_poll_until_ = SteadyClock().Now() + duration;
     Notify();

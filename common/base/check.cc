@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int kPrintLimitMillis = 1000;
+constexpr int kPrintLimitMillis = 1000;  // the longest wait for stderr to accept the message
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void CheckFailed(const char* file, int line, const char* condition, const std::s
       fmt::format("{}:{}: invariant broken: {} ({})", file, line, condition, message)
           .substr(0, PIPE_BUF - 1) +
       "\n";
-  // A pipe that nobody reads must not keep a broken process alive.
+  // The wait is bounded, because a full pipe that nobody reads must not keep the process alive.
   pollfd out{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&out, 1, kPrintLimitMillis) > 0) {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());

@@ -6,7 +6,8 @@
 
 namespace baton {
 
-// Prints where and what, then aborts. For broken invariants of ours, never for bad input.
+// Prints the place, the condition and the message to stderr, then aborts. For broken invariants of
+// Baton itself, never for bad input.
 [[noreturn]] void CheckFailed(const char* file,
                               int line,
                               const char* condition,

@@ -9,8 +9,8 @@ using Time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 constexpr Time kNever = Time::max();
 
-// Where time comes from. Logic takes `Time` values; only the outermost layer holds a Clock, so that
-// tests decide what time it is.
+// The source of the current time. Logic takes `Time` values; only the outermost layer holds a
+// Clock, so that tests control the time.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -23,7 +23,7 @@ class SteadyClock final : public Clock {
   Time Now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// A clock a test moves by hand. Not thread-safe.
+// A clock that a test advances by hand. Not thread-safe.
 class ManualClock final : public Clock {
  public:
   Time Now() const override { return now_; }

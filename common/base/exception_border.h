@@ -6,8 +6,9 @@
 
 namespace baton {
 
-// Runs `body`. What the exception said that it threw; nothing when it threw none. For threads that
-// run the work of many: one that fails must not end the process.
+// Runs `body`. Returns the message of the exception that `body` threw, or nothing when it threw
+// none. For threads that run the work of many requests: a failure in one of them must not end the
+// process.
 template <class F>
 std::optional<std::string> CaughtFrom(F&& body) {
   try {

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// "host:port", where an IPv6 host stands in brackets.
+// "host:port". In text an IPv6 host is in brackets: "[::1]:8080".
 struct HostPort {
   std::string host;
   uint16_t port = 0;
@@ -16,8 +16,8 @@ struct HostPort {
   std::string ToString() const;
 };
 
-// Reads the address of every setting and flag. Errors: InvalidArgument naming what is missing or
-// out of range. Port 0 is allowed.
+// Parses "host:port". Every setting and flag that is an address is parsed here. Port 0 is allowed.
+// Errors: InvalidArgument that names the missing part or the port that is out of range.
 StatusOr<HostPort> ParseHostPort(std::string_view text);
 
 }  // namespace baton

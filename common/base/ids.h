@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// A number that only compares with its own kind. `Tag` makes the kind.
+// A value that can be compared only with ids of the same kind. Each `Tag` makes a kind of its own.
 template <class Tag, class T>
 class StrongId {
  public:
@@ -30,17 +30,19 @@ class StrongId {
   T value_{};
 };
 
-// One user request; chosen by the router, unique within a cluster's life.
+// One user request. The router chooses the id; it is unique in the cluster.
 using RequestId = StrongId<struct RequestIdTag, uint64_t>;
 // One request's KV hand-off between a prefill and a decode worker.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
-// The attempt at a request: grows each time the router dispatches it again. Old epochs are stale.
+// The number of an attempt or redirect of a request. It grows each time the router dispatches the
+// request again; messages of an older epoch are dropped.
 using Epoch = StrongId<struct EpochTag, uint32_t>;
 // Index of a block in one arena.
 using BlockId = StrongId<struct BlockIdTag, uint32_t>;
-// One start of one process: random, so that a restarted worker is never taken for its predecessor.
+// One start of one process. It is random, so that a restarted worker is never mistaken for the
+// process before it.
 using BootId = StrongId<struct BootIdTag, uint64_t>;
-// Configured or derived name of a worker, stable over restarts.
+// The configured or derived name of a worker. It stays the same over restarts.
 using WorkerId = StrongId<struct WorkerIdTag, std::string>;
 
 }  // namespace baton

@@ -17,10 +17,10 @@ namespace {
 
 constexpr const char* kTooDeep = "baton/too-deep-member";
 
-// Up to here a scan of an object's keys beats a table.
+// An object with fewer keys is searched linearly, which is faster than a hash table.
 constexpr size_t kFewKeys = 16;
 
-// The line and column, both from 1, of the byte before `position`.
+// The line and column, both counted from 1, of the byte before `position`.
 std::string PlaceOf(std::string_view text, size_t position) {
   const std::string_view before = text.substr(0, position > 0 ? position - 1 : 0);
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
@@ -29,7 +29,7 @@ std::string PlaceOf(std::string_view text, size_t position) {
                      1 + before.size() - line_start);
 }
 
-// The library's reason, without its error number, its place, and what it had read.
+// The reason in the library's message, without its error number, position and "last read" text.
 std::string ReasonOf(std::string_view message) {
   for (const std::string_view mark : {"] ", "parse error", ": "}) {
     const size_t at = message.find(mark);
@@ -52,7 +52,7 @@ class TreeBuilder final {
   bool number_unsigned(uint64_t value) { return Add(Json(value)); }
   bool number_float(double value, const std::string&) { return Add(Json(value)); }
   bool string(std::string& value) { return Add(Json(std::move(value))); }
-  bool binary(typename Json::binary_t&) { return false; }  // JSON text has none
+  bool binary(typename Json::binary_t&) { return false; }  // never called for JSON text
   bool start_object(size_t) { return Start(/*is_array=*/false); }
   bool start_array(size_t) { return Start(/*is_array=*/true); }
   bool key(std::string& key) {
@@ -86,13 +86,13 @@ class TreeBuilder final {
   static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
   using Members = std::vector<std::pair<std::string, Json>>;
 
-  // An array or object whose end has not come yet.
+  // An array or object whose closing bracket has not been read yet.
   struct Open {
     bool is_array = false;
     typename Json::array_t items;
     Members members;
-    absl::flat_hash_map<std::string, size_t> places;  // of members, once there are many
-    std::string key;
+    absl::flat_hash_map<std::string, size_t> places;  // key → index in `members`, if many
+    std::string key;                                  // of the member that is being read
   };
 
   bool Start(bool is_array) {
@@ -128,7 +128,7 @@ class TreeBuilder final {
     return true;
   }
 
-  // The member of the key that was read last, if the object has one already.
+  // The value that `object` already has for the key that was read last; null when it has none.
   static Json* FindMember(Open& object) {
     Members& members = object.members;
     if (members.size() < kFewKeys) {
@@ -147,7 +147,7 @@ class TreeBuilder final {
   static typename Json::object_t MakeObject(Members members) {
     typename Json::object_t object;
     if constexpr (kOrdered) {
-      // The library's own insertion looks at all keys there are.
+      // The library's own insertion compares each new key with all existing keys.
       auto& list = static_cast<typename Json::object_t::Container&>(object);
       list.reserve(members.size());
       for (auto& [key, value] : members) list.emplace_back(std::move(key), std::move(value));
@@ -159,7 +159,7 @@ class TreeBuilder final {
     return object;
   }
 
-  // The innermost named member that is being read, such as messages[0].tool_calls.
+  // The path of the innermost named member that is being read, such as messages[0].tool_calls.
   std::string Path() const {
     constexpr size_t kMaxParts = 6;
     size_t end = 0;

@@ -12,18 +12,18 @@
 // here, while parsing.
 namespace baton {
 
-// Levels of arrays and objects inside one another.
+// The most levels of nested arrays and objects.
 constexpr int kMaxJsonDepth = 60;
 
-// `text` as a value. Takes time linear in `text` (n log n for the sorted members of
-// nlohmann::json). Of equal keys the last one counts. Errors: InvalidArgument that begins with
-// `what`, the name of the text for the user, and says the line and column of what is not JSON, or
-// the member that is nested deeper than kMaxJsonDepth.
+// Parses `text` in linear time (n log n for the sorted members of nlohmann::json). When an object
+// has a key twice, the last value is kept. Errors: InvalidArgument. Its message begins with `what`,
+// the name of the text for the user, and names the line and column of the syntax error, or the
+// member that is nested deeper than kMaxJsonDepth.
 StatusOr<nlohmann::json> ParseJson(std::string_view what, std::string_view text);
 // The same; objects keep the order of their members.
 StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view what, std::string_view text);
-// The path of the member that an error of these names as nested too deeply, "messages[0].content";
-// empty for other errors.
+// `status` is an error of ParseJson or ParseOrderedJson. The path of the member that is nested too
+// deeply, such as "messages[0].content"; empty for other errors.
 std::string TooDeepMember(const Status& status);
 
 }  // namespace baton

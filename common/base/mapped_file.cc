@@ -61,7 +61,7 @@ void MappedFile::DropPages(std::span<const std::byte> part) const {
   const auto offset = static_cast<size_t>(part.data() - data_);
   const size_t begin = (offset + page - 1) / page * page;
   const size_t end = (offset + part.size()) / page * page;
-  // Only advice: the pages stay when the system refuses.
+  // The result is not checked: when the system refuses, the pages merely stay in memory.
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 

@@ -11,8 +11,8 @@ namespace baton {
 // A whole file mapped read-only. Movable; unmapped on destruction. Immutable, so thread-safe.
 class MappedFile final {
  public:
-  // Errors: NotFound or PermissionDenied naming the path and the system's reason; an empty file
-  // maps to an empty span.
+  // An empty file maps to an empty span. Errors name the path and the system's reason: NotFound,
+  // PermissionDenied, InvalidArgument when the path is not a regular file, else Unavailable.
   static StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;
@@ -20,8 +20,8 @@ class MappedFile final {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Takes the whole pages of `part` out of this process's memory; reading them brings them back. A
-  // part that is not in this mapping is left alone.
+  // Drops the pages that lie wholly in `part` from this process's memory; the next access reads
+  // them from the file again. Does nothing when `part` is not in this mapping.
   void DropPages(std::span<const std::byte> part) const;
   const std::string& path() const { return path_; }
 

@@ -2,7 +2,7 @@
 
 namespace baton {
 
-// One visitor of a std::variant made of a lambda for each alternative.
+// A visitor for std::visit, made of one lambda for each alternative of the variant.
 template <class... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;

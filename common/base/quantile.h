@@ -4,7 +4,8 @@
 
 namespace baton {
 
-// The value below which `share` (0 to 1) of the others lie, the nearest one there is; 0 of none.
+// The quantile `share` (0 to 1) of `values`: the value at the nearest rank, without interpolation.
+// 0 when `values` is empty.
 double Quantile(std::vector<double> values, double share);
 double Median(std::vector<double> values);
 

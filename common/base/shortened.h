@@ -6,8 +6,8 @@
 
 namespace baton {
 
-// A text from outside as a message may repeat it: what is longer than `most` bytes is cut between
-// two UTF-8 characters and followed by "…".
+// Shortens a text from outside so that a message can quote it. A text of more than `most` bytes is
+// cut between two UTF-8 characters, and "…" is appended.
 std::string Shortened(std::string_view text, size_t most);
 
 }  // namespace baton

@@ -30,7 +30,7 @@ Status InvalidArgument(fmt::format_string<Args...> format, Args&&... args) {
   return MakeStatus(StatusCode::kInvalidArgument, format, std::forward<Args>(args)...);
 }
 
-// The message of `status` as a std view (Debian's abseil has a string_view type of its own).
+// The message of `status` as a std::string_view (Debian's abseil has its own string_view type).
 inline std::string_view Message(const Status& status) {
   return {status.message().data(), status.message().size()};
 }
@@ -54,8 +54,8 @@ inline Status Annotate(const Status& status, std::string_view context) {
     }                                                                     \
   } while (false)
 
-// BATON_ASSIGN_OR_RETURN(auto x, F()): x is F()'s value, or the enclosing function returns its
-// error.
+// BATON_ASSIGN_OR_RETURN(auto x, F()): sets x to F()'s value, or returns F()'s error from the
+// enclosing function.
 #define BATON_ASSIGN_OR_RETURN(lhs, expression) \
   BATON_ASSIGN_OR_RETURN_IMPL(BATON_CONCAT(baton_result_, __LINE__), lhs, expression)
 #define BATON_ASSIGN_OR_RETURN_IMPL(result, lhs, expression) \
