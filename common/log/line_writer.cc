@@ -15,10 +15,10 @@
 namespace baton {
 namespace {
 
-constexpr int kPollMillis = 100;  // bounds how long a blocked writer takes to see that it is to end
+constexpr int kPollMillis = 100;  // the longest time until a blocked writer notices the stop token
 constexpr long kSignalPollNanos = 1'000'000;
 
-// A thread that takes no signals: they are for those of the process who wait for them.
+// Starts a thread that blocks all signals, because other threads of the process wait for them.
 std::jthread StartWithoutSignals(std::function<void(const std::stop_token&)> body) {
   sigset_t all;
   sigset_t before;
@@ -34,7 +34,7 @@ std::jthread StartWithoutSignals(std::function<void(const std::stop_token&)> bod
 LineWriter::LineWriter(int fd, size_t max_queued_bytes, DropNotice notice)
     : fd_(fd), max_queued_bytes_(max_queued_bytes), notice_(std::move(notice)) {}
 
-LineWriter::~LineWriter() = default;  // jthread asks for the stop, and joins
+LineWriter::~LineWriter() = default;  // the jthread requests the stop and joins
 
 void LineWriter::Write(std::string lines) {
   std::lock_guard lock(mutex_);
@@ -86,7 +86,8 @@ void LineWriter::Run(const std::stop_token& stop) {
 std::string LineWriter::TakeLocked(uint64_t& calls) {
   std::string text;
   if (dropped_unsaid_ > 0) text = notice_(std::exchange(dropped_unsaid_, 0));
-  // A pipe takes PIPE_BUF bytes in one piece: lines of processes that share it do not mix.
+  // A write of up to PIPE_BUF bytes to a pipe is atomic, so that the lines of processes that share
+  // the pipe do not mix.
   while (!queue_.empty() && (calls == 0 || text.size() + queue_.front().size() <= PIPE_BUF)) {
     text += queue_.front();
     queued_bytes_ -= queue_.front().size();
@@ -96,7 +97,7 @@ std::string LineWriter::TakeLocked(uint64_t& calls) {
   return text;
 }
 
-// Waits for room before each write, so that the stop is seen however long nobody reads.
+// Polls before each write, so that a stop is noticed even when nobody reads the pipe.
 bool LineWriter::WriteAll(std::string_view text, const std::stop_token& stop) const {
   while (!text.empty()) {
     pollfd waiting{fd_, POLLOUT, 0};

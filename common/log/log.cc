@@ -19,7 +19,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;
-constexpr Duration kEndLimit = std::chrono::seconds(1);  // to write the rest when the process ends
+constexpr Duration kEndLimit = std::chrono::seconds(1);  // for the last lines of a process
 
 constexpr std::array<std::pair<std::string_view, LogLevel>, 6> kLevelNames = {{
     {"trace", LogLevel::kTrace},
@@ -65,7 +65,7 @@ std::string DropNotice(uint64_t count) {
       spdlog::details::log_msg(
           "log",
           spdlog::level::warn,
-          fmt::format("{} messages dropped here: stderr did not take them in time", count)));
+          fmt::format("{} messages dropped here: stderr did not accept them in time", count)));
 }
 
 // Never destroyed, so that logging works in static destructors.
@@ -88,7 +88,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 constexpr std::array kCrashSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 std::array<struct sigaction, kCrashSignals.size()> actions_before;
 
-// Runs on the thread that crashes, while the log's own thread goes on.
+// Runs on the thread that crashes. The log's own thread keeps writing meanwhile.
 void OnCrash(int signal) {
   StderrWriter().FlushInSignalHandler(kEndLimit);
   for (size_t i = 0; i < kCrashSignals.size(); ++i) {
@@ -97,7 +97,8 @@ void OnCrash(int signal) {
   ::raise(signal);
 }
 
-// In place of the C++ library's, which writes to stderr and blocks on a full pipe.
+// Replaces the terminate handler of the C++ library, which writes to stderr itself and therefore
+// blocks when stderr is a full pipe.
 [[noreturn]] void OnTerminate() {
   std::string what = "std::terminate was called";
   try {
@@ -168,7 +169,7 @@ bool FlushLog(Duration limit) {
 }
 
 void FlushLogOnCrash() {
-  StderrWriter();  // made before a handler asks for it
+  StderrWriter();  // constructs the writer now, because a signal handler must not
   std::set_terminate(OnTerminate);
   struct sigaction action {};
   action.sa_handler = OnCrash;

@@ -24,36 +24,40 @@ StatusOr<LogLevel> ParseLogLevel(std::string_view name);
 
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
-  std::map<std::string, LogLevel> modules;  // module → its own level
+  std::map<std::string, LogLevel> modules;  // levels of single modules, which replace `level`
 };
 
-// Applies to all loggers, those made already and later ones. Thread-safe.
+// Sets the levels of all loggers, existing and later ones. Thread-safe.
 void ConfigureLogging(const LogOptions& options);
 
-// Waits until what was logged so far is on stderr; false when `limit` passes first. Needed before
-// _exit; exit() and FlushLogOnCrash do it by themselves.
+// Waits until the messages logged so far are written to stderr or dropped. False when `limit`
+// passes first. Needed before _exit; exit() and the handlers of FlushLogOnCrash flush the log
+// themselves.
 bool FlushLog(Duration limit);
 
-// Lets SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT wait (a second at most) until the log is on
-// stderr, and do then what they did; logs an uncaught exception. For the start of a process.
+// Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT that wait, at most 1 s, until
+// the log is written to stderr, and then run the previous action of the signal. Also logs an
+// uncaught exception. To be called at the start of a process.
 void FlushLogOnCrash();
 
-// Writes `text`, as it is, to stderr, in its place among the log's lines. Never blocks.
+// Writes `text` unchanged to stderr, in order with the lines of the log. Never blocks.
 void WriteStderr(std::string text);
 
-// Messages that never reached stderr, because nobody read it or it could not be written.
+// The number of messages that were not written to stderr, because nobody read it or because the
+// write failed.
 uint64_t DroppedLogMessages();
 
-// The log of one module: lines "2026-01-02T03:04:05.678Z info router: text" on stderr, written
-// whole by a thread of the log. Logging never blocks: when stderr is a full pipe, the oldest of 1
-// MiB of messages are dropped, and a line says how many. Cheap to copy and to construct again;
-// thread-safe. A line about a request names its id. Nothing per token above trace.
+// The log of one module. The log's thread writes whole lines, such as
+// "2026-01-02T03:04:05.678Z info router: text", to stderr. Logging never blocks: while stderr is a
+// full pipe, up to 1 MiB of messages is queued and the oldest are dropped; a line then states how
+// many. Thread-safe. Cheap to copy and to construct again. A line about a request states the
+// request's id. Messages per token have the level trace.
 class Logger final {
  public:
   explicit Logger(std::string_view module);
 
   bool Enabled(LogLevel level) const;
-  // Writes `text`, whatever the level says.
+  // Logs `text` if `level` is enabled.
   void Write(LogLevel level, std::string_view text) const;
 
   template <class... Args>
