@@ -34,7 +34,7 @@ struct Family {
   std::string help;
 };
 
-// What promtool's `check metrics` finds in a name, and the unit of what it measures.
+// Checks what promtool's `check metrics` checks in a name, and that its unit is a base unit.
 void CheckName(const std::string& name, char kind, const std::string& help) {
   BATON_CHECK(!help.empty(), "metric {} has no help text", name);
   BATON_CHECK(name.ends_with("_total") == (kind == 'c'),
@@ -91,7 +91,7 @@ struct MetricsRegistry::Impl {
   prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
   std::mutex mutex;  // guards the families and the creation of series
   std::map<std::string, Family> families;
-  std::mutex update_mutex;  // guards what follows; never taken under `mutex`
+  std::mutex update_mutex;  // guards `updates` and `next_key`; never locked under `mutex`
   std::map<UpdateKey, std::function<void()>> updates;
   UpdateKey next_key = 1;
 

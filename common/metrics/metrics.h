@@ -14,12 +14,13 @@ class Histogram;
 
 namespace baton {
 
-// Handles to one time series. Cheap to copy, thread-safe, valid while their registry lives.
+// Counter, Gauge and Histogram are handles to one time series. Cheap to copy, thread-safe, valid
+// while their registry lives.
 class Counter final {
  public:
   void Add(double amount = 1);
-  // Raises the counter to `total`, which its owner counts elsewhere; a lower total changes nothing.
-  // For AddUpdate functions, one of which sets the counter.
+  // Raises the counter to `total`, a number that its owner counts elsewhere; a lower total changes
+  // nothing. To be called only by the one AddUpdate function that sets this counter.
   void RaiseTo(double total);
   double value() const;
 
@@ -53,20 +54,21 @@ class Histogram final {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// Upper bounds in seconds, about three a decade. From 1 ms to 60 s: parts of a request.
+// Buckets for histograms of durations: upper bounds in seconds, about three per decade.
+// 1 ms to 60 s, for parts of a request.
 std::vector<double> LatencyBuckets();
-// From 0.1 ms to 1 s: steps, transfers, time per token.
+// 0.1 ms to 1 s, for steps, transfers and time per token.
 std::vector<double> ShortLatencyBuckets();
-// From 0.5 ms to 10 s: time between two tokens, during which a worker may be lost.
+// 0.5 ms to 10 s, for inter-token latency, which can include the loss of a worker.
 std::vector<double> GapBuckets();
-// From 50 ms to 600 s: whole requests.
+// 50 ms to 600 s, for whole requests.
 std::vector<double> RequestBuckets();
 
 // All metrics of a process, in Prometheus' data model. Thread-safe. Each module declares its series
 // in one class `*_probe`, and nowhere else, so that a module's metric names can be read in one
-// file. Asking again for a name with the same labels gives the same series. Names follow
-// Prometheus' rules: counters, and nothing else, end in _total; units are base units (seconds,
-// bytes). A name against the rules, or with two kinds or two help texts, breaks an invariant.
+// file. Adding a name again with the same labels returns the same series. Names follow Prometheus'
+// rules: counters, and no other metrics, end in _total; units are base units (seconds, bytes). A
+// name that breaks these rules, or has two kinds or two help texts, fails a BATON_CHECK.
 class MetricsRegistry final {
  public:
   MetricsRegistry();
@@ -81,13 +83,14 @@ class MetricsRegistry final {
                          const std::vector<double>& buckets,
                          const MetricLabels& labels = {});
 
-  // Called before each Serialize(), on its thread: the place to set gauges from a module's Stats().
-  // `update` stays callable until RemoveUpdate(key), which waits for a call in progress.
+  // Registers a function that each Serialize() first calls, on its thread: the place to set gauges
+  // from a module's Stats(). `update` must stay callable until RemoveUpdate(key) has returned,
+  // which waits for a call in progress.
   using UpdateKey = int;
   UpdateKey AddUpdate(std::function<void()> update);
   void RemoveUpdate(UpdateKey key);
 
-  // Everything in the text exposition format
+  // All series in the text exposition format
   // (https://prometheus.io/docs/instrumenting/exposition_formats/).
   std::string Serialize();
 

@@ -15,16 +15,16 @@ namespace baton {
 enum class RequestOutcome : uint8_t {
   kDone,
   kCancelled,  // by its client
-  kInvalid,    // the client asked for what cannot be served
-  kRefused,    // for want of room
-  kFailed,     // everything else: what an alarm should look at
+  kInvalid,    // the client's error: this request can never be served
+  kRefused,    // RESOURCE_EXHAUSTED
+  kFailed,     // any other error; alarms should watch this one
 };
 
 RequestOutcome OutcomeOf(const Status& status);
 // "done", "cancelled", "invalid", "refused", "failed".
 std::string_view Name(RequestOutcome outcome);
 
-// One counter with a series for each outcome, all of them there from the start. Thread-safe.
+// One counter with a series for each outcome. All series exist from the start. Thread-safe.
 class OutcomeCounter final {
  public:
   OutcomeCounter(MetricsRegistry& metrics, const std::string& name, const std::string& help);
@@ -33,11 +33,11 @@ class OutcomeCounter final {
   double value(RequestOutcome outcome) const {
     return series_[static_cast<size_t>(outcome)].value();
   }
-  // Of all outcomes.
+  // The sum over all outcomes.
   double total() const;
 
  private:
-  std::vector<Counter> series_;  // one an outcome
+  std::vector<Counter> series_;  // one for each outcome, in the order of the enum
 };
 
 }  // namespace baton
