@@ -34,7 +34,7 @@ std::string FieldNames(const pb::Descriptor& type) {
 // Applies YAML from one source to messages. Errors begin with the source and line.
 class YamlReader final {
  public:
-  // `source`: a file's name, or "--set …". `has_lines`: line numbers of nodes mean something.
+  // `source`: the name of a file, or "--set …". `has_lines`: errors state the line of the node.
   YamlReader(std::string source, bool has_lines)
       : source_(std::move(source)), has_lines_(has_lines) {}
 
@@ -93,7 +93,7 @@ class YamlReader final {
     return set.ok() ? set : Error(node, path, Message(set));
   }
 
-  // A list replaces what was there.
+  // Replaces the list that `message` has.
   Status ApplyList(const YAML::Node& node,
                    pb::Message& message,
                    const pb::FieldDescriptor& field,
@@ -106,7 +106,7 @@ class YamlReader final {
     return OkStatus();
   }
 
-  // Entries join those that were there.
+  // Adds the entries to those that `message` has.
   Status ApplyMap(const YAML::Node& node,
                   pb::Message& message,
                   const pb::FieldDescriptor& field,

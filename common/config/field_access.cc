@@ -51,7 +51,7 @@ Status SetNumber(const pb::FieldDescriptor& field, const std::string& text, Set 
   return OkStatus();
 }
 
-// The value of a singular numeric field; nothing for other types.
+// The value of a numeric field that is not repeated; nothing for other types.
 std::optional<double> NumberOf(const pb::Message& message, const pb::FieldDescriptor& field) {
   const pb::Reflection& reflection = *message.GetReflection();
   switch (field.cpp_type()) {

@@ -6,16 +6,17 @@
 
 #include "common/base/status.h"
 
-// Scalars of a protobuf message by reflection: from text, to text, and their ranges.
+// Reads, writes and checks scalar fields of a protobuf message by reflection, as text.
 namespace baton {
 
 // Sets (or, for a repeated field, appends) the scalar or enum `field` of `message` from `text`.
-// InvalidArgument says what is expected: a type, a list of names, or the range.
+// Errors: InvalidArgument that states what is expected: a type, a list of names, or the range.
 Status SetScalar(google::protobuf::Message& message,
                  const google::protobuf::FieldDescriptor& field,
                  const std::string& text);
 
-// The scalar or enum as SetScalar reads it; `index` is of a repeated field, else -1.
+// The scalar or enum as text that SetScalar accepts. `index` is the element of a repeated field;
+// -1 for a field that is not repeated.
 std::string ScalarText(const google::protobuf::Message& message,
                        const google::protobuf::FieldDescriptor& field,
                        int index);
@@ -23,8 +24,8 @@ std::string ScalarText(const google::protobuf::Message& message,
 // "[1, 64]", or empty when config.proto states no range for the field.
 std::string RangeText(const google::protobuf::FieldDescriptor& field);
 
-// InvalidArgument when a singular scalar of `message` is outside the range of its field, empty
-// though it is required, or no host:port though it must be one.
+// InvalidArgument when a scalar of `message` that is not repeated is out of range, is required but
+// empty, or must be host:port and is not.
 Status CheckScalar(const google::protobuf::Message& message,
                    const google::protobuf::FieldDescriptor& field);
 

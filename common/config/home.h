@@ -4,9 +4,9 @@
 
 namespace baton {
 
-// The user's folder for what Baton keeps between runs (models, logs, history): $BATON_HOME, else
-// $XDG_CACHE_HOME/baton, else ~/.cache/baton. It may not exist yet. The only place that reads the
-// environment.
+// The folder for the user's files that Baton keeps between runs (models, logs, history):
+// $BATON_HOME, else $XDG_CACHE_HOME/baton, else ~/.cache/baton. The folder may not exist yet. This
+// is the only function that reads the environment.
 std::string HomeFolder();
 
 }  // namespace baton
