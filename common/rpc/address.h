@@ -9,10 +9,10 @@
 
 namespace baton {
 
-// The addresses ("ip:port" or "host:port", sorted, without doubles) that `target` names now. A
-// plain "host:port" is itself; "dns:///name:port" is every address the name has at this moment.
-// Blocks for as long as the system's resolver does. Errors: InvalidArgument for a malformed target,
-// Unavailable when the name has no address.
+// The current addresses of `target` ("ip:port" or "host:port", sorted, without duplicates). A plain
+// "host:port" is returned as it is; "dns:///name:port" is replaced by all addresses that the name
+// has now. Blocks as long as the system's resolver does. Errors: InvalidArgument for a malformed
+// target, Unavailable when the name has no address.
 StatusOr<std::vector<std::string>> ResolveTarget(std::string_view target);
 
 }  // namespace baton

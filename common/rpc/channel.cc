@@ -14,7 +14,7 @@ int Millis(Duration d) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
-// Pings go out although no call or no data is under way.
+// Allows any number of pings while no call is active or no data is sent.
 constexpr int kUnlimited = 0;
 
 }  // namespace

@@ -21,24 +21,26 @@
 
 namespace baton {
 
-// What a stream tells its user, on gRPC's threads, one call at a time. The functions must not block
-// and may call Send, Flush and Close.
+// The callbacks of a stream. They run on gRPC's threads, one at a time. They must not block, and
+// may call Send, Flush and Close.
 template <class In>
 struct StreamHandler {
-  // An error closes the stream with it.
+  // An error that this function returns closes the stream with that error.
   std::function<Status(In)> on_message;
-  // Exactly once, the last call: why the stream ended (OK when the other side ended it in order).
+  // Called exactly once, as the last call, with the reason why the stream ended (OK when the peer
+  // ended it in order).
   std::function<void(const Status&)> on_closed;
 };
 
-// One end of a bidirectional stream: messages go out through a bounded queue without ever blocking
-// the sender, and come in through a handler. `Base` is gRPC's client or server reactor. Public
-// methods are thread-safe.
+// One end of a bidirectional stream. Messages are sent through a bounded queue, which never blocks
+// the sender, and received by a handler. `Base` is gRPC's client or server reactor. Public methods
+// are thread-safe.
 template <class Base, class Out, class In>
 class DuplexStream : public Base {
  public:
-  // Queues `message`. False when the stream is over, or when `capacity` messages already wait (the
-  // peer reads too slowly): then the message is dropped, and the caller should Close.
+  // Queues `message`. Returns false and drops the message when the stream has ended, or when
+  // `capacity` messages already wait because the peer reads too slowly; the caller should then call
+  // Close.
   bool Send(Out message) {
     Action action;
     {
@@ -51,21 +53,22 @@ class DuplexStream : public Base {
     return true;
   }
 
-  // Ends our half in order: queued messages still go out, then the peer sees the end. The listening
-  // end finishes the call with `status`; the dialling end waits for the peer to finish it.
+  // Ends this half in order: sends the queued messages and then the end of the stream. The
+  // listening end finishes the call with `status`; the dialling end waits until the peer finishes
+  // the call.
   void Flush(const Status& status = OkStatus()) { Leave(Phase::kFlushing, status); }
 
-  // Ends the stream at once, without the queued messages. on_closed follows with `status`, which
-  // the dialler of a listening end gets to see, too.
+  // Ends the stream at once and drops the queued messages. on_closed is then called with `status`.
+  // When the listening end closes, its dialler receives `status`, too.
   void Close(const Status& status) {
     if (Leave(Phase::kClosing, status) && kDials) Abort();
   }
 
-  // Breaks the connection's call without a word: for a peer that does not behave.
+  // Cancels the call without sending a status. For a peer that breaks the protocol.
   virtual void Abort() = 0;
 
-  // Waits until on_closed has returned and gRPC has let go of the stream and of its handler. False
-  // on time-out.
+  // Waits until on_closed has returned, gRPC does not use the stream any more, and the handler is
+  // destroyed. False on time-out.
   bool AwaitClosed(Duration timeout) const {
     return closed_.wait_for(timeout) == std::future_status::ready;
   }
@@ -81,7 +84,7 @@ class DuplexStream : public Base {
     this->StartRead(&incoming_);
   }
 
-  // gRPC is done with the reactor.
+  // Called when gRPC does not use the reactor any more.
   void Ended(const Status& transport_status) {
     {
       std::lock_guard lock(mutex_);
@@ -93,7 +96,7 @@ class DuplexStream : public Base {
     std::promise<void> ended = std::move(ended_);
     BATON_CHECK(!kDials || self_.use_count() > 1, "a dialler dropped a stream that had not ended");
     std::exchange(self_, nullptr).reset();
-    // From here on the object may be gone.
+    // The object may have been destroyed by now.
     ended.set_value();
   }
 
@@ -146,7 +149,7 @@ class DuplexStream : public Base {
 
   void OnWriteDone(bool ok) override { WritingEnded(ok); }
 
-  // At most one operation of the writing half is under way; what comes next is decided here.
+  // Chooses the next operation of the writing half, of which at most one is in progress.
   Action NextLocked() {
     if (writing_) return Action::kNone;
     if (!queue_.empty()) {
@@ -206,10 +209,11 @@ class DuplexStream : public Base {
   const std::shared_future<void> closed_ = ended_.get_future().share();
 };
 
-// The dialling end. `start(context, reactor)` is e.g. stub->async()->Link(context, reactor); it
-// holds what it uses (capture the stub). Whoever dials keeps the stream until AwaitClosed has
-// returned true: the stream holds the channel, which must not be dropped on one of gRPC's own
-// threads, since the end of a process's last channel waits for them.
+// The dialling end. `start(context, reactor)` starts the call, such as
+// stub->async()->Link(context, reactor); it must own what it uses (capture the stub). The dialler
+// must keep the stream until AwaitClosed has returned true. The stream holds the channel, which
+// must not be destroyed on one of gRPC's threads: the destructor of a process's last channel waits
+// for these threads.
 template <class Out, class In>
 class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>, Out, In> {
   using Stream = DuplexStream<grpc::ClientBidiReactor<Out, In>, Out, In>;
@@ -217,7 +221,7 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
  public:
   using Start = std::function<void(grpc::ClientContext*, grpc::ClientBidiReactor<Out, In>*)>;
 
-  // A stream that has not been dialled. `capacity`: messages that may wait to be written.
+  // A stream that is not dialled yet. `capacity`: the most messages that may wait to be written.
   static std::shared_ptr<ClientStream> Create(Start start,
                                               StreamHandler<In> handler,
                                               size_t capacity) {
@@ -225,10 +229,10 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
         new ClientStream(std::move(start), std::move(handler), capacity));
   }
 
-  // Dials, once. The handler may be called from now on; nothing may be sent before.
+  // Starts the call. To be called once, and before any Send. The handler may be called from now on.
   static void Dial(const std::shared_ptr<ClientStream>& stream) {
     stream->start_(&stream->context_, stream.get());
-    // Writes come from any thread, so the call must not end between two reactions.
+    // The hold keeps the call alive between reactions, because any thread may start a write.
     stream->AddHold();
     stream->Begin(stream);
     stream->StartCall();
@@ -247,8 +251,8 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
   const Start start_;
 };
 
-// The listening end, made in the service's method and returned from there as the reactor. Lives
-// until the stream has ended, whoever drops it first.
+// The listening end. The service's method makes it and returns it as the reactor. It lives at least
+// until the stream has ended, even when its owner drops it earlier.
 template <class Out, class In>
 class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In> {
   using Stream = DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In>;
@@ -270,7 +274,7 @@ class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>,
 
   void OnDone() override {
     this->Ended(context_->IsCancelled()
-                    ? Status(StatusCode::kUnavailable, "the peer broke the stream off")
+                    ? Status(StatusCode::kUnavailable, "the peer cancelled the stream or was lost")
                     : OkStatus());
   }
 

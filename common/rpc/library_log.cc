@@ -16,7 +16,7 @@ void LogOfGrpc(gpr_log_func_args* line) {
   if (logger.Enabled(level)) logger.Write(level, line->message);
 }
 
-// What is fatal ends the process after this, by protocol buffers' own hand.
+// After a fatal message protocol buffers end the process themselves.
 void LogOfProtobuf(google::protobuf::LogLevel severity,
                    const char*,
                    int,

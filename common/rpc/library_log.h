@@ -2,9 +2,10 @@
 
 namespace baton {
 
-// Gives what gRPC and protocol buffers themselves log to our log, as modules "grpc" and "protobuf",
-// instead of writing it to stderr, where a full pipe would block their threads. Servers and
-// channels call it; once a process is enough. Thread-safe.
+// Sends the log lines of gRPC and protocol buffers to Baton's log, as modules "grpc" and
+// "protobuf". By default these libraries write to stderr themselves, where a full pipe would block
+// their threads. Every server and channel calls this function; only the first call has an effect.
+// Thread-safe.
 void RedirectLibraryLogs();
 
 }  // namespace baton

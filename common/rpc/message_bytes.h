@@ -8,17 +8,18 @@
 
 namespace baton {
 
-// For methods that take their messages raw. Where gRPC itself reads a request that it cannot read
-// (text that is not UTF-8, say), the client gets UNIMPLEMENTED without a word.
+// For methods that receive their messages as raw bytes. When gRPC itself parses requests and cannot
+// parse one (for example because a string is not UTF-8), the client gets UNIMPLEMENTED without a
+// message.
 
-// InvalidArgument, saying what the request should be, when `bytes` are not such a message.
+// Parses `bytes`. Errors: InvalidArgument that names the type that the request should have.
 template <class Message>
 Status ParseMessage(const grpc::ByteBuffer& bytes, Message& message) {
   grpc::ByteBuffer copy = bytes;  // shares the memory
   grpc::ProtoBufferReader reader(&copy);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return OkStatus();
   return InvalidArgument(
-      "the request is no {}: it is malformed, or a string in it is not valid UTF-8",
+      "the request is not a {}: it is malformed, or a string in it is not valid UTF-8",
       Message::descriptor()->full_name());
 }
 

@@ -22,8 +22,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return MakeStatus(StatusCode::kUnavailable,
-                      "cannot listen on '{}': the port is in use, or the host is not of this "
-                      "machine",
+                      "cannot listen on '{}': the port is in use, or the host is not an address "
+                      "of this machine",
                       address);
   }
   parsed.port = static_cast<uint16_t>(port);

@@ -13,27 +13,28 @@
 
 namespace baton {
 
-// A running gRPC server on one port. Its services outlive it. Thread-safe.
+// A running gRPC server on one port. Its services must outlive it. Thread-safe.
 class RpcServer final {
  public:
   // Listens on `address` ("host:port"; port 0 lets the system choose) and serves. Errors:
-  // InvalidArgument for a malformed address, Unavailable when the port cannot be had.
+  // InvalidArgument for a malformed address, Unavailable when the address cannot be bound.
   static StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& address,
                                                     std::span<grpc::Service* const> services,
                                                     const ConnectionLimits& limits = {});
-  // Shuts down without grace.
+  // Cancels running calls and shuts down.
   ~RpcServer();
 
-  // "host:port" with the port in use.
+  // "host:port" with the actual port.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
-  // What grpc.health.v1 answers for `service` and for the server as a whole (""), where the default
-  // health service is on; until the first call the whole is serving and `service` unknown.
+  // Sets the answer of grpc.health.v1 for `service` and for the whole server (""), if the default
+  // health service is enabled. Until the first call, the whole server is SERVING and `service` is
+  // unknown.
   void SetServing(const std::string& service, bool serving);
 
-  // Takes no new calls, gives running ones `grace` to end, then cancels them. Returns when every
-  // call has ended. Further calls do nothing.
+  // Accepts no new calls, waits up to `grace` for running calls to end, then cancels them. Returns
+  // when every call has ended. A second Shutdown does nothing.
   void Shutdown(Duration grace);
 
  private:

@@ -1,12 +1,13 @@
-// Part of every program with gRPC that ThreadSanitizer watches, and of no other. The distribution's
+// Linked only into programs that use gRPC and are built with ThreadSanitizer. The distribution's
 // gRPC and Abseil are not instrumented: ThreadSanitizer sees neither their futexes nor their
-// atomics, and would report as races what they do order. The functions below take the place of the
-// libraries' own (the dynamic linker looks into the program first), call those, and state what the
-// libraries promise:
-//  - what was done before a mutex of Abseil is unlocked happens before its next lock;
-//  - what was done before a batch of operations starts happens before the batch's callback;
-//  - a server's call is done after its callbacks, and its server has shut down after its calls.
-// No race of Baton's own is hidden: these orders hold in every run.
+// atomics, and would report accesses as races that the libraries do order. The functions below
+// replace the libraries' functions of the same name (the dynamic linker searches the program
+// first), call the originals, and annotate the happens-before edges that the libraries guarantee:
+//  - accesses before the unlock of an Abseil mutex happen before its next lock;
+//  - accesses before a batch of operations starts happen before the batch's callback;
+//  - the callbacks of a server's call happen before the call's end, and that before the server's
+//    shutdown.
+// No race of Baton's own is hidden, because these edges hold in every run.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -26,15 +27,15 @@
 
 #include "common/base/check.h"
 
-// ThreadSanitizer asks for this when a program starts. What the libraries themselves do with memory
-// and sockets is not looked at; what Baton and the libraries' templates do is.
+// ThreadSanitizer calls this function when a program starts. The option makes it ignore accesses to
+// memory and sockets inside the libraries, but not those of Baton and of the libraries' templates.
 extern "C" const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1";
 }
 
 namespace {
 
-// The libraries' function of that name.
+// The function `symbol` of the libraries, which this file replaces.
 template <class Function>
 Function* Next(const std::string& symbol) {
   void* const next = ::dlsym(RTLD_NEXT, symbol.c_str());
@@ -43,7 +44,7 @@ Function* Next(const std::string& symbol) {
 }
 
 // The libraries' method of Class; `method` is mangled, as in "4LockEv" (Itanium C++ ABI, 5.1). The
-// name of Abseil's namespace differs between distributions.
+// mangled class comes from typeid, because Abseil's namespace differs between distributions.
 template <class Class, class Result = void, class... Args>
 auto NextOf(const std::string& method) {
   std::string name = typeid(Class).name();
@@ -105,7 +106,7 @@ ABSL_NAMESPACE_END
 
 namespace {
 
-// Private members of gRPC's classes: an explicit instantiation may name them.
+// Gives access to private members of gRPC's classes: an explicit instantiation may name them.
 template <class Key, typename Key::Member kMember>
 struct Reveal {
   friend typename Key::Member MemberOf(Key) { return kMember; }
@@ -115,7 +116,8 @@ using grpc::internal::CallbackWithStatusTag;
 using grpc::internal::CallbackWithSuccessTag;
 using grpc::internal::ServerCallbackCall;
 
-// What such a tag calls when its batch has ended.
+// The functions that CallbackWithSuccessTag and CallbackWithStatusTag run when their batch has
+// ended.
 struct RunSuccess {
   using Member = void (*)(Functor*, int);
   friend Member MemberOf(RunSuccess);
@@ -134,7 +136,7 @@ struct SuccessCallback {
 };
 template struct Reveal<SuccessCallback, &CallbackWithSuccessTag::func_>;
 
-// How many callbacks of a call are still to end.
+// The number of callbacks of a call that have not ended.
 struct CallbacksOutstanding {
   using Member = std::atomic_int ServerCallbackCall::*;
   friend Member MemberOf(CallbacksOutstanding);
@@ -189,7 +191,7 @@ void AcquireAndRun<RunSuccess>(Functor* functor, int ok) {
   if (wanted) grpc::internal::CatchingCallback(tag->*MemberOf(SuccessCallback()), succeeded);
 }
 
-// Has `tag` acquire before it runs, if it is one that runs so.
+// If `tag` runs Run's function, makes it acquire first.
 template <class Run>
 void AcquireFirst(Functor* tag) {
   if (tag->functor_run == MemberOf(Run())) tag->functor_run = AcquireAndRun<Run>;
@@ -201,7 +203,8 @@ namespace grpc {
 
 void internal::ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
   static const auto next = NextOf<ServerCallbackCall, void, bool>("14ScheduleOnDoneEb");
-  // The callback that ended last may have been counted by gRPC's own code.
+  // The last callback may have been counted by gRPC's code, which is not instrumented. This load
+  // makes its end visible to ThreadSanitizer.
   (this->*MemberOf(CallbacksOutstanding())).load(std::memory_order_acquire);
   AllSuccessTags().AcquireAllOf(this);
   next(this, inline_ondone);
@@ -225,7 +228,7 @@ extern "C" grpc_call_error grpc_call_start_batch(
     grpc_call* call, const grpc_op* ops, size_t count, void* tag, void* reserved) {
   static const auto next = Next<decltype(grpc_call_start_batch)>("grpc_call_start_batch");
   if (tag != nullptr) {
-    // Not every tag is a functor, but every one is an object with a pointer in front.
+    // Not every tag is a functor, but every tag points to an object that begins with a pointer.
     const auto functor = static_cast<Functor*>(tag);
     AcquireFirst<RunSuccess>(functor);
     if (functor->functor_run == AcquireAndRun<RunSuccess>) AllSuccessTags().Add(functor);
