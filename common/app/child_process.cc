@@ -32,7 +32,7 @@ int PollMillis(Time deadline) {
   return static_cast<int>(std::clamp(left, 0.0, 1e9));
 }
 
-// In the child, between fork and exec: system calls only.
+// Runs in the child between fork and exec, where only system calls are allowed.
 [[noreturn]] void Become(char* const* arguments, int stdout_fd, int log_fd, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotRun);

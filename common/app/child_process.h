@@ -16,12 +16,12 @@ namespace baton {
 
 struct ChildOptions {
   std::vector<std::string> command;  // absolute path of the binary, then its arguments
-  std::string log_file;              // its stderr is appended here; empty: ours
+  std::string log_file;              // stderr is appended to this file; empty: our own stderr
 };
 
-// A process that we started and that ends with us: the kernel kills it when the thread that started
-// it ends (so start children on the main thread), and the destructor kills and reaps it. One of
-// Baton's services, or any other program. Not thread-safe.
+// A child process (one of Baton's services, or any other program) that ends with its parent: the
+// kernel kills the child when the thread that started it ends, so children must be started on the
+// main thread. The destructor kills and reaps the child. Not thread-safe.
 class ChildProcess final {
  public:
   // Errors: NotFound when the binary is absent, Internal naming the failed system call.
@@ -29,19 +29,21 @@ class ChildProcess final {
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
 
-  // Waits for the line `ready {"name":"host:port",…}` of RunService on the child's stdout and
-  // returns its addresses. Errors: DeadlineExceeded; Unavailable when the child ended before.
+  // Waits until the child prints RunService's line `ready {"name":"host:port",…}` to stdout and
+  // returns the addresses in it. Errors: DeadlineExceeded after `limit`; Unavailable when the child
+  // ended first; InvalidArgument when the line is not JSON.
   StatusOr<std::map<std::string, std::string>> WaitReady(Duration limit);
 
   // Sends `signal`, unless the child has ended.
   void Signal(int signal);
 
-  // The exit status once the child has ended (128 + signal when one killed it); nothing when it
-  // still runs after `limit`.
+  // Waits until the child has ended and returns its exit status (128 + signal when a signal killed
+  // it); nothing when it still runs after `limit`.
   std::optional<int> WaitExit(Duration limit);
 
   pid_t pid() const { return pid_; }
-  // What it wrote to stdout since the last call, until it ends or `limit` passes.
+  // Returns the child's output to stdout since the last read, up to its end or until `limit`
+  // passes.
   std::string ReadStdout(Duration limit);
 
  private:
@@ -55,7 +57,7 @@ class ChildProcess final {
   std::optional<int> exit_status_;
 };
 
-// The folder of the running binary: where its sister binaries are.
+// The folder of the running binary, which also has Baton's other binaries.
 std::string BinaryFolder();
 
 }  // namespace baton

@@ -2,12 +2,12 @@
 
 namespace baton {
 
-// Raises the process' soft limit of open descriptors (often 1,024) to its hard limit and returns
-// what holds then.
+// Raises the process' soft limit of open descriptors (often 1,024) to its hard limit. Returns the
+// soft limit that is then in force, or 0 when it cannot be read.
 int RaiseDescriptorLimit();
 
-// How many of `wanted` connections fit into `limit` descriptors beside `others`; one at least, and
-// half of the limit where `others` leave less.
+// The number of connections, at most `wanted`, that fit into `limit` descriptors of which `others`
+// are reserved. When these leave less than half of the limit, half of the limit; at least 1.
 int ConnectionsWithin(int limit, int wanted, int others);
 
 }  // namespace baton

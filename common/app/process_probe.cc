@@ -18,8 +18,8 @@
 namespace baton {
 namespace {
 
-// The seconds since 1970 at which this process started: the boot's time (/proc/stat) and the clock
-// ticks after it, field 22 of /proc/self/stat (proc(5)).
+// The start time of this process in seconds since 1970: the boot time (/proc/stat) plus the clock
+// ticks from boot to start, field 22 of /proc/self/stat (proc(5)).
 double StartSeconds() {
   constexpr int kFieldsBefore = 19;  // between the command's ')' and field 22
   std::ifstream stat("/proc/self/stat");
@@ -51,7 +51,7 @@ double OpenFds() {
   const std::filesystem::directory_iterator folder("/proc/self/fd", error);
   if (error) return 0;
   const auto listed = std::distance(begin(folder), end(folder));
-  return static_cast<double>(listed - 1);  // without the folder's own
+  return static_cast<double>(listed - 1);  // without the descriptor that lists the folder
 }
 
 double MaxFds() {
@@ -74,13 +74,13 @@ ProcessProbe::ProcessProbe(MetricsRegistry& metrics)
       max_fds_(metrics.AddGauge("process_max_fds", "Limit of open file descriptors.")),
       log_dropped_(metrics.AddCounter(
           "baton_log_dropped_total",
-          "Log messages that were dropped, because stderr did not take them in time.")) {
+          "Log messages that were dropped because stderr did not accept them in time.")) {
   metrics
       .AddGauge("process_start_time_seconds", "Start of the process, in seconds since 1970-01-01.")
       .Set(StartSeconds());
   metrics
       .AddGauge("baton_build_info",
-                "Always 1; the labels say what was built.",
+                "Always 1. The labels state the version and the compiler.",
                 {{"version", std::string(Version())}, {"compiler", __VERSION__}})
       .Set(1);
   update_ = metrics.AddUpdate([this] { Update(); });

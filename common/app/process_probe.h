@@ -6,11 +6,12 @@
 
 namespace baton {
 
-// The metrics that every process has: `process_*` by the names of Prometheus' client libraries,
-// read from /proc before each scrape; the version; the log's dropped messages. Thread-safe.
+// The metrics that every process has: `process_*` with the names that Prometheus' client libraries
+// use, read from /proc before each scrape; the version; the number of dropped log messages.
+// Thread-safe.
 class ProcessProbe final {
  public:
-  // `metrics` outlives the probe.
+  // `metrics` must outlive the probe.
   explicit ProcessProbe(MetricsRegistry& metrics);
   ~ProcessProbe();
   ProcessProbe(const ProcessProbe&) = delete;

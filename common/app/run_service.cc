@@ -32,22 +32,23 @@ namespace pb = google::protobuf;
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-// Descriptors for gRPC, KV data, files and probes.
+// Descriptors that are reserved for gRPC, KV data, files and probes.
 constexpr int kOtherDescriptors = 512;
 constexpr auto kSignalPoll = std::chrono::milliseconds(50);
-constexpr auto kOutputLimit = std::chrono::seconds(1);  // for stdout and stderr to take a text
+constexpr auto kOutputLimit = std::chrono::seconds(1);  // the longest wait for stdout or stderr
 constexpr size_t kMaxReadyBytes = size_t{1} << 20;
 
 const Logger kLog("app");
 
-// An exit status when the flags already decide it (--help, a wrong flag).
+// Parses the flags and loads the configuration. Returns an exit status when the process must end
+// now: after --help, --version or --dump-default-config, or after an error.
 std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb::Message& config) {
   CLI::App app(info.summary, info.name);
   ConfigSources sources;
   bool dump_default = false;
-  app.add_option("--config", sources.files, "YAML file; may be given again, later ones win")
+  app.add_option("--config", sources.files, "YAML file; may be repeated, later files override")
       ->allow_extra_args(false);
-  app.add_option("--set", sources.overrides, "path.to.field=value; may be given again")
+  app.add_option("--set", sources.overrides, "path.to.field=value; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--dump-default-config", dump_default, "print all settings with their defaults");
   app.set_version_flag("--version", fmt::format("{} {}", info.name, Version()));
@@ -100,7 +101,7 @@ HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsReg
   if (options.max_connections < limits.max_connections()) {
     kLog.Warning(
         "process.http_limits.max_connections is {}, but the limit of open files (ulimit -Hn) "
-        "allows only {} beside the other {}",
+        "allows only {} beside {} descriptors for other uses",
         limits.max_connections(),
         options.max_connections,
         kOtherDescriptors);
@@ -118,13 +119,13 @@ HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsReg
   return options;
 }
 
-// While a service starts (loading weights may take minutes) there is nothing to drain: a signal
-// ends the process at once.
+// Ends the process at a signal while the service starts: loading weights may take minutes, and
+// there is nothing to drain yet.
 std::jthread ExitOnSignal(const SignalWaiter& signals) {
   return StartThread("startup", [&signals](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       if (const int signal = signals.Wait(kSignalPoll); signal > 0) {
-        kLog.Info("stopped while starting");
+        kLog.Info("stopped by a signal while starting");
         FlushLog(kOutputLimit);
         ::_exit(128 + signal);
       }
@@ -132,7 +133,7 @@ std::jthread ExitOnSignal(const SignalWaiter& signals) {
   });
 }
 
-// What /readyz reports: the service once it is there.
+// The answer of /readyz: Unavailable while there is no service, then the service's own.
 class Readiness final {
  public:
   void Set(const Service* service) {
@@ -154,15 +155,15 @@ void AnnounceReady(const HttpServer& http, const Service& service) {
   nlohmann::json addresses = service.addresses();
   addresses["http"] = http.address();
   const std::string line = fmt::format("ready {}", addresses.dump());
-  // Never destroyed: a line that nobody has read yet may still be taken later.
+  // Never destroyed, so that a line that is still queued can be written later.
   static auto* const out =
       new LineWriter(STDOUT_FILENO, kMaxReadyBytes, [](uint64_t) { return std::string(); });
   out->Write(line + "\n");
-  if (!out->Flush(kOutputLimit)) kLog.Warning("nobody reads stdout, a full pipe");
+  if (!out->Flush(kOutputLimit)) kLog.Warning("nobody reads stdout: its pipe is full");
   kLog.Info("{}", line);
 }
 
-// Returns at a signal, when the service has finished, or with what it cannot go on from.
+// Returns OK after a signal or when the service has finished, or the service's Failure().
 Status RunUntilEnd(const Service& service, const SignalWaiter& signals) {
   while (signals.Wait(kSignalPoll) == 0) {
     BATON_RETURN_IF_ERROR(service.Failure());
@@ -227,7 +228,7 @@ int RunService(const ServiceInfo& info,
     kLog.Error("{} cannot go on: {}", info.name, Message(failure));
     (*service)->Stop();
   } else if ((*service)->Finished()) {
-    kLog.Info("{} was asked to end and has nothing left to do", info.name);
+    kLog.Info("{} has finished its work and exits", info.name);
     (*service)->Stop();
   } else {
     kLog.Info("draining for at most {} s", process.drain_seconds());

@@ -14,11 +14,11 @@ struct ServiceInfo {
   std::string summary;  // one line for --help
 };
 
-// The life of a process, the same for all of Baton's: flags and configuration → log → metrics and
-// HTTP → service → the line `ready {"admin":"127.0.0.1:9090",…}` on stdout → SIGTERM or SIGINT →
-// drain → stop. A second signal stops at once; so does a service that has finished or cannot go on.
-// Returns the exit status: 0, 1 when the service could not start or go on, 2 for wrong flags or
-// configuration.
+// The life cycle of each of Baton's processes: flags and configuration → log → metrics and HTTP →
+// service → the line `ready {"http":"127.0.0.1:8080",…}` on stdout → SIGTERM or SIGINT → drain →
+// stop. A second signal, or a service that has finished or failed, stops the process without a
+// further drain. Returns the exit status: 0; 1 when the service could not start or has failed; 2
+// for wrong flags or configuration.
 //
 // `config` is an empty message of the process' configuration type with a field `process`
 // (config.proto's ProcessConfig); it is filled before `start` is called.
@@ -28,7 +28,7 @@ int RunService(const ServiceInfo& info,
                google::protobuf::Message& config,
                const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start);
 
-// RunService for a configuration type and its start function:
+// RunService for a configuration type and the function that starts its service:
 //   return RunService<config::RouterConfig>({"baton-router", "…"}, argc, argv, StartRouter);
 template <class Config>
 int RunService(const ServiceInfo& info,

@@ -10,38 +10,39 @@
 
 namespace baton {
 
-// What a process gives to its service. All of it outlives the service.
+// The objects that a process provides to its service. All of them outlive the service.
 struct AppContext {
   MetricsRegistry& metrics;
-  HttpServer& http;  // serves /metrics, /healthz, /readyz; a service may add routes
+  HttpServer& http;  // serves /metrics, /healthz and /readyz; a service may add routes
   const Clock& clock;
 };
 
-// What a process runs: a router or a worker. Made by its Start function, driven by RunService.
-// Methods are called from the process' main threads: Ready and Failure from any thread, Stop also
-// during Drain. The destructor comes after Stop and after the HTTP server stopped.
+// A router or a worker, as the object that a process runs. Its Start function makes it; RunService
+// drives it. Ready and Failure may be called from any thread. Drain runs on its own thread, and
+// Stop may be called during Drain. The destructor runs after Stop and after the HTTP server's stop.
 class Service {
  public:
   virtual ~Service() = default;
 
-  // OK when requests can be served; else Unavailable saying what is missing. Answers /readyz.
+  // OK when requests can be served, else Unavailable that names what is missing. The answer of
+  // /readyz.
   virtual Status Ready() const = 0;
 
-  // OK while it can go on. An error, which then stays, says why it cannot: the process stops it and
-  // exits with status 1.
+  // OK while the service can go on. An error is final and states why the service cannot go on; the
+  // process then stops the service and exits with status 1.
   virtual Status Failure() const { return OkStatus(); }
 
-  // True when it has done what it was asked to and nothing is left to do: the process stops it and
-  // exits with status 0.
+  // True when the service has finished its task; the process then stops it and exits with status 0.
   virtual bool Finished() const { return false; }
 
-  // name → "host:port" of each port it opened ("grpc", "workers", "kv", …), as really taken.
+  // name → "host:port" of each port that the service opened ("grpc", "workers", "kv", …), with the
+  // actual port.
   virtual std::map<std::string, std::string> addresses() const = 0;
 
-  // Takes no more requests and returns when those running have ended, or after `limit`.
+  // Accepts no more requests. Returns when the running requests have ended, or after `limit`.
   virtual void Drain(Duration limit) = 0;
 
-  // Ends everything now, within a second or so; a Drain in progress returns early.
+  // Ends all requests and threads within about 1 s. A Drain in progress returns early.
   virtual void Stop() = 0;
 };
 

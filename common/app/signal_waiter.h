@@ -8,14 +8,14 @@
 
 namespace baton {
 
-// Signals as something to wait for instead of something that interrupts. Made on the main thread
-// before others start: they inherit the mask, so that only Wait() takes the signals. SIGPIPE is
-// ignored, too: a closed socket is an error of its write.
+// Lets a thread wait for signals instead of being interrupted by them. Must be constructed on the
+// main thread before other threads start: they inherit the mask, so that only Wait() receives the
+// signals. Also ignores SIGPIPE, so that a write to a closed socket returns an error.
 class SignalWaiter final {
  public:
   SignalWaiter(std::initializer_list<int> signals);
 
-  // The signal that came within `limit`, else 0.
+  // Waits for a signal and returns its number; 0 when none arrives within `limit`.
   int Wait(Duration limit) const;
 
  private:

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// Baton's version, as CMakeLists.txt's project() states it: "0.1.0".
+// Baton's version, as stated by project() in CMakeLists.txt: "0.1.0".
 std::string_view Version();
 
 }  // namespace baton
