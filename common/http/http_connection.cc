@@ -22,8 +22,8 @@ namespace http = boost::beast::http;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
 constexpr size_t kBodyReadBytes = 32 << 10;
-constexpr size_t kMaxChunkLineBytes = 16 << 10;  // of a size line with extensions, of all trailers
-constexpr size_t kMaxParts = 64;                 // of one write
+constexpr size_t kMaxChunkLineBytes = 16 << 10;  // a size line with extensions, or all trailers
+constexpr size_t kMaxParts = 64;                 // buffers of one write
 constexpr Duration kLingerTime = std::chrono::seconds(2);
 
 const Logger kLog("http");
@@ -191,9 +191,11 @@ bool HttpConnection::FindRoute() {
   } else {
     const int status = match.allow.empty() ? 404 : 405;
     shared_->probe.OnRefused(status);
-    exchange->Fail(status,
-                   status == 404 ? fmt::format("nothing is served at {}", target)
-                                 : fmt::format("{} is not possible; {} are", target, match.allow));
+    exchange->Fail(
+        status,
+        status == 404
+            ? fmt::format("nothing is served at {}", target)
+            : fmt::format("{} is not possible; possible methods are {}", target, match.allow));
   }
   return false;
 }
@@ -221,7 +223,7 @@ void HttpConnection::Refuse(int status, const std::string& why) {
   shared_->probe.OnRefused(status);
   if (request_.id.empty()) request_ = ToRequest(parser_->get().base());
   const auto exchange = MakeExchange(/*keep_alive=*/false);
-  parser_.reset();  // what it holds of the body is not needed while the connection lingers
+  parser_.reset();  // frees the received part of the body while the connection lingers
   if (status == 503) exchange->AddHeader("Retry-After", "1");
   exchange->Fail(status, why);
 }
@@ -307,7 +309,7 @@ void HttpConnection::OnWritten(beast::error_code error) {
   if (phase_ == Phase::kAnswer) timer_.cancel();
   if (!answer_complete_) return;
   answer_complete_ = false;
-  ++exchange_number_;  // its watch is over
+  ++exchange_number_;  // ends WatchForDisconnect of this exchange
   if (!keep_alive_) return Linger();
   NextRequest(shared_->options.idle_timeout);
 }
@@ -333,7 +335,7 @@ void HttpConnection::Arm(Duration limit) {
   timer_.expires_after(limit);
   timer_.async_wait([weak = weak_from_this()](beast::error_code error) {
     const auto self = weak.lock();
-    // It may have been armed again after this wait had ended.
+    // The timer may have been armed again after this wait had ended.
     if (error || self == nullptr || self->timer_.expiry() > SteadyClock().Now()) return;
     self->OnTimeout();
   });
@@ -343,7 +345,7 @@ void HttpConnection::OnTimeout() {
   if (phase_ == Phase::kAnswer || phase_ == Phase::kLinger) return Close();
   timed_out_ = true;
   beast::error_code ignored;
-  socket_.cancel(ignored);  // OnRead answers
+  socket_.cancel(ignored);  // OnRead is called next and answers
 }
 
 void HttpConnection::Close() {

@@ -28,12 +28,12 @@ namespace baton {
 class ConnectionExchange;
 class HttpConnection;
 
-// What the connections of a server share. Lives until the last connection and exchange are gone.
+// State that the connections of a server share. Lives as long as any connection or exchange.
 struct HttpShared {
   explicit HttpShared(const HttpServerOptions& options_in);
 
   const HttpServerOptions options;
-  MetricsRegistry own_metrics;  // when the options name none
+  MetricsRegistry own_metrics;  // used when the options have no registry
   HttpProbe probe;
   ConnectionSlots slots;
   ByteBudget waiting_bodies;
@@ -45,8 +45,9 @@ struct HttpShared {
   std::unordered_map<HttpConnection*, std::weak_ptr<HttpConnection>> open;  // guarded by mutex
 };
 
-// One client's connection: reads a request, lets its exchange answer, reads the next. Everything
-// but Post runs on the io thread. Kept alive by its pending operations and its exchange.
+// The connection of one client. Reads a request, lets its exchange answer it, and reads the next
+// one. All methods run on the io thread unless their comment says otherwise. Pending operations and
+// the exchange keep the connection alive.
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::shared_ptr<HttpShared> shared,
@@ -57,20 +58,22 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   // Reads the first request.
   void Start();
   void Close();
-  // Nothing of a request is being served: closed for another one, it loses nothing.
+  // True while no request is being served, so that the connection can be closed for another one
+  // without loss.
   bool is_dispensable() const { return phase_ == Phase::kHead || phase_ == Phase::kLinger; }
 
   boost::asio::ip::tcp::socket& socket() { return socket_; }
   const std::string& over_limit() const { return slot_.over_limit(); }
 
-  // Runs `work` on the io thread, in order; dropped once the connection is closed. Any thread.
+  // Runs `work` on the io thread, in the order of the calls; drops it when the connection is
+  // closed. Any thread.
   void Post(std::function<void()> work);
 
-  // Sends bytes of the answer after those queued before. `last`: the answer is complete with them.
+  // Sends bytes of the answer after the bytes that are queued. `last`: these bytes end the answer.
   void Send(std::string bytes, bool last, bool keep_alive);
 
   const HttpServerOptions& options() const { return shared_->options; }
-  // Bytes queued and not taken by the system yet. Any thread.
+  // Bytes that are queued and not yet accepted by the system. Any thread.
   size_t unsent_bytes() const { return unsent_bytes_; }
   void AddUnsent(size_t bytes) { unsent_bytes_ += bytes; }
 
@@ -82,24 +85,25 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Read();
   void OnRead(boost::beast::error_code error, size_t bytes);
   void Parse();
-  // The header is complete. False when that decided the answer, and no body is to be read.
+  // Handles a complete header. False when it has already been answered; then no body is read.
   bool OnHead();
-  // The route's handler, or an answer without one: then false.
+  // Sets route_. False when there is no handler to call and the request has been answered.
   bool FindRoute();
-  // False when the bytes so far are over a limit, and that was answered.
+  // False when the bytes so far exceed a limit and the request has been refused.
   bool CheckSizes(bool need_more);
   bool keeps_alive() const;
   void OnParseError(boost::beast::error_code error);
   void Dispatch();
   std::shared_ptr<ConnectionExchange> MakeExchange(bool keep_alive);
-  // Answers by itself. The rest of the request, if any is missing, is not read: the connection
-  // ends.
+  // Answers with an error of the server itself. Does not read the rest of the request and closes
+  // the connection after the answer.
   void Refuse(int status, const std::string& why);
   void Continue();
   void WatchForDisconnect(uint64_t exchange_number);
   void WriteNext();
   void OnWritten(boost::beast::error_code error);
-  // Lets the client read the answer before the connection closes: a reset would throw it away.
+  // Delays the close until the client has had time to read the answer, because a TCP reset would
+  // discard it.
   void Linger();
   void Discard();
   void Arm(Duration limit);
@@ -109,13 +113,13 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::shared_ptr<HttpShared> shared_;
   ConnectionSlots::Slot slot_;
   boost::asio::ip::tcp::socket socket_;
-  boost::asio::steady_timer timer_;  // of the phase
+  boost::asio::steady_timer timer_;  // bounds the current phase
   Phase phase_ = Phase::kHead;
   bool timed_out_ = false;
 
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  size_t parsed_bytes_ = 0;  // of the header, then of the body with its framing
+  size_t parsed_bytes_ = 0;  // bytes of the header, then of the body with its framing
   HttpRequest request_;
   HttpRoutes::Route route_;
   ByteBudget::Share body_share_;
@@ -123,7 +127,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::weak_ptr<ConnectionExchange> exchange_;
   uint64_t exchange_number_ = 0;
   std::deque<std::string> output_;
-  size_t writing_ = 0;  // the first so many of output_ are being written
+  size_t writing_ = 0;  // number of elements of output_, from the first, that are being written
   bool answer_complete_ = false;
   bool keep_alive_ = false;
   std::atomic<size_t> unsent_bytes_{0};

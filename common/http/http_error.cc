@@ -10,7 +10,7 @@ std::string HttpErrorBody(int status, std::string_view message) {
   const Json code = status == 405 ? Json("method_not_supported") : Json(nullptr);
   const Json body = {
       {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}};
-  // The message may repeat bytes of the request that are not UTF-8.
+  // The message may quote bytes of the request that are not UTF-8.
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -7,7 +7,7 @@ namespace baton {
 
 inline constexpr const char* kHttpErrorType = "application/json";
 
-// The body of an error that the server itself answers, on every port in the shape of the OpenAI
+// The body of an error answer of the server itself. On every port it has the shape of the OpenAI
 // API:
 // {"error": {"message": …, "type": …, "param": null, "code": …}}.
 std::string HttpErrorBody(int status, std::string_view message);

@@ -11,11 +11,11 @@
 
 namespace baton {
 
-// The answer to one request of a connection. Thread-safe: its mutex keeps the order of what is
-// posted to the connection.
+// The answer to one request of a connection. Thread-safe; its mutex preserves the order in which
+// bytes are posted to the connection.
 class ConnectionExchange final : public HttpExchange {
  public:
-  // `body_share` is what the request's body holds of the server's budget.
+  // `body_share` is the part of the server's byte budget that the request's body holds.
   ConnectionExchange(std::shared_ptr<HttpConnection> connection,
                      HttpRequest request,
                      bool keep_alive,
@@ -30,7 +30,7 @@ class ConnectionExchange final : public HttpExchange {
   void Finish() override;
   void OnDisconnect(std::function<void()> callback) override;
 
-  // Replies with the server's own error; cuts a stream that has begun.
+  // Replies with an error of the server itself. If a stream has begun, closes the connection.
   void Fail(int status, const std::string& message);
   void ClientGone();
 
@@ -45,11 +45,11 @@ class ConnectionExchange final : public HttpExchange {
   const std::shared_ptr<HttpConnection> connection_;
   const bool keep_alive_;
   const bool head_only_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   HttpRequest request_;
   ByteBudget::Share body_share_;
   std::string headers_;
-  std::string head_;  // of a stream, until its first bytes go out
+  std::string head_;  // the head of a stream until it is sent with the first bytes
   State state_ = State::kNew;
   bool gone_ = false;
   std::function<void()> on_disconnect_;

@@ -12,33 +12,35 @@ namespace baton {
 
 using HttpHead = boost::beast::http::request_header<boost::beast::http::fields>;
 
-// A status to answer instead of serving the request; status 0: it is served.
+// The status with which a request is refused; 0 when the request is served.
 struct HttpRefusal {
   int status = 0;
   std::string message;
 };
 
-// All of the request but its body.
+// The request without its body.
 HttpRequest ToRequest(const HttpHead& head);
 
-// Whether the length of the request's body is beyond doubt (RFC 9112, section 6). In doubt two
-// servers in a row may see different requests, so the connection must not be used any longer.
+// Refuses a request whose body length is ambiguous (RFC 9112, section 6). Two servers in a row may
+// split ambiguous bytes into different requests, so the connection must be closed after a refusal.
 HttpRefusal CheckFraming(const HttpHead& head);
 
-// Only "100-continue" can be expected (RFC 9110, section 10.1.1).
+// Refuses any expectation but "100-continue" (RFC 9110, section 10.1.1).
 HttpRefusal CheckExpect(const HttpHead& head);
 bool ExpectsContinue(const HttpHead& head);
 
-// The id that the client gave in x-request-id when it is short and plain, else a new one.
+// The client's x-request-id if it has at most 128 characters and only letters, digits and
+// "-_.:/+=@"; else a new id.
 std::string RequestIdOf(const HttpHead& head);
 
 // "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, section 5.6.7).
 std::string HttpDate(std::time_t seconds);
 
-// The beginning of an outside value, for messages.
+// The first 200 bytes of a value from outside, for messages.
 std::string Shown(const std::string& value);
 
-// A header's value, made of outside bytes perhaps: without line ends and control characters.
+// Makes a header's value from text that may come from outside: replaces line ends and control
+// characters with spaces.
 std::string OneLine(std::string value);
 
 }  // namespace baton

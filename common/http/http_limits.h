@@ -7,9 +7,9 @@
 
 namespace baton {
 
-// Shares out a server's connections: at most `connections` in all and `per_address` of one client
-// address. Beyond these limits, `reserved` more are taken, which are for probes alone. Thread-safe;
-// outlives its slots.
+// Limits a server's connections: at most `connections` in all and `per_address` for each client
+// address. Beyond these limits `reserved` more are admitted, which may only call probes.
+// Thread-safe. Must outlive its slots.
 class ConnectionSlots final {
  public:
   struct Limits {
@@ -18,7 +18,7 @@ class ConnectionSlots final {
     int reserved = 0;
   };
 
-  // One connection's place, given back by the destructor.
+  // The slot of one connection. The destructor gives it back.
   class Slot final {
    public:
     Slot() = default;
@@ -26,14 +26,14 @@ class ConnectionSlots final {
     Slot& operator=(Slot&& other) = delete;
     ~Slot() { Release(); }
 
-    // Gives it back early.
+    // Gives the slot back early.
     void Release();
     bool held() const { return slots_ != nullptr; }
-    // Of the client.
+    // The client's address.
     const std::string& address() const { return address_; }
-    // Over the limit: for probes alone.
+    // True for a connection over the limits, which may only call probes.
     bool reserved() const { return reserved_; }
-    // Names the limit that was reached; empty for an ordinary slot.
+    // A message that names the limit that was reached; empty for an ordinary slot.
     const std::string& over_limit() const { return over_limit_; }
 
    private:
@@ -46,7 +46,8 @@ class ConnectionSlots final {
 
   explicit ConnectionSlots(const Limits& limits) : limits_(limits) {}
 
-  // A slot for a client of that address; not held when the reserved ones are in use, too.
+  // Returns a slot for a client of that address, or one that is not held() when all reserved slots
+  // are in use, too.
   Slot Take(const std::string& address);
   int taken() const;
 
@@ -54,16 +55,16 @@ class ConnectionSlots final {
   void Give(const Slot& slot);
 
   const Limits limits_;
-  mutable std::mutex mutex_;  // guards what follows
-  int ordinary_ = 0;
-  int reserved_ = 0;
-  std::map<std::string, int> by_address_;  // of ordinary ones
+  mutable std::mutex mutex_;               // guards the members below
+  int ordinary_ = 0;                       // slots taken within the limits
+  int reserved_ = 0;                       // slots taken beyond them
+  std::map<std::string, int> by_address_;  // ordinary slots of each client address
 };
 
-// A number of bytes that many share. Thread-safe; outlives its shares.
+// A budget of bytes that many requests share. Thread-safe. Must outlive its shares.
 class ByteBudget final {
  public:
-  // What one of them holds, given back by the destructor. Not thread-safe.
+  // The part of the budget that one request holds. The destructor gives it back. Not thread-safe.
   class Share final {
    public:
     Share() = default;
@@ -72,7 +73,8 @@ class ByteBudget final {
     Share& operator=(Share&& other) noexcept;
     ~Share() { Release(); }
 
-    // Makes the share `bytes` large; false when the budget does not have the difference.
+    // Grows the share to `bytes`, which must not be less than its size. False, without a change,
+    // when the budget has too few bytes left.
     bool GrowTo(size_t bytes);
     void Release();
 

@@ -9,13 +9,13 @@ HttpProbe::HttpProbe(MetricsRegistry& registry)
       connections_(registry.AddGauge("baton_http_connections", "Open HTTP connections.")),
       exceptions_(
           registry.AddCounter("baton_http_exceptions_total",
-                              "Exceptions in HTTP handlers, answered with status 500, or on "
+                              "Exceptions in HTTP handlers (answered with status 500) and on "
                               "the server's own thread.")) {}
 
 void HttpProbe::OnRefused(int status) {
   registry_
       .AddCounter("baton_http_refused_total",
-                  "HTTP requests that reached no handler, by the status of the answer.",
+                  "HTTP requests that the server refused without a handler, by status.",
                   {{"status", std::to_string(status)}})
       .Add();
 }

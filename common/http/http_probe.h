@@ -10,9 +10,10 @@ class HttpProbe final {
   explicit HttpProbe(MetricsRegistry& registry);
 
   void SetConnections(int count) { connections_.Set(count); }
-  // A handler, or something on the io thread, threw an exception.
+  // Counts an exception of a handler or of the io thread.
   void OnException() { exceptions_.Add(); }
-  // The server answered by itself, without a handler; a connection closed without an answer: 503.
+  // Counts a request that the server itself refused with `status`, or a connection that it closed
+  // for want of slots (503).
   void OnRefused(int status);
 
  private:

@@ -16,7 +16,7 @@ void HttpRoutes::Add(const std::string& method, const std::string& path, Route r
 const HttpRoutes::Methods* HttpRoutes::MethodsOf(const std::string& path) const {
   const auto found = paths_.find(path);
   if (found != paths_.end()) return &found->second;
-  const Methods* longest = nullptr;  // they are in order, so a longer prefix comes later
+  const Methods* longest = nullptr;  // prefixes_ is sorted, so a longer prefix comes later
   for (const auto& [prefix, methods] : prefixes_) {
     if (path.size() > prefix.size() && path.starts_with(prefix)) longest = &methods;
   }

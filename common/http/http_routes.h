@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// Which handler serves a method and path. Thread-safe.
+// Finds the handler for a method and path. Thread-safe.
 class HttpRoutes final {
  public:
   struct Route {
@@ -17,13 +17,13 @@ class HttpRoutes final {
   };
 
   struct Match {
-    Route route;        // without a handler when the path, or the method on it, is not served
-    std::string allow;  // "GET, HEAD, OPTIONS": the path's methods; empty when it is not served
+    Route route;        // has no handler when the path is not served, or not with this method
+    std::string allow;  // the path's methods, "GET, HEAD, OPTIONS"; empty if it is not served
   };
 
-  // A path that ends in "/*" serves every path that is longer.
+  // Adds a route. A path that ends in "/*" serves every longer path that begins with it.
   void Add(const std::string& method, const std::string& path, Route route);
-  // HEAD finds the route of GET.
+  // For HEAD, returns the route of GET.
   Match Find(const std::string& method, const std::string& path) const;
 
  private:

@@ -29,7 +29,7 @@ constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
 const Logger kLog("http");
 
-// The whole answer to a client whose connection is closed for want of slots.
+// The whole answer, head and body, to a client whose connection is closed for want of slots.
 std::string ServerIsFull(const std::string& why) {
   const std::string body = HttpErrorBody(503, why);
   return fmt::format(
@@ -94,7 +94,7 @@ class HttpServer::Impl final {
       retry_.cancel();
       for (const auto& connection : OpenConnections()) connection->Close();
     });
-    thread_.join();  // run() returns when the closed sockets' operations have ended
+    thread_.join();  // RunIo returns when the operations of the closed sockets have ended
     shared_->handlers.join();
     shared_->probe_handlers.join();
   }
@@ -106,7 +106,7 @@ class HttpServer::Impl final {
   const std::string& address() const { return address_; }
 
  private:
-  // An exception loses the operation that threw it, and so its connection, but no other.
+  // An exception ends the operation that threw it, and thereby its connection, but no other.
   void RunIo() {
     while (true) {
       try {
@@ -114,7 +114,7 @@ class HttpServer::Impl final {
         return;
       } catch (const std::exception& exception) {
         shared_->probe.OnException();
-        kLog.Error("a connection was given up: {}", exception.what());
+        kLog.Error("a connection ended with an exception: {}", exception.what());
       }
     }
   }
@@ -147,9 +147,9 @@ class HttpServer::Impl final {
   void Admit(tcp::socket socket) {
     boost::system::error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) return;  // it is gone already
-    // Otherwise Nagle's algorithm holds back each event until the client has acknowledged the one
-    // before, which clients delay by 40 ms.
+    if (error) return;  // the client has already disconnected
+    // Without TCP_NODELAY, Nagle's algorithm delays each event until the client has acknowledged
+    // the event before, and clients delay acknowledgements by 40 ms.
     socket.set_option(tcp::no_delay(true), error);
     const std::string address = peer.address().to_string();
     ConnectionSlots::Slot slot = shared_->slots.Take(address);
@@ -172,7 +172,7 @@ class HttpServer::Impl final {
     connection->Start();
   }
 
-  // Whoever keeps all reserved slots with silent connections must not keep probes out.
+  // Makes room for a probe when silent connections hold all reserved slots.
   void CloseOldestReserved() {
     for (const auto& weak : reserved_) {
       const auto connection = weak.lock();
@@ -182,7 +182,7 @@ class HttpServer::Impl final {
     }
   }
 
-  // Says so without waiting: what the socket does not take at once is lost.
+  // Answers with 503 without waiting: bytes that the socket does not accept at once are lost.
   void TurnAway(tcp::socket& socket, const std::string& why) {
     shared_->probe.OnRefused(503);
     const std::string answer = ServerIsFull(why);
@@ -192,7 +192,7 @@ class HttpServer::Impl final {
   }
 
   std::shared_ptr<HttpShared> shared_;
-  // What follows belongs to the io thread once it runs.
+  // The members below belong to the io thread once it runs.
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   std::deque<std::weak_ptr<HttpConnection>> reserved_;  // the oldest first

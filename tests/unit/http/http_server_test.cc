@@ -177,7 +177,7 @@ TEST_F(HttpServerTest, WrongMethodsAndOptionsNameTheRightOnes) {
   const auto wrong = HttpGet(address(), "/echo");
   EXPECT_EQ(wrong.status, 405);
   EXPECT_THAT(wrong.head, HasSubstr("Allow: POST, OPTIONS"));
-  EXPECT_EQ(ErrorOf(wrong), "GET /echo is not possible; POST, OPTIONS are");
+  EXPECT_EQ(ErrorOf(wrong), "GET /echo is not possible; possible methods are POST, OPTIONS");
   const auto missing = HttpGet(address(), "/missing");
   EXPECT_EQ(missing.status, 404);
   EXPECT_EQ(ErrorOf(missing), "nothing is served at GET /missing");
