@@ -107,8 +107,9 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::Find(std::string_view tex
     const AddedToken& token = tokens_[static_cast<size_t>(index)];
     TextRange range{pos, pos + token.text.size()};
     if (token.special && !trust.all && !IsInside(range, trust.ranges)) {
-      // Untrusted text must not hide a trusted token that begins within the refused one; but where
-      // nothing is trusted the refused text is passed as a whole, as Hugging Face's tokenizers do.
+      // A trusted token may begin inside the refused text, so the search continues at the next
+      // byte. When nothing is trusted, the whole refused text is skipped, as in Hugging Face's
+      // tokenizers.
       pos = trust.ranges.empty() ? range.end : pos + 1;
       continue;
     }

@@ -12,32 +12,33 @@
 
 namespace baton {
 
-// A stretch of text, in bytes.
+// A range of text, as byte offsets.
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
 };
 
-// Finds added tokens in text: leftmost first, the longest of those that start there. Immutable, so
-// thread-safe.
+// Finds added tokens in text: the leftmost first, and of those that start at the same place the
+// longest. Immutable, so thread-safe.
 class AddedTokenFinder final {
  public:
-  // Which special tokens count: those wholly inside one of these disjoint, ascending ranges.
+  // Where special tokens are recognised: everywhere if `all`, else only wholly inside one of the
+  // ranges, which are disjoint and ascending.
   struct Trust {
     bool all = true;
     std::span<const TextRange> ranges;
   };
   struct Match {
-    TextRange range;  // with the white space that lstrip and rstrip swallow
+    TextRange range;  // includes the white space that lstrip and rstrip remove
     TokenId id = 0;
   };
 
-  // `id`s are of `tokens`; empty texts are left out.
+  // Tokens with empty text are ignored.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
 
-  // The matches in valid UTF-8 `text`, ascending and disjoint.
+  // The matches in `text`, which is valid UTF-8; ascending and disjoint.
   std::vector<Match> Find(std::string_view text, Trust trust) const;
 
  private:

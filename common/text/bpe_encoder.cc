@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kShortPiece = 48;  // symbols; up to here scanning beats a heap
-// A longer stretch is merged in windows of this many symbols, which bounds memory.
+constexpr size_t kShortPiece = 48;  // symbols; up to this length, scanning is the fastest
+// A longer piece is merged in windows of this many symbols, which bounds memory.
 constexpr size_t kLongestMerge = size_t{1} << 24;
 constexpr TokenId kNone = PieceTable::kNone;
 
@@ -18,16 +18,16 @@ uint64_t PairKey(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// A pair of neighbours that can be joined; outdated when the symbols there are no longer these.
+// Two neighbouring symbols that can be joined. Outdated when the symbols at `pos` have changed.
 struct MergeCandidate {
   uint32_t pos;
   TokenId left, right, result;
   bool operator>(const MergeCandidate& other) const { return pos > other.pos; }
 };
 
-// Gives candidates by rank, and by position within a rank. Each rank has a list, which is sorted
-// when its turn comes: mostly it is already, since merges go from left to right. What comes to a
-// rank whose turn it is goes into a heap of its own.
+// Returns candidates ordered by rank, then by position. Each rank has a list, which is sorted when
+// its first candidate is popped; mostly the list is already sorted, because merges go from left to
+// right. Candidates that are pushed to a rank later than that go into a separate heap.
 class MergeQueue final {
  public:
   bool empty() const { return ranks_.empty(); }
@@ -69,8 +69,8 @@ class MergeQueue final {
  private:
   struct List {
     std::vector<MergeCandidate> items;
-    size_t done = 0;  // of items
-    bool begun = false;
+    size_t done = 0;                   // number of items that were popped
+    bool begun = false;                // `items` is sorted; later candidates go to `late`
     std::vector<MergeCandidate> late;  // a heap
   };
 
@@ -82,8 +82,8 @@ class MergeQueue final {
     }
   }
 
-  absl::flat_hash_map<uint32_t, List> lists_;  // none is empty
-  std::vector<uint32_t> ranks_;                // of lists_, a heap with the lowest on top
+  absl::flat_hash_map<uint32_t, List> lists_;  // by rank; no list is empty
+  std::vector<uint32_t> ranks_;                // the keys of lists_, a heap with the lowest on top
 };
 
 bool ComesFromText(PieceKind kind) {
@@ -122,7 +122,7 @@ void BpeEncoder::FindWholePieces(const TokenizerSpec& spec) {
   std::vector<TokenId> tokens;
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const Piece& piece = spec.pieces[i];
-    // An added token that merging does not make stands in text only where Tokenizer looks for it.
+    // Added tokens are left out: unless merging makes them, only Tokenizer recognises them.
     const bool usable = piece.kind == PieceKind::kNormal || piece.kind == PieceKind::kUnused;
     if (!usable || piece.bytes.empty()) continue;
     const auto id = static_cast<TokenId>(i);
@@ -234,7 +234,7 @@ void BpeEncoder::MergeShort(std::vector<TokenId>& symbols) const {
 
 void BpeEncoder::MergeLong(std::vector<TokenId>& symbols, const Cancelled& cancelled) const {
   constexpr uint32_t kEnd = UINT32_MAX;
-  constexpr uint32_t kMergesBetween = 1 << 16;  // questions whether the caller cancelled
+  constexpr uint32_t kMergesBetween = 1 << 16;  // merges between two calls of `cancelled`
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> next(count), previous(count);
   MergeQueue queue;

@@ -15,20 +15,21 @@
 namespace baton {
 
 // Turns one pre-tokenised piece of text into tokens by byte-pair merging (Sennrich et al. 2016):
-// the pair of lowest rank is joined first, ties from the left. Immutable, so thread-safe. Short
-// pieces are merged in place, long ones with a list for each rank: n log n time at most, linear for
-// the runs of one character that hostile texts are made of; about 40 bytes a symbol.
+// the pair of lowest rank is joined first, of equal ranks the leftmost. Immutable, so thread-safe.
+// Short pieces are merged in place, long pieces with one list of candidates per rank. This takes at
+// most n log n time, and linear time for runs of one character, as in hostile texts; and about 40
+// bytes per symbol.
 class BpeEncoder final {
  public:
-  // Reads alphabet, pieces, merges and the flags for unknown characters. `spec` is checked by
-  // Tokenizer and must outlive the encoder.
+  // Reads the alphabet, pieces, merges and flags for unknown characters of `spec`. Tokenizer has
+  // checked `spec`, which must outlive the encoder.
   explicit BpeEncoder(const TokenizerSpec& spec);
 
   using Cancelled = std::function<bool()>;
 
-  // Appends the tokens of valid UTF-8 `piece`. Bytes that have no token are left out, as the
-  // reference implementations do. `cancelled` may be empty; once it gives true, which a long piece
-  // asks now and then, the tokens are of no use.
+  // Appends the tokens of `piece`, which is valid UTF-8. Bytes that have no token are left out, as
+  // in the reference implementations. `cancelled` may be empty. It is called at intervals during a
+  // long piece; when it returns true, Encode stops and the appended tokens are meaningless.
   void Encode(std::string_view piece,
               std::vector<TokenId>& out,
               const Cancelled& cancelled = nullptr) const;
@@ -54,8 +55,8 @@ class BpeEncoder final {
   bool fuse_unknown_;
   std::optional<TokenId> unknown_;
   std::array<TokenId, 256> byte_tokens_;
-  PieceTable pieces_;        // symbols may start as these
-  PieceTable whole_pieces_;  // text that merging would turn into exactly this token
+  PieceTable pieces_;        // pieces that can be a symbol before merging
+  PieceTable whole_pieces_;  // pieces that merging would turn into exactly one token
   absl::flat_hash_map<uint64_t, Target> merges_;
 };
 

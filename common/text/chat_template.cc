@@ -32,7 +32,7 @@ StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source) {
   constexpr size_t kLongestSource = size_t{1} << 20;
   if (source.size() > kLongestSource) {
     return InvalidArgument(
-        "the chat template has {} bytes; at most {} are taken", source.size(), kLongestSource);
+        "the chat template has {} bytes; at most {} are accepted", source.size(), kLongestSource);
   }
   auto state = std::make_shared<State>();
   state->source = source;

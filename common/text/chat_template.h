@@ -16,7 +16,7 @@
 namespace baton {
 
 struct RenderLimits {
-  uint64_t max_steps = 10'000'000;        // expressions evaluated and the like: about a second
+  uint64_t max_steps = 10'000'000;        // evaluated expressions and similar; about 1 s of work
   size_t max_memory = size_t{256} << 20;  // bytes of live values
   size_t max_output = size_t{64} << 20;   // bytes
 };
@@ -24,7 +24,7 @@ struct RenderLimits {
 struct RenderOptions {
   RenderLimits limits;
   std::chrono::system_clock::time_point now;  // for strftime_now(), in UTC
-  std::function<bool()> cancelled;            // ends the rendering when it gives true; may be empty
+  std::function<bool()> cancelled;            // returns true to end the rendering; may be empty
 };
 
 // A model's chat template: Jinja as Hugging Face runs it (immutable sandbox, trim_blocks,
@@ -35,15 +35,16 @@ class ChatTemplate final {
   // Errors: InvalidArgument with the line; Unimplemented for tags that need other files.
   static StatusOr<ChatTemplate> Parse(std::string_view source);
 
-  // The prompt for `context`, an object with `messages`, `add_generation_prompt`, `bos_token` … :
-  // what apply_chat_template gives to the template. Errors: InvalidArgument with the template's
-  // line (also what it raises with raise_exception), ResourceExhausted over a limit, Cancelled.
+  // Renders the prompt for `context`, an object with `messages`, `add_generation_prompt`,
+  // `bos_token` …: the variables that Hugging Face's apply_chat_template passes to the template.
+  // Errors: InvalidArgument with the template's line (also for raise_exception), ResourceExhausted
+  // over a limit, Cancelled.
   StatusOr<std::string> Render(const nlohmann::ordered_json& context,
                                const RenderOptions& options) const;
 
-  // The same prompt, in maximal segments: text is trusted when the template or a top-level *_token
-  // string wrote it, and untrusted when it came from messages, tools or other values. For
-  // Tokenizer::EncodeSegments.
+  // The same prompt in maximal segments, for Tokenizer::EncodeSegments. Text of the template itself
+  // and of top-level *_token strings is trusted; text of messages, tools and other values is
+  // untrusted.
   StatusOr<std::vector<TextSegment>> RenderSegments(const nlohmann::ordered_json& context,
                                                     const RenderOptions& options) const;
 

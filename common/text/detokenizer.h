@@ -9,24 +9,24 @@ namespace baton {
 
 struct DetokenizeOptions {
   bool skip_special = true;
-  // The tokens go on where other text stopped: a leading space that SentencePiece tokenizers put
-  // before the first word is kept.
+  // The tokens continue earlier text, so the leading space of the first token is kept. (Otherwise
+  // it is dropped where SentencePiece tokenizers add one before the first word.)
   bool continues_text = false;
 };
 
-// Turns one stream of tokens into text, piece by piece: what it returns is always whole characters,
-// and all of it together is Tokenizer::Decode of all tokens. Ill-formed bytes become U+FFFD: one
-// for each maximal subpart with byte-level vocabularies, one for each byte with SentencePiece ones
-// (as Hugging Face's decoders do). Holds back at most 3 bytes. Not thread-safe.
+// Turns one stream of tokens into text incrementally. Each returned text has only whole characters,
+// and all returned texts together are Tokenizer::Decode of all tokens. Ill-formed bytes become
+// U+FFFD, as in Hugging Face's decoders: one for each maximal subpart with byte-level vocabularies,
+// one for each byte with SentencePiece vocabularies. Holds back at most 3 bytes. Not thread-safe.
 class Detokenizer final {
  public:
   Detokenizer(Tokenizer tokenizer, DetokenizeOptions options)
       : tokenizer_(std::move(tokenizer)), options_(options) {}
 
-  // The text that `token` completes; often one word, empty inside a character. An id outside of the
-  // vocabulary gives nothing.
+  // The text that `token` completes: often one word; empty while a character is incomplete, and for
+  // an id outside the vocabulary.
   std::string Append(TokenId token);
-  // What is held back, made well-formed. Call once, at the end.
+  // The bytes that are held back, made well-formed. Call once, at the end.
   std::string Flush();
 
  private:

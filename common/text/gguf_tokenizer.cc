@@ -99,15 +99,15 @@ Status ReadMerges(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
     const TokenId right = table.Find(merge.substr(space + 1));
     const TokenId result =
         table.Find(std::string(merge.substr(0, space)).append(merge.substr(space + 1)));
-    // A merge of something that has no token can never happen.
+    // A merge of which a part or the result has no token can never happen.
     if (left < 0 || right < 0 || result < 0) continue;
     spec.merges.push_back({left, right, result, static_cast<uint32_t>(i)});
   }
   return OkStatus();
 }
 
-// SentencePiece files have scores in place of merges: any two neighbours whose text together is a
-// piece may join, best score first.
+// SentencePiece files have scores instead of merges: two neighbours may be joined when their text
+// together is a piece, the piece of the highest score first.
 Status MergesFromScores(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
   if (fields.scores.size() != fields.tokens.size()) {
     return InvalidArgument(
@@ -132,7 +132,7 @@ Status MergesFromScores(const GgufTokenizerFields& fields, TokenizerSpec& spec) 
   }
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const std::string_view bytes = spec.pieces[i].bytes;
-    constexpr size_t kLongestMergedPiece = 4096;  // bounds the cuts tried
+    constexpr size_t kLongestMergedPiece = 4096;  // bytes; bounds the number of cuts to try
     if (!mergeable(i) || bytes.size() > kLongestMergedPiece || !IsValidUtf8(bytes)) continue;
     const auto place =
         std::lower_bound(order.begin(), order.end(), fields.scores[i], std::greater<>());
@@ -169,15 +169,15 @@ Status ReadPattern(std::string_view pre, TokenizerSpec& spec) {
     spec.splits = {Pattern(PatternKind::kTekken)};
     spec.ignore_merges = true;
   } else if (is_one_of({"", "default"})) {
-    // llama.cpp's rule for files that name no pattern.
+    // llama.cpp's splits for files that do not name a pattern.
     spec.splits = {{.kind = SplitStep::Kind::kRegex, .regex = R"([\p{P}\$\+<=>\^~\|]+)"},
                    Pattern(PatternKind::kGpt2),
                    {.kind = SplitStep::Kind::kDigitRuns, .regex = ""},
                    {.kind = SplitStep::Kind::kRegex, .regex = "[0-9][0-9][0-9]"}};
   } else {
     return absl::UnimplementedError(fmt::format(
-        "tokenizer.ggml.pre is '{}'; known are gpt-2, smollm, llama-bpe, qwen2, tekken, "
-        "default and their aliases",
+        "tokenizer.ggml.pre is '{}'; it must be gpt-2, smollm, llama-bpe, qwen2, tekken, "
+        "default or one of their aliases",
         pre));
   }
   return OkStatus();
@@ -199,7 +199,7 @@ Status ReadSpecialIds(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
   BATON_ASSIGN_OR_RETURN(spec.bos, ReadId("bos_token_id", fields.bos_token_id, count));
   BATON_ASSIGN_OR_RETURN(const auto unknown,
                          ReadId("unknown_token_id", fields.unknown_token_id, count));
-  // Byte-level files name one, too, but bytes without a token are left out there.
+  // Byte-level files name an unknown token, too, but there bytes without a token are left out.
   if (spec.alphabet == BpeAlphabet::kCharacters) spec.unknown = unknown;
   BATON_ASSIGN_OR_RETURN(spec.padding, ReadId("padding_token_id", fields.padding_token_id, count));
   const std::pair<std::string_view, std::optional<int64_t>> ends[] = {
@@ -228,7 +228,7 @@ StatusOr<TokenizerSpec> TokenizerSpecFromGguf(const GgufTokenizerFields& fields)
   TokenizerSpec spec;
   if (fields.model != "gpt2" && fields.model != "llama") {
     return absl::UnimplementedError(
-        fmt::format("tokenizer.ggml.model is '{}'; known are gpt2 (byte-level BPE) and llama "
+        fmt::format("tokenizer.ggml.model is '{}'; it must be gpt2 (byte-level BPE) or llama "
                     "(SentencePiece BPE)",
                     fields.model));
   }

@@ -10,13 +10,13 @@
 
 namespace baton {
 
-// The values of a GGUF file's `tokenizer.ggml.*` keys, as its reader finds them; what the file
-// lacks stays empty. Names after the keys (ggml, docs/gguf.md).
+// The values of a GGUF file's `tokenizer.ggml.*` keys. The fields are named after the keys (ggml,
+// docs/gguf.md); a field whose key the file lacks stays empty.
 struct GgufTokenizerFields {
   std::string model;  // "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
-  std::string pre;    // the split pattern's name, for "gpt2"
+  std::string pre;    // for "gpt2": the name of the split pattern
   std::vector<std::string> tokens;
-  std::vector<float> scores;  // for "llama": higher merges first
+  std::vector<float> scores;  // for "llama": pieces of higher score merge first
   std::vector<int32_t>
       token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<std::string> merges;  // for "gpt2": "left right", best first
@@ -25,7 +25,7 @@ struct GgufTokenizerFields {
   std::optional<bool> add_bos_token, add_eos_token, add_space_prefix;
 };
 
-// Errors: InvalidArgument or Unimplemented naming the key, its value, and what would be right.
+// Errors: InvalidArgument or Unimplemented that name the key, its value, and what would be right.
 StatusOr<TokenizerSpec> TokenizerSpecFromGguf(const GgufTokenizerFields& fields);
 
 }  // namespace baton

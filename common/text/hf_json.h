@@ -10,17 +10,18 @@
 
 namespace baton {
 
-// Careful access to a tokenizer.json: missing members and members of another type give the
-// fallback.
+// Safe access to the members of a tokenizer.json: each function returns the fallback for a member
+// that is missing or has another type. The fallback of MemberOf is null.
 const nlohmann::json& MemberOf(const nlohmann::json& object, std::string_view name);
 std::string TextMember(const nlohmann::json& object,
                        std::string_view name,
                        std::string_view fallback = "");
 bool BoolMember(const nlohmann::json& object, std::string_view name, bool fallback);
-// The `type` of a component, "null" when it is absent.
+// The `type` of a component; "null" when there is no component.
 std::string TypeOf(const nlohmann::json& component);
 
-// The parts of a tokenizer.json that decide how text is prepared. Errors name the part.
+// Read the parts of a tokenizer.json that determine how text is prepared for merging and decoded.
+// Errors name the part.
 Status ReadNormalizer(const nlohmann::json& component, TokenizerSpec& spec);
 Status ReadPreTokenizer(const nlohmann::json& component, TokenizerSpec& spec);
 Status ReadDecoder(const nlohmann::json& component, TokenizerSpec& spec);

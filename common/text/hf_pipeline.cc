@@ -12,7 +12,7 @@ using nlohmann::json;
 
 Status Unsupported(std::string_view part, std::string_view type, std::string_view known) {
   return absl::UnimplementedError(fmt::format(
-      "tokenizer.json: {} of type '{}' is not supported; known are {}", part, type, known));
+      "tokenizer.json: {} of type '{}' is not supported; supported: {}", part, type, known));
 }
 
 // A `pattern` member: {"String": s} or {"Regex": s}.
@@ -40,7 +40,7 @@ std::string QuoteForRegex(std::string_view text) {
   return quoted;
 }
 
-// The scanner for `regex`, if it is a published pattern. GPT-2's has been written in two ways.
+// The scanner for `regex`, if it is a published pattern. GPT-2's pattern exists in two spellings.
 std::optional<PatternKind> KnownPattern(std::string_view regex) {
   for (const PatternKind kind :
        {PatternKind::kGpt2, PatternKind::kLlama3, PatternKind::kQwen2, PatternKind::kTekken}) {
@@ -61,9 +61,9 @@ Status ReadSplit(const json& component, TokenizerSpec& spec) {
   const std::string behavior = TextMember(component, "behavior");
   const std::string regex = pattern.regex ? pattern.text : QuoteForRegex(pattern.text);
   const auto known = KnownPattern(regex);
-  // Matches and what lies between them are pieces alike, so inverting changes nothing; and where a
-  // known pattern covers all text there is nothing between that `Removed` and `invert` could
-  // remove.
+  // Matches and the text between them become pieces alike, so `invert` changes nothing. `Removed`
+  // with `invert` removes the text between matches; a known pattern covers all text, so that there
+  // is nothing to remove.
   const bool inverted_removal =
       behavior == "Removed" && BoolMember(component, "invert", false) && known;
   if (behavior != "Isolated" && !inverted_removal) {
@@ -102,7 +102,7 @@ Status ReadMetaspace(const json& component, TokenizerSpec& spec) {
   return OkStatus();
 }
 
-// SmolLM's: single digits first, then GPT-2's pattern. One scanner does both.
+// SmolLM splits off single digits and then applies GPT-2's pattern. One scanner does both steps.
 void FuseDigitsAndGpt2(TokenizerSpec& spec) {
   using Kind = SplitStep::Kind;
   auto& splits = spec.splits;
@@ -118,7 +118,7 @@ Status ReadPreTokenizerStep(const json& component, TokenizerSpec& spec) {
   if (type == "Sequence") {
     for (const json& part : MemberOf(component, "pretokenizers")) {
       if (TypeOf(part) == "Sequence")
-        return Unsupported("a pre-tokenizer inside a Sequence", "Sequence", "plain ones");
+        return Unsupported("a pre-tokenizer inside a Sequence", "Sequence", "all other types");
       BATON_RETURN_IF_ERROR(ReadPreTokenizerStep(part, spec));
     }
     return OkStatus();
@@ -153,7 +153,7 @@ Status ReadNormalizer(const json& component, TokenizerSpec& spec) {
   if (type == "Sequence") {
     for (const json& part : MemberOf(component, "normalizers")) {
       if (TypeOf(part) == "Sequence")
-        return Unsupported("a normalizer inside a Sequence", "Sequence", "plain ones");
+        return Unsupported("a normalizer inside a Sequence", "Sequence", "all other types");
       BATON_RETURN_IF_ERROR(ReadNormalizer(part, spec));
     }
     return OkStatus();
@@ -192,7 +192,7 @@ Status ReadDecoder(const json& component, TokenizerSpec& spec) {
   if (type == "Sequence") {
     for (const json& part : MemberOf(component, "decoders")) {
       if (TypeOf(part) == "Sequence")
-        return Unsupported("a decoder inside a Sequence", "Sequence", "plain ones");
+        return Unsupported("a decoder inside a Sequence", "Sequence", "all other types");
       BATON_RETURN_IF_ERROR(ReadDecoder(part, spec));
     }
     return OkStatus();

@@ -83,18 +83,22 @@ void SetPiece(TokenizerSpec& spec, TokenId id, Piece piece) {
 StatusOr<Ids> ReadVocabulary(const json& model, TokenizerSpec& spec) {
   const json& vocabulary = MemberOf(model, "vocab");
   if (!vocabulary.is_object() || vocabulary.empty()) {
-    return InvalidArgument("tokenizer.json: model.vocab must be an object of pieces and ids");
+    return InvalidArgument("tokenizer.json: model.vocab must be an object that maps pieces to ids");
   }
   Ids ids;
   ids.reserve(vocabulary.size());
-  // Ids may have holes, but not so many that a few bytes of text ask for a huge table.
+  // Ids may have gaps, but the largest id is bounded, so that a small file cannot demand a huge
+  // table.
   const auto most =
       static_cast<TokenId>(std::min<size_t>(kLargestId, 4 * vocabulary.size() + 65536));
   for (const auto& [text, value] : vocabulary.items()) {
     BATON_ASSIGN_OR_RETURN(const TokenId id, ReadId(text, value));
     if (id > most)
       return InvalidArgument(
-          "tokenizer.json: '{}' has id {} in a vocabulary of {}", text, id, vocabulary.size());
+          "tokenizer.json: '{}' has id {}, too large for a vocabulary of {} pieces",
+          text,
+          id,
+          vocabulary.size());
     SetPiece(spec, id, MakePiece(text, spec));
     ids.emplace(text, id);
   }
@@ -146,18 +150,16 @@ bool UsesByteLevel(const json& component, const char* parts) {
 
 Status ReadModel(const json& root, TokenizerSpec& spec, Ids& ids) {
   const json& model = MemberOf(root, "model");
-  // Files of old carry no type: BPE is what has merges.
+  // Old files do not state the type; they are read as BPE, which needs merges.
   if (TextMember(model, "type", "BPE") != "BPE") {
     return absl::UnimplementedError(
-        fmt::format("tokenizer.json: model of type '{}' is not supported; known is BPE",
+        fmt::format("tokenizer.json: model of type '{}' is not supported; it must be BPE",
                     TextMember(model, "type")));
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!TextMember(model, affix).empty()) {
-      return absl::UnimplementedError(
-          fmt::format("tokenizer.json: model.{} is '{}'; only none is supported",
-                      affix,
-                      TextMember(model, affix)));
+      return absl::UnimplementedError(fmt::format(
+          "tokenizer.json: model.{} is '{}'; it must be empty", affix, TextMember(model, affix)));
     }
   }
   spec.ignore_merges = BoolMember(model, "ignore_merges", false);
@@ -183,10 +185,11 @@ Status ReadAddedTokens(const json& root, TokenizerSpec& spec, Ids& ids) {
     added.text = TextMember(token, "content");
     BATON_ASSIGN_OR_RETURN(added.id, ReadId(added.text, MemberOf(token, "id")));
     if (static_cast<size_t>(added.id) > 2 * vocabulary + 65536) {
-      return InvalidArgument("tokenizer.json: '{}' has id {} beside a vocabulary of {}",
-                             added.text,
-                             added.id,
-                             vocabulary);
+      return InvalidArgument(
+          "tokenizer.json: '{}' has id {}, too large for a vocabulary of {} pieces",
+          added.text,
+          added.id,
+          vocabulary);
     }
     added.special = BoolMember(token, "special", false);
     added.lstrip = BoolMember(token, "lstrip", false);
@@ -206,7 +209,7 @@ Status ReadAddedTokens(const json& root, TokenizerSpec& spec, Ids& ids) {
   return OkStatus();
 }
 
-// The tokens that TemplateProcessing puts around one text.
+// Reads the tokens that TemplateProcessing puts before and after one text.
 Status ReadPostProcessor(const json& component, const Ids& ids, TokenizerSpec& spec) {
   const std::string type = TypeOf(component);
   if (type == "Sequence") {
@@ -220,7 +223,7 @@ Status ReadPostProcessor(const json& component, const Ids& ids, TokenizerSpec& s
   if (type == "null" || type == "ByteLevel") return OkStatus();
   if (type != "TemplateProcessing") {
     return absl::UnimplementedError(
-        fmt::format("tokenizer.json: post_processor of type '{}' is not supported; known are "
+        fmt::format("tokenizer.json: post_processor of type '{}' is not supported; supported: "
                     "ByteLevel, Sequence and TemplateProcessing",
                     type));
   }

@@ -7,10 +7,10 @@
 
 namespace baton {
 
-// Reads a Hugging Face `tokenizer.json` (BPE models only) and, where there is one, the
-// `tokenizer_config.json` beside it (empty text where there is none), which names the special
-// tokens. Errors: InvalidArgument or Unimplemented naming the field, its value, and what would be
-// right. Nothing that would change tokens is passed over in silence.
+// Reads a Hugging Face `tokenizer.json` (BPE models only) and the `tokenizer_config.json` beside
+// it, which names the special tokens (empty text when there is none). Errors: InvalidArgument or
+// Unimplemented that name the field, its value, and what would be right. A setting that would
+// change tokens is never ignored silently.
 StatusOr<TokenizerSpec> TokenizerSpecFromJson(std::string_view tokenizer_json,
                                               std::string_view tokenizer_config);
 

@@ -16,7 +16,7 @@ int CombiningClass(utf8proc_int32_t c) {
   return utf8proc_get_property(c)->combining_class;
 }
 
-// Canonical Ordering Algorithm (Unicode 15, D109): marks between starters, by class, stably.
+// Canonical Ordering Algorithm (Unicode 15, D109): sorts each run of marks stably by class.
 void OrderMarks(std::vector<utf8proc_int32_t>& text) {
   for (auto it = text.begin(); it != text.end();) {
     it = std::find_if(it, text.end(), [](auto c) { return CombiningClass(c) != 0; });
@@ -29,7 +29,7 @@ void OrderMarks(std::vector<utf8proc_int32_t>& text) {
   }
 }
 
-// utf8proc_map would do, but orders marks in quadratic time.
+// Used instead of utf8proc_map, which orders marks in quadratic time.
 std::string NormalForm(std::string_view text, bool compatibility, bool compose) {
   const int decompose =
       UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
@@ -74,7 +74,7 @@ std::string Join(std::span<const std::string> parts) {
   return whole;
 }
 
-// `begins`: the text is the beginning of a whole one.
+// `begins`: `text` is the beginning of the whole text, which is where kPrepend applies.
 std::string ApplyStep(const NormalizerStep& step, std::string text, bool begins) {
   using Kind = NormalizerStep::Kind;
   switch (step.kind) {

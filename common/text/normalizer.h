@@ -10,17 +10,18 @@
 
 namespace baton {
 
-// Applies a tokenizer's normalising steps in order. Immutable, so thread-safe. Time grows as n log
-// n, also for long runs of combining marks.
+// Applies a tokenizer's normalising steps in order. Immutable, so thread-safe. Takes n log n time
+// at most, even for long runs of combining marks.
 class Normalizer final {
  public:
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
   bool empty() const { return steps_.empty(); }
-  // Takes and gives valid UTF-8. Empty text stays empty, also where a step prepends.
+  // Takes and returns valid UTF-8. Empty text stays empty, even if a step prepends text.
   std::string Apply(std::string_view text) const;
-  // The same of a text in parts: each part as it stands in the normalised text. Nothing where a
-  // step acts across the border of two parts (an accent composes with a letter before it).
+  // Normalises the text that `parts` make together and returns the normalised form of each part.
+  // Nothing when a step acts across the border of two parts (for example when an accent is composed
+  // with the letter before it).
   std::optional<std::vector<std::string>> ApplyToParts(
       std::span<const std::string_view> parts) const;
 

@@ -7,8 +7,8 @@
 namespace baton {
 namespace {
 
-// Reads characters of one piece of text; the patterns' look-ahead sees `end` as the end of
-// everything.
+// Reads characters of text up to `end`, which the patterns' look-ahead treats as the end of the
+// text.
 class Reader final {
  public:
   Reader(const UnicodeClasses& classes, std::string_view text, size_t end)
@@ -27,19 +27,19 @@ class Reader final {
     return {classes_.Of(c.value), c.length};
   }
 
-  // The end of the run from `pos` of characters having one of `bits`.
+  // The end of the run of characters from `pos` on that have one of `bits`.
   size_t SkipAny(size_t pos, CharClass bits) const {
     for (Char c = At(pos); c.bits & bits; c = At(pos)) pos += c.length;
     return pos;
   }
 
-  // The end of the run of characters that are neither space, letter nor number.
+  // The end of the run of characters from `pos` on that are neither space, letter nor number.
   size_t SkipSymbols(size_t pos) const {
     for (Char c = At(pos); IsSymbol(c); c = At(pos)) pos += c.length;
     return pos;
   }
 
-  // The end of `pattern`'s white-space alternatives, `\s+(?!\S)|\s+`, at a space character.
+  // The end of the match of `\s+(?!\S)|\s+` at `pos`, which is a space character.
   size_t SkipSpaces(size_t pos) const {
     const size_t first = pos;
     size_t last = pos;
@@ -50,7 +50,7 @@ class Reader final {
     return pos < end_ && last > first ? last : pos;
   }
 
-  // The end of `\s*[\r\n]+`, or `pos` where it does not match.
+  // The end of the match of `\s*[\r\n]+` at `pos`; `pos` when it does not match.
   size_t SkipThroughLineEnd(size_t pos) const {
     size_t after = pos;
     for (Char c = At(pos); c.bits & kSpace; c = At(pos)) {
@@ -60,7 +60,7 @@ class Reader final {
     return after;
   }
 
-  // The length of 's 't 're 've 'm 'll 'd at `pos`, or 0. Without case, U+017F counts as an s.
+  // The length of 's 't 're 've 'm 'll 'd at `pos`, or 0. With `ignore_case`, U+017F is an s, too.
   size_t Contraction(size_t pos, bool ignore_case) const {
     if (pos + 1 >= end_ || text_[pos] != '\'') return 0;
     const auto lower = [&](size_t at) {
@@ -96,8 +96,8 @@ size_t NextGpt2(const Reader& in, size_t pos) {
   return in.SkipSpaces(pos);
 }
 
-// What the patterns of Llama 3, Qwen 2 and Tekken share, after their alternatives for words and
-// numbers.
+// The alternatives that the patterns of Llama 3, Qwen 2 and Tekken share, which follow those for
+// words and numbers.
 size_t NextSymbolsOrSpaces(const Reader& in, size_t pos, bool with_slash) {
   const size_t body = in.IsPlainSpace(pos) ? pos + 1 : pos;
   if (Reader::IsSymbol(in.At(body))) {
@@ -109,8 +109,8 @@ size_t NextSymbolsOrSpaces(const Reader& in, size_t pos, bool with_slash) {
   return line > pos ? line : in.SkipSpaces(pos);
 }
 
-// `[^\r\n\p{L}\p{N}]?`: where the word after it would start; `pos` when the first character is no
-// such.
+// The end of `[^\r\n\p{L}\p{N}]?`, where a word may start; `pos` when the character at `pos` does
+// not match.
 size_t SkipWordPrefix(const Reader& in, size_t pos) {
   const Reader::Char c = in.At(pos);
   return c.bits & (kLetter | kNumber | kLineEnd) ? pos : pos + c.length;
@@ -133,8 +133,9 @@ size_t NextLlama3(const Reader& in, size_t pos, int max_digits) {
   return NextSymbolsOrSpaces(in, pos, false);
 }
 
-// The end of `[upper-like]*[lower-like]+` at `pos`, or `pos` where it does not match. Modifiers,
-// other letters and marks are both, so the last one of the first run may have to be given back.
+// The end of the match of `[upper-like]*[lower-like]+` at `pos`; `pos` when it does not match.
+// Modifiers, other letters and marks belong to both classes. When no lower-like character follows
+// the first run, the match therefore ends after the run's last character of both classes.
 size_t SkipCapitalisedWord(const Reader& in, size_t pos) {
   size_t upper_end = pos;
   size_t given_back_end = pos;

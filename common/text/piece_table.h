@@ -8,16 +8,16 @@
 
 namespace baton {
 
-// A hash table from a piece's bytes to its token, built once and then only read (thread-safe). The
-// pieces' bytes must outlive it.
+// A hash table from a piece's bytes to its token. Find is thread-safe once all pieces are inserted.
+// The bytes of the pieces must outlive the table.
 class PieceTable final {
  public:
   static constexpr TokenId kNone = -1;
 
-  // Room for `capacity` pieces.
+  // A table with room for `capacity` pieces.
   explicit PieceTable(size_t capacity);
 
-  // Keeps the first of equal pieces. At most `capacity` calls.
+  // Of equal pieces the first is kept. At most `capacity` calls.
   void Insert(std::string_view bytes, TokenId id);
   // kNone when there is no such piece.
   TokenId Find(std::string_view bytes) const;
@@ -29,7 +29,7 @@ class PieceTable final {
     TokenId id = kNone;
   };
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // the size is a power of two; at most half of the slots are used
 };
 
 }  // namespace baton

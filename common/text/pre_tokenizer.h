@@ -13,14 +13,15 @@
 
 namespace baton {
 
-// Cuts normalised text into the pieces within which merges happen. Immutable, so thread-safe.
+// Splits normalised text into pieces. Merges never cross the border of a piece. Immutable, so
+// thread-safe.
 class PreTokenizer final {
  public:
   // Error: InvalidArgument for a regular expression that does not compile.
   static StatusOr<PreTokenizer> Create(const std::vector<SplitStep>& steps);
 
-  // Where each piece of valid UTF-8 `text` ends, ascending, the last being text.size(); no pieces
-  // for empty text.
+  // The end of each piece of `text`, which is valid UTF-8; ascending, the last one is text.size().
+  // Empty text has no pieces.
   std::vector<size_t> Split(std::string_view text) const;
 
  private:

@@ -33,7 +33,7 @@ Status CheckTokenizerSpec(const TokenizerSpec& spec) {
     const TokenId ids[] = {merge.left, merge.right, merge.result};
     BATON_RETURN_IF_ERROR(CheckIds("a part of a merge", ids, count));
     if (merge.rank == std::numeric_limits<uint32_t>::max()) {
-      return InvalidArgument("a merge has rank {}; it must be below", merge.rank);
+      return InvalidArgument("a merge has rank {}; ranks must be less than that", merge.rank);
     }
   }
   for (const AddedToken& token : spec.added) {

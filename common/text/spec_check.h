@@ -5,7 +5,8 @@
 
 namespace baton {
 
-// InvalidArgument naming the first thing in `spec` that contradicts the rest.
+// Checks that all sizes, ids and ranks in `spec` are valid. Errors: InvalidArgument that names the
+// first invalid one.
 Status CheckTokenizerSpec(const TokenizerSpec& spec);
 
 }  // namespace baton

@@ -10,14 +10,14 @@ constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kLongestPattern = size_t{16} * 1024;
 
-// PCRE2's own \s also takes U+180E, which is no White_Space.
+// PCRE2's own \s also matches U+180E, which is not White_Space.
 constexpr std::string_view kSpaces =
     R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-// Nor are marks and connectors word characters to it.
+// PCRE2's own \w does not match marks and connectors.
 constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 
-// `pattern` with \s, \w and, outside of classes, \S and \W spelt out.
+// `pattern` with \s and \w, and outside of character classes \S and \W, replaced by the sets above.
 std::string WithUnicodeClasses(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -66,7 +66,7 @@ struct SplitRegex::Code {
 StatusOr<SplitRegex> SplitRegex::Compile(std::string_view pattern) {
   if (pattern.size() > kLongestPattern) {
     return InvalidArgument(
-        "split pattern has {} bytes; at most {} are taken", pattern.size(), kLongestPattern);
+        "split pattern has {} bytes; at most {} are accepted", pattern.size(), kLongestPattern);
   }
   const std::string translated = WithUnicodeClasses(pattern);
   int error = 0;
@@ -82,7 +82,7 @@ StatusOr<SplitRegex> SplitRegex::Compile(std::string_view pattern) {
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(reason), sizeof(reason));
     return InvalidArgument("split pattern '{}': {} at byte {}", translated, reason, offset);
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT the interpreter runs
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, PCRE2 uses its interpreter
   SplitRegex result;
   result.code_ = std::make_shared<const Code>(code);
   return result;
@@ -98,7 +98,7 @@ void SplitRegex::Split(std::string_view text,
   size_t done = 0;
   size_t from = 0;
   while (from < subject.size()) {
-    // Text is valid UTF-8 by contract, and checking it again at each match would be quadratic.
+    // The text is valid UTF-8 by contract; checking it at each match would take quadratic time.
     const int rc = pcre2_match(code_->code,
                                reinterpret_cast<PCRE2_SPTR>(subject.data()),
                                subject.size(),

@@ -10,21 +10,21 @@
 
 namespace baton {
 
-// Splits text by a regular expression that has no scanner of its own, with PCRE2. Immutable after
-// compiling; thread-safe. Bounded: where one match takes too many steps, the rest of the stretch
-// stays one piece.
+// Splits text by a regular expression that has no hand-written scanner, with PCRE2. Immutable after
+// compiling, so thread-safe. The work is bounded: when one match takes too many steps, the rest of
+// the text stays one piece.
 class SplitRegex final {
  public:
-  // \s means Unicode White_Space and \w letters, marks, digits and connectors, as in the engines
-  // the patterns were written for. Error: InvalidArgument with the pattern, the place and PCRE2's
-  // reason.
+  // \s means Unicode White_Space and \w means letters, marks, digits and connectors, as in the
+  // engines for which the patterns were written. Error: InvalidArgument with the pattern, the place
+  // and PCRE2's reason.
   static StatusOr<SplitRegex> Compile(std::string_view pattern);
 
-  // Appends to `ends` where each match in the valid UTF-8 text[begin, end), and each stretch
-  // between matches, ends. Look-around sees only this stretch.
+  // Splits text[begin, end), which is valid UTF-8, into matches and the text between them. Appends
+  // the end of each to `ends`. Look-around is limited to [begin, end).
   void Split(std::string_view text, size_t begin, size_t end, std::vector<size_t>& ends) const;
 
-  // Whether the pattern matches the whole of valid UTF-8 `text`.
+  // Whether the pattern matches all of `text`, which is valid UTF-8.
   bool Matches(std::string_view text) const;
 
  private:

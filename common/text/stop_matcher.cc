@@ -13,10 +13,10 @@ StatusOr<StopStrings> StopStrings::Create(std::span<const std::string> strings) 
   for (size_t i = 0; i < strings.size(); ++i) {
     const std::string& text = strings[i];
     bytes += text.size();
-    if (text.empty()) return InvalidArgument("stop[{}] is empty; it must hold text", i);
+    if (text.empty()) return InvalidArgument("stop[{}] is empty; it must have text", i);
     if (!IsValidUtf8(text)) return InvalidArgument("stop[{}] is not valid UTF-8", i);
     if (bytes > kMaxBytes) {
-      return InvalidArgument("the stop strings hold more than {} bytes together", kMaxBytes);
+      return InvalidArgument("the stop strings together have more than {} bytes", kMaxBytes);
     }
     uint64_t node = 0;
     for (const char c : text) {
@@ -34,7 +34,7 @@ StatusOr<StopStrings> StopStrings::Create(std::span<const std::string> strings) 
     result.nodes_[node].string = static_cast<int32_t>(i);
   }
 
-  // Failure links, shallow nodes first.
+  // Sets the failure links in breadth-first order: a node's link needs those of shallower nodes.
   std::vector<std::vector<std::pair<uint8_t, uint32_t>>> children(result.nodes_.size());
   for (const auto& [key, node] : result.edges_) {
     children[key >> 8].emplace_back(static_cast<uint8_t>(key & 0xFF), node);

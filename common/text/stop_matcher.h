@@ -20,7 +20,7 @@ class StopStrings final {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;  // of all strings together
 
-  // InvalidArgument for an empty string, one that is not UTF-8, or more than kMaxBytes in all.
+  // InvalidArgument for an empty string, a string that is not UTF-8, or more than kMaxBytes in all.
   static StatusOr<StopStrings> Create(std::span<const std::string> strings);
 
   bool empty() const { return nodes_.size() == 1; }
@@ -28,12 +28,13 @@ class StopStrings final {
  private:
   friend class StopMatcher;
 
-  // The text read so far ends with the first `depth` bytes of some stop string, and no more.
+  // A state of the automaton: the text so far ends with the first `depth` bytes of a stop string,
+  // and with no longer beginning of one.
   struct Node {
     uint32_t failure = 0;  // the node of the longest proper suffix
     uint32_t depth = 0;
     uint32_t matched = 0;  // length of the longest stop string that ends here, or 0
-    int32_t string = -1;   // its index
+    int32_t string = -1;   // index of that stop string, or -1
   };
 
   StopStrings() : nodes_(1) {}
@@ -43,19 +44,20 @@ class StopStrings final {
   absl::flat_hash_map<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node
 };
 
-// Looks for stop strings in one stream of text. Holds back text that may be the start of a stop
-// string, so that none is ever shown in part. The string that ends first stops; of those that end
-// together, the longest. Constant time a byte, however many strings. Not thread-safe.
+// Searches one stream of text for stop strings. Holds back text that may be the start of a stop
+// string, so that a stop string is never shown in part. Stops at the string that ends first; of
+// several that end together, at the longest. Amortised constant time per byte for any number of
+// strings. Not thread-safe.
 class StopMatcher final {
  public:
-  // `include_stop`: the stop string that was found is part of the text.
+  // `include_stop`: the returned text includes the stop string.
   StopMatcher(std::shared_ptr<const StopStrings> strings, bool include_stop)
       : strings_(std::move(strings)), include_stop_(include_stop) {}
 
-  // The text that can be shown after `text` (whole characters) has come: whole characters. Nothing
-  // more once stopped. A stop string that ends in `text` is passed over unless `may_stop`.
+  // Adds `text` and returns the text that can be shown now; both have whole characters. Returns
+  // nothing more once stopped. Without `may_stop`, stop strings that end in `text` are ignored.
   std::string Append(std::string_view text, bool may_stop = true);
-  // What is held back, when the stream ends without a stop string.
+  // The text that is held back, for a stream that ends without a stop string.
   std::string Flush();
 
   bool stopped() const { return stop_index_ >= 0; }

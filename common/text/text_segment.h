@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// A stretch of a prompt. Special tokens are recognised in trusted text (a template's own) and stay
-// plain text in the other (what users wrote).
+// A part of a prompt. Special tokens are recognised in trusted text (the template's own) and stay
+// plain text in untrusted text (which users wrote).
 struct TextSegment {
   std::string text;
   bool trusted = false;

@@ -30,7 +30,8 @@ std::vector<AddedToken> SelectAdded(const TokenizerSpec& spec, bool normalized) 
   return selected;
 }
 
-// Whether no piece holds a '▁' after another character, so that cutting text there changes nothing.
+// Whether no merge joins a character other than '▁' with a '▁' after it, so that text may be cut
+// between the two without changing its tokens.
 bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
   if (spec.alphabet != BpeAlphabet::kCharacters) return false;
   for (const Merge& merge : spec.merges) {
@@ -41,7 +42,7 @@ bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
   return true;
 }
 
-// Whether all bytes are tokens of `kind`, so that no text is unknown.
+// Whether every byte is a token of `kind`, so that no text is unknown.
 bool HasAllBytes(const TokenizerSpec& spec, PieceKind kind) {
   bool found[256] = {};
   for (const Piece& piece : spec.pieces) {
@@ -52,7 +53,8 @@ bool HasAllBytes(const TokenizerSpec& spec, PieceKind kind) {
   return std::all_of(std::begin(found), std::end(found), [](bool is) { return is; });
 }
 
-// How many bytes of text one byte that `step` leaves may stand for; 0 where there is no bound.
+// The most bytes of text that one byte of the result of `step` can stand for; 0 when there is no
+// bound.
 size_t Shrinking(const NormalizerStep& step) {
   switch (step.kind) {
     case NormalizerStep::Kind::kPrepend:
@@ -63,7 +65,7 @@ size_t Shrinking(const NormalizerStep& step) {
     case NormalizerStep::Kind::kNfd:
     case NormalizerStep::Kind::kNfkc:
     case NormalizerStep::Kind::kNfkd:
-      return 4;  // a character of four bytes becomes an ASCII letter
+      return 4;  // a character of four bytes may become an ASCII letter
   }
   return 0;
 }
@@ -87,7 +89,7 @@ size_t MaxTokenBytes(const TokenizerSpec& spec) {
   return longest;
 }
 
-// The ranges, ascending and disjoint, as far as they lie in `section`, counted from its start.
+// The parts of `ranges` (ascending and disjoint) inside `section`, relative to its start.
 std::vector<TextRange> Clip(std::span<const TextRange> ranges, TextRange section) {
   std::vector<TextRange> clipped;
   auto it = std::upper_bound(
@@ -128,9 +130,9 @@ struct Tokenizer::State {
     }
   }
 
-  // One call of Encode: where the tokens go, what counts as special, and when it ends early.
+  // The state of one call of Encode: its tokens, its trusted ranges, and its limits.
   struct Job {
-    // Asked for each piece; whether the caller cancelled, only now and then.
+    // Whether a limit is reached. Called for each piece; calls limits.cancelled only now and then.
     bool Ended() {
       constexpr int kPiecesBetween = 256;
       if (limits.cancelled && ++pieces % kPiecesBetween == 0 && limits.cancelled()) ended = true;
@@ -153,7 +155,7 @@ struct Tokenizer::State {
   TokenizerSpec spec;
   AddedTokenFinder raw_added;
   AddedTokenFinder normalized_added;
-  bool special_normalized;  // one of normalized_added is a special token
+  bool special_normalized;  // at least one of normalized_added is a special token
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   BpeEncoder encoder;
@@ -174,7 +176,7 @@ void Tokenizer::State::EncodeText(std::string_view text, Job& job) const {
   EncodeSection(text, {done, text.size()}, job);
 }
 
-// `section`: what lies between two added tokens that are looked for before normalising.
+// `section`: the text between two matches of raw_added, which are found before normalising.
 void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, Job& job) const {
   const bool first = section.begin == 0;
   const std::vector<TextRange> trusted = Clip(job.trust.ranges, section);
@@ -184,7 +186,7 @@ void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, J
   std::vector<TextRange> moved;
   std::string normalized;
   if (!normalizer.empty()) {
-    // Normalising moves text; trust follows it.
+    // Normalising moves text, so the trusted ranges must move with it.
     if (!trusted.empty() && special_normalized) moved = MoveTrust(text, trusted);
     text = normalized = normalizer.Apply(text);
     trust.ranges = moved;
@@ -199,11 +201,11 @@ void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, J
   EncodePlain(text.substr(done), first && done == 0, job);
 }
 
-// Where the `trusted` ranges of `text` are when that is normalised. None where that cannot be said:
-// then no special token counts there.
+// The `trusted` ranges of `text` as ranges of the normalised text. None when they cannot be
+// determined; then no special token is recognised.
 std::vector<TextRange> Tokenizer::State::MoveTrust(std::string_view text,
                                                    std::span<const TextRange> trusted) const {
-  std::vector<std::string_view> parts;  // by turns not trusted, trusted
+  std::vector<std::string_view> parts;  // alternately untrusted and trusted
   size_t done = 0;
   for (const TextRange& range : trusted) {
     parts.push_back(text.substr(done, range.begin - done));

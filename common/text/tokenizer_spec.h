@@ -9,26 +9,26 @@
 
 namespace baton {
 
-// Everything that decides how a model's text becomes tokens, as plain data. Made by
-// TokenizerSpecFromGguf (gguf_tokenizer.h) or TokenizerSpecFromJson (hf_tokenizer.h), used by
-// Tokenizer.
+// All data that determines how a model's text becomes tokens. TokenizerSpecFromGguf
+// (gguf_tokenizer.h) and TokenizerSpecFromJson (hf_tokenizer.h) make it; Tokenizer uses it.
 
-// How text becomes the first symbols that merges then join.
+// How text becomes the initial symbols, which merges then join.
 enum class BpeAlphabet : uint8_t {
-  kBytes,       // byte-level BPE: one symbol a byte (GPT-2, Llama 3, Qwen, SmolLM)
-  kCharacters,  // SentencePiece BPE: one symbol a character, bytes for unknown ones (Llama 2,
-                // Mistral)
+  kBytes,       // byte-level BPE: one symbol per byte (GPT-2, Llama 3, Qwen, SmolLM)
+  kCharacters,  // SentencePiece BPE: one symbol per character, bytes for unknown characters
+                // (Llama 2, Mistral)
 };
 
 enum class PieceKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
 struct Piece {
   std::string
-      bytes;  // raw: no printable alphabet; '▁' stays as it is; a kByte piece is its one byte
+      bytes;  // raw bytes, not in the printable alphabet; '▁' stays; a kByte piece has one byte
   PieceKind kind = PieceKind::kNormal;
 };
 
-// Joining neighbours `left` and `right` gives `result`. Lower ranks go first, ties from the left.
+// Neighbours `left` and `right` are joined to `result`. Lower ranks are joined first; of equal
+// ranks, the leftmost pair.
 struct Merge {
   TokenId left = 0;
   TokenId right = 0;
@@ -36,15 +36,16 @@ struct Merge {
   uint32_t rank = 0;
 };
 
-// Text that is one token wherever it stands, found before normalising (or after: `normalized`).
+// Text that is one token wherever it occurs. It is searched before normalising, or after
+// normalising if `normalized`.
 struct AddedToken {
   TokenId id = 0;
   std::string text;
   bool special = false;      // found only with parse_special; left out of text with skip_special
-  bool lstrip = false;       // swallows white space to its left
-  bool rstrip = false;       // and to its right
-  bool single_word = false;  // only where no word character touches it
-  bool normalized = false;   // looked for in the normalised text, its own text normalised, too
+  bool lstrip = false;       // removes white space to its left
+  bool rstrip = false;       // removes white space to its right
+  bool single_word = false;  // found only where no word character is next to it
+  bool normalized = false;   // its normalised text is searched in the normalised text
 };
 
 struct NormalizerStep {
@@ -59,8 +60,8 @@ enum class PatternKind : uint8_t { kGpt2, kSmolLm, kLlama3, kQwen2, kTekken };
 
 struct SplitStep {
   enum class Kind : uint8_t {
-    kPattern,         // `pattern`; covers all text
-    kRegex,           // matches of `regex` and what lies between them are pieces
+    kPattern,         // `pattern`, which covers all text
+    kRegex,           // each match of `regex` is a piece, and so is the text between matches
     kDigits,          // each \p{N} is a piece
     kDigitRuns,       // each run of \p{N} is a piece
     kBeforeMetaspace  // a piece starts at each '▁'
@@ -70,7 +71,7 @@ struct SplitStep {
   std::string regex;
 };
 
-// Whether a leading space is put before text that has none.
+// Whether a space is put before text that does not begin with one.
 enum class PrefixSpace : uint8_t {
   kNone,
   kFirst,
@@ -86,11 +87,11 @@ struct TokenizerSpec {
   PrefixSpace prefix_space = PrefixSpace::kNone;
   bool metaspace = false;  // after normalising, spaces become '▁'
   std::vector<SplitStep> splits;
-  bool ignore_merges = false;           // a split piece that is in the vocabulary is that token
+  bool ignore_merges = false;           // a piece in the vocabulary becomes its token unmerged
   bool fuse_unknown = false;            // neighbouring unknown characters become one unknown token
   bool byte_fallback = false;           // an unknown character becomes its kByte pieces
   bool strip_first_space = false;       // decoding drops the first character if it is a space
-  std::vector<TokenId> prefix, suffix;  // put around the text with add_special
+  std::vector<TokenId> prefix, suffix;  // put before and after the text with add_special
   std::optional<TokenId> bos, unknown, padding;
   std::vector<TokenId> eos;  // tokens that end a generation; the first is the tokenizer's own EOS
 };

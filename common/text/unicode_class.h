@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// What a character is to the pre-tokenizer patterns, as bits.
+// The classes of a character in the pre-tokenizer patterns, as bits.
 using CharClass = uint8_t;
 constexpr CharClass kLetter = 1;      // \p{L}
 constexpr CharClass kNumber = 2;      // \p{N}
@@ -14,7 +14,7 @@ constexpr CharClass kUpperLike = 16;  // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
 constexpr CharClass kLowerLike = 32;  // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
 
 namespace internal {
-// Two stages: a page number for each 256 code points, then the class within the page.
+// A two-stage table: the page of each 256 code points, then the class within the page.
 struct ClassTable {
   uint8_t page[0x110000 / 256];
   CharClass pages[256][256];
@@ -22,8 +22,8 @@ struct ClassTable {
 const ClassTable& GetClassTable();
 }  // namespace internal
 
-// Constant-time classes of all code points, from utf8proc's categories. Immutable, so thread-safe;
-// built at the first use.
+// Looks up the class of a code point in constant time, from utf8proc's categories. Immutable, so
+// thread-safe. The table is built at the first use.
 class UnicodeClasses final {
  public:
   UnicodeClasses() : table_(internal::GetClassTable()) {}

@@ -30,9 +30,9 @@ uint8_t ByteAt(std::string_view text, size_t pos) {
 }
 
 struct Subpart {
-  size_t length = 0;  // bytes that belong together, at least 1
+  size_t length = 0;  // bytes of the subpart, at least 1
   bool complete = false;
-  bool cut = false;  // well-formed so far, but the text ends inside the character
+  bool cut = false;  // well-formed, but the text ends inside the character
 };
 
 Subpart MeasureSubpart(std::string_view text, size_t pos) {
