@@ -10,24 +10,25 @@
 
 namespace baton::jinja {
 
-// Pays for one look at the text of all `arguments`: what every function may take of them.
+// Spends the cost of one pass over the text of all `arguments`. Every function may make such a pass
+// without spending more.
 Status SpendOnArguments(const Arguments& arguments, Budget& budget);
 
-// The arguments of a call, sorted into a function's parameters.
+// The arguments of a call, assigned to a function's parameters.
 class BoundArguments final {
  public:
-  // `names` are the parameters in order, the first `required` of which must be given.
-  // InvalidArgument naming the function for arguments too many, missing or unknown.
+  // `names` are the parameters in order; the first `required` of them must be given. Errors:
+  // InvalidArgument that names the function, for too many, missing, repeated or unknown arguments.
   static StatusOr<BoundArguments> Bind(std::string_view function,
                                        const Arguments& arguments,
                                        std::initializer_list<std::string_view> names,
                                        size_t required = 0);
 
   bool Has(size_t index) const { return given_[index]; }
-  // Undefined when not given.
+  // Undefined when the argument is not given.
   const Value& operator[](size_t index) const { return values_[index]; }
-  // Each gives `fallback` when the argument is missing, and InvalidArgument for one of another
-  // type.
+  // Each returns `fallback` when the argument is not given. Int and Text also do so for none, and
+  // return InvalidArgument for an argument of another type.
   StatusOr<int64_t> Int(size_t index, int64_t fallback) const;
   StatusOr<std::string> Text(size_t index, std::string_view fallback) const;
   bool Bool(size_t index, bool fallback) const;

@@ -32,18 +32,18 @@ struct Expression {
     kDict,       // operands: key, value, key, value …
     kAttribute,  // operands[0] . name
     kItem,       // operands[0] [ operands[1] ]
-    kSlice,      // operands[0] [ operands[1] : operands[2] : operands[3] ], null where left out
+    kSlice,      // operands[0] [ operands[1] : operands[2] : operands[3] ], null if left out
     kCall,       // operands[0] ( arguments )
     kFilter,     // operands[0] | name ( arguments ); operands[0] null: the text of a filter block
     kTest,       // operands[0] is name ( arguments )
     kUnary,      // name (- + not), operands[0]
-    kBinary,     // operands[0] name operands[1]; `and` and `or` stop early
+    kBinary,     // operands[0] name operands[1]; `and` and `or` short-circuit
     kCompare,    // operands[0] comparisons[0] operands[1] comparisons[1] …
     kCondition   // operands[0] if operands[1] else operands[2] (null: undefined)
   };
   Kind kind = Kind::kLiteral;
   int line = 1;
-  int depth = 1;  // of the tree below and with this one
+  int depth = 1;  // levels of the tree that this node is the root of
   std::string name;
   Value literal;
   std::vector<ExpressionPtr> operands;
@@ -51,8 +51,8 @@ struct Expression {
   CallArguments arguments;
 };
 
-// What a `for` or `set` gives a value to: a name, an attribute of a namespace, or a tuple of
-// targets.
+// The target of the assignment in a `for` or `set`: a name, an attribute of a namespace, or a tuple
+// of targets.
 struct Target {
   std::string name;
   std::string attribute;
@@ -68,7 +68,7 @@ struct Statement {
   enum class Kind : uint8_t {
     kText,         // text
     kPrint,        // value
-    kIf,           // value, body, otherwise (elif is an `if` in it)
+    kIf,           // value, body, otherwise (an elif is an `if` in otherwise)
     kFor,          // target, value, condition (may be null), recursive, body, otherwise
     kSet,          // target, value
     kSetBlock,     // target, value (a filter chain, may be null), body

@@ -9,8 +9,8 @@
 
 namespace baton::jinja {
 
-// What one rendering may use. Counts the memory of live values and the work done, and asks now and
-// then whether the caller still wants the text. Not thread-safe; outlives the values it counts.
+// The limits of one rendering. Counts the memory of live values and the work done, and calls
+// `cancelled` at intervals. Not thread-safe. Must outlive the values whose memory it counts.
 class Budget final {
  public:
   // `cancelled` may be empty.
@@ -21,16 +21,18 @@ class Budget final {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Takes work off the budget. ResourceExhausted when steps or memory are used up; Cancelled.
+  // Subtracts work from the budget. Errors: ResourceExhausted when the steps or the memory are used
+  // up; Cancelled.
   Status Spend(uint64_t steps) {
     if (steps > steps_left_) return OutOfSteps();
     steps_left_ -= steps;
     if (steps_left_ < ask_below_) BATON_RETURN_IF_ERROR(AskWhetherCancelled());
     return memory_used_ > memory_limit_ ? OutOfMemory(0) : OkStatus();
   }
-  // Work on `bytes` bytes of text.
+  // Spends the steps of work on `bytes` bytes of text.
   Status SpendOnBytes(size_t bytes) { return Spend(bytes / kBytesPerStep); }
-  // ResourceExhausted when a value of `bytes` would not fit: asked before large ones are made.
+  // ResourceExhausted when a value of `bytes` would not fit. To be called before a large value is
+  // made.
   Status CheckRoom(size_t bytes) const {
     return bytes > memory_limit_ || memory_used_ > memory_limit_ - bytes ? OutOfMemory(bytes)
                                                                          : OkStatus();
@@ -60,10 +62,10 @@ class Budget final {
   size_t memory_limit_;
   size_t memory_used_ = 0;
   std::function<bool()> cancelled_;
-  uint64_t ask_below_ = 0;  // of steps_left_: when to ask again
+  uint64_t ask_below_ = 0;  // call `cancelled` again when steps_left_ is less than this
 };
 
-// Memory charged to a budget for as long as this lives; to none by default.
+// Charges memory to a budget during its lifetime; a default-constructed one charges nothing.
 class MemoryCharge final {
  public:
   MemoryCharge() = default;

@@ -5,14 +5,14 @@
 
 namespace baton::jinja {
 
-// Python's ==: numbers and booleans compare by value, containers by content, everything else by
-// identity of kind.
+// Python's ==. Numbers, booleans, strings and bytes are compared by value, containers by content,
+// namespaces, functions and loops by identity; none equals none, and undefined equals undefined.
 bool Equal(const Value& a, const Value& b);
 
-// Python's <; InvalidArgument for kinds that have no order.
+// Python's <. InvalidArgument for types that have no order.
 StatusOr<bool> Less(const Value& a, const Value& b);
 
-// Equal, paid for from `budget`.
+// Equal, with its cost spent from `budget`.
 StatusOr<bool> PaidEqual(const Value& a, const Value& b, Budget& budget);
 
 // Python's `needle in haystack`.

@@ -12,7 +12,7 @@
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
 
-// The part of Interpreter that works out expressions.
+// The part of Interpreter that evaluates expressions.
 
 namespace baton::jinja {
 namespace {
@@ -21,7 +21,8 @@ using Kind = Expression::Kind;
 
 constexpr int kMaxDepth = 500;
 
-// Where an index counted from the end or beyond it points.
+// Converts a negative index, which counts from the end, to one from the start. The result may be
+// out of range.
 int64_t Wrap(int64_t index, int64_t size) {
   return index < 0 ? index + size : index;
 }

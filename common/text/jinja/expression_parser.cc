@@ -9,8 +9,8 @@ namespace {
 
 using Kind = Expression::Kind;
 
-constexpr int kMaxDepth = 150;    // of the finished tree: long chains of operators lean to the left
-constexpr int kMaxNesting = 100;  // of brackets and prefix operators
+constexpr int kMaxDepth = 150;    // levels of the tree, which a long chain of operators makes deep
+constexpr int kMaxNesting = 100;  // levels of brackets and prefix operators
 
 bool IsTestArgument(const Token& token) {
   switch (token.kind) {
@@ -27,7 +27,7 @@ bool IsTestArgument(const Token& token) {
   }
 }
 
-// Counts a level of recursion for as long as it lives.
+// Counts one level of recursion during its lifetime.
 class Level final {
  public:
   explicit Level(int& nesting) : nesting_(nesting) { ++nesting_; }

@@ -6,20 +6,21 @@
 
 namespace baton::jinja {
 
-// Parses expressions by recursive descent (Jinja 3.1's grammar and precedences). Depth is bounded.
+// Parses expressions by recursive descent, with the grammar and precedences of Jinja 3.1. The depth
+// is bounded.
 class ExpressionParser final {
  public:
   explicit ExpressionParser(TokenStream& in) : in_(in) {}
 
   // One expression, without commas outside of brackets.
   StatusOr<ExpressionPtr> Expr();
-  // One expression that does not take a following `if` (a loop's sequence).
+  // One expression that ends before a following `if` (for the sequence of a loop).
   StatusOr<ExpressionPtr> ExprWithoutCondition();
-  // Expressions with commas between make a tuple.
+  // One expression, or several with commas between them, which make a tuple.
   StatusOr<ExpressionPtr> TupleOrExpr(bool with_condition = true);
-  // A call's arguments, at the token after '('; takes the ')'.
+  // The arguments of a call, from the token after '(' on. Consumes the ')'.
   StatusOr<CallArguments> Arguments();
-  // `name | filter …` after the first '|' of a filter or set block, applied to the block's text.
+  // The filters `name | name …` of a filter or set block, which apply to the block's text.
   StatusOr<ExpressionPtr> FilterChain();
 
  private:
@@ -51,7 +52,7 @@ class ExpressionParser final {
   StatusOr<ExpressionPtr> LeftAssociative(Rule part,
                                           std::initializer_list<std::string_view> operators);
   ExpressionPtr New(Expression::Kind kind, std::string name = "") const;
-  // `node` with its depth worked out, or an error when it is too deep.
+  // Sets the depth of `node` and returns the node, or an error when it is too deep.
   StatusOr<ExpressionPtr> Finish(ExpressionPtr node) const;
 
   TokenStream& in_;

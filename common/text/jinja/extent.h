@@ -4,12 +4,12 @@
 
 namespace baton::jinja {
 
-// How large a value is when written out in full. Work on whole values is bounded by it.
+// The size of a value when it is written out in full. It bounds the work on whole values.
 struct Extent {
   int depth = 0;      // levels of containers
-  size_t weight = 1;  // values inside, and 1 for each 128 bytes of text
+  size_t weight = 1;  // number of values inside, plus 1 for each 128 bytes of text
 
-  // Takes in one item of the container that this is of.
+  // Adds one item to the extent of a container.
   void Include(Extent item);
 };
 

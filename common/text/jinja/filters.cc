@@ -25,7 +25,7 @@ StatusOr<Value> Default(Interpreter& interpreter, const Value& input, const Argu
   return bound.Has(0) ? bound[0] : interpreter.NewString("", true);
 }
 
-// float() of a string or number; nothing when it is none.
+// float() of a string or number; nothing when `input` is not one.
 std::optional<double> ParseFloat(const Value& input) {
   if (input.is_number()) return input.as_float();
   if (!input.is_string()) return std::nullopt;
@@ -95,7 +95,7 @@ StatusOr<Value> Round(Interpreter&, const Value& input, const Arguments& argumen
   return Value::Float(rounded / scale);
 }
 
-// A size in bytes for people: 4.1 MB.
+// Formats a number of bytes for reading: 4.1 MB.
 StatusOr<Value> FileSize(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(const auto bound,
                          BoundArguments::Bind("filesizeformat", arguments, {"binary"}));
@@ -133,7 +133,7 @@ StatusOr<Value> Attr(Interpreter&, const Value& input, const Arguments& argument
 StatusOr<Value> ToJsonFilter(Interpreter& interpreter,
                              const Value& input,
                              const Arguments& arguments) {
-  // As transformers' own tojson: json.dumps without HTML escaping, and this order of parameters.
+  // The tojson of transformers: json.dumps without HTML escaping, with parameters in this order.
   BATON_ASSIGN_OR_RETURN(
       const auto bound,
       BoundArguments::Bind(

@@ -12,15 +12,15 @@ class Interpreter;
 // A filter's body: its input, then the arguments.
 using Filter = StatusOr<Value> (*)(Interpreter&, const Value& input, const Arguments&);
 
-// `input | name(arguments)`. InvalidArgument for an unknown filter, and for arguments or input of
-// the wrong kind.
+// `input | name(arguments)`. InvalidArgument for an unknown filter, and for arguments or an input
+// of the wrong type.
 StatusOr<Value> ApplyFilter(Interpreter& interpreter,
                             const std::string& name,
                             const Value& input,
                             const Arguments& arguments);
 bool HasFilter(const std::string& name);
 
-// The filters of text, of sequences, and for HTML; null when there is none called `name`.
+// The filters for text, for sequences, and for HTML and URLs. Null when there is no filter `name`.
 Filter FindTextFilter(const std::string& name);
 Filter FindSequenceFilter(const std::string& name);
 Filter FindMarkupFilter(const std::string& name);

@@ -6,7 +6,8 @@
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
 
-// Numbers and text by a specification; text_format.cc reads the formats around them.
+// Formats numbers and text by a specification. text_format.cc parses the formats that have the
+// specifications.
 
 namespace baton::jinja {
 namespace {
@@ -18,7 +19,7 @@ bool IsDigit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// A number at `pos`, which ends after it; large ones stay large.
+// Reads a number at `pos` and moves `pos` after it. A number that would overflow is clamped.
 size_t ReadNumber(std::string_view text, size_t& pos) {
   constexpr size_t kLargest = size_t{1} << 40;
   size_t value = 0;
@@ -37,7 +38,7 @@ std::string PrintDouble(const FormatSpec& spec, char type, int precision, double
   return fmt::format(fmt::runtime(pattern), value, precision);
 }
 
-// The digits of a number that is not negative.
+// The digits of `value`, which is not negative.
 std::string FloatDigits(const FormatSpec& spec, double value) {
   if (!std::isfinite(value)) {
     const std::string text = std::isnan(value) ? "nan" : "inf";
@@ -51,7 +52,7 @@ std::string FloatDigits(const FormatSpec& spec, double value) {
   }
   if (spec.type == 'n') return PrintDouble(spec, 'g', spec.precision.value_or(6), value);
   if (!spec.precision) return FloatText(value);
-  // As 'g', but for whole numbers of just so many digits, which have an exponent, too.
+  // Like 'g', but a number with as many integer digits as the precision has an exponent, too.
   const int digits = std::max(1, *spec.precision);
   std::string text = PrintDouble(spec, 'e', digits - 1, value);
   const size_t e = text.find('e');
@@ -61,7 +62,7 @@ std::string FloatDigits(const FormatSpec& spec, double value) {
     return text.erase(end, e - end);
   }
   text = PrintDouble(spec, 'g', digits, value);
-  // As str() does: a point where there is no exponent.
+  // Like str(), adds a point when there is no exponent.
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
 }
@@ -92,12 +93,12 @@ std::string IntegerDigits(const FormatSpec& spec, uint64_t value) {
   return (spec.alternate ? prefix : "") + digits;
 }
 
-// The digits before a point or an exponent.
+// The number of digits before a point or an exponent.
 size_t WholeDigits(const std::string& digits, bool as_float) {
   return as_float ? std::min(digits.find_first_of(".eE%"), digits.size()) : digits.size();
 }
 
-// `digits` with separators in the first `end` of them.
+// `digits` with separators between the first `end` of them.
 std::string Grouped(const std::string& digits, size_t end, char separator, size_t every) {
   std::string out;
   for (size_t i = 0; i < end; ++i) {
@@ -159,7 +160,7 @@ StatusOr<MarkedText> FormatNumber(const FormatSpec& spec, const Value& value, Bu
     }
     return Padded(spec, '>', MarkedText(sign + digits, true), budget);
   }
-  // The filling stands between the sign and the digits; zeros are grouped as well.
+  // The fill goes between the sign and the digits. Fill zeros are grouped, too.
   BATON_RETURN_IF_ERROR(budget.CheckRoom(2 * spec.width));
   BATON_RETURN_IF_ERROR(budget.SpendOnBytes(2 * spec.width));
   if (spec.grouping != '\0' && spec.fill == "0") {

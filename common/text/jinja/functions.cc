@@ -11,7 +11,7 @@
 namespace baton::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // as Jinja's sandbox
+constexpr int64_t kMaxRange = 100'000;  // items; the limit of Jinja's sandbox
 
 StatusOr<Value> Range(Interpreter& interpreter, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(const auto bound,
@@ -34,7 +34,8 @@ StatusOr<Value> Range(Interpreter& interpreter, const Arguments& arguments) {
   return Value::List(std::move(items), interpreter.budget());
 }
 
-// The members that dict() and namespace() are given: those of a dict, then the named ones.
+// The members for dict() and namespace(): those of the positional arguments (dicts or lists of
+// pairs), then the named arguments.
 StatusOr<std::vector<DictObject::Entry>> Members(Interpreter& interpreter,
                                                  const Arguments& arguments) {
   std::vector<DictObject::Entry> entries;
@@ -89,7 +90,7 @@ StatusOr<Value> StrftimeNow(Interpreter& interpreter, const Arguments& arguments
   std::tm calendar{};
   gmtime_r(&seconds, &calendar);
   char text[512];
-  // 0 also stands for an empty result, which an empty format gives.
+  // The result 0 means an empty text or one that does not fit; both become empty text.
   const size_t length = std::strftime(text, sizeof(text), format.c_str(), &calendar);
   return interpreter.NewString(std::string(text, length), bound[0].text().trusted());
 }

@@ -8,8 +8,8 @@
 
 namespace baton::jinja {
 
-// The functions every chat template finds: range, namespace, dict, raise_exception, strftime_now,
-// joiner.
+// The functions that every chat template can call: range, namespace, dict, raise_exception,
+// strftime_now, joiner.
 std::vector<std::pair<std::string, Value>> GlobalFunctions();
 
 }  // namespace baton::jinja

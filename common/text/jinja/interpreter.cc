@@ -13,15 +13,15 @@
 namespace baton::jinja {
 namespace {
 
-// Adds the template's line to an error that has none yet.
+// Adds the template's line to an error that does not have a line yet.
 Status AtLine(const Status& status, int line) {
   if (status.ok() || Message(status).starts_with("template line ")) return status;
   return Annotate(status, fmt::format("template line {}", line));
 }
 
-constexpr int kMaxDepth = 500;  // statements, expressions and macro calls inside one another
+constexpr int kMaxDepth = 500;  // nested statements, expressions and macro calls
 
-// Sets a variable for as long as it lives.
+// Sets a variable during its lifetime and then restores the old value.
 template <class T>
 class Replaced final {
  public:
@@ -248,7 +248,7 @@ StatusOr<MarkedText> Interpreter::Capture(const std::function<Status()>& run,
     const Replaced sink(out_, &text);
     BATON_RETURN_IF_ERROR(run());
   }
-  printed_ = printed;  // captured text counts when it is printed; until then it is memory
+  printed_ = printed;  // captured text counts as output only when it is printed
   BATON_RETURN_IF_ERROR(budget_.CheckRoom(text.memory()));
   return text;
 }
@@ -283,7 +283,8 @@ Status Interpreter::RunCallBlock(const Statement& statement) {
 }
 
 Value Interpreter::MakeMacro(const std::string& name, const Statement& statement) {
-  // Weak: the scope holds the macro. A macro that outlives its scope sees the global one.
+  // The pointer is weak, because the scope holds the macro. A macro that outlives its scope uses
+  // the global scope.
   const std::weak_ptr<const Scope> around = scope_;
   auto macro = std::make_shared<FunctionObject>();
   macro->name = name;

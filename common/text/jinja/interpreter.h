@@ -21,27 +21,28 @@ struct InterpreterOptions {
   uint64_t max_steps = 0;
   size_t max_memory = 0;
   size_t max_output = 0;
-  std::chrono::system_clock::time_point now;  // what strftime_now() shows, in UTC
+  std::chrono::system_clock::time_point now;  // the time of strftime_now(), in UTC
   std::function<bool()> cancelled;            // may be empty
 };
 
-// Runs one rendering of a parsed template, with Python's and Jinja's semantics. Bounded in steps,
-// memory, output and recursion: ResourceExhausted says which. Made for one Run; not thread-safe.
+// Runs one rendering of a parsed template, with Python's and Jinja's semantics. Steps, memory,
+// output and recursion are bounded; ResourceExhausted names the limit that was reached. For one Run
+// only. Not thread-safe.
 class Interpreter final {
  public:
   explicit Interpreter(const InterpreterOptions& options)
       : options_(options), budget_(options.max_steps, options.max_memory, options.cancelled) {}
   ~Interpreter();
 
-  // The text of `block` with the members of `context`, an object, as variables. Text from the
-  // context counts as untrusted, but for top-level strings named *_token. Errors: InvalidArgument
-  // with the line.
+  // Renders `block` with the members of `context`, an object, as variables. Text from the context
+  // is untrusted, except for top-level strings named *_token. Errors: InvalidArgument with the
+  // line; ResourceExhausted; Cancelled.
   StatusOr<MarkedText> Run(const Block& block, const nlohmann::ordered_json& context);
 
   // For filters, tests, methods and functions.
   Budget& budget() { return budget_; }
   std::chrono::system_clock::time_point now() const { return options_.now; }
-  // Differs from call to call; the same in each rendering at the same `now`.
+  // A different number at each call; the numbers repeat in every rendering with the same `now`.
   uint64_t NextRandom();
   Value NewString(MarkedText text) { return Value::String(std::move(text), &budget_); }
   Value NewString(std::string text, bool trusted) {
@@ -50,9 +51,10 @@ class Interpreter final {
   StatusOr<Value> NewNamespace();
   Status SetAttribute(NamespaceObject& object, const std::string& name, Value value);
   StatusOr<Value> CallValue(const Value& callee, const Arguments& arguments);
-  // The items of a list, tuple, dict (its keys), string (its characters) or undefined (none).
+  // The items of a list or tuple, the keys of a dict, the characters of a string, the bytes of
+  // bytes as integers; nothing for undefined.
   StatusOr<std::vector<Value>> Iterate(const Value& value);
-  // Jinja's getattr: methods and attributes first, then items; undefined when there is neither.
+  // Jinja's getattr: methods and attributes first, then items; undefined when nothing is found.
   StatusOr<Value> Attribute(const Value& object, const std::string& name);
   // Jinja's getitem: items first, then attributes.
   StatusOr<Value> Item(const Value& object, const Value& key);
@@ -63,9 +65,9 @@ class Interpreter final {
   StatusOr<Flow> RunBlock(const Block& block);
   StatusOr<Flow> RunStatement(const Statement& statement);
   StatusOr<Flow> RunFor(const Statement& statement);
-  // `statement`'s loop over `sequence`, in the scope that is current; `depth` counts from 1.
+  // Runs `statement`'s loop over `sequence` in the current scope; `depth` counts from 1.
   StatusOr<Flow> RunLoop(const Statement& statement, const Value& sequence, int depth);
-  // loop(sequence): what a recursive loop prints for further items.
+  // loop(sequence): the text that a recursive loop prints for further items.
   StatusOr<Value> CallLoop(const LoopObject& loop, const Arguments& arguments);
   StatusOr<Flow> RunScoped(const Block& block);
   Status RunWith(const Statement& statement, Flow& flow);
@@ -74,7 +76,7 @@ class Interpreter final {
   Status RunFilterBlock(const Statement& statement);
   Status Assign(const Target& target, Value value);
   Status Print(const MarkedText& text);
-  // What `block` prints, in a scope of its own over `parent`.
+  // Runs `block` or `run` in `scope` and returns the text that it prints.
   StatusOr<MarkedText> Capture(const Block& block, std::shared_ptr<Scope> scope);
   StatusOr<MarkedText> Capture(const std::function<Status()>& run, std::shared_ptr<Scope> scope);
   Value MakeMacro(const std::string& name, const Statement& statement);
@@ -102,7 +104,7 @@ class Interpreter final {
 
   const InterpreterOptions options_;
   Budget budget_;
-  // Kept to the end, then emptied, so that what refers to itself is freed, too.
+  // All namespaces of the rendering. The destructor clears them, so that cycles are freed, too.
   std::vector<std::shared_ptr<NamespaceObject>> namespaces_;
   std::shared_ptr<Scope> globals_;
   std::shared_ptr<Scope> scope_;
@@ -110,7 +112,7 @@ class Interpreter final {
   size_t printed_ = 0;
   int depth_ = 0;
   uint64_t random_calls_ = 0;
-  const Value* filter_input_ = nullptr;  // the text of the filter block being run
+  const Value* filter_input_ = nullptr;  // the text of the current filter or set block
 };
 
 }  // namespace baton::jinja

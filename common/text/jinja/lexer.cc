@@ -95,7 +95,7 @@ class Lexer final {
     return ReadTag(kind == '%');
   }
 
-  // The text up to `tag`, with what white-space control takes off its end.
+  // The text up to `tag`, without the end that white-space control removes.
   std::string_view DataBefore(size_t tag) const {
     const std::string_view data = std::string_view(source_).substr(pos_, tag - pos_);
     const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
@@ -112,8 +112,8 @@ class Lexer final {
     Advance(pos_ + begin);
   }
 
-  // Moves past a tag's end whose closing mark is `close`, with white-space control; false if not
-  // there.
+  // Moves past the closing mark `close` of a tag and applies white-space control. False when the
+  // mark is not at the current position.
   bool TakeTagEnd(std::string_view close, bool trim_new_line) {
     if (At("-") && std::string_view(source_).substr(pos_ + 1).starts_with(close)) {
       Advance(pos_ + 1 + close.size());
@@ -210,7 +210,7 @@ class Lexer final {
   Status ReadNumber() {
     size_t end = SkipDigits(pos_);
     bool is_float = false;
-    const bool after_dot = pos_ > 0 && source_[pos_ - 1] == '.';  // `list.0.name`
+    const bool after_dot = pos_ > 0 && source_[pos_ - 1] == '.';  // an index, as in `list.0.name`
     if (!after_dot && end < source_.size() && source_[end] == '.' && DigitAt(end + 1)) {
       is_float = true;
       end = SkipDigits(end + 1);
@@ -249,7 +249,7 @@ class Lexer final {
     return OkStatus();
   }
 
-  // Python's string escapes; unknown ones stay as written.
+  // Resolves Python's string escapes; unknown ones stay as written.
   StatusOr<std::string> Unescape(std::string_view raw) const {
     std::string out;
     for (size_t i = 0; i < raw.size(); ++i) {

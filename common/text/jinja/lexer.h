@@ -30,9 +30,9 @@ struct Token {
   int line = 1;
 };
 
-// Cuts a Jinja template into tokens with trim_blocks and lstrip_blocks on and one final new line
-// removed (Hugging Face's settings; Jinja 3.1, "Whitespace Control"). Comments and raw blocks are
-// resolved here. Errors: InvalidArgument with the line.
+// Splits a Jinja template into tokens, with trim_blocks and lstrip_blocks and without one final new
+// line (Hugging Face's settings; Jinja 3.1, "Whitespace Control"). The lexer removes comments and
+// turns raw blocks into data. Errors: InvalidArgument with the line.
 StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace baton::jinja

@@ -13,12 +13,12 @@
 #include "common/text/split_regex.h"
 #include "common/text/utf8.h"
 
-// Filters for HTML and URLs. Their results count as from outside when any of their input does.
+// Filters for HTML and URLs. A result is untrusted when any of the input is.
 
 namespace baton::jinja {
 namespace {
 
-// str(value), paid for by its length.
+// str(value); spends steps by its length.
 StatusOr<MarkedText> Text(Interpreter& interpreter, const Value& value) {
   BATON_ASSIGN_OR_RETURN(MarkedText text, ToText(value, interpreter.budget()));
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(text.size() / 8));
@@ -52,7 +52,7 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-// urllib.parse.quote; in a query "/" is quoted, too, and a space is a plus.
+// urllib.parse.quote. In a query, "/" is quoted, too, and a space becomes a plus.
 std::string Quoted(std::string_view text, bool in_query) {
   std::string out;
   for (const char c : text) {
@@ -119,8 +119,8 @@ StatusOr<Value> XmlAttributes(Interpreter& interpreter,
   return interpreter.NewString(std::move(out), IsTrusted(input));
 }
 
-// The character that "&name;" or "&#number;" at `pos` stands for, and where it ends; nothing for
-// other text. Only the names that templates use are known.
+// The character that "&name;" or "&#number;" at `pos` stands for, and the end of this entity;
+// nothing for other text. Only the most common names are supported.
 std::optional<std::pair<char32_t, size_t>> Entity(std::string_view text, size_t pos) {
   static constexpr std::pair<std::string_view, char32_t> kNames[] = {
       {"amp", '&'},       {"lt", '<'},       {"gt", '>'},       {"quot", '"'},
@@ -176,7 +176,7 @@ StatusOr<Value> StripTags(Interpreter& interpreter, const Value& input, const Ar
   return interpreter.NewString(std::move(out), marked.trusted());
 }
 
-// jinja2's patterns of what counts as a URL and as an address.
+// jinja2's patterns for URLs and for mail addresses.
 const SplitRegex& UrlPattern() {
   static const auto* regex = new SplitRegex(*SplitRegex::Compile(
       R"re((?i)((https?://|www\.)(([\w%-]+\.)+)?([a-z]{2,63}|xn--[\w%]{2,59})|([\w%-]{2,63}\.)+)re"
@@ -190,7 +190,7 @@ const SplitRegex& MailPattern() {
 }
 
 struct LinkStyle {
-  std::optional<int64_t> most;  // characters that are shown
+  std::optional<int64_t> most;  // the most characters of a URL that are shown
   std::string attributes;
   std::vector<std::string> schemes;
 };
@@ -215,7 +215,8 @@ int64_t Count(std::string_view text, std::string_view part) {
   return count;
 }
 
-// The brackets and signs around a word that do not belong to a link.
+// Moves brackets and punctuation around a word, which do not belong to a link, to `head` and
+// `tail`.
 void CutEnds(std::string& head, std::string& middle, std::string& tail) {
   static constexpr std::string_view kOpening[] = {"(", "<", "&lt;"};
   static constexpr std::string_view kClosing[] = {")", ">", ".", ",", "\n", "&gt;"};

@@ -134,7 +134,7 @@ std::optional<Value> FindMethod(const Value& object, const std::string& name) {
   function->extent.Include(object.extent());
   function->call = [object, method](Interpreter& interpreter,
                                     const Arguments& arguments) -> StatusOr<Value> {
-    if (object.is_string()) {  // every method may look at all of it
+    if (object.is_string()) {  // every method may read the whole string
       BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(object.text().size()));
     }
     return method(interpreter, object, arguments);

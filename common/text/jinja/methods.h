@@ -7,7 +7,7 @@
 
 namespace baton::jinja {
 
-// The method `name` of `object`, bound to it: Python's methods of strings, lists, tuples and dicts
+// The method `name`, bound to `object`: Python's methods of strings, bytes, lists, tuples and dicts
 // that do not change their object, and a loop's cycle and changed. Nothing when there is none.
 std::optional<Value> FindMethod(const Value& object, const std::string& name);
 

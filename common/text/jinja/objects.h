@@ -16,7 +16,7 @@
 #include "common/text/jinja/marked_text.h"
 #include "common/text/jinja/value.h"
 
-// What values hold. All but namespaces and loops never change after they are made.
+// The objects that values point to. Only namespaces and loops change after they are made.
 
 namespace baton::jinja {
 
@@ -24,7 +24,7 @@ class Interpreter;
 class Scope;
 struct Statement;
 
-// What an object takes beside its own size: the counts of its owners, and the allocator's share.
+// Bytes that an object occupies beyond its own size: reference counts and allocator overhead.
 constexpr size_t kObjectOverhead = 64;
 
 struct StringObject {
@@ -32,10 +32,10 @@ struct StringObject {
   MemoryCharge charge;
 };
 
-// What a list takes for a string of a few characters in it.
+// Bytes that a list with a string of a few characters needs for this item.
 constexpr size_t kShortStringBytes = sizeof(StringObject) + 2 * kObjectOverhead + sizeof(Value);
 
-// Python's bytes, as str.encode gives them.
+// Python's bytes, the result of str.encode.
 struct BytesObject {
   std::string bytes;
   bool trusted;
@@ -60,7 +60,7 @@ struct DictObject {
   const Value* Find(std::string_view key) const;
 
   std::vector<Entry> entries;
-  absl::flat_hash_map<absl::string_view, size_t> by_text;  // of string keys, whose text it shows
+  absl::flat_hash_map<absl::string_view, size_t> by_text;  // index of each entry with a string key
   Extent extent{.depth = 1};
   std::unique_ptr<MemoryCharge> charge;
 };
@@ -74,20 +74,21 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Anything callable: macros, methods bound to their object, global functions.
+// A callable: a macro, a method bound to its object, or a global function.
 struct FunctionObject {
   std::string name;
   std::function<StatusOr<Value>(Interpreter&, const Arguments&)> call;
-  Extent extent;  // of the object a method is bound to
+  Extent extent;  // includes the object that a method is bound to
 };
 
 struct LoopObject {
   std::vector<Value> items;
   Extent extent;
   size_t index = 0;
-  int depth = 1;                                   // of a recursive loop's calls
-  std::optional<std::vector<Value>> last_changed;  // of loop.changed()
-  // Of a recursive loop, which can be called with further items: what it runs, and where.
+  int depth = 1;                                   // of nested calls of a recursive loop
+  std::optional<std::vector<Value>> last_changed;  // arguments of the last loop.changed()
+  // Set for a recursive loop, which can be called with further items: its `for` statement and the
+  // scope around it.
   const Statement* recursive = nullptr;
   std::weak_ptr<Scope> around;
 };

@@ -8,8 +8,8 @@
 
 namespace baton::jinja {
 
-// a op b for op in + - * / // % ** ~, as Python does. InvalidArgument for types without that
-// operation (their names are in the message), a division by zero, and integers beyond 64 bits.
+// a op b for op in + - * / // % ** ~, with Python's semantics. InvalidArgument for types without
+// that operation (the message names them), a division by zero, and integers beyond 64 bits.
 StatusOr<Value> Operate(std::string_view op, const Value& a, const Value& b, Budget& budget);
 
 }  // namespace baton::jinja

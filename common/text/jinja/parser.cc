@@ -23,8 +23,8 @@ class Parser final {
   StatusOr<Block> Run() { return ParseBlock({}); }
 
  private:
-  // Statements up to a tag named in `ends`, whose name is left to be taken; to the end when there
-  // are none.
+  // Parses statements up to a tag named in `ends` and leaves this name as the current token. When
+  // `ends` is empty, parses to the end of the template.
   StatusOr<Block> ParseBlock(Names ends) {
     Block block;
     while (true) {
@@ -44,7 +44,7 @@ class Parser final {
           break;
         }
         default: {
-          in_.Take();  // kBlockBegin: nothing else stands outside of tags
+          in_.Take();  // kBlockBegin, the only other kind of token outside tags
           for (const std::string_view end : ends) {
             if (in_.IsName(end)) return block;
           }
@@ -102,7 +102,7 @@ class Parser final {
         "a tag (if, for, set, macro, call, filter, with, generation, break, continue)");
   }
 
-  // The block of `owner` from the end of its tag through its closing tag `end`.
+  // Parses the body of `owner`, from the end of its tag through its closing tag `end`.
   Status ParseBody(Statement& owner, std::string_view end) {
     BATON_RETURN_IF_ERROR(in_.ExpectBlockEnd());
     BATON_ASSIGN_OR_RETURN(owner.body, ParseBlock({end}));
@@ -154,7 +154,7 @@ class Parser final {
     return loop;
   }
 
-  // One or more targets with commas between.
+  // One or more targets, separated by commas.
   StatusOr<Target> ParseTargets(std::string_view end) {
     BATON_ASSIGN_OR_RETURN(Target first, ParseTarget());
     if (!in_.IsOperator(",")) return first;

@@ -7,8 +7,8 @@
 
 namespace baton::jinja {
 
-// The statements of a Jinja template. Errors: InvalidArgument with the line; Unimplemented for tags
-// that need other files (include, extends, import, block).
+// Parses a Jinja template into statements. Errors: InvalidArgument with the line; Unimplemented for
+// tags that need other files (include, extends, import, from, block).
 StatusOr<Block> Parse(std::string_view source);
 
 }  // namespace baton::jinja

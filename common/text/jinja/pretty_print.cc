@@ -9,14 +9,14 @@
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
 
-// The filter pprint: Python's pprint.pformat with its own defaults.
+// The filter pprint: Python's pprint.pformat with its default options.
 
 namespace baton::jinja {
 namespace {
 
 constexpr int64_t kWidth = 80;
 
-// `value` with the keys of all dicts in order.
+// `value` with the keys of all dicts sorted.
 StatusOr<Value> Sorted(const Value& value, Budget& budget) {
   BATON_RETURN_IF_ERROR(budget.Spend(1));
   if (value.is_sequence()) {
@@ -47,7 +47,8 @@ class PrettyPrinter final {
  public:
   explicit PrettyPrinter(Budget& budget) : budget_(budget) {}
 
-  // Writes `value` from column `indent`; `allowance` characters follow it in its last line.
+  // Writes `value` from column `indent` on. `allowance` characters must still fit after it on its
+  // last line.
   Status Write(const Value& value, int64_t indent, int64_t allowance, int level) {
     BATON_ASSIGN_OR_RETURN(const std::string rep, Repr(value));
     const bool fits = Length(rep) <= kWidth - indent - allowance;
@@ -99,7 +100,7 @@ class PrettyPrinter final {
     return OkStatus();
   }
 
-  // A long string becomes several, one a line, cut after spaces.
+  // Writes a long string as several strings, one per line, cut after spaces.
   Status WriteString(const std::string& text, int64_t indent, int64_t allowance, int level) {
     if (level == 1) {
       ++indent;

@@ -9,7 +9,7 @@
 
 namespace baton::jinja {
 
-// The variables of one block, over those of the blocks around it.
+// The variables of one block. They hide the variables of the same name of the blocks around it.
 class Scope final {
  public:
   explicit Scope(std::shared_ptr<const Scope> parent) : parent_(std::move(parent)) {}
@@ -24,7 +24,7 @@ class Scope final {
     variables_.emplace_back(name, std::move(value));
   }
 
-  // Null when no block has the variable.
+  // The variable of this or the nearest outer block; null when no block has it.
   const Value* Find(const std::string& name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
       for (const auto& [known, value] : scope->variables_) {
@@ -36,7 +36,7 @@ class Scope final {
 
  private:
   std::shared_ptr<const Scope> parent_;
-  std::vector<std::pair<std::string, Value>> variables_;  // few: faster than a map
+  std::vector<std::pair<std::string, Value>> variables_;  // few, so faster than a map
 };
 
 }  // namespace baton::jinja

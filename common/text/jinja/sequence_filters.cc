@@ -18,8 +18,8 @@ namespace {
 
 using Values = std::vector<Value>;
 
-// `item` seen through an `attribute` argument: a name, names with dots between, an index, or
-// missing.
+// The part of `item` that an `attribute` argument selects: a name, names separated by dots, or an
+// index. The item itself when the argument is missing.
 StatusOr<Value> Through(Interpreter& interpreter, Value item, const Value& attribute) {
   if (attribute.is_undefined() || attribute.is_none()) return item;
   if (!attribute.is_string()) return interpreter.Item(item, attribute);
@@ -35,7 +35,7 @@ StatusOr<Value> Through(Interpreter& interpreter, Value item, const Value& attri
   return item;
 }
 
-// What sort, unique, min and max compare: without case unless asked.
+// The key that sort, unique, min and max compare: in lower case unless `case_sensitive`.
 StatusOr<Value> SortKey(Interpreter& interpreter,
                         const Value& item,
                         const Value& attribute,
@@ -61,7 +61,7 @@ StatusOr<Keyed> WithKeys(Interpreter& interpreter,
   return keyed;
 }
 
-// Sorts stably by key; the first comparison that fails is the result.
+// Sorts stably by key. Returns the error of the first comparison that fails.
 Status SortByKey(Interpreter& interpreter, Keyed& keyed, bool reverse) {
   Status failed = OkStatus();
   const auto less = [&](const auto& a, const auto& b) {
@@ -69,7 +69,7 @@ Status SortByKey(Interpreter& interpreter, Keyed& keyed, bool reverse) {
         interpreter.budget().Spend(1 + std::min(a.first.extent().weight, b.first.extent().weight));
     if (failed.ok() && !paid.ok()) failed = paid;
     if (!failed.ok())
-      return false;  // all equal from here on: the order stays consistent enough to end
+      return false;  // after an error all items compare as equal, so that the sort ends
     const auto result = reverse ? Less(b.first, a.first) : Less(a.first, b.first);
     if (!result.ok()) failed = result.status();
     return result.ok() && *result;
@@ -208,14 +208,15 @@ StatusOr<Value> Sum(Interpreter& interpreter, const Value& input, const Argument
   return total;
 }
 
-// The arguments after the first `skipped`.
+// The arguments without the first `skipped` positional ones.
 Arguments Rest(const Arguments& arguments, size_t skipped) {
   const auto& given = arguments.positional;
   const auto first = given.begin() + static_cast<ptrdiff_t>(std::min(skipped, given.size()));
   return {.positional = Values(first, given.end()), .named = arguments.named};
 }
 
-// As in jinja2, map, select and their kin give nothing for whatever is false, none and numbers too.
+// As in jinja2, map, select, reject, selectattr and rejectattr return an empty list for any input
+// that is falsy, even if it is none or a number.
 StatusOr<Value> Map(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   if (!input.Truthy()) return Value::List({}, interpreter.budget());
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
@@ -241,7 +242,7 @@ StatusOr<Value> Map(Interpreter& interpreter, const Value& input, const Argument
   return Value::List(std::move(out), interpreter.budget());
 }
 
-// select, reject, selectattr and rejectattr: keeps the items for which the test gives `kWanted`.
+// select, reject, selectattr and rejectattr: keeps the items for which the test returns `kWanted`.
 template <bool kWanted, bool kByAttribute>
 StatusOr<Value> Select(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   if (!input.Truthy()) return Value::List({}, interpreter.budget());
@@ -346,7 +347,7 @@ StatusOr<Value> Batch(Interpreter& interpreter, const Value& input, const Argume
   return Value::List(std::move(batches), interpreter.budget());
 }
 
-// `slices` lists of nearly equal length; with `fill_with` the shorter ones are filled up.
+// Splits into `slices` lists of nearly equal length; `fill_with` is appended to the shorter lists.
 StatusOr<Value> Slice(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(const auto bound,
                          BoundArguments::Bind("slice", arguments, {"slices", "fill_with"}, 1));
@@ -371,7 +372,8 @@ StatusOr<Value> Slice(Interpreter& interpreter, const Value& input, const Argume
   return Value::List(std::move(out), interpreter.budget());
 }
 
-// Any item; which one follows from the rendering's time.
+// Returns any item. The choice depends only on the time of the rendering and the number of earlier
+// choices.
 StatusOr<Value> Random(Interpreter& interpreter, const Value& input, const Arguments&) {
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   if (items.empty()) return Value::Undefined("No random item, sequence was empty.");

@@ -116,18 +116,18 @@ StatusOr<Value> ReplaceMethod(Interpreter& interpreter,
   return interpreter.NewString(std::move(text));
 }
 
-// The bytes of the first `count` characters.
+// The number of bytes of the first `count` characters.
 size_t PrefixBytes(std::string_view text, int64_t count) {
   size_t pos = 0;
   for (int64_t i = 0; i < count && pos < text.size(); ++i) pos += DecodeUtf8(text, pos).length;
   return pos;
 }
 
-// The characters [start, end) of a string, which the arguments 1 and 2 say.
+// The characters [start, end) of a string, where start and end are the arguments 1 and 2.
 struct Window {
   std::string_view text;
   int64_t start = 0;
-  bool exists = true;  // false when it begins after the string's end: nothing is found there
+  bool exists = true;  // false when start is after end; then nothing can be found
 };
 
 StatusOr<Window> WindowOf(Interpreter& interpreter,
@@ -286,7 +286,8 @@ StatusOr<Value> Pad(Interpreter& interpreter, const Value& self, const Arguments
   BATON_ASSIGN_OR_RETURN(const std::string fill, bound.Text(1, " "));
   const auto missing = width - static_cast<int64_t>(CountCodePoints(self.str()));
   if (missing <= 0) return self;
-  // CPython puts the odd space of a centred string to the left when the width is odd.
+  // When the padding of a centred string is odd, CPython puts the extra character to the left if
+  // the width is odd.
   const int64_t left = kLeft && kRight ? missing / 2 + (missing & width & 1) : kLeft ? missing : 0;
   BATON_ASSIGN_OR_RETURN(MarkedText out,
                          Repeat(MarkedText(fill, true), left, interpreter.budget()));

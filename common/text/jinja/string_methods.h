@@ -12,10 +12,10 @@ class Interpreter;
 // A method's body: its object, then the arguments.
 using Method = StatusOr<Value> (*)(Interpreter&, const Value& self, const Arguments&);
 
-// Python's str methods. Null when there is none called `name`.
+// The methods of Python's str. Null when there is no method `name`.
 Method FindStringMethod(const std::string& name);
 
-// Those of them that ask what a string consists of: isdigit, isupper …
+// The methods of Python's str that test its characters: isdigit, isupper …
 Method FindStringPredicate(const std::string& name);
 
 }  // namespace baton::jinja

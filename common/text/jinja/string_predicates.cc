@@ -14,7 +14,7 @@
 namespace baton::jinja {
 namespace {
 
-// True when the string has characters and `kind` holds for all.
+// True when the string is not empty and kKind is true for all its characters.
 template <bool (*kKind)(char32_t)>
 StatusOr<Value> AllCharacters(Interpreter& interpreter, const Value& self, const Arguments&) {
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(self.text().size() / 32));
@@ -37,7 +37,7 @@ bool IsAlnum(char32_t c) {
   return UnicodeClasses().Of(c) & (kLetter | kNumber);
 }
 
-// True when the string has letters with case, all of one.
+// True when the string has letters with case and all of them are upper case (kUpper) or lower case.
 template <bool kUpper>
 StatusOr<Value> IsCase(Interpreter& interpreter, const Value& self, const Arguments&) {
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(self.text().size() / 8));
@@ -48,8 +48,7 @@ StatusOr<Value> IsCase(Interpreter& interpreter, const Value& self, const Argume
   return Value::Bool(same == self.str() && other != self.str());
 }
 
-// Digits of other kinds than decimal: superscripts, circled ones and the like (Unicode's
-// Numeric_Type Digit).
+// Decimal digits, and superscript, circled and similar digits (Unicode's Numeric_Type Digit).
 bool IsDigit(char32_t c) {
   static constexpr std::pair<char32_t, char32_t> kOthers[] = {
       {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
@@ -82,7 +81,8 @@ StatusOr<Value> IsPrintableText(Interpreter& interpreter, const Value& self, con
   return Value::Bool(true);
 }
 
-// Upper case only after what has no case, lower case only after what has.
+// True when upper case follows only characters without case, and lower case only characters with
+// case.
 StatusOr<Value> IsTitle(Interpreter& interpreter, const Value& self, const Arguments&) {
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(self.text().size() / 4));
   const std::string& text = self.str();

@@ -9,7 +9,7 @@ namespace baton::jinja {
 
 class Interpreter;
 
-// `input is name(arguments)`. InvalidArgument for an unknown test or arguments it cannot take.
+// `input is name(arguments)`. InvalidArgument for an unknown test or invalid arguments.
 StatusOr<bool> ApplyTest(Interpreter& interpreter,
                          const std::string& name,
                          const Value& input,

@@ -16,7 +16,7 @@
 namespace baton::jinja {
 namespace {
 
-// str(input), paid for by its length.
+// str(input); spends steps by its length.
 StatusOr<MarkedText> Text(Interpreter& interpreter, const Value& input) {
   BATON_ASSIGN_OR_RETURN(MarkedText text, ToText(input, interpreter.budget()));
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(text.size() / 32));
@@ -159,7 +159,7 @@ Filter FindTextFilter(const std::string& name) {
       {"title", Title},
       {"replace", ReplaceFilter},
       {"string", String},
-      // Nothing is escaped unasked, so that marking text as safe changes nothing.
+      // There is no automatic escaping, so marking text as safe changes nothing.
       {"safe", String},
       {"escape", Escape},
       {"e", Escape},

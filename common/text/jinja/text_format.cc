@@ -12,7 +12,7 @@
 namespace baton::jinja {
 namespace {
 
-// repr() with what is not ASCII escaped.
+// The repr() `text` with all characters that are not ASCII escaped.
 MarkedText AsciiOnly(const MarkedText& text) {
   std::string out;
   for (size_t pos = 0; pos < text.size();) {
@@ -29,7 +29,7 @@ MarkedText AsciiOnly(const MarkedText& text) {
   return MarkedText(std::move(out), text.trusted());
 }
 
-// A str.format under way.
+// The state of one call of str.format.
 class BraceFormatter final {
  public:
   BraceFormatter(Interpreter& interpreter, const Arguments& arguments)
@@ -60,7 +60,7 @@ class BraceFormatter final {
   }
 
  private:
-  // The brace that closes the one at `open`, past those inside of it.
+  // The brace that closes the brace at `open`; npos when there is none.
   static size_t EndOfField(std::string_view text, size_t open) {
     int depth = 0;
     for (size_t pos = open; pos < text.size(); ++pos) {
@@ -70,11 +70,11 @@ class BraceFormatter final {
     return std::string::npos;
   }
 
-  // What stands between braces: name, conversion and specification.
+  // Formats a field, the text between braces: name, conversion and specification.
   StatusOr<MarkedText> Field(const MarkedText& field, int nesting) {
     constexpr int kMaxNesting = 1;
     const std::string_view all = field.text();
-    size_t name_end = 0;  // not at a mark inside of an index
+    size_t name_end = 0;  // the first '!' or ':' that is not inside an index
     for (bool inside = false; name_end < all.size(); ++name_end) {
       if (all[name_end] == '[') inside = true;
       if (all[name_end] == ']') inside = false;
@@ -113,7 +113,7 @@ class BraceFormatter final {
     return interpreter_.NewString(std::move(text));
   }
 
-  // The argument of `name`, with the attributes and indices after it.
+  // The value of a field's name: an argument, followed by attributes and indices.
   StatusOr<Value> Find(std::string_view name) {
     size_t pos = std::min(name.find_first_of(".["), name.size());
     BATON_ASSIGN_OR_RETURN(Value value, Argument(name.substr(0, pos)));
@@ -163,7 +163,7 @@ class BraceFormatter final {
   int64_t next_ = 0;
 };
 
-// A '%' format under way.
+// The state of one '%' operation.
 class PercentFormatter final {
  public:
   PercentFormatter(const MarkedText& format, const Value& values, Budget& budget)
@@ -216,7 +216,7 @@ class PercentFormatter final {
     return *value;
   }
 
-  // A number, or '*' for the next value.
+  // Reads a number, or takes the next value for '*'.
   StatusOr<int64_t> Number() {
     constexpr int64_t kLargest = int64_t{1} << 40;
     if (pos_ < all_.size() && all_[pos_] == '*') {
@@ -232,7 +232,7 @@ class PercentFormatter final {
     return number;
   }
 
-  // What follows a '%'.
+  // Formats the conversion after a '%'.
   StatusOr<MarkedText> Conversion() {
     std::optional<Value> value;
     if (pos_ < all_.size() && all_[pos_] == '(') {

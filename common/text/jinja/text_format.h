@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/text/jinja/value.h"
 
-// Python's ways to write values with a width, a precision and so on.
+// Python's formatting of values: format(), str.format and the operator %.
 
 namespace baton::jinja {
 
@@ -19,7 +19,7 @@ class Interpreter;
 // [[fill]align][sign][#][0][width][grouping][.precision][type].
 struct FormatSpec {
   std::string fill = " ";  // one character
-  char align = '\0';       // < > ^ =, or none: as the type has it
+  char align = '\0';       // < > ^ =, or '\0' for the default of the type
   char sign = '-';         // - + or a space
   bool alternate = false;  // #
   size_t width = 0;        // characters
@@ -28,10 +28,10 @@ struct FormatSpec {
   char type = '\0';
 };
 
-// InvalidArgument for text that is not a specification.
+// Parses a specification. InvalidArgument for other text.
 StatusOr<FormatSpec> ParseFormatSpec(std::string_view text);
 
-// format(value, spec). InvalidArgument where the type of `value` has no such format.
+// format(value, spec). InvalidArgument when the type of `value` has no such format.
 StatusOr<MarkedText> FormatValue(const Value& value, std::string_view spec, Budget& budget);
 
 // str.format: {} {0} {name} with attributes, indices, conversions and specifications.

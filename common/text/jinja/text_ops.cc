@@ -13,7 +13,7 @@
 namespace baton::jinja {
 namespace {
 
-// The characters of a text, for look-ups.
+// The set of the characters of `text`.
 absl::flat_hash_set<char32_t> CharactersOf(std::string_view text) {
   absl::flat_hash_set<char32_t> set;
   for (size_t pos = 0; pos < text.size();) {
@@ -51,7 +51,7 @@ bool IsCased(char32_t c) {
          utf8proc_toupper(static_cast<utf8proc_int32_t>(c)) != static_cast<utf8proc_int32_t>(c);
 }
 
-// Spans that are charged for as they come: texts may consist of separators.
+// A list of spans that checks the budget while it grows, because a text may consist of separators.
 class Spans final {
  public:
   explicit Spans(Budget& budget) : budget_(budget) {}
@@ -148,7 +148,7 @@ StatusOr<MarkedText> Replace(const MarkedText& text,
     look = done;
     if (count > 0) --count;
     if (from.size() > 0) continue;
-    if (found >= all.size()) break;  // an empty `from` stands between all characters
+    if (found >= all.size()) break;  // an empty `from` is found before and after each character
     look = found + DecodeUtf8(all, found).length;
   }
   out.AppendRange(text, done, all.size());
@@ -237,7 +237,7 @@ MarkedText Strip(const MarkedText& text,
 MarkedText ChangeCase(const MarkedText& text, LetterCase target) {
   std::string out;
   out.reserve(text.size());
-  bool in_word = false;  // a cased letter stands before
+  bool in_word = false;  // the character before has case
   bool first = true;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = DecodeUtf8(text.text(), pos);
@@ -293,7 +293,7 @@ StatusOr<MarkedText> SliceText(const MarkedText& text,
   if (range.count == 0) return MarkedText();
   BATON_RETURN_IF_ERROR(budget.Spend(text.size() / 32));
   const std::string& all = text.text();
-  std::vector<uint32_t> begins;  // of each character, when they differ in length
+  std::vector<uint32_t> begins;  // of each character; empty when all characters have one byte
   if (static_cast<size_t>(size) != all.size()) {
     BATON_RETURN_IF_ERROR(budget.CheckRoom(static_cast<size_t>(size) * sizeof(uint32_t)));
     begins.reserve(static_cast<size_t>(size) + 1);

@@ -10,10 +10,10 @@
 
 namespace baton::jinja {
 
-// Where a parser stands in a template's tokens.
+// The tokens of a template and the parser's position in them.
 class TokenStream final {
  public:
-  // `tokens` ends with kEnd, which is never passed.
+  // `tokens` must end with kEnd. The position never moves past kEnd.
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   const Token& current() const { return tokens_[at_]; }

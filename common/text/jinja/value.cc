@@ -101,7 +101,7 @@ Extent Value::extent() const {
 
 StatusOr<Value> DictObject::Make(std::vector<Entry> entries, Budget& budget) {
   BATON_RETURN_IF_ERROR(budget.Spend(entries.size()));
-  size_t searched = 0;  // keys that are not strings are looked for one by one
+  size_t searched = 0;  // number of keys that are not strings; these are searched linearly
   auto dict = std::make_shared<DictObject>();
   dict->entries.reserve(entries.size());
   for (Entry& entry : entries) {

@@ -26,14 +26,13 @@ struct NamespaceObject;
 struct StringObject;
 
 struct NoneType {};
-// The result of looking up what is not there; `what` describes it for errors.
+// The result of a look-up that found nothing; `what` describes the missing thing for errors.
 struct UndefinedType {
   std::shared_ptr<const std::string> what;
 };
 
-// What a template computes with: Python's values as Jinja sees them. Strings, lists, tuples and
-// dicts never change after they are made (Hugging Face runs templates in an immutable sandbox).
-// Cheap to copy.
+// A value of the template language, with Python's types. Strings, lists, tuples and dicts never
+// change after they are made (Hugging Face runs templates in an immutable sandbox). Cheap to copy.
 class Value final {
  public:
   Value() = default;  // undefined
@@ -42,7 +41,8 @@ class Value final {
   static Value Bool(bool value) { return Value(value); }
   static Value Int(int64_t value) { return Value(value); }
   static Value Float(double value) { return Value(value); }
-  // Memory is charged to `budget`; without one, to nobody (the template's own literals).
+  // The memory is charged to `budget`. It is null for the literals of the template itself, which
+  // are not charged.
   static Value String(MarkedText text, Budget* budget);
   static Value List(std::vector<Value> items, Budget& budget) {
     return Make(std::move(items), false, budget);
@@ -71,10 +71,10 @@ class Value final {
   bool is_function() const { return Is<std::shared_ptr<const FunctionObject>>(); }
   bool is_loop() const { return Is<std::shared_ptr<LoopObject>>(); }
 
-  // Each needs a value of its kind.
+  // Each accessor requires a value of its type.
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const { return is_bool() ? as_bool() : std::get<int64_t>(data_); }
-  double as_float() const;  // of any number
+  double as_float() const;  // for any number
   const MarkedText& text() const;
   const std::string& str() const { return text().text(); }
   const BytesObject& bytes() const { return *std::get<std::shared_ptr<const BytesObject>>(data_); }
@@ -85,7 +85,7 @@ class Value final {
     return *std::get<std::shared_ptr<const FunctionObject>>(data_);
   }
   LoopObject& loop() const { return *std::get<std::shared_ptr<LoopObject>>(data_); }
-  // What is missing, e.g. "'tools' is undefined".
+  // Describes the missing thing: "'tools' is undefined".
   std::string UndefinedMessage() const;
 
   bool Truthy() const;
@@ -116,10 +116,10 @@ class Value final {
   Data data_;
 };
 
-// Of a container of `items`.
+// The extent of a container of `items`.
 Extent ExtentOf(const std::vector<Value>& items);
 
-// ResourceExhausted when `value` is nested too deep for recursion, or too large.
+// ResourceExhausted when `value` is nested too deeply for recursion, or too large.
 Status CheckExtent(const Value& value);
 
 }  // namespace baton::jinja

@@ -110,7 +110,7 @@ class Writer final {
     return OkStatus();
   }
 
-  // Whether a byte stands for itself.
+  // Whether a byte is written without an escape.
   bool IsPlain(char byte) const {
     const auto value = static_cast<uint8_t>(byte);
     return value >= 0x20 && byte != '"' && byte != '\\' && (!style_.ascii || value < 0x7F);
@@ -137,7 +137,7 @@ class Writer final {
   std::string out_;
 };
 
-constexpr int kMaxInputDepth = 60;  // leaves room for a template's own containers
+constexpr int kMaxInputDepth = 60;  // levels; leaves room for a template's own containers
 
 StatusOr<Value> Convert(const nlohmann::ordered_json& json,
                         bool trusted,

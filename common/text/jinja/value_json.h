@@ -10,8 +10,8 @@
 
 namespace baton::jinja {
 
-// `json` as a value; its strings are trusted or not as told. ResourceExhausted when it is nested
-// too deep or does not fit.
+// `json` as a value. `trusted` applies to all its strings. ResourceExhausted when it is nested too
+// deeply or does not fit.
 StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool trusted, Budget& budget);
 
 struct JsonStyle {
@@ -22,7 +22,8 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-// Python's json.dumps. InvalidArgument for what JSON cannot hold (undefined, functions).
+// Python's json.dumps. InvalidArgument for values that JSON cannot represent (undefined,
+// functions).
 StatusOr<MarkedText> ToJson(const Value& value, const JsonStyle& style, Budget& budget);
 
 }  // namespace baton::jinja

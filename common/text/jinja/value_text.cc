@@ -12,7 +12,7 @@
 namespace baton::jinja {
 namespace {
 
-// repr(): Python's text of a value, as code would write it.
+// Writes repr(), Python's text of a value as it would be in code.
 class ReprWriter final {
  public:
   explicit ReprWriter(Budget& budget) : budget_(budget) {}
@@ -66,7 +66,7 @@ class ReprWriter final {
     return single ? '\'' : '"';
   }
 
-  // True for the characters that are written alike in text and bytes.
+  // Writes a character that text and bytes write alike; false, without writing, for others.
   bool WriteEscape(char32_t c, char quote) {
     static constexpr std::string_view kEscaped = "\n\r\t\\";
     static constexpr std::string_view kNames = "nrt\\";

@@ -8,22 +8,23 @@
 
 namespace baton::jinja {
 
-// Python's str(): what {{ }} prints. Undefined prints nothing. Work is paid from `budget`.
+// Python's str(), which {{ }} prints. Undefined prints nothing. The work is spent from `budget`.
 StatusOr<MarkedText> ToText(const Value& value, Budget& budget);
 
 // Python's repr(), e.g. 'a', [1, None], {'k': 2.0}.
 StatusOr<MarkedText> ToRepr(const Value& value, Budget& budget);
 
-// Whether no text from outside is inside.
+// Whether `value` has no untrusted text.
 bool IsTrusted(const Value& value);
 
-// repr() of a float: the shortest digits that read back the same.
+// repr() of a float: the fewest digits that read back as the same number.
 std::string FloatText(double value);
 
-// Python's white space: what str.strip() and str.split() take off.
-// What repr() shows as it is.
+// str.isprintable of one character. repr() writes such a character as it is, unless it is a quote
+// or a backslash.
 bool IsPrintable(char32_t c);
 
+// Whether `c` is white space for str.strip() and str.split().
 bool IsPythonSpace(char32_t c);
 
 // The text without Python white space at its ends: {first byte kept, one past the last}.

@@ -15,7 +15,7 @@
 namespace baton::jinja {
 namespace {
 
-// Where textwrap may cut a line: around white space, after hyphens in words, around dashes.
+// Places where textwrap may cut a line: around white space, after hyphens in words, around dashes.
 const SplitRegex& WordPattern() {
   static const auto* regex = new SplitRegex(*SplitRegex::Compile(
       R"re([\t\n\x0b\x0c\r ]+|(?<=[\w!"'&.,?])-{2,}(?=\w)|[^\t\n\x0b\x0c\r ]+?)re"
@@ -34,7 +34,7 @@ struct WrapStyle {
   bool break_on_hyphens = true;
 };
 
-// textwrap.wrap of one line.
+// Python's textwrap.wrap for one line.
 class LineWrapper final {
  public:
   LineWrapper(std::string_view line, const WrapStyle& style) : line_(line), style_(style) {
@@ -61,7 +61,7 @@ class LineWrapper final {
   }
 
  private:
-  // Counted once: a word that is cut many times may be long.
+  // The length is stored, because a long word may be cut many times.
   struct Chunk {
     TextSpan span;
     size_t length;  // characters
@@ -93,7 +93,7 @@ class LineWrapper final {
     return line;
   }
 
-  // Takes what fits into `room` characters off the next chunk, up to a hyphen where there is one.
+  // Cuts the first `room` characters off the next chunk, or less if they have a hyphen to cut at.
   TextSpan CutChunk(size_t room) {
     TextSpan& chunk = chunks_[next_].span;
     size_t end = chunk.begin;
@@ -139,7 +139,7 @@ StatusOr<Value> WordWrap(Interpreter& interpreter, const Value& input, const Arg
   bool first_line = true;
   for (const TextSpan& line : lines) {
     const auto all = std::string_view(text.text()).substr(line.begin, line.end - line.begin);
-    // An empty line stays one.
+    // An empty line stays an empty line.
     if (!std::exchange(first_line, false)) out.Append(between, true);
     bool first = true;
     for (const TextSpan& part : LineWrapper(all, style).Run()) {
