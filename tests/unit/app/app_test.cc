@@ -54,7 +54,7 @@ class AppTest : public ::testing::Test {
     return child_->WaitExit(kLimit).value_or(-1);
   }
 
-  // The value of a series at /metrics; -1 when it is not there.
+  // The value of a series at /metrics; -1 when there is no such series.
   double Metric(const std::string& series) {
     const std::string text = "\n" + HttpGet(addresses_["http"], "/metrics").body;
     const size_t at = text.find("\n" + series + " ");
@@ -176,7 +176,7 @@ TEST_F(AppTest, WhatHasFinishedIsStoppedAndExitsWithoutASignal) {
 TEST_F(AppTest, ASecondSignalStopsADrainInProgress) {
   LaunchReady("2");
   child_->Signal(SIGTERM);
-  // The drain lasts 30 s unless Stop ends it; the process answers meanwhile.
+  // The drain lasts 30 s unless Stop ends it. The process still answers during the drain.
   EXPECT_EQ(HttpGet(addresses_["http"], "/healthz").status, 200);
   EXPECT_EQ(child_->WaitExit(std::chrono::milliseconds(100)), std::nullopt);
   child_->Signal(SIGINT);

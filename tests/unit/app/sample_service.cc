@@ -1,4 +1,4 @@
-// A service that does nothing, as a process: what app_test looks at.
+// A process with a service that does nothing, for app_test. max_attempts chooses its behaviour.
 #include <cstdlib>
 #include <future>
 #include <stdexcept>
@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int kManyLines = 40'000;  // more than the log keeps while nobody reads it
+constexpr int kManyLines = 40'000;  // more than the log's queue holds
 
 class SampleService final : public Service {
  public:
@@ -28,7 +28,7 @@ class SampleService final : public Service {
   std::map<std::string, std::string> addresses() const override {
     return {{"grpc", config_.listen()}};
   }
-  // A drain that only ends early when max_attempts is not 2.
+  // If max_attempts is 2, lasts until Stop or `limit`; otherwise returns at once.
   void Drain(Duration limit) override {
     if (config_.max_attempts() == 2) stopped_.get_future().wait_for(limit);
   }

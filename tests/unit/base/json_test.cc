@@ -44,7 +44,7 @@ TEST(JsonTest, KeepsTheOrderOfMembersAndTheLastOfEqualKeys) {
     text += fmt::format("\"k{}\": 0, \"k{}\": {}, ", i % 50, i, i);
   }
   text += "\"last\": 1}";
-  // The library agrees, in quadratic time.
+  // The library's own parser gives the same result, in quadratic time.
   EXPECT_EQ(ParseOrderedJson("the text", text)->dump(), nlohmann::ordered_json::parse(text).dump());
   EXPECT_EQ(ParseJson("the text", R"({"a": 1, "a": 2})")->dump(), R"({"a":2})");
 }
@@ -60,7 +60,7 @@ TEST(JsonTest, DepthIsBoundedWhileParsing) {
                 StatusCode::kInvalidArgument);
     }
   }
-  // Never closed.
+  // Brackets that are never closed.
   EXPECT_FALSE(ParseJson("x", std::string(8 << 20, '[')).ok());
 }
 

@@ -9,7 +9,8 @@
 
 #include "common/config/config.h"
 
-// The manifests of deploy/kubernetes against the programs: commands, settings, ports, periods.
+// Checks that the manifests of deploy/kubernetes fit the programs: commands, settings, ports and
+// periods.
 namespace baton {
 namespace {
 
@@ -45,7 +46,7 @@ std::vector<Workload> Workloads() {
   return found;
 }
 
-// What the kubelet puts for $(POD_NAME) and $(POD_IP).
+// Replaces $(POD_NAME) and $(POD_IP) as the kubelet does.
 std::string Substituted(std::string argument) {
   for (const auto& [from, to] : {std::pair<std::string, std::string>("$(POD_NAME)", "pod-0"),
                                  std::pair<std::string, std::string>("$(POD_IP)", "10.1.2.3")}) {
@@ -55,7 +56,7 @@ std::string Substituted(std::string argument) {
   return argument;
 }
 
-// The configuration that the container's command line and files give its program.
+// The configuration that the program loads from the container's command line and files.
 std::unique_ptr<google::protobuf::Message> Configuration(const Workload& workload) {
   ConfigSources sources;
   std::vector<std::string> words;
@@ -101,7 +102,8 @@ std::map<std::string, int> ContainerPorts(const Workload& workload) {
   return ports;
 }
 
-// Of both configuration types: process and model. `grace_seconds`: before the drain.
+// Checks the settings that both configuration types have: process and model. `grace_seconds`: the
+// time before the drain begins.
 template <class Config>
 void CheckCommon(const Workload& workload, const Config& config, double grace_seconds) {
   EXPECT_EQ(ContainerPorts(workload).at("http"), PortOf(config.process().http_listen()));
@@ -126,7 +128,7 @@ TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
     if (const auto* router = dynamic_cast<const config::RouterConfig*>(message.get())) {
       CheckCommon(workload, *router, router->drain_grace_seconds());
       const YAML::Node readiness = workload.container["readinessProbe"];
-      // failureThreshold is 3 unless it is given.
+      // The default of failureThreshold is 3.
       EXPECT_FALSE(readiness["failureThreshold"].IsDefined());
       EXPECT_GT(router->drain_grace_seconds(), 3 * readiness["periodSeconds"].as<double>())
           << "requests would be refused before the pod is out of rotation";
@@ -149,7 +151,7 @@ TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
 }
 
 TEST(DeployTest, ServicesLeadToPortsOfTheirPods) {
-  std::map<std::string, int> worker_entrances;  // "service:port" of services for workers
+  std::map<std::string, int> worker_entrances;  // "service:port" to which workers connect
   for (const YAML::Node& service : Documents("Service")) {
     const std::string name = service["metadata"]["name"].as<std::string>();
     SCOPED_TRACE(name);

@@ -8,7 +8,7 @@
 
 #include "tests/unit/http/http_server_fixture.h"
 
-// Clients that send what they should not, more than they should, or nothing.
+// Clients that send invalid bytes, too many bytes, or nothing.
 namespace baton {
 namespace {
 
@@ -27,7 +27,7 @@ std::string Post(const std::string& body) {
 
 class RudeClientTest : public HttpServerTest {};
 
-// None of these requests ends, so the answer shows that the server stopped to take more.
+// None of these requests ends, so an answer proves that the server stopped reading.
 TEST_F(RudeClientTest, ChunkFramingIsBounded) {
   StartServer();
   const std::string much(40 << 10, '0');
@@ -58,7 +58,7 @@ TEST_F(RudeClientTest, TheFramingOfAChunkedBodyCountsAgainstTheLimit) {
   const HttpAnswer answer = HttpSend(address(), request);
   EXPECT_EQ(answer.status, 413);
   EXPECT_THAT(ErrorOf(answer), HasSubstr("limit of 10000 bytes"));
-  // As many bytes without such framing are fine.
+  // The same number of bytes without such framing is accepted.
   EXPECT_EQ(HttpSend(address(), Post(std::string(10'000, 'a'))).body.size(), 10'000u);
   EXPECT_EQ(HttpSend(address(), Post(std::string(10'001, 'a'))).status, 413);
 }
@@ -77,7 +77,7 @@ TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
   const HttpAnswer answer = HttpSend(address(), header_of(10'000) + end);
   EXPECT_EQ(answer.status, 431);
   EXPECT_EQ(ErrorOf(answer), "the header is over the limit of 8192 bytes");
-  EXPECT_EQ(HttpSend(address(), header_of(1'000'000)).status, 431);  // without an end
+  EXPECT_EQ(HttpSend(address(), header_of(1'000'000)).status, 431);  // a header that never ends
 }
 
 TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
@@ -114,7 +114,7 @@ TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
            {"Expect: 200-ok\r\nContent-Length: 3", 417},
        }) {
     SCOPED_TRACE(one.header);
-    // What follows must never be taken for a request of its own.
+    // The bytes after the header must never be treated as a second request.
     const HttpAnswer answer = HttpSend(
         address(),
         fmt::format("POST /echo HTTP/1.1\r\n{}\r\n\r\nGET /hello?smuggled HTTP/1.1\r\n\r\n",
@@ -148,9 +148,9 @@ TEST_F(RudeClientTest, SilentConnectionsKeepNeitherProbesNorAnAnswerAway) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(ErrorOf(refused), "all 4 connections are in use");
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1"));
-  // The oldest of those over the limit gave way to the next, and were told why.
+  // The oldest connections over the limit were closed for the next ones, with a 503 answer.
   EXPECT_THAT(silent[4]->ReadToEnd().value_or(""), HasSubstr("HTTP/1.1 503 "));
-  // The first four were served.
+  // The first four connections are still served.
   ASSERT_TRUE(silent[0]->Send("GET /hello?0 HTTP/1.1\r\n\r\n"));
   EXPECT_THAT(silent[0]->ReadUntil("hello 0"), HasSubstr("HTTP/1.1 200 "));
   EXPECT_GE(Metric("baton_http_refused_total{status=\"503\"}"), 2);
@@ -158,7 +158,7 @@ TEST_F(RudeClientTest, SilentConnectionsKeepNeitherProbesNorAnAnswerAway) {
   Await([&] { return HttpGet(address(), "/hello").status == 200; }, "a free slot");
 }
 
-// The connections come faster than the server accepts them.
+// The clients connect while the io thread is blocked, so that the server accepts all at once.
 TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
   HttpServerOptions options;
   options.max_connections = 4;
@@ -218,11 +218,11 @@ TEST_F(RudeClientTest, AHeaderOrBodyThatDoesNotComeInTimeGets408) {
   EXPECT_EQ(ErrorOf(body), "the body did not come in time");
 }
 
-// A client that sends a byte now and then would keep its connection for ever.
+// Otherwise a client that sends single bytes slowly could keep its connection forever.
 TEST_F(RudeClientTest, ASlowHeaderHasNoMoreTime) {
   HttpServerOptions options;
   options.header_timeout = kSoon;
-  options.max_header_bytes = 2000;  // what ends the test where the time does not
+  options.max_header_bytes = 2000;  // ends the test if the time-out does not
   StartServer(options);
   RawConnection slow(address());
   ASSERT_TRUE(slow.Send("GET /hello HTTP/1.1\r\nX: "));
@@ -251,7 +251,7 @@ TEST_F(RudeClientTest, BodiesThatWaitAreBoundedTogether) {
   EXPECT_EQ(HttpSend(address(), Post("small")).body, "small");
   exchange->Begin(200, "text/plain");
   EXPECT_EQ(HttpSend(address(), Post(body)).body, body);
-  // A body that never ends counts, too, for as long as its client is there.
+  // A body that never ends counts, too, as long as its client is connected.
   RawConnection unfinished(address());
   ASSERT_TRUE(unfinished.Send("POST /echo HTTP/1.1\r\nContent-Length: 700\r\n\r\n" + body));
   Await([&] { return HttpSend(address(), Post(body)).status == 503; }, "a refusal");

@@ -18,7 +18,7 @@ namespace baton {
 
 class HttpServerTest : public ::testing::Test {
  protected:
-  // With GET /hello, POST /echo and the probe /healthz.
+  // Starts a server with GET /hello, POST /echo and the probe /healthz.
   void StartServer(HttpServerOptions options = {}) {
     options.metrics = &metrics_;
     auto server = HttpServer::Start(options);
@@ -58,7 +58,7 @@ class HttpServerTest : public ::testing::Test {
     EXPECT_TRUE(condition()) << "never came: " << what;
   }
 
-  // The value of a series, with its labels as they are printed; 0 when there is none.
+  // The value of a series, named with its labels as in the text format; 0 when there is none.
   double Metric(const std::string& series) {
     const std::string text = "\n" + metrics_.Serialize();
     const size_t at = text.find("\n" + series + " ");

@@ -38,7 +38,7 @@ TEST_F(HttpServerTest, KeepsTheConnectionForSeveralRequests) {
     const std::string marker = fmt::format("hello {}", i);
     EXPECT_THAT(connection.ReadUntil(marker), HasSubstr(marker));
   }
-  // Pipelined: two at once are answered in order.
+  // Two pipelined requests are answered in order.
   ASSERT_TRUE(connection.Send("GET /hello?x HTTP/1.1\r\n\r\nGET /hello?y HTTP/1.1\r\n\r\n"));
   EXPECT_THAT(connection.ReadUntil("hello y"), HasSubstr("hello x"));
 }
@@ -216,7 +216,7 @@ TEST_F(HttpServerTest, AClientThatExpectsContinueIsToldToGoOnOrWhyNot) {
   EXPECT_EQ(connection.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   ASSERT_TRUE(connection.Send("abc"));
   EXPECT_THAT(connection.ReadUntil("abc"), StartsWith("HTTP/1.1 200 OK"));
-  // Refused before the body is sent.
+  // These requests are refused before the body is sent.
   for (const auto& [request, status] :
        {std::pair("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 11", 413),
         std::pair("POST /no HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3", 404)}) {

@@ -71,7 +71,7 @@ TEST_F(LineWriterTest, WhatIsTooMuchIsDroppedAndCountedTheOldestFirst) {
   EXPECT_GE(dropped, kLines - (kRoom + PIPE_BUF) / kLineBytes);
   std::istringstream text(pipe_.ReadUntil(Line(kLines - 1)));
   EXPECT_TRUE(writer_->Flush(kLong));
-  // Every line is there, or counted where it is missing.
+  // Every line was written, or is counted by a notice at its place.
   int next = 0;
   for (std::string line; std::getline(text, line);) {
     int number = 0;
@@ -95,7 +95,7 @@ TEST_F(LineWriterTest, AReaderThatLeftIsNoMoreThanDroppedText) {
   EXPECT_EQ(writer.dropped(), 1u);
 }
 
-// It would never return if it waited for the reader.
+// The test would hang if the destructor waited for the reader.
 TEST_F(LineWriterTest, TheDestructorDoesNotWaitForAReader) {
   for (int i = 0; i < 10; ++i) writer_->Write(Line(i));
   writer_.reset();
@@ -108,14 +108,14 @@ TEST_F(LineWriterTest, TheDestructorWritesWhatThePipeTakes) {
   EXPECT_THAT(pipe_.ReadUntil(Line(99)), EndsWith(Line(99)));
 }
 
-// The thread takes no signals: those of the process are for who waits for them.
+// The thread blocks all signals, so that the threads that wait for signals receive them.
 TEST_F(LineWriterTest, ItsThreadLeavesSignalsToOthers) {
   sigset_t term;
   ::sigemptyset(&term);
   ::sigaddset(&term, SIGUSR1);
-  writer_->Write(Line(0));  // the thread is there
+  writer_->Write(Line(0));  // starts the thread
   ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
-  ::kill(::getpid(), SIGUSR1);  // would end the process
+  ::kill(::getpid(), SIGUSR1);  // ends the process if a thread does not block the signal
   const timespec limit{30, 0};
   EXPECT_EQ(::sigtimedwait(&term, nullptr, &limit), SIGUSR1);
   ::pthread_sigmask(SIG_UNBLOCK, &term, nullptr);

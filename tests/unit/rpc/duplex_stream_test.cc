@@ -21,12 +21,12 @@ using Server = ServerStream<ToWorker, ToRouter>;
 
 constexpr Duration kLong = std::chrono::seconds(30);
 
-// What one end saw.
+// The messages that one end received, and the status with which its stream ended.
 template <class In>
 struct Record {
   BoundedQueue<In> messages{100000};
   BoundedQueue<Status> ended{1};
-  Status verdict;  // of on_message
+  Status verdict;  // the result of on_message
 
   StreamHandler<In> Handler() {
     return {[this](In message) {
@@ -162,7 +162,7 @@ TEST_F(DuplexStreamTest, ServerShutdownEndsTheDialler) {
   EXPECT_FALSE(ended->ok());
 }
 
-// Else the channel could be dropped on a thread that the channel's end waits for.
+// Otherwise the channel could be destroyed on a thread for which its destructor waits.
 TEST_F(DuplexStreamTest, AfterItsEndTheDiallerAloneHoldsTheStream) {
   for (int i = 0; i < 100; ++i) {
     client_->Close(OkStatus());
@@ -190,7 +190,7 @@ TEST_F(DuplexStreamTest, FullQueueRefuses) {
   Client::Dial(stuck);
   int taken = 0;
   for (int i = 0; i < 10; ++i) taken += stuck->Send(Numbered(i)) ? 1 : 0;
-  EXPECT_EQ(taken, 4);  // one being written, three waiting
+  EXPECT_EQ(taken, 4);  // one is being written, three wait in the queue
   stuck->Close(OkStatus());
   EXPECT_TRUE(stuck->AwaitClosed(kLong));
 }

@@ -13,7 +13,7 @@ namespace {
 
 TEST(LibraryLogTest, WhatLibrariesSayGoesToTheLog) {
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(RpcServer::Start("127.0.0.1:0", {}).ok());  // gRPC wants a service, and says so
+  EXPECT_FALSE(RpcServer::Start("127.0.0.1:0", {}).ok());  // gRPC logs that there is no service
   gpr_log(GPR_ERROR, "number %d", 7);
   GOOGLE_LOG(WARNING) << "number 8";
   EXPECT_TRUE(FlushLog(std::chrono::seconds(30)));

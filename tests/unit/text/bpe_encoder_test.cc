@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// All bytes, and merges of random neighbours; ranks repeat, and need not rise with the length.
+// All bytes as pieces, and merges of random pairs. Ranks repeat and do not grow with the length.
 TokenizerSpec RandomSpec(std::mt19937& random, int merges) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) {
@@ -33,7 +33,8 @@ TokenizerSpec RandomSpec(std::mt19937& random, int merges) {
   return spec;
 }
 
-// The definition: the pair of lowest rank is joined, ties from the left, until there is none.
+// BPE by its definition: joins the pair of lowest rank, of equal ranks the leftmost, until no pair
+// can be joined.
 std::vector<TokenId> Reference(const TokenizerSpec& spec, const std::string& text) {
   std::vector<TokenId> symbols;
   for (const char byte : text) symbols.push_back(static_cast<uint8_t>(byte));
@@ -119,9 +120,9 @@ TEST_F(EncodeLimitsTest, MaxTokenBytesIsTheLongestTokensTextBeforeNormalising) {
   spec.normalizer = {{.kind = NormalizerStep::Kind::kNfkc, .from = "", .to = ""}};
   EXPECT_EQ(Make(spec).max_token_bytes(), 36u);
   spec.normalizer = {{.kind = NormalizerStep::Kind::kReplace, .from = "x", .to = ""}};
-  EXPECT_EQ(Make(spec).max_token_bytes(), SIZE_MAX);  // x, however often, is no token at all
+  EXPECT_EQ(Make(spec).max_token_bytes(), SIZE_MAX);  // any number of x gives no token
   spec.normalizer = {};
-  spec.pieces[0].bytes = "other";  // the byte 0 is unknown, and left out
+  spec.pieces[0].bytes = "other";  // the byte 0 is now unknown and left out
   EXPECT_EQ(Make(spec).max_token_bytes(), SIZE_MAX);
   spec.unknown = 1;
   EXPECT_EQ(Make(spec).max_token_bytes(), 9u);

@@ -161,8 +161,8 @@ TEST(ChatTemplateLimits, EndlessWorkIsStopped) {
   }
 }
 
-// A rendering must not take much more memory than it may: neither when it ends well nor when it is
-// stopped. The rest is for containers that grow by doubling.
+// A rendering must not use much more memory than its limit, whether it succeeds or is stopped. The
+// tolerance is for containers that grow by doubling.
 TEST(ChatTemplateLimits, MemoryIsCounted) {
   constexpr size_t kLimit = 2 << 20;
   const char* const expressions[] = {"c[::-1]",
@@ -237,7 +237,7 @@ TEST(ChatTemplateLimits, MemoryIsCounted) {
 }
 
 TEST(ChatTemplateLimits, WorkIsCounted) {
-  // Each of these looks at all of a long text: 200 times are far more than the steps allow.
+  // Each of these expressions reads a whole long text; 200 repetitions far exceed the steps.
   const ordered_json context = {{"c", std::string(1 << 19, 'a')},
                                 {"d", std::string(1 << 18, 'a') + "b"}};
   for (const char* expression : {"c[::-1]",

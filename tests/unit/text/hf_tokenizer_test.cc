@@ -61,7 +61,7 @@ TEST_P(HfGolden, TokensAndTextAreTheReferences) {
   EXPECT_GT(golden["cases"].size(), 150u);
 }
 
-// A special token that is looked for after normalising: by the same rules of trust as the others.
+// A special token that is searched after normalising follows the same rules of trust as others.
 TEST_P(HfGolden, NormalizedSpecialTokensCountWhereTheTextIsTrusted) {
   const auto golden = ReadTestJson(std::string("hf/") + GetParam() + ".json");
   const auto tokenizer = Load(golden["tokenizer"]);
@@ -72,7 +72,7 @@ TEST_P(HfGolden, NormalizedSpecialTokensCountWhereTheTextIsTrusted) {
     const auto tokens = tokenizer->EncodeSegments(segments, false);
     return std::count(tokens.begin(), tokens.end(), *end);
   };
-  // As the first piece of a text, which every pipeline's normaliser gives to the token, too.
+  // The token begins the text, because some normalisers prepend to a text, and so to the token.
   const std::string text = "<\u03a9nd>";
   EXPECT_EQ(count({{text, true}}), 1);
   EXPECT_EQ(count({{text, false}}), 0);
@@ -83,7 +83,7 @@ TEST_P(HfGolden, NormalizedSpecialTokensCountWhereTheTextIsTrusted) {
   EXPECT_EQ(count({{"<\u03a9nd", true}, {">", false}}), 0) << "its end is the user's";
   EXPECT_EQ(count({{"<", false}, {"\u03a9nd>", true}}), 0) << "its beginning is the user's";
   EXPECT_EQ(count({{text, true}, {text, false}, {"<s>", true}, {text, false}, {"</s>", true}}), 1);
-  // All trusted, in parts: as one text.
+  // A text in several trusted parts gives the same tokens as in one part.
   for (const auto& one : golden["cases"]) {
     const auto whole = one["text"].get<std::string>();
     std::vector<TextSegment> parts;
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Pipelines,
                                            "mistral",
                                            "no_fallback"));
 
-// llama.cpp reads a SentencePiece model's scores in place of merges; the two must not differ.
+// GGUF files have a SentencePiece model's scores instead of merges. Both must give the same tokens.
 TEST(GgufTokenizer, ScoresGiveTheSameTokensAsMerges) {
   const auto golden = ReadTestJson("hf/llama2.json");
   const auto& json = golden["tokenizer"];

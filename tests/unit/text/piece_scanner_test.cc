@@ -23,8 +23,8 @@ bool Matches(const SplitRegex& regex, char32_t c) {
   return ends.size() == 2;
 }
 
-// Characters that PCRE2's tables class as ours do: both follow Unicode, but not always the same
-// version.
+// Characters that have the same classes in PCRE2's tables and in ours. Both follow Unicode, but not
+// always the same version.
 std::vector<char32_t> CommonCharacters() {
   const auto letter = SplitRegex::Compile(R"(\p{L})");
   const auto number = SplitRegex::Compile(R"(\p{N})");
@@ -45,7 +45,7 @@ std::vector<char32_t> CommonCharacters() {
     different += same ? 0 : 1;
     if (same) common.push_back(c);
   }
-  EXPECT_LT(different, 400);  // one version's new letters
+  EXPECT_LT(different, 400);  // letters that are new in one version
   return common;
 }
 

@@ -32,7 +32,7 @@ Result Feed(StopMatcher matcher, const std::string& text, size_t step) {
   return {shown, matcher.stop_index()};
 }
 
-// The definition, by trying every end and every string.
+// The expected result by its definition: tries every end and every string.
 Result Oracle(const std::vector<std::string>& strings, const std::string& text, bool include) {
   for (size_t end = 1; end <= text.size(); ++end) {
     int best = -1;
@@ -80,7 +80,7 @@ TEST(StopMatcher, ShowsTextAsSoonAsItCannotBeAStop) {
 
 TEST(StopMatcher, PassesOverWhatEndsBeforeItMayStop) {
   StopMatcher matcher(Stops({"abc", "cab"}), false);
-  // What may be the begin of a later one is held back all the same.
+  // Text that may begin a later stop string is still held back.
   EXPECT_EQ(matcher.Append("xabc", /*may_stop=*/false), "x");
   EXPECT_EQ(matcher.Append("a", /*may_stop=*/false), "ab");
   EXPECT_FALSE(matcher.stopped());

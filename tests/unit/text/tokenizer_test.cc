@@ -83,13 +83,13 @@ TEST_F(SmolLm2, LongRunsTakeTimeInProportion) {
 }
 
 TEST_F(SmolLm2, ShortAndLongPiecesMergeAlike) {
-  // The same letters once below and once above the length at which merging changes its method.
+  // The same letters in pieces below and above the length at which the merge method changes.
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     std::string word;
     for (int i = 0; i < 40; ++i) word.push_back(static_cast<char>('a' + random() % 6));
     const auto alone = Encode(word);
-    // U+200D is a symbol of its own class, so that it starts a new piece.
+    // U+200D is in another class than letters, so that it starts a new piece.
     const auto joined = Encode(word + "\xE2\x80\x8D" + word);
     ASSERT_GE(joined.size(), alone.size());
     const auto separate = Encode("\xE2\x80\x8D" + word);
