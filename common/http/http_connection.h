@@ -73,7 +73,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Send(std::string bytes, bool last, bool keep_alive);
 
   const HttpServerOptions& options() const { return shared_->options; }
-  // Bytes that are queued and not yet accepted by the system. Any thread.
+  // Bytes that are queued and not yet accepted by the system. Any thread may call these two.
   size_t unsent_bytes() const { return unsent_bytes_; }
   void AddUnsent(size_t bytes) { unsent_bytes_ += bytes; }
 
