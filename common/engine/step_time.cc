@@ -27,8 +27,8 @@ constexpr int64_t kLongContext = 512;
 constexpr int64_t kEnoughLong = 32;
 // Before that, the upper bound of the cost of one position relative to the cost of a prompt token
 // without context. Of a transformer's multiplications it is about 1 / (6 · width).
-constexpr double kMostContextShare = 1.0 / 1024;
-constexpr double kMostContextTerm = kMostContextShare * kPromptContextUnit / kPromptUnit;
+constexpr double kMaxContextShare = 1.0 / 1024;
+constexpr double kMaxContextTerm = kMaxContextShare * kPromptContextUnit / kPromptUnit;
 
 }  // namespace
 
@@ -127,12 +127,12 @@ void StepTimeModel::Solve() {
   used.fill(true);
   used[2] = long_steps_.decodes >= kEnoughLong;
   std::array<double, kTerms> terms = SolveNonNegative(all, used);
-  if (long_steps_.prompts < kEnoughLong && terms[4] > kMostContextTerm * terms[3]) {
+  if (long_steps_.prompts < kEnoughLong && terms[4] > kMaxContextTerm * terms[3]) {
     // The best fit within the bound is at the bound.
     used[4] = false;
-    all.Join(3, 4, kMostContextTerm);
+    all.Join(3, 4, kMaxContextTerm);
     terms = SolveNonNegative(all, used);
-    terms[4] = kMostContextTerm * terms[3];
+    terms[4] = kMaxContextTerm * terms[3];
   }
   fit_ = {terms[0],
           terms[1] / kDecodeUnit,

@@ -15,6 +15,18 @@ MAIN_LINES = 15
 WORKER_FOLDER_LINES = 950
 
 WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
+# Words of our own for what the field has a term for, and the term.
+TERMS = [
+    (re.compile(r"\bkMost[A-Z]\w*"), "kMax…"),
+    (re.compile(r"\bgbps\b"), "gigabytes_per_second"),
+    (re.compile(r"\bLook(out|For)\w*"), "busy-poll"),
+    (re.compile(r"\bSoften\w*"), "softmax"),
+    (re.compile(r"\b(Fetcher|Attender)s?\b"), "producer warp, consumer warp"),
+    (re.compile(r"\b(PutShare|LayDownTile)\w*"), "store, epilogue"),
+    (re.compile(r'(?<="| )(?<![Tt]here )is no (?!longer\b|more\b)\w+(?=[^"]*")'), "is not a …"),
+]
+CELL_LENGTH = 160  # of a table in Markdown
+CONFLICT = re.compile(r"^(<<<<<<<|>>>>>>>) ")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]')
 PARSE = re.compile(r"\b[Jj]son(::|\.)(sax_)?parse\(")
@@ -24,7 +36,7 @@ METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
 METRIC_PARTS = ("", "_bucket", "_sum", "_count")
 GENERATED = re.compile(r"^proto/.*\.pb\.h$")
 MAY_INCLUDE_GENERATED = re.compile(
-    r"(_service|_client|_link)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
+    r"(_service|_client|_link|_wire)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
 GRPC = re.compile(r"^(grpc|grpcpp|google/protobuf)/|^common/(rpc|config|app)/")
 
 # (folder, pattern of the headers that files in this folder must not include)
@@ -33,12 +45,14 @@ FORBIDDEN = [
     ("kernels/", re.compile(r"^(common/(?!base/)|kvtransfer/|proto/|router/|cli/|prefill_worker/|decode_worker/)")),
     ("kvtransfer/", re.compile(r"^common/(engine|model)/")),
     ("kvtransfer/", GRPC),
+    ("common/cluster/", re.compile(r"^(common/(engine|model|worker)/|kvtransfer/|kernels/)")),
+    ("common/cluster/", GRPC),
     ("common/engine/", GRPC),
     ("common/model/", GRPC),
     ("common/text/", GRPC),
     ("common/kvcache/", GRPC),
     ("common/", re.compile(r"^(router|prefill_worker|decode_worker|cli)/")),
-    ("router/", re.compile(r"^(prefill_worker|decode_worker|cli|kvtransfer)/")),
+    ("router/", re.compile(r"^(prefill_worker|decode_worker|cli|kvtransfer|common/engine)/")),
 ]
 
 problems = []
@@ -106,8 +120,23 @@ def check_words(path, lines):
             complain(path, number, "getenv is allowed only in common/config")
         if PARSE.search(line) and not MAY_PARSE.search(path):
             complain(path, number, "parse JSON with common/base/json.h, which limits its depth")
+        for word, term in TERMS:
+            found = word.search(line)
+            if found:
+                complain(path, number, f"\"{found.group(0)}\": the field's term is \"{term}\"")
+        if CONFLICT.match(line):
+            complain(path, number, "a merge conflict that is not resolved")
         if ".detach()" in line:
             complain(path, number, "a thread must not be detached")
+
+
+def check_tables(path, lines):
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("|"):
+            continue
+        longest = max(len(cell.strip()) for cell in line.strip().strip("|").split("|"))
+        if longest > CELL_LENGTH:
+            complain(path, number, f"a table cell of {longest} characters; the cap is {CELL_LENGTH}")
 
 
 def check_source(path, lines):
@@ -163,6 +192,8 @@ def main():
             folder_lines[folder] = folder_lines.get(folder, 0) + len(lines)
         else:
             check_words(path, lines)
+            if path.endswith(".md"):
+                check_tables(path, lines)
     for folder in ("prefill_worker", "decode_worker"):
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
