@@ -31,15 +31,15 @@ void DecodeRole::Stop() {
   receiver_.reset();
 }
 
-Status DecodeRole::OnDispatch(DispatchOrder order) {
-  Request& request = order.request;
+Status DecodeRole::OnDispatch(RouterKey router, DispatchCommand dispatch) {
+  Request& request = dispatch.request;
   const Key key{request.id, request.epoch};
-  const SessionKey session{order.session, request.epoch};
+  const SessionKey session{dispatch.session, request.epoch};
   if (handoffs_.contains(key) || sessions_.contains(session)) return AlreadyKnown(key, session);
   auto handoff = std::make_unique<Handoff>();
-  handoff->router = order.router;
+  handoff->router = router;
   handoff->session = session;
-  handoff->peer = order.peer.worker;
+  handoff->peer = dispatch.peer.id;
   handoff->samples = request.samples;
   handoff->total_tokens = static_cast<uint32_t>(request.tokens.size());
   handoff->since = worker_.clock().Now();

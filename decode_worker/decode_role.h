@@ -45,8 +45,8 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   // "host:port" of KvControl, with the port that was bound.
   const std::string& kv_address() const { return server_->address(); }
 
-  Status OnDispatch(DispatchOrder order) override;
-  void OnRedirect(RouterKey, const RedirectOrder&) override {}
+  Status OnDispatch(RouterKey router, DispatchCommand dispatch) override;
+  void OnRedirect(RouterKey, const RedirectCommand&) override {}
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
   void OnLeaving(const std::string& reason) override;

@@ -24,10 +24,10 @@ const Logger& Log() {
 // One stream. Its callbacks run on gRPC's threads, one at a time. The callbacks use `greeted`; the
 // worker's thread uses `peer`, `settled` and `next`.
 struct DecodePeers::Connection {
-  KvPeer peer;
+  Peer peer;
   Time dialled{};
-  bool settled = false;        // HELLO has arrived
-  std::optional<KvPeer> next;  // to be dialled when this stream has ended
+  bool settled = false;      // HELLO has arrived
+  std::optional<Peer> next;  // to be dialled when this stream has ended
   std::shared_ptr<Stream> stream;
   std::unique_ptr<FrameStream<Stream>> out;
   bool greeted = false;
@@ -48,14 +48,15 @@ DecodePeers::~DecodePeers() {
   Stop();
 }
 
-bool DecodePeers::Connect(const KvPeer& peer) {
-  const auto found = connections_.find(peer.worker);
+bool DecodePeers::Connect(const Peer& peer) {
+  const auto found = connections_.find(peer.id);
   if (found == connections_.end()) {
     Dial(peer);
     return false;
   }
   Connection& connection = *found->second;
-  const bool same = connection.peer.boot == peer.boot && connection.peer.address == peer.address;
+  const bool same =
+      connection.peer.boot == peer.boot && connection.peer.kv_address == peer.kv_address;
   if (same && !connection.next.has_value()) return connection.settled;
   // The peer was restarted: its old stream must end before the new process is dialled.
   connection.next = peer;
@@ -63,12 +64,12 @@ bool DecodePeers::Connect(const KvPeer& peer) {
   return false;
 }
 
-void DecodePeers::Dial(const KvPeer& peer) {
+void DecodePeers::Dial(const Peer& peer) {
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
   connection->dialled = clock_.Now();
   StreamHandler<kv::v1::Frame> handler;
-  handler.on_message = [this, connection, worker = peer.worker](const kv::v1::Frame& frame) {
+  handler.on_message = [this, connection, worker = peer.id](const kv::v1::Frame& frame) {
     StatusOr<Envelope> envelope = DecodeEnvelope(frame.envelope());
     if (!envelope.ok()) return envelope.status();
     if (connection->greeted) return sender_.OnMessage(worker, *std::move(envelope));
@@ -85,8 +86,8 @@ void DecodePeers::Dial(const KvPeer& peer) {
     loop_.PostOwn([this, connection, status] { OnClosed(connection, status); });
   };
   std::shared_ptr<kv::v1::KvControl::Stub> stub =
-      kv::v1::KvControl::NewStub(MakeChannel(peer.address, limits_));
-  connections_[peer.worker] = connection;
+      kv::v1::KvControl::NewStub(MakeChannel(peer.kv_address, limits_));
+  connections_[peer.id] = connection;
   connection->stream = Stream::Create(
       [stub](grpc::ClientContext* call,
              grpc::ClientBidiReactor<kv::v1::Frame, kv::v1::Frame>* end) {
@@ -104,40 +105,39 @@ void DecodePeers::Dial(const KvPeer& peer) {
 void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
   connection->settled = true;
   Log().Info("KvControl stream to decode worker {} at {} is open",
-             connection->peer.worker,
-             connection->peer.address);
-  on_settled_(connection->peer.worker, OkStatus());
+             connection->peer.id,
+             connection->peer.kv_address);
+  on_settled_(connection->peer.id, OkStatus());
 }
 
 void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const Status& status) {
   // gRPC's thread may not have returned from the handler yet.
   AwaitEnd(*connection);
-  const KvPeer peer = connection->peer;
-  const std::optional<KvPeer> next = connection->next;
+  const Peer peer = connection->peer;
+  const std::optional<Peer> next = connection->next;
   // `greeted` is safe to read: no callback runs any more.
-  if (connection->greeted) sender_.RemovePeer(peer.worker);
-  connections_.erase(peer.worker);
+  if (connection->greeted) sender_.RemovePeer(peer.id);
+  connections_.erase(peer.id);
   Log().Warning("KvControl stream to decode worker {} at {} ended: {}",
-                peer.worker,
-                peer.address,
+                peer.id,
+                peer.kv_address,
                 Message(status));
   if (next.has_value()) {
     Dial(*next);
   } else if (!connection->settled) {
-    on_settled_(peer.worker,
+    on_settled_(peer.id,
                 Status(StatusCode::kUnavailable,
                        fmt::format("decode worker '{}' at {} cannot be reached: {}",
-                                   peer.worker,
-                                   peer.address,
+                                   peer.id,
+                                   peer.kv_address,
                                    Message(status))));
   }
 }
 
 void DecodePeers::AwaitEnd(const Connection& connection) {
   const bool closed = connection.stream->AwaitClosed(kBreakLimit);
-  BATON_CHECK(closed,
-              "the stream to decode worker {} did not end after it was closed",
-              connection.peer.worker);
+  BATON_CHECK(
+      closed, "the stream to decode worker {} did not end after it was closed", connection.peer.id);
 }
 
 void DecodePeers::OnTick(Time now) {

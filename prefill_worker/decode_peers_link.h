@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "common/base/clock.h"
+#include "common/cluster/worker_info.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/worker/kv_control_link.h"
 #include "common/worker/worker_loop.h"
-#include "common/worker/worker_types.h"
 #include "kvtransfer/sender.h"
 #include "proto/kv.grpc.pb.h"
 
@@ -32,7 +32,7 @@ class DecodePeers final {
   ~DecodePeers();
 
   // True when the peer is connected. Else the peer is dialled, and on_settled follows.
-  bool Connect(const KvPeer& peer);
+  bool Connect(const Peer& peer);
   // Closes streams whose peer sent no HELLO in time.
   void OnTick(Time now);
   // Breaks all streams. No call of on_settled follows.
@@ -42,7 +42,7 @@ class DecodePeers final {
   using Stream = ClientStream<kv::v1::Frame, kv::v1::Frame>;
   struct Connection;
 
-  void Dial(const KvPeer& peer);
+  void Dial(const Peer& peer);
   void OnHello(const std::shared_ptr<Connection>& connection);
   void OnClosed(const std::shared_ptr<Connection>& connection, const Status& status);
   static void AwaitEnd(const Connection& connection);

@@ -42,15 +42,15 @@ void PrefillRole::Stop() {
   sender_.reset();
 }
 
-Status PrefillRole::OnDispatch(DispatchOrder order) {
-  Request& request = order.request;
+Status PrefillRole::OnDispatch(RouterKey router, DispatchCommand dispatch) {
+  Request& request = dispatch.request;
   const Key key{request.id, request.epoch};
-  const SessionKey session{order.session, request.epoch};
+  const SessionKey session{dispatch.session, request.epoch};
   if (handoffs_.contains(key) || sessions_.contains(session)) return AlreadyKnown(key, session);
   auto handoff = std::make_unique<Handoff>();
-  handoff->router = order.router;
+  handoff->router = router;
   handoff->session = session;
-  handoff->peer = order.peer;
+  handoff->peer = dispatch.peer;
   handoff->total_tokens = static_cast<uint32_t>(request.tokens.size());
   handoff->deadline = std::min(request.deadline, worker_.clock().Now() + options_.handoff_limit);
   handoff->first_sample = request.first_sample;
@@ -69,7 +69,7 @@ void PrefillRole::Offer(Handoff& handoff) {
   OfferRequest offer;
   offer.session = handoff.session.first;
   offer.epoch = handoff.session.second;
-  offer.peer = handoff.peer.worker;
+  offer.peer = handoff.peer.id;
   offer.total_tokens = handoff.total_tokens;
   offer.timeout =
       std::max<Duration>(std::chrono::milliseconds(1), handoff.deadline - worker_.clock().Now());
@@ -82,7 +82,7 @@ void PrefillRole::Offer(Handoff& handoff) {
 void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
   std::vector<Key> waiting;
   for (const auto& [key, handoff] : handoffs_) {
-    if (handoff->phase == Phase::kConnecting && handoff->peer.worker == peer) {
+    if (handoff->phase == Phase::kConnecting && handoff->peer.id == peer) {
       waiting.push_back(key);
     }
   }
@@ -174,21 +174,21 @@ void PrefillRole::Refused(const Key& key, Handoff& handoff, const Status& status
   handoff.phase = Phase::kParked;
   handoff.parked = worker_.clock().Now();
   Log().Info(
-      "request {}: decode worker {} refused: {}", key.first, handoff.peer.worker, Message(status));
+      "request {}: decode worker {} refused: {}", key.first, handoff.peer.id, Message(status));
   worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kRefused, status));
 }
 
-void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
-  const Key key{order.id, order.epoch};
-  const SessionKey session{order.session, order.decode_epoch};
+void PrefillRole::OnRedirect(RouterKey router, const RedirectCommand& redirect) {
+  const Key key{redirect.id, redirect.epoch};
+  const SessionKey session{redirect.session, redirect.decode_epoch};
   const auto found = handoffs_.find(key);
   if (found == handoffs_.end() || found->second->phase != Phase::kParked) {
     const Status gone(StatusCode::kNotFound,
                       "redirect: no refused hand-off of this request waits for a redirect");
-    return worker_.ReportFailure(router, order.id, order.epoch, gone);
+    return worker_.ReportFailure(router, redirect.id, redirect.epoch, gone);
   }
   if (sessions_.contains(session)) {
-    return worker_.ReportFailure(router, order.id, order.epoch, AlreadyKnown(key, session));
+    return worker_.ReportFailure(router, redirect.id, redirect.epoch, AlreadyKnown(key, session));
   }
   Handoff& handoff = *found->second;
   if (handoff.in_sender) {
@@ -201,7 +201,7 @@ void PrefillRole::OnRedirect(RouterKey router, const RedirectOrder& order) {
     sessions_.erase(handoff.session);
   }
   handoff.session = session;
-  handoff.peer = order.peer;
+  handoff.peer = redirect.peer;
   handoff.phase = Phase::kConnecting;
   sessions_[session] = key;
   if (peers_->Connect(handoff.peer)) Offer(handoff);
@@ -232,9 +232,9 @@ void PrefillRole::Finished(SessionId session,
   handoff.in_sender = false;
   handoff.phase = Phase::kOver;
   if (status.ok()) {
-    PeerTraffic& traffic = traffic_[handoff.peer.worker];
+    PeerTraffic& traffic = traffic_[handoff.peer.id];
     if (!stats.transport.empty() && traffic.transport != stats.transport) {
-      Log().Info("KV is sent to decode worker {} over {}", handoff.peer.worker, stats.transport);
+      Log().Info("KV is sent to decode worker {} over {}", handoff.peer.id, stats.transport);
       traffic.transport = stats.transport;
     }
     traffic.bytes += stats.bytes;

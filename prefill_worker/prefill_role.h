@@ -36,11 +36,11 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
                                                        KvTransferOptions transfer,
                                                        const PrefillOptions& options);
 
-  Status OnDispatch(DispatchOrder order) override;
-  void OnRedirect(RouterKey router, const RedirectOrder& order) override;
+  Status OnDispatch(RouterKey router, DispatchCommand dispatch) override;
+  void OnRedirect(RouterKey router, const RedirectCommand& redirect) override;
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
-  void OnPeer(const KvPeer& peer) override { (void)peers_->Connect(peer); }
+  void OnPeer(const Peer& peer) override { (void)peers_->Connect(peer); }
   void OnLeaving(const std::string&) override {}
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
@@ -67,7 +67,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   struct Handoff {
     RouterKey router;
     SessionKey session;  // its epoch is the decode worker's
-    KvPeer peer;
+    Peer peer;
     Phase phase = Phase::kConnecting;
     bool in_sender = false;  // `session` was offered, and OnFinished has not arrived
     int32_t lingering = 0;   // earlier sessions whose OnFinished has not arrived

@@ -16,7 +16,7 @@ std::string RolesOf(const WorkerInfo& info) {
 }
 
 void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& out) {
-  const EngineStats& stats = worker.load.stats;
+  const EngineLoad& stats = worker.load.engine;
   out.set_worker_id(worker.info.id.value());
   out.set_roles(RolesOf(worker.info));
   out.set_state(std::string(Name(worker.state)));
@@ -31,13 +31,13 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_blocks_quarantined(worker.load.blocks_quarantined);
   out.set_step_ms_base(stats.step_ms_base);
   out.set_step_ms_per_token(stats.step_ms_per_token);
-  for (const PeerTransport& peer : worker.load.peers) {
+  for (const auto& [peer, traffic] : worker.load.peers) {
     admin::v1::TransportStatus& transport = *out.add_transports();
-    transport.set_peer(peer.peer);
-    transport.set_transport(peer.transport);
-    transport.set_bytes(peer.bytes);
-    transport.set_transfers(peer.transfers);
-    transport.set_gigabytes_per_second(peer.gigabytes_per_second);
+    transport.set_peer(peer.value());
+    transport.set_transport(traffic.transport);
+    transport.set_bytes(traffic.bytes);
+    transport.set_transfers(traffic.transfers);
+    transport.set_gigabytes_per_second(traffic.bytes_per_second / 1e9);
   }
   out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
   out.set_admin_address(worker.info.admin_address);

@@ -43,6 +43,8 @@ class CoreLoop final : private CoreOutput {
  public:
   // `clock` and `probe` outlive the loop.
   CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe);
+  // The clock of the requests' deadlines.
+  const Clock& clock() const { return clock_; }
   // Stops the thread. Requests that still run receive no further events.
   ~CoreLoop() override;
 

@@ -11,7 +11,8 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
-#include "common/engine/request.h"
+#include "common/cluster/request.h"
+#include "common/cluster/sampling_fields.h"
 #include "router/types.h"
 
 // Requests and output of generations, independent of the protocol: the types between
@@ -34,14 +35,7 @@ struct ChatInput {
 using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
 
 // A missing value takes the default that generation.proto states.
-struct SamplingInput {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-  std::optional<float> presence_penalty;
-  std::optional<float> frequency_penalty;
+struct SamplingInput : SamplingOverrides {
   std::optional<uint64_t> seed;
   std::vector<std::pair<TokenId, float>> logit_bias;
 };

@@ -3,8 +3,11 @@
 #include <span>
 #include <utility>
 
+#include "common/base/clock.h"
+#include "common/cluster/wire/command_wire.h"
+#include "common/cluster/wire/join_wire.h"
+#include "common/cluster/wire/report_wire.h"
 #include "common/log/log.h"
-#include "router/worker_messages_link.h"
 
 namespace baton::router {
 namespace {
@@ -61,17 +64,18 @@ void HubLink::OnClosed(const Status& why) {
 
 bool HubLink::Send(std::vector<WorkerCommand> commands) {
   // Long prompts are distributed over several messages, because both ends bound a message's size.
+  const Time now = core_.clock().Now();
   std::span<const WorkerCommand> rest = commands;
   while (!rest.empty()) {
     size_t count = 0;
     size_t bytes = 0;
     while (count < rest.size() && (count == 0 || bytes < kMessageBytes)) {
       if (const auto* dispatch = std::get_if<DispatchCommand>(&rest[count])) {
-        bytes += (dispatch->spec->prompt.size() + dispatch->resumed.size()) * sizeof(TokenId);
+        bytes += dispatch->request.tokens.size() * sizeof(TokenId);
       }
       ++count;
     }
-    if (!stream_->Send(CommandsToProto(rest.first(count)))) return false;
+    if (!stream_->Send(CommandsToProto(rest.first(count), now))) return false;
     rest = rest.subspan(count);
   }
   return true;

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;  // keeps the order of members for chat tem
 constexpr int32_t kDefaultCompletionTokens = 16;
 
 // The member; nullptr when it is absent or null.
-const Json* Member(const Json& object, const char* name) {
+const Json* Member(const Json& object, std::string_view name) {
   const auto it = object.find(name);
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
@@ -30,7 +30,7 @@ Status Wrong(std::string_view name, std::string_view wanted) {
   return InvalidMember(name, "{} must be {}", name, wanted);
 }
 
-Status Read(const Json& object, const char* name, std::optional<float>& out) {
+Status Read(const Json& object, std::string_view name, std::optional<float>& out) {
   const Json* value = Member(object, name);
   if (value == nullptr) return OkStatus();
   if (!value->is_number()) return Wrong(name, "a number");
@@ -312,15 +312,12 @@ Status ReadLengths(OpenAiKind kind, const Json& body, GenerationRequest& out) {
 }
 
 Status ReadSampling(const Json& body, SamplingInput& out) {
-  BATON_RETURN_IF_ERROR(Read(body, "temperature", out.temperature));
+  for (const SamplingField& field : kSamplingFields) {
+    BATON_RETURN_IF_ERROR(Read(body, field.name, out.*field.override_value));
+  }
   BATON_RETURN_IF_ERROR(ReadInt(body, "top_k", out.top_k));
   // vLLM accepts -1 for "no limit"; here 0 means no limit.
   if (out.top_k == -1) out.top_k = 0;
-  BATON_RETURN_IF_ERROR(Read(body, "top_p", out.top_p));
-  BATON_RETURN_IF_ERROR(Read(body, "min_p", out.min_p));
-  BATON_RETURN_IF_ERROR(Read(body, "repetition_penalty", out.repetition_penalty));
-  BATON_RETURN_IF_ERROR(Read(body, "presence_penalty", out.presence_penalty));
-  BATON_RETURN_IF_ERROR(Read(body, "frequency_penalty", out.frequency_penalty));
   std::optional<int64_t> seed;
   BATON_RETURN_IF_ERROR(ReadInt(body, "seed", seed));
   if (seed.has_value()) out.seed = static_cast<uint64_t>(*seed);

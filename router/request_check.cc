@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "common/cluster/sampling_fields.h"
 #include "common/text/utf8.h"
-#include "kernels/sampling_ranges.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -37,16 +37,11 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
   const auto name = [&](std::string_view field) {
     return fmt::format("{}{}", request.names.sampling, field);
   };
-  BATON_RETURN_IF_ERROR(CheckFloat(name("temperature"), sampling.temperature, kTemperatures));
+  for (const SamplingField& field : kSamplingFields) {
+    BATON_RETURN_IF_ERROR(
+        CheckFloat(name(field.name), sampling.*field.override_value, field.range));
+  }
   BATON_RETURN_IF_ERROR(CheckInt(name("top_k"), sampling.top_k.value_or(0), 0, limits.vocabulary));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("top_p"), sampling.top_p, kTopPs));
-  BATON_RETURN_IF_ERROR(CheckFloat(name("min_p"), sampling.min_p, kMinPs));
-  BATON_RETURN_IF_ERROR(
-      CheckFloat(name("repetition_penalty"), sampling.repetition_penalty, kRepetitionPenalties));
-  BATON_RETURN_IF_ERROR(
-      CheckFloat(name("presence_penalty"), sampling.presence_penalty, kPresencePenalties));
-  BATON_RETURN_IF_ERROR(
-      CheckFloat(name("frequency_penalty"), sampling.frequency_penalty, kFrequencyPenalties));
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
     return InvalidMember(name("logit_bias"),
                          "{} has {} entries; at most {} are allowed",
@@ -63,7 +58,7 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
                            limits.vocabulary - 1);
     }
     BATON_RETURN_IF_ERROR(
-        CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, kLogitBiases));
+        CheckFloat(fmt::format("{}[{}]", name("logit_bias"), token), bias, kLogitBiasRange));
   }
   return OkStatus();
 }
@@ -155,16 +150,11 @@ SamplingParams ResolveSampling(const GenerationRequest& request,
                                uint64_t seed) {
   const SamplingInput& in = request.sampling;
   SamplingParams out;
-  const auto resolve = [](auto& to, const auto& asked, const auto& of_model) {
-    to = asked.value_or(of_model.value_or(to));
-  };
-  resolve(out.temperature, in.temperature, defaults.temperature);
-  resolve(out.top_k, in.top_k, defaults.top_k);
-  resolve(out.top_p, in.top_p, defaults.top_p);
-  resolve(out.min_p, in.min_p, defaults.min_p);
-  resolve(out.repetition_penalty, in.repetition_penalty, defaults.repetition_penalty);
-  out.presence_penalty = in.presence_penalty.value_or(out.presence_penalty);
-  out.frequency_penalty = in.frequency_penalty.value_or(out.frequency_penalty);
+  for (const SamplingField& field : kSamplingFields) {
+    const std::optional<float>& of_model = defaults.*field.override_value;
+    out.*field.value = (in.*field.override_value).value_or(of_model.value_or(out.*field.value));
+  }
+  out.top_k = in.top_k.value_or(defaults.top_k.value_or(out.top_k));
   out.seed = in.seed.value_or(seed);
   out.top_logprobs = request.top_logprobs.value_or(-1);
   out.logit_bias = in.logit_bias;

@@ -87,7 +87,7 @@ bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now
     return true;
   }
   if (where->has_value()) {
-    Launch(host, group, **where, now);
+    Launch(host, group, **where);
     return true;
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
@@ -98,8 +98,7 @@ bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now
 
 void RequestMachine::Launch(RequestHost& host,
                             const Unplaced& group,
-                            RequestHost::Assignment where,
-                            Time now) {
+                            RequestHost::Assignment where) {
   Attempt attempt;
   attempt.epoch = attempt.decode_epoch = Epoch(++last_epoch_);
   attempt.first_sample = group.first_sample;
@@ -120,14 +119,14 @@ void RequestMachine::Launch(RequestHost& host,
   if (where.prefill == kNoWorker) {
     account_.prefill_worker = account_.decode_worker;
     account_.transport.clear();
-    host.Send(where.decode, Command(attempt, RequestKind::kServe, SessionId(), now));
+    host.Send(where.decode, Command(attempt, RequestKind::kServe, SessionId()));
     return;
   }
   account_.prefill_worker = host.PeerOf(where.prefill).id.value();
   const SessionId session = host.NewSession();
-  DispatchCommand decode = Command(attempt, RequestKind::kDecode, session, now);
+  DispatchCommand decode = Command(attempt, RequestKind::kDecode, session);
   decode.peer = host.PeerOf(where.prefill);
-  DispatchCommand prefill = Command(attempt, RequestKind::kPrefill, session, now);
+  DispatchCommand prefill = Command(attempt, RequestKind::kPrefill, session);
   prefill.peer = host.PeerOf(where.decode);
   host.Send(where.decode, std::move(decode));
   host.Send(where.prefill, std::move(prefill));
@@ -135,18 +134,23 @@ void RequestMachine::Launch(RequestHost& host,
 
 DispatchCommand RequestMachine::Command(const Attempt& attempt,
                                         RequestKind kind,
-                                        SessionId session,
-                                        Time now) {
+                                        SessionId session) const {
   DispatchCommand command;
-  command.spec = spec_;
-  command.epoch = kind == RequestKind::kPrefill ? attempt.epoch : attempt.decode_epoch;
-  command.kind = kind;
+  Request& request = command.request;
+  static_cast<RequestOptions&>(request) = *spec_;
+  request.id = spec_->id;
+  request.epoch = kind == RequestKind::kPrefill ? attempt.epoch : attempt.decode_epoch;
+  request.kind = kind;
   const std::vector<TokenId>& log = samples_[attempt.first_sample].tokens;
-  command.resumed.assign(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(attempt.resumed));
-  command.first_sample = attempt.first_sample;
-  command.samples = attempt.samples;
+  request.tokens.reserve(spec_->prompt.size() + attempt.resumed);
+  request.tokens = spec_->prompt;
+  request.tokens.insert(request.tokens.end(),
+                        log.begin(),
+                        log.begin() + static_cast<std::ptrdiff_t>(attempt.resumed));
+  request.prompt_length = static_cast<int32_t>(spec_->prompt.size());
+  request.first_sample = attempt.first_sample;
+  request.samples = attempt.samples;
   command.session = session;
-  if (spec_->deadline != kNever) command.time_left = spec_->deadline - now;
   return command;
 }
 
@@ -207,9 +211,9 @@ void RequestMachine::OnHandoff(RequestHost& host,
     (from_prefill ? attempt->sender_told : attempt->committed) = true;
     host.NoteHandOver(attempt->prefill, attempt->decode);
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
-    account_.transfer_ms = std::max(account_.transfer_ms, report.transfer_ms);
+    account_.transfer_ms = std::max(account_.transfer_ms, ToMillis(report.transfer));
     account_.transfer_gigabytes_per_second =
-        std::max(account_.transfer_gigabytes_per_second, report.gigabytes_per_second);
+        std::max(account_.transfer_gigabytes_per_second, report.bytes_per_second / 1e9);
     if (!report.transport.empty()) account_.transport = report.transport;
     CheckComplete(host, now);
     return;
@@ -260,9 +264,9 @@ void RequestMachine::OnFinished(RequestHost& host,
     attempt->decode_finished = true;
   }
   if (from_prefill || attempt->prefill == kNoWorker) {
-    account_.queue_ms = report.queue_ms;
-    account_.prefill_ms = report.prefill_ms;
-    if (account_.attempts <= 1) account_.cached_tokens = report.cached_tokens;
+    account_.queue_ms = ToMillis(report.times.queued);
+    account_.prefill_ms = ToMillis(report.times.prefill);
+    if (account_.attempts <= 1) account_.cached_tokens = report.times.cached_tokens;
   }
   if (attempt->decode_finished && (attempt->prefill == kNoWorker || attempt->prefill_finished)) {
     CloseSamples(host, *attempt, now);

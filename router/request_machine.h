@@ -156,8 +156,8 @@ class RequestMachine final {
   Attempt* ReportedBy(WorkerSlot from, Epoch epoch);
   void PlaceAll(RequestHost& host, Time now);
   bool PlaceOne(RequestHost& host, const Unplaced& group, Time now);
-  void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where, Time now);
-  DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
+  void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where);
+  DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session) const;
   void OnNothingToHandOver(RequestHost& host, Attempt& attempt, bool from_prefill, Time now);
   void OnRefused(RequestHost& host, Attempt& attempt, const Status& why, Time now);
   void Redirect(RequestHost& host, Attempt& attempt, Time now);

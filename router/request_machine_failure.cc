@@ -90,7 +90,7 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
   attempt.decode_finished = false;
   account_.decode_worker = host.PeerOf(decode).id.value();
   const SessionId session = host.NewSession();
-  DispatchCommand command = Command(attempt, RequestKind::kDecode, session, now);
+  DispatchCommand command = Command(attempt, RequestKind::kDecode, session);
   command.peer = host.PeerOf(attempt.prefill);
   host.Send(decode, std::move(command));
   for (int32_t s = attempt.first_sample; s < attempt.first_sample + attempt.samples; ++s) {

@@ -277,7 +277,7 @@ CoreCounts RouterCore::Counts() const {
 void RouterCore::Learn(const HandoffReport& report) {
   // Only the sender reports the speed.
   const bool useful = report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 &&
-                      report.gigabytes_per_second > 0;
+                      report.bytes_per_second > 0;
   if (!useful) return;
   const auto it = live_.find(report.id);
   if (it == live_.end() || !identity_.has_value()) return;
@@ -290,7 +290,7 @@ void RouterCore::Learn(const HandoffReport& report) {
   if (tokens >= block_tokens) {
     blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
   }
-  blend(transfer_gigabytes_per_second_, report.gigabytes_per_second);
+  blend(transfer_bytes_per_second_, report.bytes_per_second);
 }
 
 // ---- RequestHost

@@ -162,7 +162,7 @@ class RouterCore final : private RequestHost {
 
   // Learned from hand-offs and finished requests: exponential averages.
   double kv_bytes_per_token_ = 0;
-  double transfer_gigabytes_per_second_ = 0;
+  double transfer_bytes_per_second_ = 0;
   double output_tokens_ = 64;
 };
 

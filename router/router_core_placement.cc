@@ -139,7 +139,7 @@ RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
   route.samples = query.samples;
   route.local_tokens = options_.local_tokens;
   route.kv_bytes_per_token = kv_bytes_per_token_;
-  route.transfer_gigabytes_per_second = transfer_gigabytes_per_second_;
+  route.transfer_bytes_per_second = transfer_bytes_per_second_;
   route.expected_output = output_tokens_;
   return route;
 }
@@ -210,15 +210,16 @@ WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) 
 }
 
 void RouterCore::BookDispatch(WorkerSlot slot, const DispatchCommand& dispatch) {
+  const Request& request = dispatch.request;
   const WorkerInfo& info = book_.record(slot).info;
-  const auto tokens = static_cast<int64_t>(dispatch.spec->prompt.size() + dispatch.resumed.size());
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t cached_blocks = depth_[slot.value()];
   WorkerBook::Booking booking;
   booking.blocks = static_cast<int32_t>(BlocksOf(tokens + 1, info.block_tokens) - cached_blocks);
-  if (dispatch.kind != RequestKind::kDecode) {
+  if (request.kind != RequestKind::kDecode) {
     booking.prompt_tokens = tokens - std::min(cached_blocks * info.block_tokens, tokens - 1);
   }
-  book_.Book(slot, dispatch.spec->id, dispatch.epoch, booking, now_);
+  book_.Book(slot, request.id, request.epoch, booking, now_);
   index_.Expect(slot, hashes_, now_ + kExpectation);
 }
 

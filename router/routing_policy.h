@@ -34,10 +34,10 @@ struct RouteQuery {
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;  // output tokens that may still be generated
   int32_t samples = 1;
-  int32_t local_tokens = 0;                  // uncached tokens a decode worker may serve alone
-  double kv_bytes_per_token = 0;             // learned from hand-offs; 0: not known yet
-  double transfer_gigabytes_per_second = 0;  // 10⁹ bytes a second, learned; 0: not known yet
-  double expected_output = 0;                // learned average of output tokens per request
+  int32_t local_tokens = 0;              // uncached tokens a decode worker may serve alone
+  double kv_bytes_per_token = 0;         // learned from hand-offs; 0: not known yet
+  double transfer_bytes_per_second = 0;  // learned; 0: not known yet
+  double expected_output = 0;            // learned average of output tokens per request
   std::span<const Candidate> prefill;
   std::span<const Candidate> decode;
 };

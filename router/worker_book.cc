@@ -29,8 +29,8 @@ StatusOr<WorkerSlot> WorkerBook::Add(WorkerInfo info, Time now) {
     if (entries_[i]) continue;
     entries_[i] = std::make_unique<Entry>();
     WorkerRecord& record = entries_[i]->record;
-    record.load.stats.blocks_total = info.blocks;
-    record.load.stats.blocks_free = info.blocks;
+    record.load.engine.blocks_total = info.blocks;
+    record.load.engine.blocks_free = info.blocks;
     record.info = std::move(info);
     record.joined = now;
     record.last_heard = now;
@@ -59,13 +59,13 @@ WorkerSlot WorkerBook::Find(const WorkerId& id) const {
 void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) {
   Entry& entry = *entries_[slot.value()];
   const double seconds = ToSeconds(now - entry.last_heartbeat);
-  const EngineStats& before = entry.record.load.stats;
+  const EngineLoad& before = entry.record.load.engine;
   if (seconds > 0.01) {
     const auto rate = [&](int64_t to, int64_t from) {
       return std::max<double>(0, static_cast<double>(to - from)) / seconds;
     };
-    entry.record.prompt_tokens_per_second = rate(load.stats.prompt_tokens, before.prompt_tokens);
-    entry.record.output_tokens_per_second = rate(load.stats.output_tokens, before.output_tokens);
+    entry.record.prompt_tokens_per_second = rate(load.engine.prompt_tokens, before.prompt_tokens);
+    entry.record.output_tokens_per_second = rate(load.engine.output_tokens, before.output_tokens);
   }
   entry.last_heartbeat = now;
   entry.record.load = load;
@@ -81,7 +81,7 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
     entry.change.tokens += booked.prompt_tokens;
     entry.change.blocks += booked.blocks;
   }
-  TakeOffComputed(prompts, load.stats.queued_tokens);
+  TakeOffComputed(prompts, load.engine.queued_tokens);
 }
 
 // The worker's `queued_tokens` are fewer than the sum of `prompts` by the tokens that the worker
@@ -132,7 +132,7 @@ void WorkerBook::Release(WorkerSlot slot, RequestId id, Epoch epoch) {
 
 LoadEstimate WorkerBook::Estimate(WorkerSlot slot) const {
   const Entry& entry = *entries_[slot.value()];
-  const EngineStats& stats = entry.record.load.stats;
+  const EngineLoad& stats = entry.record.load.engine;
   const Change& change = entry.change;
   const auto at_least_zero = [](int64_t v) { return std::max<int64_t>(0, v); };
   LoadEstimate e;

@@ -6,8 +6,8 @@
 namespace baton::router {
 namespace {
 
-const EngineStats& StatsOf(const Candidate& worker) {
-  return worker.worker->load.stats;
+const EngineLoad& StatsOf(const Candidate& worker) {
+  return worker.worker->load.engine;
 }
 
 int32_t StepTokens(const Candidate& worker) {
@@ -16,11 +16,11 @@ int32_t StepTokens(const Candidate& worker) {
 
 // Whether the worker now limits prompt chunks for the inter-token latency of its sequences.
 bool KeepsTarget(const Candidate& worker) {
-  return worker.worker->info.itl_target_ms > 0 && worker.load.requests > 0;
+  return worker.worker->info.itl_target > Duration::zero() && worker.load.requests > 0;
 }
 
 // The time that one prompt token with a context of `context` tokens adds to a step.
-double TokenMs(const EngineStats& stats, double context) {
+double TokenMs(const EngineLoad& stats, double context) {
   return stats.step_ms_per_prompt_token + stats.step_ms_per_prompt_token_context * context;
 }
 
@@ -31,12 +31,12 @@ double ChunkTokens(const Candidate& worker, double token_ms) {
   if (!KeepsTarget(worker) || token_ms <= 0) return budget;
   const WorkerInfo& info = worker.worker->info;
   const double least = std::clamp<double>(info.block_tokens, 1, budget);
-  return std::clamp((info.itl_target_ms - StepMs(worker, 0, 0)) / token_ms, least, budget);
+  return std::clamp((ToMillis(info.itl_target) - StepMs(worker, 0, 0)) / token_ms, least, budget);
 }
 
 // Time to compute `tokens` prompt tokens with an average context of `context` tokens, at the speed
 // of `stats`.
-double ComputeMs(const Candidate& worker, const EngineStats& stats, double tokens, double context) {
+double ComputeMs(const Candidate& worker, const EngineLoad& stats, double tokens, double context) {
   if (tokens <= 0) return 0;
   const double token_ms = TokenMs(stats, context);
   const double chunk = ChunkTokens(worker, token_ms);
@@ -45,17 +45,17 @@ double ComputeMs(const Candidate& worker, const EngineStats& stats, double token
   return beside * steps + token_ms * tokens;
 }
 
-double QueueMs(const Candidate& worker, const EngineStats& stats, int32_t prompt_tokens) {
+double QueueMs(const Candidate& worker, const EngineLoad& stats, int32_t prompt_tokens) {
   const auto queued = static_cast<double>(worker.load.queued_tokens);
   return ComputeMs(worker, stats, queued, std::min<double>(queued, prompt_tokens) / 2);
 }
 
-double PrefillMs(const Candidate& worker, const EngineStats& stats, int32_t prompt_tokens) {
+double PrefillMs(const Candidate& worker, const EngineLoad& stats, int32_t prompt_tokens) {
   const double tokens = prompt_tokens - worker.cached_tokens;
   return ComputeMs(worker, stats, tokens, worker.cached_tokens + tokens / 2);
 }
 
-bool Known(const EngineStats& prompts) {
+bool Known(const EngineLoad& prompts) {
   return TokenMs(prompts, 1) > 0;
 }
 
@@ -67,7 +67,7 @@ double PromptMs(const Candidate& worker, const RouteQuery& query) {
 }
 
 double StepMs(const Candidate& worker, int32_t prompt_tokens, int32_t samples) {
-  const EngineStats& stats = StatsOf(worker);
+  const EngineLoad& stats = StatsOf(worker);
   const double sequences = worker.load.requests + samples;
   const double context = static_cast<double>(worker.load.context_tokens) +
                          static_cast<double>(prompt_tokens) * samples;
@@ -93,9 +93,9 @@ double RoomMs(const Candidate& worker, const RouteQuery& query) {
 }
 
 double TransferMs(const Candidate& decode, const RouteQuery& query) {
-  if (query.transfer_gigabytes_per_second <= 0) return 0;
-  return (query.prompt_tokens - decode.cached_tokens) * query.kv_bytes_per_token /
-         (query.transfer_gigabytes_per_second * 1e6);
+  if (query.transfer_bytes_per_second <= 0) return 0;
+  const double bytes = (query.prompt_tokens - decode.cached_tokens) * query.kv_bytes_per_token;
+  return bytes / query.transfer_bytes_per_second * 1e3;
 }
 
 bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {
@@ -106,10 +106,10 @@ bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {
 std::optional<double> TakeOverMs(const Candidate& decode,
                                  const Candidate& prefill,
                                  const RouteQuery& query) {
-  const EngineStats& own = StatsOf(decode);
-  const EngineStats& prompts = Known(own) ? own : StatsOf(prefill);
+  const EngineLoad& own = StatsOf(decode);
+  const EngineLoad& prompts = Known(own) ? own : StatsOf(prefill);
   // Negative without a target, so the worker is excluded below.
-  const double room = decode.worker->info.itl_target_ms - StepMs(decode, 0, 0);
+  const double room = ToMillis(decode.worker->info.itl_target) - StepMs(decode, 0, 0);
   const bool speed_known = own.step_ms_base + own.step_ms_per_token > 0 && Known(prompts);
   const double least = TokenMs(prompts, query.prompt_tokens) * decode.worker->info.block_tokens;
   if (!speed_known || room < least) return std::nullopt;

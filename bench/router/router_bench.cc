@@ -52,10 +52,10 @@ class Cluster {
       slots_.push_back(*core_->Join(info, kStart));
       WorkerReport report;
       report.load.emplace();
-      report.load->stats.blocks_free = 1 << 20;
-      report.load->stats.step_ms_base = 2;
-      report.load->stats.step_ms_per_token = 0.02;
-      report.load->stats.step_ms_per_prompt_token = 0.02;
+      report.load->engine.blocks_free = 1 << 20;
+      report.load->engine.step_ms_base = 2;
+      report.load->engine.step_ms_per_token = 0.02;
+      report.load->engine.step_ms_per_prompt_token = 0.02;
       core_->OnReport(slots_.back(), report, kStart);
     }
     for (size_t i = 0; i < kPrompts; ++i) prompts_.push_back(Prompt(tokens, i));

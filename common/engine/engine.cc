@@ -297,29 +297,30 @@ class Engine::Impl {
   void UpdateStats() {
     const SchedulerCounts counts = scheduler_.Counts();
     const StepTimeModel::Fit& fit = step_time_.fit();
-    const EngineStats stats = {.running = counts.running,
-                               .waiting = counts.waiting,
-                               .awaiting_kv = counts.awaiting_kv,
-                               .queued_tokens = counts.queued_tokens,
-                               .blocks_total = cache_.total(),
-                               .blocks_free = cache_.available(),
-                               .blocks_cached = cache_.cached(),
-                               .blocks_leaked = scheduler_.LeakedBlocks(),
-                               .leases = counts.held_leases,
-                               .steps = steps_,
-                               .failed_steps = failed_steps_,
-                               .prompt_tokens = counts.prompt_tokens,
-                               .cached_tokens = counts.cached_tokens,
-                               .output_tokens = counts.output_tokens,
-                               .preemptions = counts.preemptions,
-                               .step_ms_base = fit.base_ms,
-                               .step_ms_per_token = fit.decode_ms,
-                               .step_ms_per_token_context = fit.decode_context_ms,
-                               .step_ms_per_prompt_token = fit.prompt_token_ms,
-                               .step_ms_per_prompt_token_context = fit.prompt_context_ms,
-                               .cache_digest = cache_.prefix().digest(),
-                               .cache_sequence = cache_.prefix().last_sequence(),
-                               .healthy = healthy_};
+    EngineStats stats;
+    stats.running = counts.running;
+    stats.waiting = counts.waiting;
+    stats.awaiting_kv = counts.awaiting_kv;
+    stats.queued_tokens = counts.queued_tokens;
+    stats.blocks_total = cache_.total();
+    stats.blocks_free = cache_.available();
+    stats.blocks_cached = cache_.cached();
+    stats.blocks_leaked = scheduler_.LeakedBlocks();
+    stats.leases = counts.held_leases;
+    stats.steps = steps_;
+    stats.failed_steps = failed_steps_;
+    stats.prompt_tokens = counts.prompt_tokens;
+    stats.cached_tokens = counts.cached_tokens;
+    stats.output_tokens = counts.output_tokens;
+    stats.preemptions = counts.preemptions;
+    stats.step_ms_base = fit.base_ms;
+    stats.step_ms_per_token = fit.decode_ms;
+    stats.step_ms_per_token_context = fit.decode_context_ms;
+    stats.step_ms_per_prompt_token = fit.prompt_token_ms;
+    stats.step_ms_per_prompt_token_context = fit.prompt_context_ms;
+    stats.cache_digest = cache_.prefix().digest();
+    stats.cache_sequence = cache_.prefix().last_sequence();
+    stats.healthy = healthy_;
     std::lock_guard lock(stats_mutex_);
     stats_ = stats;
   }

@@ -6,40 +6,21 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/cluster/load.h"
+#include "common/cluster/request.h"
 #include "common/engine/listener.h"
 #include "common/engine/model_runner.h"
 #include "common/engine/options.h"
-#include "common/engine/request.h"
 #include "common/kvcache/layout.h"
 #include "kernels/device.h"
 
 namespace baton {
 
-// The load of the engine, for heartbeats, metrics and `baton status`.
-struct EngineStats {
-  int32_t running = 0;        // sequences
-  int32_t waiting = 0;        // sequences
-  int32_t awaiting_kv = 0;    // requests
-  int64_t queued_tokens = 0;  // prompt tokens not computed yet
-  int32_t blocks_total = 0;
-  int32_t blocks_free = 0;  // blocks without a user, cached or not: what a new request can get
-  int32_t blocks_cached = 0;
-  int32_t blocks_leaked = 0;  // blocks that are not free and have no owner: always 0
-  int32_t leases = 0;         // hand-offs that ReleaseKv has not ended yet
+// The engine's load, and what only its process sees.
+struct EngineStats : EngineLoad {
+  int32_t leases = 0;  // hand-offs that ReleaseKv has not ended yet
   int64_t steps = 0;
   int64_t failed_steps = 0;
-  int64_t prompt_tokens = 0;  // prompt tokens computed since the start
-  int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache since the start
-  int64_t output_tokens = 0;
-  int64_t preemptions = 0;
-  // The fitted step time in milliseconds: the base, then the cost of each decoding sequence and of
-  // each position that it attends to, then the cost of each prompt token and of each position that
-  // it attends to. 0 while a term is not known.
-  double step_ms_base = 0;
-  double step_ms_per_token = 0;
-  double step_ms_per_token_context = 0;
-  double step_ms_per_prompt_token = 0;
-  double step_ms_per_prompt_token_context = 0;
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;

@@ -5,10 +5,18 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/engine/request.h"
+#include "common/base/status.h"
+#include "common/cluster/request.h"
 #include "common/kvcache/cache_event.h"
 
 namespace baton {
+
+// A request that ended without completing: cancelled, out of time, or refused by the engine.
+struct RequestFailure {
+  RequestId id;
+  Epoch epoch;
+  Status status;
+};
 
 // Blocks of a kPrefill request whose KV is final: [first_index, first_index + blocks.size()) of its
 // block table. `last`: the whole prompt is computed (the last block may be partly filled).

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "common/base/clock.h"
+#include "common/cluster/request.h"
 #include "common/engine/options.h"
-#include "common/engine/request.h"
 
 namespace baton {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/cluster/request.h"
 #include "common/engine/listener.h"
-#include "common/engine/request.h"
 
 namespace baton {
 

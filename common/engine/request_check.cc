@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/sampling_ranges.h"
+#include "common/cluster/sampling_fields.h"
 
 namespace baton {
 namespace {
@@ -18,15 +18,9 @@ Status InVocabulary(std::string_view field, TokenId token, int32_t vocabulary) {
 }
 
 Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
-  BATON_RETURN_IF_ERROR(CheckRange("temperature", params.temperature, kTemperatures));
-  BATON_RETURN_IF_ERROR(CheckRange("top_p", params.top_p, kTopPs));
-  BATON_RETURN_IF_ERROR(CheckRange("min_p", params.min_p, kMinPs));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("repetition_penalty", params.repetition_penalty, kRepetitionPenalties));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("presence_penalty", params.presence_penalty, kPresencePenalties));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("frequency_penalty", params.frequency_penalty, kFrequencyPenalties));
+  for (const SamplingField& field : kSamplingFields) {
+    BATON_RETURN_IF_ERROR(CheckRange(field.name, params.*field.value, field.range));
+  }
   if (params.top_k < 0) {
     return InvalidArgument("top_k is {}; it must be 0 (all) or more", params.top_k);
   }
@@ -37,7 +31,7 @@ Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
   }
   for (const auto& [token, bias] : params.logit_bias) {
     BATON_RETURN_IF_ERROR(InVocabulary("logit_bias", token, vocabulary));
-    BATON_RETURN_IF_ERROR(CheckRange("logit_bias", bias, kLogitBiases));
+    BATON_RETURN_IF_ERROR(CheckRange("logit_bias", bias, kLogitBiasRange));
   }
   return OkStatus();
 }

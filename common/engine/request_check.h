@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
-#include "common/engine/request.h"
+#include "common/cluster/request.h"
 
 namespace baton {
 

@@ -10,8 +10,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/cluster/request.h"
 #include "common/engine/ordering.h"
-#include "common/engine/request.h"
 #include "common/kvcache/block_hash.h"
 #include "common/kvcache/lease.h"
 #include "common/kvcache/prefix_cache.h"

@@ -14,6 +14,8 @@ struct CacheEvent {
   uint64_t sequence = 0;
   Kind kind = Kind::kStored;
   std::vector<Hash128> blocks;
+
+  bool operator==(const CacheEvent&) const = default;
 };
 
 }  // namespace baton

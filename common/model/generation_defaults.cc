@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "common/base/mapped_file.h"
+#include "common/cluster/sampling_fields.h"
 #include "common/model/config_fields.h"
 #include "common/model/model_spec.h"
 #include "common/model/open_model.h"
-#include "kernels/sampling_ranges.h"
 
 namespace baton {
 namespace {
@@ -35,11 +35,8 @@ std::string GenerationDefaults::ToString() const {
     if (!value) return;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
   };
-  add("temperature", temperature);
+  for (const SamplingField& field : kSamplingFields) add(field.name, this->*field.override_value);
   add("top_k", top_k);
-  add("top_p", top_p);
-  add("min_p", min_p);
-  add("repetition_penalty", repetition_penalty);
   return text;
 }
 
@@ -54,10 +51,11 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxBytes));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<JsonFields> fields, JsonFields::Parse(file, text));
   GenerationDefaults defaults;
-  defaults.temperature = ReadIn(*fields, "temperature", kTemperatures);
-  defaults.top_p = ReadIn(*fields, "top_p", kTopPs);
-  defaults.min_p = ReadIn(*fields, "min_p", kMinPs);
-  defaults.repetition_penalty = ReadIn(*fields, "repetition_penalty", kRepetitionPenalties);
+  for (const SamplingField& field : kSamplingFields) {
+    if (field.model_default) {
+      defaults.*field.override_value = ReadIn(*fields, field.name, field.range);
+    }
+  }
   if (fields->Has("top_k")) {
     // Some files have -1 for "all tokens".
     defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));

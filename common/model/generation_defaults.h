@@ -1,22 +1,15 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include "common/base/status.h"
+#include "common/cluster/sampling_fields.h"
 
 namespace baton {
 
 // The model's recommended sampling parameters, for requests that do not set them. For an absent
 // parameter the default of the API applies.
-struct GenerationDefaults {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;  // 0: all
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-
+struct GenerationDefaults : SamplingOverrides {
   // For example "temperature 0.6, top_p 0.95"; empty when no parameter is set.
   std::string ToString() const;
 };

@@ -6,8 +6,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/engine/request.h"
-#include "common/worker/worker_types.h"
+#include "common/cluster/request.h"
+#include "common/worker/router_events.h"
 
 namespace baton {
 

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/cluster/wire/command_wire.h"
+#include "common/cluster/wire/join_wire.h"
+#include "common/cluster/wire/report_wire.h"
 #include "common/log/log.h"
-#include "common/worker/dispatch_link.h"
 
 namespace baton {
 namespace {
@@ -83,24 +85,13 @@ void RouterLink::Add(const TokenOutput& token) {
   has_pending_ = true;
 }
 
-void RouterLink::AddFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
-  pb::Finished* finished = pending_.add_finished();
-  finished->set_request_id(id.value());
-  finished->set_epoch(epoch.value());
-  finished->set_queue_ms(ToMillis(times.queued));
-  finished->set_prefill_ms(ToMillis(times.prefill));
-  finished->set_cached_tokens(times.cached_tokens);
-  finished->set_preemptions(times.preemptions);
+void RouterLink::Add(const FinishedReport& report) {
+  *pending_.add_finished() = ToProto(report);
   has_pending_ = true;
 }
 
-void RouterLink::AddFailed(RequestId id, Epoch epoch, const Status& status) {
-  pb::Failed* failed = pending_.add_failed();
-  failed->set_request_id(id.value());
-  failed->set_epoch(epoch.value());
-  failed->set_code(static_cast<int>(status.code()));
-  failed->set_message(std::string(Message(status)));
-  failed->set_retryable(IsRetryable(status));
+void RouterLink::Add(const FailedReport& report) {
+  *pending_.add_failed() = ToProto(report);
   has_pending_ = true;
 }
 
@@ -122,7 +113,7 @@ void RouterLink::AddDrain(const std::string& reason) {
 void RouterLink::BeatIfDue(Time now) {
   if (!joined_ || now < next_heartbeat_) return;
   next_heartbeat_ = now + heartbeat_;
-  LoadReport load = context_.events.Load();
+  WorkerLoad load = context_.events.Load();
   load.sequence = ++heartbeats_;
   *pending_.mutable_heartbeat() = ToProto(load);
   has_pending_ = true;
@@ -160,44 +151,28 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
     Close(InvalidArgument("the first message of router {} is not Welcome", address_));
     return;
   }
-  for (const pb::Dispatch& dispatch : message.dispatches()) OnDispatch(dispatch);
-  for (const pb::Redirect& redirect : message.redirects()) {
-    const StatusOr<RedirectOrder> order = FromProto(redirect);
-    if (order.ok()) {
-      context_.events.OnRedirect(key_, *order);
-    } else {
-      AddFailed(RequestId(redirect.request_id()),
-                Epoch(redirect.epoch()),
-                Annotate(order.status(), "redirect"));
-    }
-  }
-  for (const pb::Cancel& cancel : message.cancels()) {
-    const RequestId id(cancel.request_id());
-    const Epoch epoch(cancel.epoch());
-    if (cancel.has_sample()) {
-      context_.events.OnStopSample(key_, id, epoch, cancel.sample());
-    } else {
-      context_.events.OnCancel(key_, id, epoch, cancel.complete());
-    }
-  }
-  for (const pb::Peer& peer : message.peers()) {
-    // A malformed peer is skipped; a request that names it reports the error.
-    if (const StatusOr<KvPeer> known = FromProto(peer); known.ok()) context_.events.OnPeer(*known);
-  }
-  if (message.send_snapshot()) context_.events.OnSnapshotWanted();
-  if (message.has_drain()) context_.events.OnDrainWanted(message.drain().keep());
+  DecodedCommands decoded = CommandsFromProto(message, context_.clock.Now());
+  for (const FailedReport& refused : decoded.refused) Add(refused);
+  for (WorkerCommand& command : decoded.commands) Run(std::move(command));
 }
 
-void RouterLink::OnDispatch(const pb::Dispatch& dispatch) {
-  StatusOr<DispatchOrder> order = FromProto(dispatch, context_.self, context_.clock.Now());
-  if (!order.ok()) {
-    AddFailed(RequestId(dispatch.request_id()),
-              Epoch(dispatch.epoch()),
-              Annotate(order.status(), "dispatch"));
-    return;
+void RouterLink::Run(WorkerCommand command) {
+  RouterEvents& events = context_.events;
+  if (auto* dispatch = std::get_if<DispatchCommand>(&command)) {
+    events.OnDispatch(key_, std::move(*dispatch));
+  } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
+    events.OnRedirect(key_, *redirect);
+  } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
+    events.OnCancel(key_, *cancel);
+  } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
+    events.OnStopSample(key_, *stop);
+  } else if (const auto* meet = std::get_if<MeetCommand>(&command)) {
+    events.OnPeer(meet->peer);
+  } else if (const auto* drain = std::get_if<DrainWorkerCommand>(&command)) {
+    events.OnDrainWanted(drain->keep);
+  } else {
+    events.OnSnapshotWanted();
   }
-  order->router = key_;
-  context_.events.OnDispatch(*std::move(order));
 }
 
 void RouterLink::OnEnded(const Status& status) {

@@ -4,18 +4,18 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/cluster/reports.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/worker/router_events.h"
 #include "common/worker/worker_loop.h"
-#include "common/worker/worker_types.h"
 #include "proto/worker.grpc.pb.h"
 
 namespace baton {
 
 // What all router links of a worker share. Outlives the links.
 struct RouterLinkContext {
-  WorkerIdentity self;
+  WorkerInfo self;
   ConnectionLimits limits;
   RouterEvents& events;
   WorkerLoop& loop;
@@ -41,8 +41,8 @@ class RouterLink final {
   const Status& refusal() const { return refusal_; }
 
   void Add(const TokenOutput& token);
-  void AddFinished(RequestId id, Epoch epoch, const RequestTimes& times);
-  void AddFailed(RequestId id, Epoch epoch, const Status& status);
+  void Add(const FinishedReport& report);
+  void Add(const FailedReport& report);
   void Add(const HandoffReport& report);
   void Add(const CacheEvent& event);
   void AddDrain(const std::string& reason);
@@ -59,7 +59,7 @@ class RouterLink final {
   using Stream = ClientStream<worker::v1::ToRouter, worker::v1::ToWorker>;
 
   void OnMessage(const worker::v1::ToWorker& message);
-  void OnDispatch(const worker::v1::Dispatch& dispatch);
+  void Run(WorkerCommand command);
   void OnEnded(const Status& status);
 
   const RouterKey key_;

@@ -28,7 +28,7 @@ const Logger& Log() {
 
 // Logs a warning when one request of full context length does not fit the arena: this is allowed,
 // but rarely intended.
-void WarnOfSmallArena(const WorkerIdentity& self) {
+void WarnOfSmallArena(const WorkerInfo& self) {
   const int64_t tokens = int64_t{self.blocks} * self.block_tokens;
   if (tokens >= self.context_length) return;
   Log().Warning(
@@ -51,7 +51,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   BATON_ASSIGN_OR_RETURN(worker->engine_,
                          Engine::Create(worker->options_.engine, runner, *worker, clock));
   const Engine& engine = *worker->engine_;
-  WorkerIdentity& self = worker->identity_;
+  WorkerInfo& self = worker->identity_;
   self.id = worker->options_.id;
   self.boot = BootId(RandomId());
   self.model = worker->options_.model;
@@ -159,7 +159,9 @@ void Worker::Report(RouterKey router, const HandoffReport& report) {
 }
 
 void Worker::ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status) {
-  if (RouterLink* link = links_->Find(router)) link->AddFailed(id, epoch, status);
+  if (RouterLink* link = links_->Find(router)) {
+    link->Add(FailedReport{id, epoch, status, IsRetryable(status)});
+  }
 }
 
 void Worker::Drop(RequestId id, Epoch epoch) {
@@ -258,7 +260,7 @@ void Worker::DeliverEnd(RequestId id,
   book_.erase(found);
   probe_.RequestEnded(entry, status, times);
   if (status.ok()) {
-    if (RouterLink* link = links_->Find(entry.router)) link->AddFinished(id, epoch, times);
+    if (RouterLink* link = links_->Find(entry.router)) link->Add(FinishedReport{id, epoch, times});
   }
   WorkerRole* role = RoleOf(entry.kind);
   const bool tell = role == nullptr || role->OnEnded(id, epoch, status);
@@ -275,63 +277,61 @@ void Worker::DeliverCacheEvent(const CacheEvent& event) {
   links_->ForEachJoined([&](RouterLink& link) { link.Add(event); });
 }
 
-void Worker::OnDispatch(DispatchOrder order) {
-  const Request& request = order.request;
-  if (draining_) {
-    ReportFailure(order.router,
-                  request.id,
-                  request.epoch,
-                  Status(StatusCode::kUnavailable, "the worker is leaving"));
-    return;
+void Worker::OnDispatch(RouterKey router, DispatchCommand dispatch) {
+  const Request& request = dispatch.request;
+  const std::pair<RequestId, Epoch> key{request.id, request.epoch};
+  const auto refuse = [&](const Status& why) { ReportFailure(router, key.first, key.second, why); };
+  if (draining_) return refuse(Status(StatusCode::kUnavailable, "the worker is leaving"));
+  WorkerRole* role = RoleOf(request.kind);
+  if (role == nullptr && request.kind != RequestKind::kServe) {
+    return refuse(InvalidArgument("dispatch: this worker cannot {}",
+                                  request.kind == RequestKind::kPrefill ? "prefill" : "decode"));
   }
   BookEntry entry;
-  entry.router = order.router;
+  entry.router = router;
   entry.kind = request.kind;
   entry.arrival = request.arrival;
-  if (!book_.try_emplace({request.id, request.epoch}, entry).second) {
+  if (!book_.try_emplace(key, entry).second) {
     Log().Warning("request {} of epoch {} was dispatched twice; the second dispatch is ignored",
                   request.id,
                   request.epoch.value());
     return;
   }
-  WorkerRole* role = RoleOf(request.kind);
-  if (role == nullptr) return engine_->Submit(std::move(order.request));
-  const std::pair<RequestId, Epoch> key{request.id, request.epoch};
-  const RouterKey router = order.router;
-  if (const Status status = role->OnDispatch(std::move(order)); !status.ok()) {
+  if (role == nullptr) return engine_->Submit(std::move(dispatch.request));
+  if (const Status status = role->OnDispatch(router, std::move(dispatch)); !status.ok()) {
     book_.erase(key);
-    ReportFailure(router, key.first, key.second, status);
+    refuse(status);
   }
 }
 
-void Worker::OnRedirect(RouterKey router, const RedirectOrder& order) {
+void Worker::OnRedirect(RouterKey router, const RedirectCommand& redirect) {
   if (prefill_ != nullptr) {
-    prefill_->OnRedirect(router, order);
+    prefill_->OnRedirect(router, redirect);
   } else {
     ReportFailure(router,
-                  order.id,
-                  order.epoch,
+                  redirect.id,
+                  redirect.epoch,
                   Status(StatusCode::kNotFound, "redirect: this worker cannot prefill"));
   }
 }
 
-void Worker::OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) {
-  const auto found = book_.find({id, epoch});
+void Worker::OnCancel(RouterKey router, const CancelCommand& cancel) {
+  const auto found = book_.find({cancel.id, cancel.epoch});
   if (found != book_.end() && found->second.router == router) {
-    found->second.complete = complete;
-    engine_->Cancel(id, epoch);
+    found->second.complete = cancel.complete;
+    engine_->Cancel(cancel.id, cancel.epoch);
   }
-  if (prefill_ != nullptr) prefill_->OnCancel(router, id, epoch);
-  if (decode_ != nullptr) decode_->OnCancel(router, id, epoch);
+  if (prefill_ != nullptr) prefill_->OnCancel(router, cancel.id, cancel.epoch);
+  if (decode_ != nullptr) decode_->OnCancel(router, cancel.id, cancel.epoch);
 }
 
-void Worker::OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) {
-  const auto found = book_.find({id, epoch});
+void Worker::OnStopSample(RouterKey router, const StopSampleCommand& stop) {
+  const auto found = book_.find({stop.id, stop.epoch});
   if (found == book_.end() || found->second.router != router) return;
-  engine_->StopSample(id, epoch, sample);
+  engine_->StopSample(stop.id, stop.epoch, stop.sample);
 }
 
-void Worker::OnPeer(const KvPeer& peer) {
+void Worker::OnPeer(const Peer& peer) {
   if (prefill_ != nullptr) prefill_->OnPeer(peer);
 }
 
@@ -355,8 +355,8 @@ void Worker::OnRouterLost(RouterKey router) {
   if (decode_ != nullptr) decode_->OnRouterLost(router);
 }
 
-LoadReport Worker::Load() {
-  LoadReport load;
+WorkerLoad Worker::Load() {
+  WorkerLoad load;
   load.engine = engine_->Stats();
   load.digest = digest_;
   load.digest_sequence = digest_sequence_;

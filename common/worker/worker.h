@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/cluster/reports.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_loop.h"
 #include "common/metrics/metrics.h"
@@ -72,7 +73,7 @@ class Worker final : private EngineListener, private RouterEvents {
   WorkerLoop& loop() { return loop_; }
   const Clock& clock() const { return clock_; }
   WorkerProbe& probe() { return probe_; }
-  const WorkerIdentity& identity() const { return identity_; }
+  const WorkerInfo& identity() const { return identity_; }
   Dma* dma() const { return options_.dma; }
 
   // For roles, on the worker's thread.
@@ -98,15 +99,15 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnGaveUp(const Status& status) override;
 
   // RouterEvents.
-  void OnDispatch(DispatchOrder order) override;
-  void OnRedirect(RouterKey router, const RedirectOrder& order) override;
-  void OnCancel(RouterKey router, RequestId id, Epoch epoch, bool complete) override;
-  void OnStopSample(RouterKey router, RequestId id, Epoch epoch, int32_t sample) override;
-  void OnPeer(const KvPeer& peer) override;
+  void OnDispatch(RouterKey router, DispatchCommand dispatch) override;
+  void OnRedirect(RouterKey router, const RedirectCommand& redirect) override;
+  void OnCancel(RouterKey router, const CancelCommand& cancel) override;
+  void OnStopSample(RouterKey router, const StopSampleCommand& stop) override;
+  void OnPeer(const Peer& peer) override;
   void OnSnapshotWanted() override;
   void OnDrainWanted(bool keep) override;
   void OnRouterLost(RouterKey router) override;
-  LoadReport Load() override;
+  WorkerLoad Load() override;
 
   void DeliverTokens(std::span<const TokenOutput> tokens);
   void DeliverEnd(RequestId id, Epoch epoch, const Status& status, const RequestTimes& times);
@@ -120,7 +121,7 @@ class Worker final : private EngineListener, private RouterEvents {
   const WorkerOptions options_;
   const Clock& clock_;
   WorkerProbe probe_;
-  WorkerIdentity identity_;
+  WorkerInfo identity_;
   WorkerLoop loop_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<EngineLoop> engine_loop_;

@@ -5,8 +5,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/cluster/request.h"
 #include "common/engine/engine.h"
-#include "common/engine/request.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/request_outcome.h"
 #include "common/worker/request_book.h"

@@ -9,8 +9,9 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
+#include "common/cluster/reports.h"
 #include "common/engine/listener.h"
-#include "common/worker/worker_types.h"
+#include "common/worker/router_events.h"
 #include "kvtransfer/transfer_stats.h"
 
 namespace baton {
@@ -24,14 +25,14 @@ class WorkerRole {
 
   // Starts the hand-off and submits the request to the engine. AlreadyExists when the request or
   // the session is known; then nothing was submitted.
-  virtual Status OnDispatch(DispatchOrder order) = 0;
-  virtual void OnRedirect(RouterKey router, const RedirectOrder& order) = 0;
+  virtual Status OnDispatch(RouterKey router, DispatchCommand dispatch) = 0;
+  virtual void OnRedirect(RouterKey router, const RedirectCommand& redirect) = 0;
   // The router cancelled the request, or the router's stream ended. The engine's part of the
   // requests is already cancelled.
   virtual void OnCancel(RouterKey router, RequestId id, Epoch epoch) = 0;
   virtual void OnRouterLost(RouterKey router) = 0;
   // `peer` is a worker that hand-offs may go to.
-  virtual void OnPeer(const KvPeer&) {}
+  virtual void OnPeer(const Peer&) {}
 
   // The worker drains: it accepts no new requests; its present requests continue.
   virtual void OnLeaving(const std::string& reason) = 0;

@@ -122,7 +122,7 @@ void WorkerService::Drain(Duration limit) {
 
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
-  const WorkerIdentity& self = worker.identity();
+  const WorkerInfo& self = worker.identity();
   const Engine& engine = worker.engine();
   KvTransferOptions options;
   options.worker = self.id;

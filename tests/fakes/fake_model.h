@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "common/cluster/request.h"
 #include "common/engine/model_runner.h"
-#include "common/engine/request.h"
 
 namespace baton {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/engine/request.h"
+#include "common/cluster/request.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/rpc/rpc_server.h"
 #include "proto/worker.grpc.pb.h"

@@ -155,8 +155,8 @@ void FakeWorker::Finish(const pb::Dispatch& dispatch) {
   pb::Finished& finished = *message.add_finished();
   finished.set_request_id(dispatch.request_id());
   finished.set_epoch(dispatch.epoch());
-  finished.set_queue_ms(1);
-  finished.set_prefill_ms(2);
+  finished.set_queue_us(1000);
+  finished.set_prefill_us(2000);
   finished.set_cached_tokens(3);
   Send(std::move(message));
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/engine/request.h"
+#include "common/cluster/request.h"
 #include "common/model/model_identity.h"
 #include "common/rpc/duplex_stream.h"
 #include "proto/worker.grpc.pb.h"

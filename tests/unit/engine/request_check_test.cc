@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/mapped_file.h"
-#include "kernels/sampling_ranges.h"
+#include "common/cluster/sampling_fields.h"
 
 namespace baton {
 namespace {
@@ -78,29 +78,17 @@ TEST(RequestCheckTest, NamesWhatIsWrong) {
 // The ranges documented in generation.proto are those that the code accepts, at both ends.
 TEST(RequestCheckTest, RangesAreThoseOfTheReference) {
   struct Parameter {
-    std::string name;
+    std::string_view name;
     FloatRange range;
     std::function<void(Request&, float)> set;
   };
-  const std::vector<Parameter> parameters = {
-      {"temperature", kTemperatures, [](Request& r, float v) { r.sampling.temperature = v; }},
-      {"top_p", kTopPs, [](Request& r, float v) { r.sampling.top_p = v; }},
-      {"min_p", kMinPs, [](Request& r, float v) { r.sampling.min_p = v; }},
-      {"repetition_penalty",
-       kRepetitionPenalties,
-       [](Request& r, float v) { r.sampling.repetition_penalty = v; }},
-      {"presence_penalty",
-       kPresencePenalties,
-       [](Request& r, float v) { r.sampling.presence_penalty = v; }},
-      {"frequency_penalty",
-       kFrequencyPenalties,
-       [](Request& r, float v) { r.sampling.frequency_penalty = v; }},
-      {"logit_bias",
-       kLogitBiases,
-       [](Request& r, float v) {
-         r.sampling.logit_bias = {{1, v}};
-       }},
-  };
+  std::vector<Parameter> parameters = {{"logit_bias", kLogitBiasRange, [](Request& r, float v) {
+                                          r.sampling.logit_bias = {{1, v}};
+                                        }}};
+  for (const SamplingField& field : kSamplingFields) {
+    parameters.push_back(
+        {field.name, field.range, [&field](Request& r, float v) { r.sampling.*field.value = v; }});
+  }
   const auto reference = ReadFile(BATON_TEST_DATA "/../../proto/generation.proto");
   ASSERT_TRUE(reference.ok()) << reference.status();
   for (const auto& [name, range, set] : parameters) {

@@ -32,8 +32,8 @@ class AdmissionTest : public testing::Test, private CoreOutput {
     const WorkerSlot slot = core_.Join(std::move(info), now).value();
     WorkerReport report;
     report.load.emplace();
-    report.load->stats.step_ms_base = 1;
-    report.load->stats.step_ms_per_prompt_token = prompt_token_ms;
+    report.load->engine.step_ms_base = 1;
+    report.load->engine.step_ms_per_prompt_token = prompt_token_ms;
     core_.OnReport(slot, report, now);
     return slot;
   }

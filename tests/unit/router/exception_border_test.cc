@@ -106,8 +106,8 @@ TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker
   const DispatchCommand dispatch = dispatched.get();
   WorkerReport report;
   TokenOutput token;
-  token.id = dispatch.spec->id;
-  token.epoch = dispatch.epoch;
+  token.id = dispatch.request.id;
+  token.epoch = dispatch.request.epoch;
   token.token.token = 'a';
   report.tokens.push_back(token);
   core.Report(link, report);

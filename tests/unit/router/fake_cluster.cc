@@ -22,13 +22,13 @@ TokenId TrueToken(RequestId id, int32_t sample, int32_t index) {
   return static_cast<TokenId>(Mix(id.value(), sample, index) % 50'000);
 }
 
-int32_t TrueLength(const RequestSpec& spec, int32_t sample) {
-  return 1 + static_cast<int32_t>(Mix(spec.id.value(), sample, 1 << 20) % spec.max_tokens);
+int32_t TrueLength(RequestId id, int32_t max_tokens, int32_t sample) {
+  return 1 + static_cast<int32_t>(Mix(id.value(), sample, 1 << 20) % max_tokens);
 }
 
-FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index) {
-  if (index + 1 < TrueLength(spec, sample)) return FinishReason::kNone;
-  return index + 1 == spec.max_tokens ? FinishReason::kLength : FinishReason::kStop;
+FinishReason TrueFinish(RequestId id, int32_t max_tokens, int32_t sample, int32_t index) {
+  if (index + 1 < TrueLength(id, max_tokens, sample)) return FinishReason::kNone;
+  return index + 1 == max_tokens ? FinishReason::kLength : FinishReason::kStop;
 }
 
 FakeCluster::FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed)
@@ -214,10 +214,10 @@ void FakeCluster::Work(Worker& worker) {
   if (now_ >= worker.next_heartbeat) {
     worker.next_heartbeat = now_ + kHeartbeat;
     report.load.emplace();
-    report.load->stats.running = static_cast<int32_t>(worker.jobs.size());
-    report.load->stats.blocks_free = worker.blocks - 10 * static_cast<int32_t>(worker.jobs.size());
-    report.load->stats.step_ms_per_token = 0.1;
-    report.load->stats.step_ms_per_prompt_token = 0.1;
+    report.load->engine.running = static_cast<int32_t>(worker.jobs.size());
+    report.load->engine.blocks_free = worker.blocks - 10 * static_cast<int32_t>(worker.jobs.size());
+    report.load->engine.step_ms_per_token = 0.1;
+    report.load->engine.step_ms_per_prompt_token = 0.1;
   }
   if (report.load.has_value() || !report.tokens.empty() || !report.finished.empty() ||
       !report.failed.empty()) {
@@ -252,16 +252,17 @@ void FakeCluster::FailStep(Worker& worker) {
 bool FakeCluster::RunsDeadly(const Worker& worker) const {
   return deadly_.has_value() && std::ranges::any_of(worker.jobs, [&](const auto& entry) {
            const Job& job = entry.second;
-           const bool spared = deadly_->second && job.dispatch.kind == RequestKind::kPrefill;
+           const bool spared =
+               deadly_->second && job.dispatch.request.kind == RequestKind::kPrefill;
            return entry.first.first == deadly_->first && !spared && job.running && job.wait_ms <= 1;
          });
 }
 
 bool FakeCluster::Accepts(Worker& worker, const DispatchCommand& dispatch) {
-  const Key key{dispatch.spec->id, dispatch.epoch};
-  if (unable_.contains(worker.name) && dispatch.kind != RequestKind::kPrefill) {
+  const Key key{dispatch.request.id, dispatch.request.epoch};
+  if (unable_.contains(worker.name) && dispatch.request.kind != RequestKind::kPrefill) {
     Fail(worker, key, Status(StatusCode::kOutOfRange, "it needs 9 blocks; there are 4"), false);
-  } else if (broken_.contains(worker.name) && dispatch.kind != RequestKind::kDecode) {
+  } else if (broken_.contains(worker.name) && dispatch.request.kind != RequestKind::kDecode) {
     Fail(worker, key, Status(StatusCode::kInternal, "the step failed"), true);
   } else if (Happens(chaos_.fail_request)) {
     const bool cancelled = chaos_.request_code == StatusCode::kCancelled;
@@ -288,20 +289,23 @@ void FakeCluster::Redirect(Worker& worker, const RedirectCommand& redirect) {
 
 void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
   if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
-    const Key key{dispatch->spec->id, dispatch->epoch};
-    ++kinds_[static_cast<size_t>(dispatch->kind)];
+    const Key key{dispatch->request.id, dispatch->request.epoch};
+    ++kinds_[static_cast<size_t>(dispatch->request.kind)];
     if (!Accepts(worker, *dispatch)) return;
     Job job;
     job.dispatch = *dispatch;
-    job.next.assign(dispatch->samples, static_cast<int32_t>(dispatch->resumed.size()));
-    job.running = dispatch->kind != RequestKind::kDecode;
+    const Request& request = dispatch->request;
+    const std::span<const TokenId> resumed =
+        std::span(request.tokens).subspan(static_cast<size_t>(request.prompt_length));
+    job.next.assign(request.samples, static_cast<int32_t>(resumed.size()));
+    job.running = dispatch->request.kind != RequestKind::kDecode;
     job.wait_ms = 1 + static_cast<int32_t>(random_() % 10);
-    for (size_t i = 0; i < dispatch->resumed.size(); ++i) {
-      ASSERT_EQ(dispatch->resumed[i], TrueToken(key.first, dispatch->first_sample, i));
+    for (size_t i = 0; i < resumed.size(); ++i) {
+      ASSERT_EQ(resumed[i], TrueToken(key.first, request.first_sample, i));
     }
     // A cancel ends a job late. Until then a second dispatch with the same key is a repetition.
     if (!worker.jobs.emplace(key, std::move(job)).second) return;
-    if (dispatch->kind != RequestKind::kDecode) return;
+    if (dispatch->request.kind != RequestKind::kDecode) return;
     worker.sessions[dispatch->session] = key;
     const auto early = worker.early_kv.extract(dispatch->session);
     if (!early.empty()) Arrive(worker, early.mapped());
@@ -322,14 +326,14 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
 // Reports one token. Returns whether the sample continues after it.
 bool FakeCluster::Emit(
     const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report) {
-  const RequestSpec& spec = *job.dispatch.spec;
+  const Request& request = job.dispatch.request;
   TokenOutput token;
-  token.id = spec.id;
-  token.epoch = job.dispatch.epoch;
+  token.id = request.id;
+  token.epoch = request.epoch;
   token.sample = sample;
   token.index = index;
-  token.token.token = TrueToken(spec.id, sample, index);
-  token.finish = TrueFinish(spec, sample, index);
+  token.token.token = TrueToken(request.id, sample, index);
+  token.finish = TrueFinish(request.id, request.max_tokens, sample, index);
   const bool goes_on = token.finish == FinishReason::kNone;
   if (first && goes_on) token.finish = FinishReason::kHandedOff;
   report.tokens.push_back(token);
@@ -337,18 +341,20 @@ bool FakeCluster::Emit(
 }
 
 void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerReport& report) {
-  const RequestSpec& spec = *job.dispatch.spec;
-  const bool prefill = job.dispatch.kind == RequestKind::kPrefill;
+  const Request& request = job.dispatch.request;
+  const bool prefill = request.kind == RequestKind::kPrefill;
   bool open = false;
-  for (int32_t i = 0; i < job.dispatch.samples; ++i) {
-    const int32_t sample = job.dispatch.first_sample + i;
-    if (job.next[i] >= TrueLength(spec, sample) || job.stopped.contains(sample)) continue;
-    ++made_[{spec.id, sample}];
+  for (int32_t i = 0; i < request.samples; ++i) {
+    const int32_t sample = request.first_sample + i;
+    if (job.next[i] >= TrueLength(request.id, request.max_tokens, sample) ||
+        job.stopped.contains(sample))
+      continue;
+    ++made_[{request.id, sample}];
     open |= Emit(job, sample, job.next[i]++, prefill, report);
   }
   if (open && !prefill) return;
   job.running = false;
-  report.finished.push_back({key.first, key.second, 1, 2, 3});
+  report.finished.push_back({key.first, key.second, {kMs, 2 * kMs, 3, 0}});
   if (!prefill || job.cancelled_at != kNever) return;
   if (open) return Handoff(worker, job);
   HandoffReport nothing;
@@ -377,8 +383,8 @@ Status FakeCluster::WhyRefused(const std::string& peer) {
 
 void FakeCluster::Handoff(Worker& worker, Job& job) {
   HandoffReport report;
-  report.id = job.dispatch.spec->id;
-  report.epoch = job.dispatch.epoch;
+  report.id = job.dispatch.request.id;
+  report.epoch = job.dispatch.request.epoch;
   report.status = WhyRefused(job.dispatch.peer.id.value());
   const bool refused = !report.status.ok();
   if (refused || Happens(chaos_.fail_handoff)) {
@@ -392,7 +398,7 @@ void FakeCluster::Handoff(Worker& worker, Job& job) {
   // The sender reports a commit independently of the receiver, which may still fail.
   report.outcome = HandoffReport::Outcome::kCommitted;
   report.bytes = 1 << 20;
-  report.gigabytes_per_second = 1;
+  report.bytes_per_second = 1e9;
   report.transport = "fake";
   WorkerReport told;
   told.handoffs.push_back(report);

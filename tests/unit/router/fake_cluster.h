@@ -18,8 +18,8 @@ namespace baton::router {
 // The output of the fake model: a function of request, sample and index alone, so that every worker
 // computes the same tokens at every epoch.
 TokenId TrueToken(RequestId id, int32_t sample, int32_t index);
-int32_t TrueLength(const RequestSpec& spec, int32_t sample);
-FinishReason TrueFinish(const RequestSpec& spec, int32_t sample, int32_t index);
+int32_t TrueLength(RequestId id, int32_t max_tokens, int32_t sample);
+FinishReason TrueFinish(RequestId id, int32_t max_tokens, int32_t sample, int32_t index);
 
 // Probabilities of faults.
 struct Chaos {

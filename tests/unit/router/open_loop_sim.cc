@@ -56,16 +56,16 @@ struct Node {
     const SchedulerCounts counts = scheduler.Counts();
     const StepTimeModel::Fit& fit = steps.fit();
     WorkerLoad load;
-    load.stats.running = counts.running;
-    load.stats.waiting = counts.waiting;
-    load.stats.awaiting_kv = counts.awaiting_kv;
-    load.stats.queued_tokens = counts.queued_tokens;
-    load.stats.blocks_free = cache.available();
-    load.stats.step_ms_base = fit.base_ms;
-    load.stats.step_ms_per_token = fit.decode_ms;
-    load.stats.step_ms_per_token_context = fit.decode_context_ms;
-    load.stats.step_ms_per_prompt_token = fit.prompt_token_ms;
-    load.stats.step_ms_per_prompt_token_context = fit.prompt_context_ms;
+    load.engine.running = counts.running;
+    load.engine.waiting = counts.waiting;
+    load.engine.awaiting_kv = counts.awaiting_kv;
+    load.engine.queued_tokens = counts.queued_tokens;
+    load.engine.blocks_free = cache.available();
+    load.engine.step_ms_base = fit.base_ms;
+    load.engine.step_ms_per_token = fit.decode_ms;
+    load.engine.step_ms_per_token_context = fit.decode_context_ms;
+    load.engine.step_ms_per_prompt_token = fit.prompt_token_ms;
+    load.engine.step_ms_per_prompt_token_context = fit.prompt_context_ms;
     return load;
   }
 
@@ -141,7 +141,7 @@ class Simulation final {
     info.blocks = 16384;
     info.max_sequences = 128;
     info.max_step_tokens = 8192;
-    info.itl_target_ms = itl_target_ms;
+    info.itl_target = FromSeconds(itl_target_ms / 1e3);
     return info;
   }
 

@@ -23,9 +23,9 @@ class PolicyTest : public testing::Test {
       record->info.blocks = 1000;
       record->info.max_sequences = 32;
       record->info.max_step_tokens = 512;
-      record->load.stats.step_ms_base = 2;
-      record->load.stats.step_ms_per_token = 0.1;
-      record->load.stats.step_ms_per_prompt_token = 0.1;
+      record->load.engine.step_ms_base = 2;
+      record->load.engine.step_ms_per_token = 0.1;
+      record->load.engine.step_ms_per_prompt_token = 0.1;
       records_.push_back(std::move(record));
       Candidate candidate{WorkerSlot(static_cast<uint16_t>(i)), records_.back().get(), {}, 0};
       candidate.load.blocks_free = 1000;
@@ -129,7 +129,7 @@ TEST_F(PolicyTest, CostWeighsTheCacheAgainstTheQueue) {
 
 TEST_F(PolicyTest, CostWeighsTheTransferAgainstTheStepTime) {
   query_.kv_bytes_per_token = 131072;
-  query_.transfer_gigabytes_per_second = 10;
+  query_.transfer_bytes_per_second = 10e9;
   decode_[3].cached_tokens = 512;  // saves 6.7 ms of transfer
   EXPECT_EQ(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
   decode_[3].load.requests = 5;  // costs 50 · 0.5 ms
@@ -163,8 +163,8 @@ TEST_F(PolicyTest, PredictsTheTimeToFirstToken) {
 
 TEST_F(PolicyTest, AQueueIsManyPromptsAndNotALongOne) {
   for (auto& record : records_) {
-    record->load.stats = {};
-    record->load.stats.step_ms_per_prompt_token_context = 1e-4;
+    record->load.engine = {};
+    record->load.engine.step_ms_per_prompt_token_context = 1e-4;
   }
   EXPECT_NEAR(Select(PolicyKind::kCost).ttft_ms, 50, 0.01);
   for (Candidate& p : prefill_) p.load.queued_tokens = 4000;
@@ -178,7 +178,7 @@ class TakeOverTest : public PolicyTest {
   TakeOverTest() {
     prefill_.resize(1);
     decode_.resize(1);
-    records_[4]->info.itl_target_ms = 30;
+    records_[4]->info.itl_target = std::chrono::milliseconds(30);
     decode_[0].load.requests = 10;
   }
 
@@ -208,7 +208,7 @@ TEST_F(TakeOverTest, OnlyWhenThatIsClearlyEarlier) {
 }
 
 TEST_F(TakeOverTest, NotWithoutATarget) {
-  records_[4]->info.itl_target_ms = 0;
+  records_[4]->info.itl_target = std::chrono::milliseconds(0);
   EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
 }
 
@@ -222,22 +222,22 @@ TEST_F(TakeOverTest, NotWhenTheStepLeavesNoRoom) {
 }
 
 TEST_F(TakeOverTest, NotWhileASpeedIsUnknown) {
-  EngineStats& stats = records_[4]->load.stats;
-  const EngineStats known = stats;
+  EngineLoad& stats = records_[4]->load.engine;
+  const EngineLoad known = stats;
   stats.step_ms_base = stats.step_ms_per_token = 0;
   EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
   stats = known;
   stats.step_ms_per_prompt_token = 0;
-  records_[0]->load.stats.step_ms_per_prompt_token = 0;
+  records_[0]->load.engine.step_ms_per_prompt_token = 0;
   EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
 }
 
 TEST_F(TakeOverTest, AFirstPromptIsBelievedToTakeAsLongAsOnThePrefillWorker) {
-  records_[4]->load.stats.step_ms_per_prompt_token = 0;
+  records_[4]->load.engine.step_ms_per_prompt_token = 0;
   const Route route = SelectBehind(1000);
   EXPECT_EQ(route.prefill, nullptr);
   EXPECT_NEAR(route.ttft_ms, kAloneMs, 0.01);
-  records_[4]->load.stats.step_ms_per_prompt_token = 0.3;
+  records_[4]->load.engine.step_ms_per_prompt_token = 0.3;
   EXPECT_NE(SelectBehind(1000).prefill, nullptr) << "it is known to be slower";
 }
 

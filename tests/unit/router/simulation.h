@@ -43,11 +43,13 @@ inline void ExpectAllOf(const FakeCluster::Client& client) {
   ASSERT_TRUE(client.outcome.has_value());
   ASSERT_TRUE(client.outcome->status.ok()) << client.outcome->status;
   for (int32_t s = 0; s < spec.samples; ++s) {
-    ASSERT_EQ(static_cast<int32_t>(client.tokens[s].size()), TrueLength(spec, s));
+    ASSERT_EQ(static_cast<int32_t>(client.tokens[s].size()),
+              TrueLength(spec.id, spec.max_tokens, s));
     for (size_t i = 0; i < client.tokens[s].size(); ++i) {
       ASSERT_EQ(client.tokens[s][i], TrueToken(spec.id, s, static_cast<int32_t>(i)));
     }
-    ASSERT_EQ(client.finish[s], TrueFinish(spec, s, TrueLength(spec, s) - 1));
+    ASSERT_EQ(client.finish[s],
+              TrueFinish(spec.id, spec.max_tokens, s, TrueLength(spec.id, spec.max_tokens, s) - 1));
   }
 }
 

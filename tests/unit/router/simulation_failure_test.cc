@@ -286,7 +286,7 @@ TEST(SimulationFailureTest, ARequestWhoseHandOffReachesNoDecodeWorkerEndsAndSays
     AddPool(cluster, prefill, 1);
     cluster.HideUntil("d0", kNever);
     const auto spec = Spec(3, cluster.now());
-    ASSERT_GT(TrueLength(*spec, 0), 1);
+    ASSERT_GT(TrueLength(spec->id, spec->max_tokens, 0), 1);
     cluster.Submit(spec);
     ASSERT_TRUE(cluster.RunUntilDone(60'000));
     const Outcome& outcome = OutcomeOf(cluster, 3);
@@ -383,7 +383,7 @@ TEST(SimulationFailureTest, AResumedRequestThatNobodyCanHoldEndsAtOnce) {
   cluster.AddWorker("d0", false, true);
   cluster.RefuseForGood("d1");
   const auto spec = Spec(3, cluster.now(), 1, 1000);
-  ASSERT_GT(TrueLength(*spec, 0), 100);
+  ASSERT_GT(TrueLength(spec->id, spec->max_tokens, 0), 100);
   cluster.Submit(spec);
   for (int i = 0; i < 50; ++i) cluster.Step();
   ASSERT_FALSE(cluster.clients().at(spec->id).tokens[0].empty());

@@ -156,7 +156,9 @@ TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
     std::vector<RequestId> asked;
     for (uint64_t i = 0; asked.size() < 10; ++i) {
       const auto spec = Spec(i, cluster.now(), 2, 1000);
-      if (TrueLength(*spec, 0) < 200 || TrueLength(*spec, 1) < 200) continue;
+      if (TrueLength(spec->id, spec->max_tokens, 0) < 200 ||
+          TrueLength(spec->id, spec->max_tokens, 1) < 200)
+        continue;
       cluster.Submit(spec);
       asked.push_back(spec->id);
     }
@@ -175,7 +177,8 @@ TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
       ASSERT_TRUE(client.outcome.has_value())
           << client.tokens[0].size() << " and " << client.tokens[1].size() << " tokens";
       ASSERT_TRUE(client.outcome->status.ok()) << client.outcome->status;
-      EXPECT_EQ(static_cast<int32_t>(client.tokens[1].size()), TrueLength(*client.spec, 1));
+      EXPECT_EQ(static_cast<int32_t>(client.tokens[1].size()),
+                TrueLength(client.spec->id, client.spec->max_tokens, 1));
       EXPECT_LT(cluster.tokens_made(id, 0), kWanted + kOnTheWay);
     }
     ExpectNothingLeft(cluster);

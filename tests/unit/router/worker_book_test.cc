@@ -48,9 +48,9 @@ TEST_F(WorkerBookTest, BookingAndReleasingTwiceCountsOnce) {
 TEST_F(WorkerBookTest, TheHeartbeatReplacesTheBooks) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
   WorkerLoad load;
-  load.stats.running = 3;
-  load.stats.queued_tokens = 40;
-  load.stats.blocks_free = 900;
+  load.engine.running = 3;
+  load.engine.queued_tokens = 40;
+  load.engine.blocks_free = 900;
   book_.OnHeartbeat(slot_, load, After(500));
   EXPECT_EQ(book_.Estimate(slot_).requests, 3) << "request 1 is among the worker's own three";
   EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 40);
@@ -65,7 +65,7 @@ TEST_F(WorkerBookTest, TheHeartbeatReplacesTheBooks) {
 TEST_F(WorkerBookTest, ARequestSentJustBeforeAHeartbeatStaysBooked) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, After(499));
   WorkerLoad load;
-  load.stats.blocks_free = 1000;
+  load.engine.blocks_free = 1000;
   book_.OnHeartbeat(slot_, load, After(500));
   EXPECT_EQ(book_.Estimate(slot_).requests, 1);
   EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 100);
@@ -75,8 +75,8 @@ TEST_F(WorkerBookTest, WhatIsComputedOfAPromptIsNotTakenOffTwice) {
   book_.Book(slot_, RequestId(1), kEpoch, {4000, 250}, kStart);
   book_.Book(slot_, RequestId(2), kEpoch, {3000, 200}, After(10));
   WorkerLoad load;
-  load.stats.running = 2;
-  load.stats.queued_tokens = 4000;  // 3,000 tokens of the first prompt are computed
+  load.engine.running = 2;
+  load.engine.queued_tokens = 4000;  // 3,000 tokens of the first prompt are computed
   book_.OnHeartbeat(slot_, load, After(500));
   EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 4000);
   book_.PromptDone(slot_, RequestId(1), kEpoch);
@@ -88,7 +88,7 @@ TEST_F(WorkerBookTest, WhatIsComputedOfAPromptIsNotTakenOffTwice) {
 TEST_F(WorkerBookTest, EstimatesAreNeverNegative) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, kStart);
   WorkerLoad load;  // the worker has already finished the request
-  load.stats.blocks_free = 1000;
+  load.engine.blocks_free = 1000;
   book_.OnHeartbeat(slot_, load, After(500));
   book_.PromptDone(slot_, RequestId(1), kEpoch);
   book_.Release(slot_, RequestId(1), kEpoch);

@@ -130,8 +130,8 @@ TEST(WorkerJoin, WhatTheRouterSaysIsRepeatedUntilItLetsTheWorkerIn) {
 class IdleRole final : public WorkerRole {
  public:
   explicit IdleRole(std::map<WorkerId, PeerTraffic> traffic) : traffic_(std::move(traffic)) {}
-  Status OnDispatch(DispatchOrder) override { return OkStatus(); }
-  void OnRedirect(RouterKey, const RedirectOrder&) override {}
+  Status OnDispatch(RouterKey, DispatchCommand) override { return OkStatus(); }
+  void OnRedirect(RouterKey, const RedirectCommand&) override {}
   void OnCancel(RouterKey, RequestId, Epoch) override {}
   void OnRouterLost(RouterKey) override {}
   void OnLeaving(const std::string&) override {}
@@ -179,7 +179,7 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   EXPECT_EQ(beat.peers(1).peer(), "peer");
   EXPECT_EQ(beat.peers(1).bytes(), 1500u);
   EXPECT_EQ(beat.peers(1).transfers(), 7u);
-  EXPECT_DOUBLE_EQ(beat.peers(1).gigabytes_per_second(), 2.0);
+  EXPECT_EQ(beat.peers(1).bytes_per_second(), 2e9);
 }
 
 // ---- a drain by a router

@@ -175,6 +175,9 @@ TEST(Worker, RefusesBadRequestsByName) {
   EXPECT_FALSE(heard.Failure().retryable());
   pb::ToWorker prefill;
   *prefill.add_dispatches() = MakeDispatch(Numbered(2, 10, 3, 20), pb::Dispatch::PREFILL);
+  prefill.mutable_dispatches(0)->set_session_id(1);
+  prefill.mutable_dispatches(0)->mutable_peer()->set_worker_id("d");
+  prefill.mutable_dispatches(0)->mutable_peer()->set_kv_address("127.0.0.1:9");
   router.Send("worker", prefill);
   EXPECT_NE(router.AwaitEnd("worker", 2).Failure().message().find("cannot prefill"),
             std::string::npos);

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/base/hash.h"
+#include "common/base/ids.h"
+
+namespace baton {
+
+// An engine's load, as heartbeats carry it.
+struct EngineLoad {
+  int32_t running = 0;        // sequences
+  int32_t waiting = 0;        // sequences
+  int32_t awaiting_kv = 0;    // requests
+  int64_t queued_tokens = 0;  // prompt tokens that are not computed yet
+  int32_t blocks_total = 0;
+  int32_t blocks_free = 0;  // free, or cached without a user: available to a new request
+  int32_t blocks_cached = 0;
+  int32_t blocks_leaked = 0;  // owned by nobody and not free: always 0
+  int64_t prompt_tokens = 0;  // computed, since the start
+  int64_t cached_tokens = 0;  // found in the prefix cache, since the start
+  int64_t output_tokens = 0;  // since the start
+  int64_t preemptions = 0;    // since the start
+  // The fitted step time in milliseconds: base + per_token · decoding sequences + per_token_context
+  // · Σ of their contexts + per_prompt_token · prompt tokens + per_prompt_token_context · Σ of
+  // their contexts. 0: not known yet.
+  double step_ms_base = 0;
+  double step_ms_per_token = 0;
+  double step_ms_per_token_context = 0;
+  double step_ms_per_prompt_token = 0;
+  double step_ms_per_prompt_token_context = 0;
+
+  bool operator==(const EngineLoad&) const = default;
+};
+
+// The sum of the hand-offs with one peer, since the start.
+struct PeerTraffic {
+  std::string transport;
+  uint64_t bytes = 0;
+  uint64_t transfers = 0;
+  // Of the last transfer, while bytes moved. 0 where only the sender knows.
+  double bytes_per_second = 0;
+
+  // Adds the other direction's traffic with a peer that both prefills and decodes.
+  PeerTraffic& operator+=(const PeerTraffic& other);
+  bool operator==(const PeerTraffic&) const = default;
+};
+
+// A heartbeat: the worker's own account of its load.
+struct WorkerLoad {
+  uint64_t sequence = 0;  // from 1 per stream
+  EngineLoad engine;
+  Hash128 digest;  // XOR of all cached block hashes as of cache event `digest_sequence`
+  uint64_t digest_sequence = 0;
+  std::map<WorkerId, PeerTraffic> peers;
+  int32_t blocks_quarantined = 0;  // of hand-offs whose peer may still read or write them
+  bool draining = false;
+
+  bool operator==(const WorkerLoad&) const = default;
+};
+
+}  // namespace baton

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/sampling_params.h"
+#include "common/base/status.h"
+#include "common/base/token_id.h"
+
+namespace baton {
+
+// What a worker does with a request.
+enum class RequestKind : uint8_t {
+  kServe,    // computes the prompt and generates to the end
+  kPrefill,  // computes the prompt, chooses the first token of each sample, then holds the prompt's
+             // KV until ReleaseKv
+  kDecode,   // reserves blocks for a prompt whose KV arrives from a prefill worker, then generates
+};
+
+// What the user chose, which is the same for every dispatch of the request.
+struct RequestOptions {
+  SamplingParams sampling;  // sample i draws with a seed derived from (seed, i)
+  int32_t max_tokens = 16;  // of output, resumed tokens included
+  int32_t min_tokens = 0;
+  std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
+  int32_t priority = 0;              // the priority policy serves higher values first
+  std::string cache_salt;            // separates tenants in the prefix cache
+  Time arrival{};                    // at this process
+  Time deadline = kNever;
+
+  bool operator==(const RequestOptions&) const = default;
+};
+
+// A request as the engine sees it. (id, epoch) names a request: a later epoch of the same id is a
+// new request.
+struct Request : RequestOptions {
+  RequestId id;
+  Epoch epoch;
+  RequestKind kind = RequestKind::kServe;
+  // The prompt, followed by tokens that an earlier epoch generated (resume). At least one.
+  std::vector<TokenId> tokens;
+  // How many of `tokens` are the user's prompt. The rest is output: penalties, max_tokens and
+  // output indices count the rest as output. A request with resumed output has one sample, and
+  // first_sample is that sample's number.
+  int32_t prompt_length = 0;
+  int32_t samples = 1;  // parallel samples ("n")
+  int32_t first_sample = 0;
+
+  bool operator==(const Request&) const = default;
+};
+
+enum class FinishReason : uint8_t {
+  kNone,       // more tokens follow
+  kStop,       // a stop token was chosen
+  kLength,     // max_tokens, the context length or the size of the KV arena is reached
+  kHandedOff,  // kPrefill only: this was the first token; a decode worker generates the rest
+};
+
+// One token of one sample. `index` counts output tokens from 0, resumed tokens included.
+struct TokenOutput {
+  RequestId id;
+  Epoch epoch;
+  int32_t sample = 0;
+  int32_t index = 0;
+  SampledToken token;
+  FinishReason finish = FinishReason::kNone;
+
+  bool operator==(const TokenOutput&) const = default;
+};
+
+// Where the time of a request went on its worker.
+struct RequestTimes {
+  Duration queued{};   // arrival → first step
+  Duration prefill{};  // first step → first token (kServe, kPrefill)
+  int32_t cached_tokens = 0;
+  int32_t preemptions = 0;
+
+  bool operator==(const RequestTimes&) const = default;
+};
+
+}  // namespace baton

@@ -1,0 +1,189 @@
+#include "tests/unit/cluster/random_values.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace baton {
+
+int64_t RandomValues::Between(int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random_);
+}
+
+std::string RandomValues::Text() {
+  std::string text(static_cast<size_t>(Between(1, 20)), ' ');
+  for (char& c : text) c = static_cast<char>(Between('a', 'z'));
+  return text;
+}
+
+std::vector<TokenId> RandomValues::Tokens() {
+  std::vector<TokenId> tokens(static_cast<size_t>(Between(1, 50)));
+  for (TokenId& token : tokens) token = Count();
+  return tokens;
+}
+
+Status RandomValues::Error() {
+  const auto code = static_cast<StatusCode>(Between(1, 16));
+  return Status(code, Text());
+}
+
+Peer RandomValues::AnyPeer() {
+  return {WorkerId(Text()), BootId(Any()), Text()};
+}
+
+SamplingParams RandomValues::Sampling() {
+  SamplingParams out;
+  out.temperature = Float();
+  out.top_k = Count();
+  out.top_p = Float();
+  out.min_p = Float();
+  out.repetition_penalty = Float();
+  out.presence_penalty = Float();
+  out.frequency_penalty = Float();
+  out.seed = Any();
+  out.top_logprobs = Count();
+  for (TokenId token = 0; token < Between(1, 5); ++token)
+    out.logit_bias.push_back({token, Float()});
+  return out;
+}
+
+DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
+  DispatchCommand out;
+  Request& request = out.request;
+  request.id = RequestId(Any());
+  request.epoch = Epoch(static_cast<uint32_t>(Count()));
+  request.kind = kind;
+  request.tokens = Tokens();
+  request.prompt_length = Count();
+  request.samples = Count();
+  request.first_sample = Count();
+  request.sampling = Sampling();
+  request.max_tokens = Count();
+  request.min_tokens = Count();
+  request.stop_tokens = Tokens();
+  request.priority = Count();
+  request.cache_salt = Text();
+  request.arrival = now;
+  if (Bool()) request.deadline = now + std::chrono::milliseconds(Count());
+  if (kind == RequestKind::kServe) return out;
+  out.session = SessionId(Any());
+  out.peer = AnyPeer();
+  return out;
+}
+
+WorkerLoad RandomValues::Load() {
+  WorkerLoad out;
+  out.sequence = Any();
+  EngineLoad& engine = out.engine;
+  for (int32_t* count : {&engine.running,
+                         &engine.waiting,
+                         &engine.awaiting_kv,
+                         &engine.blocks_total,
+                         &engine.blocks_free,
+                         &engine.blocks_cached,
+                         &engine.blocks_leaked}) {
+    *count = Count();
+  }
+  for (int64_t* count : {&engine.queued_tokens,
+                         &engine.prompt_tokens,
+                         &engine.cached_tokens,
+                         &engine.output_tokens,
+                         &engine.preemptions}) {
+    *count = Between(1, INT64_MAX);
+  }
+  for (double* ms : {&engine.step_ms_base,
+                     &engine.step_ms_per_token,
+                     &engine.step_ms_per_token_context,
+                     &engine.step_ms_per_prompt_token,
+                     &engine.step_ms_per_prompt_token_context}) {
+    *ms = Double();
+  }
+  out.digest = Hash();
+  out.digest_sequence = Any();
+  for (int64_t i = Between(1, 3); i > 0; --i) {
+    out.peers[WorkerId(Text())] = {Text(), Any(), Any(), Double()};
+  }
+  out.blocks_quarantined = Count();
+  out.draining = Bool();
+  return out;
+}
+
+WorkerReport RandomValues::Report() {
+  WorkerReport out;
+  out.load = Load();
+  for (int64_t i = Between(1, 3); i > 0; --i) {
+    TokenOutput token;
+    token.id = RequestId(Any());
+    token.epoch = Epoch(static_cast<uint32_t>(Count()));
+    token.sample = Count();
+    token.index = Count();
+    token.token = {Count(), -Float(), {{Count(), -Float()}, {Count(), -Float()}}};
+    token.finish = static_cast<FinishReason>(Between(0, 3));
+    out.tokens.push_back(token);
+  }
+  for (int outcome = 0; outcome < 4; ++outcome) {
+    HandoffReport handoff;
+    handoff.id = RequestId(Any());
+    handoff.epoch = Epoch(static_cast<uint32_t>(Count()));
+    handoff.outcome = static_cast<HandoffReport::Outcome>(outcome);
+    handoff.status = Error();
+    handoff.bytes = Any();
+    handoff.transfer = Micros();
+    handoff.bytes_per_second = Double();
+    handoff.transport = Text();
+    handoff.reused_blocks = Count();
+    out.handoffs.push_back(handoff);
+  }
+  out.finished.push_back({RequestId(Any()),
+                          Epoch(static_cast<uint32_t>(Count())),
+                          {Micros(), Micros(), Count(), Count()}});
+  out.failed.push_back({RequestId(Any()), Epoch(static_cast<uint32_t>(Count())), Error(), Bool()});
+  for (int kind = 0; kind < 3; ++kind) {
+    out.cache_events.push_back({Any(), static_cast<CacheEvent::Kind>(kind), {Hash(), Hash()}});
+  }
+  out.drain = Bool();
+  return out;
+}
+
+WorkerInfo RandomValues::Info() {
+  WorkerInfo out;
+  out.id = WorkerId(Text());
+  out.boot = BootId(Any());
+  out.can_prefill = true;
+  out.can_decode = true;
+  out.model = Text();
+  out.fingerprint = Hash();
+  out.shape = Hash();
+  out.tokenizer = Hash();
+  out.secret_probe = Hash();
+  out.kv_layout = Text();
+  out.kv_address = Text();
+  out.admin_address = Text();
+  out.device = Text();
+  out.block_tokens = Count();
+  out.blocks = Count();
+  out.max_sequences = Count();
+  out.max_step_tokens = Count();
+  out.context_length = Count();
+  out.vocabulary = Count();
+  out.itl_target = Micros();
+  return out;
+}
+
+std::vector<WorkerCommand> RandomValues::Commands(Time now) {
+  const auto id = [this] { return RequestId(Any()); };
+  const auto epoch = [this] { return Epoch(static_cast<uint32_t>(Count())); };
+  std::vector<WorkerCommand> out;
+  for (const RequestKind kind :
+       {RequestKind::kServe, RequestKind::kPrefill, RequestKind::kDecode}) {
+    out.emplace_back(Dispatch(kind, now));
+  }
+  out.emplace_back(RedirectCommand{id(), epoch(), SessionId(Any()), epoch(), AnyPeer()});
+  out.emplace_back(CancelCommand{id(), epoch(), Bool()});
+  out.emplace_back(StopSampleCommand{id(), epoch(), Count()});
+  out.emplace_back(MeetCommand{AnyPeer()});
+  out.emplace_back(SnapshotCommand());
+  out.emplace_back(DrainWorkerCommand{Bool()});
+  return out;
+}
+
+}  // namespace baton
