@@ -239,7 +239,9 @@ StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
                              in.request_id(),
                              static_cast<int>(in.outcome()));
   }
-  out.status = StatusFromProto(in.code(), in.message());
+  const bool failed = out.outcome == HandoffReport::Outcome::kRefused ||
+                      out.outcome == HandoffReport::Outcome::kFailed;
+  if (failed) out.status = StatusFromProto(in.code(), in.message());
   out.bytes = in.bytes();
   out.transfer = FromMicros(in.transfer_us());
   out.bytes_per_second = std::max(0.0, in.bytes_per_second());

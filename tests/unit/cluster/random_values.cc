@@ -125,7 +125,9 @@ WorkerReport RandomValues::Report() {
     handoff.id = RequestId(Any());
     handoff.epoch = Epoch(static_cast<uint32_t>(Count()));
     handoff.outcome = static_cast<HandoffReport::Outcome>(outcome);
-    handoff.status = Error();
+    const bool failed = handoff.outcome == HandoffReport::Outcome::kRefused ||
+                        handoff.outcome == HandoffReport::Outcome::kFailed;
+    if (failed) handoff.status = Error();
     handoff.bytes = Any();
     handoff.transfer = Micros();
     handoff.bytes_per_second = Double();
