@@ -8,6 +8,7 @@
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_router.h"
 #include "tests/fakes/worker_node.h"
+#include "tests/support/captured_stderr.h"
 
 namespace baton {
 namespace {
@@ -96,38 +97,34 @@ TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
   }
 }
 
-// The log up to and including `line`, or what was logged within 60 s.
-std::string LogUntil(const std::string& line) {
-  std::string log;
+// Waits up to 60 s until the log has `line`; returns the log so far.
+std::string LogWith(const std::string& line, const CapturedStderr& captured) {
   const Time limit = SteadyClock().Now() + std::chrono::seconds(60);
-  while (log.find(line) == std::string::npos && SteadyClock().Now() < limit) {
+  while (captured.Text().find(line) == std::string::npos && SteadyClock().Now() < limit) {
     EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
-    log += testing::internal::GetCapturedStderr();
-    testing::internal::CaptureStderr();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  return log;
+  return captured.Text();
 }
 
 TEST(Worker, SaysHowItsStreamToARouterEnded) {
   FakeRouter router;
-  testing::internal::CaptureStderr();
+  const CapturedStderr captured;
   WorkerNode node(Plain(router));
   router.AwaitJoin("worker");
   router.Drop("worker");
   const std::string broken = "lost router " + router.address() + ": UNAVAILABLE: dropped by the";
-  EXPECT_NE(LogUntil(broken).find(broken), std::string::npos);
+  EXPECT_THAT(LogWith(broken, captured), ::testing::HasSubstr(broken));
   router.AwaitJoin("worker");
   router.Drop("worker", OkStatus());
   const std::string closed = "router " + router.address() + " closed the stream in order";
-  EXPECT_NE(LogUntil(closed).find(closed), std::string::npos);
+  EXPECT_THAT(LogWith(closed, captured), ::testing::HasSubstr(closed));
   router.AwaitJoin("worker");
   pb::ToWorker drain;
   drain.mutable_drain();
   router.Send("worker", drain);
   const std::string left = "left router " + router.address();
-  EXPECT_NE(LogUntil(left).find(left), std::string::npos);
-  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(LogWith(left, captured), ::testing::HasSubstr(left));
 }
 
 TEST(Worker, ServesARequestAndShowsItsMetrics) {
