@@ -1,6 +1,7 @@
 #include "router/request_machine.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "router/request_error.h"
@@ -141,12 +142,8 @@ DispatchCommand RequestMachine::Command(const Attempt& attempt,
   request.id = spec_->id;
   request.epoch = kind == RequestKind::kPrefill ? attempt.epoch : attempt.decode_epoch;
   request.kind = kind;
-  const std::vector<TokenId>& log = samples_[attempt.first_sample].tokens;
-  request.tokens.reserve(spec_->prompt.size() + attempt.resumed);
-  request.tokens = spec_->prompt;
-  request.tokens.insert(request.tokens.end(),
-                        log.begin(),
-                        log.begin() + static_cast<std::ptrdiff_t>(attempt.resumed));
+  const std::span<const TokenId> output(samples_[attempt.first_sample].tokens);
+  request.tokens = spec_->prompt.Plus(output.first(attempt.resumed));
   request.prompt_length = static_cast<int32_t>(spec_->prompt.size());
   request.first_sample = attempt.first_sample;
   request.samples = attempt.samples;

@@ -124,9 +124,7 @@ RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
   if (hashed || !identity_.has_value()) {
     hashes_ = spec.hashes;
   } else {
-    std::vector<TokenId> tokens = spec.prompt;
-    tokens.insert(tokens.end(), query.resumed.begin(), query.resumed.end());
-    own_hashes_ = BlockHashes(tokens,
+    own_hashes_ = BlockHashes(spec.prompt.Plus(query.resumed),
                               identity_->block_tokens,
                               {options_.hash_secret, identity_->fingerprint, spec.cache_salt});
     hashes_ = own_hashes_;

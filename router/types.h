@@ -26,7 +26,7 @@ constexpr int kMaxWorkers = 128;
 // One user request, tokenised and checked; shared and immutable.
 struct RequestSpec : RequestOptions {
   RequestId id;
-  std::vector<TokenId> prompt;
+  TokenList prompt;
   std::vector<Hash128> hashes;  // of the prompt's full blocks
   int32_t samples = 1;
 };

@@ -139,9 +139,11 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
   request.id = RequestId(id);
   request.prompt_length = prompt;
   const auto stream = static_cast<int64_t>(id);
+  std::vector<TokenId> tokens;
   for (int64_t i = 0; i < prompt; ++i) {
-    request.tokens.push_back(static_cast<TokenId>((100 + stream * 7919 + i * 613) % vocabulary));
+    tokens.push_back(static_cast<TokenId>((100 + stream * 7919 + i * 613) % vocabulary));
   }
+  request.tokens = std::move(tokens);
   request.max_tokens = output;
   request.sampling.temperature = 0;
   return request;

@@ -12,9 +12,11 @@ constexpr int32_t kBlockTokens = 16;
 Request MakeRequest(uint64_t id, int32_t length) {
   Request request;
   request.id = RequestId(id);
+  std::vector<TokenId> tokens;
   for (int32_t i = 0; i < length; ++i) {
-    request.tokens.push_back(static_cast<TokenId>((id * 7919 + i * 31) % 50000));
+    tokens.push_back(static_cast<TokenId>((id * 7919 + i * 31) % 50000));
   }
+  request.tokens = std::move(tokens);
   request.prompt_length = length;
   request.max_tokens = 1 << 20;
   return request;

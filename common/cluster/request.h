@@ -8,7 +8,7 @@
 #include "common/base/ids.h"
 #include "common/base/sampling_params.h"
 #include "common/base/status.h"
-#include "common/base/token_id.h"
+#include "common/base/token_list.h"
 
 namespace baton {
 
@@ -41,7 +41,7 @@ struct Request : RequestOptions {
   Epoch epoch;
   RequestKind kind = RequestKind::kServe;
   // The prompt, followed by tokens that an earlier epoch generated (resume). At least one.
-  std::vector<TokenId> tokens;
+  TokenList tokens;
   // How many of `tokens` are the user's prompt. The rest is output: penalties, max_tokens and
   // output indices count the rest as output. A request with resumed output has one sample, and
   // first_sample is that sample's number.

@@ -5,6 +5,12 @@
 #include "common/base/check.h"
 
 namespace baton {
+namespace {
+
+// Output tokens that fit behind a prompt before the sequence's array must grow.
+constexpr size_t kReservedOutput = 256;
+
+}  // namespace
 
 Scheduler::Scheduler(const Options& options, KvCache& cache)
     : options_(options),
@@ -46,7 +52,9 @@ void Scheduler::Add(Request request, Time now) {
   active->sequences.reserve(request.samples);
   Sequence& leader = active->sequences.emplace_back();
   leader.request = active.get();
-  leader.tokens = std::move(request.tokens);
+  leader.tokens.reserve(request.tokens.size() + kReservedOutput);
+  leader.tokens.assign(request.tokens.begin(), request.tokens.end());
+  request.tokens = {};
   leader.table = Lease(cache_);
   active->live = 1;
   active->request = std::move(request);

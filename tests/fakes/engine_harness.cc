@@ -173,9 +173,11 @@ Request MakeRequest(uint64_t id, int32_t length, uint64_t seed, int32_t max_toke
   std::mt19937_64 random(seed);
   Request request;
   request.id = RequestId(id);
+  std::vector<TokenId> tokens;
   for (int32_t i = 0; i < length; ++i) {
-    request.tokens.push_back(static_cast<TokenId>(random() % 1000));
+    tokens.push_back(static_cast<TokenId>(random() % 1000));
   }
+  request.tokens = std::move(tokens);
   request.prompt_length = length;
   request.max_tokens = max_tokens;
   request.sampling.temperature = seed % 2 == 0 ? 0.0f : 1.0f;

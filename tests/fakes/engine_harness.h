@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -97,5 +98,14 @@ class EngineHarness {
 
 // A request with `length` prompt tokens that are determined by `seed`.
 Request MakeRequest(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens);
+
+// Replaces the tokens of `request` by a copy that `edit`, a function of std::vector<TokenId>&, has
+// changed.
+template <class Edit>
+void EditTokens(Request& request, Edit edit) {
+  std::vector<TokenId> tokens = request.tokens.ToVector();
+  edit(tokens);
+  request.tokens = std::move(tokens);
+}
 
 }  // namespace baton

@@ -247,7 +247,7 @@ void FakeModel::Copy(const Work& work) {
 }
 
 std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample) const {
-  std::vector<TokenId> tokens = request.tokens;
+  std::vector<TokenId> tokens = request.tokens.ToVector();
   SamplingParams params = request.sampling;
   params.seed = SampleSeed(request.sampling.seed, request.first_sample + sample);
   const auto longest = std::min<size_t>(

@@ -74,7 +74,9 @@ class GpuStepQueue : public testing::Test {
     std::vector<Request> requests;
     for (int i = 0; i < count; ++i) {
       Request request = MakeRequest(i + 1, 3 + 7 * (i % 5), i, 10 + 3 * i);
-      for (TokenId& token : request.tokens) token %= decoder_->spec().vocab;
+      EditTokens(request, [this](std::vector<TokenId>& tokens) {
+        for (TokenId& token : tokens) token %= decoder_->spec().vocab;
+      });
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
       request.sampling.top_k = i % 4 == 3 ? 20 : 0;
       request.sampling.top_logprobs = i % 3 == 0 ? 2 : -1;

@@ -175,7 +175,8 @@ TEST_P(HandoffCluster, PrefixHitsMoveLess) {
   ExpectTokens(request, {&P(0), &D(0), 1});
   const uint64_t bytes = router_.Get("d1", 1).handoffs.at(0).bytes();
   request.id = RequestId(2);
-  request.tokens.resize(150);  // the same prefix with another end
+  // The same prefix with another end.
+  EditTokens(request, [](std::vector<TokenId>& tokens) { tokens.resize(150); });
   request.prompt_length = 150;
   Dispatch(request, {&P(0), &D(0), 2});
   ExpectTokens(request, {&P(0), &D(0), 2});
@@ -227,7 +228,7 @@ TEST_P(HandoffCluster, RefusedHandoffGoesToAnotherWorker) {
   Request request = Numbered(1, 100, 5, 20);
   // d1 received a request with another prompt length, so it refuses the offer.
   Request other = request;
-  other.tokens.resize(50);
+  EditTokens(other, [](std::vector<TokenId>& tokens) { tokens.resize(50); });
   other.prompt_length = 50;
   router_.Send("d1", DecodeOrder(other, {&P(0), &D(0), 1}));
   router_.AwaitHeartbeat("d1", [](const pb::Heartbeat& beat) { return beat.awaiting_kv() == 1; });

@@ -20,12 +20,14 @@
 #include "common/base/quantile.h"
 #include "common/base/status.h"
 #include "common/base/thread.h"
+#include "common/base/token_list.h"
 #include "common/base/unique_fd.h"
 #include "tests/support/temporary_folder.h"
 
 namespace baton {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(StatusTest, AnnotateKeepsTheCodeAndPutsTheContextFirst) {
@@ -42,6 +44,19 @@ TEST(StatusTest, AssignOrReturnPassesTheErrorOn) {
   };
   EXPECT_EQ(*twice(4), 8);
   EXPECT_EQ(twice(InvalidArgument("no")).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(TokenListTest, CopiesShareTheTokens) {
+  const TokenList tokens = std::vector<TokenId>{1, 2, 3};
+  const TokenList copy = tokens;
+  EXPECT_EQ(copy.data(), tokens.data());
+  EXPECT_EQ(tokens.Plus({}).data(), tokens.data());
+  EXPECT_THAT(tokens.Plus(std::vector<TokenId>{4}).ToVector(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(tokens.ToVector(), ElementsAre(1, 2, 3)) << "Plus leaves the list as it is";
+  EXPECT_EQ(tokens, (TokenList{1, 2, 3}));
+  EXPECT_NE(tokens, (TokenList{1, 2, 4}));
+  EXPECT_TRUE(TokenList().empty());
+  EXPECT_EQ(TokenList(), TokenList(std::vector<TokenId>()));
 }
 
 TEST(IdsTest, HashAndFormatAsTheirValue) {

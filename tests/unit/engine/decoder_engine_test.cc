@@ -48,7 +48,9 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
   void MakeRequests() {
     for (int i = 0; i < 8; ++i) {
       Request request = MakeRequest(i + 1, 9 + 17 * (i % 4), i % 3, 20);
-      for (TokenId& token : request.tokens) token %= decoder_->spec().vocab;
+      EditTokens(request, [this](std::vector<TokenId>& tokens) {
+        for (TokenId& token : tokens) token %= decoder_->spec().vocab;
+      });
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
       request.sampling.top_p = i % 3 == 1 ? 0.9f : 1.0f;
       request.sampling.top_k = i == 5 ? 40 : 0;
@@ -241,7 +243,7 @@ TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
       rest.epoch = Epoch(static_cast<uint32_t>(done));
       rest.first_sample = request.samples - 1;
       rest.samples = 1;
-      rest.tokens.insert(rest.tokens.end(), tokens.begin(), tokens.begin() + done);
+      rest.tokens = rest.tokens.Plus(std::span(tokens).first(done));
       harness.Submit(rest);
       resumed.emplace_back(rest, done);
     }
@@ -359,14 +361,18 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   EngineOptions options = Options();
   options.kv_blocks = 40;
   EngineHarness harness(options, runner);
+  const auto no_poison = [&](std::vector<TokenId>& tokens) {
+    std::ranges::replace(tokens, kPoison, kPoison + 1);
+  };
   std::vector<Request> bad;
   for (int round = 0; round < 2; ++round) {
     for (Request request : requests_) {
-      std::ranges::replace(request.tokens, kPoison, kPoison + 1);
+      EditTokens(request, no_poison);
       request.epoch = Epoch(static_cast<uint32_t>(round));
       harness.Submit(request);
       request.id = RequestId(100 + request.id.value());
-      request.tokens[request.tokens.size() / 2] = kPoison;
+      EditTokens(request,
+                 [&](std::vector<TokenId>& tokens) { tokens[tokens.size() / 2] = kPoison; });
       harness.Submit(request);
       bad.push_back(request);
     }
@@ -379,7 +385,7 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   }
   EXPECT_TRUE(harness.engine().Stats().healthy);
   for (Request request : requests_) {
-    std::ranges::replace(request.tokens, kPoison, kPoison + 1);
+    EditTokens(request, no_poison);
     EngineHarness alone(Options(), runner);
     alone.Submit(request);
     ASSERT_TRUE(alone.RunUntilIdle());

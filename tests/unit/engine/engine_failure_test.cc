@@ -70,7 +70,7 @@ TEST(EngineFailureTest, WhoGetsNoTokenFailsAlone) {
       for (int i = 0; i < 2 * Engine::kFailedStepsToGiveUp; ++i) {
         good.push_back(MakeRequest(2 * i, 6 + i, i, 12));
         bad.push_back(MakeRequest(2 * i + 1, 6 + i, i, 12));
-        bad.back().tokens.front() = kPoison;
+        EditTokens(bad.back(), [](std::vector<TokenId>& tokens) { tokens.front() = kPoison; });
         bad.back().samples = 1 + i % 3;
         harness.Submit(good.back());
         harness.Submit(bad.back());
@@ -102,7 +102,7 @@ TEST(EngineFailureTest, ASampleWithoutATokenEndsItsRequest) {
     for (int sample = 0; sample < 3; ++sample) {
       EngineHarness harness(Options(), {.queues_steps = queues_steps});
       Request request = MakeRequest(1, 6, 1, 12);
-      request.tokens.front() = 999;
+      EditTokens(request, [](std::vector<TokenId>& tokens) { tokens.front() = 999; });
       request.samples = 3;
       harness.model().PoisonPrompts(999, 2, SampleSeed(request.sampling.seed, sample));
       harness.Submit(request);
@@ -119,7 +119,7 @@ TEST(EngineFailureTest, APromptWithoutATokenIsNotHandedOff) {
   EngineHarness harness(Options());
   harness.model().PoisonPrompts(999);
   Request request = MakeRequest(1, 20, 1, 5);
-  request.tokens.front() = 999;
+  EditTokens(request, [](std::vector<TokenId>& tokens) { tokens.front() = 999; });
   request.kind = RequestKind::kPrefill;
   harness.Submit(request);
   ASSERT_TRUE(harness.RunUntilIdle());

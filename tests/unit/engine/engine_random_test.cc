@@ -32,11 +32,12 @@ EngineOptions RandomOptions(Random& random) {
 // Requests share prefixes, so that the prefix cache is used.
 Request RandomRequest(Random& random, uint64_t id, Time now) {
   Request request = MakeRequest(id, 1, random() % 6, static_cast<int32_t>(1 + random() % 24));
-  const Request base = MakeRequest(id, 40, random() % 3, 1);
-  request.tokens.assign(base.tokens.begin(), base.tokens.begin() + 1 + random() % 40);
+  std::vector<TokenId> tokens = MakeRequest(id, 40, random() % 3, 1).tokens.ToVector();
+  tokens.resize(1 + random() % 40);
   for (uint64_t tail = random() % 6; tail > 0; --tail) {
-    request.tokens.push_back(static_cast<TokenId>(random() % 1000));
+    tokens.push_back(static_cast<TokenId>(random() % 1000));
   }
+  request.tokens = std::move(tokens);
   request.prompt_length = static_cast<int32_t>(request.tokens.size());
   request.samples = random() % 4 == 0 ? static_cast<int32_t>(1 + random() % 3) : 1;
   if (random() % 5 == 0 && request.prompt_length > 1 && request.max_tokens > 1) {

@@ -52,7 +52,7 @@ TEST(HandoffTest, SamplesAndResumesGiveTheSameTokens) {
       resumed.epoch = Epoch(1);
       resumed.samples = 1;
       resumed.first_sample = sample;
-      resumed.tokens.insert(resumed.tokens.end(), all.begin(), all.begin() + done);
+      resumed.tokens = resumed.tokens.Plus(std::span(all).first(done));
       driver.Start(resumed);
       ASSERT_TRUE(driver.RunUntilIdle());
       ASSERT_EQ(driver.Tokens(resumed, sample), std::vector(all.begin() + done, all.end()));
@@ -76,7 +76,7 @@ TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
     EXPECT_EQ(driver.blocks_copied(), 4);
     Request second = first;
     second.id = RequestId(2);
-    second.tokens.resize(18, 3);
+    EditTokens(second, [](std::vector<TokenId>& tokens) { tokens.resize(18, 3); });
     second.prompt_length = 18;
     driver.Start(second);
     ASSERT_TRUE(driver.RunUntilIdle());

@@ -42,7 +42,7 @@ class AdmissionTest : public testing::Test, private CoreOutput {
   void Submit(Time now) {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = RequestId(1);
-    spec->prompt.assign(100, TokenId{1});
+    spec->prompt = std::vector<TokenId>(100, 1);
     spec->arrival = now;
     spec->deadline = now + seconds(10);
     core_.Submit(std::move(spec), now);

@@ -158,7 +158,7 @@ class Simulation final {
     request.id = id;
     request.epoch = kEpoch;
     request.kind = kind;
-    request.tokens.assign(settings_.prompt, 1);
+    request.tokens = std::vector<TokenId>(settings_.prompt, 1);
     request.prompt_length = settings_.prompt;
     request.max_tokens = output;
     return request;

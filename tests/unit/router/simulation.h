@@ -25,7 +25,7 @@ inline std::shared_ptr<RequestSpec> Spec(uint64_t id,
                                          int32_t max = 40) {
   auto spec = std::make_shared<RequestSpec>();
   spec->id = RequestId(id);
-  spec->prompt.assign(50 + id % 100, 1);
+  spec->prompt = std::vector<TokenId>(50 + id % 100, 1);
   spec->samples = samples;
   spec->max_tokens = max;
   spec->arrival = now;

@@ -399,7 +399,7 @@ TEST(SimulationFailureTest, APromptThatFitsNoWorkerIsInvalid) {
   FakeCluster cluster(Options(), {}, 9);
   AddPool(cluster, 1, 1);
   auto spec = Spec(1, cluster.now());
-  spec->prompt.assign(200'000, 1);
+  spec->prompt = std::vector<TokenId>(200'000, 1);
   cluster.Submit(spec);
   ASSERT_TRUE(cluster.clients().at(RequestId(1)).outcome.has_value());
   const Outcome& outcome = OutcomeOf(cluster, 1);
@@ -416,7 +416,7 @@ TEST(SimulationFailureTest, APromptThatOnlyASilentOrDrainingWorkerCouldHoldWaits
   cluster.AddWorker("large", false, true);
   const auto long_prompt = [&](uint64_t id) {
     auto spec = Spec(id, cluster.now());
-    spec->prompt.assign(3'000, 1);
+    spec->prompt = std::vector<TokenId>(3'000, 1);
     spec->deadline = cluster.now() + seconds(3);
     return spec;
   };

@@ -165,7 +165,7 @@ TEST(Worker, RefusesBadRequestsByName) {
   WorkerNode node(Plain(router));
   router.AwaitJoin("worker");
   Request request = Numbered(1, 10, 3, 20);
-  request.tokens[4] = 1000;
+  EditTokens(request, [](std::vector<TokenId>& tokens) { tokens[4] = 1000; });
   router.Send("worker", Serve(request));
   const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
   EXPECT_EQ(heard.Failure().code(), static_cast<int>(StatusCode::kInvalidArgument));
