@@ -189,11 +189,11 @@ bool LocalCluster::Drain(Duration limit) {
   return clean;
 }
 
-std::vector<std::string> LocalCluster::TakeObituaries() {
+std::vector<std::string> LocalCluster::TakeExits() {
   std::vector<std::string> ended;
   for (const auto& member : members_) {
     const auto status = member.process->WaitExit(Duration(0));
-    if (!status.has_value() || std::exchange(mourned_[member.name], true)) continue;
+    if (!status.has_value() || std::exchange(reported_[member.name], true)) continue;
     ended.push_back(
         fmt::format("{} ended with status {}{}", member.name, *status, EndOfLog(member.name)));
   }

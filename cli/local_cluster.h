@@ -61,7 +61,7 @@ class LocalCluster final {
 
   // One text for each member that exited since the last call: "prefill-0 ended with status 137",
   // with the last lines of its log. A drained worker exits with status 0.
-  std::vector<std::string> TakeObituaries();
+  std::vector<std::string> TakeExits();
 
  private:
   explicit LocalCluster(const LocalClusterOptions& options) : options_(options) {}
@@ -77,7 +77,7 @@ class LocalCluster final {
 
   const LocalClusterOptions options_;
   std::vector<ClusterMember> members_;  // the router first
-  std::map<std::string, bool> mourned_;
+  std::map<std::string, bool> reported_;
 };
 
 }  // namespace baton

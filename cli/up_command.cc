@@ -148,8 +148,8 @@ void PrintAddresses(LocalCluster& cluster, const std::string& log_folder) {
 
 void StayUp(LocalCluster& cluster, const SignalWaiter& signals) {
   while (signals.Wait(kWatchEvery) == 0) {
-    for (const auto& obituary : cluster.TakeObituaries()) {
-      fmt::print("{}\n", obituary);
+    for (const auto& exit : cluster.TakeExits()) {
+      fmt::print("{}\n", exit);
       std::fflush(stdout);
     }
   }

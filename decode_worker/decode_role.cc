@@ -51,7 +51,7 @@ Status DecodeRole::OnDispatch(RouterKey router, DispatchCommand dispatch) {
     unmatched_.erase(early);
     Offered(session, total_tokens);
   } else if (const auto over = refusals_.find(session);
-             over != refusals_.end() && IsCalledOff(over->second)) {
+             over != refusals_.end() && IsCancelled(over->second)) {
     EndNotNeeded(key);
   }
   return OkStatus();
@@ -62,7 +62,7 @@ void DecodeRole::OnOffer(const WorkerId&,
                          Epoch epoch,
                          const struct Offer& offer) {
   const uint32_t total_tokens = offer.total_tokens;
-  worker_.loop().PostOwn(
+  worker_.loop().PostInternal(
       [this, key = SessionKey(session, epoch), total_tokens] { Offered(key, total_tokens); });
 }
 
@@ -117,19 +117,19 @@ void DecodeRole::Refuse(const SessionKey& session, const Status& reason) {
 }
 
 void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& status) {
-  worker_.loop().PostOwn([this, key = SessionKey(session, epoch), status] {
+  worker_.loop().PostInternal([this, key = SessionKey(session, epoch), status] {
     const bool unmatched = unmatched_.erase(key) > 0;
     const auto known = sessions_.find(key);
     if (known == sessions_.end()) {
-      if (unmatched && IsCalledOff(status)) RememberRefusal(key, status);
+      if (unmatched && IsCancelled(status)) RememberRefusal(key, status);
       return;
     }
     // The prefill worker reports the end to the router, or the router loses the prefill worker.
     // The prefill worker may offer again until the router cancels the request or match_wait passes.
     Handoff& handoff = *handoffs_.at(known->second);
-    handoff.called_off = IsCalledOff(status);
+    handoff.withdrawn = IsCancelled(status);
     if (handoff.granted) return;  // Released follows
-    if (handoff.called_off) return EndNotNeeded(Key(known->second));
+    if (handoff.withdrawn) return EndNotNeeded(Key(known->second));
     handoff.offered = false;
     handoff.since = worker_.clock().Now();
     Log().Info("request {}: the offer was withdrawn: {}", known->second.first, Message(status));
@@ -147,7 +147,7 @@ void DecodeRole::OnCommitted(SessionId session,
                              Epoch epoch,
                              const std::string& payload,
                              const TransferStats& stats) {
-  worker_.loop().PostOwn([this, key = SessionKey(session, epoch), payload, stats] {
+  worker_.loop().PostInternal([this, key = SessionKey(session, epoch), payload, stats] {
     const auto known = sessions_.find(key);
     if (known != sessions_.end()) Committed(Key(known->second), payload, stats);
   });
@@ -178,7 +178,7 @@ void DecodeRole::Committed(const Key& key, const std::string& payload, const Tra
 }
 
 void DecodeRole::OnReleased(SessionId session, Epoch epoch, const Status& status) {
-  worker_.loop().PostOwn([this, key = SessionKey(session, epoch), status] {
+  worker_.loop().PostInternal([this, key = SessionKey(session, epoch), status] {
     const auto known = sessions_.find(key);
     if (known != sessions_.end()) Released(Key(known->second), status);
   });
@@ -186,8 +186,8 @@ void DecodeRole::OnReleased(SessionId session, Epoch epoch, const Status& status
 
 void DecodeRole::Released(const Key& key, const Status& status) {
   const Handoff& handoff = *handoffs_.at(key);
-  const bool called_off = handoff.called_off || IsCalledOff(status);
-  if (handoff.ended.ok() && called_off) return EndNotNeeded(key);
+  const bool withdrawn = handoff.withdrawn || IsCancelled(status);
+  if (handoff.ended.ok() && withdrawn) return EndNotNeeded(key);
   worker_.engine().ReleaseKv(key.first, key.second);
   if (handoff.ended.ok()) {
     worker_.Drop(key.first, key.second);

@@ -74,7 +74,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
     Time since{};
     bool offered = false;
     bool granted = false;
-    bool called_off = false;  // the prefill worker withdrew the offer because it is not needed
+    bool withdrawn = false;  // the prefill worker withdrew the offer because it is not needed
     std::optional<KvReservation> reservation;
     Status ended;  // not OK: the request has ended in the engine
   };

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "common/rpc/duplex_stream.h"
-#include "common/worker/kv_control_link.h"
+#include "common/worker/kv_control_wire.h"
 #include "kvtransfer/receiver.h"
 #include "proto/kv.grpc.pb.h"
 

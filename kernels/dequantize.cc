@@ -207,7 +207,7 @@ Expand ExpandOf(DType dtype) {
       return ExpandQ5_K;
     case DType::kQ6_K:
       return ExpandQ6_K;
-    case DType::kF8:
+    case DType::kFp8:
       return ExpandF8;
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));

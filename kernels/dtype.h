@@ -20,7 +20,7 @@ enum class DType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
-  kF8,  // E4M3 (arXiv 2209.05433)
+  kFp8,  // E4M3 (arXiv 2209.05433)
 };
 
 struct BlockShape {

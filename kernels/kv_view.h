@@ -14,7 +14,7 @@ namespace baton {
 // Does not own the memory.
 struct KvView {
   std::byte* base = nullptr;
-  DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kF8
+  DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kFp8
   int32_t blocks = 0;
   int32_t layers = 0;
   int32_t kv_heads = 0;

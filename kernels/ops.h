@@ -59,8 +59,8 @@ struct ModelShape {
   int32_t vocabulary = 0;
   int32_t experts = 0;  // 0: no layer has experts
   int32_t experts_per_token = 0;
-  int32_t expert_width = 0;   // intermediate size of one expert
-  bool quantized_kv = false;  // the KV cache is in FP8 (E4M3)
+  int32_t expert_width = 0;  // intermediate size of one expert
+  bool fp8_kv = false;       // the KV cache is in FP8 (E4M3)
 };
 
 // The operations of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep.
@@ -83,7 +83,7 @@ class Ops {
   // Whether this backend needs K stored as [dim][token] inside a block (KvView::k_dim_major).
   virtual bool k_dim_major() const = 0;
   // Whether the KV cache may be in FP8 (E4M3).
-  virtual bool quantizes_kv() const { return false; }
+  virtual bool supports_fp8_kv() const { return false; }
   // The number of tokens in a KV block must be a multiple of this.
   virtual int32_t block_token_multiple() const = 0;
   // Checks whether this backend can run a model, before its weights are loaded. Errors:

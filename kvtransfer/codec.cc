@@ -184,7 +184,7 @@ void Layout(Io& io, KvLayout& layout) {
   io.Integer("layout.dtype", dtype);
   Flag(io, "layout.k_dim_major", layout.k_dim_major);
   if constexpr (Io::kReads) {
-    if (dtype > static_cast<uint8_t>(DType::kBF16) && dtype != static_cast<uint8_t>(DType::kF8)) {
+    if (dtype > static_cast<uint8_t>(DType::kBF16) && dtype != static_cast<uint8_t>(DType::kFp8)) {
       io.Refuse("layout.dtype", fmt::format("is {}; it must be f32, f16, bf16 or fp8", dtype));
       return;
     }

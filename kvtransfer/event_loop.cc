@@ -26,9 +26,11 @@ Status EventLoop::Watch(int fd) {
   return WatchFd(epoll_.get(), fd);
 }
 
-void EventLoop::Start(const std::string& name, Turn turn) {
-  thread_ = StartThread(
-      name, [this, turn = std::move(turn)](const std::stop_token& stop) { Run(stop, turn); });
+void EventLoop::Start(const std::string& name, Iteration iteration) {
+  thread_ =
+      StartThread(name, [this, iteration = std::move(iteration)](const std::stop_token& stop) {
+        Run(stop, iteration);
+      });
 }
 
 void EventLoop::Stop() {
@@ -73,11 +75,11 @@ std::vector<std::function<void()>> EventLoop::TakePosted() {
   return std::exchange(posted_, {});
 }
 
-void EventLoop::Run(const std::stop_token& stop, const Turn& turn) {
+void EventLoop::Run(const std::stop_token& stop, const Iteration& iteration) {
   const SteadyClock clock;
   while (!stop.stop_requested()) {
     for (const auto& work : TakePosted()) work();
-    const Time until = turn(clock.Now());
+    const Time until = iteration(clock.Now());
     Wait(until);
   }
   for (const auto& work : TakePosted()) work();

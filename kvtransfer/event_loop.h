@@ -21,14 +21,14 @@ class EventLoop final {
  public:
   // Called on the thread after all posted functions have run. Returns the time at which it must be
   // called again at the latest.
-  using Turn = std::function<Time(Time now)>;
+  using Iteration = std::function<Time(Time now)>;
 
   static StatusOr<std::unique_ptr<EventLoop>> Create(size_t max_posted);
   ~EventLoop();
 
   // Wakes the thread whenever `fd` is readable.
   Status Watch(int fd);
-  void Start(const std::string& name, Turn turn);
+  void Start(const std::string& name, Iteration iteration);
   // Runs the posted functions, stops the thread and joins it. Functions posted later are accepted
   // but never run. Must not be called on the thread itself.
   void Stop();
@@ -41,7 +41,7 @@ class EventLoop final {
  private:
   EventLoop(UniqueFd epoll, UniqueFd wake, size_t max_posted)
       : epoll_(std::move(epoll)), wake_(std::move(wake)), max_posted_(max_posted) {}
-  void Run(const std::stop_token& stop, const Turn& turn);
+  void Run(const std::stop_token& stop, const Iteration& iteration);
   void Wait(Time until) const;
   void Wake() const;
   std::vector<std::function<void()>> TakePosted();

@@ -144,7 +144,7 @@ struct Envelope {
 };
 
 // Whether a hand-off ended with this status because a worker cancelled it, which is not a failure.
-inline bool IsCalledOff(const Status& status) {
+inline bool IsCancelled(const Status& status) {
   return status.code() == StatusCode::kCancelled;
 }
 

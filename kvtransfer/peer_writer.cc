@@ -6,8 +6,8 @@
 namespace baton {
 namespace {
 
-// The quantum of one Pump on one lane: this many bytes or, if that is more, this many operations of
-// full size. It keeps the channel busy until the next Pump.
+// The quantum of one Pump on one shard: this many bytes or, if that is more, this many operations
+// of full size. It keeps the channel busy until the next Pump.
 constexpr uint64_t kPostBytes = uint64_t{4} << 20;
 constexpr uint64_t kPostOps = 4;
 // The most operations that are held on one channel, so that other operations can pass through it.
@@ -27,15 +27,15 @@ PeerWriter::PeerWriter(const KvTransferOptions& options,
     link.source = options_.shards[route.link.source].shard;
     link.destination = theirs_.shards[route.link.destination].shard;
     link.block_bytes = LinkBlockBytes(options_.layout, route.link);
-    link.lane = LaneOf(route);
+    link.shard = LaneOf(route);
     link.blocks_per_op = BlocksPerOp(link);
     links_.push_back(link);
   }
 }
 
 size_t PeerWriter::LaneOf(const LinkRoute& route) {
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    const KvLink& link = lanes_[i].route.link;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const KvLink& link = shards_[i].route.link;
     if (link.source == route.link.source && link.destination == route.link.destination) return i;
   }
   const std::string& name = transports_[route.transport].name;
@@ -43,33 +43,33 @@ size_t PeerWriter::LaneOf(const LinkRoute& route) {
     transport_name_ += (transport_name_.empty() ? "" : "+") + name;
   }
   const TransportCaps caps = transports_[route.transport].transport->caps();
-  Lane& lane = lanes_.emplace_back();
-  lane.route = route;
-  lane.op_bytes = options_.op_bytes > 0 ? options_.op_bytes : caps.op_bytes;
-  lane.flight_bytes = options_.flight_bytes > 0 ? options_.flight_bytes : caps.flight_bytes;
-  return lanes_.size() - 1;
+  ShardChannel& shard = shards_.emplace_back();
+  shard.route = route;
+  shard.op_bytes = options_.op_bytes > 0 ? options_.op_bytes : caps.op_bytes;
+  shard.flight_bytes = options_.flight_bytes > 0 ? options_.flight_bytes : caps.flight_bytes;
+  return shards_.size() - 1;
 }
 
 size_t PeerWriter::BlocksPerOp(const Link& link) const {
-  const Lane& lane = lanes_[link.lane];
-  const TransportCaps caps = transports_[lane.route.transport].transport->caps();
+  const ShardChannel& shard = shards_[link.shard];
+  const TransportCaps caps = transports_[shard.route.transport].transport->caps();
   const BlockPair any{BlockId(0), BlockId(0)};
   const size_t runs =
       PlanRuns(options_.layout, link.source, link.destination, link.link, {&any, 1}).size();
   return std::max<size_t>(1,
-                          std::min({lane.op_bytes / link.block_bytes,
+                          std::min({shard.op_bytes / link.block_bytes,
                                     caps.max_op_bytes / link.block_bytes,
                                     caps.max_op_runs / std::max<size_t>(runs, 1)}));
 }
 
-void PeerWriter::Lane::CountIn(const Flight& flight) {
-  held += flight.held ? 1 : 0;
-  flying_bytes += flight.held ? 0 : flight.bytes;
+void PeerWriter::ShardChannel::CountIn(const InFlightWrite& write) {
+  held += write.held ? 1 : 0;
+  flying_bytes += write.held ? 0 : write.bytes;
 }
 
-void PeerWriter::Lane::CountOut(const Flight& flight) {
-  held -= flight.held ? 1 : 0;
-  flying_bytes -= flight.held ? 0 : flight.bytes;
+void PeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
+  held -= write.held ? 1 : 0;
+  flying_bytes -= write.held ? 0 : write.bytes;
 }
 
 std::vector<uint32_t> PeerWriter::link_groups() const {
@@ -81,31 +81,31 @@ std::vector<uint32_t> PeerWriter::link_groups() const {
 Duration PeerWriter::GroupTime() const {
   // Channels work in parallel, so the busiest one determines the time.
   double longest = 0;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    const Lane& lane = lanes_[i];
-    const TransportCaps caps = transports_[lane.route.transport].transport->caps();
-    const double rate = lane.channel ? lane.channel->bytes_per_second() : 0;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const ShardChannel& shard = shards_[i];
+    const TransportCaps caps = transports_[shard.route.transport].transport->caps();
+    const double rate = shard.channel ? shard.channel->bytes_per_second() : 0;
     if (!caps.prefers_bursts || rate == 0) return {};
     uint64_t block_bytes = 0;
-    for (const Link& link : links_) block_bytes += link.lane == i ? link.block_bytes : 0;
+    for (const Link& link : links_) block_bytes += link.shard == i ? link.block_bytes : 0;
     longest = std::max(longest, static_cast<double>(block_bytes) / rate);
   }
   return FromSeconds(longest / LayerGroups(options_.layout));
 }
 
 Status PeerWriter::Connect() {
-  for (Lane& lane : lanes_) {
+  for (ShardChannel& shard : shards_) {
     // A dead channel is replaced once its last events are taken.
-    if (lane.channel && (lane.channel->status().ok() || !lane.flying.empty())) {
-      BATON_RETURN_IF_ERROR(lane.channel->status());
+    if (shard.channel && (shard.channel->status().ok() || !shard.in_flight.empty())) {
+      BATON_RETURN_IF_ERROR(shard.channel->status());
       continue;
     }
-    lane.starting.clear();
-    BoundTransport& bound = transports_[lane.route.transport];
-    BATON_ASSIGN_OR_RETURN(lane.channel,
-                           bound.transport->Connect(*bound.regions[lane.route.link.source],
-                                                    lane.route.endpoint.descriptor,
-                                                    lane.route.endpoint.region));
+    shard.starting.clear();
+    BoundTransport& bound = transports_[shard.route.transport];
+    BATON_ASSIGN_OR_RETURN(shard.channel,
+                           bound.transport->Connect(*bound.regions[shard.route.link.source],
+                                                    shard.route.endpoint.descriptor,
+                                                    shard.route.endpoint.region));
   }
   return OkStatus();
 }
@@ -126,7 +126,7 @@ void PeerWriter::EnqueueOn(uint32_t link_index,
                            Terms terms,
                            std::span<const Block> blocks) {
   const Link& link = links_[link_index];
-  std::deque<Job>& waiting = lanes_[link.lane].waiting;
+  std::deque<Job>& waiting = shards_[link.shard].waiting;
   // Each receiver shard has its own window (Grant::window_key).
   terms.window_key += link.link.destination;
   bool open = false;  // the last waiting job is one of these blocks', and may grow
@@ -143,8 +143,8 @@ void PeerWriter::EnqueueOn(uint32_t link_index,
   }
 }
 
-Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
-  if (!lane.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
+Status PeerWriter::PostJob(ShardChannel& shard, const Job& job, PieceSink& sink) {
+  if (!shard.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
   const Link& link = links_[job.link];
   const std::vector<WriteRun> runs =
       PlanRuns(options_.layout, link.source, link.destination, link.link, job.pairs);
@@ -153,34 +153,34 @@ Status PeerWriter::PostJob(Lane& lane, const Job& job, PieceSink& sink) {
   op.window_key = job.terms.window_key;
   op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
-  op.held = job.terms.held && lane.held < kMaxHeld;
+  op.held = job.terms.held && shard.held < kMaxHeld;
   const uint64_t bytes = link.block_bytes * job.pairs.size();
-  BATON_ASSIGN_OR_RETURN(const OpId id, lane.channel->PostWrite(op));
+  BATON_ASSIGN_OR_RETURN(const OpId id, shard.channel->PostWrite(op));
   ++ops_;
   const auto pieces = static_cast<uint32_t>(job.pairs.size());
-  const Flight flight = {job.session, job.link, job.first, pieces, bytes, op.held};
-  lane.flying[id.value()] = flight;
-  lane.CountIn(flight);
+  const InFlightWrite write = {job.session, job.link, job.first, pieces, bytes, op.held};
+  shard.in_flight[id.value()] = write;
+  shard.CountIn(write);
   if (!job.terms.checksums) {
     sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
   return OkStatus();
 }
 
-bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
+bool PeerWriter::Post(ShardChannel& shard, PieceSink& sink) {
   uint64_t posted = 0;
-  while (!(lane.starting.empty() && lane.waiting.empty()) &&
-         lane.flying_bytes < lane.flight_bytes) {
-    if (posted >= std::max(kPostBytes, kPostOps * lane.op_bytes)) return true;
-    if (!lane.starting.empty()) {
-      posted += StartFirst(lane);
+  while (!(shard.starting.empty() && shard.waiting.empty()) &&
+         shard.flying_bytes < shard.flight_bytes) {
+    if (posted >= std::max(kPostBytes, kPostOps * shard.op_bytes)) return true;
+    if (!shard.starting.empty()) {
+      posted += StartFirst(shard);
       continue;
     }
-    const Job job = std::move(lane.waiting.front());
-    lane.waiting.pop_front();
-    const Status status = PostJob(lane, job, sink);
+    const Job job = std::move(shard.waiting.front());
+    shard.waiting.pop_front();
+    const Status status = PostJob(shard, job, sink);
     if (status.code() == StatusCode::kResourceExhausted) {
-      lane.waiting.push_front(job);
+      shard.waiting.push_front(job);
       return false;
     }
     if (!status.ok()) {
@@ -193,52 +193,52 @@ bool PeerWriter::Post(Lane& lane, PieceSink& sink) {
 }
 
 void PeerWriter::Start(const SessionKey& session) {
-  for (Lane& lane : lanes_) {
-    for (Job& job : lane.waiting) {
+  for (ShardChannel& shard : shards_) {
+    for (Job& job : shard.waiting) {
       if (job.session == session) job.terms.held = false;
     }
     std::vector<uint64_t> held;
-    for (const auto& [op, flight] : lane.flying) {
-      if (flight.session == session && flight.held) held.push_back(op);
+    for (const auto& [op, write] : shard.in_flight) {
+      if (write.session == session && write.held) held.push_back(op);
     }
     std::sort(held.begin(), held.end());  // in the order in which they were posted
-    lane.starting.insert(lane.starting.end(), held.begin(), held.end());
+    shard.starting.insert(shard.starting.end(), held.begin(), held.end());
   }
 }
 
-uint64_t PeerWriter::StartFirst(Lane& lane) {
-  const uint64_t op = lane.starting.front();
-  lane.starting.pop_front();
-  const auto found = lane.flying.find(op);
-  if (found == lane.flying.end() || !found->second.held) return 0;
-  lane.CountOut(found->second);
+uint64_t PeerWriter::StartFirst(ShardChannel& shard) {
+  const uint64_t op = shard.starting.front();
+  shard.starting.pop_front();
+  const auto found = shard.in_flight.find(op);
+  if (found == shard.in_flight.end() || !found->second.held) return 0;
+  shard.CountOut(found->second);
   found->second.held = false;
-  lane.CountIn(found->second);
-  lane.channel->Start(OpId(op));
+  shard.CountIn(found->second);
+  shard.channel->Start(OpId(op));
   return found->second.bytes;
 }
 
-size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
+size_t PeerWriter::TakeEvents(ShardChannel& shard, Time now, PieceSink& sink) {
   std::array<WriteEvent, 64> events;
   size_t count = 0;
   size_t ended = 0;
   do {
-    count = lane.channel->Poll(now, events);
+    count = shard.channel->Poll(now, events);
     for (const WriteEvent& event : std::span(events).first(count)) {
-      const auto found = lane.flying.find(event.op.value());
-      if (found == lane.flying.end()) continue;  // kFenced
-      const Flight flight = found->second;
+      const auto found = shard.in_flight.find(event.op.value());
+      if (found == shard.in_flight.end()) continue;  // kFenced
+      const InFlightWrite write = found->second;
       if (event.kind == WriteEvent::Kind::kChecksums) {
-        sink.OnPosted(flight.session, flight.link, flight.first, event.checksums, flight.bytes);
+        sink.OnPosted(write.session, write.link, write.first, event.checksums, write.bytes);
         continue;
       }
-      lane.flying.erase(found);
-      lane.CountOut(flight);
+      shard.in_flight.erase(found);
+      shard.CountOut(write);
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
-        sink.OnWritten(flight.session, flight.pieces, flight.bytes);
+        sink.OnWritten(write.session, write.pieces, write.bytes);
       } else {
-        sink.OnLost(flight.session, flight.pieces, event.status);
+        sink.OnLost(write.session, write.pieces, event.status);
       }
     }
   } while (count == events.size());
@@ -247,74 +247,75 @@ size_t PeerWriter::TakeEvents(Lane& lane, Time now, PieceSink& sink) {
 
 bool PeerWriter::Pump(Time now, PieceSink& sink) {
   bool more = false;
-  for (Lane& lane : lanes_) {
-    more = Post(lane, sink) || more;
-    const size_t ended = lane.channel ? TakeEvents(lane, now, sink) : 0;
-    more = more || (lane.channel && lane.channel->wants_poll());
-    more = more || (ended > 0 && !(lane.starting.empty() && lane.waiting.empty()));
+  for (ShardChannel& shard : shards_) {
+    more = Post(shard, sink) || more;
+    const size_t ended = shard.channel ? TakeEvents(shard, now, sink) : 0;
+    more = more || (shard.channel && shard.channel->wants_poll());
+    more = more || (ended > 0 && !(shard.starting.empty() && shard.waiting.empty()));
   }
   return more;
 }
 
 void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
-  for (Lane& lane : lanes_) {
+  for (ShardChannel& shard : shards_) {
     std::deque<Job> keep;
     uint32_t dropped = 0;
-    for (Job& job : lane.waiting) {
+    for (Job& job : shard.waiting) {
       if (job.session == session) {
         dropped += static_cast<uint32_t>(job.pairs.size());
       } else {
         keep.push_back(std::move(job));
       }
     }
-    lane.waiting = std::move(keep);
+    shard.waiting = std::move(keep);
     if (dropped > 0) {
       sink.OnLost(
           session, dropped, MakeStatus(StatusCode::kAborted, "the session stopped its writes"));
     }
-    for (const auto& [op, flight] : lane.flying) {
-      if (flight.session == session) lane.channel->RequestAbort(OpId(op));
+    for (const auto& [op, write] : shard.in_flight) {
+      if (write.session == session) shard.channel->RequestAbort(OpId(op));
     }
   }
 }
 
 void PeerWriter::Release(uint64_t window_key) {
-  for (Lane& lane : lanes_) {
-    if (lane.channel) lane.channel->Release(window_key + lane.route.link.destination);
+  for (ShardChannel& shard : shards_) {
+    if (shard.channel) shard.channel->Release(window_key + shard.route.link.destination);
   }
 }
 
 bool PeerWriter::PostNote(uint64_t window_key, std::string_view note) {
-  return std::ranges::any_of(lanes_, [&](const Lane& lane) {
-    return lane.channel && lane.channel->PostNote(window_key + lane.route.link.destination, note);
+  return std::ranges::any_of(shards_, [&](const ShardChannel& shard) {
+    return shard.channel &&
+           shard.channel->PostNote(window_key + shard.route.link.destination, note);
   });
 }
 
 bool PeerWriter::takes_notes() const {
-  return std::ranges::any_of(lanes_, [this](const Lane& lane) {
-    return transports_[lane.route.transport].transport->caps().max_note_bytes > 0;
+  return std::ranges::any_of(shards_, [this](const ShardChannel& shard) {
+    return transports_[shard.route.transport].transport->caps().max_note_bytes > 0;
   });
 }
 
 void PeerWriter::Fence(const SessionKey& session) {
-  for (Lane& lane : lanes_) {
+  for (ShardChannel& shard : shards_) {
     const bool concerned =
-        std::any_of(lane.flying.begin(), lane.flying.end(), [&](const auto& entry) {
+        std::any_of(shard.in_flight.begin(), shard.in_flight.end(), [&](const auto& entry) {
           return entry.second.session == session;
         });
-    if (concerned) lane.channel->Fence();
+    if (concerned) shard.channel->Fence();
   }
 }
 
 void PeerWriter::FenceAll() {
-  for (Lane& lane : lanes_) {
-    if (lane.channel) lane.channel->Fence();
+  for (ShardChannel& shard : shards_) {
+    if (shard.channel) shard.channel->Fence();
   }
 }
 
 bool PeerWriter::idle() const {
-  return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-    return lane.waiting.empty() && lane.flying.empty();
+  return std::all_of(shards_.begin(), shards_.end(), [](const ShardChannel& shard) {
+    return shard.waiting.empty() && shard.in_flight.empty();
   });
 }
 

@@ -30,7 +30,7 @@ class PieceSink {
 };
 
 // Writes blocks of the local arenas to one peer: one channel from each sender shard to each
-// receiver shard, with a bounded number of bytes in flight. Further writes wait, in order. Not
+// receiver shard, with a bounded number of bytes in write. Further writes wait, in order. Not
 // thread-safe: the sender's thread only.
 class PeerWriter final {
  public:
@@ -99,7 +99,7 @@ class PeerWriter final {
     uint32_t first = 0;
     std::vector<BlockPair> pairs;
   };
-  struct Flight {
+  struct InFlightWrite {
     SessionKey session;
     uint32_t link = 0;
     uint32_t first = 0;
@@ -113,41 +113,41 @@ class PeerWriter final {
     KvShard destination;
     uint64_t block_bytes = 0;
     size_t blocks_per_op = 1;
-    size_t lane = 0;
+    size_t shard = 0;
   };
   // All links between two shards; they share one channel.
-  struct Lane {
+  struct ShardChannel {
     LinkRoute route;  // route of the first link
     size_t op_bytes = 0;
     size_t flight_bytes = 0;
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
-    std::unordered_map<uint64_t, Flight> flying;  // by operation id
-    std::deque<uint64_t> starting;                // held operations that may begin
+    std::unordered_map<uint64_t, InFlightWrite> in_flight;  // by operation id
+    std::deque<uint64_t> starting;                          // held operations that may begin
     // Updated by CountIn and CountOut: the number of held operations, and the bytes of all others.
     size_t held = 0;
     uint64_t flying_bytes = 0;
 
-    // Adds `flight` to, or removes it from, the counts of operations in flight. `flight.held` must
+    // Adds `write` to, or removes it from, the counts of operations in write. `write.held` must
     // be the same in both calls.
-    void CountIn(const Flight& flight);
-    void CountOut(const Flight& flight);
+    void CountIn(const InFlightWrite& write);
+    void CountOut(const InFlightWrite& write);
   };
 
-  // The index of the route's lane; creates the lane if there is none yet.
+  // The index of the route's shard; creates the shard if there is none yet.
   size_t LaneOf(const LinkRoute& route);
   void EnqueueOn(uint32_t link_index,
                  const SessionKey& session,
                  Terms terms,
                  std::span<const Block> blocks);
   // True if more can be posted than the quantum of one call.
-  bool Post(Lane& lane, PieceSink& sink);
+  bool Post(ShardChannel& shard, PieceSink& sink);
   // Starts the first held operation that may begin. Returns its bytes, or 0 if it has ended
   // already.
-  uint64_t StartFirst(Lane& lane);
-  Status PostJob(Lane& lane, const Job& job, PieceSink& sink);
+  uint64_t StartFirst(ShardChannel& shard);
+  Status PostJob(ShardChannel& shard, const Job& job, PieceSink& sink);
   // Returns how many operations ended.
-  size_t TakeEvents(Lane& lane, Time now, PieceSink& sink);
+  size_t TakeEvents(ShardChannel& shard, Time now, PieceSink& sink);
   // The number of blocks of the link in one operation.
   size_t BlocksPerOp(const Link& link) const;
 
@@ -155,7 +155,7 @@ class PeerWriter final {
   std::vector<BoundTransport>& transports_;
   const Hello theirs_;
   std::vector<Link> links_;
-  std::vector<Lane> lanes_;
+  std::vector<ShardChannel> shards_;
   std::string transport_name_;
   uint64_t ops_ = 0;
 };

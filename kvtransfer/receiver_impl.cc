@@ -28,36 +28,36 @@ std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
 }  // namespace
 
 KvReceiver::Impl::Impl(KvTransferOptions options, KvReceiverListener& listener)
-    : end_(std::move(options)), listener_(listener) {}
+    : core_(std::move(options)), listener_(listener) {}
 
 KvReceiver::Impl::~Impl() {
-  end_.Stop();
+  core_.Stop();
   for (auto& [key, session] : sessions_) CloseAll(session);
 }
 
 Status KvReceiver::Impl::Start() {
-  return end_.Start("kv-receiver", /*listen=*/true, [this](Time now) { return Turn(now); });
+  return core_.Start("kv-receiver", /*listen=*/true, [this](Time now) { return Iteration(now); });
 }
 
 Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const Hello& theirs) {
-  BATON_RETURN_IF_ERROR(CheckCompatible(end_.hello(), theirs));
+  BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
   BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> whole,
-                         PlanLinks(ShardsOf(theirs), ShardsOf(end_.hello())));
-  std::vector<KvLink> links = SplitByLayers(end_.options().layout, whole);
+                         PlanLinks(ShardsOf(theirs), ShardsOf(core_.hello())));
+  std::vector<KvLink> links = SplitByLayers(core_.options().layout, whole);
   RemovePeer(id);
-  end_.streams().Add(id, out);
-  end_.loop().PostAlways(
+  core_.streams().Add(id, out);
+  core_.loop().PostAlways(
       [this, id, peer = Peer{theirs, std::move(links)}] { DoAddPeer(id, peer); });
   return OkStatus();
 }
 
 void KvReceiver::Impl::RemovePeer(const WorkerId& peer) {
-  end_.streams().Remove(peer);
-  end_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
+  core_.streams().Remove(peer);
+  core_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
 }
 
 Status KvReceiver::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
-  return end_.loop().Post(
+  return core_.loop().Post(
       [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
 }
 
@@ -71,7 +71,7 @@ void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
   for (const SessionKey& key : sessions_.With(id)) {
-    sessions_.Find(key)->machine.OnPeerLost(lost, end_.Now());
+    sessions_.Find(key)->machine.OnPeerLost(lost, core_.Now());
     Act(key);
   }
 }
@@ -80,7 +80,7 @@ void KvReceiver::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope)
   const SessionKey key(envelope.session, envelope.epoch);
   Session* session = sessions_.Find(key);
   if (session == nullptr || session->peer != peer) return AnswerUnknown(peer, envelope);
-  session->machine.OnMessage(envelope.message, end_.Now());
+  session->machine.OnMessage(envelope.message, core_.Now());
   Act(key);
 }
 
@@ -91,9 +91,9 @@ void KvReceiver::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envel
   if (std::holds_alternative<Fail>(message) || std::holds_alternative<DrainAck>(message)) return;
   ++counters_.rejected_messages;
   if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
-    end_.Send(peer,
-              key,
-              baton::Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")});
+    core_.Send(peer,
+               key,
+               baton::Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")});
   }
 }
 
@@ -107,7 +107,7 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
                          "session {}.{} belongs to another worker",
                          key.first,
                          key.second);
-  } else if (live >= end_.options().max_sessions) {
+  } else if (live >= core_.options().max_sessions) {
     problem = MakeStatus(StatusCode::kResourceExhausted, "{} KV hand-offs are under way", live);
   } else if (offer.timeout <= Duration{} || offer.total_tokens == 0 ||
              offer.total_tokens > kMaxPromptTokens) {
@@ -117,10 +117,10 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
   }
   if (!problem.ok()) {
     ++counters_.refused;
-    return end_.Send(peer, key, baton::Refuse{problem});
+    return core_.Send(peer, key, baton::Refuse{problem});
   }
-  const uint32_t blocks = PromptBlocks(offer.total_tokens, end_.options().layout.block_tokens);
-  Session& session = sessions_.Add(key, offer, blocks, end_.options().times, end_.Now());
+  const uint32_t blocks = PromptBlocks(offer.total_tokens, core_.options().layout.block_tokens);
+  Session& session = sessions_.Add(key, offer, blocks, core_.options().times, core_.Now());
   session.peer = peer;
   session.sources = ShardsOf(known->second.theirs);
   session.links = known->second.links;
@@ -128,7 +128,7 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
 }
 
 Status KvReceiver::Impl::CheckBlocks(std::span<const BlockId> blocks) const {
-  BATON_RETURN_IF_ERROR(end_.CheckBlocks(blocks));
+  BATON_RETURN_IF_ERROR(core_.CheckBlocks(blocks));
   std::vector<BlockId> sorted(blocks.begin(), blocks.end());
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
@@ -145,7 +145,7 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
         key.first, key.second, MakeStatus(StatusCode::kNotFound, "the offer is gone"));
   }
   if (session->granted) {
-    return end_.Log(
+    return core_.Log(
         fmt::format("session {}.{}: the worker granted it twice; the second grant is ignored",
                     key.first,
                     key.second));
@@ -159,16 +159,16 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     ReceiverSession::Reservation reservation;
     reservation.grant.window_key = RandomId();
     reservation.grant.cached_blocks = cached_blocks;
-    reservation.grant.checksums = end_.options().checksums;
+    reservation.grant.checksums = core_.options().checksums;
     reservation.grant.contributors = static_cast<uint32_t>(session->links.size());
     reservation.grant.blocks.assign(blocks.begin() + cached_blocks, blocks.end());
     for (const KvLink& link : session->links) {
-      reservation.link_bytes.push_back(LinkBlockBytes(end_.options().layout, link));
+      reservation.link_bytes.push_back(LinkBlockBytes(core_.options().layout, link));
     }
-    status = session->machine.Grant(std::move(reservation), end_.Now());
+    status = session->machine.Grant(std::move(reservation), core_.Now());
   }
   if (!status.ok()) {
-    session->machine.Refuse(status, end_.Now());
+    session->machine.Refuse(status, core_.Now());
     listener_.OnReleased(key.first, key.second, status);
   } else {
     session->granted = true;
@@ -179,14 +179,14 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
 void KvReceiver::Impl::DoRefuse(const SessionKey& key, Status reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Refuse(std::move(reason), end_.Now());
+  session->machine.Refuse(std::move(reason), core_.Now());
   Act(key);
 }
 
 void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Abort(std::move(reason), end_.Now());
+  session->machine.Abort(std::move(reason), core_.Now());
   Act(key);
 }
 
@@ -197,13 +197,13 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transp
   Session* session = sessions_.Find(owner.session);
   if (session == nullptr) return;
   if (arrival.kind == Arrival::Kind::kUnfenced) {
-    session->machine.OnWindowsClosed(arrival.status, end_.Now());
+    session->machine.OnWindowsClosed(arrival.status, core_.Now());
   } else if (arrival.kind == Arrival::Kind::kClosed) {
     if (--session->open_windows == 0) {
-      for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
+      for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
         windows_.erase(session->window_key + shard);
       }
-      session->machine.OnWindowsClosed(OkStatus(), end_.Now());
+      session->machine.OnWindowsClosed(OkStatus(), core_.Now());
     }
   } else if (arrival.kind == Arrival::Kind::kNote) {
     OnNote(owner.session, *session, arrival.note);
@@ -215,18 +215,18 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transp
     piece.checksums = arrival.checksums;
     const Status placed = CheckPlacement(*session, owner, arrival, piece);
     if (!placed.ok()) {
-      session->machine.Abort(placed, end_.Now());
+      session->machine.Abort(placed, core_.Now());
     } else {
       counters_.bytes += arrival.bytes;
       ++counters_.ops;
       session->stats.transport = transport.name();
       session->stats.bytes += arrival.bytes;
-      session->stats.stream = end_.Now() - session->granted_at;
+      session->stats.stream = core_.Now() - session->granted_at;
       piece.count = static_cast<uint32_t>(
-          arrival.bytes / LinkBlockBytes(end_.options().layout, session->links[piece.link]));
-      session->machine.OnArrival(piece, end_.Now());
+          arrival.bytes / LinkBlockBytes(core_.options().layout, session->links[piece.link]));
+      session->machine.OnArrival(piece, core_.Now());
       if (session->machine.lacks_only_seal() && transport.caps().max_note_bytes > 0) {
-        listener_.OnSealDue(end_.ExpectSeal(end_.Now()));
+        listener_.OnSealDue(core_.AwaitSeal(core_.Now()));
       }
     }
   }
@@ -234,9 +234,9 @@ void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transp
 }
 
 void KvReceiver::Impl::OnNote(const SessionKey& key, Session& session, std::string_view note) {
-  end_.ForgetSeal();
+  core_.ForgetSeal();
   const StatusOr<Envelope> envelope = DecodeEnvelope(note);
-  if (!envelope.ok()) return session.machine.Abort(envelope.status(), end_.Now());
+  if (!envelope.ok()) return session.machine.Abort(envelope.status(), core_.Now());
   if (SessionKey(envelope->session, envelope->epoch) != key ||
       !std::holds_alternative<Seal>(envelope->message)) {
     return session.machine.Abort(InvalidArgument("{} of session {}.{} came as a note; a note can "
@@ -246,9 +246,9 @@ void KvReceiver::Impl::OnNote(const SessionKey& key, Session& session, std::stri
                                                  envelope->epoch,
                                                  key.first,
                                                  key.second),
-                                 end_.Now());
+                                 core_.Now());
   }
-  session.machine.OnMessage(envelope->message, end_.Now());
+  session.machine.OnMessage(envelope->message, core_.Now());
 }
 
 Status KvReceiver::Impl::CheckPlacement(const Session& session,
@@ -261,7 +261,7 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
         "a write into shard {} names link {}, which does not lead there", owner.shard, piece.link);
   }
   const KvLink& link = session.links[piece.link];
-  const uint64_t block_bytes = LinkBlockBytes(end_.options().layout, link);
+  const uint64_t block_bytes = LinkBlockBytes(core_.options().layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
   if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
       count > blocks.size() - piece.first) {
@@ -277,9 +277,9 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
     pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
   }
   std::vector<ByteRange> expected;
-  for (const WriteRun& run : PlanRuns(end_.options().layout,
+  for (const WriteRun& run : PlanRuns(core_.options().layout,
                                       session.sources[link.source],
-                                      end_.options().shards[owner.shard].shard,
+                                      core_.options().shards[owner.shard].shard,
                                       link,
                                       pairs)) {
     expected.push_back({run.destination, run.bytes});
@@ -301,28 +301,28 @@ void KvReceiver::Impl::Act(const SessionKey& key) {
 
 void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverAction& action) {
   if (auto* send = std::get_if<SendControl>(&action)) {
-    end_.Send(session.peer, key, std::move(send->message));
+    core_.Send(session.peer, key, std::move(send->message));
   } else if (auto* offer = std::get_if<ReportOffer>(&action)) {
     listener_.OnOffer(session.peer, key.first, key.second, offer->offer);
   } else if (std::holds_alternative<ReportRefused>(action)) {
     ++counters_.refused;
-    ended_.push_back({key, end_.Now()});
+    ended_.push_back({key, core_.Now()});
   } else if (auto* withdrawn = std::get_if<ReportWithdrawn>(&action)) {
     End(key, session, withdrawn->status);
     listener_.OnWithdrawn(key.first, key.second, withdrawn->status);
   } else if (std::holds_alternative<OpenWindows>(action)) {
     const Status opened = OpenAll(key, session);
-    if (!opened.ok()) session.machine.Abort(opened, end_.Now());
+    if (!opened.ok()) session.machine.Abort(opened, core_.Now());
   } else if (std::holds_alternative<CloseWindows>(action)) {
     CloseAll(session);
-    if (session.open_windows == 0) session.machine.OnWindowsClosed(OkStatus(), end_.Now());
+    if (session.open_windows == 0) session.machine.OnWindowsClosed(OkStatus(), core_.Now());
   } else if (auto* committed = std::get_if<ReportCommitted>(&action)) {
     Commit(key, session, committed->payload);
   } else if (auto* released = std::get_if<ReportReleased>(&action)) {
     End(key, session, released->status);
     listener_.OnReleased(key.first, key.second, released->status);
   } else if (std::holds_alternative<ReportQuarantined>(action)) {
-    end_.Log(
+    core_.Log(
         fmt::format("session {}.{}: late writes of worker {} cannot be ruled out; {} blocks stay "
                     "in quarantine",
                     key.first,
@@ -335,15 +335,15 @@ void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverActi
 Status KvReceiver::Impl::OpenAll(const SessionKey& key, Session& session) {
   const baton::Grant& grant = session.machine.grant();
   session.window_key = grant.window_key;
-  session.granted_at = end_.Now();
+  session.granted_at = core_.Now();
   session.stats.wait = session.granted_at - session.offered;
   session.stats.cached_blocks = grant.cached_blocks;
   session.stats.blocks = static_cast<uint32_t>(grant.blocks.size());
-  for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
+  for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
     const size_t block_bytes =
-        ShardBlockBytes(end_.options().layout, end_.options().shards[shard].shard);
+        ShardBlockBytes(core_.options().layout, core_.options().shards[shard].shard);
     windows_[grant.window_key + shard] = {key, shard};
-    for (BoundTransport& bound : end_.transports()) {
+    for (BoundTransport& bound : core_.transports()) {
       WriteWindow window;
       window.key = grant.window_key + shard;
       window.region = bound.regions[shard]->id();
@@ -356,8 +356,8 @@ Status KvReceiver::Impl::OpenAll(const SessionKey& key, Session& session) {
 }
 
 void KvReceiver::Impl::CloseAll(Session& session) {
-  for (uint32_t shard = 0; shard < end_.options().shards.size(); ++shard) {
-    for (BoundTransport& bound : end_.transports()) {
+  for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
+    for (BoundTransport& bound : core_.transports()) {
       bound.transport->CloseWindow(session.window_key + shard);
     }
   }
@@ -365,24 +365,24 @@ void KvReceiver::Impl::CloseAll(Session& session) {
 
 void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const Status& status) {
   counters_.checksum_errors += session.machine.damaged_blocks();
-  ended_.push_back({key, end_.Now()});
-  if (IsCalledOff(status)) {
-    ++counters_.called_off;
+  ended_.push_back({key, core_.Now()});
+  if (IsCancelled(status)) {
+    ++counters_.cancelled;
     return;
   }
   ++counters_.failed;
-  end_.Log(fmt::format("session {}.{} from worker {} failed: {}",
-                       key.first,
-                       key.second,
-                       session.peer,
-                       Message(status)));
+  core_.Log(fmt::format("session {}.{} from worker {} failed: {}",
+                        key.first,
+                        key.second,
+                        session.peer,
+                        Message(status)));
 }
 
 void KvReceiver::Impl::Commit(const SessionKey& key, Session& session, const std::string& payload) {
   ++counters_.finished;
   counters_.checksum_errors += session.machine.damaged_blocks();
-  ended_.push_back({key, end_.Now()});
-  session.stats.total = end_.Now() - session.offered;
+  ended_.push_back({key, core_.Now()});
+  session.stats.total = core_.Now() - session.offered;
   session.stats.resent_blocks = session.machine.damaged_blocks();
   if (session.stats.stream > Duration{}) {
     session.stats.bytes_per_second =
@@ -398,15 +398,15 @@ void KvReceiver::Impl::ForgetOld(Time now) {
   }
 }
 
-Time KvReceiver::Impl::Turn(Time now) {
-  for (BoundTransport& bound : end_.transports()) {
+Time KvReceiver::Impl::Iteration(Time now) {
+  for (BoundTransport& bound : core_.transports()) {
     std::array<Arrival, 64> arrivals;
     const size_t count = bound.transport->Poll(now, arrivals);
     for (Arrival& arrival : std::span(arrivals).first(count)) {
       OnArrival(arrival, *bound.transport);
     }
   }
-  const bool tick = end_.Tick(now);
+  const bool tick = core_.Tick(now);
   if (tick) {
     for (const SessionKey& key : sessions_.Due(now)) {
       sessions_.Find(key)->machine.OnTime(now);
@@ -416,8 +416,8 @@ Time KvReceiver::Impl::Turn(Time now) {
   }
   const bool idle = sessions_.size() == ended_.size();
   if (tick || idle) PublishStats();
-  if (end_.expects_seal(now)) return now;
-  return idle ? kNever : end_.next_tick();
+  if (core_.expects_seal(now)) return now;
+  return idle ? kNever : core_.next_tick();
 }
 
 void KvReceiver::Impl::PublishStats() {
@@ -443,7 +443,7 @@ void KvReceiver::Impl::PublishStats() {
         break;
     }
   }
-  end_.Publish(std::move(stats));
+  core_.Publish(std::move(stats));
 }
 
 }  // namespace baton

@@ -12,12 +12,12 @@
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/receiver_session.h"
 #include "kvtransfer/session_table.h"
-#include "kvtransfer/transfer_end.h"
+#include "kvtransfer/transfer_core.h"
 
 namespace baton {
 
-// The implementation of KvReceiver. Methods that begin with "Do" run on the thread of `end_`, which
-// owns all state.
+// The implementation of KvReceiver. Methods that begin with "Do" run on the thread of `core_`,
+// which owns all state.
 class KvReceiver::Impl final {
  public:
   Impl(KvTransferOptions options, KvReceiverListener& listener);
@@ -25,13 +25,13 @@ class KvReceiver::Impl final {
 
   Status Start();
 
-  const Hello& hello() const { return end_.hello(); }
+  const Hello& hello() const { return core_.hello(); }
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
-  void Leave(const std::string& reason) { end_.streams().SendToAll(Bye{reason}); }
-  EventLoop& loop() { return end_.loop(); }
-  KvTransferStats Stats() const { return end_.Stats(); }
+  void Leave(const std::string& reason) { core_.streams().SendToAll(Bye{reason}); }
+  EventLoop& loop() { return core_.loop(); }
+  KvTransferStats Stats() const { return core_.Stats(); }
 
   void DoGrant(const SessionKey& key, uint32_t cached_blocks, std::span<const BlockId> blocks);
   void DoRefuse(const SessionKey& key, Status reason);
@@ -65,7 +65,7 @@ class KvReceiver::Impl final {
     Time ended;
   };
 
-  Time Turn(Time now);
+  Time Iteration(Time now);
   void DoAddPeer(const WorkerId& id, Peer peer);
   void DoRemovePeer(const WorkerId& id);
   void DoMessage(const WorkerId& peer, const Envelope& envelope);
@@ -88,7 +88,7 @@ class KvReceiver::Impl final {
   void ForgetOld(Time now);
   void PublishStats();
 
-  TransferEnd end_;
+  TransferCore core_;
   KvReceiverListener& listener_;
   std::map<WorkerId, Peer> peers_;
   SessionTable<Session> sessions_;  // ended sessions stay to answer late messages

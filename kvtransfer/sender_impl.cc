@@ -23,38 +23,38 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
 }  // namespace
 
 KvSender::Impl::Impl(KvTransferOptions options, KvSenderListener& listener)
-    : end_(std::move(options)), listener_(listener) {}
+    : core_(std::move(options)), listener_(listener) {}
 
 KvSender::Impl::~Impl() {
-  end_.Stop();
+  core_.Stop();
   peers_.clear();
   departing_.clear();
 }
 
 Status KvSender::Impl::Start() {
-  return end_.Start("kv-sender", /*listen=*/false, [this](Time now) { return Turn(now); });
+  return core_.Start("kv-sender", /*listen=*/false, [this](Time now) { return Iteration(now); });
 }
 
 Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs) {
-  BATON_RETURN_IF_ERROR(CheckCompatible(end_.hello(), theirs));
+  BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
   BATON_ASSIGN_OR_RETURN(std::vector<LinkRoute> routes,
-                         PlanRoutes(end_.options(), end_.transports(), theirs));
+                         PlanRoutes(core_.options(), core_.transports(), theirs));
   RemovePeer(peer);
-  end_.streams().Add(peer, out);
+  core_.streams().Add(peer, out);
   // std::function requires copyable captures.
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(
-      std::make_unique<PeerWriter>(end_.options(), end_.transports(), theirs, routes));
-  end_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
+      std::make_unique<PeerWriter>(core_.options(), core_.transports(), theirs, routes));
+  core_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
   return OkStatus();
 }
 
 void KvSender::Impl::RemovePeer(const WorkerId& peer) {
-  end_.streams().Remove(peer);
-  end_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
+  core_.streams().Remove(peer);
+  core_.loop().PostAlways([this, peer] { DoRemovePeer(peer); });
 }
 
 Status KvSender::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
-  return end_.loop().Post(
+  return core_.loop().Post(
       [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
 }
 
@@ -62,7 +62,7 @@ void KvSender::Impl::DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> w
   // Connects now, so that the first hand-off need not wait for it. That hand-off reports an error
   // again.
   const Status connected = writer->Connect();
-  if (!connected.ok()) end_.Log(fmt::format("worker {}: {}", id, Message(connected)));
+  if (!connected.ok()) core_.Log(fmt::format("worker {}: {}", id, Message(connected)));
   counters_.transports[id] = writer->transport_name();
   peers_[id] = {std::move(writer), false};
 }
@@ -73,7 +73,7 @@ void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
   for (const SessionKey& key : sessions_.With(id)) {
-    sessions_.Find(key)->machine.OnPeerLost(lost, end_.Now());
+    sessions_.Find(key)->machine.OnPeerLost(lost, core_.Now());
     Act(key);
   }
   ops_of_gone_peers_ += found->second.writer->ops();
@@ -93,7 +93,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   Session* session = sessions_.Find(key);
   if (session != nullptr && session->machine.state() != SenderState::kRefused) return;
   Status valid = CheckOffer(request, kMaxPromptTokens);
-  if (valid.ok() && session == nullptr && sessions_.size() >= end_.options().max_sessions) {
+  if (valid.ok() && session == nullptr && sessions_.size() >= core_.options().max_sessions) {
     valid = MakeStatus(
         StatusCode::kResourceExhausted, "{} KV hand-offs are under way", sessions_.size());
   }
@@ -107,13 +107,13 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   if (session == nullptr) {
     SenderSession::Params params;
     params.total_tokens = request.total_tokens;
-    params.block_count = PromptBlocks(request.total_tokens, end_.options().layout.block_tokens);
+    params.block_count = PromptBlocks(request.total_tokens, core_.options().layout.block_tokens);
     params.block_hashes = std::move(request.block_hashes);
     params.timeout = request.timeout;
-    params.layer_groups = static_cast<uint32_t>(LayerGroups(end_.options().layout));
-    session = &sessions_.Add(key, std::move(params), end_.options().times, end_.Now());
+    params.layer_groups = static_cast<uint32_t>(LayerGroups(core_.options().layout));
+    session = &sessions_.Add(key, std::move(params), core_.options().times, core_.Now());
   } else {
-    session->machine.OfferAgain(request.timeout, end_.Now());
+    session->machine.OfferAgain(request.timeout, core_.Now());
   }
   session->peer = request.peer;
   const auto peer = peers_.find(request.peer);
@@ -124,7 +124,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
                    "worker {} {}",
                    request.peer,
                    peer == peers_.end() ? "is not connected" : "is leaving"),
-        end_.Now());
+        core_.Now());
   }
   Act(key);
 }
@@ -135,13 +135,13 @@ void KvSender::Impl::DoChunk(const SessionKey& key,
                              int32_t layers) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  if (const Status known = end_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
-  const KvLayout& layout = end_.options().layout;
+  if (const Status known = core_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
+  const KvLayout& layout = core_.options().layout;
   int32_t groups = 0;
   while (groups < LayerGroups(layout) && LayerGroupEnd(layout, groups) <= layers) ++groups;
   const Status added =
-      session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups), end_.Now());
-  if (!added.ok()) session->machine.Abort(added, end_.Now());
+      session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups), core_.Now());
+  if (!added.ok()) session->machine.Abort(added, core_.Now());
   Act(key);
 }
 
@@ -154,15 +154,15 @@ void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
                                    payload.size(),
                                    kMaxPayloadBytes));
   }
-  end_.ForgetSeal();
-  session->machine.Seal(std::move(payload), end_.Now());
+  core_.ForgetSeal();
+  session->machine.Seal(std::move(payload), core_.Now());
   Act(key);
 }
 
 void KvSender::Impl::DoAbort(const SessionKey& key, Status reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.Abort(std::move(reason), end_.Now());
+  session->machine.Abort(std::move(reason), core_.Now());
   Act(key);
 }
 
@@ -175,7 +175,7 @@ void KvSender::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope) {
       session->machine.state() == SenderState::kOffered) {
     DoGrant(key, *session, envelope);
   } else {
-    session->machine.OnMessage(envelope.message, end_.Now());
+    session->machine.OnMessage(envelope.message, core_.Now());
   }
   Act(key);
 }
@@ -187,8 +187,8 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
                                     : writer->Connect();
   if (!usable.ok()) {
     // Nothing was read yet, so the session can go to another peer.
-    end_.Send(session.peer, key, Fail{usable});
-    return session.machine.OnMessage(Refuse{usable}, end_.Now());
+    core_.Send(session.peer, key, Fail{usable});
+    return session.machine.OnMessage(Refuse{usable}, core_.Now());
   }
   if (grant.contributors != writer->link_count()) {
     usable = InvalidArgument(
@@ -201,20 +201,21 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
       }
     }
   }
-  if (!usable.ok()) return session.machine.Abort(usable, end_.Now());
+  if (!usable.ok()) return session.machine.Abort(usable, core_.Now());
   session.machine.SetLinks(writer->link_groups());
   session.machine.SetGroupTime(writer->GroupTime());
-  session.machine.OnMessage(envelope.message, end_.Now());
+  session.machine.OnMessage(envelope.message, core_.Now());
 }
 
 void KvSender::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envelope) {
   const SessionKey key(envelope.session, envelope.epoch);
   const ControlMessage& message = envelope.message;
   // A session is erased only when none of its writes is outstanding.
-  if (std::holds_alternative<baton::Abort>(message)) return end_.Send(peer, key, DrainAck{false});
+  if (std::holds_alternative<baton::Abort>(message)) return core_.Send(peer, key, DrainAck{false});
   ++counters_.rejected_messages;
   if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
-    end_.Send(peer, key, Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")});
+    core_.Send(
+        peer, key, Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")});
   }
 }
 
@@ -235,26 +236,26 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
   if (auto* send = std::get_if<SendControl>(&action)) {
     auto* const seal = std::get_if<baton::Seal>(&send->message);
     if (seal != nullptr) return SendSeal(key, session, std::move(*seal));
-    end_.Send(session.peer, key, std::move(send->message));
+    core_.Send(session.peer, key, std::move(send->message));
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
   } else if (std::holds_alternative<StartWrites>(action)) {
-    session.NoteStart(end_.Now());
+    session.NoteStart(core_.Now());
     if (writer != nullptr) writer->Start(key);
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (writer != nullptr) writer->Stop(key, *this);
   } else if (std::holds_alternative<FenceWrites>(action)) {
-    end_.Log(fmt::format("session {}.{}: fencing worker {}", key.first, key.second, session.peer));
+    core_.Log(fmt::format("session {}.{}: fencing worker {}", key.first, key.second, session.peer));
     if (writer != nullptr) writer->Fence(key);
   } else if (std::holds_alternative<ReportGranted>(action)) {
-    session.stats.wait = end_.Now() - session.offered;
+    session.stats.wait = core_.Now() - session.offered;
     session.stats.cached_blocks = session.machine.grant().cached_blocks;
     listener_.OnGranted(key.first, key.second, session.stats.cached_blocks);
   } else if (auto* refused = std::get_if<ReportRefused>(&action)) {
     ++counters_.refused;
     listener_.OnRefused(key.first, key.second, refused->status);
   } else if (std::holds_alternative<ReportQuarantined>(action)) {
-    end_.Log(
+    core_.Log(
         fmt::format("session {}.{}: the reads for worker {} cannot be proven to have ended; {} "
                     "blocks stay in quarantine",
                     key.first,
@@ -271,14 +272,14 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
   const Grant& grant = session.machine.grant();
   if (writer == nullptr) {
     return session.machine.OnWriteLost(
-        post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), end_.Now());
+        post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), core_.Now());
   }
   std::vector<PeerWriter::Block> blocks;
   blocks.reserve(post.blocks.size());
   for (const uint32_t index : post.blocks) {
     blocks.push_back({index, {session.machine.source(index), grant.blocks[index]}});
   }
-  if (!post.held) session.NoteStart(end_.Now());
+  if (!post.held) session.NoteStart(core_.Now());
   if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(blocks.size());
   writer->Enqueue(key,
                   {grant.window_key, grant.checksums, post.first_group, post.end_group, post.held},
@@ -291,7 +292,7 @@ void KvSender::Impl::SendSeal(const SessionKey& key, const Session& session, bat
   Envelope envelope{key.first, key.second, 0, std::move(seal)};
   if (writer == nullptr || !writer->takes_notes() ||
       !writer->PostNote(window_key, EncodeEnvelope(envelope))) {
-    end_.Send(session.peer, key, std::move(envelope.message));
+    core_.Send(session.peer, key, std::move(envelope.message));
   }
   if (writer != nullptr) writer->Release(window_key);
 }
@@ -303,14 +304,14 @@ void KvSender::Impl::OnPosted(const SessionKey& key,
                               uint64_t bytes) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.OnPosted(link, first, checksums, bytes, end_.Now());
+  session->machine.OnPosted(link, first, checksums, bytes, core_.Now());
   Act(key);
 }
 
 void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t bytes) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  const Time now = end_.Now();
+  const Time now = core_.Now();
   counters_.bytes += bytes;
   session->machine.OnWritten(pieces, bytes, now);
   session->stats.stream = now - session->first_post;
@@ -320,7 +321,7 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   }
   if (session->machine.lacks_only_seal()) {
     const PeerWriter* writer = Writer(session->peer);
-    if (writer != nullptr && writer->takes_notes()) listener_.OnSealDue(end_.ExpectSeal(now));
+    if (writer != nullptr && writer->takes_notes()) listener_.OnSealDue(core_.AwaitSeal(now));
   }
   Act(key);
 }
@@ -328,7 +329,7 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
 void KvSender::Impl::OnLost(const SessionKey& key, uint32_t pieces, const Status& reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  session->machine.OnWriteLost(pieces, reason, end_.Now());
+  session->machine.OnWriteLost(pieces, reason, core_.Now());
   Act(key);
 }
 
@@ -342,21 +343,21 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   stats.bytes = session.machine.bytes();
   stats.resent_blocks = session.machine.resent_blocks();
   stats.blocks -= stats.resent_blocks;
-  stats.total = end_.Now() - session.offered;
+  stats.total = core_.Now() - session.offered;
   if (session.busy > Duration{}) {
     stats.bytes_per_second = static_cast<double>(stats.bytes) / ToSeconds(session.busy);
   }
   if (status.ok()) {
     ++counters_.finished;
-  } else if (IsCalledOff(status)) {
-    ++counters_.called_off;
+  } else if (IsCancelled(status)) {
+    ++counters_.cancelled;
   } else {
     ++counters_.failed;
-    end_.Log(fmt::format("session {}.{} to worker {} failed: {}",
-                         key.first,
-                         key.second,
-                         session.peer,
-                         Message(status)));
+    core_.Log(fmt::format("session {}.{} to worker {} failed: {}",
+                          key.first,
+                          key.second,
+                          session.peer,
+                          Message(status)));
   }
   listener_.OnFinished(key.first, key.second, status, stats);
 }
@@ -366,13 +367,13 @@ PeerWriter* KvSender::Impl::Writer(const WorkerId& peer) {
   return found == peers_.end() ? nullptr : found->second.writer.get();
 }
 
-Time KvSender::Impl::Turn(Time now) {
+Time KvSender::Impl::Iteration(Time now) {
   bool more = false;
   // Callbacks inside these loops cannot change peers_: AddPeer and RemovePeer only post.
   for (auto& [id, peer] : peers_) more = peer.writer->Pump(now, *this) || more;
   for (auto& writer : departing_) more = writer->Pump(now, *this) || more;
   std::erase_if(departing_, [](const auto& writer) { return writer->idle(); });
-  const bool tick = end_.Tick(now);
+  const bool tick = core_.Tick(now);
   if (tick) {
     for (const SessionKey& key : sessions_.Due(now)) {
       sessions_.Find(key)->machine.OnTime(now);
@@ -381,8 +382,8 @@ Time KvSender::Impl::Turn(Time now) {
   }
   const bool idle = sessions_.empty() && departing_.empty();
   if (tick || idle) PublishStats();
-  if (more || end_.expects_seal(now)) return now;
-  return idle ? kNever : end_.next_tick();
+  if (more || core_.expects_seal(now)) return now;
+  return idle ? kNever : core_.next_tick();
 }
 
 void KvSender::Impl::PublishStats() {
@@ -405,7 +406,7 @@ void KvSender::Impl::PublishStats() {
       ++stats.offered;
     }
   }
-  end_.Publish(std::move(stats));
+  core_.Publish(std::move(stats));
 }
 
 }  // namespace baton

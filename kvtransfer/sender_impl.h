@@ -9,11 +9,11 @@
 #include "kvtransfer/sender.h"
 #include "kvtransfer/sender_session.h"
 #include "kvtransfer/session_table.h"
-#include "kvtransfer/transfer_end.h"
+#include "kvtransfer/transfer_core.h"
 
 namespace baton {
 
-// The implementation of KvSender. Methods that begin with "Do" run on the thread of `end_`, which
+// The implementation of KvSender. Methods that begin with "Do" run on the thread of `core_`, which
 // owns all state.
 class KvSender::Impl final : public PieceSink {
  public:
@@ -22,13 +22,13 @@ class KvSender::Impl final : public PieceSink {
 
   Status Start();
 
-  const Hello& hello() const { return end_.hello(); }
+  const Hello& hello() const { return core_.hello(); }
   Status AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs);
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
-  EventLoop& loop() { return end_.loop(); }
-  int32_t layers() const { return end_.options().layout.layers; }
-  KvTransferStats Stats() const { return end_.Stats(); }
+  EventLoop& loop() { return core_.loop(); }
+  int32_t layers() const { return core_.options().layout.layers; }
+  KvTransferStats Stats() const { return core_.Stats(); }
 
   void DoOffer(OfferRequest request);
   // The first `layers` layers of the blocks are final.
@@ -69,7 +69,7 @@ class KvSender::Impl final : public PieceSink {
     bool leaving = false;
   };
 
-  Time Turn(Time now);
+  Time Iteration(Time now);
   void DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> writer);
   void DoRemovePeer(const WorkerId& id);
   void DoMessage(const WorkerId& peer, const Envelope& envelope);
@@ -87,7 +87,7 @@ class KvSender::Impl final : public PieceSink {
   PeerWriter* Writer(const WorkerId& peer);
   void PublishStats();
 
-  TransferEnd end_;
+  TransferCore core_;
   KvSenderListener& listener_;
   std::map<WorkerId, Peer> peers_;
   std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; kept until their last events came

@@ -33,7 +33,7 @@ struct KvTransferStats {
   uint32_t quarantined = 0;         // sessions whose end cannot be proven; not 0: alarm
   uint32_t quarantined_blocks = 0;  // blocks of these sessions
   uint64_t finished = 0;            // hand-offs that succeeded since the start
-  uint64_t called_off = 0;          // hand-offs that a worker cancelled since the start
+  uint64_t cancelled = 0;           // hand-offs that a worker cancelled since the start
   uint64_t failed = 0;              // hand-offs that failed since the start
   uint64_t refused = 0;
   uint64_t bytes = 0;

@@ -131,7 +131,7 @@ void PrefillRole::OnToken(const TokenOutput& token) {
   const size_t sample = static_cast<size_t>(token.sample - handoff.first_sample);
   if (sample >= handoff.first_tokens.size()) return;
   handoff.first_tokens[sample] = token.token;
-  if (token.finish == FinishReason::kHandedOff) handoff.goes_on = true;
+  if (token.finish == FinishReason::kHandedOff) handoff.continues = true;
 }
 
 bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
@@ -143,7 +143,7 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   worker_.loop().BusyPollFor(Duration{});
   if (!status.ok()) {
     GiveUp(handoff, status);
-  } else if (!handoff.goes_on) {
+  } else if (!handoff.continues) {
     // The first token ended every sample: there is nothing to hand over.
     worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kNotNeeded, OkStatus()));
     GiveUp(handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
@@ -159,7 +159,7 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
 }
 
 void PrefillRole::OnRefused(SessionId session, Epoch epoch, const Status& status) {
-  worker_.loop().PostOwn([this, session, epoch, status] {
+  worker_.loop().PostInternal([this, session, epoch, status] {
     const auto known = sessions_.find({session, epoch});
     if (known == sessions_.end()) return;
     const Key key = known->second;
@@ -211,7 +211,7 @@ void PrefillRole::OnFinished(SessionId session,
                              Epoch epoch,
                              const Status& status,
                              const TransferStats& stats) {
-  worker_.loop().PostOwn(
+  worker_.loop().PostInternal(
       [this, session, epoch, status, stats] { Finished(session, epoch, status, stats); });
 }
 

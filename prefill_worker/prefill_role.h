@@ -11,7 +11,7 @@
 #include "common/worker/worker.h"
 #include "common/worker/worker_role.h"
 #include "kvtransfer/sender.h"
-#include "prefill_worker/decode_peers_link.h"
+#include "prefill_worker/decode_peers_client.h"
 
 namespace baton {
 
@@ -80,7 +80,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
     int32_t first_sample = 0;
     std::vector<BlockId> blocks;
     std::vector<SampledToken> first_tokens;  // by sample
-    bool goes_on = false;                    // a sample continues after its first token
+    bool continues = false;                  // a sample continues after its first token
     bool sealed = false;
   };
 

@@ -71,12 +71,12 @@ void CoreLoop::Run(const std::stop_token& stop) {
     batch.clear();
     core_.Tick(clock_.Now());
     Flush();
-    TellReady();
+    PublishReady();
     SetGauges();
   }
 }
 
-void CoreLoop::TellReady() {
+void CoreLoop::PublishReady() {
   if (tell_ready_ == nullptr) return;
   const Status ready = core_.Ready();
   if (told_ready_ == ready.ok()) return;

@@ -100,7 +100,7 @@ class CoreLoop final : private CoreOutput {
   void Run(const std::stop_token& stop);
   void Flush();
   void SetGauges();
-  void TellReady();
+  void PublishReady();
   void ToWorker(WorkerSlot slot, WorkerCommand command) override;
   void ToClient(RequestId id, ClientEvent event) override;
 

@@ -19,13 +19,13 @@ const Logger& Log() {
 
 }  // namespace
 
-void FairThreads::Turns::Push(const std::string& client, Job job) {
+void FairThreads::RoundRobinQueue::Push(const std::string& client, Job job) {
   std::deque<Job>& jobs = jobs_[client];
   if (jobs.empty()) order_.push_back(client);
   jobs.push_back(std::move(job));
 }
 
-FairThreads::Job FairThreads::Turns::Pop() {
+FairThreads::Job FairThreads::RoundRobinQueue::Pop() {
   const auto client = jobs_.find(order_.front());
   Job job = std::move(client->second.front());
   client->second.pop_front();

@@ -32,7 +32,7 @@ class FairThreads final {
   using Job = std::function<void()>;
 
   // The waiting jobs of one size class.
-  class Turns final {
+  class RoundRobinQueue final {
    public:
     bool empty() const { return order_.empty(); }
     void Push(const std::string& client, Job job);
@@ -47,8 +47,8 @@ class FairThreads final {
 
   std::mutex mutex_;  // guards all members except threads_
   std::condition_variable ready_;
-  Turns small_;
-  Turns large_;
+  RoundRobinQueue small_;
+  RoundRobinQueue large_;
   bool stopped_ = false;
   std::vector<std::jthread> threads_;
 };

@@ -292,7 +292,7 @@ void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now)
                                     host.PeerOf(attempt.decode).id,
                                     attempt.first_sample + i,
                                     sample.tokens.size());
-      return FailAttempt(host, epoch, {Setback::kFailure, why, attempt.decode}, now);
+      return FailAttempt(host, epoch, {FailureKind::kFailure, why, attempt.decode}, now);
     }
     host.Deliver(spec_->id, OutputToken{attempt.first_sample + i, std::nullopt, sample.finish});
   }

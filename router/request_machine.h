@@ -31,13 +31,13 @@ struct RetryLimits {
 // dispatched again under a new epoch. The machine keeps the log of tokens, which a new dispatch
 // continues, and delivers each sample's tokens in order, each once.
 //
-// An attempt can end early for one of four reasons (Setback). A loss (a worker leaves, or the link
-// between two workers breaks) says nothing about the request: the request is dispatched again, with
-// growing pauses, until its deadline. A failure counts against max_attempts. A failed step can be
-// caused by any request in the step. All of them become suspects until a decode worker gives them a
-// token. A suspect is dispatched only to workers without another suspect, so that it does not share
-// a second failed step with the request that causes them. A request ends after its second failed
-// step in a row, so that it does not fail the steps of a third worker.
+// An attempt can end early for one of four reasons (FailureKind). A loss (a worker leaves, or the
+// link between two workers breaks) says nothing about the request: the request is dispatched again,
+// with growing pauses, until its deadline. A failure counts against max_attempts. A failed step can
+// be caused by any request in the step. All of them become suspects until a decode worker gives
+// them a token. A suspect is dispatched only to workers without another suspect, so that it does
+// not share a second failed step with the request that causes them. A request ends after its second
+// failed step in a row, so that it does not fail the steps of a third worker.
 //
 // A lost worker process is a loss, but a request can also be the cause that ends one process after
 // the other. Because a single outage can take several workers, only the third lost process in a row
@@ -127,11 +127,11 @@ class RequestMachine final {
     int32_t failed_steps = 0;  // failed steps since progress
     std::vector<Peer> lost;    // processes lost since progress that have not come back
   };
-  enum class Setback : uint8_t { kLoss, kLostWorker, kFailure, kFailedStep };
-  static Setback KindOf(const Status& handoff);
+  enum class FailureKind : uint8_t { kLoss, kLostWorker, kFailure, kFailedStep };
+  static FailureKind KindOf(const Status& handoff);
   // The reason why an attempt ended before its samples.
   struct Failure {
-    Setback kind = Setback::kLoss;
+    FailureKind kind = FailureKind::kLoss;
     Status why;
     WorkerSlot culprit = kNoWorker;
   };
@@ -165,14 +165,14 @@ class RequestMachine final {
   void CloseSamples(RequestHost& host, Attempt& attempt, Time now);
   void OnUnable(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
   void FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now);
-  void Blame(RequestHost& host, Sample& sample, const Failure& failure, Record& record);
+  void RecordSetback(RequestHost& host, Sample& sample, const Failure& failure, Record& record);
   bool EndAfter(RequestHost& host, const Failure& failure, const Record& record);
   void EndAttempt(RequestHost& host, const Attempt& attempt, bool complete);
   Status TimeIsOver(const RequestHost& host) const;
   void CheckComplete(RequestHost& host, Time now);
   void End(RequestHost& host, const Status& status, bool retryable);
   bool AllFinished() const;
-  bool Lacks(const Attempt& attempt) const;
+  bool LacksFirstToken(const Attempt& attempt) const;
   Duration Backoff(int32_t attempts) const;
   RequestAccount Account() const;
 

@@ -30,8 +30,8 @@ bool IsLoss(const Status& status) {
 
 }  // namespace
 
-RequestMachine::Setback RequestMachine::KindOf(const Status& handoff) {
-  return IsLoss(handoff) ? Setback::kLoss : Setback::kFailure;
+RequestMachine::FailureKind RequestMachine::KindOf(const Status& handoff) {
+  return IsLoss(handoff) ? FailureKind::kLoss : FailureKind::kFailure;
 }
 
 void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status& why, Time now) {
@@ -77,7 +77,7 @@ void RequestMachine::Redirect(RequestHost& host, Attempt& attempt, Time now) {
                                   Message(last_setback_),
                                   host.PeerOf(attempt.prefill).id,
                                   refusals);
-    return FailAttempt(host, attempt.epoch, {Setback::kFailure, why, attempt.prefill}, now);
+    return FailAttempt(host, attempt.epoch, {FailureKind::kFailure, why, attempt.prefill}, now);
   }
   const bool again = std::ranges::count(attempt.refused_by, host.PeerOf(decode).boot) > 0;
   if (decode == kNoWorker || (again && !attempt.redirect_at.has_value())) {
@@ -109,7 +109,7 @@ void RequestMachine::OnFailed(RequestHost& host,
   if (report.status.code() == StatusCode::kOutOfRange) return OnUnable(host, from, report, now);
   Attempt* attempt = ReportedBy(from, report.epoch);
   if (attempt == nullptr) return;
-  if (from == attempt->prefill && attempt->committed && !Lacks(*attempt)) {
+  if (from == attempt->prefill && attempt->committed && !LacksFirstToken(*attempt)) {
     host.Release(from, spec_->id, attempt->epoch);
     attempt->prefill_finished = true;
     attempt->sender_told = true;
@@ -119,9 +119,9 @@ void RequestMachine::OnFailed(RequestHost& host,
   // therefore cancelled the request on its own.
   const bool own_cancel = report.status.code() == StatusCode::kCancelled;
   if (!report.retryable && !own_cancel) return End(host, report.status, false);
-  Failure failure{Setback::kFailure, report.status, from};
-  if (IsLoss(report.status)) failure.kind = Setback::kLoss;
-  if (report.status.code() == StatusCode::kInternal) failure.kind = Setback::kFailedStep;
+  Failure failure{FailureKind::kFailure, report.status, from};
+  if (IsLoss(report.status)) failure.kind = FailureKind::kLoss;
+  if (report.status.code() == StatusCode::kInternal) failure.kind = FailureKind::kFailedStep;
   if (own_cancel) {
     failure.why = MakeStatus(StatusCode::kUnavailable,
                              "worker {} cancelled the request on its own: {}",
@@ -146,13 +146,13 @@ void RequestMachine::OnUnable(RequestHost& host,
     if (refused && waiting.redirect_at.has_value()) attempt = &waiting;
   }
   if (attempt == nullptr) return;
-  FailAttempt(host, attempt->epoch, {Setback::kLoss, report.status, from}, now);
+  FailAttempt(host, attempt->epoch, {FailureKind::kLoss, report.status, from}, now);
 }
 
 void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) {
   std::vector<Epoch> failed;
   for (Attempt& attempt : attempts_) {
-    if (attempt.prefill == slot && attempt.committed && !Lacks(attempt)) {
+    if (attempt.prefill == slot && attempt.committed && !LacksFirstToken(attempt)) {
       attempt.prefill_finished = true;
       attempt.sender_told = true;
     } else if (attempt.prefill == slot || attempt.decode == slot) {
@@ -162,7 +162,7 @@ void RequestMachine::OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now) 
   const Status why =
       MakeStatus(StatusCode::kUnavailable, "worker {} was lost", host.PeerOf(slot).id);
   for (const Epoch epoch : failed) {
-    if (!done_) FailAttempt(host, epoch, {Setback::kLostWorker, why, slot}, now);
+    if (!done_) FailAttempt(host, epoch, {FailureKind::kLostWorker, why, slot}, now);
   }
   if (!done_) CheckComplete(host, now);
 }
@@ -177,7 +177,7 @@ void RequestMachine::OnWorkerBack(BootId boot, Time now) {
 }
 
 // Whether a sample still lacks the attempt's first token, which only the prefill worker sends.
-bool RequestMachine::Lacks(const Attempt& attempt) const {
+bool RequestMachine::LacksFirstToken(const Attempt& attempt) const {
   for (int32_t i = 0; i < attempt.samples; ++i) {
     const Sample& sample = samples_[attempt.first_sample + i];
     if (sample.epoch == attempt.epoch && sample.finish == FinishReason::kNone &&
@@ -211,14 +211,14 @@ void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& 
     Sample& sample = samples_[s];
     if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
     sample.early.clear();
-    Blame(host, sample, failure, record);
+    RecordSetback(host, sample, failure, record);
     open.push_back(s);
     fresh = fresh && sample.tokens.empty();
   }
   if (open.empty()) return CheckComplete(host, now);
   if (EndAfter(host, failure, record)) return;
   Time not_before = record.dispatches <= 1 ? now : now + Backoff(record.dispatches - 1);
-  if (failure.kind == Setback::kLostWorker && suspect()) {
+  if (failure.kind == FailureKind::kLostWorker && suspect()) {
     not_before = std::max(not_before, now + limits_.loss_pause);
   }
   if (fresh && static_cast<int32_t>(open.size()) == attempt.samples) {
@@ -229,14 +229,15 @@ void RequestMachine::FailAttempt(RequestHost& host, Epoch epoch, const Failure& 
   PlaceAll(host, now);
 }
 
-void RequestMachine::Blame(RequestHost& host,
-                           Sample& sample,
-                           const Failure& failure,
-                           Record& record) {
-  const bool failed = failure.kind == Setback::kFailure || failure.kind == Setback::kFailedStep;
+void RequestMachine::RecordSetback(RequestHost& host,
+                                   Sample& sample,
+                                   const Failure& failure,
+                                   Record& record) {
+  const bool failed =
+      failure.kind == FailureKind::kFailure || failure.kind == FailureKind::kFailedStep;
   if (failed) ++sample.failures;
-  if (failure.kind == Setback::kFailedStep) ++sample.failed_steps;
-  if (failure.kind == Setback::kLostWorker) sample.lost.push_back(host.PeerOf(failure.culprit));
+  if (failure.kind == FailureKind::kFailedStep) ++sample.failed_steps;
+  if (failure.kind == FailureKind::kLostWorker) sample.lost.push_back(host.PeerOf(failure.culprit));
   record.dispatches = std::max(record.dispatches, sample.dispatches);
   record.failures = std::max(record.failures, sample.failures);
   record.failed_steps = std::max(record.failed_steps, sample.failed_steps);
@@ -246,7 +247,7 @@ void RequestMachine::Blame(RequestHost& host,
 // Ends the request when `record` has reached a limit. Returns whether the request has ended.
 bool RequestMachine::EndAfter(RequestHost& host, const Failure& failure, const Record& record) {
   const WorkerId before = failed_step_on_;
-  if (failure.kind == Setback::kFailedStep) failed_step_on_ = host.PeerOf(failure.culprit).id;
+  if (failure.kind == FailureKind::kFailedStep) failed_step_on_ = host.PeerOf(failure.culprit).id;
   const auto losses = static_cast<int32_t>(record.lost.size());
   if (limits_.max_worker_losses > 0 && losses >= limits_.max_worker_losses) {
     std::string names;

@@ -58,23 +58,23 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   refused_joins_.Forget(book_.record(slot).info.id, book_.record(slot).info.address);
   index_.AddWorker(slot);
   output_.ToWorker(slot, SnapshotCommand{});
-  Introduce(slot);
+  AnnouncePeers(slot);
   WakeUnplaced(book_.record(slot).info.boot);
   return slot;
 }
 
 // Lets prefill workers connect to decode workers now, so that no request has to wait for the
 // connection.
-void RouterCore::Introduce(WorkerSlot slot) {
+void RouterCore::AnnouncePeers(WorkerSlot slot) {
   const WorkerInfo& newcomer = book_.record(slot).info;
   for (const WorkerSlot other : book_.slots()) {
     if (other == slot) continue;
     const WorkerInfo& known = book_.record(other).info;
     if (newcomer.can_prefill && known.can_decode) {
-      output_.ToWorker(slot, MeetCommand{PeerOf(other)});
+      output_.ToWorker(slot, ConnectCommand{PeerOf(other)});
     }
     if (known.can_prefill && newcomer.can_decode) {
-      output_.ToWorker(other, MeetCommand{PeerOf(slot)});
+      output_.ToWorker(other, ConnectCommand{PeerOf(slot)});
     }
   }
 }
@@ -82,7 +82,7 @@ void RouterCore::Introduce(WorkerSlot slot) {
 void RouterCore::OnReport(WorkerSlot slot, const WorkerReport& report, Time now) {
   now_ = now;
   if (!book_.Has(slot)) return;
-  book_.Heard(slot, now);
+  book_.Touch(slot, now);
   if (report.load.has_value()) book_.OnHeartbeat(slot, *report.load, now);
   if (report.drain || (report.load.has_value() && report.load->draining)) {
     book_.SetState(slot, WorkerState::kDraining);
@@ -245,7 +245,7 @@ void RouterCore::Tick(Time now) {
   // If this process was stopped for a while (a paused machine), it could not receive any message:
   // treats all workers as heard now.
   if (last_tick_ != kNever && now - last_tick_ >= options_.suspect_after / 2) {
-    for (const WorkerSlot slot : slots) book_.Heard(slot, now);
+    for (const WorkerSlot slot : slots) book_.Touch(slot, now);
   }
   last_tick_ = now;
   for (const WorkerSlot slot : slots) {

@@ -118,7 +118,7 @@ class RouterCore final : private RequestHost {
   void With(RequestId id, F&& call);
   void WakeUnplaced(BootId back);
   Status CheckJoin(const WorkerInfo& info, WorkerSlot old) const;
-  void Introduce(WorkerSlot slot);
+  void AnnouncePeers(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);
   void Revive(WorkerSlot slot);
   void FeedIndex(WorkerSlot slot, const WorkerReport& report);

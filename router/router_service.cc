@@ -22,7 +22,7 @@
 #include "router/openai_response.h"
 #include "router/request_frontend.h"
 #include "router/status_page.h"
-#include "router/worker_hub_service.h"
+#include "router/worker_link_service.h"
 
 namespace baton::router {
 namespace {
@@ -164,7 +164,7 @@ class RouterService final : public Service {
             probe_),
         generation_(frontend_, *core_),
         admin_({name_, text_->name()}, *core_, probe_, context.clock),
-        hub_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
+        worker_links_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
         openai_(frontend_, config.max_requests()) {
     openai_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
@@ -198,7 +198,7 @@ class RouterService final : public Service {
     core_->WatchReady([this](const Status& ready) { health_->SetReady(ready.ok()); });
     grpc::Service* const admin_services[] = {&admin_};
     BATON_ASSIGN_OR_RETURN(operators_, RpcServer::Start(config.admin_listen(), admin_services));
-    grpc::Service* const worker_services[] = {&hub_};
+    grpc::Service* const worker_services[] = {&worker_links_};
     BATON_ASSIGN_OR_RETURN(workers_, RpcServer::Start(config.worker_listen(), worker_services));
     return OkStatus();
   }
@@ -251,7 +251,7 @@ class RouterService final : public Service {
   RequestFrontend frontend_;
   GenerationService generation_;
   AdminService admin_;
-  WorkerHubService hub_;
+  WorkerLinkService worker_links_;
   OpenAiApi openai_;
   std::unique_ptr<RpcServer> clients_;
   std::unique_ptr<Health> health_;

@@ -81,13 +81,13 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
     entry.change.tokens += booked.prompt_tokens;
     entry.change.blocks += booked.blocks;
   }
-  TakeOffComputed(prompts, load.engine.queued_tokens);
+  SubtractComputed(prompts, load.engine.queued_tokens);
 }
 
 // The worker's `queued_tokens` are fewer than the sum of `prompts` by the tokens that the worker
 // has computed. Subtracts the computed tokens from the oldest prompts first, so that PromptDone and
 // Release later subtract only the tokens that are left.
-void WorkerBook::TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens) {
+void WorkerBook::SubtractComputed(std::vector<Booked*>& prompts, int64_t queued_tokens) {
   int64_t computed = -queued_tokens;
   for (const Booked* prompt : prompts) computed += prompt->prompt_tokens;
   if (computed <= 0) return;

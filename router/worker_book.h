@@ -64,7 +64,7 @@ class WorkerBook final {
     entries_[slot.value()]->record.state = state;
   }
   // To be called for every message of the worker: any message proves that the worker is alive.
-  void Heard(WorkerSlot slot, Time now) { entries_[slot.value()]->record.last_heard = now; }
+  void Touch(WorkerSlot slot, Time now) { entries_[slot.value()]->record.last_heard = now; }
   void OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now);
 
   struct Booking {
@@ -85,7 +85,7 @@ class WorkerBook final {
     Time at{};
     bool counted = false;  // the last heartbeat includes this booking
   };
-  static void TakeOffComputed(std::vector<Booked*>& prompts, int64_t queued_tokens);
+  static void SubtractComputed(std::vector<Booked*>& prompts, int64_t queued_tokens);
 
   // The changes of load since the last heartbeat.
   struct Change {

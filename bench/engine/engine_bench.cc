@@ -87,7 +87,7 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
 
 StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
   if (arguments.kv == "auto") return arguments.device == kCpu ? DType::kF16 : DType::kBF16;
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kFp8}) {
     if (Name(dtype) == arguments.kv) return dtype;
   }
   return InvalidArgument("--kv is '{}'; it must be fp8, bf16, f16 or f32", arguments.kv);
@@ -284,7 +284,7 @@ Status Main(int argc, char** argv) {
   for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
   BATON_ASSIGN_OR_RETURN(const DType kv_dtype, KvDTypeOf(arguments));
   const DecoderLimits limits = {
-      .max_rows = number("budget"), .max_logit_rows = most, .quantized_kv = kv_dtype == DType::kF8};
+      .max_rows = number("budget"), .max_logit_rows = most, .fp8_kv = kv_dtype == DType::kFp8};
   BATON_ASSIGN_OR_RETURN(const auto decoder,
                          Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
   DecoderRunner runner(*decoder);

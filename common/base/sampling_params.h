@@ -24,7 +24,7 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // each token at most once
 
   // Whether the choice depends on the tokens chosen before.
-  bool looks_at_output() const {
+  bool depends_on_output() const {
     return repetition_penalty != 1.0f || presence_penalty != 0 || frequency_penalty != 0;
   }
   bool operator==(const SamplingParams&) const = default;

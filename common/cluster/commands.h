@@ -63,10 +63,10 @@ struct DrainWorkerCommand {
 };
 
 // Names a decode worker to a prefill worker, which connects to it before the first request.
-struct MeetCommand {
+struct ConnectCommand {
   Peer peer;
 
-  bool operator==(const MeetCommand&) const = default;
+  bool operator==(const ConnectCommand&) const = default;
 };
 
 using WorkerCommand = std::variant<DispatchCommand,
@@ -75,6 +75,6 @@ using WorkerCommand = std::variant<DispatchCommand,
                                    RedirectCommand,
                                    SnapshotCommand,
                                    DrainWorkerCommand,
-                                   MeetCommand>;
+                                   ConnectCommand>;
 
 }  // namespace baton

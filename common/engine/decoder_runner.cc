@@ -26,7 +26,7 @@ ModelTraits TraitsOf(const Decoder& decoder) {
           .head_dim = spec.head_dim,
           .block_token_multiple = decoder.ops().block_token_multiple(),
           .k_dim_major = decoder.ops().k_dim_major(),
-          .quantized_kv = decoder.limits().quantized_kv,
+          .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }
 

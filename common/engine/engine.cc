@@ -20,7 +20,7 @@ namespace {
 
 // The next step is planned this long before the current step ends: planning and issuing take about
 // 70 µs, and the rest is margin for a late wake-up.
-constexpr Duration kTimeToPlan = std::chrono::microseconds(700);
+constexpr Duration kPlanAheadTime = std::chrono::microseconds(700);
 
 Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
@@ -42,7 +42,7 @@ Status CheckOptions(const EngineOptions& options, ModelRunner& runner) {
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
   BATON_RETURN_IF_ERROR(
       CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
-  if (options.kv_dtype == DType::kF8 && !traits.quantized_kv) {
+  if (options.kv_dtype == DType::kFp8 && !traits.fp8_kv) {
     return InvalidArgument(
         "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
         "f32, f16 or bf16");
@@ -208,7 +208,7 @@ class Engine::Impl {
     const UnderWay& step = under_way_.front();
     if (under_way_.size() > 1 || !step.issued.ok()) return;
     if (step.work.prompt_tokens == 0 && step.work.decodes == last_decode_.decodes) {
-      const Time due = step.begin + last_decode_.took - kTimeToPlan;
+      const Time due = step.begin + last_decode_.took - kPlanAheadTime;
       for (Time now = clock_.Now(); now < due && inbox_.Wait(due - now); now = clock_.Now()) {
         TakeMessages();
       }

@@ -23,7 +23,7 @@ struct ModelTraits {
   int32_t head_dim = 0;
   int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
   bool k_dim_major = false;
-  bool quantized_kv = false;  // the model was loaded for an FP8 KV cache
+  bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint;
 };
 

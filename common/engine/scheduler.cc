@@ -60,7 +60,7 @@ void Scheduler::Add(Request request, Time now) {
   active->request = std::move(request);
   if (Status status = CheckRoom(*active); !status.ok()) return Refuse(key, status);
   if (active->request.kind != RequestKind::kPrefill) {
-    active->longest = static_cast<int32_t>(std::min<int64_t>(active->longest, MostTokens()));
+    active->longest = static_cast<int32_t>(std::min<int64_t>(active->longest, MaxTokens()));
   }
 
   if (cache_.prefix_caching()) active->hasher.Extend(leader.tokens, leader.hashes);
@@ -83,7 +83,7 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
                       "the queue is full: {} sequences are waiting (max_waiting)",
                       most);
   }
-  const int32_t need = LeastBlocks(active);
+  const int32_t need = MinBlocks(active);
   if (need <= cache_.total()) return OkStatus();
   if (!never_evicts()) {
     return MakeStatus(StatusCode::kOutOfRange,
@@ -106,15 +106,15 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
 
 // The fewest blocks with which a request can be served. A request that may be preempted needs
 // blocks for its prompt and one more token; its answer ends when it fills the arena.
-int32_t Scheduler::LeastBlocks(const ActiveRequest& active) const {
-  if (never_evicts() || active.request.kind == RequestKind::kPrefill) return WorstBlocks(active);
+int32_t Scheduler::MinBlocks(const ActiveRequest& active) const {
+  if (never_evicts() || active.request.kind == RequestKind::kPrefill) return MaxBlocks(active);
   const int32_t with_output = std::min(active.sequences[0].length() + 1, active.longest - 1);
   return cache_.BlocksFor(with_output);
 }
 
 // The most tokens of a sequence: it must fit into the arena when all others are preempted. The KV
 // of the last token is never computed, so one token more than the arena holds.
-int64_t Scheduler::MostTokens() const {
+int64_t Scheduler::MaxTokens() const {
   return int64_t{cache_.total()} * cache_.block_tokens() + 1;
 }
 
@@ -127,7 +127,7 @@ int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
 
 // The most blocks of a request. Under kGuaranteedNoEvict all its samples count, and the copy of a
 // shared partial block.
-int32_t Scheduler::WorstBlocks(const ActiveRequest& active) const {
+int32_t Scheduler::MaxBlocks(const ActiveRequest& active) const {
   const int32_t own = OwnWorstBlocks(active);
   const Request& request = active.request;
   if (!never_evicts() || request.kind == RequestKind::kPrefill) return own;
@@ -232,7 +232,7 @@ void Scheduler::Drop(Sequence& sequence) {
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
   if (under_way_) {
-    remains_.leases.push_back(std::exchange(sequence.table, Lease(cache_)));
+    releases_.leases.push_back(std::exchange(sequence.table, Lease(cache_)));
   } else {
     sequence.table.Clear();
   }
@@ -247,7 +247,7 @@ void Scheduler::Reap() {
   });
   for (const RequestKey& key : ended_) {
     auto ended = active_.extract(key);
-    if (under_way_) remains_.requests.push_back(std::move(ended.mapped()));
+    if (under_way_) releases_.requests.push_back(std::move(ended.mapped()));
   }
   ended_.clear();
 }

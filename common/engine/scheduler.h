@@ -84,7 +84,7 @@ class Scheduler final {
  private:
   // Requests and leases that ended while a plan was under way. They are kept because the plan's
   // rows point to the requests and the device may still write the blocks.
-  struct Remains {
+  struct DeferredRelease {
     std::vector<std::unique_ptr<ActiveRequest>> requests;
     std::vector<Lease> leases;
 
@@ -112,16 +112,16 @@ class Scheduler final {
   void EndExpired(Time now);
   Status NoBlocksFor(const ActiveRequest& active) const;
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
-  int32_t WorstBlocks(const ActiveRequest& active) const;
-  int32_t LeastBlocks(const ActiveRequest& active) const;
-  int64_t MostTokens() const;
+  int32_t MaxBlocks(const ActiveRequest& active) const;
+  int32_t MinBlocks(const ActiveRequest& active) const;
+  int64_t MaxTokens() const;
   bool never_evicts() const {
     return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
   }
 
   // scheduler_plan.cc: the choice of the next step.
   bool CanPlanAhead();
-  void Foresee();
+  void AppendPlaceholders();
   void PlanDecodes();
   void PlanPrompts();
   int32_t PromptBudget(int32_t context) const;
@@ -147,7 +147,7 @@ class Scheduler final {
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);
-  FinishReason Judge(const ActiveRequest& active, TokenId token, int32_t length) const;
+  FinishReason FinishReasonOf(const ActiveRequest& active, TokenId token, int32_t length) const;
   void TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit);
   void Emit(const ActiveRequest& active,
             int32_t sample,
@@ -182,11 +182,11 @@ class Scheduler final {
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 
-  StepPlan plan_;           // the newest plan
-  StepPlan before_;         // the plan before plan_, when `two_under_way_`
-  Remains remains_;         // ended while plan_ was the newest plan under way
-  Remains remains_before_;  // ended while before_ was the newest plan under way
-  bool under_way_ = false;  // plan_ is under way
+  StepPlan plan_;                    // the newest plan
+  StepPlan before_;                  // the plan before plan_, when `two_under_way_`
+  DeferredRelease releases_;         // ended while plan_ was the newest plan under way
+  DeferredRelease releases_before_;  // ended while before_ was the newest plan under way
+  bool under_way_ = false;           // plan_ is under way
   bool two_under_way_ = false;
   size_t decode_rows_ = 0;          // the first rows of plan_, which decode
   std::vector<Hash128> computing_;  // the next block of each prompt in progress

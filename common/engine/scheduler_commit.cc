@@ -47,7 +47,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   }
   Reap();
   plan.Clear();
-  (under_way_ ? remains_before_ : remains_).Clear();
+  (under_way_ ? releases_before_ : releases_).Clear();
 }
 
 // Fails one request: its activations or the weights are bad. The device works, and all other
@@ -83,7 +83,7 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
   for (ActiveRequest* active : failed) Fail(*active, status);
   Reap();
   for (StepPlan* of : {&before_, &plan_}) of->Clear();
-  for (Remains* of : {&remains_before_, &remains_}) of->Clear();
+  for (DeferredRelease* of : {&releases_before_, &releases_}) of->Clear();
 }
 
 void Scheduler::StoreBlocks() {
@@ -140,7 +140,7 @@ void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> t
   Sequence& leader = active.sequences[0];
   if (active.request.kind == RequestKind::kPrefill) {
     for (size_t i = 0; i < tokens.size(); ++i) {
-      FinishReason finish = Judge(active, tokens[i].token, leader.length());
+      FinishReason finish = FinishReasonOf(active, tokens[i].token, leader.length());
       if (finish == FinishReason::kNone) finish = FinishReason::kHandedOff;
       Emit(active, static_cast<int32_t>(i), leader.length(), std::move(tokens[i]), finish);
     }
@@ -186,7 +186,9 @@ void Scheduler::Fork(ActiveRequest& active) {
 }
 
 // Whether `token` at index `length` ends its sequence.
-FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_t length) const {
+FinishReason Scheduler::FinishReasonOf(const ActiveRequest& active,
+                                       TokenId token,
+                                       int32_t length) const {
   const Request& request = active.request;
   const bool may_stop = length - request.prompt_length >= request.min_tokens;
   if (may_stop && std::ranges::count(request.stop_tokens, token) > 0) return FinishReason::kStop;
@@ -196,7 +198,7 @@ FinishReason Scheduler::Judge(const ActiveRequest& active, TokenId token, int32_
 // Appends `token` at `index`, which replaces a foreseen token (ChosenBefore) if there is one.
 void Scheduler::TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit) {
   const TokenId id = token.token;
-  const FinishReason finish = Judge(*sequence.request, id, index);
+  const FinishReason finish = FinishReasonOf(*sequence.request, id, index);
   if (emit) Emit(*sequence.request, sequence.index, index, std::move(token), finish);
   sequence.tokens.resize(index);
   sequence.tokens.push_back(id);

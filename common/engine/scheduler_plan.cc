@@ -31,14 +31,14 @@ const StepPlan* Scheduler::PlanAhead(Time now) {
   EndExpired(now);
   if (under_way_ && !two_under_way_) AdmitReservations(now);
   if (!CanPlanAhead()) return nullptr;
-  Foresee();
+  AppendPlaceholders();
   std::swap(before_, plan_);
   PlanDecodes();
   if (plan_.rows.empty()) {
     std::swap(before_, plan_);
     return nullptr;
   }
-  std::swap(remains_before_, remains_);
+  std::swap(releases_before_, releases_);
   decode_rows_ = plan_.rows.size();
   two_under_way_ = true;
   return &plan_;
@@ -48,7 +48,7 @@ bool Scheduler::CanPlanAhead() {
   if (!under_way_ || two_under_way_ || decode_rows_ != plan_.rows.size()) return false;
   const auto decodes = [](const Sequence& sequence) {
     const ActiveRequest& active = *sequence.request;
-    return active.forked && !active.request.sampling.looks_at_output();
+    return active.forked && !active.request.sampling.depends_on_output();
   };
   const auto plain = [&](const PlanRow& row) { return decodes(*row.sequence); };
   if (!std::ranges::all_of(plan_.rows, plain)) return false;
@@ -63,7 +63,7 @@ bool Scheduler::CanPlanAhead() {
 }
 
 // Appends a placeholder (ChosenBefore) for each token that the plan under way will choose.
-void Scheduler::Foresee() {
+void Scheduler::AppendPlaceholders() {
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
     Sequence& sequence = *plan_.rows[i].sequence;
     if (sequence.state != SequenceState::kRunning) continue;
@@ -296,7 +296,7 @@ bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) 
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
   const int32_t blocks =
-      never_evicts() ? WorstBlocks(*sequence.request) : cache_.BlocksFor(sequence.length());
+      never_evicts() ? MaxBlocks(*sequence.request) : cache_.BlocksFor(sequence.length());
   const int32_t need = blocks - static_cast<int32_t>(hit.blocks.size()) + hit.idle;
   if (need + SetAside() <= cache_.available()) return true;
   blocked_ = &sequence;
@@ -322,7 +322,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   sequence.slots = active.forked ? 1 : active.request.samples;
   slots_ += sequence.slots;
   if (never_evicts()) {
-    sequence.promised = WorstBlocks(active) - blocks;
+    sequence.promised = MaxBlocks(active) - blocks;
     promised_ += sequence.promised;
   }
   if (!active.started) {

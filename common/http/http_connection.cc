@@ -264,12 +264,12 @@ void HttpConnection::WatchForDisconnect(uint64_t exchange_number) {
                        char byte = 0;
                        const auto got =
                            ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-                       if (got <= 0) self->ClientGone();
+                       if (got <= 0) self->OnClientDisconnect();
                      });
 }
 
-void HttpConnection::ClientGone() {
-  if (const auto exchange = exchange_.lock()) exchange->ClientGone();
+void HttpConnection::OnClientDisconnect() {
+  if (const auto exchange = exchange_.lock()) exchange->OnClientDisconnect();
 }
 
 void HttpConnection::Post(std::function<void()> work) {
@@ -360,7 +360,7 @@ void HttpConnection::Close() {
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
   slot_.Release();
-  ClientGone();
+  OnClientDisconnect();
 }
 
 }  // namespace baton

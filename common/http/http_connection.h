@@ -108,7 +108,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Discard();
   void Arm(Duration limit);
   void OnTimeout();
-  void ClientGone();
+  void OnClientDisconnect();
 
   std::shared_ptr<HttpShared> shared_;
   ConnectionSlots::Slot slot_;

@@ -109,7 +109,7 @@ void ConnectionExchange::OnDisconnect(std::function<void()> callback) {
   callback();
 }
 
-void ConnectionExchange::ClientGone() {
+void ConnectionExchange::OnClientDisconnect() {
   std::function<void()> callback;
   {
     std::lock_guard lock(mutex_);

@@ -32,7 +32,7 @@ class ConnectionExchange final : public HttpExchange {
 
   // Replies with an error of the server itself. If a stream has begun, closes the connection.
   void Fail(int status, const std::string& message);
-  void ClientGone();
+  void OnClientDisconnect();
 
  private:
   enum class State { kNew, kStreaming, kDone };

@@ -156,7 +156,7 @@ class HttpServer::Impl final {
     if (!slot.held()) {
       CloseOldestReserved();
       ConnectionSlots::Slot again = shared_->slots.Take(address);
-      if (!again.held()) return TurnAway(socket, again.over_limit());
+      if (!again.held()) return RefuseConnection(socket, again.over_limit());
       return Serve(std::move(socket), std::move(again));
     }
     Serve(std::move(socket), std::move(slot));
@@ -177,13 +177,13 @@ class HttpServer::Impl final {
     for (const auto& weak : reserved_) {
       const auto connection = weak.lock();
       if (connection == nullptr || !connection->is_dispensable()) continue;
-      TurnAway(connection->socket(), connection->over_limit());
+      RefuseConnection(connection->socket(), connection->over_limit());
       return connection->Close();
     }
   }
 
   // Answers with 503 without waiting: bytes that the socket does not accept at once are lost.
-  void TurnAway(tcp::socket& socket, const std::string& why) {
+  void RefuseConnection(tcp::socket& socket, const std::string& why) {
     shared_->probe.OnRefused(503);
     const std::string answer = ServerIsFull(why);
     (void)::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -69,7 +69,7 @@ class Decoder::Impl {
                              limits_.max_rows,
                              limits_.max_logit_rows);
     }
-    if (limits_.quantized_kv && !ops_.quantizes_kv()) {
+    if (limits_.fp8_kv && !ops_.supports_fp8_kv()) {
       return InvalidArgument(
           "an fp8 KV cache needs a GPU of sm_89 or newer; on {} kv_type must be another type",
           ops_.device().name());
@@ -81,12 +81,12 @@ class Decoder::Impl {
                                          .experts = experts ? spec_.moe.experts : 0,
                                          .experts_per_token = spec_.moe.experts_per_token,
                                          .expert_width = spec_.moe.intermediate,
-                                         .quantized_kv = limits_.quantized_kv});
+                                         .fp8_kv = limits_.fp8_kv});
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);
     BATON_ASSIGN_OR_RETURN(weights_,
-                           LoadDecoderWeights(spec_, source, limits_.quantized_kv, ops_, progress));
+                           LoadDecoderWeights(spec_, source, limits_.fp8_kv, ops_, progress));
     return AllocateActivations();
   }
 

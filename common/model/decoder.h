@@ -15,7 +15,7 @@ namespace baton {
 struct DecoderLimits {
   int32_t max_rows = 512;        // most rows of one step
   int32_t max_logit_rows = 256;  // most rows of one step for which logits are computed
-  bool quantized_kv = false;     // the KV cache is FP8: scales are computed while loading
+  bool fp8_kv = false;           // the KV cache is FP8: scales are computed while loading
 };
 
 // Called during Load with the fraction of the weights that is loaded, 0 … 1.
@@ -33,7 +33,7 @@ class Decoder final {
   // Loads tensor by tensor and releases the file pages of each tensor, so that memory use stays
   // near the size of the packed weights. `ops` outlives the decoder; `weights` is not needed
   // afterwards. Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
-  // ResourceExhausted; InvalidArgument when quantized_kv is set and the backend has no FP8 KV
+  // ResourceExhausted; InvalidArgument when fp8_kv is set and the backend has no FP8 KV
   // cache; the error of Ops::CheckModel when the backend cannot run the model.
   static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
                                                  const WeightSource& weights,

@@ -61,7 +61,7 @@ class Loader {
  private:
   StatusOr<HostMatrix> GetMatrix(const Part& part, int64_t cols) const {
     BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(part.id, part.rows, cols));
-    matrix.may_quantize = MayQuantize(spec_, part.id);
+    matrix.may_quantize = MayUseFp8(spec_, part.id);
     return matrix;
   }
   StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
@@ -164,7 +164,7 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
 
 }  // namespace
 
-bool MayQuantize(const ModelSpec& spec, const WeightId& id) {
+bool MayUseFp8(const ModelSpec& spec, const WeightId& id) {
   constexpr int32_t kExactFirstOutputs = 2;
   switch (id.kind) {
     case WeightKind::kQuery:
@@ -184,7 +184,7 @@ bool MayQuantize(const ModelSpec& spec, const WeightId& id) {
 
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
-                                            bool quantized_kv,
+                                            bool fp8_kv,
                                             Ops& ops,
                                             const std::function<void(double)>& progress) {
   Loader loader(spec, source, ops);
@@ -200,7 +200,7 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
   advance();
   for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
     LayerWeights& to = weights.layers.emplace_back();
-    if (quantized_kv) {
+    if (fp8_kv) {
       BATON_ASSIGN_OR_RETURN(const auto scales,
                              ComputeKvScales(spec, source, layer, weights.rope_magnitude));
       BATON_ASSIGN_OR_RETURN(to.kv_scales, ops.LoadVector(scales));

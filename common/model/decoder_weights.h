@@ -50,13 +50,13 @@ struct DecoderWeights {
 // attention and of dense MLPs, except those whose precision matters most for their size in a small
 // model (kernels/cuda/README.md): the attention outputs of the first two layers, and the MLPs of
 // the first and the last layer.
-bool MayQuantize(const ModelSpec& spec, const WeightId& id);
+bool MayUseFp8(const ModelSpec& spec, const WeightId& id);
 
 // Loads tensor by tensor and releases each source tensor after use. Computes the scales of an FP8
-// KV cache when `quantized_kv`. `progress` may be empty. Errors as Decoder::Load.
+// KV cache when `fp8_kv`. `progress` may be empty. Errors as Decoder::Load.
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
-                                            bool quantized_kv,
+                                            bool fp8_kv,
                                             Ops& ops,
                                             const std::function<void(double)>& progress);
 

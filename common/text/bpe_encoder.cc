@@ -39,26 +39,26 @@ class MergeQueue final {
       std::push_heap(ranks_.begin(), ranks_.end(), std::greater<>());
     }
     List& list = it->second;
-    std::vector<MergeCandidate>& to = list.begun ? list.late : list.items;
+    std::vector<MergeCandidate>& to = list.sorted ? list.heap : list.items;
     to.push_back(candidate);
-    if (list.begun) std::push_heap(to.begin(), to.end(), std::greater<>());
+    if (list.sorted) std::push_heap(to.begin(), to.end(), std::greater<>());
   }
 
   MergeCandidate Pop() {
     const auto it = lists_.find(ranks_.front());
     List& list = it->second;
-    if (!list.begun) Begin(list);
-    const bool from_late = !list.late.empty() &&
-                           (list.done == list.items.size() || list.items[list.done] > list.late[0]);
+    if (!list.sorted) Sort(list);
+    const bool from_heap = !list.heap.empty() &&
+                           (list.done == list.items.size() || list.items[list.done] > list.heap[0]);
     MergeCandidate first;
-    if (from_late) {
-      std::pop_heap(list.late.begin(), list.late.end(), std::greater<>());
-      first = list.late.back();
-      list.late.pop_back();
+    if (from_heap) {
+      std::pop_heap(list.heap.begin(), list.heap.end(), std::greater<>());
+      first = list.heap.back();
+      list.heap.pop_back();
     } else {
       first = list.items[list.done++];
     }
-    if (list.done == list.items.size() && list.late.empty()) {
+    if (list.done == list.items.size() && list.heap.empty()) {
       lists_.erase(it);
       std::pop_heap(ranks_.begin(), ranks_.end(), std::greater<>());
       ranks_.pop_back();
@@ -70,12 +70,12 @@ class MergeQueue final {
   struct List {
     std::vector<MergeCandidate> items;
     size_t done = 0;                   // number of items that were popped
-    bool begun = false;                // `items` is sorted; later candidates go to `late`
-    std::vector<MergeCandidate> late;  // a heap
+    bool sorted = false;               // `items` is sorted; later candidates go to `heap`
+    std::vector<MergeCandidate> heap;  // a heap
   };
 
-  static void Begin(List& list) {
-    list.begun = true;
+  static void Sort(List& list) {
+    list.sorted = true;
     const auto after = [](const MergeCandidate& a, const MergeCandidate& b) { return b > a; };
     if (!std::is_sorted(list.items.begin(), list.items.end(), after)) {
       std::sort(list.items.begin(), list.items.end(), after);

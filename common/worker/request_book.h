@@ -19,7 +19,7 @@ struct BookEntry {
   Time first_token{};
   Time last_token{};
   int32_t tokens = 0;
-  bool router_told = false;  // the router knows that the request has ended
+  bool end_reported = false;  // the router knows that the request has ended
   // The answer is complete although the engine was asked to cancel the request: it ended with the
   // first token, which the prefill worker sampled, or with a stop string, which the router found.
   bool complete = false;

@@ -25,7 +25,7 @@ class RouterEvents {
   // The router requests a snapshot of the prefix cache.
   virtual void OnSnapshotWanted() = 0;
   // The router requests a drain. `keep`: the process keeps running after the drain.
-  virtual void OnDrainWanted(bool keep) = 0;
+  virtual void OnDrain(bool keep) = 0;
   // The stream of `router` has ended: its requests are not needed any more.
   virtual void OnRouterLost(RouterKey router) = 0;
   virtual WorkerLoad Load() = 0;

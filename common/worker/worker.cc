@@ -15,7 +15,7 @@ constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 
 // Whether a drain must wait for hand-offs of `role`. Hand-offs in quarantine may never end, and the
 // exit of the process is a fence for their blocks too, so a drain does not wait for them.
-bool HandsOff(const WorkerRole* role) {
+bool MustAwaitHandoffs(const WorkerRole* role) {
   if (role == nullptr || role->open_handoffs() == 0) return false;
   const KvTransferStats stats = role->transfers();
   return stats.quarantined == 0 || stats.offered + stats.streaming + stats.draining > 0;
@@ -96,8 +96,8 @@ void Worker::SetRole(RequestKind kind,
 }
 
 Status Worker::Start() {
-  links_ = std::make_unique<RouterLinks>(
-      options_.routers, RouterLinkContext{identity_, options_.limits, *this, loop_, clock_});
+  links_ = std::make_unique<WorkerLinkClients>(
+      options_.routers, WorkerLinkContext{identity_, options_.limits, *this, loop_, clock_});
   loop_.Start({[this] { AfterBatch(); }, [this](Time now) { OnTick(now); }});
   engine_loop_ = std::make_unique<EngineLoop>(*engine_, "engine");
   return links_->Start();
@@ -121,7 +121,7 @@ Status Worker::Failure() const {
 }
 
 bool Worker::Drain(Duration limit) {
-  loop_.PostOwn([this] { BeginDrain("the worker received a signal to end"); });
+  loop_.PostInternal([this] { BeginDrain("the worker received a signal to end"); });
   std::unique_lock lock(idle_mutex_);
   idle_changed_.wait_for(lock, limit, [this] { return idle_ || stopped_; });
   return idle_;
@@ -155,11 +155,11 @@ void Worker::Report(RouterKey router, const HandoffReport& report) {
       probe_.HandoffNotNeeded();
       break;
   }
-  if (RouterLink* link = links_->Find(router)) link->Add(report);
+  if (WorkerLinkClient* link = links_->Find(router)) link->Add(report);
 }
 
 void Worker::ReportFailure(RouterKey router, RequestId id, Epoch epoch, const Status& status) {
-  if (RouterLink* link = links_->Find(router)) {
+  if (WorkerLinkClient* link = links_->Find(router)) {
     link->Add(FailedReport{id, epoch, status, IsRetryable(status)});
   }
 }
@@ -167,7 +167,7 @@ void Worker::ReportFailure(RouterKey router, RequestId id, Epoch epoch, const St
 void Worker::Drop(RequestId id, Epoch epoch) {
   const auto found = book_.find({id, epoch});
   if (found == book_.end()) return;
-  found->second.router_told = true;
+  found->second.end_reported = true;
   engine_->Cancel(id, epoch);
 }
 
@@ -178,24 +178,25 @@ void Worker::DropComplete(RequestId id, Epoch epoch) {
 }
 
 void Worker::OnTokens(std::span<const TokenOutput> tokens) {
-  loop_.PostOwn([this, copy = std::vector<TokenOutput>(tokens.begin(), tokens.end())] {
+  loop_.PostInternal([this, copy = std::vector<TokenOutput>(tokens.begin(), tokens.end())] {
     DeliverTokens(copy);
   });
 }
 
 void Worker::OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
-  loop_.PostOwn([this, id, epoch, times] { DeliverEnd(id, epoch, OkStatus(), times); });
+  loop_.PostInternal([this, id, epoch, times] { DeliverEnd(id, epoch, OkStatus(), times); });
 }
 
 void Worker::OnFailed(const RequestFailure& failure) {
-  loop_.PostOwn([this, failure] { DeliverEnd(failure.id, failure.epoch, failure.status, {}); });
+  loop_.PostInternal(
+      [this, failure] { DeliverEnd(failure.id, failure.epoch, failure.status, {}); });
 }
 
 void Worker::OnKvLayers(const KvChunk& chunk, int32_t layers) {
-  loop_.PostOwn([this,
-                 chunk,
-                 layers,
-                 blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
+  loop_.PostInternal([this,
+                      chunk,
+                      layers,
+                      blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
     KvChunk view = chunk;
     view.blocks = blocks;
     if (prefill_ != nullptr) prefill_->OnKvLayers(view, layers);
@@ -203,7 +204,7 @@ void Worker::OnKvLayers(const KvChunk& chunk, int32_t layers) {
 }
 
 void Worker::OnKvChunk(const KvChunk& chunk) {
-  loop_.PostOwn(
+  loop_.PostInternal(
       [this, chunk, blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
         KvChunk view = chunk;
         view.blocks = blocks;
@@ -212,17 +213,17 @@ void Worker::OnKvChunk(const KvChunk& chunk) {
 }
 
 void Worker::OnKvReserved(const KvReservation& reservation) {
-  loop_.PostOwn([this, reservation] {
+  loop_.PostInternal([this, reservation] {
     if (decode_ != nullptr) decode_->OnKvReserved(reservation);
   });
 }
 
 void Worker::OnCacheEvent(const CacheEvent& event) {
-  loop_.PostOwn([this, event] { DeliverCacheEvent(event); });
+  loop_.PostInternal([this, event] { DeliverCacheEvent(event); });
 }
 
 void Worker::OnGaveUp(const Status& status) {
-  loop_.PostOwn([this, status] { Fail(status); });
+  loop_.PostInternal([this, status] { Fail(status); });
 }
 
 WorkerRole* Worker::RoleOf(RequestKind kind) const {
@@ -245,7 +246,7 @@ void Worker::DeliverTokens(std::span<const TokenOutput> tokens) {
     BookEntry& entry = found->second;
     if (entry.tokens++ == 0) entry.first_token = now;
     entry.last_token = now;
-    if (RouterLink* link = links_->Find(entry.router)) link->Add(token);
+    if (WorkerLinkClient* link = links_->Find(entry.router)) link->Add(token);
     if (WorkerRole* role = RoleOf(entry.kind)) role->OnToken(token);
   }
 }
@@ -260,11 +261,12 @@ void Worker::DeliverEnd(RequestId id,
   book_.erase(found);
   probe_.RequestEnded(entry, status, times);
   if (status.ok()) {
-    if (RouterLink* link = links_->Find(entry.router)) link->Add(FinishedReport{id, epoch, times});
+    if (WorkerLinkClient* link = links_->Find(entry.router))
+      link->Add(FinishedReport{id, epoch, times});
   }
   WorkerRole* role = RoleOf(entry.kind);
   const bool tell = role == nullptr || role->OnEnded(id, epoch, status);
-  if (!status.ok() && tell && !entry.router_told) ReportFailure(entry.router, id, epoch, status);
+  if (!status.ok() && tell && !entry.end_reported) ReportFailure(entry.router, id, epoch, status);
 }
 
 void Worker::DeliverCacheEvent(const CacheEvent& event) {
@@ -274,7 +276,7 @@ void Worker::DeliverCacheEvent(const CacheEvent& event) {
     digest_.low ^= hash.low;
   }
   digest_sequence_ = event.sequence;
-  links_->ForEachJoined([&](RouterLink& link) { link.Add(event); });
+  links_->ForEachJoined([&](WorkerLinkClient& link) { link.Add(event); });
 }
 
 void Worker::OnDispatch(RouterKey router, DispatchCommand dispatch) {
@@ -339,7 +341,7 @@ void Worker::OnSnapshotWanted() {
   engine_->RequestCacheSnapshot();
 }
 
-void Worker::OnDrainWanted(bool keep) {
+void Worker::OnDrain(bool keep) {
   if (!keep) {
     std::lock_guard lock(idle_mutex_);
     ends_when_idle_ = true;
@@ -375,7 +377,7 @@ WorkerLoad Worker::Load() {
 void Worker::BeginDrain(const std::string& reason) {
   if (draining_.exchange(true)) return;
   Log().Info("draining: {}; {} requests are running", reason, book_.size());
-  links_->ForEachJoined([&](RouterLink& link) { link.AddDrain(reason); });
+  links_->ForEachJoined([&](WorkerLinkClient& link) { link.AddDrain(reason); });
   if (prefill_ != nullptr) prefill_->OnLeaving(reason);
   if (decode_ != nullptr) decode_->OnLeaving(reason);
 }
@@ -394,8 +396,8 @@ void Worker::Fail(const Status& status) {
 void Worker::AfterBatch() {
   links_->Flush();
   if (!draining_ || !book_.empty()) return;
-  if (HandsOff(prefill_.get())) return;
-  if (HandsOff(decode_.get())) return;
+  if (MustAwaitHandoffs(prefill_.get())) return;
+  if (MustAwaitHandoffs(decode_.get())) return;
   std::lock_guard lock(idle_mutex_);
   if (std::exchange(idle_, true)) return;
   Log().Info("drained; leaving the routers");

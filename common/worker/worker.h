@@ -13,7 +13,7 @@
 #include "common/engine/engine_loop.h"
 #include "common/metrics/metrics.h"
 #include "common/worker/request_book.h"
-#include "common/worker/router_links.h"
+#include "common/worker/worker_link_clients.h"
 #include "common/worker/worker_loop.h"
 #include "common/worker/worker_probe.h"
 #include "common/worker/worker_role.h"
@@ -105,7 +105,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnStopSample(RouterKey router, const StopSampleCommand& stop) override;
   void OnPeer(const Peer& peer) override;
   void OnSnapshotWanted() override;
-  void OnDrainWanted(bool keep) override;
+  void OnDrain(bool keep) override;
   void OnRouterLost(RouterKey router) override;
   WorkerLoad Load() override;
 
@@ -125,7 +125,7 @@ class Worker final : private EngineListener, private RouterEvents {
   WorkerLoop loop_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<EngineLoop> engine_loop_;
-  std::unique_ptr<RouterLinks> links_;
+  std::unique_ptr<WorkerLinkClients> links_;
   std::unique_ptr<WorkerRole> prefill_;
   std::unique_ptr<WorkerRole> decode_;
 

@@ -18,7 +18,7 @@ bool WorkerLoop::Post(Task task) {
   return tasks_.size() < kForPeers && tasks_.TryPush(std::move(task));
 }
 
-void WorkerLoop::PostOwn(Task task) {
+void WorkerLoop::PostInternal(Task task) {
   const bool taken = tasks_.TryPush(std::move(task));
   BATON_CHECK(taken || tasks_.closed(), "the worker's thread hangs: {} tasks wait", kCapacity);
 }

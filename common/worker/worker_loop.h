@@ -31,7 +31,7 @@ class WorkerLoop final {
   // Queues a task of the process itself; never dropped while the loop runs. Thread-safe. Post
   // leaves room in the queue for such tasks; a full queue means that this thread hangs, and is
   // fatal.
-  void PostOwn(Task task);
+  void PostInternal(Task task);
 
   // A task is about to be posted: busy-polls for `duration` instead of sleeping. Thread-safe.
   void BusyPollFor(Duration duration) { tasks_.BusyPollFor(duration); }

@@ -7,7 +7,7 @@
 
 #include "common/app/service.h"
 #include "common/engine/watched_runner.h"
-#include "common/worker/config_link.h"
+#include "common/worker/config_wire.h"
 #include "common/worker/model_host.h"
 #include "common/worker/worker.h"
 #include "kvtransfer/options.h"

@@ -16,21 +16,21 @@ FloatKind KindOf(DType dtype) {
   return dtype == DType::kF16 ? FloatKind::kF16 : FloatKind::kBF16;
 }
 
-// Up to kRowsPerTask rows of a sequence. One attention task computes one KV head of a Piece.
-struct Piece {
+// Up to kRowsPerTask rows of a sequence. One attention task computes one KV head of a RowRange.
+struct RowRange {
   const SequenceRows* sequence;
   int32_t first;  // first row, counted within the sequence
   int32_t rows;
 };
 
-std::vector<Piece> Cut(std::span<const SequenceRows> sequences) {
-  std::vector<Piece> pieces;
+std::vector<RowRange> Cut(std::span<const SequenceRows> sequences) {
+  std::vector<RowRange> ranges;
   for (const SequenceRows& sequence : sequences) {
     for (int32_t first = 0; first < sequence.row_count; first += kRowsPerTask) {
-      pieces.push_back({&sequence, first, std::min(kRowsPerTask, sequence.row_count - first)});
+      ranges.push_back({&sequence, first, std::min(kRowsPerTask, sequence.row_count - first)});
     }
   }
-  return pieces;
+  return ranges;
 }
 
 float* Aligned(std::vector<float>& scratch, size_t size) {
@@ -138,26 +138,26 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
               "attention into [{}][{}]",
               out.rows,
               out.cols);
-  const std::vector<Piece> pieces = Cut(input_.sequences);
+  const std::vector<RowRange> ranges = Cut(input_.sequences);
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;
-  const auto items = static_cast<int64_t>(pieces.size()) * heads.kv_heads;
+  const auto items = static_cast<int64_t>(ranges.size()) * heads.kv_heads;
   pool_.Run(items, [&](int64_t item, int thread) {
     // The last rows of a prompt take longest, so they are computed first.
-    const Piece& piece = pieces[pieces.size() - 1 - static_cast<size_t>(item / heads.kv_heads)];
+    const RowRange& range = ranges[ranges.size() - 1 - static_cast<size_t>(item / heads.kv_heads)];
     const auto head = static_cast<int32_t>(item % heads.kv_heads);
-    const SequenceRows& sequence = *piece.sequence;
-    const int64_t row = sequence.first_row + piece.first;
+    const SequenceRows& sequence = *range.sequence;
+    const int64_t row = sequence.first_row + range.first;
     const int64_t column = int64_t{head} * group * heads.head_dim;
     AttentionTask task;
     task.q = FloatRow(qkv, row) + column;
     task.q_stride = qkv.stride;
     task.out = FloatRow(out, row) + column;
     task.out_stride = out.stride;
-    task.rows = piece.rows;
+    task.rows = range.rows;
     task.group = group;
     task.head_dim = heads.head_dim;
-    task.position = sequence.context + piece.first;
+    task.position = sequence.context + range.first;
     task.window = args.window;
     task.scale = args.scale;
     task.blocks = input_.block_tables.data() + sequence.first_block;

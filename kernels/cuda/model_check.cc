@@ -46,7 +46,7 @@ Status CheckModel(const ModelShape& shape) {
                       kMaxVocabulary);
   }
   const int32_t head_dim = shape.heads.head_dim;
-  const int32_t multiple = shape.quantized_kv ? 16 : 8;
+  const int32_t multiple = shape.fp8_kv ? 16 : 8;
   if (head_dim < 1 || head_dim > kMaxHeadDim || head_dim % multiple != 0) {
     return MakeStatus(
         StatusCode::kUnimplemented,
@@ -54,7 +54,7 @@ Status CheckModel(const ModelShape& shape) {
         head_dim,
         multiple,
         kMaxHeadDim,
-        shape.quantized_kv ? " for a KV cache of fp8" : "");
+        shape.fp8_kv ? " for a KV cache of fp8" : "");
   }
   return shape.experts == 0 ? OkStatus() : CheckExperts(shape);
 }

@@ -36,7 +36,7 @@ StatusOr<std::string> PidNamespace() {
   return link.string();
 }
 
-StatusOr<Descriptor> OwnPlace() {
+StatusOr<Descriptor> LocalDescriptor() {
   Descriptor own;
   BATON_ASSIGN_OR_RETURN(own.host, HostBootId());
   BATON_ASSIGN_OR_RETURN(own.namespace_id, PidNamespace());
@@ -67,9 +67,9 @@ StatusOr<Descriptor> Parse(std::string_view text) {
 
 // The parsed descriptor, if the peer runs where this process can map its memory and wait for the
 // end of its process.
-StatusOr<Descriptor> Near(std::string_view text) {
+StatusOr<Descriptor> ParseReachable(std::string_view text) {
   BATON_ASSIGN_OR_RETURN(Descriptor theirs, Parse(text));
-  BATON_ASSIGN_OR_RETURN(const Descriptor ours, OwnPlace());
+  BATON_ASSIGN_OR_RETURN(const Descriptor ours, LocalDescriptor());
   if (theirs.host != ours.host) {
     return MakeStatus(StatusCode::kUnavailable, "the peer is on another host ({})", theirs.host);
   }
@@ -131,7 +131,7 @@ StatusOr<std::unique_ptr<Region>> CudaIpcTransport::Register(const Buffer& buffe
 }
 
 StatusOr<std::string> CudaIpcTransport::Listen() {
-  BATON_ASSIGN_OR_RETURN(const Descriptor own, OwnPlace());
+  BATON_ASSIGN_OR_RETURN(const Descriptor own, LocalDescriptor());
   BATON_ASSIGN_OR_RETURN(auto queue, dma_.MakeQueue());
   const std::string name = fmt::format("baton-ipc-{:016x}", RandomId());
   BATON_ASSIGN_OR_RETURN(UniqueFd socket, ListenLocal(name, SOCK_SEQPACKET));
@@ -162,7 +162,7 @@ bool CudaIpcTransport::ServeMore(Time now) {
 }
 
 Status CudaIpcTransport::Reaches(std::string_view text) const {
-  BATON_ASSIGN_OR_RETURN(const Descriptor peer, Near(text));
+  BATON_ASSIGN_OR_RETURN(const Descriptor peer, ParseReachable(text));
   BATON_RETURN_IF_ERROR(ConnectLocal(peer.socket, SOCK_SEQPACKET).status());
   return dma_.Import(peer.exported).status();
 }
@@ -170,7 +170,7 @@ Status CudaIpcTransport::Reaches(std::string_view text) const {
 StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local,
                                                              std::string_view text,
                                                              uint32_t peer_region) {
-  BATON_ASSIGN_OR_RETURN(const Descriptor peer, Near(text));
+  BATON_ASSIGN_OR_RETURN(const Descriptor peer, ParseReachable(text));
   BATON_ASSIGN_OR_RETURN(const WindowTable::Memory source, MemoryOf(local));
   IpcChannel::Options options;
   BATON_ASSIGN_OR_RETURN(options.socket, ConnectLocal(peer.socket, SOCK_SEQPACKET));

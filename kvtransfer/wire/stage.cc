@@ -15,7 +15,7 @@ constexpr int kPollMs = 10;
 
 // `runs` with the offsets on one side, the piece's, replaced: there the runs follow each other
 // without gaps.
-std::vector<CopyRun> InARow(std::span<const CopyRun> runs, uint64_t CopyRun::*side) {
+std::vector<CopyRun> Contiguous(std::span<const CopyRun> runs, uint64_t CopyRun::*side) {
   std::vector<CopyRun> copies(runs.begin(), runs.end());
   uint64_t at = 0;
   for (CopyRun& run : copies) {
@@ -63,12 +63,14 @@ Status Stage::CopyOut(int piece, std::span<const CopyRun> runs) {
   return Start(piece,
                memory_,
                *pieces_[static_cast<size_t>(piece)].memory,
-               InARow(runs, &CopyRun::destination));
+               Contiguous(runs, &CopyRun::destination));
 }
 
 Status Stage::CopyIn(int piece, std::span<const CopyRun> runs) {
-  return Start(
-      piece, *pieces_[static_cast<size_t>(piece)].memory, memory_, InARow(runs, &CopyRun::source));
+  return Start(piece,
+               *pieces_[static_cast<size_t>(piece)].memory,
+               memory_,
+               Contiguous(runs, &CopyRun::source));
 }
 
 Status Stage::Poll() {

@@ -226,7 +226,7 @@ TEST_F(EndToEndTest, GarbageOnEveryPortChangesNothing) {
     }
   }
   EXPECT_EQ(Ask(PromptOf(4), 8).tokens, before);
-  EXPECT_THAT(cluster().TakeObituaries(), ::testing::IsEmpty());
+  EXPECT_THAT(cluster().TakeExits(), ::testing::IsEmpty());
 }
 
 TEST_F(EndToEndTest, UpOnceShowsWhereTheTimeWent) {

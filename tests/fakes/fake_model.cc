@@ -220,7 +220,7 @@ void FakeModel::Resolve(Work& work) {
   std::ranges::for_each(work.tokens, resolve);
   for (Work::Row& row : work.sampling) {
     const bool known = std::ranges::all_of(row.output, [](TokenId token) { return token >= 0; });
-    faults_ += !known && row.params.looks_at_output();
+    faults_ += !known && row.params.depends_on_output();
     std::ranges::for_each(row.output, resolve);
   }
 }

@@ -13,7 +13,7 @@ namespace pb = worker::v1;
 
 }  // namespace
 
-std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
+std::vector<TokenId> FakeRouter::WorkerReports::Tokens(int32_t sample) const {
   std::vector<TokenId> tokens;
   const auto found = samples.find(sample);
   if (found == samples.end()) return tokens;
@@ -21,17 +21,17 @@ std::vector<TokenId> FakeRouter::Heard::Tokens(int32_t sample) const {
   return tokens;
 }
 
-pb::Failed FakeRouter::Heard::Failure() const {
+pb::Failed FakeRouter::WorkerReports::Failure() const {
   EXPECT_TRUE(failed.has_value()) << "the request should have failed; it " << Ending();
   return failed.value_or(pb::Failed());
 }
 
-std::string FakeRouter::Heard::Ending() const {
+std::string FakeRouter::WorkerReports::Ending() const {
   if (failed.has_value()) return "failed: " + failed->message();
   return finished.has_value() ? "finished" : "has not ended";
 }
 
-bool FakeRouter::Heard::over() const {
+bool FakeRouter::WorkerReports::over() const {
   return ended() || std::any_of(handoffs.begin(), handoffs.end(), [](const pb::Handoff& handoff) {
            return handoff.outcome() == pb::Handoff::FAILED ||
                   handoff.outcome() == pb::Handoff::NOT_NEEDED;
@@ -47,7 +47,7 @@ FakeRouter::~FakeRouter() {
   server_->Shutdown(Duration::zero());
 }
 
-grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Link(
+grpc::ServerBidiReactor<pb::ToRouter, pb::ToWorker>* FakeRouter::Open(
     grpc::CallbackServerContext* context) {
   auto name = std::make_shared<std::string>();
   auto stream = std::make_shared<std::shared_ptr<Stream>>();
@@ -88,7 +88,7 @@ Status FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
   if (message.has_heartbeat()) member.heartbeat = message.heartbeat();
   if (message.has_drain()) member.draining = true;
   for (const pb::Token& token : message.tokens()) {
-    Heard& heard = member.heard[{token.request_id(), token.epoch()}];
+    WorkerReports& heard = member.heard[{token.request_id(), token.epoch()}];
     EXPECT_FALSE(heard.ended()) << "a token after the end of request " << token.request_id();
     heard.samples[token.sample()].push_back(token);
   }
@@ -99,7 +99,7 @@ Status FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
     member.heard[{finished.request_id(), finished.epoch()}].finished = finished;
   }
   for (const pb::Failed& failed : message.failed()) {
-    const Heard& heard = member.heard[{failed.request_id(), failed.epoch()}];
+    const WorkerReports& heard = member.heard[{failed.request_id(), failed.epoch()}];
     EXPECT_FALSE(heard.ended()) << "a second end of request " << failed.request_id();
     member.heard[{failed.request_id(), failed.epoch()}].failed = failed;
   }
@@ -155,10 +155,10 @@ void FakeRouter::Drop(const std::string& worker, const Status& why) {
   if (stream != nullptr) stream->Close(why);
 }
 
-FakeRouter::Heard FakeRouter::Await(const std::string& worker,
-                                    uint64_t request,
-                                    uint32_t epoch,
-                                    const std::function<bool(const Heard&)>& done) {
+FakeRouter::WorkerReports FakeRouter::Await(const std::string& worker,
+                                            uint64_t request,
+                                            uint32_t epoch,
+                                            const std::function<bool(const WorkerReports&)>& done) {
   std::unique_lock lock(mutex_);
   AwaitLocked(
       lock,
@@ -169,14 +169,16 @@ FakeRouter::Heard FakeRouter::Await(const std::string& worker,
   return members_[worker].heard[{request, epoch}];
 }
 
-FakeRouter::Heard FakeRouter::AwaitEnd(const std::string& worker,
-                                       uint64_t request,
-                                       uint32_t epoch) {
-  return Await(worker, request, epoch, [](const Heard& heard) { return heard.ended(); });
+FakeRouter::WorkerReports FakeRouter::AwaitEnd(const std::string& worker,
+                                               uint64_t request,
+                                               uint32_t epoch) {
+  return Await(worker, request, epoch, [](const WorkerReports& heard) { return heard.ended(); });
 }
 
-FakeRouter::Heard FakeRouter::Get(const std::string& worker, uint64_t request, uint32_t epoch) {
-  return Await(worker, request, epoch, [](const Heard&) { return true; });
+FakeRouter::WorkerReports FakeRouter::Get(const std::string& worker,
+                                          uint64_t request,
+                                          uint32_t epoch) {
+  return Await(worker, request, epoch, [](const WorkerReports&) { return true; });
 }
 
 pb::Heartbeat FakeRouter::LastHeartbeat(const std::string& worker) {

@@ -22,10 +22,10 @@ namespace baton {
 // A router that decides nothing: it accepts workers, sends them the messages of a test, and records
 // their messages. A wait of more than `limit`, or a message to a worker that has not joined,
 // throws: the exception fails and ends the test before it uses a missing result. Thread-safe.
-class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
+class FakeRouter final : private worker::v1::WorkerLink::CallbackService {
  public:
   // What one worker has reported about one (request, epoch).
-  struct Heard {
+  struct WorkerReports {
     std::map<int32_t, std::vector<worker::v1::Token>> samples;
     std::optional<worker::v1::Finished> finished;
     std::optional<worker::v1::Failed> failed;
@@ -55,12 +55,12 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
             const Status& why = Status(StatusCode::kUnavailable, "dropped by the test"));
 
   // Waits until `done` is true for what `worker` has reported about the request, and returns that.
-  Heard Await(const std::string& worker,
-              uint64_t request,
-              uint32_t epoch,
-              const std::function<bool(const Heard&)>& done);
-  Heard AwaitEnd(const std::string& worker, uint64_t request, uint32_t epoch = 1);
-  Heard Get(const std::string& worker, uint64_t request, uint32_t epoch = 1);
+  WorkerReports Await(const std::string& worker,
+                      uint64_t request,
+                      uint32_t epoch,
+                      const std::function<bool(const WorkerReports&)>& done);
+  WorkerReports AwaitEnd(const std::string& worker, uint64_t request, uint32_t epoch = 1);
+  WorkerReports Get(const std::string& worker, uint64_t request, uint32_t epoch = 1);
   worker::v1::Heartbeat LastHeartbeat(const std::string& worker);
   // Waits for a heartbeat for which `fits` is true.
   void AwaitHeartbeat(const std::string& worker,
@@ -79,10 +79,10 @@ class FakeRouter final : private worker::v1::WorkerHub::CallbackService {
     worker::v1::Join join;
     worker::v1::Heartbeat heartbeat;
     bool draining = false;
-    std::map<std::pair<uint64_t, uint32_t>, Heard> heard;
+    std::map<std::pair<uint64_t, uint32_t>, WorkerReports> heard;
   };
 
-  grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Link(
+  grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Open(
       grpc::CallbackServerContext* context) override;
   Status OnMessage(const std::shared_ptr<std::string>& name,
                    const std::shared_ptr<std::shared_ptr<Stream>>& stream,

@@ -20,7 +20,7 @@ constexpr auto kLong = std::chrono::seconds(60);
 }  // namespace
 
 FakeWorker::FakeWorker(const Options& options) {
-  std::shared_ptr<pb::WorkerHub::Stub> stub = pb::WorkerHub::NewStub(MakeChannel(options.router));
+  std::shared_ptr<pb::WorkerLink::Stub> stub = pb::WorkerLink::NewStub(MakeChannel(options.router));
   StreamHandler<pb::ToWorker> handler;
   handler.on_message = [this](const pb::ToWorker& message) {
     OnMessage(message);
@@ -33,7 +33,7 @@ FakeWorker::FakeWorker(const Options& options) {
   };
   stream_ = Stream::Create(
       [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
-        stub->async()->Link(call, end);
+        stub->async()->Open(call, end);
       },
       std::move(handler),
       100'000);

@@ -104,10 +104,11 @@ class WorkerPair : public ::testing::Test {
                                                  const Request& request,
                                                  size_t count = 1) {
     return router_
-        .Await(worker,
-               request.id.value(),
-               request.epoch.value(),
-               [&](const FakeRouter::Heard& heard) { return heard.handoffs.size() >= count; })
+        .Await(
+            worker,
+            request.id.value(),
+            request.epoch.value(),
+            [&](const FakeRouter::WorkerReports& heard) { return heard.handoffs.size() >= count; })
         .handoffs;
   }
   worker::v1::Failed AwaitFailed(const std::string& worker, const Request& request) {
@@ -117,7 +118,7 @@ class WorkerPair : public ::testing::Test {
   // tokens that the model must give.
   void ExpectServed(const Request& request) {
     std::vector<TokenId> all = router_.AwaitEnd("p", request.id.value()).Tokens(0);
-    const FakeRouter::Heard rest = router_.AwaitEnd("d", request.id.value());
+    const FakeRouter::WorkerReports rest = router_.AwaitEnd("d", request.id.value());
     ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
     const std::vector<TokenId> more = rest.Tokens(0);
     all.insert(all.end(), more.begin(), more.end());
@@ -133,7 +134,7 @@ class WorkerPair : public ::testing::Test {
     // The second task runs in a later batch than everything that was posted before the first one.
     for (int i = 0; i < 2; ++i) {
       std::promise<void> ran;
-      node.worker().loop().PostOwn([&ran] { ran.set_value(); });
+      node.worker().loop().PostInternal([&ran] { ran.set_value(); });
       ran.get_future().wait();
     }
   }

@@ -76,13 +76,13 @@ std::vector<Case> Cases() {
   };
 }
 
-double PlanMicroseconds(World& world, const AttentionShape& shape) {
+double PlanMicroseconds(Fixture& fixture, const AttentionShape& shape) {
   auto fixed = *StepBuffer::Create(size_t{4} << 20);
   std::vector<double> times;
   for (int i = 0; i < 50; ++i) {
     fixed->Clear();
     const auto begin = std::chrono::steady_clock::now();
-    Check(world.attention().Plan(shape, world.step(), world.kv(), *fixed).status(), "Plan");
+    Check(fixture.attention().Plan(shape, fixture.step(), fixture.kv(), *fixed).status(), "Plan");
     times.push_back(
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
             .count());
@@ -90,18 +90,18 @@ double PlanMicroseconds(World& world, const AttentionShape& shape) {
   return Median(times);
 }
 
-void Measure(World& world, const WorldShape& shape, const Case& which, const char* mode) {
+void Measure(Fixture& fixture, const FixtureShape& shape, const Case& which, const char* mode) {
   const bool decode = which.name.starts_with("decode");
   const auto count = static_cast<int32_t>(which.lengths.size());
-  world.Begin(which.lengths, decode ? count : 0);
-  const AttentionPlan plan = world.Plan();
-  world.Launch(plan, kLayers - 1);
-  const double error = world.Error(kLayers - 1);
-  const double micros = TimeGraph(world.stream(),
+  fixture.Begin(which.lengths, decode ? count : 0);
+  const AttentionPlan plan = fixture.Plan();
+  fixture.Launch(plan, kLayers - 1);
+  const double error = fixture.Error(kLayers - 1);
+  const double micros = TimeGraph(fixture.stream(),
                                   kReplays,
                                   [&] {
                                     for (int32_t layer = 0; layer < kLayers; ++layer)
-                                      world.Launch(plan, layer);
+                                      fixture.Launch(plan, layer);
                                   }) /
                         kLayers;
   double tokens = 0;
@@ -122,7 +122,7 @@ void Measure(World& world, const WorldShape& shape, const Case& which, const cha
       micros,
       bytes / micros / 1e3,
       flops / micros / 1e6,
-      PlanMicroseconds(world, shape.shape),
+      PlanMicroseconds(fixture, shape.shape),
       plan.rows.work_tiles,
       plan.chunks.work_tiles,
       plan.ragged.work_tiles,
@@ -138,7 +138,7 @@ int Run(std::string_view filter) {
     std::fprintf(stderr, "gpu_attention_bench: there is no GPU of sm_80 or newer\n");
     return 1;
   }
-  WorldShape shape;
+  FixtureShape shape;
   shape.shape.q_heads = 32;
   shape.shape.kv_heads = 8;
   shape.shape.head_dim = 128;
@@ -153,12 +153,12 @@ int Run(std::string_view filter) {
       {"deterministic", {true, DecodeKernel::kAuto}},
   };
   for (const auto& [mode, options] : modes) {
-    World world(shape, options);
+    Fixture fixture(shape, options);
     for (const Case& which : Cases()) {
       if (which.name.find(filter) == std::string::npos) continue;
       const bool decode = which.name.starts_with("decode");
       if (!decode && options.decode != DecodeKernel::kAuto) continue;
-      Measure(world, shape, which, mode);
+      Measure(fixture, shape, which, mode);
     }
   }
   return 0;

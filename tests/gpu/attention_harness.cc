@@ -52,7 +52,7 @@ Memory::~Memory() {
   cudaFree(data_);
 }
 
-World::World(const WorldShape& shape, const AttentionOptions& options) : shape_(shape) {
+Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : shape_(shape) {
   auto attention = Attention::Create(options);
   Check(attention.status(), "Attention::Create");
   attention_ = *std::move(attention);
@@ -80,9 +80,9 @@ World::World(const WorldShape& shape, const AttentionOptions& options) : shape_(
   std::shuffle(shuffled_.begin(), shuffled_.end(), std::mt19937(5));
 }
 
-void World::Begin(const Lengths& lengths,
-                  int32_t padded_rows,
-                  const std::vector<int32_t>& numbers) {
+void Fixture::Begin(const Lengths& lengths,
+                    int32_t padded_rows,
+                    const std::vector<int32_t>& numbers) {
   const AttentionShape& shape = shape_.shape;
   tokens_.clear();
   positions_.clear();
@@ -149,7 +149,7 @@ void World::Begin(const Lengths& lengths,
   Check(lists_->Upload(stream_), "Upload");
 }
 
-AttentionPlan World::Plan() {
+AttentionPlan Fixture::Plan() {
   for (;;) {
     fixed_->Clear();
     lists_->Clear();
@@ -165,11 +165,11 @@ AttentionPlan World::Plan() {
   }
 }
 
-void World::Launch(const AttentionPlan& plan, int32_t layer) {
+void Fixture::Launch(const AttentionPlan& plan, int32_t layer) {
   LaunchTo(plan, layer, {});
 }
 
-void World::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out) {
+void Fixture::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out) {
   Check(attention_->Launch(plan,
                            {.kv = kv_,
                             .layer = layer,
@@ -180,7 +180,7 @@ void World::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp
         "Attention::Launch");
 }
 
-std::vector<float> World::LaunchFp8(const AttentionPlan& plan, int32_t layer) {
+std::vector<float> Fixture::LaunchFp8(const AttentionPlan& plan, int32_t layer) {
   const int64_t cols = out_view_.cols;
   const Memory memory(Fp8Rows::Bytes(out_view_.rows, cols));
   FillNan(memory.data(), memory.size(), stream_);
@@ -191,14 +191,14 @@ std::vector<float> World::LaunchFp8(const AttentionPlan& plan, int32_t layer) {
   Check(cudaStreamSynchronize(stream_), "LaunchQuantized");
   const Fp8Rows copy = Fp8Rows::At(bytes.data(), out_view_.rows, cols);
   std::vector<float> numbers(static_cast<size_t>(rows() * cols));
-  Dequantize(DType::kF8, {copy.data, numbers.size()}, numbers);
+  Dequantize(DType::kFp8, {copy.data, numbers.size()}, numbers);
   for (size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] *= copy.scales[static_cast<int64_t>(i) / cols];
   }
   return numbers;
 }
 
-void World::ClearOut() {
+void Fixture::ClearOut() {
   const std::vector<uint16_t> pattern(out_->size() / 2, kPattern);
   Check(
       cudaMemcpyAsync(out_->data(), pattern.data(), out_->size(), cudaMemcpyHostToDevice, stream_),
@@ -206,7 +206,7 @@ void World::ClearOut() {
   Check(cudaStreamSynchronize(stream_), "ClearOut");
 }
 
-double World::Error(int32_t layer) {
+double Fixture::Error(int32_t layer) {
   Check(cudaStreamSynchronize(stream_), "attention");
   const AttentionShape& shape = shape_.shape;
   const Memory table(tables_.size() * sizeof(int32_t));
@@ -252,12 +252,12 @@ double World::Error(int32_t layer) {
   return worst;
 }
 
-bool World::PaddingUntouched() {
+bool Fixture::PaddingUntouched() {
   const auto bits = Rows(rows(), static_cast<int32_t>(out_view_.rows) - rows());
   return std::all_of(bits.begin(), bits.end(), [](uint16_t b) { return b == kPattern; });
 }
 
-std::vector<uint16_t> World::Rows(int32_t first, int32_t count) {
+std::vector<uint16_t> Fixture::Rows(int32_t first, int32_t count) {
   std::vector<uint16_t> bits(static_cast<size_t>(count * out_view_.stride));
   Check(cudaStreamSynchronize(stream_), "Rows");
   Check(cudaMemcpy(bits.data(),

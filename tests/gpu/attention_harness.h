@@ -36,7 +36,7 @@ class Memory {
   size_t size_ = 0;
 };
 
-struct WorldShape {
+struct FixtureShape {
   AttentionShape shape;
   DType kv_dtype = DType::kBF16;
   int32_t block_tokens = 16;
@@ -49,9 +49,9 @@ using Lengths = std::vector<std::pair<int32_t, int32_t>>;
 
 // An arena whose blocks are allocated in shuffled order. The key and the value of (sequence,
 // position) are a hash of the two; all other memory is NaN.
-class World {
+class Fixture {
  public:
-  World(const WorldShape& shape, const AttentionOptions& options);
+  Fixture(const FixtureShape& shape, const AttentionOptions& options);
 
   // Begins a step: allocates its blocks, writes keys and values of all positions to all layers, and
   // those of the step's rows to qkv. The step is recorded when `padded_rows` is not 0. The keys of
@@ -84,7 +84,7 @@ class World {
  private:
   void LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out);
 
-  WorldShape shape_;
+  FixtureShape shape_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<Memory> qkv_;

@@ -18,14 +18,14 @@ namespace {
 // Tolerance of bf16 results, for the rounding of the probabilities and of the result.
 constexpr double kTolerance = 0.02;
 
-WorldShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t tokens) {
-  WorldShape world;
-  world.shape.q_heads = q_heads;
-  world.shape.kv_heads = kv_heads;
-  world.shape.head_dim = head_dim;
-  world.shape.scale = 1.5f / std::sqrt(static_cast<float>(head_dim));
-  world.tokens = tokens;
-  return world;
+FixtureShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t tokens) {
+  FixtureShape fixture;
+  fixture.shape.q_heads = q_heads;
+  fixture.shape.kv_heads = kv_heads;
+  fixture.shape.head_dim = head_dim;
+  fixture.shape.scale = 1.5f / std::sqrt(static_cast<float>(head_dim));
+  fixture.tokens = tokens;
+  return fixture;
 }
 
 int32_t TokensOf(const Lengths& lengths) {
@@ -41,15 +41,15 @@ class AttentionTest : public ::testing::Test {
   }
 
   // Runs a step and compares every row.
-  AttentionPlan Run(WorldShape shape,
+  AttentionPlan Run(FixtureShape shape,
                     const Lengths& lengths,
                     const AttentionOptions& options = {}) {
     shape.tokens = TokensOf(lengths);
-    World world(shape, options);
-    world.Begin(lengths, 0);
-    const AttentionPlan plan = world.Plan();
-    world.Launch(plan, shape.layers - 1);
-    EXPECT_LT(world.Error(shape.layers - 1), kTolerance);
+    Fixture fixture(shape, options);
+    fixture.Begin(lengths, 0);
+    const AttentionPlan plan = fixture.Plan();
+    fixture.Launch(plan, shape.layers - 1);
+    EXPECT_LT(fixture.Error(shape.layers - 1), kTolerance);
     return plan;
   }
 };
@@ -119,7 +119,7 @@ TEST_F(AttentionTest, DecodesInClusters) {
   for (const int32_t dim : {64, 128}) {
     for (const int32_t group : {1, 2, 3, 4, 5, 7, 8}) {
       SCOPED_TRACE(::testing::Message() << "groups of " << group << ", heads of " << dim);
-      WorldShape shape = Shape(2 * group, 2, dim, 0);
+      FixtureShape shape = Shape(2 * group, 2, dim, 0);
       EXPECT_EQ(Run(shape, kOddLengths, kCluster).cluster.rows, 16);
       for (const int32_t context : {0, 15, 16, 127, 128, 300, 1023, 2047, 5000, 40001}) {
         SCOPED_TRACE(context);
@@ -130,7 +130,7 @@ TEST_F(AttentionTest, DecodesInClusters) {
       Run(shape, {{4000, 1}}, kCluster);
     }
   }
-  WorldShape shape = Shape(32, 8, 128, 0);
+  FixtureShape shape = Shape(32, 8, 128, 0);
   shape.block_tokens = 64;
   Run(shape, kOddLengths, kCluster);
   EXPECT_GE(Run(Shape(32, 8, 128, 0), {{2047, 1}}).cluster.splits, 8);
@@ -148,7 +148,7 @@ TEST_F(AttentionTest, DecodesInShares) {
                          {24, 12, 128},
                          {32, 32, 128}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
-    WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+    FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
     EXPECT_GT(Run(shape, kOddLengths, kStreamK).work_tiles.count, 0);
     for (const int32_t context : {0, 15, 16, 300, 2047, 5000, 40001}) {
       SCOPED_TRACE(context);
@@ -181,15 +181,15 @@ TEST_F(AttentionTest, GivesRowsInFp8) {
                               int32_t padded_rows,
                               const AttentionOptions& options) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
-    const WorldShape shape = Shape(h.q, h.kv, h.dim, TokensOf(lengths));
-    World world(shape, options);
-    world.Begin(lengths, padded_rows);
-    const AttentionPlan plan = world.Plan();
-    world.Launch(plan, 0);
-    const std::vector<uint16_t> want = world.Rows(0, world.rows());
-    const std::vector<float> got = world.LaunchFp8(plan, 0);
+    const FixtureShape shape = Shape(h.q, h.kv, h.dim, TokensOf(lengths));
+    Fixture fixture(shape, options);
+    fixture.Begin(lengths, padded_rows);
+    const AttentionPlan plan = fixture.Plan();
+    fixture.Launch(plan, 0);
+    const std::vector<uint16_t> want = fixture.Rows(0, fixture.rows());
+    const std::vector<float> got = fixture.LaunchFp8(plan, 0);
     ASSERT_EQ(got.size(), want.size());
-    const size_t cols = got.size() / static_cast<size_t>(world.rows());
+    const size_t cols = got.size() / static_cast<size_t>(fixture.rows());
     for (size_t row = 0; row < got.size() / cols; ++row) {
       float largest = 0;
       for (size_t i = 0; i < cols; ++i) {
@@ -248,7 +248,7 @@ TEST_F(AttentionTest, DecodesManySequences) {
 TEST_F(AttentionTest, ComputesChunks) {
   for (const Heads& h : {Heads{32, 8, 64}, {32, 8, 128}, {24, 8, 128}, {8, 8, 128}, {16, 4, 256}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
-    const WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+    const FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
     for (const Lengths& lengths : {Lengths{{0, 2048}},
                                    {{6144, 2048}},
                                    {{7680, 512}},
@@ -285,7 +285,7 @@ TEST_F(AttentionTest, ComputesWindows) {
   for (const int32_t window : {1, 7, 48, 300, 1024, 5000}) {
     SCOPED_TRACE(window);
     for (const Heads& h : {Heads{32, 8, 64}, {32, 8, 128}, {8, 4, 256}, {4, 2, 96}}) {
-      WorldShape shape = Shape(h.q, h.kv, h.dim, 0);
+      FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
       shape.shape.window = window;
       Run(shape, kOddLengths);
       Run(shape, kMixed);
@@ -302,7 +302,7 @@ TEST_F(AttentionTest, TakesOddShapes) {
     EXPECT_GT(plan.portable.work_tiles, 0);
   }
   for (const DType dtype : {DType::kF32, DType::kF16}) {
-    WorldShape shape = Shape(9, 3, 64, 0);
+    FixtureShape shape = Shape(9, 3, 64, 0);
     shape.kv_dtype = dtype;
     Run(shape, kMixed);
     shape.shape.head_dim = 256;
@@ -312,7 +312,7 @@ TEST_F(AttentionTest, TakesOddShapes) {
   for (const int32_t block_tokens : {8, 32, 48, 64, 256}) {
     SCOPED_TRACE(block_tokens);
     for (const int32_t dim : {64, 96}) {
-      WorldShape shape = Shape(8, 2, dim, 0);
+      FixtureShape shape = Shape(8, 2, dim, 0);
       shape.block_tokens = block_tokens;
       Lengths lengths = kMixed;
       shape.tokens = 0;
@@ -332,27 +332,27 @@ TEST_F(AttentionTest, RepeatsRecordedSteps) {
   for (const int32_t dim : {64, 128, 256, 96}) {
     for (const AttentionOptions& options : {kFlash2, kCluster, kStreamK, kDeterministic}) {
       SCOPED_TRACE(::testing::Message() << dim << (options.deterministic ? " deterministic" : ""));
-      WorldShape shape = Shape(32, 8, dim, 200000);
-      World world(shape, options);
+      FixtureShape shape = Shape(32, 8, dim, 200000);
+      Fixture fixture(shape, options);
       const int32_t layer = shape.layers - 1;
-      world.Begin({{3000, 1}, {2500, 1}, {4000, 1}}, 4);
-      const AttentionPlan first = world.Plan();
+      fixture.Begin({{3000, 1}, {2500, 1}, {4000, 1}}, 4);
+      const AttentionPlan first = fixture.Plan();
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t executable = nullptr;
-      Check(cudaStreamBeginCapture(world.stream(), cudaStreamCaptureModeThreadLocal), "capture");
-      world.Launch(first, layer);
-      Check(cudaStreamEndCapture(world.stream(), &graph), "capture");
+      Check(cudaStreamBeginCapture(fixture.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+      fixture.Launch(first, layer);
+      Check(cudaStreamEndCapture(fixture.stream(), &graph), "capture");
       Check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
       for (const Lengths& lengths : {Lengths{{3000, 1}, {2500, 1}, {4000, 1}},
                                      {{4001, 1}, {2999, 1}, {2777, 1}},
                                      {{3500, 1}, {3600, 1}, {2600, 1}, {2560, 1}}}) {
-        world.Begin(lengths, 4);
-        const AttentionPlan plan = world.Plan();
+        fixture.Begin(lengths, 4);
+        const AttentionPlan plan = fixture.Plan();
         EXPECT_TRUE(plan == first) << "a plan for the same class of lengths";
-        world.ClearOut();
-        Check(cudaGraphLaunch(executable, world.stream()), "graph");
-        EXPECT_LT(world.Error(layer), kTolerance);
-        EXPECT_TRUE(world.PaddingUntouched());
+        fixture.ClearOut();
+        Check(cudaGraphLaunch(executable, fixture.stream()), "graph");
+        EXPECT_LT(fixture.Error(layer), kTolerance);
+        EXPECT_TRUE(fixture.PaddingUntouched());
       }
       cudaGraphExecDestroy(executable);
       cudaGraphDestroy(graph);
@@ -361,16 +361,16 @@ TEST_F(AttentionTest, RepeatsRecordedSteps) {
 }
 
 TEST_F(AttentionTest, RecordsFewPlans) {
-  WorldShape shape = Shape(32, 8, 128, 1 << 19);
-  World world(shape, {});
+  FixtureShape shape = Shape(32, 8, 128, 1 << 19);
+  Fixture fixture(shape, {});
   for (const int32_t rows : {1, 4, 16, 32, 64}) {
     std::vector<AttentionPlan> plans;
     for (const int32_t context : {1, 50, 200, 700, 1500, 3000, 6000, 8000}) {
-      world.Begin(Lengths(static_cast<size_t>(rows), {context, 1}), rows);
-      const AttentionPlan plan = world.Plan();
+      fixture.Begin(Lengths(static_cast<size_t>(rows), {context, 1}), rows);
+      const AttentionPlan plan = fixture.Plan();
       if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
-      world.Launch(plan, 0);
-      Check(cudaStreamSynchronize(world.stream()), "attention");
+      fixture.Launch(plan, 0);
+      Check(cudaStreamSynchronize(fixture.stream()), "attention");
     }
     EXPECT_LE(plans.size(), 6) << rows << " rows";
   }
@@ -380,13 +380,13 @@ TEST_F(AttentionTest, RecordsFewPlans) {
 TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
   for (const int32_t dim : {64, 128, 256, 80}) {
     SCOPED_TRACE(dim);
-    WorldShape shape = Shape(16, 4, dim, 60000);
-    World world(shape, kDeterministic);
+    FixtureShape shape = Shape(16, 4, dim, 60000);
+    Fixture fixture(shape, kDeterministic);
     const int32_t layer = shape.layers - 1;
     const auto run = [&](const Lengths& lengths, const std::vector<int32_t>& numbers) {
-      world.Begin(lengths, 0, numbers);
-      world.Launch(world.Plan(), layer);
-      return world.Rows(0, lengths[0].second);
+      fixture.Begin(lengths, 0, numbers);
+      fixture.Launch(fixture.Plan(), layer);
+      return fixture.Rows(0, lengths[0].second);
     };
     for (const int32_t context : {0, 100, 1023, 1024, 5000, 20000}) {
       const auto alone = run({{context, 1}}, {9});
@@ -409,12 +409,12 @@ TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
 }
 
 TEST_F(AttentionTest, RefusesShapes) {
-  World world(Shape(4, 2, 64, 1000), {});
-  world.Begin({{0, 1}}, 0);
+  Fixture fixture(Shape(4, 2, 64, 1000), {});
+  fixture.Begin({{0, 1}}, 0);
   auto fixed = *StepBuffer::Create(1 << 16);
   const auto code = [&](int32_t q_heads, int32_t kv_heads, int32_t head_dim) {
     const AttentionShape shape = {q_heads, kv_heads, head_dim, 0, 1.0f};
-    return world.attention().Plan(shape, world.step(), world.kv(), *fixed).status().code();
+    return fixture.attention().Plan(shape, fixture.step(), fixture.kv(), *fixed).status().code();
   };
   EXPECT_EQ(code(4, 2, 64), StatusCode::kOk);
   EXPECT_EQ(code(5, 2, 64), StatusCode::kInvalidArgument);

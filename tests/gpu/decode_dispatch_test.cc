@@ -36,7 +36,7 @@ KvView View(const AttentionShape& shape, DType dtype = DType::kBF16) {
   kv.kv_heads = shape.kv_heads;
   kv.head_dim = shape.head_dim;
   kv.block_tokens = 16;
-  kv.head_stride = int64_t{16} * shape.head_dim * (dtype == DType::kF8 ? 1 : 2);
+  kv.head_stride = int64_t{16} * shape.head_dim * (dtype == DType::kFp8 ? 1 : 2);
   return kv;
 }
 
@@ -86,8 +86,8 @@ TEST(DecodeChoice, OneLongRowAmongManyKeepsTheShares) {
 }
 
 TEST(DecodeChoice, E4M3OfLongContextsGoesToClusters) {
-  EXPECT_EQ(Choose({{64, 2048}}, DType::kF8), DecodeKernel::kCluster);
-  EXPECT_EQ(Choose({{256, 512}}, DType::kF8), DecodeKernel::kStreamK);
+  EXPECT_EQ(Choose({{64, 2048}}, DType::kFp8), DecodeKernel::kCluster);
+  EXPECT_EQ(Choose({{256, 512}}, DType::kFp8), DecodeKernel::kStreamK);
 }
 
 TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {

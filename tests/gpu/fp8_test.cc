@@ -46,7 +46,7 @@ QuantizedRow Quantize(const float* row, size_t count) {
   quantized.scale = largest / 448.0f;
   const float factor = largest > 0 ? 448.0f / largest : 0.0f;
   for (size_t i = 0; i < count; ++i)
-    quantized.values.push_back(parity::Rounded(DType::kF8, row[i] * factor));
+    quantized.values.push_back(parity::Rounded(DType::kFp8, row[i] * factor));
   return quantized;
 }
 

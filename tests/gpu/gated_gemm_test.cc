@@ -14,9 +14,9 @@ namespace baton::cuda {
 namespace {
 
 using Case = testing::GemmCase;
-using World = testing::GemmFixture;
+using Fixture = testing::GemmFixture;
 
-World::Launch With(const GatedLimits& limits) {
+Fixture::Launch With(const GatedLimits& limits) {
   return [limits](const GemmProblem& problem) {
     return LaunchGatedGemm(problem, PlanGatedGemm(problem, limits), nullptr);
   };
@@ -25,40 +25,40 @@ World::Launch With(const GatedLimits& limits) {
 class GatedGemmTest : public testing::HopperTest, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(GatedGemmTest, GivesTheProductAndNothingElse) {
-  World world(GetParam(), kGatedMaxRows);
+  Fixture fixture(GetParam(), kGatedMaxRows);
   for (const int32_t rows : {1, 33, 40, 64, 65, 100, 128, 129, 190, 193, 256}) {
-    ASSERT_TRUE(GatedGemmSupports(world.Make(rows)));
-    world.Expect(rows, With(FindGatedLimits(world.sm_count())));
+    ASSERT_TRUE(GatedGemmSupports(fixture.Make(rows)));
+    fixture.Expect(rows, With(FindGatedLimits(fixture.sm_count())));
   }
 }
 
 // Also plans that PlanGatedGemm would choose only for other shapes.
 TEST_P(GatedGemmTest, AnyPlanGivesTheProduct) {
-  World world(GetParam(), kGatedMaxRows);
+  Fixture fixture(GetParam(), kGatedMaxRows);
   for (const int32_t rows : {3, 47, 127, 192, 250}) {
     for (const int32_t columns : {64, 96, 112, 128, 192, 224, 256}) {
       for (const auto multicast :
            {GatedMulticast::kNone, GatedMulticast::kX, GatedMulticast::kWeights}) {
-        GatedLimits limits = FindGatedLimits(world.sm_count());
+        GatedLimits limits = FindGatedLimits(fixture.sm_count());
         limits.columns = columns;
         limits.multicast = multicast;
         const int32_t block_rows = multicast == GatedMulticast::kWeights ? CeilDiv(rows, 2) : rows;
         if (columns > GatedMaxColumns(CeilDiv(block_rows, kGatedRowBlock))) continue;
-        const GatedPlan plan = PlanGatedGemm(world.Make(rows), limits);
+        const GatedPlan plan = PlanGatedGemm(fixture.Make(rows), limits);
         ASSERT_EQ(plan.columns, columns);
         ASSERT_EQ(plan.multicast, multicast);
         SCOPED_TRACE(::testing::Message()
                      << columns << " columns, sharing " << static_cast<int>(multicast));
-        world.Expect(rows, With(limits));
+        fixture.Expect(rows, With(limits));
       }
     }
   }
 }
 
 TEST_P(GatedGemmTest, RepeatsItself) {
-  World world(GetParam(), kGatedMaxRows);
-  const World::Launch launch = With(FindGatedLimits(world.sm_count()));
-  for (const int32_t rows : {40, 128, 255}) world.ExpectRepeats(rows, launch);
+  Fixture fixture(GetParam(), kGatedMaxRows);
+  const Fixture::Launch launch = With(FindGatedLimits(fixture.sm_count()));
+  for (const int32_t rows : {40, 128, 255}) fixture.ExpectRepeats(rows, launch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -109,7 +109,7 @@ TEST(GatedGemmSupportsTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](GemmProblem& p) { p.accumulate = true; }));
   EXPECT_TRUE(refused([](GemmProblem& p) { p.out_dtype = DType::kF32; }));
   const auto in_fp8 = [](GemmProblem& p) {
-    p.x_dtype = p.weight_dtype = DType::kF8;
+    p.x_dtype = p.weight_dtype = DType::kFp8;
     p.x_scales = p.weight_scales = &scale;
     p.k = p.x_stride = 256;
   };

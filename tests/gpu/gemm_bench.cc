@@ -122,7 +122,7 @@ class Bench final {
     problem.x = x.at<__nv_bfloat16>();
     problem.weight = weights_.at() + weight * number_bytes();
     if (fp8_) {
-      problem.weight_dtype = problem.x_dtype = DType::kF8;
+      problem.weight_dtype = problem.x_dtype = DType::kFp8;
       problem.weight_scales = problem.x_scales = norm_.at<float>();
     }
     problem.out = out;

@@ -86,7 +86,7 @@ GemmProblem GemmFixture::Make(int32_t rows) const {
     problem.weight = weight.data;
     problem.x = x.data;
     problem.x_stride = case_.k;
-    problem.weight_dtype = problem.x_dtype = DType::kF8;
+    problem.weight_dtype = problem.x_dtype = DType::kFp8;
     problem.weight_scales = weight.scales;
     problem.x_scales = x.scales;
   }

@@ -85,7 +85,7 @@ TEST(SkinnyPlanTest, IsSoundForAllShapes) {
           problem.silu_mul = pairs;
           for (const int32_t rows : {1, 8, 9, 17, 33, 64}) {
             problem.rows = rows;
-            for (const DType type : {DType::kBF16, DType::kF8}) {
+            for (const DType type : {DType::kBF16, DType::kFp8}) {
               problem.weight_dtype = type;
               if (k % SpanNumbers(problem) != 0) continue;
               ExpectSound(PlanSkinnyGemm(problem, limits), problem, limits);
@@ -164,7 +164,7 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Operands, GatedPlanTest, ::testing::Values(DType::kBF16, DType::kF8));
+INSTANTIATE_TEST_SUITE_P(Operands, GatedPlanTest, ::testing::Values(DType::kBF16, DType::kFp8));
 
 TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   GemmProblem problem;
@@ -178,7 +178,7 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   EXPECT_EQ(plan.multicast, GatedMulticast::kWeights);
   EXPECT_EQ(plan.tiles, 128);  // two tiles for nearly every cluster
   EXPECT_EQ(plan.row_blocks, 2);
-  problem.x_dtype = problem.weight_dtype = DType::kF8;
+  problem.x_dtype = problem.weight_dtype = DType::kFp8;
   const GatedPlan quantized = PlanGatedGemm(problem, {});
   EXPECT_EQ(quantized.tiles, 256);
   EXPECT_EQ(quantized.multicast, GatedMulticast::kNone);

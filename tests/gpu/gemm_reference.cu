@@ -27,7 +27,7 @@ __device__ float Dot(const GemmProblem& p, int row, int line) {
   const int64_t input = row * p.x_stride;
   const int64_t weight = int64_t{line} * p.k;
   float sum = 0;
-  if (p.weight_dtype == DType::kF8) {
+  if (p.weight_dtype == DType::kFp8) {
     for (int i = 0; i < p.k; ++i) {
       sum = fmaf(Quantized(p.x, input + i), Quantized(p.weight, weight + i), sum);
     }

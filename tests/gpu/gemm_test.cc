@@ -16,9 +16,9 @@ namespace {
 constexpr int32_t kMaxRows = 64;
 
 using Case = testing::GemmCase;
-using World = testing::GemmFixture;
+using Fixture = testing::GemmFixture;
 
-World::Launch With(const SkinnyLimits& limits) {
+Fixture::Launch With(const SkinnyLimits& limits) {
   return [limits](const GemmProblem& problem) {
     return LaunchSkinnyGemm(problem, PlanSkinnyGemm(problem, limits), nullptr);
   };
@@ -29,21 +29,21 @@ using SkinnyGemmTest = testing::HopperTest;
 class SkinnyGemmCaseTest : public SkinnyGemmTest, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(SkinnyGemmCaseTest, GivesTheProductAndNothingElse) {
-  World world(GetParam(), kMaxRows);
+  Fixture fixture(GetParam(), kMaxRows);
   for (const int32_t rows : {1, 2, 3, 5, 8, 9, 16, 17, 33, 63, 64}) {
-    ASSERT_TRUE(SkinnyGemmSupports(world.Make(rows)));
-    world.Expect(rows, With(FindSkinnyLimits(world.sm_count())));
+    ASSERT_TRUE(SkinnyGemmSupports(fixture.Make(rows)));
+    fixture.Expect(rows, With(FindSkinnyLimits(fixture.sm_count())));
   }
 }
 
 // Also plans that PlanSkinnyGemm would choose only for other shapes.
 TEST_P(SkinnyGemmCaseTest, AnyPlanGivesTheProduct) {
-  World world(GetParam(), kMaxRows);
+  Fixture fixture(GetParam(), kMaxRows);
   for (const int32_t rows : {3, 64}) {
     for (const int32_t cluster : {1, 2, 4}) {
       for (const int32_t stage_bytes : {4 << 10, 32 << 10}) {
         for (const int32_t matrices : {1, 2, 8}) {
-          SkinnyLimits limits = FindSkinnyLimits(world.sm_count());
+          SkinnyLimits limits = FindSkinnyLimits(fixture.sm_count());
           limits.cluster = cluster;
           limits.stage_bytes = stage_bytes;
           limits.matrices = matrices;
@@ -51,7 +51,7 @@ TEST_P(SkinnyGemmCaseTest, AnyPlanGivesTheProduct) {
           limits.shared_bytes = matrices == 2 ? 112 << 10 : 226 << 10;
           SCOPED_TRACE(::testing::Message()
                        << "clusters of " << cluster << ", " << stage_bytes << ", " << matrices);
-          world.Expect(rows, With(limits));
+          fixture.Expect(rows, With(limits));
         }
       }
     }
@@ -59,9 +59,9 @@ TEST_P(SkinnyGemmCaseTest, AnyPlanGivesTheProduct) {
 }
 
 TEST_P(SkinnyGemmCaseTest, RepeatsItself) {
-  World world(GetParam(), kMaxRows);
-  const World::Launch launch = With(FindSkinnyLimits(world.sm_count()));
-  for (const int32_t rows : {2, 9, 40}) world.ExpectRepeats(rows, launch);
+  Fixture fixture(GetParam(), kMaxRows);
+  const Fixture::Launch launch = With(FindSkinnyLimits(fixture.sm_count()));
+  for (const int32_t rows : {2, 9, 40}) fixture.ExpectRepeats(rows, launch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -126,7 +126,7 @@ TEST(SkinnyGemmSupportsTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](GemmProblem& p) { p.x_stride = 196; }));
   EXPECT_TRUE(refused([](GemmProblem& p) { p.x = numbers + 1; }));
   EXPECT_TRUE(refused([](GemmProblem& p) { p.weight = numbers + 4; }));
-  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight_dtype = DType::kF8; }));  // without scales
+  EXPECT_TRUE(refused([](GemmProblem& p) { p.weight_dtype = DType::kFp8; }));  // without scales
   EXPECT_TRUE(refused([](GemmProblem& p) {
     p.n = 120;
     p.silu_mul = true;

@@ -37,7 +37,7 @@ TEST(ModelCheckTest, NamesWhatItCannotRun) {
        "the head dimension is 288; the CUDA backend needs a multiple of 8 up to 256"},
       {[](ModelShape& s) { s.heads.head_dim = 20; },
        "the head dimension is 20; the CUDA backend needs a multiple of 8 up to 256"},
-      {[](ModelShape& s) { s.heads.head_dim = 24, s.quantized_kv = true; },
+      {[](ModelShape& s) { s.heads.head_dim = 24, s.fp8_kv = true; },
        "the head dimension is 24; the CUDA backend needs a multiple of 16 up to 256 for a KV cache "
        "of fp8"},
       {[](ModelShape& s) { s.experts = 513, s.experts_per_token = 2, s.expert_width = 8; },

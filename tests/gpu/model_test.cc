@@ -87,7 +87,7 @@ class GpuModel : public testing::Test {
     BATON_CHECK(spec.ok(), "{}", Message(spec.status()));
     RunnerOptions options;
     options.kv_dtype = kv_dtype;
-    options.limits = {1536, 640, kv_dtype == DType::kF8};
+    options.limits = {1536, 640, kv_dtype == DType::kFp8};
     auto runner = StepRunner::Create(*spec, *model->weights, options, {ops_.get(), ReadDevice});
     BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
     return *std::move(runner);
@@ -176,7 +176,7 @@ TEST_F(GpuModel, QuantizedRealModelIsNearlyAsGood) {
   ASSERT_TRUE(text.ok()) << Message(text.status());
   const auto texts = nlohmann::json::parse(*text).at("texts");
   for (const bool fp8_weights : {false, true}) {
-    for (const DType kv_dtype : {DType::kBF16, DType::kF8}) {
+    for (const DType kv_dtype : {DType::kBF16, DType::kFp8}) {
       auto ops = MakeCudaOps(*device_, {.fp8_weights = fp8_weights});
       ASSERT_TRUE(ops.ok()) << ops.status();
       ops_ = *std::move(ops);

@@ -111,7 +111,7 @@ StatusOr<std::vector<double>> LossesOf(cuda::CudaDevice& device,
   const auto rows = static_cast<int32_t>(step_tokens);
   RunnerOptions options;
   options.kv_dtype = way.kv_dtype;
-  options.limits = {rows, rows, way.kv_dtype == DType::kF8};
+  options.limits = {rows, rows, way.kv_dtype == DType::kFp8};
   Judge judge;
   const auto read = [&](const Tensor& logits) {
     judge.Read(logits);
@@ -134,7 +134,7 @@ Status Compare(const std::string& path, size_t step_tokens, std::span<char* cons
   BATON_ASSIGN_OR_RETURN(const auto device, cuda::CudaDevice::Open(0));
   std::vector<double> exact;
   for (const bool fp8_weights : {false, true}) {
-    for (const DType kv_dtype : {DType::kBF16, DType::kF8}) {
+    for (const DType kv_dtype : {DType::kBF16, DType::kFp8}) {
       BATON_ASSIGN_OR_RETURN(
           const auto losses,
           LossesOf(*device, model, Way{fp8_weights, kv_dtype}, step_tokens, pieces));

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/rpc/channel.h"
-#include "common/worker/kv_control_link.h"
+#include "common/worker/kv_control_wire.h"
 #include "proto/kv.grpc.pb.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_router.h"
@@ -104,14 +104,14 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
   void ExpectTokens(const Request& request, const Plan& plan) {
     const uint64_t id = request.id.value();
     const uint32_t epoch = request.epoch.value();
-    const FakeRouter::Heard first = router_.AwaitEnd(plan.prefill->id(), id, epoch);
+    const FakeRouter::WorkerReports first = router_.AwaitEnd(plan.prefill->id(), id, epoch);
     ASSERT_TRUE(first.finished.has_value()) << first.Ending();
     bool goes_on = false;
     for (const auto& [sample, tokens] : first.samples) {
       ASSERT_EQ(tokens.size(), 1u);
       goes_on = goes_on || tokens[0].finish() == static_cast<int>(FinishReason::kHandedOff);
     }
-    FakeRouter::Heard rest;
+    FakeRouter::WorkerReports rest;
     if (goes_on) {
       rest = router_.AwaitEnd(plan.decode->id(), id, epoch);
       ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
@@ -141,7 +141,7 @@ TEST_P(HandoffCluster, OnePrompt) {
   const Plan plan{&P(0), &D(0), 11};
   Dispatch(request, plan);
   ExpectTokens(request, plan);
-  const FakeRouter::Heard heard = router_.Get("d1", 1);
+  const FakeRouter::WorkerReports heard = router_.Get("d1", 1);
   ASSERT_EQ(heard.handoffs.size(), 1u);
   EXPECT_EQ(heard.handoffs.at(0).outcome(), pb::Handoff::COMMITTED);
   EXPECT_EQ(heard.handoffs.at(0).transport(), GetParam());
@@ -233,8 +233,8 @@ TEST_P(HandoffCluster, RefusedHandoffGoesToAnotherWorker) {
   router_.Send("d1", DecodeOrder(other, {&P(0), &D(0), 1}));
   router_.AwaitHeartbeat("d1", [](const pb::Heartbeat& beat) { return beat.awaiting_kv() == 1; });
   router_.Send("p1", PrefillOrder(request, {&P(0), &D(0), 1}));
-  const FakeRouter::Heard refused = router_.Await(
-      "p1", 1, 1, [](const FakeRouter::Heard& heard) { return !heard.handoffs.empty(); });
+  const FakeRouter::WorkerReports refused = router_.Await(
+      "p1", 1, 1, [](const FakeRouter::WorkerReports& heard) { return !heard.handoffs.empty(); });
   EXPECT_EQ(refused.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
   Cancel(D(0), request);
   const Plan second{&P(0), &D(1), 2};
@@ -257,8 +257,8 @@ TEST_P(HandoffCluster, UnreachableDecodeWorkerIsARefusal) {
   order.mutable_dispatches(0)->mutable_peer()->set_kv_address("127.0.0.1:1");
   router_.Send("p1", order);
   // No redirect arrives: the hand-off fails, and TearDown checks that nothing is still held.
-  const FakeRouter::Heard heard =
-      router_.Await("p1", 1, 1, [](const FakeRouter::Heard& h) { return h.handoffs.size() == 2; });
+  const FakeRouter::WorkerReports heard = router_.Await(
+      "p1", 1, 1, [](const FakeRouter::WorkerReports& h) { return h.handoffs.size() == 2; });
   EXPECT_EQ(heard.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
   EXPECT_EQ(heard.handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
@@ -267,12 +267,12 @@ TEST_P(HandoffCluster, MissingHalvesAreGivenUp) {
   Start(Blocks(64), std::chrono::milliseconds(200));
   const Request lonely = Numbered(1, 100, 5, 20);
   router_.Send("d1", DecodeOrder(lonely, {&P(0), &D(0), 1}));
-  const FakeRouter::Heard decode = router_.AwaitEnd("d1", 1);
+  const FakeRouter::WorkerReports decode = router_.AwaitEnd("d1", 1);
   EXPECT_TRUE(decode.Failure().retryable());
   const Request orphan = Numbered(2, 100, 5, 20);
   router_.Send("p1", PrefillOrder(orphan, {&P(0), &D(0), 2}));
-  const FakeRouter::Heard prefill =
-      router_.Await("p1", 2, 1, [](const FakeRouter::Heard& h) { return h.handoffs.size() == 2; });
+  const FakeRouter::WorkerReports prefill = router_.Await(
+      "p1", 2, 1, [](const FakeRouter::WorkerReports& h) { return h.handoffs.size() == 2; });
   EXPECT_EQ(prefill.handoffs.at(0).outcome(), pb::Handoff::REFUSED);
   EXPECT_EQ(prefill.handoffs.at(1).outcome(), pb::Handoff::FAILED);
 }
@@ -295,7 +295,7 @@ TEST_P(HandoffCluster, CancelAtAnyPointLeavesNothing) {
       const size_t wait = random() % 12;
       if (wait < 10) {  // cancel only after some progress
         router_.Await(
-            plan.decode->id(), request.id.value(), 1, [&](const FakeRouter::Heard& heard) {
+            plan.decode->id(), request.id.value(), 1, [&](const FakeRouter::WorkerReports& heard) {
               return heard.ended() || heard.Tokens(0).size() >= wait || wait < 4;
             });
       }
@@ -307,9 +307,10 @@ TEST_P(HandoffCluster, CancelAtAnyPointLeavesNothing) {
     for (const auto& [request, plan] : all) {
       // A worker may learn of the cancel from its peer before it does from the router.
       for (const WorkerNode* node : {plan.prefill, plan.decode}) {
-        router_.Await(node->id(), request.id.value(), 1, [](const FakeRouter::Heard& heard) {
-          return heard.over();
-        });
+        router_.Await(
+            node->id(), request.id.value(), 1, [](const FakeRouter::WorkerReports& heard) {
+              return heard.over();
+            });
       }
     }
     for (const auto& node : nodes_) node->ExpectNothingHeld();
@@ -321,8 +322,9 @@ TEST_P(HandoffCluster, LosingAWorkerHarmsNoOther) {
   for (uint64_t id = 1; id <= 12; ++id) {
     Dispatch(Numbered(id, 150, id, 100), {&P(id % 2), &D(id / 2 % 2), id});
   }
-  router_.Await(
-      "d1", 4, 1, [](const FakeRouter::Heard& heard) { return heard.Tokens(0).size() > 3; });
+  router_.Await("d1", 4, 1, [](const FakeRouter::WorkerReports& heard) {
+    return heard.Tokens(0).size() > 3;
+  });
   D(0).Stop();  // at this time its requests are in all states
   for (uint64_t id = 1; id <= 12; ++id) {
     const Plan plan{&P(id % 2), &D(id / 2 % 2), id};

@@ -133,7 +133,7 @@ TEST_F(RouterServiceTest, OperatorsHaveAPortOfTheirOwn) {
     EXPECT_EQ(CodeAt(*router_, "workers", method), grpc::StatusCode::UNIMPLEMENTED) << method;
   }
   for (const char* method :
-       {"/baton.v1.Generation/ListModels", "/baton.worker.v1.WorkerHub/Link"}) {
+       {"/baton.v1.Generation/ListModels", "/baton.worker.v1.WorkerLink/Open"}) {
     EXPECT_EQ(CodeAt(*router_, "admin", method), grpc::StatusCode::UNIMPLEMENTED) << method;
   }
   EXPECT_EQ(router_->address("admin").rfind("127.0.0.1:", 0), 0u) << "the default is not loopback";
@@ -290,9 +290,9 @@ TEST_F(RouterServiceTest, ReflectionListsTheServicesOfEachPort) {
               AllOf(HasSubstr("baton.v1.Generation"),
                     HasSubstr("grpc.health.v1.Health"),
                     Not(HasSubstr("Admin")),
-                    Not(HasSubstr("WorkerHub"))));
+                    Not(HasSubstr("WorkerLink"))));
   EXPECT_THAT(listed("admin"),
-              AllOf(HasSubstr("baton.admin.v1.Admin"), Not(HasSubstr("WorkerHub"))));
+              AllOf(HasSubstr("baton.admin.v1.Admin"), Not(HasSubstr("WorkerLink"))));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
 METRIC_PARTS = ("", "_bucket", "_sum", "_count")
 GENERATED = re.compile(r"^proto/.*\.pb\.h$")
 MAY_INCLUDE_GENERATED = re.compile(
-    r"(_service|_client|_link|_wire)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
+    r"(_service|_client|_server|_wire)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
 GRPC = re.compile(r"^(grpc|grpcpp|google/protobuf)/|^common/(rpc|config|app)/")
 
 # (folder, pattern of the headers that files in this folder must not include)
@@ -103,7 +103,7 @@ def check_includes(path, lines):
             continue
         quote, target = found.groups()
         if GENERATED.match(target) and not MAY_INCLUDE_GENERATED.search(path):
-            complain(path, number, f"only *_service, *_client, *_link and common/rpc may include the generated {target}")
+            complain(path, number, f"only *_service, *_client, *_server, *_wire and common/rpc may include the generated {target}")
         for folder, forbidden in FORBIDDEN:
             if path.startswith(folder) and forbidden.search(target):
                 complain(path, number, f"{folder} must not include {target}")

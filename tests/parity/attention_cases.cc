@@ -286,11 +286,11 @@ std::vector<Case> QuantizedKvCases() {
   };
   for (const int32_t dim : {16, 48, 64, 96, 128, 256}) {
     add(fmt::format("dim{}", dim),
-        {{8, 2, dim}, DType::kF8, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}});
+        {{8, 2, dim}, DType::kFp8, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}});
     cases.push_back(
         {fmt::format("Attention_fp8_decode_dim{}", dim), [=](Ops& ops, const Tolerance& tolerance) {
            const Shape shape{
-               {8, 2, dim}, DType::kF8, 16, 0, {{0, 5}, {13, 8}, {300, 3}, {2000, 1}}};
+               {8, 2, dim}, DType::kFp8, 16, 0, {{0, 5}, {13, 8}, {300, 3}, {2000, 1}}};
            CheckDecode(ops, tolerance, shape);
          }});
   }
@@ -298,15 +298,15 @@ std::vector<Case> QuantizedKvCases() {
     cases.push_back(
         {fmt::format("Attention_fp8_decode_many_rows_kv{}", kv_heads),
          [=](Ops& ops, const Tolerance& tolerance) {
-           CheckDecode(ops, tolerance, ManyRows({2 * kv_heads, kv_heads, 128}, DType::kF8));
+           CheckDecode(ops, tolerance, ManyRows({2 * kv_heads, kv_heads, 128}, DType::kFp8));
          }});
   }
-  add("block32", {{3, 3, 64}, DType::kF8, 32, 0, {{0, 33}, {70, 1}}});
-  add("group_of_9", {{9, 1, 64}, DType::kF8, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
-  add("window", {{4, 2, 64}, DType::kF8, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
+  add("block32", {{3, 3, 64}, DType::kFp8, 32, 0, {{0, 33}, {70, 1}}});
+  add("group_of_9", {{9, 1, 64}, DType::kFp8, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
+  add("window", {{4, 2, 64}, DType::kFp8, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
   // Chunks long enough for the kernels of long prompts, with and without cached tokens before them.
-  add("chunks", {{16, 2, 128}, DType::kF8, 16, 0, {{0, 260}, {133, 290}, {40, 1}}});
-  add("long", {{4, 1, 128}, DType::kF8, 16, 0, {{9000, 1}}});
+  add("chunks", {{16, 2, 128}, DType::kFp8, 16, 0, {{0, 260}, {133, 290}, {40, 1}}});
+  add("long", {{4, 1, 128}, DType::kFp8, 16, 0, {{9000, 1}}});
   return cases;
 }
 

@@ -176,7 +176,7 @@ uint16_t FloatToHalf(float value) {
 }
 
 float Rounded(DType dtype, float value) {
-  if (dtype == DType::kF8) return RoundedToFp8(value);
+  if (dtype == DType::kFp8) return RoundedToFp8(value);
   if (dtype == DType::kF32) return value;
   if (dtype == DType::kF16) return HalfToFloat(FloatToHalf(value));
   uint32_t bits;

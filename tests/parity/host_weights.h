@@ -26,8 +26,8 @@ HostWeights HeldBy(const Ops& ops, HostWeights weights);
 // bytes.
 int64_t WholeCols(const Ops& ops, int64_t cols);
 
-// `value` rounded to `dtype` (kF32, kF16, kBF16 or kF8); to nearest, ties to even. Values too large
-// for kF8 become its largest number.
+// `value` rounded to `dtype` (kF32, kF16, kBF16 or kFp8); to nearest, ties to even. Values too
+// large for kFp8 become its largest number.
 float Rounded(DType dtype, float value);
 
 float HalfToFloat(uint16_t half);

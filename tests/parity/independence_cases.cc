@@ -138,7 +138,7 @@ std::vector<Case> QuantizedKvIndependenceCases() {
   for (const int32_t dim : {16, 48, 80}) {
     cases.push_back(
         {fmt::format("SameBits_Attention_fp8_dim{}", dim), [=](Ops& ops, const Tolerance&) {
-           CheckAttention(ops, {4, 2, dim}, DType::kF8, 0);
+           CheckAttention(ops, {4, 2, dim}, DType::kFp8, 0);
          }});
   }
   return cases;

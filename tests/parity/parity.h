@@ -38,7 +38,7 @@ std::vector<Case> IndependenceCases();
 std::vector<Case> LongCases();
 
 std::vector<Case> LayerCases();
-// With an FP8 KV cache, for backends that support it (Ops::quantizes_kv).
+// With an FP8 KV cache, for backends that support it (Ops::supports_fp8_kv).
 std::vector<Case> QuantizedKvCases();
 std::vector<Case> QuantizedKvIndependenceCases();
 

@@ -39,7 +39,7 @@ History::History(Ops& ops,
       sequences_(std::move(sequences)),
       cache_(ops, dtype, 2, heads, block_tokens, BlocksOf(sequences_, block_tokens) + 2) {
   scales_.assign(2 * static_cast<size_t>(heads.kv_heads), 1.0f);
-  if (dtype == DType::kF8) {
+  if (dtype == DType::kFp8) {
     for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = 0.01f * static_cast<float>(1 + i % 5);
     scale_vector_ = *ops.LoadVector(scales_);
   }
@@ -53,7 +53,7 @@ History::History(Ops& ops,
     tables_.emplace_back(blocks.end() - count, blocks.end());
     blocks.resize(blocks.size() - static_cast<size_t>(count));
     values_.push_back(RandomActivations(ops, static_cast<size_t>(tokens * width()), 100 + s));
-    if (dtype == DType::kF8) HoldStored(values_.back());
+    if (dtype == DType::kFp8) HoldStored(values_.back());
   }
 }
 
@@ -129,7 +129,7 @@ float History::Stored(int part, int32_t kv_head, float value) const {
 }
 
 float History::Held(float value) const {
-  return cache_.view.dtype == DType::kF8 ? value : Rounded(cache_.view.dtype, value);
+  return cache_.view.dtype == DType::kFp8 ? value : Rounded(cache_.view.dtype, value);
 }
 
 std::vector<double> History::Attend(size_t sequence,

@@ -221,7 +221,7 @@ struct CommandEncoder {
   void operator()(const RedirectCommand& in) const { SetRedirect(in, *out.add_redirects()); }
   void operator()(const SnapshotCommand&) const { out.set_send_snapshot(true); }
   void operator()(const DrainWorkerCommand& in) const { out.mutable_drain()->set_keep(in.keep); }
-  void operator()(const MeetCommand& in) const { SetPeer(in.peer, *out.add_peers()); }
+  void operator()(const ConnectCommand& in) const { SetPeer(in.peer, *out.add_peers()); }
 };
 
 WorkerCommand CancelFromProto(const wire::Cancel& in) {
@@ -259,7 +259,7 @@ DecodedCommands CommandsFromProto(const wire::ToWorker& message, Time now) {
   for (const wire::Peer& in : message.peers()) {
     // A peer without a name or an address is left out: the first request that needs it names it.
     StatusOr<Peer> peer = PeerFromProto(in, true);
-    if (peer.ok()) out.commands.emplace_back(MeetCommand{*std::move(peer)});
+    if (peer.ok()) out.commands.emplace_back(ConnectCommand{*std::move(peer)});
   }
   if (message.send_snapshot()) out.commands.emplace_back(SnapshotCommand());
   if (message.has_drain()) out.commands.emplace_back(DrainWorkerCommand{message.drain().keep()});

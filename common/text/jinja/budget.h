@@ -26,7 +26,7 @@ class Budget final {
   Status Spend(uint64_t steps) {
     if (steps > steps_left_) return OutOfSteps();
     steps_left_ -= steps;
-    if (steps_left_ < ask_below_) BATON_RETURN_IF_ERROR(AskWhetherCancelled());
+    if (steps_left_ < ask_below_) BATON_RETURN_IF_ERROR(CheckCancelled());
     return memory_used_ > memory_limit_ ? OutOfMemory(0) : OkStatus();
   }
   // Spends the steps of work on `bytes` bytes of text.
@@ -43,7 +43,7 @@ class Budget final {
 
  private:
   static constexpr size_t kBytesPerStep = 128;
-  Status AskWhetherCancelled() {
+  Status CheckCancelled() {
     constexpr uint64_t kStepsBetween = 1 << 16;
     ask_below_ = steps_left_ > kStepsBetween ? steps_left_ - kStepsBetween : 0;
     return cancelled_() ? absl::CancelledError("the client left") : OkStatus();

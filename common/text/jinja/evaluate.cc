@@ -1,13 +1,13 @@
 #include <algorithm>
 
 #include "common/text/jinja/arguments.h"
+#include "common/text/jinja/builtin_tests.h"
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/methods.h"
 #include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
-#include "common/text/jinja/tests.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"

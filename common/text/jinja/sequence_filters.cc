@@ -3,12 +3,12 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/text/jinja/arguments.h"
+#include "common/text/jinja/builtin_tests.h"
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/filters.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
 #include "common/text/jinja/operators.h"
-#include "common/text/jinja/tests.h"
 #include "common/text/jinja/text_ops.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
@@ -20,7 +20,7 @@ using Values = std::vector<Value>;
 
 // The part of `item` that an `attribute` argument selects: a name, names separated by dots, or an
 // index. The item itself when the argument is missing.
-StatusOr<Value> Through(Interpreter& interpreter, Value item, const Value& attribute) {
+StatusOr<Value> SelectAttribute(Interpreter& interpreter, Value item, const Value& attribute) {
   if (attribute.is_undefined() || attribute.is_none()) return item;
   if (!attribute.is_string()) return interpreter.Item(item, attribute);
   BATON_ASSIGN_OR_RETURN(const auto parts,
@@ -40,7 +40,7 @@ StatusOr<Value> SortKey(Interpreter& interpreter,
                         const Value& item,
                         const Value& attribute,
                         bool case_sensitive) {
-  BATON_ASSIGN_OR_RETURN(Value key, Through(interpreter, item, attribute));
+  BATON_ASSIGN_OR_RETURN(Value key, SelectAttribute(interpreter, item, attribute));
   BATON_RETURN_IF_ERROR(interpreter.budget().Spend(key.extent().weight));
   if (case_sensitive || !key.is_string()) return key;
   return interpreter.NewString(ChangeCase(key.text(), LetterCase::kLower));
@@ -120,7 +120,7 @@ StatusOr<Value> Join(Interpreter& interpreter, const Value& input, const Argumen
   }
   MarkedText out;
   for (size_t i = 0; i < items.size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(const Value item, Through(interpreter, items[i], bound[1]));
+    BATON_ASSIGN_OR_RETURN(const Value item, SelectAttribute(interpreter, items[i], bound[1]));
     BATON_ASSIGN_OR_RETURN(const MarkedText text, ToText(item, interpreter.budget()));
     if (i > 0) out.Append(separator);
     out.Append(text);
@@ -201,7 +201,7 @@ StatusOr<Value> Sum(Interpreter& interpreter, const Value& input, const Argument
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   Value total = bound.Has(1) ? bound[1] : Value::Int(0);
   for (const Value& item : items) {
-    BATON_ASSIGN_OR_RETURN(const Value part, Through(interpreter, item, bound[0]));
+    BATON_ASSIGN_OR_RETURN(const Value part, SelectAttribute(interpreter, item, bound[0]));
     BATON_ASSIGN_OR_RETURN(total, Operate("+", total, part, interpreter.budget()));
     BATON_RETURN_IF_ERROR(CheckExtent(total));
   }
@@ -235,7 +235,7 @@ StatusOr<Value> Map(Interpreter& interpreter, const Value& input, const Argument
     auto mapped =
         by_filter
             ? ApplyFilter(interpreter, arguments.positional[0].str(), item, Rest(arguments, 1))
-            : Through(interpreter, item, bound[0]);
+            : SelectAttribute(interpreter, item, bound[0]);
     if (!mapped.ok()) return mapped;
     out.push_back(mapped->is_undefined() && bound.Has(1) ? bound[1] : *std::move(mapped));
   }
@@ -258,7 +258,7 @@ StatusOr<Value> Select(Interpreter& interpreter, const Value& input, const Argum
   for (const Value& item : items) {
     BATON_RETURN_IF_ERROR(interpreter.budget().Spend(1));
     BATON_ASSIGN_OR_RETURN(const Value seen,
-                           Through(interpreter, item, kByAttribute ? given[0] : Value()));
+                           SelectAttribute(interpreter, item, kByAttribute ? given[0] : Value()));
     bool result = seen.Truthy();
     if (has_test) {
       BATON_ASSIGN_OR_RETURN(result, ApplyTest(interpreter, given[first].str(), seen, rest));
@@ -312,7 +312,7 @@ StatusOr<Value> GroupBy(Interpreter& interpreter, const Value& input, const Argu
     Values members;
     for (; end < keyed.size() && Equal(keyed[end].first, keyed[begin].first); ++end)
       members.push_back(keyed[end].second);
-    BATON_ASSIGN_OR_RETURN(const Value shown, Through(interpreter, members[0], bound[0]));
+    BATON_ASSIGN_OR_RETURN(const Value shown, SelectAttribute(interpreter, members[0], bound[0]));
     groups.push_back(Value::Tuple({shown.is_undefined() ? keyed[begin].first : shown,
                                    Value::List(std::move(members), interpreter.budget())},
                                   interpreter.budget()));

@@ -44,7 +44,7 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
                            kv.kv_heads,
                            kv.head_dim);
   }
-  if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
+  if (kv.dtype == DType::kFp8 && shape.head_dim % 16 != 0) {
     return InvalidArgument(
         "attention: heads of {} dimensions in a cache of fp8; it must be a multiple of 16",
         shape.head_dim);
@@ -103,7 +103,7 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& o
 
 bool Attention::SupportsPaged(const AttentionShape& shape, const KvView& kv) const {
   const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
-  return (kv.dtype == DType::kBF16 || kv.dtype == DType::kF8) &&
+  return (kv.dtype == DType::kBF16 || kv.dtype == DType::kFp8) &&
          kv.block_stride / bytes <= int64_t{UINT32_MAX} &&
          (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);
 }
@@ -111,7 +111,7 @@ bool Attention::SupportsPaged(const AttentionShape& shape, const KvView& kv) con
 // In deterministic fp8 mode, rows must see only cached (rounded) K and V, because the step's own K
 // and V depend on how the prompt was chunked.
 bool Attention::GathersAll(const KvView& kv) const {
-  return options_.deterministic && kv.dtype == DType::kF8;
+  return options_.deterministic && kv.dtype == DType::kFp8;
 }
 
 // For many_, in a shape that SupportsPaged.
@@ -214,7 +214,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   work.rows = rows.launched;
   // With fixed splits each row is split by its own length, else all rows by the longest.
   const auto splits_of = [&](int32_t positions) {
-    if (!options_.deterministic && kv.dtype == DType::kF8 && most == 0) {
+    if (!options_.deterministic && kv.dtype == DType::kFp8 && most == 0) {
       return ClusterSplits(positions, fair, INT32_MAX);
     }
     return options_.deterministic ? ClusterSplits(positions, kFixedClusterSplit, INT32_MAX)
@@ -418,7 +418,7 @@ cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionL
     if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
     if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
   }
-  const bool fp8 = call.kv.dtype == DType::kF8;
+  const bool fp8 = call.kv.dtype == DType::kFp8;
   if (plan.chunks.work_tiles > 0) {
     then(fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention, plan.chunks);
     if (plan.chunks.combine.rows > 0) then(LaunchCombineSplits, plan.chunks.combine);

@@ -288,7 +288,7 @@ cudaError_t PrepareFor() {
 
 bool SupportsSingleRows(const AttentionShape& shape, const KvView& kv) {
   return (shape.head_dim == 64 || shape.head_dim == 128) && shape.group() <= kMaxQueries &&
-         (kv.dtype == DType::kBF16 || kv.dtype == DType::kF8) && kv.block_tokens % kUnit == 0;
+         (kv.dtype == DType::kBF16 || kv.dtype == DType::kFp8) && kv.block_tokens % kUnit == 0;
 }
 
 int32_t ClusterSplits(int32_t positions, int32_t positions_per_split, int32_t most) {
@@ -315,7 +315,7 @@ cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionLaunc
   const Arguments a = {work.list, DecodeArgumentsOf(call, work.tables)};
   const auto launch = [&](auto kernel) { return kernel.Launch(a, work, call); };
   const int32_t head_dim = call.shape.head_dim;
-  return call.kv.dtype == DType::kF8
+  return call.kv.dtype == DType::kFp8
              ? With<__nv_fp8_e4m3>(head_dim, work.splits, work.warps, launch)
              : With<__nv_bfloat16>(head_dim, work.splits, work.warps, launch);
 }

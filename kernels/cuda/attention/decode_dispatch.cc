@@ -70,7 +70,7 @@ DecodeKernel ChooseDecodeKernel(const AttentionOptions& options,
   }
   if (limits.architecture < 90) return DecodeKernel::kFlash2;
   if (options.deterministic) return DecodeKernel::kCluster;
-  const bool fp8 = kv.dtype == DType::kF8;
+  const bool fp8 = kv.dtype == DType::kFp8;
   const bool are_short = rows.total <= int64_t{kShortContext} * rows.count;
   // With fp8 and long contexts, loads are faster than the few warps of stream-K convert fp8 to
   // half.

@@ -103,7 +103,7 @@ cudaError_t LaunchGather(const GatherWork& work, const AttentionLaunch& call) {
   a.to = work.to;
   const dim3 grid(work.max_blocks, work.sequences, 2);
   const auto kernel =
-      kv.dtype == DType::kF8 ? GatherBlocks<__nv_fp8_e4m3> : GatherBlocks<__nv_bfloat16>;
+      kv.dtype == DType::kFp8 ? GatherBlocks<__nv_fp8_e4m3> : GatherBlocks<__nv_bfloat16>;
   kernel<<<grid, 256, 0, call.stream>>>(a);
   return cudaGetLastError();
 }

@@ -261,7 +261,7 @@ cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionLau
       return LaunchFor<__half>(work, call);
     case DType::kBF16:
       return LaunchFor<__nv_bfloat16>(work, call);
-    case DType::kF8:
+    case DType::kFp8:
       return LaunchFor<__nv_fp8_e4m3>(work, call);
     default:
       return cudaErrorNotSupported;

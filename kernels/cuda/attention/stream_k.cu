@@ -482,8 +482,9 @@ cudaError_t LaunchStreamKAttention(const StreamKWork& work, const AttentionLaunc
                        DecodeArgumentsOf(call, work.tables),
                        reinterpret_cast<uint8_t*>(call.fp8_out.data),
                        call.fp8_out.scales};
-  return With(
-      call.shape, call.kv.dtype == DType::kF8, [&](auto kernel) { return kernel.Launch(a, call); });
+  return With(call.shape, call.kv.dtype == DType::kFp8, [&](auto kernel) {
+    return kernel.Launch(a, call);
+  });
 }
 
 }  // namespace baton::cuda

@@ -82,7 +82,7 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Quantize(const CudaMatrix& matri
   const int64_t cols = matrix.cols();
   BATON_ASSIGN_OR_RETURN(auto buffer,
                          device_.Allocate(Fp8Rows::Bytes(rows, cols), Sharing::kPrivate));
-  auto quantized = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols, DType::kF8);
+  auto quantized = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols, DType::kFp8);
   Tensor from;
   from.data = reinterpret_cast<std::byte*>(const_cast<__nv_bfloat16*>(matrix.data()));
   from.dtype = DType::kBF16;

@@ -8,7 +8,7 @@
 
 namespace baton::cuda {
 
-bool BlockChecksums::Takes(uint64_t bytes) {
+bool BlockChecksums::Supports(uint64_t bytes) {
   if (bytes == 0 || bytes % kAlignment != 0) return false;
   return ChecksumPartBytes(bytes, ChecksumParts(bytes) - 1) >= kMinBytes;
 }
@@ -27,7 +27,7 @@ Status BlockChecksums::Launch(const std::byte* base,
   const auto odd = [&](uint64_t offset) {
     return (reinterpret_cast<uintptr_t>(base) + offset) % kAlignment != 0;
   };
-  if (!Takes(bytes) || std::any_of(offsets.begin(), offsets.end(), odd)) {
+  if (!Supports(bytes) || std::any_of(offsets.begin(), offsets.end(), odd)) {
     return InvalidArgument(
         "checksums of granules of {} bytes; the device needs sizes and addresses that are "
         "multiples of {}, and, after parts of {} bytes, a last part of at least {} bytes",

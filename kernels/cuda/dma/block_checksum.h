@@ -21,7 +21,7 @@ class BlockChecksums final {
   static constexpr uint64_t kAlignment = 16;  // bytes; of addresses and sizes
 
   // Whether the device can compute checksums of granules of `bytes` bytes.
-  static bool Takes(uint64_t bytes);
+  static bool Supports(uint64_t bytes);
   // Issues the checksums of the parts of all granules, ChecksumParts(bytes) for each granule. They
   // are in `out` (pinned memory), in order, once the stream has run this work; JoinChecksumParts
   // turns those of one granule into its checksum. Errors: as Compute.

@@ -50,7 +50,7 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
     ranges.insert(ranges.end(), request.ranges.begin(), request.ranges.end());
     bytes += request.bytes;
   }
-  on_host_ = !BlockChecksums::Takes(granule_);
+  on_host_ = !BlockChecksums::Supports(granule_);
   if (!on_host_) {
     const std::vector<uint64_t> offsets = GranuleOffsets(ranges, granule_);
     if (!offsets.empty()) return Sum(of.data(), offsets);

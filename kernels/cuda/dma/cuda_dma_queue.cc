@@ -21,7 +21,7 @@ constexpr size_t kTasks = 4;
 constexpr size_t kFirstRuns = 4;
 
 // A file descriptor as the argument of a host function.
-void* Given(const UniqueFd& fd) {
+void* AsArgument(const UniqueFd& fd) {
   const auto number = static_cast<intptr_t>(fd.get());
   return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): nobody follows it
 }
@@ -83,7 +83,7 @@ CudaDmaQueue::~CudaDmaQueue() {
 }
 
 void CudaDmaQueue::Signal() const {
-  Wake(Given(event_fd_));
+  Wake(AsArgument(event_fd_));
 }
 
 StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
@@ -99,7 +99,8 @@ StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
 
 cudaError_t CudaDmaQueue::NotifyAfter(const StreamPair& pair, cudaEvent_t ended) {
   const cudaError_t error = cudaStreamWaitEvent(pair.notices, ended, 0);
-  return error != cudaSuccess ? error : cudaLaunchHostFunc(pair.notices, Wake, Given(event_fd_));
+  return error != cudaSuccess ? error
+                              : cudaLaunchHostFunc(pair.notices, Wake, AsArgument(event_fd_));
 }
 
 void CudaDmaQueue::WatchEnds() {

@@ -34,7 +34,7 @@ cudaError_t LaunchGatedGemm(const GemmProblem& problem,
   if (error != cudaSuccess) return error;
   error = MakeTensorMap(XOf(problem), {.rows = plan.x_rows}, &a.x);
   if (error != cudaSuccess) return error;
-  const GatedKernelPointer kernel = problem.weight_dtype == DType::kF8
+  const GatedKernelPointer kernel = problem.weight_dtype == DType::kFp8
                                         ? Fp8GatedKernelFor(plan)
                                         : GatedKernelFor<__nv_bfloat16>(plan);
   error =

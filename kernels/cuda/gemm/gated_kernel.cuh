@@ -97,7 +97,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
   const GatedPlan& plan = a.plan;
   const bool multicasts_x = plan.multicast == GatedMulticast::kX;
   const bool multicasts_weights = plan.multicast == GatedMulticast::kWeights;
-  const int32_t total = work.passes * plan.rounds;
+  const int32_t total = work.passes * plan.stages_per_tile;
   const auto stage_bytes =
       static_cast<uint32_t>(kSpans * (kColumns + plan.neighbours() * plan.x_rows) * kSpanBytes);
   int32_t pass = 0;
@@ -120,7 +120,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
         }
       }
     }
-    if (++round == plan.rounds) {
+    if (++round == plan.stages_per_tile) {
       round = 0;
       ++pass;
     }
@@ -139,7 +139,7 @@ __device__ __forceinline__ void ProduceStages(const GatedArguments& a,
         TmaLoad(to, &a.x, 0, first_row, span, ring.Full(slot), kEvictLast);
       }
     }
-    if (++x_round == plan.rounds) x_round = 0;
+    if (++x_round == plan.stages_per_tile) x_round = 0;
   };
 
   const int32_t early = min(plan.stages, total);
@@ -245,7 +245,7 @@ __device__ __forceinline__ void ConsumeStages(const GatedArguments& a,
 #pragma unroll
     for (float& sum : accumulators) sum = 0;
     int32_t last = -1;  // the previous stage, which pending WGMMAs may still read
-    for (int32_t round = 0; round < plan.rounds; ++round) {
+    for (int32_t round = 0; round < plan.stages_per_tile; ++round) {
       WaitBarrier(ring.Full(cursor.slot), cursor.parity);
       WgmmaFence();
       // Unrolled, because ptxas adds an empty WGMMA behind a loop of WGMMAs, and the next one would

@@ -20,7 +20,7 @@ float Cost(const GemmProblem& problem, const GatedPlan& plan) {
   constexpr float kMemory = 4.4e6f;  // bytes per microsecond
   constexpr float kCache = 8.2e6f;
   constexpr float kTile = 1;
-  const float cycles_in_us = problem.weight_dtype == DType::kF8 ? 1150 : 1700;
+  const float cycles_in_us = problem.weight_dtype == DType::kFp8 ? 1150 : 1700;
   const auto row_bytes = static_cast<float>(NumberBytes(problem) * problem.k);
   const auto row_blocks = static_cast<float>(plan.row_blocks);
   const auto rows = row_blocks * kGatedRowBlock;
@@ -40,8 +40,8 @@ float Cost(const GemmProblem& problem, const GatedPlan& plan) {
 
 // FP8 operands have half the bytes: two blocks lose more time by waiting for each other than by
 // loading the same data twice.
-bool Pays(const GemmProblem& problem, GatedMulticast multicast) {
-  return multicast == GatedMulticast::kNone || problem.weight_dtype != DType::kF8;
+bool MulticastIsFaster(const GemmProblem& problem, GatedMulticast multicast) {
+  return multicast == GatedMulticast::kNone || problem.weight_dtype != DType::kFp8;
 }
 
 }  // namespace
@@ -51,11 +51,12 @@ GatedPlan PlanGatedGemm(const GemmProblem& problem, const GatedLimits& limits) {
   float least = std::numeric_limits<float>::max();
   for (const auto multicast :
        {GatedMulticast::kNone, GatedMulticast::kX, GatedMulticast::kWeights}) {
-    if (limits.multicast ? multicast != *limits.multicast : !Pays(problem, multicast)) continue;
+    if (limits.multicast ? multicast != *limits.multicast : !MulticastIsFaster(problem, multicast))
+      continue;
     GatedPlan plan;
     plan.multicast = multicast;
-    const int32_t at_once = plan.cluster() == 1 ? limits.blocks : limits.clusters_of_2;
-    if (at_once == 0) continue;
+    const int32_t concurrent_clusters = plan.cluster() == 1 ? limits.blocks : limits.clusters_of_2;
+    if (concurrent_clusters == 0) continue;
     // No rows beyond the last: TMA fills them with zeros, which takes longer than a copy.
     plan.x_rows = RoundUp(CeilDiv(problem.rows, plan.cluster()), 8);
     plan.row_blocks =
@@ -67,8 +68,8 @@ GatedPlan PlanGatedGemm(const GemmProblem& problem, const GatedLimits& limits) {
       const int32_t stage_bytes = spans * GatedSpanBytes(plan.row_blocks, columns);
       plan.columns = columns;
       plan.tiles = CeilDiv(problem.n, columns);
-      plan.clusters = std::min(at_once, CeilDiv(plan.tiles, plan.neighbours()));
-      plan.rounds = CeilDiv(problem.k / SpanNumbers(problem), spans);
+      plan.clusters = std::min(concurrent_clusters, CeilDiv(plan.tiles, plan.neighbours()));
+      plan.stages_per_tile = CeilDiv(problem.k / SpanNumbers(problem), spans);
       plan.stages =
           std::min((limits.shared_bytes - kGatedBarrierBytes) / stage_bytes, kGatedMaxStages);
       plan.shared_bytes = kGatedBarrierBytes + plan.stages * stage_bytes;

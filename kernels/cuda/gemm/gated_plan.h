@@ -27,8 +27,8 @@ struct GatedPlan {
   int32_t columns = 64;    // rows of the weight in a tile, gate and up together
   int32_t clusters = 1;    // clusters in the grid
   int32_t tiles = 1;
-  int32_t rounds = 1;  // pipeline stages that one tile consumes
-  int32_t stages = 3;  // pipeline depth
+  int32_t stages_per_tile = 1;  // pipeline stages that one tile consumes
+  int32_t stages = 3;           // pipeline depth
   int32_t shared_bytes = 0;
 
   // The thread blocks of a cluster, and the tiles that a cluster computes at a time.

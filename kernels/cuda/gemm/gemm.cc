@@ -132,7 +132,7 @@ class Descriptors final {
       Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
       Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias);
     }
-    const bool fp8 = problem.weight_dtype == DType::kF8;
+    const bool fp8 = problem.weight_dtype == DType::kFp8;
     if (fp8) {
       // Fast accumulation: the tensor cores add with fewer bits than float32.
       const int8_t fast = 1;
@@ -315,9 +315,9 @@ class Gemm::Impl {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
     for (size_t run = 0; run < runs && status == CUBLAS_STATUS_SUCCESS; ++run) {
-      GemmProblem elsewhere = problem;
-      if (places > 0) elsewhere.weight = weights_ + run % places * bytes;
-      status = Multiply(elsewhere, algorithm, stream);
+      GemmProblem trial = problem;
+      if (places > 0) trial.weight = weights_ + run % places * bytes;
+      status = Multiply(trial, algorithm, stream);
     }
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end_, stream));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end_));

@@ -140,7 +140,7 @@ bool GemvSupports(const GemmProblem& problem) {
 }
 
 cudaError_t LaunchGemv(const GemmProblem& problem, int sm_count, cudaStream_t stream) {
-  const gemv::Kernel kernel = problem.weight_dtype == DType::kF8
+  const gemv::Kernel kernel = problem.weight_dtype == DType::kFp8
                                   ? gemv::Fp8KernelFor(problem)
                                   : gemv::Choose<gemv::Plain>(problem);
   const size_t shared = gemv::SharedBytes(problem.k);

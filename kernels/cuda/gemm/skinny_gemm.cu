@@ -73,7 +73,7 @@ cudaError_t LaunchSkinnyGemm(const GemmProblem& problem,
   if (error != cudaSuccess) return error;
   error = MakeTensorMap(XOf(problem), {.rows = plan.row_group, .spans = plan.spans}, &a.x);
   if (error != cudaSuccess) return error;
-  const SkinnyKernelPointer kernel = problem.weight_dtype == DType::kF8
+  const SkinnyKernelPointer kernel = problem.weight_dtype == DType::kFp8
                                          ? Fp8SkinnyKernelFor(plan, problem.silu_mul)
                                          : SkinnyKernelFor<__nv_bfloat16>(plan, problem.silu_mul);
   error =

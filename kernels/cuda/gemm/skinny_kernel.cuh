@@ -45,7 +45,7 @@ __device__ __forceinline__ void ProduceStages(const SkinnyArguments& a,
                                               const SkinnyWork& work,
                                               const SkinnyMemory& memory) {
   const SkinnyPlan& plan = a.plan;
-  const int32_t total = work.passes * plan.rounds;
+  const int32_t total = work.passes * plan.stages_per_tile;
   int32_t output = work.first_tile * plan.tile_outputs;
   int32_t weight_span = work.first_span;
   int32_t round = 0;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void ProduceStages(const SkinnyArguments& a,
               kEvictNormal);
     }
     weight_span += plan.spans;
-    if (++round == plan.rounds) {
+    if (++round == plan.stages_per_tile) {
       round = 0;
       weight_span = work.first_span;
       output += plan.clusters * plan.tile_outputs;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void ProduceStages(const SkinnyArguments& a,
             work.first_span + input_round * plan.spans,
             memory.full + static_cast<uint32_t>(slot * 8),
             kEvictLast);
-    if (++input_round == plan.rounds) input_round = 0;
+    if (++input_round == plan.stages_per_tile) input_round = 0;
   };
 
   const int32_t early = min(plan.stages, total);
@@ -165,7 +165,7 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
       for (int e = 0; e < kGroup / 2; ++e) accumulators[i][e] = 0;
     }
     [[maybe_unused]] int32_t last = -1;  // the previous stage, which pending WGMMAs may still read
-    for (; round < (pass + 1) * plan.rounds; round += kWarpGroups) {
+    for (; round < (pass + 1) * plan.stages_per_tile; round += kWarpGroups) {
       WaitBarrier(memory.full + static_cast<uint32_t>(cursor.slot * 8), cursor.parity);
       const auto begun = [&] {
         if constexpr (kWarpGroups == 1) {

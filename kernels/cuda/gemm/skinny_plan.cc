@@ -36,9 +36,9 @@ int32_t AtOnce(int32_t cluster, const SkinnyLimits& limits) {
 }
 
 // The outputs of a tile, at most `most`, with as few waves of tiles as possible.
-int32_t TileOutputs(int32_t outputs, int32_t at_once, int32_t most) {
-  const int32_t waves = CeilDiv(outputs, at_once * most);
-  return std::min(RoundUp(CeilDiv(outputs, at_once * waves), 8), most);
+int32_t TileOutputs(int32_t outputs, int32_t concurrent_clusters, int32_t most) {
+  const int32_t waves = CeilDiv(outputs, concurrent_clusters * most);
+  return std::min(RoundUp(CeilDiv(outputs, concurrent_clusters * waves), 8), most);
 }
 
 // Spans of a stage: about `wanted` bytes of weights, and at most `ring` bytes in all.
@@ -76,12 +76,12 @@ SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits
 
   float least = std::numeric_limits<float>::max();
   for (const int32_t cluster : {1, 2, kSkinnyMaxCluster}) {
-    const int32_t at_once = AtOnce(cluster, limits);
-    if (at_once == 0) continue;
-    const int32_t tile = TileOutputs(outputs, at_once, limits.tile_rows / halves);
+    const int32_t concurrent_clusters = AtOnce(cluster, limits);
+    if (concurrent_clusters == 0) continue;
+    const int32_t tile = TileOutputs(outputs, concurrent_clusters, limits.tile_rows / halves);
     const int32_t tiles = CeilDiv(outputs, tile);
     // Blocks exchange partial sums in the memory of the ring, so a block can have only one tile.
-    if (cluster > 1 && (tiles > at_once || k_spans % cluster != 0)) continue;
+    if (cluster > 1 && (tiles > concurrent_clusters || k_spans % cluster != 0)) continue;
     const float cost =
         cluster == limits.cluster ? 0 : Cost(problem, plan.row_group, cluster, tiles);
     if (cost >= least) continue;
@@ -120,10 +120,10 @@ SkinnyPlan PlanSkinnyGemm(const GemmProblem& problem, const SkinnyLimits& limits
                           limits.stage_bytes);
   // When blocks divide k, a block must not read into the next block's part.
   while (plan.cluster > 1 && part_spans % plan.spans != 0) plan.spans /= 2;
-  plan.rounds = CeilDiv(part_spans, plan.spans);
+  plan.stages_per_tile = CeilDiv(part_spans, plan.spans);
   plan.weight_bytes = plan.spans * weight_bytes;
   plan.stage_bytes = plan.spans * span_bytes;
-  plan.stages = std::min({room / plan.stage_bytes, kSkinnyMaxStages, plan.rounds * waves});
+  plan.stages = std::min({room / plan.stage_bytes, kSkinnyMaxStages, plan.stages_per_tile * waves});
   // A stage always belongs to the same warp group: waiting by parity works only for a warp group
   // that waits for every phase of a barrier.
   plan.stages =

@@ -29,7 +29,7 @@ struct SkinnyPlan {
   int32_t tile_outputs = 8;     // a multiple of 8
   int32_t matrices = 1;         // groups of kWgmmaRows weight rows in a tile; even with silu_mul
   int32_t spans = 1;            // spans of k in a stage
-  int32_t rounds = 1;           // stages of a thread block's part of one tile
+  int32_t stages_per_tile = 1;  // stages of a thread block's part of one tile
   int32_t stages = 2;           // pipeline depth; a multiple of warp_groups
   int32_t weight_bytes = 0;     // weights in a stage
   int32_t stage_bytes = 0;      // weights and x in a stage

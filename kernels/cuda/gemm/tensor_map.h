@@ -18,7 +18,7 @@ inline constexpr int32_t kSpanSteps = 4;     // WGMMAs along a span, of 32 bytes
 
 // Bytes of a number of either operand. The GEMMs that use TMA have operands of one type.
 constexpr int32_t NumberBytes(const GemmProblem& problem) {
-  return problem.weight_dtype == DType::kF8 ? 1 : 2;
+  return problem.weight_dtype == DType::kFp8 ? 1 : 2;
 }
 constexpr int32_t SpanNumbers(const GemmProblem& problem) {
   return kSpanBytes / NumberBytes(problem);
@@ -48,8 +48,8 @@ inline bool Aligned(const void* pointer, uintptr_t bytes) {
 // Whether TMA can load the operands of `problem` in boxes of spans for WGMMA: both are in bf16, or
 // both in FP8 with their scales; k is whole spans; rows are aligned to 16 bytes; no norm is fused.
 inline bool OperandsFit(const GemmProblem& problem) {
-  const bool fp8 = problem.weight_dtype == DType::kF8;
-  const DType type = fp8 ? DType::kF8 : DType::kBF16;
+  const bool fp8 = problem.weight_dtype == DType::kFp8;
+  const DType type = fp8 ? DType::kFp8 : DType::kBF16;
   return problem.x_dtype == type && problem.weight_dtype == type &&
          fp8 == (problem.x_scales != nullptr && problem.weight_scales != nullptr) &&
          problem.rows >= 1 && problem.n > 0 && problem.k > 0 &&

@@ -287,7 +287,7 @@ Kernel WholeKernel(int head_dim, bool adjacent, bool norm) {
 // The RopeKernel for this launch, or null when AnyRopeKernel must be used.
 Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
   const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
-  const bool fp8 = kv.dtype == DType::kF8;
+  const bool fp8 = kv.dtype == DType::kFp8;
   if (!(fp8 || kv.dtype == DType::kBF16) || !both || launch.pairs * 2 != launch.heads.head_dim ||
       launch.qkv.stride % 8 != 0) {
     return nullptr;
@@ -300,7 +300,7 @@ Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
 
 Kernel AnyKernelFor(DType dtype) {
   if (dtype == DType::kF32) return AnyRopeKernel<float>;
-  if (dtype == DType::kF8) return AnyRopeKernel<__nv_fp8_e4m3>;
+  if (dtype == DType::kFp8) return AnyRopeKernel<__nv_fp8_e4m3>;
   return dtype == DType::kF16 ? AnyRopeKernel<__half> : AnyRopeKernel<__nv_bfloat16>;
 }
 

@@ -19,29 +19,29 @@ constexpr int kTopShift = 40;  // bits below the top digit: keys have 50 bits, f
 static_assert(kTopShift + kDigitBits == 32 + kIdBits && kDigits == kSearchThreads);
 
 // The number of candidates that a walk has visited, and the sum of their weights.
-struct Met {
+struct WalkTotals {
   uint32_t count = 0;
   uint64_t mass = 0;
 };
 
 // A walk ends with the first candidate that raises the mass (or the count) above `bound`.
-struct Goal {
+struct WalkGoal {
   bool by_mass;
   uint64_t bound;
 };
 
 // The end of a walk: the key of its last candidate, and the totals including that candidate.
-struct Cut {
+struct WalkEnd {
   uint64_t key = 0;
-  Met met;
+  WalkTotals met;
 };
 
 // The digit at which a walk reaches its goal.
 struct Crossing {
   uint32_t digit = 0;
   uint32_t count = 0;  // candidates with this digit; 0: the walk does not reach its goal
-  Met before;          // totals of the candidates with higher digits
-  Met total;           // totals of all candidates
+  WalkTotals before;   // totals of the candidates with higher digits
+  WalkTotals total;    // totals of all candidates
 };
 
 struct SearchMemory {
@@ -97,13 +97,13 @@ __device__ void CountDigits(SearchMemory& m,
 
 // Finds the digit in the histogram at which a walk reaches `goal`. `before` are the totals of the
 // candidates above this prefix.
-__device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) {
+__device__ inline Crossing FindCrossing(SearchMemory& m, WalkGoal goal, WalkTotals before) {
   const uint32_t digit = kDigits - 1 - threadIdx.x;
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t count = m.counts[digit];
   const uint64_t mass = uint64_t{m.high_masses[digit]} << 32 | m.low_masses[digit];
-  Met met{count, mass};  // totals down to this thread's digit
+  WalkTotals met{count, mass};  // totals down to this thread's digit
   for (int offset = 1; offset < 32; offset *= 2) {
     const uint32_t other_count = __shfl_up_sync(0xffffffffu, met.count, offset);
     const uint64_t other_mass = __shfl_up_sync(0xffffffffu, met.mass, offset);
@@ -124,7 +124,7 @@ __device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) 
     met.count += m.warp_counts[i];
     met.mass += m.warp_masses[i];
   }
-  const Met above{met.count - count, met.mass - mass};
+  const WalkTotals above{met.count - count, met.mass - mass};
   const bool crosses = goal.by_mass ? met.mass > goal.bound && above.mass <= goal.bound
                                     : met.count > goal.bound && above.count <= goal.bound;
   if (crosses) {
@@ -142,9 +142,9 @@ __device__ inline Crossing FindCrossing(SearchMemory& m, Goal goal, Met before) 
 // Finds where the walk over `candidates` reaches `goal`. When it does not, the result has key 0 and
 // the totals of all candidates.
 template <bool kWithMass, class Candidates>
-__device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal) {
+__device__ WalkEnd FindWalkEnd(SearchMemory& m, const Candidates& candidates, WalkGoal goal) {
   uint64_t prefix = 0;
-  Met before;
+  WalkTotals before;
   int shift = kTopShift;
   for (;; shift -= kDigitBits) {
     CountDigits<kWithMass>(m, candidates, shift, prefix);
@@ -167,7 +167,7 @@ __device__ Cut FindCut(SearchMemory& m, const Candidates& candidates, Goal goal)
 // their number, and with kWithMass the mass of all candidates, including those below `least`. The
 // list holds at most kMaxCandidates; the number may be larger.
 template <bool kWithMass, class Candidates>
-__device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
+__device__ WalkTotals List(SearchMemory& m, const Candidates& candidates, uint64_t least) {
   if (threadIdx.x == 0) m.listed = 0;
   __syncthreads();
   uint64_t mass = 0;
@@ -180,7 +180,7 @@ __device__ Met List(SearchMemory& m, const Candidates& candidates, uint64_t leas
   mass = BlockReduce(mass, Add());
   if (threadIdx.x == 0) m.key = mass;
   __syncthreads();
-  const Met met{m.listed, m.key};
+  const WalkTotals met{m.listed, m.key};
   __syncthreads();
   return met;
 }

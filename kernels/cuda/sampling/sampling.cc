@@ -149,7 +149,7 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
     count = static_cast<int32_t>(tokens.size());
   };
   write(row.banned, args.banned_at, args.banned_count);
-  if (params.looks_at_output()) write(row.output, args.output_at, args.output_count);
+  if (params.depends_on_output()) write(row.output, args.output_at, args.output_count);
   if (params.repetition_penalty != 1.0f) write(row.prompt, args.prompt_at, args.prompt_count);
   return args;
 }

@@ -48,7 +48,7 @@ __device__ __forceinline__ uint64_t Ceil(double x) {
 }
 
 // The goal of a walk that keeps candidates until their mass reaches `share` · `sum`.
-__device__ __forceinline__ Goal TopP(double share, uint64_t sum) {
+__device__ __forceinline__ WalkGoal TopP(double share, uint64_t sum) {
   return {true, max(Ceil(share * static_cast<double>(sum)), uint64_t{1}) - 1};
 }
 
@@ -71,7 +71,7 @@ __device__ uint64_t LeastKept(SearchMemory& m,
 __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightCandidates& all) {
   const uint64_t guess = LeastKept(m, args, all);
   if (guess != 0) {
-    const Met met = List<true>(m, all, guess);
+    const WalkTotals met = List<true>(m, all, guess);
     if (met.count <= kMaxCandidates) {
       all.listed = met.count;
       all.list = m.list;
@@ -111,9 +111,10 @@ __global__ void __launch_bounds__(kSearchThreads)
   // Top-k, then top-p, then min-p. Each keeps the most probable of the remaining candidates, so the
   // mass of the kept candidates describes them completely.
   if (args.top_k > 0 && args.top_k < plan.vocabulary) {
-    mass = FindCut<true>(m, candidates, {false, static_cast<uint64_t>(args.top_k) - 1}).met.mass;
+    mass =
+        FindWalkEnd<true>(m, candidates, {false, static_cast<uint64_t>(args.top_k) - 1}).met.mass;
   }
-  if (args.top_p < 1) mass = FindCut<true>(m, candidates, TopP(args.top_p, mass)).met.mass;
+  if (args.top_p < 1) mass = FindWalkEnd<true>(m, candidates, TopP(args.top_p, mass)).met.mass;
   if (args.min_p > 0) {
     uint64_t above = 0;
     candidates([&](uint64_t key) {
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kSearchThreads)
     __syncthreads();
   }
   const auto drawn = static_cast<uint64_t>(args.draw * static_cast<double>(mass));
-  const Cut cut = FindCut<true>(m, candidates, {true, min(drawn, mass - 1)});
+  const WalkEnd cut = FindWalkEnd<true>(m, candidates, {true, min(drawn, mass - 1)});
   if (threadIdx.x == 0) plan.tokens[row] = TokenOf(cut.key);
 }
 
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   const auto wanted = static_cast<uint32_t>(min(args.top, plan.vocabulary));
   uint32_t listed = List<false>(m, all, LowerBound(m, all, wanted)).count;
   if (listed > kMaxCandidates) {
-    listed = List<false>(m, all, FindCut<false>(m, all, {false, wanted - 1}).key).count;
+    listed = List<false>(m, all, FindWalkEnd<false>(m, all, {false, wanted - 1}).key).count;
   }
   const double highest = LogitOf(plan.unedited[row]);
   const double log_sum = plan.log_sums[row];

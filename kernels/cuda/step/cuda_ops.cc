@@ -91,7 +91,7 @@ Status CudaOps::Create() {
   return OkStatus();
 }
 
-bool CudaOps::quantizes_kv() const {
+bool CudaOps::supports_fp8_kv() const {
   return device_.architecture() >= kFp8Architecture;
 }
 
@@ -309,7 +309,7 @@ void CudaOps::Multiply(const Tensor& x,
       .k = static_cast<int32_t>(weight.cols()),
       .x_stride = x.stride,
       .out_stride = out.stride};
-  if (matrix.dtype() == DType::kF8) {
+  if (matrix.dtype() == DType::kFp8) {
     MatMulFp8(problem, matrix.fp8(), x, out);
   } else {
     ops_list_.emplace_back(MatMulOp{problem});
@@ -321,7 +321,7 @@ void CudaOps::MatMulFp8(GemmProblem problem,
                         const Tensor& x,
                         const Tensor& out) {
   problem.weight = weight.data;
-  problem.weight_dtype = DType::kF8;
+  problem.weight_dtype = DType::kFp8;
   problem.weight_scales = weight.scales;
   if (gemm_->SupportsFused(problem)) {
     ops_list_.emplace_back(MatMulOp{problem});
@@ -336,7 +336,7 @@ void CudaOps::MatMulFp8(GemmProblem problem,
   const Fp8Rows rows = Fp8Rows::At(*room, problem.rows, problem.k);
   ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
   problem.x = rows.data;
-  problem.x_dtype = DType::kF8;
+  problem.x_dtype = DType::kFp8;
   problem.x_stride = rows.cols;
   problem.x_scales = rows.scales;
   if (gemm_->SupportsFused(problem)) {

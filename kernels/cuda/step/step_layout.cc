@@ -17,7 +17,7 @@ Status CheckKv(const KvView& kv) {
   }
   if (kv.k_dim_major) return InvalidArgument("step: the CUDA backend stores K [token][dim]");
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16 && kv.dtype != DType::kF32 &&
-      kv.dtype != DType::kF8) {
+      kv.dtype != DType::kFp8) {
     return InvalidArgument("step: a KV cache of type {}; it must be bf16, f16, f32 or fp8",
                            Name(kv.dtype));
   }

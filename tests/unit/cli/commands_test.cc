@@ -185,7 +185,7 @@ TEST(WrongPortTest, AnHttpPortIsNamed) {
 }
 
 TEST(WrongPortTest, AnotherServiceIsNamed) {
-  worker::v1::WorkerHub::CallbackService hub;
+  worker::v1::WorkerLink::CallbackService hub;
   grpc::Service* const services[] = {&hub};
   auto other = RpcServer::Start("127.0.0.1:0", services);
   ASSERT_TRUE(other.ok()) << other.status();

@@ -182,7 +182,7 @@ std::vector<WorkerCommand> RandomValues::Commands(Time now) {
   out.emplace_back(RedirectCommand{id(), epoch(), SessionId(Any()), epoch(), AnyPeer()});
   out.emplace_back(CancelCommand{id(), epoch(), Bool()});
   out.emplace_back(StopSampleCommand{id(), epoch(), Count()});
-  out.emplace_back(MeetCommand{AnyPeer()});
+  out.emplace_back(ConnectCommand{AnyPeer()});
   out.emplace_back(SnapshotCommand());
   out.emplace_back(DrainWorkerCommand{Bool()});
   return out;

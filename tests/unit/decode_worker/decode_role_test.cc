@@ -108,7 +108,7 @@ TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
   SendDecode(request, 1);
   SendPrefill(request, 1);
   Cancel("p", request);
-  router_.Await("d", 1, 1, [](const FakeRouter::Heard& heard) { return heard.over(); });
+  router_.Await("d", 1, 1, [](const FakeRouter::WorkerReports& heard) { return heard.over(); });
   pb::ToWorker serve;
   *serve.add_dispatches() =
       MakeDispatch(Prompt(2, 100, 28), pb::Dispatch::SERVE);  // needs all blocks
@@ -248,7 +248,7 @@ TEST_F(DecodeRoleTest, ARequestThatCanNeverFitIsRefusedToTheRouterAsWell) {
   const Request fits = Prompt(2, 80, 200);
   SendDecode(fits, 2);
   SendPrefill(fits, 2);
-  const FakeRouter::Heard heard = router_.AwaitEnd("d", 2);
+  const FakeRouter::WorkerReports heard = router_.AwaitEnd("d", 2);
   ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
   EXPECT_EQ(heard.Tokens(0).size(), 96u + 1 - 80 - 1);  // the prefill worker sends the first one
 }

@@ -243,7 +243,7 @@ TEST(EngineFailureTest, OptionsAreChecked) {
   options.kv_memory_bytes = 10;
   EXPECT_FALSE(Engine::Create(options, model, listener, clock).ok());
   options = Options();
-  options.kv_dtype = DType::kF8;
+  options.kv_dtype = DType::kFp8;
   EXPECT_EQ(Message(Engine::Create(options, model, listener, clock).status()),
             "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
             "f32, f16 or bf16");

@@ -33,8 +33,14 @@ TEST(RequestCheckTest, NamesWhatIsWrong) {
   const std::vector<std::pair<std::function<void(Request&)>, std::string>> cases = {
       {[](Request& r) { r.tokens = {}; }, "the prompt is empty"},
       {[](Request& r) { r.tokens = std::vector<TokenId>(100, 1); }, "the prompt has 100 tokens"},
-      {[](Request& r) { r.tokens = {1, -1, 3}; }, "token id -1"},
-      {[](Request& r) { r.tokens = {1, 50, 3}; }, "token id 50; ids are 0 to 49"},
+      {[](Request& r) {
+         r.tokens = {1, -1, 3};
+       },
+       "token id -1"},
+      {[](Request& r) {
+         r.tokens = {1, 50, 3};
+       },
+       "token id 50; ids are 0 to 49"},
       {[](Request& r) { r.prompt_length = 4; }, "prompt_length is 4"},
       {[](Request& r) { r.prompt_length = 0; }, "prompt_length is 0"},
       {[](Request& r) { r.max_tokens = 0; }, "max_tokens is 0"},

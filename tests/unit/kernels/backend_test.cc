@@ -12,7 +12,7 @@ TEST(OpenBackend, RefusesWhatTheCpuHasNot) {
             "FP8 weights are for GPUs of sm_89 or newer; with device 'cpu' they must be off");
   const auto cpu = OpenBackend({.device = "cpu", .cuda_library = {}});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  EXPECT_FALSE((*cpu)->ops().quantizes_kv());
+  EXPECT_FALSE((*cpu)->ops().supports_fp8_kv());
 }
 
 TEST(OpenBackend, NamesADeviceThatIsNone) {

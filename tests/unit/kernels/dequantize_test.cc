@@ -74,13 +74,13 @@ TEST(Dequantize, ReadsEveryE4M3Number) {
   for (int bits = 0; bits < 256; ++bits) {
     const auto byte = static_cast<std::byte>(bits);
     float value = 0;
-    Dequantize(DType::kF8, {&byte, 1}, {&value, 1});
+    Dequantize(DType::kFp8, {&byte, 1}, {&value, 1});
     if ((bits & 127) == 127) {
       EXPECT_TRUE(std::isnan(value)) << bits;
       continue;
     }
     EXPECT_EQ(std::signbit(value), bits >= 128) << bits;
-    EXPECT_EQ(parity::Rounded(DType::kF8, value), value) << bits;
+    EXPECT_EQ(parity::Rounded(DType::kFp8, value), value) << bits;
     numbers.insert(value);
   }
   EXPECT_EQ(numbers.size(), 253u);  // 256 less two NaN; +0 and −0 count once

@@ -110,7 +110,7 @@ TEST(CompatibilityTest, PrintsBothSides) {
   EXPECT_NE(Message(layout).find("3 kv heads"), std::string::npos) << layout;
   EXPECT_NE(Message(layout).find("8 kv heads"), std::string::npos) << layout;
   theirs = SomeHello();
-  theirs.layout.dtype = DType::kF8;
+  theirs.layout.dtype = DType::kFp8;
   const auto back = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, theirs}));
   ASSERT_TRUE(back.ok()) << back.status();
   const Status dtype = CheckCompatible(ours, std::get<Hello>(back->message));

@@ -21,7 +21,7 @@ class RefusingOps final : public Ops {
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
   bool k_dim_major() const override { return true; }
-  bool quantizes_kv() const override { return true; }
+  bool supports_fp8_kv() const override { return true; }
   int32_t block_token_multiple() const override { return 1; }
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix>) override {
     return NotReached();
@@ -61,14 +61,14 @@ TEST(BackendCheck, ComesBeforeTheWeightsAndSaysAllThatABackendMayLimit) {
     const ModelSpec& spec = model->spec;
     RefusingOps ops;
     const auto decoder = Decoder::Load(
-        spec, *model->weights, ops, {.max_rows = 8, .max_logit_rows = 8, .quantized_kv = true});
+        spec, *model->weights, ops, {.max_rows = 8, .max_logit_rows = 8, .fp8_kv = true});
     EXPECT_EQ(decoder.status().code(), StatusCode::kUnimplemented);
     EXPECT_EQ(Message(decoder.status()), "the model cannot run on cpu: it is too large");
     ASSERT_TRUE(ops.asked.has_value());
     EXPECT_EQ(ops.asked->vocabulary, spec.vocab);
     EXPECT_EQ(ops.asked->hidden, spec.hidden);
     EXPECT_EQ(ops.asked->heads, spec.head_shape());
-    EXPECT_TRUE(ops.asked->quantized_kv);
+    EXPECT_TRUE(ops.asked->fp8_kv);
     if (family == "llama_gqa") {
       EXPECT_EQ(ops.asked->experts, 0);
     } else {

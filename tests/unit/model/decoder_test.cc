@@ -399,7 +399,7 @@ TEST(Decoder, FingerprintTellsModelsApart) {
 TEST(Decoder, RefusesAQuantizedCacheOnTheCpu) {
   const OpenedModel model = Open("qwen2");
   RunnerOptions options;
-  options.limits.quantized_kv = true;
+  options.limits.fp8_kv = true;
   EXPECT_THAT(Message(StepRunner::Create(model.spec, *model.weights, options).status()),
               HasSubstr("an fp8 KV cache needs a GPU of sm_89 or newer; on cpu"));
 }
@@ -454,13 +454,13 @@ TEST(DummyWeights, GiveTheSameModelForTheSameSeed) {
   EXPECT_LT(LargestDifference(first, logits(2)), 100);
 }
 
-TEST(MayQuantize, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
+TEST(MayUseFp8, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
   ModelSpec spec;
   spec.layers.resize(4);
   const auto layers = [&](WeightKind kind) {
     std::vector<int32_t> quantized;
     for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
-      if (MayQuantize(spec, {kind, layer, -1})) quantized.push_back(layer);
+      if (MayUseFp8(spec, {kind, layer, -1})) quantized.push_back(layer);
     }
     return quantized;
   };
@@ -475,8 +475,8 @@ TEST(MayQuantize, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
   for (const WeightKind kind : {kRouter, kExpertGate, kExpertUp, kExpertDown}) {
     EXPECT_THAT(layers(kind), testing::IsEmpty());
   }
-  EXPECT_FALSE(MayQuantize(spec, {kEmbedding}));
-  EXPECT_FALSE(MayQuantize(spec, {kHead}));
+  EXPECT_FALSE(MayUseFp8(spec, {kEmbedding}));
+  EXPECT_FALSE(MayUseFp8(spec, {kHead}));
 }
 
 }  // namespace

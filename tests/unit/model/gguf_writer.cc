@@ -51,7 +51,7 @@ uint32_t GgmlType(DType dtype) {
       return 14;
     case DType::kBF16:
       return 30;
-    case DType::kF8:
+    case DType::kFp8:
       break;  // GGUF has no such type
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));

@@ -66,7 +66,7 @@ TEST_F(PrefillRoleTest, ARedirectMayNameAnotherEpochOfTheDecodeWorker) {
   SendDecode(again, 3);
   Redirect(request, 3, 2);
   std::vector<TokenId> all = router_.AwaitEnd("p", 1, 1).Tokens(0);
-  const FakeRouter::Heard rest = router_.AwaitEnd("d", 1, 2);
+  const FakeRouter::WorkerReports rest = router_.AwaitEnd("d", 1, 2);
   ASSERT_TRUE(rest.finished.has_value()) << rest.Ending();
   const std::vector<TokenId> more = rest.Tokens(0);
   all.insert(all.end(), more.begin(), more.end());
@@ -138,7 +138,7 @@ TEST_F(PrefillRoleTest, CancelWhileTheDecodeWorkerIsDialledLeavesNothing) {
   const Request request = Prompt(1);
   SendToNowhere(request, 1);
   Cancel("p", request);
-  router_.Await("p", 1, 1, [](const FakeRouter::Heard& heard) { return heard.ended(); });
+  router_.Await("p", 1, 1, [](const FakeRouter::WorkerReports& heard) { return heard.ended(); });
   p_->ExpectNothingHeld();
 }
 

@@ -97,12 +97,12 @@ void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
 }
 
 void FakeCluster::ToWorker(WorkerSlot slot, WorkerCommand command) {
-  if (const auto* meet = std::get_if<MeetCommand>(&command)) {
+  if (const auto* connect = std::get_if<ConnectCommand>(&command)) {
     Worker* worker = joining_;
     for (auto& known : workers_) {
       if (known->slot == slot) worker = known.get();
     }
-    worker->met.insert(meet->peer.id.value());
+    worker->met.insert(connect->peer.id.value());
     return;
   }
   for (auto& worker : workers_) {

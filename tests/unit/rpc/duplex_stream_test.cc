@@ -37,9 +37,9 @@ struct Record {
   }
 };
 
-class Hub final : public worker::v1::WorkerHub::CallbackService {
+class Hub final : public worker::v1::WorkerLink::CallbackService {
  public:
-  grpc::ServerBidiReactor<ToRouter, ToWorker>* Link(grpc::CallbackServerContext* context) override {
+  grpc::ServerBidiReactor<ToRouter, ToWorker>* Open(grpc::CallbackServerContext* context) override {
     const std::shared_ptr<Server> stream = Server::Accept(context, record.Handler(), 100000);
     streams.TryPush(stream);
     return stream.get();
@@ -69,11 +69,11 @@ class DuplexStreamTest : public ::testing::Test {
   }
 
   void Connect(const std::string& address) {
-    std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
-        worker::v1::WorkerHub::NewStub(MakeChannel(address));
+    std::shared_ptr<worker::v1::WorkerLink::Stub> stub =
+        worker::v1::WorkerLink::NewStub(MakeChannel(address));
     client_ = Client::Create(
         [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
-          stub->async()->Link(context, reactor);
+          stub->async()->Open(context, reactor);
         },
         record_.Handler(),
         100000);
@@ -177,13 +177,13 @@ TEST_F(DuplexStreamTest, AfterItsEndTheDiallerAloneHoldsTheStream) {
 TEST_F(DuplexStreamTest, FullQueueRefuses) {
   client_->Close(OkStatus());
   ASSERT_TRUE(client_->AwaitClosed(kLong));
-  std::shared_ptr<worker::v1::WorkerHub::Stub> stub =
-      worker::v1::WorkerHub::NewStub(MakeChannel("127.0.0.1:1"));
+  std::shared_ptr<worker::v1::WorkerLink::Stub> stub =
+      worker::v1::WorkerLink::NewStub(MakeChannel("127.0.0.1:1"));
   Record<ToWorker> record;
   const std::shared_ptr<Client> stuck = Client::Create(
       [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
         context->set_wait_for_ready(true);
-        stub->async()->Link(context, reactor);
+        stub->async()->Open(context, reactor);
       },
       record.Handler(),
       3);

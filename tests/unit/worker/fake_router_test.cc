@@ -19,7 +19,7 @@ TEST(FakeRouter, WhatNeverComesEndsTheTest) {
 }
 
 TEST(FakeRouter, AnotherEndThanExpectedOnlyFails) {
-  FakeRouter::Heard heard;
+  FakeRouter::WorkerReports heard;
   EXPECT_EQ(heard.Ending(), "has not ended");
   EXPECT_NONFATAL_FAILURE(heard.Failure(), "it has not ended");
   heard.finished.emplace();

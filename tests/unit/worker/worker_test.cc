@@ -136,7 +136,7 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
   Request request = Numbered(1, 50, 3, 20);
   request.samples = 2;
   router.Send("worker", Serve(request));
-  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  const FakeRouter::WorkerReports heard = router.AwaitEnd("worker", 1);
   ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
   for (int32_t sample = 0; sample < 2; ++sample) {
     EXPECT_EQ(heard.Tokens(sample), node.model().Expected(request, sample));
@@ -167,7 +167,7 @@ TEST(Worker, RefusesBadRequestsByName) {
   Request request = Numbered(1, 10, 3, 20);
   EditTokens(request, [](std::vector<TokenId>& tokens) { tokens[4] = 1000; });
   router.Send("worker", Serve(request));
-  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  const FakeRouter::WorkerReports heard = router.AwaitEnd("worker", 1);
   EXPECT_EQ(heard.Failure().code(), static_cast<int>(StatusCode::kInvalidArgument));
   EXPECT_FALSE(heard.Failure().retryable());
   pb::ToWorker prefill;
@@ -190,8 +190,9 @@ TEST(Worker, LostRouterEndsItsRequestsAndIsJoinedAgain) {
   WorkerNode node(Roomy(router));
   router.AwaitJoin("worker");
   router.Send("worker", Serve(Endless(1)));
-  router.Await(
-      "worker", 1, 1, [](const FakeRouter::Heard& heard) { return !heard.samples.empty(); });
+  router.Await("worker", 1, 1, [](const FakeRouter::WorkerReports& heard) {
+    return !heard.samples.empty();
+  });
   router.Drop("worker");
   node.ExpectNothingHeld();
   router.AwaitJoin("worker");
@@ -208,7 +209,7 @@ TEST(Worker, CancelEndsARequest) {
   cancel.add_cancels()->set_request_id(1);
   cancel.mutable_cancels(0)->set_epoch(1);
   router.Send("worker", cancel);
-  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  const FakeRouter::WorkerReports heard = router.AwaitEnd("worker", 1);
   EXPECT_EQ(heard.Failure().code(), static_cast<int>(StatusCode::kCancelled));
   node.ExpectNothingHeld();
 }
@@ -217,7 +218,9 @@ TEST(Worker, CancelOfACompleteRequestCountsItAsDone) {
   FakeRouter router;
   WorkerNode node(Roomy(router));
   router.AwaitJoin("worker");
-  const auto begun = [](const FakeRouter::Heard& heard) { return heard.samples.contains(0); };
+  const auto begun = [](const FakeRouter::WorkerReports& heard) {
+    return heard.samples.contains(0);
+  };
   for (const bool complete : {true, false}) {
     const RequestId id(complete ? 1 : 2);
     router.Send("worker", Serve(Endless(id.value())));
@@ -247,7 +250,9 @@ TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
   request.samples = 2;
   node.model().AllowRuns(20);
   router.Send("worker", Serve(request));
-  const auto begun = [](const FakeRouter::Heard& heard) { return heard.samples.contains(0); };
+  const auto begun = [](const FakeRouter::WorkerReports& heard) {
+    return heard.samples.contains(0);
+  };
   router.Await("worker", 1, 1, begun);
   pb::ToWorker cancel;
   cancel.add_cancels()->set_request_id(1);
@@ -260,7 +265,7 @@ TEST(Worker, CancelOfOneSampleLetsTheOthersFinish) {
   router.Send("worker", drain);
   router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) { return beat.draining(); });
   node.model().AllowRuns(INT64_MAX);
-  const FakeRouter::Heard heard = router.AwaitEnd("worker", 1);
+  const FakeRouter::WorkerReports heard = router.AwaitEnd("worker", 1);
   ASSERT_TRUE(heard.finished.has_value()) << heard.Ending();
   EXPECT_LT(heard.Tokens(0).size(), 200u) << "computed to the end";
   EXPECT_EQ(heard.Tokens(1), node.model().Expected(request, 1));
@@ -282,7 +287,7 @@ TEST(Worker, DrainFinishesWhatRunsAndRefusesMore) {
   router.AwaitHeartbeat("worker", [](const pb::Heartbeat& beat) { return beat.draining(); });
   EXPECT_TRUE(router.Draining("worker"));
   router.Send("worker", Serve(Numbered(2, 30, 3, 5)));
-  const FakeRouter::Heard late = router.AwaitEnd("worker", 2);
+  const FakeRouter::WorkerReports late = router.AwaitEnd("worker", 2);
   EXPECT_TRUE(late.Failure().retryable());
   pb::ToWorker cancel;
   cancel.add_cancels()->set_request_id(1);
@@ -307,7 +312,7 @@ TEST(Worker, ALostDeviceEndsItsRequestsAndItsLinks) {
   });
   node.model().LoseDevice();
   for (const uint64_t request : {1, 2}) {
-    const FakeRouter::Heard heard = router.AwaitEnd("worker", request);
+    const FakeRouter::WorkerReports heard = router.AwaitEnd("worker", request);
     EXPECT_TRUE(heard.Failure().retryable()) << heard.Failure().message();
   }
   router.AwaitLeft("worker");

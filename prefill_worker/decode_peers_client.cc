@@ -1,4 +1,4 @@
-#include "prefill_worker/decode_peers_link.h"
+#include "prefill_worker/decode_peers_client.h"
 
 #include <utility>
 #include <variant>
@@ -79,11 +79,11 @@ void DecodePeers::Dial(const Peer& peer) {
     }
     BATON_RETURN_IF_ERROR(sender_.AddPeer(worker, connection->out.get(), *hello));
     connection->greeted = true;
-    loop_.PostOwn([this, connection] { OnHello(connection); });
+    loop_.PostInternal([this, connection] { OnHello(connection); });
     return OkStatus();
   };
   handler.on_closed = [this, connection](const Status& status) {
-    loop_.PostOwn([this, connection, status] { OnClosed(connection, status); });
+    loop_.PostInternal([this, connection, status] { OnClosed(connection, status); });
   };
   std::shared_ptr<kv::v1::KvControl::Stub> stub =
       kv::v1::KvControl::NewStub(MakeChannel(peer.kv_address, limits_));

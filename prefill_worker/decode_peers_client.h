@@ -9,7 +9,7 @@
 #include "common/cluster/worker_info.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/duplex_stream.h"
-#include "common/worker/kv_control_link.h"
+#include "common/worker/kv_control_wire.h"
 #include "common/worker/worker_loop.h"
 #include "kvtransfer/sender.h"
 #include "proto/kv.grpc.pb.h"

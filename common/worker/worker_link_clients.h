@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/worker/join_problems.h"
-#include "common/worker/router_link.h"
+#include "common/worker/worker_link_client.h"
 
 namespace baton {
 
@@ -22,20 +22,20 @@ struct RouterTargets {
 // A worker's links to all routers. A thread of its own resolves the names periodically; each new
 // address is dialled, and a lost one is dialled again with growing pauses. Unless stated otherwise,
 // methods are called on the worker's thread.
-class RouterLinks final {
+class WorkerLinkClients final {
  public:
   // `context` is copied; the objects that it refers to outlive this.
-  RouterLinks(RouterTargets targets, RouterLinkContext context);
+  WorkerLinkClients(RouterTargets targets, WorkerLinkContext context);
   // Breaks every stream.
-  ~RouterLinks();
+  ~WorkerLinkClients();
 
   // Starts to resolve and dial the targets. InvalidArgument when there is no target, or when one is
   // malformed.
   Status Start();
 
   // The joined link with this key, or null.
-  RouterLink* Find(RouterKey key);
-  void ForEachJoined(const std::function<void(RouterLink&)>& visit);
+  WorkerLinkClient* Find(RouterKey key);
+  void ForEachJoined(const std::function<void(WorkerLinkClient&)>& visit);
   // OK when a router is joined; else Unavailable with the reason for each router. Thread-safe.
   Status Ready() const;
 
@@ -50,7 +50,7 @@ class RouterLinks final {
 
  private:
   struct Target {
-    std::unique_ptr<RouterLink> link;
+    std::unique_ptr<WorkerLinkClient> link;
     int failures = 0;
     Time next_dial{};
     bool wanted = true;  // the last resolution of the names found this address
@@ -62,7 +62,7 @@ class RouterLinks final {
   void DropEnded(const std::string& address, Target& target, Time now);
 
   const RouterTargets options_;
-  const RouterLinkContext context_;
+  const WorkerLinkContext context_;
   std::map<std::string, Target> targets_;  // by address
   uint64_t next_key_ = 1;
   bool retired_ = false;

@@ -1,4 +1,4 @@
-#include "common/worker/router_link.h"
+#include "common/worker/worker_link_client.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,12 +37,14 @@ const Logger& Log() {
 
 }  // namespace
 
-RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkContext& context)
+WorkerLinkClient::WorkerLinkClient(RouterKey key,
+                                   std::string address,
+                                   const WorkerLinkContext& context)
     : key_(key),
       address_(std::move(address)),
       context_(context),
       opened_(context.clock.Now()),
-      self_(std::make_shared<RouterLink*>(this)) {
+      self_(std::make_shared<WorkerLinkClient*>(this)) {
   WorkerLoop& loop = context_.loop;
   StreamHandler<pb::ToWorker> handler;
   handler.on_message = [&loop, self = self_](pb::ToWorker message) {
@@ -55,15 +57,15 @@ RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkConte
                           "the router sends messages faster than the worker handles them");
   };
   handler.on_closed = [&loop, self = self_](const Status& status) {
-    loop.PostOwn([self, status] {
+    loop.PostInternal([self, status] {
       if (*self != nullptr) (*self)->OnEnded(status);
     });
   };
-  std::shared_ptr<pb::WorkerHub::Stub> stub =
-      pb::WorkerHub::NewStub(MakeChannel(address_, context_.limits));
+  std::shared_ptr<pb::WorkerLink::Stub> stub =
+      pb::WorkerLink::NewStub(MakeChannel(address_, context_.limits));
   stream_ = Stream::Create(
       [stub](grpc::ClientContext* call, grpc::ClientBidiReactor<pb::ToRouter, pb::ToWorker>* end) {
-        stub->async()->Link(call, end);
+        stub->async()->Open(call, end);
       },
       std::move(handler),
       kQueuedMessages);
@@ -73,44 +75,44 @@ RouterLink::RouterLink(RouterKey key, std::string address, const RouterLinkConte
   stream_->Send(std::move(join));
 }
 
-RouterLink::~RouterLink() {
+WorkerLinkClient::~WorkerLinkClient() {
   *self_ = nullptr;
   stream_->Close(OkStatus());
   const bool closed = stream_->AwaitClosed(kBreakLimit);
   BATON_CHECK(closed, "the stream to router {} did not end after it was closed", address_);
 }
 
-void RouterLink::Add(const TokenOutput& token) {
+void WorkerLinkClient::Add(const TokenOutput& token) {
   *pending_.add_tokens() = ToProto(token);
   has_pending_ = true;
 }
 
-void RouterLink::Add(const FinishedReport& report) {
+void WorkerLinkClient::Add(const FinishedReport& report) {
   *pending_.add_finished() = ToProto(report);
   has_pending_ = true;
 }
 
-void RouterLink::Add(const FailedReport& report) {
+void WorkerLinkClient::Add(const FailedReport& report) {
   *pending_.add_failed() = ToProto(report);
   has_pending_ = true;
 }
 
-void RouterLink::Add(const HandoffReport& report) {
+void WorkerLinkClient::Add(const HandoffReport& report) {
   *pending_.add_handoffs() = ToProto(report);
   has_pending_ = true;
 }
 
-void RouterLink::Add(const CacheEvent& event) {
+void WorkerLinkClient::Add(const CacheEvent& event) {
   *pending_.add_cache_events() = ToProto(event);
   has_pending_ = true;
 }
 
-void RouterLink::AddDrain(const std::string& reason) {
+void WorkerLinkClient::AddDrain(const std::string& reason) {
   pending_.mutable_drain()->set_reason(reason);
   has_pending_ = true;
 }
 
-void RouterLink::BeatIfDue(Time now) {
+void WorkerLinkClient::BeatIfDue(Time now) {
   if (!joined_ || now < next_heartbeat_) return;
   next_heartbeat_ = now + heartbeat_;
   WorkerLoad load = context_.events.Load();
@@ -119,7 +121,7 @@ void RouterLink::BeatIfDue(Time now) {
   has_pending_ = true;
 }
 
-void RouterLink::Flush() {
+void WorkerLinkClient::Flush() {
   if (!has_pending_ || ended_) return;
   has_pending_ = false;
   if (!stream_->Send(std::exchange(pending_, pb::ToRouter()))) {
@@ -127,17 +129,17 @@ void RouterLink::Flush() {
   }
 }
 
-void RouterLink::Leave() {
+void WorkerLinkClient::Leave() {
   leaves_ = true;
   Flush();
   stream_->Flush();
 }
 
-void RouterLink::Close(const Status& why) {
+void WorkerLinkClient::Close(const Status& why) {
   stream_->Close(why);
 }
 
-void RouterLink::OnMessage(const pb::ToWorker& message) {
+void WorkerLinkClient::OnMessage(const pb::ToWorker& message) {
   if (ended_) return;
   if (message.has_welcome() && !joined_) {
     joined_ = true;
@@ -156,7 +158,7 @@ void RouterLink::OnMessage(const pb::ToWorker& message) {
   for (WorkerCommand& command : decoded.commands) Run(std::move(command));
 }
 
-void RouterLink::Run(WorkerCommand command) {
+void WorkerLinkClient::Run(WorkerCommand command) {
   RouterEvents& events = context_.events;
   if (auto* dispatch = std::get_if<DispatchCommand>(&command)) {
     events.OnDispatch(key_, std::move(*dispatch));
@@ -166,16 +168,16 @@ void RouterLink::Run(WorkerCommand command) {
     events.OnCancel(key_, *cancel);
   } else if (const auto* stop = std::get_if<StopSampleCommand>(&command)) {
     events.OnStopSample(key_, *stop);
-  } else if (const auto* meet = std::get_if<MeetCommand>(&command)) {
-    events.OnPeer(meet->peer);
+  } else if (const auto* connect = std::get_if<ConnectCommand>(&command)) {
+    events.OnPeer(connect->peer);
   } else if (const auto* drain = std::get_if<DrainWorkerCommand>(&command)) {
-    events.OnDrainWanted(drain->keep);
+    events.OnDrain(drain->keep);
   } else {
     events.OnSnapshotWanted();
   }
 }
 
-void RouterLink::OnEnded(const Status& status) {
+void WorkerLinkClient::OnEnded(const Status& status) {
   if (joined_ && status.ok()) {
     if (leaves_) {
       Log().Info("left router {}", address_);

@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_end.h"
+#include "kvtransfer/transfer_core.h"
 
 #include <utility>
 
@@ -13,22 +13,24 @@ constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 
 }  // namespace
 
-Status TransferEnd::Start(const std::string& thread_name, bool listen, EventLoop::Turn turn) {
+Status TransferCore::Start(const std::string& thread_name,
+                           bool listen,
+                           EventLoop::Iteration iteration) {
   BATON_ASSIGN_OR_RETURN(transports_, BindTransports(options_));
   BATON_ASSIGN_OR_RETURN(hello_, MakeHello(options_, transports_, listen));
   BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
   for (const BoundTransport& bound : transports_) {
     BATON_RETURN_IF_ERROR(loop_->Watch(bound.transport->wait_fd()));
   }
-  loop_->Start(thread_name, std::move(turn));
+  loop_->Start(thread_name, std::move(iteration));
   return OkStatus();
 }
 
-void TransferEnd::Stop() {
+void TransferCore::Stop() {
   if (loop_) loop_->Stop();
 }
 
-Status TransferEnd::CheckBlocks(std::span<const BlockId> blocks) const {
+Status TransferCore::CheckBlocks(std::span<const BlockId> blocks) const {
   for (const LocalShard& shard : options_.shards) {
     for (const BlockId block : blocks) {
       if (block.value() < shard.block_count) continue;
@@ -39,31 +41,31 @@ Status TransferEnd::CheckBlocks(std::span<const BlockId> blocks) const {
   return OkStatus();
 }
 
-void TransferEnd::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
+void TransferCore::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
   (void)streams_.Send(peer, {key.first, key.second, 0, std::move(message)});
 }
 
-void TransferEnd::Log(const std::string& line) const {
+void TransferCore::Log(const std::string& line) const {
   if (options_.log) options_.log(line);
 }
 
-bool TransferEnd::Tick(Time now) {
+bool TransferCore::Tick(Time now) {
   if (now < next_tick_) return false;
   next_tick_ = now + kTick;
   return true;
 }
 
-Duration TransferEnd::ExpectSeal(Time now) {
+Duration TransferCore::AwaitSeal(Time now) {
   seal_due_ = now + kLongestToSeal;
   return kLongestToSeal;
 }
 
-void TransferEnd::Publish(KvTransferStats stats) {
+void TransferCore::Publish(KvTransferStats stats) {
   std::lock_guard lock(stats_mutex_);
   published_ = std::move(stats);
 }
 
-KvTransferStats TransferEnd::Stats() const {
+KvTransferStats TransferCore::Stats() const {
   std::lock_guard lock(stats_mutex_);
   return published_;
 }

@@ -1,4 +1,4 @@
-#include "common/text/jinja/tests.h"
+#include "common/text/jinja/builtin_tests.h"
 
 #include <algorithm>
 

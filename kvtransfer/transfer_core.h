@@ -19,13 +19,13 @@ namespace baton {
 // peers' control streams, the thread that owns the sessions, and the published statistics. Owned by
 // KvSender::Impl or KvReceiver::Impl. Thread-safe: streams(), Send, Post, Stats. Everything else is
 // called before Start or on the thread.
-class TransferEnd final {
+class TransferCore final {
  public:
-  explicit TransferEnd(KvTransferOptions options) : options_(std::move(options)) {}
+  explicit TransferCore(KvTransferOptions options) : options_(std::move(options)) {}
 
   // Binds the transports and, if `listen`, lets them listen; then starts the thread. Errors: those
   // of BindTransports and of Transport::Listen.
-  Status Start(const std::string& thread_name, bool listen, EventLoop::Turn turn);
+  Status Start(const std::string& thread_name, bool listen, EventLoop::Iteration iteration);
   // As EventLoop::Stop. Does nothing if Start failed.
   void Stop();
 
@@ -48,7 +48,7 @@ class TransferEnd final {
 
   // A session lacks only its SEAL, which will come as a note of the data channel. The thread then
   // busy-polls for the returned duration, because waking a sleeping thread takes 0.1 ms.
-  Duration ExpectSeal(Time now);
+  Duration AwaitSeal(Time now);
   bool expects_seal(Time now) const { return now < seal_due_; }
   // The SEAL came: the busy-polling ends. Other sessions that wait for their SEAL receive it a
   // little later.

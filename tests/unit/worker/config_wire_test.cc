@@ -1,4 +1,4 @@
-#include "common/worker/config_link.h"
+#include "common/worker/config_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ config::WorkerConfig Configured(std::vector<std::string> overrides) {
   return config;
 }
 
-TEST(ConfigLinkTest, DefaultsOfACpu) {
+TEST(ConfigWireTest, DefaultsOfACpu) {
   const config::WorkerConfig config = Configured({});
   for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode, WorkerKind::kUnified}) {
     const EngineOptions engine = EngineOptionsOf(config, kind);
@@ -29,7 +29,7 @@ TEST(ConfigLinkTest, DefaultsOfACpu) {
   }
 }
 
-TEST(ConfigLinkTest, DefaultsOfAGpuDependOnTheRole) {
+TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
   const config::WorkerConfig config = Configured({"engine.device=cuda:1"});
   for (const auto& [kind, tokens] : {std::pair(WorkerKind::kPrefill, 8192),
                                      std::pair(WorkerKind::kDecode, 2048),
@@ -48,7 +48,7 @@ TEST(ConfigLinkTest, DefaultsOfAGpuDependOnTheRole) {
   EXPECT_FALSE(backend.deterministic);
 }
 
-TEST(ConfigLinkTest, WhatIsSaidWins) {
+TEST(ConfigWireTest, WhatIsSaidWins) {
   const config::WorkerConfig config = Configured({"engine.device=cuda:0",
                                                   "engine.deterministic=true",
                                                   "engine.cuda_library=/lib/x.so",
@@ -67,7 +67,7 @@ TEST(ConfigLinkTest, WhatIsSaidWins) {
   EXPECT_FALSE(backend.fp8_weights);
 }
 
-TEST(ConfigLinkTest, OnlyDevicesThatMayHangLimitSteps) {
+TEST(ConfigWireTest, OnlyDevicesThatMayHangLimitSteps) {
   const auto limit = [](const std::vector<std::string>& set) {
     return ToSeconds(StepLimitOf(Configured(set).engine()));
   };
@@ -77,19 +77,19 @@ TEST(ConfigLinkTest, OnlyDevicesThatMayHangLimitSteps) {
   EXPECT_EQ(limit({"engine.step_limit_seconds=7"}), 7);
 }
 
-TEST(ConfigLinkTest, EightBitsAreForWeightsAndKvApart) {
+TEST(ConfigWireTest, EightBitsAreForWeightsAndKvApart) {
   const auto both = [](const char* first, const char* second) {
     const config::WorkerConfig config = Configured({"engine.device=cuda:0", first, second});
     const ModelHostOptions model = ModelOptionsOf(config, WorkerKind::kDecode);
     const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kDecode);
-    EXPECT_EQ(model.quantized_kv, engine.kv_dtype == DType::kF8);
+    EXPECT_EQ(model.fp8_kv, engine.kv_dtype == DType::kFp8);
     return std::pair(model.backend.fp8_weights, engine.kv_dtype);
   };
-  EXPECT_EQ(both("engine.kv_type=fp8", "engine.fp8_weights=false"), std::pair(false, DType::kF8));
+  EXPECT_EQ(both("engine.kv_type=fp8", "engine.fp8_weights=false"), std::pair(false, DType::kFp8));
   EXPECT_EQ(both("engine.kv_type=auto", "engine.fp8_weights=true"), std::pair(true, DType::kBF16));
 }
 
-TEST(ConfigLinkTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {
+TEST(ConfigWireTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {
   const config::TransferConfig automatic = Configured({}).transfer();
   EXPECT_THAT(TransportsOf(automatic, MemoryKind::kHost), ElementsAre("shm", "tcp"));
   EXPECT_THAT(TransportsOf(automatic, MemoryKind::kCuda), ElementsAre("cuda_ipc", "tcp"));

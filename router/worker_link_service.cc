@@ -1,4 +1,4 @@
-#include "router/worker_hub_service.h"
+#include "router/worker_link_service.h"
 
 #include <memory>
 #include <utility>
@@ -12,15 +12,15 @@ constexpr size_t kUnsentMessages = 4096;
 
 }  // namespace
 
-grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerHubService::Link(
+grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerLinkService::Open(
     grpc::CallbackServerContext* context) {
-  auto link = std::make_shared<HubLink>(options_, core_, context->peer());
+  auto link = std::make_shared<WorkerLinkServer>(options_, core_, context->peer());
   StreamHandler<worker::v1::ToRouter> handler;
   handler.on_message = [link](const worker::v1::ToRouter& message) {
     return link->OnMessage(message);
   };
   handler.on_closed = [link](const Status& why) { link->OnClosed(why); };
-  auto stream = HubLink::Stream::Accept(context, std::move(handler), kUnsentMessages);
+  auto stream = WorkerLinkServer::Stream::Accept(context, std::move(handler), kUnsentMessages);
   link->Attach(stream);
   return stream.get();
 }

@@ -1,4 +1,4 @@
-#include "router/hub_link.h"
+#include "router/worker_link_server.h"
 
 #include <span>
 #include <utility>
@@ -22,7 +22,7 @@ const Logger& Log() {
 
 }  // namespace
 
-Status HubLink::OnMessage(const worker::v1::ToRouter& message) {
+Status WorkerLinkServer::OnMessage(const worker::v1::ToRouter& message) {
   if (worker_id_.empty()) return OnJoin(message);
   StatusOr<WorkerReport> report = ReportFromProto(message);
   if (!report.ok()) return Annotate(report.status(), fmt::format("worker {}", worker_id_));
@@ -30,7 +30,7 @@ Status HubLink::OnMessage(const worker::v1::ToRouter& message) {
   return OkStatus();
 }
 
-Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
+Status WorkerLinkServer::OnJoin(const worker::v1::ToRouter& message) {
   StatusOr<WorkerInfo> info = WorkerInfoFromProto(message);
   if (!info.ok()) {
     core_.Refuse(
@@ -53,7 +53,7 @@ Status HubLink::OnJoin(const worker::v1::ToRouter& message) {
   return OkStatus();
 }
 
-void HubLink::OnClosed(const Status& why) {
+void WorkerLinkServer::OnClosed(const Status& why) {
   if (worker_id_.empty()) return;
   // The refusal of a worker was logged before.
   if (!why.ok() && welcome_) {
@@ -62,7 +62,7 @@ void HubLink::OnClosed(const Status& why) {
   core_.Left(shared_from_this());
 }
 
-bool HubLink::Send(std::vector<WorkerCommand> commands) {
+bool WorkerLinkServer::Send(std::vector<WorkerCommand> commands) {
   // Long prompts are distributed over several messages, because both ends bound a message's size.
   const Time now = core_.clock().Now();
   std::span<const WorkerCommand> rest = commands;
@@ -81,7 +81,7 @@ bool HubLink::Send(std::vector<WorkerCommand> commands) {
   return true;
 }
 
-void HubLink::Drop(const Status& why) {
+void WorkerLinkServer::Drop(const Status& why) {
   stream_->Close(why);
 }
 

@@ -1,4 +1,4 @@
-#include "common/worker/router_links.h"
+#include "common/worker/worker_link_clients.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -22,12 +22,12 @@ bool IsName(std::string_view target) {
 
 }  // namespace
 
-RouterLinks::RouterLinks(RouterTargets targets, RouterLinkContext context)
+WorkerLinkClients::WorkerLinkClients(RouterTargets targets, WorkerLinkContext context)
     : options_(std::move(targets)), context_(std::move(context)) {}
 
-RouterLinks::~RouterLinks() = default;
+WorkerLinkClients::~WorkerLinkClients() = default;
 
-Status RouterLinks::Start() {
+Status WorkerLinkClients::Start() {
   if (options_.targets.empty()) {
     return InvalidArgument("routers is empty; a worker needs the host:port of at least one router");
   }
@@ -40,7 +40,7 @@ Status RouterLinks::Start() {
   return OkStatus();
 }
 
-void RouterLinks::ResolveLoop(const std::stop_token& stop) {
+void WorkerLinkClients::ResolveLoop(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::map<std::string, std::vector<std::string>> found;  // target → its last known addresses
@@ -57,14 +57,14 @@ void RouterLinks::ResolveLoop(const std::stop_token& stop) {
       }
       all.insert(found[target].begin(), found[target].end());
     }
-    context_.loop.PostOwn(
+    context_.loop.PostInternal(
         [this, list = std::vector<std::string>(all.begin(), all.end())] { SetAddresses(list); });
     std::unique_lock lock(mutex);
     stopped.wait_for(lock, stop, options_.resolve_every, [] { return false; });
   }
 }
 
-void RouterLinks::SetAddresses(const std::vector<std::string>& addresses) {
+void WorkerLinkClients::SetAddresses(const std::vector<std::string>& addresses) {
   if (retired_) return;
   for (auto& [address, target] : targets_) target.wanted = false;
   for (const std::string& address : addresses) {
@@ -80,11 +80,11 @@ void RouterLinks::SetAddresses(const std::vector<std::string>& addresses) {
   });
 }
 
-void RouterLinks::Dial(const std::string& address, Target& target) {
-  target.link = std::make_unique<RouterLink>(RouterKey(next_key_++), address, context_);
+void WorkerLinkClients::Dial(const std::string& address, Target& target) {
+  target.link = std::make_unique<WorkerLinkClient>(RouterKey(next_key_++), address, context_);
 }
 
-RouterLink* RouterLinks::Find(RouterKey key) {
+WorkerLinkClient* WorkerLinkClients::Find(RouterKey key) {
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr && target.link->key() == key) {
       return target.link->joined() ? target.link.get() : nullptr;
@@ -93,13 +93,13 @@ RouterLink* RouterLinks::Find(RouterKey key) {
   return nullptr;
 }
 
-void RouterLinks::ForEachJoined(const std::function<void(RouterLink&)>& visit) {
+void WorkerLinkClients::ForEachJoined(const std::function<void(WorkerLinkClient&)>& visit) {
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr && target.link->joined()) visit(*target.link);
   }
 }
 
-void RouterLinks::DropEnded(const std::string& address, Target& target, Time now) {
+void WorkerLinkClients::DropEnded(const std::string& address, Target& target, Time now) {
   if (const Status& refusal = target.link->refusal(); !refusal.ok() && !retired_) {
     problems_.Note(address, refusal, now);
   }
@@ -109,7 +109,7 @@ void RouterLinks::DropEnded(const std::string& address, Target& target, Time now
   target.link.reset();
 }
 
-void RouterLinks::OnTick(Time now) {
+void WorkerLinkClients::OnTick(Time now) {
   int joined = 0;
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr && target.link->ended()) DropEnded(address, target, now);
@@ -127,27 +127,27 @@ void RouterLinks::OnTick(Time now) {
   joined_ = joined;
 }
 
-void RouterLinks::Flush() {
+void WorkerLinkClients::Flush() {
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr) target.link->Flush();
   }
 }
 
-Status RouterLinks::Ready() const {
+Status WorkerLinkClients::Ready() const {
   if (joined_ > 0) return OkStatus();
   const std::string problems = problems_.ToString();
   return MakeStatus(
       StatusCode::kUnavailable, "no router is joined{}{}", problems.empty() ? "" : ": ", problems);
 }
 
-void RouterLinks::Retire() {
+void WorkerLinkClients::Retire() {
   retired_ = true;
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr) target.link->Leave();
   }
 }
 
-void RouterLinks::Leave(Duration limit) {
+void WorkerLinkClients::Leave(Duration limit) {
   resolver_ = {};
   const Time deadline = context_.clock.Now() + limit;
   Retire();

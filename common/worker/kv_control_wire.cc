@@ -1,4 +1,4 @@
-#include "common/worker/kv_control_link.h"
+#include "common/worker/kv_control_wire.h"
 
 namespace baton {
 

@@ -14,7 +14,7 @@
 namespace baton {
 
 // What all router links of a worker share. Outlives the links.
-struct RouterLinkContext {
+struct WorkerLinkContext {
   WorkerInfo self;
   ConnectionLimits limits;
   RouterEvents& events;
@@ -22,15 +22,15 @@ struct RouterLinkContext {
   const Clock& clock;
 };
 
-// The worker's end of one WorkerLink stream. Owned by RouterLinks. Used on the worker's thread,
-// which also runs the events for received messages. The Add methods collect what Flush sends in one
-// message; the worker calls Flush after each batch of tasks, so once per engine step.
-class RouterLink final {
+// The worker's end of one WorkerLink stream. Owned by WorkerLinkClients. Used on the worker's
+// thread, which also runs the events for received messages. The Add methods collect what Flush
+// sends in one message; the worker calls Flush after each batch of tasks, so once per engine step.
+class WorkerLinkClient final {
  public:
   // Dials `address` and sends Join. Events of this link carry `key`.
-  RouterLink(RouterKey key, std::string address, const RouterLinkContext& context);
+  WorkerLinkClient(RouterKey key, std::string address, const WorkerLinkContext& context);
   // Breaks the stream. No event follows.
-  ~RouterLink();
+  ~WorkerLinkClient();
 
   RouterKey key() const { return key_; }
   const std::string& address() const { return address_; }
@@ -64,10 +64,10 @@ class RouterLink final {
 
   const RouterKey key_;
   const std::string address_;
-  const RouterLinkContext& context_;
+  const WorkerLinkContext& context_;
   const Time opened_;
   // Cleared on destruction: tasks posted by the stream's callbacks check it.
-  std::shared_ptr<RouterLink*> self_;
+  std::shared_ptr<WorkerLinkClient*> self_;
   std::shared_ptr<Stream> stream_;
   worker::v1::ToRouter pending_;
   bool has_pending_ = false;

@@ -1,4 +1,4 @@
-#include "common/worker/config_link.h"
+#include "common/worker/config_wire.h"
 
 namespace baton {
 namespace {
@@ -35,7 +35,7 @@ DType KvTypeOf(const config::EngineConfig& engine) {
     case config::EngineConfig::F32:
       return DType::kF32;
     case config::EngineConfig::FP8:
-      return DType::kF8;
+      return DType::kFp8;
     default:
       return OnGpu(engine) ? DType::kBF16 : DType::kF16;
   }
@@ -85,7 +85,7 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.context_length = engine.context_length();
   options.max_step_tokens = StepTokensOf(engine, kind);
   options.max_sequences = engine.max_sequences();
-  options.quantized_kv = KvTypeOf(engine) == DType::kF8;
+  options.fp8_kv = KvTypeOf(engine) == DType::kFp8;
   return options;
 }
 

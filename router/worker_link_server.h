@@ -11,7 +11,7 @@
 
 namespace baton::router {
 
-struct HubOptions {
+struct WorkerLinkOptions {
   std::string router_id;
   uint64_t tag = 0;
   uint32_t heartbeat_ms = 500;
@@ -20,12 +20,13 @@ struct HubOptions {
 // One worker's stream, from its Join to its end: checks the worker's messages, passes them to the
 // core, and sends the core's commands. Thread-safe. Lives as long as the stream or the core uses
 // it.
-class HubLink final : public WorkerLink, public std::enable_shared_from_this<HubLink> {
+class WorkerLinkServer final : public WorkerLink,
+                               public std::enable_shared_from_this<WorkerLinkServer> {
  public:
   using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
 
   // `core` outlives the link.
-  HubLink(const HubOptions& options, CoreLoop& core, std::string address)
+  WorkerLinkServer(const WorkerLinkOptions& options, CoreLoop& core, std::string address)
       : options_(options), core_(core), address_(std::move(address)) {}
 
   // To be called before the first message.
@@ -40,7 +41,7 @@ class HubLink final : public WorkerLink, public std::enable_shared_from_this<Hub
  private:
   Status OnJoin(const worker::v1::ToRouter& message);
 
-  const HubOptions options_;
+  const WorkerLinkOptions options_;
   CoreLoop& core_;
   const std::string address_;
   std::shared_ptr<Stream> stream_;
