@@ -143,11 +143,6 @@ struct Envelope {
   bool operator==(const Envelope&) const = default;
 };
 
-// Whether a hand-off ended with this status because a worker cancelled it, which is not a failure.
-inline bool IsCancelled(const Status& status) {
-  return status.code() == StatusCode::kCancelled;
-}
-
 // "OFFER", "GRANT", …
 std::string_view Name(const ControlMessage& message);
 
