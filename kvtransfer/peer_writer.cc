@@ -27,13 +27,13 @@ PeerWriter::PeerWriter(const KvTransferOptions& options,
     link.source = options_.shards[route.link.source].shard;
     link.destination = theirs_.shards[route.link.destination].shard;
     link.block_bytes = LinkBlockBytes(options_.layout, route.link);
-    link.shard = LaneOf(route);
+    link.shard = ShardOf(route);
     link.blocks_per_op = BlocksPerOp(link);
     links_.push_back(link);
   }
 }
 
-size_t PeerWriter::LaneOf(const LinkRoute& route) {
+size_t PeerWriter::ShardOf(const LinkRoute& route) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     const KvLink& link = shards_[i].route.link;
     if (link.source == route.link.source && link.destination == route.link.destination) return i;
@@ -64,12 +64,12 @@ size_t PeerWriter::BlocksPerOp(const Link& link) const {
 
 void PeerWriter::ShardChannel::CountIn(const InFlightWrite& write) {
   held += write.held ? 1 : 0;
-  flying_bytes += write.held ? 0 : write.bytes;
+  in_flight_bytes += write.held ? 0 : write.bytes;
 }
 
 void PeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
   held -= write.held ? 1 : 0;
-  flying_bytes -= write.held ? 0 : write.bytes;
+  in_flight_bytes -= write.held ? 0 : write.bytes;
 }
 
 std::vector<uint32_t> PeerWriter::link_groups() const {
@@ -170,7 +170,7 @@ Status PeerWriter::PostJob(ShardChannel& shard, const Job& job, PieceSink& sink)
 bool PeerWriter::Post(ShardChannel& shard, PieceSink& sink) {
   uint64_t posted = 0;
   while (!(shard.starting.empty() && shard.waiting.empty()) &&
-         shard.flying_bytes < shard.flight_bytes) {
+         shard.in_flight_bytes < shard.flight_bytes) {
     if (posted >= std::max(kPostBytes, kPostOps * shard.op_bytes)) return true;
     if (!shard.starting.empty()) {
       posted += StartFirst(shard);

@@ -30,7 +30,7 @@ class PieceSink {
 };
 
 // Writes blocks of the local arenas to one peer: one channel from each sender shard to each
-// receiver shard, with a bounded number of bytes in write. Further writes wait, in order. Not
+// receiver shard, with a bounded number of bytes in flight. Further writes wait, in order. Not
 // thread-safe: the sender's thread only.
 class PeerWriter final {
  public:
@@ -126,16 +126,16 @@ class PeerWriter final {
     std::deque<uint64_t> starting;                          // held operations that may begin
     // Updated by CountIn and CountOut: the number of held operations, and the bytes of all others.
     size_t held = 0;
-    uint64_t flying_bytes = 0;
+    uint64_t in_flight_bytes = 0;
 
-    // Adds `write` to, or removes it from, the counts of operations in write. `write.held` must
+    // Adds `write` to, or removes it from, the counts of operations in flight. `write.held` must
     // be the same in both calls.
     void CountIn(const InFlightWrite& write);
     void CountOut(const InFlightWrite& write);
   };
 
   // The index of the route's shard; creates the shard if there is none yet.
-  size_t LaneOf(const LinkRoute& route);
+  size_t ShardOf(const LinkRoute& route);
   void EnqueueOn(uint32_t link_index,
                  const SessionKey& session,
                  Terms terms,

@@ -19,6 +19,7 @@
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
+#include "common/engine/local_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
 
@@ -169,12 +170,14 @@ class CaseRun final {
     options.max_step_tokens = numbers_.at("budget");
     options.itl_target = std::chrono::milliseconds(numbers_.at("itl_target_ms"));
     options.max_sequences = case_.streams + (case_.intruder > 0 ? 1 : 0);
-    const int32_t tokens = case_.streams * (case_.prompt + case_.output + options.block_tokens) +
-                           case_.intruder + 2 * options.block_tokens;
-    options.kv_blocks = tokens / options.block_tokens + case_.streams;
-    options.kv_dtype = kv_dtype_;
+    KvOptions kv;
+    const int32_t tokens = case_.streams * (case_.prompt + case_.output + kv.block_tokens) +
+                           case_.intruder + 2 * kv.block_tokens;
+    kv.blocks = tokens / kv.block_tokens + case_.streams;
+    kv.dtype = kv_dtype_;
     options.prefix_cache = false;
-    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, runner_, meter_, clock_));
+    BATON_ASSIGN_OR_RETURN(executor_, LocalExecutor::Create(kv, runner_));
+    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor_, meter_, clock_));
     const int32_t vocabulary = runner_.traits().vocabulary;
     for (int32_t i = 0; i < case_.streams; ++i) {
       engine_->Submit(MakeRequest(i + 1, case_.prompt, case_.output, vocabulary));
@@ -255,6 +258,7 @@ class CaseRun final {
   const Ops& ops_;
   const SteadyClock clock_;
   Meter meter_{clock_};
+  std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
   std::vector<double> host_ms_;  // the part of each of these steps in which the device was idle

@@ -13,29 +13,26 @@ double Gibibytes(size_t bytes) {
 
 }  // namespace
 
-StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
-                              const KvLayout& layout,
-                              size_t free_bytes) {
-  if (options.kv_blocks > 0) return options.kv_blocks;
+StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, size_t free_bytes) {
+  if (options.blocks > 0) return options.blocks;
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
-  if (options.kv_memory_bytes > 0) {
-    if (options.kv_memory_bytes >= block_bytes) {
-      return static_cast<int32_t>(std::min(options.kv_memory_bytes / block_bytes, kMaxBlocks));
+  if (options.memory_bytes > 0) {
+    if (options.memory_bytes >= block_bytes) {
+      return static_cast<int32_t>(std::min(options.memory_bytes / block_bytes, kMaxBlocks));
     }
     return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
-                           options.kv_memory_bytes,
+                           options.memory_bytes,
                            layout.ToString(),
                            block_bytes);
   }
-  const auto share =
-      static_cast<size_t>(static_cast<double>(free_bytes) * options.kv_memory_fraction);
+  const auto share = static_cast<size_t>(static_cast<double>(free_bytes) * options.memory_fraction);
   if (share >= block_bytes) {
     return static_cast<int32_t>(std::min(share / block_bytes, kMaxBlocks));
   }
   return MakeStatus(StatusCode::kResourceExhausted,
                     "engine: kv_memory_fraction {} of the {:.2f} GiB that are free beside the "
                     "model is too small for one KV block of {}, which takes {} bytes",
-                    options.kv_memory_fraction,
+                    options.memory_fraction,
                     Gibibytes(free_bytes),
                     layout.ToString(),
                     block_bytes);

@@ -12,13 +12,11 @@
 // The size and the allocation of the KV arena.
 namespace baton {
 
-// The number of blocks of `layout` in the arena: `kv_blocks` when it is set; else as many as fit
-// into `kv_memory_bytes` when it is set; else as many as fit into `kv_memory_fraction` of
-// `free_bytes`. InvalidArgument when `kv_memory_bytes` holds no block; ResourceExhausted when the
+// The number of blocks of `layout` in the arena: `blocks` when it is set; else as many as fit
+// into `memory_bytes` when it is set; else as many as fit into `memory_fraction` of
+// `free_bytes`. InvalidArgument when `memory_bytes` holds no block; ResourceExhausted when the
 // fraction of `free_bytes` holds none.
-StatusOr<int32_t> ArenaBlocks(const EngineOptions& options,
-                              const KvLayout& layout,
-                              size_t free_bytes);
+StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, size_t free_bytes);
 
 // Allocates the arena. ResourceExhausted names the requested size, the free memory and the number
 // of blocks that would fit.

@@ -1,14 +1,12 @@
 #include "common/engine/engine.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "common/base/overloaded.h"
-#include "common/engine/arena.h"
 #include "common/engine/batch.h"
 #include "common/engine/inbox.h"
 #include "common/engine/scheduler.h"
@@ -27,36 +25,13 @@ Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t hi
   return InvalidArgument("engine: {} is {}; it must be between {} and {}", field, value, low, high);
 }
 
-Status CheckOptions(const EngineOptions& options, ModelRunner& runner) {
+Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
   constexpr int32_t kMany = 1 << 24;
-  const ModelTraits& traits = runner.traits();
-  if (options.block_tokens < 1 || options.block_tokens % traits.block_token_multiple != 0) {
-    return InvalidArgument("engine: block_tokens is {}; on {} it must be a multiple of {}",
-                           options.block_tokens,
-                           runner.device().name(),
-                           traits.block_token_multiple);
-  }
   BATON_RETURN_IF_ERROR(CheckCount("max_step_tokens", options.max_step_tokens, 1, traits.max_rows));
   BATON_RETURN_IF_ERROR(
       CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
-  BATON_RETURN_IF_ERROR(
-      CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany));
-  if (options.kv_dtype == DType::kFp8 && !traits.fp8_kv) {
-    return InvalidArgument(
-        "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
-        "f32, f16 or bf16");
-  }
-  return CheckCount("kv_blocks", options.kv_blocks, 0, kMany);
-}
-
-KvLayout LayoutFor(const EngineOptions& options, const ModelTraits& traits) {
-  return {.layers = traits.layers,
-          .kv_heads = traits.kv_heads,
-          .head_dim = traits.head_dim,
-          .block_tokens = options.block_tokens,
-          .dtype = options.kv_dtype,
-          .k_dim_major = traits.k_dim_major};
+  return CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany);
 }
 
 Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTraits& traits) {
@@ -65,15 +40,6 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
                      .vocabulary = traits.vocabulary,
                      .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
           .model_fingerprint = traits.fingerprint};
-}
-
-// Uses a separate arena of one block, because these steps must allocate their memory before the
-// size of the real arena is computed from the free memory.
-Status WarmUpPrompts(const KvLayout& layout, ModelRunner& runner) {
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
-  BATON_ASSIGN_OR_RETURN(const auto block,
-                         runner.device().Allocate(block_bytes, Sharing::kPrivate));
-  return runner.WarmUpPrompts(MakeView(layout, WholeModel(layout), block->data(), 1));
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
@@ -85,43 +51,37 @@ KvChunk ViewOf(const Outcomes::Chunk& chunk) {
 class Engine::Impl {
  public:
   Impl(const EngineOptions& options,
-       const KvLayout& layout,
-       int32_t blocks,
-       std::unique_ptr<Buffer> arena,
-       ModelRunner& runner,
+       Executor& executor,
        EngineListener& listener,
        const Clock& clock)
-      : layout_(layout),
-        arena_(std::move(arena)),
-        view_(MakeView(layout, WholeModel(layout), arena_->data(), blocks)),
-        runner_(runner),
+      : executor_(executor),
         listener_(listener),
         clock_(clock),
-        cache_(blocks, options.block_tokens, options.prefix_cache),
-        scheduler_(SchedulerOptions(options, runner.traits()), cache_) {
-    for (int32_t group = 0; group < LayerGroups(layout); ++group) {
-      layer_marks_.push_back(LayerGroupEnd(layout, group));
+        cache_(executor.kv_blocks(), executor.kv_layout().block_tokens, options.prefix_cache),
+        scheduler_(SchedulerOptions(options, executor.traits()), cache_) {
+    for (int32_t group = 0; group < LayerGroups(executor.kv_layout()); ++group) {
+      layer_marks_.push_back(LayerGroupEnd(executor.kv_layout(), group));
     }
     UpdateStats();
   }
 
-  // Waits for the steps under way, because the device must not write to a freed arena.
+  // Waits for the steps under way, because they write to memory of this object.
   ~Impl() {
-    for (UnderWay step; !under_way_.empty();) (void)AwaitOldest(step);
+    for (size_t i = 0; i < steps_.size(); ++i) (void)Await(steps_[i]);
   }
 
   bool Step() {
     bool worked = TakeMessages();
-    if (under_way_.empty()) {
+    if (steps_.empty()) {
       const StepPlan& plan = scheduler_.Plan(clock_.Now());
       worked |= plan.preempted > 0;
       worked |= Deliver();
       // Counts the new requests before the step, because the step may take long.
       if (worked && !plan.rows.empty()) UpdateStats();
-      if (!plan.rows.empty()) Issue(plan);
+      if (!plan.rows.empty()) IssueNewest();
     }
-    if (!under_way_.empty()) {
-      if (runner_.queues_steps()) IssueAhead();
+    if (!steps_.empty()) {
+      if (executor_.queues_steps()) IssueAhead();
       EndOldest();
       Deliver();
       worked = true;
@@ -129,7 +89,7 @@ class Engine::Impl {
       last_end_.reset();
     }
     if (worked) UpdateStats();
-    inbox_.Settle(scheduler_.idle() && under_way_.empty());
+    inbox_.Settle(scheduler_.idle() && steps_.empty());
     return worked;
   }
 
@@ -143,19 +103,9 @@ class Engine::Impl {
   }
 
   Inbox& inbox() { return inbox_; }
-  const KvLayout& layout() const { return layout_; }
-  const Buffer& arena() const { return *arena_; }
-  const KvView& view() const { return view_; }
-  const KvCache& cache() const { return cache_; }
   Status CheckIntegrity() const { return scheduler_.CheckIntegrity(); }
 
  private:
-  struct UnderWay {
-    StepWork work;  // the work of its plan
-    Time begin{};   // when the device began it, as far as known
-    Status issued;
-    std::vector<SampledToken> sampled;
-  };
   struct Took {
     int32_t decodes = 0;
     Duration took{};
@@ -185,62 +135,60 @@ class Engine::Impl {
     listener_.OnFailed({request.id, request.epoch, GivenUp()});
   }
 
-  void Issue(const StepPlan& plan) {
-    UnderWay& step = under_way_.emplace_back();
-    step.work = plan.work;
+  void IssueNewest() {
+    QueuedStep& step = steps_.newest();
     step.begin = last_end_.value_or(clock_.Now());
-    step.sampled.resize(plan.logit_rows);
-    step.issued = IssueTo(plan, step.sampled);
+    step.sampled.resize(step.plan.logit_rows);
+    step.issued = Issue(step.plan, step.sampled);
   }
 
-  Status IssueTo(const StepPlan& plan, std::span<SampledToken> sampled) {
+  Status Issue(const StepPlan& plan, std::span<SampledToken> sampled) {
     batch_.Build(plan);
     layers_told_ = false;
     if (!plan.copies.empty()) {
-      BATON_RETURN_IF_ERROR(runner_.CopyBlocks(view_, plan.copies));
+      BATON_RETURN_IF_ERROR(executor_.CopyBlocks(plan.copies));
     }
-    return runner_.Issue(batch_.input(), view_, batch_.sampling(), sampled, Watch(plan));
+    return executor_.Issue(batch_.input(), batch_.sampling(), sampled, Watch(plan));
   }
 
   // Plans the step after the one under way as late as the device allows, so that requests which
   // arrive meanwhile can be in it.
   void IssueAhead() {
-    const UnderWay& step = under_way_.front();
-    if (under_way_.size() > 1 || !step.issued.ok()) return;
-    if (step.work.prompt_tokens == 0 && step.work.decodes == last_decode_.decodes) {
+    const QueuedStep& step = steps_.oldest();
+    if (steps_.full() || !step.issued.ok()) return;
+    const StepWork& work = step.plan.work;
+    if (work.prompt_tokens == 0 && work.decodes == last_decode_.decodes) {
       const Time due = step.begin + last_decode_.took - kPlanAheadTime;
       for (Time now = clock_.Now(); now < due && inbox_.Wait(due - now); now = clock_.Now()) {
         TakeMessages();
       }
     }
-    const StepPlan* plan = scheduler_.PlanAhead(clock_.Now());
-    if (plan != nullptr) Issue(*plan);
+    if (scheduler_.PlanAhead(clock_.Now()) != nullptr) IssueNewest();
   }
 
-  // Waits for the oldest step under way and moves it into `step`.
-  Status AwaitOldest(UnderWay& step) {
-    step = std::move(under_way_.front());
-    under_way_.pop_front();
-    return step.issued.ok() ? runner_.Await() : step.issued;
+  // Waits for `step`. All steps before it have been awaited.
+  Status Await(const QueuedStep& step) {
+    return step.issued.ok() ? executor_.Await() : step.issued;
   }
 
   void EndOldest() {
-    UnderWay step;
-    const Status status = AwaitOldest(step);
+    QueuedStep& step = steps_.oldest();
+    const Status status = Await(step);
     const Time end = clock_.Now();
     last_end_ = end;
-    ++steps_;
+    ++steps_run_;
     if (status.ok()) {
       failed_in_a_row_ = 0;
-      step_time_.Observe(step.work, end - step.begin);
+      const StepWork& work = step.plan.work;
+      step_time_.Observe(work, end - step.begin);
       scheduler_.set_step_time(step_time_);
-      if (step.work.prompt_tokens == 0) last_decode_ = {step.work.decodes, end - step.begin};
-      if (!under_way_.empty()) under_way_.front().begin = end;
+      if (work.prompt_tokens == 0) last_decode_ = {work.decodes, end - step.begin};
+      if (steps_.full()) steps_.newest().begin = end;
       scheduler_.Commit(step.sampled, end);
       return;
     }
     // The next step used the results of the failed step, so it fails as well.
-    while (!under_way_.empty()) (void)AwaitOldest(step);
+    if (steps_.full()) (void)Await(steps_.newest());
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
     scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()), layers_told_);
@@ -307,7 +255,7 @@ class Engine::Impl {
     stats.blocks_cached = cache_.cached();
     stats.blocks_leaked = scheduler_.LeakedBlocks();
     stats.leases = counts.held_leases;
-    stats.steps = steps_;
+    stats.steps = steps_run_;
     stats.failed_steps = failed_steps_;
     stats.prompt_tokens = counts.prompt_tokens;
     stats.cached_tokens = counts.cached_tokens;
@@ -325,26 +273,23 @@ class Engine::Impl {
     stats_ = stats;
   }
 
-  const KvLayout layout_;
-  const std::unique_ptr<Buffer> arena_;
-  const KvView view_;
-  ModelRunner& runner_;
+  Executor& executor_;
   EngineListener& listener_;
   const Clock& clock_;
   KvCache cache_;
   Scheduler scheduler_;
+  StepQueue& steps_ = scheduler_.steps();
   std::vector<int32_t> layer_marks_;  // the number of layers up to the end of each layer group
   bool layers_told_ = false;          // OnKvLayers was called for the running plan
   StepTimeModel step_time_;
   Inbox inbox_;
   std::vector<Inbox::Message> messages_;
   Batch batch_;
-  std::deque<UnderWay> under_way_;  // two at most
-  Took last_decode_;                // the last step that only decoded
+  Took last_decode_;  // the last step that only decoded
   // When the last step ended; empty after an idle Step(). The host's work between two steps counts
   // as time of the later step, because decoding sequences wait for it as well.
   std::optional<Time> last_end_;
-  int64_t steps_ = 0;
+  int64_t steps_run_ = 0;
   int64_t failed_steps_ = 0;
   int failed_in_a_row_ = 0;
   bool healthy_ = true;
@@ -356,20 +301,12 @@ class Engine::Impl {
 };
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
-                                                 ModelRunner& runner,
+                                                 Executor& executor,
                                                  EngineListener& listener,
                                                  const Clock& clock) {
-  BATON_RETURN_IF_ERROR(CheckOptions(options, runner));
-  const KvLayout layout = LayoutFor(options, runner.traits());
-  BATON_RETURN_IF_ERROR(layout.Validate());
-  BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, runner));
-  Device& device = runner.device();
-  BATON_ASSIGN_OR_RETURN(const int32_t blocks, ArenaBlocks(options, layout, device.free_bytes()));
-  BATON_ASSIGN_OR_RETURN(auto arena, AllocateArena(layout, blocks, device));
-  auto impl =
-      std::make_unique<Impl>(options, layout, blocks, std::move(arena), runner, listener, clock);
-  BATON_RETURN_IF_ERROR(runner.WarmUpDecodes(impl->view()));
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  BATON_RETURN_IF_ERROR(CheckOptions(options, executor.traits()));
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(options, executor, listener, clock)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -417,18 +354,6 @@ bool Engine::WaitUntilIdle(Duration timeout) {
 
 EngineStats Engine::Stats() const {
   return impl_->Stats();
-}
-
-const KvLayout& Engine::kv_layout() const {
-  return impl_->layout();
-}
-
-const Buffer& Engine::kv_arena() const {
-  return impl_->arena();
-}
-
-int32_t Engine::kv_block_count() const {
-  return impl_->cache().total();
 }
 
 Status Engine::CheckIntegrity() const {

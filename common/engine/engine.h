@@ -8,11 +8,9 @@
 #include "common/base/hash.h"
 #include "common/cluster/load.h"
 #include "common/cluster/request.h"
+#include "common/engine/executor.h"
 #include "common/engine/listener.h"
-#include "common/engine/model_runner.h"
 #include "common/engine/options.h"
-#include "common/kvcache/layout.h"
-#include "kernels/device.h"
 
 namespace baton {
 
@@ -29,11 +27,11 @@ struct EngineStats : EngineLoad {
   bool healthy = true;
 };
 
-// The generation engine: continuous batching over one model and one paged KV arena. It handles
-// requests and tokens and does not depend on text, networks or roles. Submit, Cancel, StopSample,
-// Activate, ReleaseKv, RequestCacheSnapshot, BusyPollFor, WaitForWork, WaitUntilIdle and Stats may
-// be called from any thread: changes are queued and take effect in the next Step(). Everything else
-// happens in Step(), which one thread calls (EngineLoop, or a test).
+// The generation engine: continuous batching over the model and the paged KV arena of its executor.
+// It handles requests and tokens and does not depend on text, networks or roles. Submit, Cancel,
+// StopSample, Activate, ReleaseKv, RequestCacheSnapshot, BusyPollFor, WaitForWork, WaitUntilIdle
+// and Stats may be called from any thread: changes are queued and take effect in the next Step().
+// Everything else happens in Step(), which one thread calls (EngineLoop, or a test).
 //
 // KV ownership in a hand-off: a lease holds the blocks of a kPrefill request from the moment they
 // are reported to the listener, and the blocks of a kDecode request from the reservation on. The
@@ -44,11 +42,10 @@ class Engine final {
  public:
   static constexpr int kFailedStepsToGiveUp = 3;
 
-  // Errors: InvalidArgument for options that are out of range or do not fit the model;
-  // ResourceExhausted when the arena does not fit into memory. `runner`, `listener` and `clock`
-  // outlive the engine.
+  // InvalidArgument for options that are out of range or do not fit the model. References outlive
+  // the engine.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
-                                                  ModelRunner& runner,
+                                                  Executor& executor,
                                                   EngineListener& listener,
                                                   const Clock& clock);
   ~Engine();
@@ -85,10 +82,6 @@ class Engine final {
   // Requests a snapshot of the prefix cache. Queued like Submit; OnCacheEvent then receives
   // kCleared and kStored events for all entries, with the next sequence numbers.
   void RequestCacheSnapshot();
-
-  const KvLayout& kv_layout() const;
-  const Buffer& kv_arena() const;
-  int32_t kv_block_count() const;
 
   // OK when every block is free or owned by a live lease and all counters are consistent; else
   // Internal naming the first inconsistency. Only on the thread that calls Step().

@@ -16,6 +16,17 @@ enum class AdmissionPolicy {
   kGuaranteedNoEvict,  // admit when prompt + max_tokens fit: a running sequence is never preempted
 };
 
+// The KV arena, which the executor allocates.
+struct KvOptions {
+  int32_t blocks = 0;                     // size in blocks; 0: from memory_bytes
+  size_t memory_bytes = size_t{1} << 30;  // 0: from memory_fraction
+  // The share of the device memory that is free after the model and the memory for its steps are
+  // allocated.
+  double memory_fraction = 0.9;
+  int32_t block_tokens = 16;
+  DType dtype = DType::kF16;
+};
+
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // token budget of one step
   int32_t max_sequences = 256;    // most running sequences, and most sequences in one step
@@ -39,13 +50,6 @@ struct EngineOptions {
   // This bounds a circular wait that no single worker can detect: prefill workers hold blocks until
   // this worker grants blocks, while this worker's blocks are reserved for KV from those workers.
   Duration max_reservation_wait = std::chrono::seconds(2);
-  int32_t kv_blocks = 0;                     // arena size in blocks; 0: from kv_memory_bytes
-  size_t kv_memory_bytes = size_t{1} << 30;  // 0: from kv_memory_fraction
-  // The share of the device memory that is free after the model and the memory for its steps are
-  // allocated.
-  double kv_memory_fraction = 0.9;
-  int32_t block_tokens = 16;
-  DType kv_dtype = DType::kF16;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   AdmissionPolicy admission = AdmissionPolicy::kMaxUtilization;
   bool prefix_cache = true;

@@ -231,8 +231,8 @@ void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
-  if (under_way_) {
-    releases_.leases.push_back(std::exchange(sequence.table, Lease(cache_)));
+  if (!steps_.empty()) {
+    steps_.newest().ended_leases.push_back(std::exchange(sequence.table, Lease(cache_)));
   } else {
     sequence.table.Clear();
   }
@@ -247,7 +247,7 @@ void Scheduler::Reap() {
   });
   for (const RequestKey& key : ended_) {
     auto ended = active_.extract(key);
-    if (under_way_) releases_.requests.push_back(std::move(ended.mapped()));
+    if (!steps_.empty()) steps_.newest().ended_requests.push_back(std::move(ended.mapped()));
   }
   ended_.clear();
 }

@@ -17,7 +17,7 @@
 #include "common/engine/outcomes.h"
 #include "common/engine/request_check.h"
 #include "common/engine/sequence.h"
-#include "common/engine/step_plan.h"
+#include "common/engine/step_queue.h"
 #include "common/engine/step_time.h"
 #include "common/kvcache/kv_cache.h"
 
@@ -67,6 +67,8 @@ class Scheduler final {
   // received any of them (`chunks_told`).
   void Abort(const Status& status, bool chunks_told);
 
+  // The steps under way. The engine keeps its part of each step here.
+  StepQueue& steps() { return steps_; }
   // The results since the last call.
   Outcomes TakeOutcomes() { return std::exchange(outcomes_, {}); }
 
@@ -82,18 +84,6 @@ class Scheduler final {
   Status CheckIntegrity() const;
 
  private:
-  // Requests and leases that ended while a plan was under way. They are kept because the plan's
-  // rows point to the requests and the device may still write the blocks.
-  struct DeferredRelease {
-    std::vector<std::unique_ptr<ActiveRequest>> requests;
-    std::vector<Lease> leases;
-
-    void Clear() {
-      requests.clear();
-      leases.clear();
-    }
-  };
-
   struct ByRank {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->rank < b->rank; }
   };
@@ -182,13 +172,8 @@ class Scheduler final {
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 
-  StepPlan plan_;                    // the newest plan
-  StepPlan before_;                  // the plan before plan_, when `two_under_way_`
-  DeferredRelease releases_;         // ended while plan_ was the newest plan under way
-  DeferredRelease releases_before_;  // ended while before_ was the newest plan under way
-  bool under_way_ = false;           // plan_ is under way
-  bool two_under_way_ = false;
-  size_t decode_rows_ = 0;          // the first rows of plan_, which decode
+  StepQueue steps_;
+  StepPlan* plan_ = nullptr;        // the plan that Plan or PlanAhead makes
   std::vector<Hash128> computing_;  // the next block of each prompt in progress
   // The head of the queue did not fit. It is matched again only when `blocked_need_` blocks are
   // available or after some plans, because matching a long prompt takes time.

@@ -18,8 +18,8 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
     for (const Sequence& sequence : active->sequences) leases.push_back(&sequence.table);
   }
   for (const auto& [key, lease] : handoffs_) leases.push_back(&lease);
-  for (const DeferredRelease* releases : {&releases_before_, &releases_}) {
-    for (const Lease& lease : releases->leases) leases.push_back(&lease);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const Lease& lease : steps_[i].ended_leases) leases.push_back(&lease);
   }
   return leases;
 }
@@ -29,8 +29,8 @@ int32_t Scheduler::LeakedBlocks() const {
   for (const Sequence* sequence : running_) held += sequence->table.size();
   for (const Sequence* sequence : awaiting_kv_) held += sequence->table.size();
   for (const auto& [key, lease] : handoffs_) held += lease.size();
-  for (const DeferredRelease* releases : {&releases_before_, &releases_}) {
-    for (const Lease& lease : releases->leases) held += lease.size();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const Lease& lease : steps_[i].ended_leases) held += lease.size();
   }
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
 }

@@ -7,9 +7,8 @@
 namespace baton {
 
 void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
-  // From here on under_way_ refers to the plan after this one.
-  under_way_ = std::exchange(two_under_way_, false);
-  StepPlan& plan = under_way_ ? before_ : plan_;
+  QueuedStep& step = steps_.Pop();
+  StepPlan& plan = step.plan;
   BATON_CHECK(std::cmp_equal(sampled.size(), plan.logit_rows),
               "{} tokens for {} logit rows",
               sampled.size(),
@@ -46,8 +45,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     if (sequence.state == SequenceState::kRunning) store_later_.push_back(&sequence);
   }
   Reap();
-  plan.Clear();
-  (under_way_ ? releases_before_ : releases_).Clear();
+  step.Clear();
 }
 
 // Fails one request: its activations or the weights are bad. The device works, and all other
@@ -63,8 +61,7 @@ void Scheduler::FailWithoutToken(ActiveRequest& active) {
 }
 
 void Scheduler::Abort(const Status& status, bool chunks_told) {
-  StepPlan& plan = two_under_way_ ? before_ : plan_;
-  for (const Outcomes::Chunk& chunk : plan.chunks) {
+  for (const Outcomes::Chunk& chunk : steps_.oldest().plan.chunks) {
     if (chunks_told) break;
     const auto handoff = handoffs_.find({chunk.id, chunk.epoch});
     if (chunk.first_index == 0) {
@@ -74,16 +71,16 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
     }
   }
   std::set<ActiveRequest*> failed;
-  for (const StepPlan* of : {&before_, &plan_}) {
-    for (const PlanRow& row : of->rows) {
+  std::vector<QueuedStep*> steps;
+  while (!steps_.empty()) {
+    steps.push_back(&steps_.Pop());
+    for (const PlanRow& row : steps.back()->plan.rows) {
       if (row.sequence->state == SequenceState::kRunning) failed.insert(row.sequence->request);
     }
   }
-  under_way_ = two_under_way_ = false;
   for (ActiveRequest* active : failed) Fail(*active, status);
   Reap();
-  for (StepPlan* of : {&before_, &plan_}) of->Clear();
-  for (DeferredRelease* of : {&releases_before_, &releases_}) of->Clear();
+  for (QueuedStep* step : steps) step->Clear();
 }
 
 void Scheduler::StoreBlocks() {
@@ -108,7 +105,7 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
                      sequence.chain,
                      std::span<const TokenId>(sequence.tokens)
                          .subspan(static_cast<size_t>(index) * block_tokens, block_tokens),
-                     /*adopt=*/!under_way_);
+                     /*adopt=*/steps_.empty());
     sequence.chain_broken = !entry.has_value();
     if (!entry) return;
     sequence.chain = *entry;

@@ -15,43 +15,39 @@ constexpr double kFarthest = 4;
 }  // namespace
 
 const StepPlan& Scheduler::Plan(Time now) {
-  BATON_CHECK(!under_way_, "Plan was called while a plan is under way");
+  BATON_CHECK(steps_.empty(), "Plan was called while a plan is under way");
   EndExpired(now);
-  plan_.Clear();
+  plan_ = &steps_.Prepare().plan;
   PlanDecodes();
-  decode_rows_ = plan_.rows.size();
   PlanPrompts();
   AdmitWaiting(now);
   LeaseChunks();
-  under_way_ = !plan_.rows.empty();
-  return plan_;
+  if (!plan_->rows.empty()) steps_.Push();
+  return *plan_;
 }
 
 const StepPlan* Scheduler::PlanAhead(Time now) {
   EndExpired(now);
-  if (under_way_ && !two_under_way_) AdmitReservations(now);
+  if (steps_.size() == 1) AdmitReservations(now);
   if (!CanPlanAhead()) return nullptr;
   AppendPlaceholders();
-  std::swap(before_, plan_);
+  plan_ = &steps_.Prepare().plan;
   PlanDecodes();
-  if (plan_.rows.empty()) {
-    std::swap(before_, plan_);
-    return nullptr;
-  }
-  std::swap(releases_before_, releases_);
-  decode_rows_ = plan_.rows.size();
-  two_under_way_ = true;
-  return &plan_;
+  if (plan_->rows.empty()) return nullptr;
+  steps_.Push();
+  return plan_;
 }
 
 bool Scheduler::CanPlanAhead() {
-  if (!under_way_ || two_under_way_ || decode_rows_ != plan_.rows.size()) return false;
+  if (steps_.size() != 1) return false;
+  const StepPlan& plan = steps_.newest().plan;
+  if (plan.decode_rows != plan.rows.size()) return false;
   const auto decodes = [](const Sequence& sequence) {
     const ActiveRequest& active = *sequence.request;
     return active.forked && !active.request.sampling.depends_on_output();
   };
   const auto plain = [&](const PlanRow& row) { return decodes(*row.sequence); };
-  if (!std::ranges::all_of(plan_.rows, plain)) return false;
+  if (!std::ranges::all_of(plan.rows, plain)) return false;
   const auto ready = [&](const Sequence* sequence) {
     return decodes(*sequence) && sequence->remaining() == 1;
   };
@@ -64,21 +60,22 @@ bool Scheduler::CanPlanAhead() {
 
 // Appends a placeholder (ChosenBefore) for each token that the plan under way will choose.
 void Scheduler::AppendPlaceholders() {
-  for (size_t i = 0; i < plan_.rows.size(); ++i) {
-    Sequence& sequence = *plan_.rows[i].sequence;
+  StepPlan& plan = steps_.newest().plan;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    Sequence& sequence = *plan.rows[i].sequence;
     if (sequence.state != SequenceState::kRunning) continue;
     ++sequence.computed;
     sequence.tokens.push_back(ChosenBefore(static_cast<int32_t>(i)));
   }
-  plan_.foreseen = true;
+  plan.foreseen = true;
 }
 
 // Runs before the step, because peers may read the first layers of a chunk while the last layers
 // are computed.
 void Scheduler::LeaseChunks() {
-  for (const PlanRow& row : plan_.rows) {
+  for (const PlanRow& row : plan_->rows) {
     auto chunk = LeaseChunk(*row.sequence, row.first + row.count, row.samples > 0);
-    if (chunk) plan_.chunks.push_back(*std::move(chunk));
+    if (chunk) plan_->chunks.push_back(*std::move(chunk));
   }
 }
 
@@ -97,6 +94,7 @@ void Scheduler::PlanDecodes() {
     }
     if (fits) AddRow(sequence, 1);
   }
+  plan_->decode_rows = plan_->rows.size();
 }
 
 // Needs no blocks: a prompt receives all its blocks at admission.
@@ -116,13 +114,13 @@ void Scheduler::PlanPrompts() {
 // them. n tokens take prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). Steps far larger
 // than the measured ones cannot be predicted, so the first prompts beside decodes are small.
 int32_t Scheduler::PromptBudget(int32_t context) const {
-  const int32_t budget = options_.engine.max_step_tokens - plan_.tokens;
-  const auto prompt_tokens = plan_.tokens - static_cast<int32_t>(decode_rows_);
+  const int32_t budget = options_.engine.max_step_tokens - plan_->tokens;
+  const auto prompt_tokens = plan_->tokens - static_cast<int32_t>(plan_->decode_rows);
   if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
   const double target = ToMillis(options_.engine.itl_target);
-  if (budget <= 0 || target <= 0 || decode_rows_ == 0) return budget;
+  if (budget <= 0 || target <= 0 || plan_->decode_rows == 0) return budget;
   const StepTimeModel::Fit& fit = step_time_.fit();
-  const double left = target - step_time_.PredictMs(plan_.work);
+  const double left = target - step_time_.PredictMs(plan_->work);
   const double linear = fit.prompt_token_ms + fit.prompt_context_ms * context;
   const double square = fit.prompt_context_ms / 2;
   double fitting = linear > 0 ? left / linear : 0;
@@ -132,7 +130,7 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   fitting = std::min(fitting, kFarthest * step_time_.most_prompt_tokens());
   // The first prompt always makes progress. Less than a block of another prompt is not worth a row.
   if (fitting < cache_.block_tokens()) {
-    fitting = plan_.rows.size() == decode_rows_ ? cache_.block_tokens() : 0;
+    fitting = plan_->rows.size() == plan_->decode_rows ? cache_.block_tokens() : 0;
   }
   return static_cast<int32_t>(std::min<double>(fitting, budget));
 }
@@ -155,11 +153,11 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
   const ActiveRequest& active = *sequence.request;
   int32_t samples = 0;
   if (count == sequence.remaining()) samples = active.forked ? 1 : active.request.samples;
-  plan_.rows.push_back({&sequence, sequence.computed, count, samples});
-  plan_.tokens += count;
-  plan_.logit_rows += samples;
+  plan_->rows.push_back({&sequence, sequence.computed, count, samples});
+  plan_->tokens += count;
+  plan_->logit_rows += samples;
   const int64_t context = int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
-  StepWork& work = plan_.work;
+  StepWork& work = plan_->work;
   (count == 1 ? work.decodes : work.prompt_tokens) += count;
   (count == 1 ? work.decode_context : work.prompt_context) += context;
 }
@@ -175,7 +173,7 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   }
   std::optional<BlockCopy> copy;
   if (!sequence.table.MakeExclusive(first, copy)) return false;
-  if (copy) plan_.copies.push_back(*copy);
+  if (copy) plan_->copies.push_back(*copy);
   const int32_t taken = std::min(before - cache_.available(), sequence.promised);
   sequence.promised -= taken;
   promised_ -= taken;
@@ -190,7 +188,7 @@ void Scheduler::Preempt(Sequence& sequence) {
   // Samples that share a block are neighbours in rank, and the last one that writes the block needs
   // no copy. So the last user of a block to copy is never preempted, and the source of the copy
   // stays in use.
-  for (const BlockCopy& copy : plan_.copies) {
+  for (const BlockCopy& copy : plan_->copies) {
     const BlockId source(static_cast<uint32_t>(copy.from));
     BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.blocks(), source) == 0,
                 "the last user of block {} is preempted before the block is copied",
@@ -205,7 +203,7 @@ void Scheduler::Preempt(Sequence& sequence) {
   Enqueue(sequence);
   ++sequence.request->times.preemptions;
   ++totals_.preemptions;
-  ++plan_.preempted;
+  ++plan_->preempted;
 }
 
 // Admits strictly by rank: when a sequence does not fit, no sequence after it is admitted. There
@@ -214,7 +212,7 @@ void Scheduler::Preempt(Sequence& sequence) {
 // pass them, because reservations need no budget.
 void Scheduler::AdmitWaiting(Time now) {
   auto next = waiting_.begin();
-  while (next != waiting_.end() && plan_.preempted == 0) {
+  while (next != waiting_.end() && plan_->preempted == 0) {
     Sequence& sequence = **next++;
     const bool reservation = sequence.request->awaits_reservation();
     if (!reservation && PromptBudget(0) <= 0) {
@@ -226,7 +224,7 @@ void Scheduler::AdmitWaiting(Time now) {
     if (!reservation && ComputedByOther(sequence, hit)) continue;
     if (!Admit(sequence, hit, now)) break;
   }
-  if (running_.empty() && plan_.preempted == 0) AdmitAnnounced(now);
+  if (running_.empty() && plan_->preempted == 0) AdmitAnnounced(now);
   RefuseExcessReservations();
 }
 

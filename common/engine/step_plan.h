@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct StepPlan {
   std::vector<PlanRow> rows;
   std::vector<BlockCopy> copies;
   std::vector<Outcomes::Chunk> chunks;  // KV that is final after the step; leased to the hand-offs
+  size_t decode_rows = 0;               // the first rows, which decode
   int32_t tokens = 0;                   // total of all rows
   int32_t logit_rows = 0;               // total samples of all rows
   int32_t preempted = 0;                // sequences sent back to the queue to free blocks
@@ -37,6 +39,7 @@ struct StepPlan {
     rows.clear();
     copies.clear();
     chunks.clear();
+    decode_rows = 0;
     tokens = logit_rows = preempted = 0;
     work = {};
     foreseen = false;

@@ -89,6 +89,18 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   return options;
 }
 
+KvOptions KvOptionsOf(const config::WorkerConfig& config) {
+  const config::EngineConfig& from = config.engine();
+  KvOptions to;
+  to.blocks = from.kv_blocks();
+  to.memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
+  if (to.memory_bytes == 0 && !OnGpu(from)) to.memory_bytes = kCpuKvBytes;
+  to.memory_fraction = from.kv_memory_fraction();
+  to.block_tokens = from.block_tokens();
+  to.dtype = KvTypeOf(from);
+  return to;
+}
+
 EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
   const config::EngineConfig& from = config.engine();
   EngineOptions to;
@@ -97,12 +109,6 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
   to.max_sequences = from.max_sequences();
   to.max_waiting = from.max_waiting();
   to.itl_target = FromSeconds(from.itl_target_ms() / 1e3);
-  to.kv_blocks = from.kv_blocks();
-  to.kv_memory_bytes = static_cast<size_t>(from.kv_memory_mib()) << 20;
-  if (to.kv_memory_bytes == 0 && !OnGpu(from)) to.kv_memory_bytes = kCpuKvBytes;
-  to.kv_memory_fraction = from.kv_memory_fraction();
-  to.block_tokens = from.block_tokens();
-  to.kv_dtype = KvTypeOf(from);
   to.policy = PolicyOf(from);
   to.admission = from.admission() == config::EngineConfig::GUARANTEED_NO_EVICT
                      ? AdmissionPolicy::kGuaranteedNoEvict

@@ -19,6 +19,7 @@ enum class WorkerKind { kPrefill, kDecode, kUnified };
 std::string Name(WorkerKind kind);
 
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
+KvOptions KvOptionsOf(const config::WorkerConfig& config);
 EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
 // The time after which a step counts as hung. Zero: steps have no limit.
 Duration StepLimitOf(const config::EngineConfig& engine);

@@ -44,37 +44,43 @@ void WarnOfSmallArena(const WorkerInfo& self) {
 }  // namespace
 
 StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
-                                                 ModelRunner& runner,
+                                                 Executor& executor,
                                                  MetricsRegistry& metrics,
                                                  const Clock& clock) {
-  std::unique_ptr<Worker> worker(new Worker(std::move(options), metrics, clock));
+  std::unique_ptr<Worker> worker(new Worker(std::move(options), executor, metrics, clock));
   BATON_ASSIGN_OR_RETURN(worker->engine_,
-                         Engine::Create(worker->options_.engine, runner, *worker, clock));
-  const Engine& engine = *worker->engine_;
+                         Engine::Create(worker->options_.engine, executor, *worker, clock));
   WorkerInfo& self = worker->identity_;
   self.id = worker->options_.id;
   self.boot = BootId(RandomId());
   self.model = worker->options_.model;
-  self.fingerprint = runner.traits().fingerprint;
+  self.fingerprint = executor.traits().fingerprint;
   self.shape = worker->options_.shape;
   self.tokenizer = worker->options_.tokenizer;
   self.secret_probe = SecretProbe(worker->options_.engine.hash_secret, self.boot);
-  self.kv_layout = engine.kv_layout().ToString();
+  self.kv_layout = executor.kv_layout().ToString();
   self.admin_address = worker->options_.admin_address;
-  self.block_tokens = engine.kv_layout().block_tokens;
-  self.blocks = engine.kv_block_count();
+  self.block_tokens = executor.kv_layout().block_tokens;
+  self.blocks = executor.kv_blocks();
   self.max_sequences = worker->options_.engine.max_sequences;
   self.max_step_tokens = worker->options_.engine.max_step_tokens;
-  self.device = runner.device().name();
-  self.context_length = runner.traits().context_length;
-  self.vocabulary = runner.traits().vocabulary;
+  self.device = executor.device_name();
+  self.context_length = executor.traits().context_length;
+  self.vocabulary = executor.traits().vocabulary;
   WarnOfSmallArena(self);
-  worker->probe_.Attach(engine, self.device);
+  worker->probe_.Attach(*worker->engine_, executor);
   return worker;
 }
 
-Worker::Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), probe_(metrics), loop_(clock, kTick) {}
+Worker::Worker(WorkerOptions options,
+               Executor& executor,
+               MetricsRegistry& metrics,
+               const Clock& clock)
+    : options_(std::move(options)),
+      executor_(executor),
+      clock_(clock),
+      probe_(metrics),
+      loop_(clock, kTick) {}
 
 Worker::~Worker() {
   Stop();

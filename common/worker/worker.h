@@ -30,7 +30,7 @@ struct WorkerOptions {
   EngineOptions engine;
   RouterTargets routers;
   ConnectionLimits limits;
-  Dma* dma = nullptr;  // Backend::dma of the runner's device, for the roles; outlives the worker
+  Dma* dma = nullptr;  // Backend::dma of the executor's device, for the roles; outlives the worker
 };
 
 // The part that every worker has, whatever its roles: an engine on its own thread, links to
@@ -44,7 +44,7 @@ class Worker final : private EngineListener, private RouterEvents {
  public:
   // Errors: those of Engine::Create. References outlive the worker.
   static StatusOr<std::unique_ptr<Worker>> Create(WorkerOptions options,
-                                                  ModelRunner& runner,
+                                                  Executor& executor,
                                                   MetricsRegistry& metrics,
                                                   const Clock& clock);
   ~Worker() override;
@@ -70,6 +70,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void Stop();
 
   Engine& engine() { return *engine_; }
+  const Executor& executor() const { return executor_; }
   WorkerLoop& loop() { return loop_; }
   const Clock& clock() const { return clock_; }
   WorkerProbe& probe() { return probe_; }
@@ -85,7 +86,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void DropComplete(RequestId id, Epoch epoch);
 
  private:
-  Worker(WorkerOptions options, MetricsRegistry& metrics, const Clock& clock);
+  Worker(WorkerOptions options, Executor& executor, MetricsRegistry& metrics, const Clock& clock);
 
   // EngineListener, on the engine's thread or a thread of its device: posts each event to the
   // worker's thread.
@@ -119,6 +120,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnTick(Time now);
 
   const WorkerOptions options_;
+  const Executor& executor_;
   const Clock& clock_;
   WorkerProbe probe_;
   WorkerInfo identity_;

@@ -61,13 +61,13 @@ WorkerProbe::~WorkerProbe() {
   Detach();
 }
 
-void WorkerProbe::Attach(const Engine& engine, const std::string& device) {
+void WorkerProbe::Attach(const Engine& engine, const Executor& executor) {
   metrics_
       .AddGauge("baton_worker_info",
                 "Always 1. The label `device` is the worker's device.",
-                {{"device", device}})
+                {{"device", executor.device_name()}})
       .Set(1);
-  block_tokens_.Set(engine.kv_layout().block_tokens);
+  block_tokens_.Set(executor.kv_layout().block_tokens);
   update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
   attached_ = true;
 }

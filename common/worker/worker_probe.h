@@ -20,7 +20,7 @@ class WorkerProbe final {
   ~WorkerProbe();
 
   // From now until Detach, each scrape of the metrics sets gauges and counters from engine.Stats().
-  void Attach(const Engine& engine, const std::string& device);
+  void Attach(const Engine& engine, const Executor& executor);
   void Detach();
 
   // The number of KV blocks in quarantine now.

@@ -96,9 +96,10 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
         *runner, limit, [device = runner->device().name(), limit] { EndHung(device, limit); });
     runner = service->watched_.get();
   }
+  BATON_ASSIGN_OR_RETURN(service->executor_, LocalExecutor::Create(KvOptionsOf(config), *runner));
   BATON_ASSIGN_OR_RETURN(
       service->worker_,
-      Worker::Create(std::move(options), *runner, context.metrics, context.clock));
+      Worker::Create(std::move(options), *service->executor_, context.metrics, context.clock));
   Worker& worker = *service->worker_;
   BATON_ASSIGN_OR_RETURN(service->addresses_, add_roles(config, worker));
   BATON_RETURN_IF_ERROR(worker.Start());
@@ -123,17 +124,17 @@ void WorkerService::Drain(Duration limit) {
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
   const WorkerInfo& self = worker.identity();
-  const Engine& engine = worker.engine();
+  const Executor& executor = worker.executor();
   KvTransferOptions options;
   options.worker = self.id;
   options.boot = self.boot;
   options.model_fingerprint = self.fingerprint;
-  options.layout = engine.kv_layout();
-  options.shards = {{WholeModel(engine.kv_layout()),
-                     &engine.kv_arena(),
-                     static_cast<uint32_t>(engine.kv_block_count())}};
+  options.layout = executor.kv_layout();
+  options.shards = {{WholeModel(executor.kv_layout()),
+                     &executor.kv_arena(),
+                     static_cast<uint32_t>(executor.kv_blocks())}};
   options.dma = worker.dma();
-  options.transport.names = TransportsOf(config.transfer(), engine.kv_arena().kind());
+  options.transport.names = TransportsOf(config.transfer(), executor.kv_arena().kind());
   options.transport.require_transport = config.transfer().require_transport();
   options.transport.listen_address = HostPort{listen.host, 0}.ToString();
   if (!config.kv_advertise().empty()) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/app/service.h"
+#include "common/engine/local_executor.h"
 #include "common/engine/watched_runner.h"
 #include "common/worker/config_wire.h"
 #include "common/worker/model_host.h"
@@ -43,6 +44,7 @@ class WorkerService final : public Service {
 
   std::unique_ptr<ModelHost> model_;
   std::unique_ptr<WatchedRunner> watched_;  // null when steps have no time limit
+  std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };

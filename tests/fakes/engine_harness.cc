@@ -113,19 +113,22 @@ void RecordingListener::OnGaveUp(const Status& status) {
   }
 }
 
-EngineHarness::EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape)
+EngineHarness::EngineHarness(const HarnessOptions& options, const FakeModel::Shape& shape)
     : fake_(std::make_unique<FakeModel>(shape)) {
-  EngineOptions exact = options;
-  exact.kv_dtype = DType::kF32;
+  HarnessOptions exact = options;
+  exact.kv.dtype = DType::kF32;
   Create(exact, *fake_);
 }
 
-EngineHarness::EngineHarness(const EngineOptions& options, ModelRunner& model) {
+EngineHarness::EngineHarness(const HarnessOptions& options, ModelRunner& model) {
   Create(options, model);
 }
 
-void EngineHarness::Create(const EngineOptions& options, ModelRunner& model) {
-  auto engine = Engine::Create(options, model, listener_, clock_);
+void EngineHarness::Create(const HarnessOptions& options, ModelRunner& model) {
+  auto executor = LocalExecutor::Create(options.kv, model);
+  BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
+  executor_ = *std::move(executor);
+  auto engine = Engine::Create(options, *executor_, listener_, clock_);
   BATON_CHECK(engine.ok(), "{}", Message(engine.status()));
   engine_ = *std::move(engine);
 }

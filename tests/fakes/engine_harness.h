@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "common/engine/local_executor.h"
 #include "common/engine/sequence.h"
 #include "tests/fakes/fake_model.h"
 
@@ -66,15 +67,21 @@ class RecordingListener final : public EngineListener {
   std::vector<std::string> violations_;
 };
 
+// The options of an engine and of its executor.
+struct HarnessOptions : EngineOptions {
+  KvOptions kv;
+};
+
 // An engine with a FakeModel, or with a model of the caller, and a manual clock. All invariants are
 // checked after every step.
 class EngineHarness {
  public:
-  explicit EngineHarness(const EngineOptions& options, const FakeModel::Shape& shape = {});
+  explicit EngineHarness(const HarnessOptions& options, const FakeModel::Shape& shape = {});
   // `model` must outlive the harness. model() must not be called then.
-  EngineHarness(const EngineOptions& options, ModelRunner& model);
+  EngineHarness(const HarnessOptions& options, ModelRunner& model);
 
   Engine& engine() { return *engine_; }
+  const LocalExecutor& executor() const { return *executor_; }
   FakeModel& model() { return *fake_; }
   RecordingListener& listener() { return listener_; }
   ManualClock& clock() { return clock_; }
@@ -88,11 +95,12 @@ class EngineHarness {
   bool RunUntilIdle(int most = 100000);
 
  private:
-  void Create(const EngineOptions& options, ModelRunner& model);
+  void Create(const HarnessOptions& options, ModelRunner& model);
 
   ManualClock clock_;
   std::unique_ptr<FakeModel> fake_;
   RecordingListener listener_;
+  std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -19,10 +19,10 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
   transfer.worker = worker.identity().id;
   transfer.boot = worker.identity().boot;
   transfer.model_fingerprint = worker.identity().fingerprint;
-  transfer.layout = worker.engine().kv_layout();
+  transfer.layout = worker.executor().kv_layout();
   transfer.shards = {{WholeModel(transfer.layout),
-                      &worker.engine().kv_arena(),
-                      static_cast<uint32_t>(worker.engine().kv_block_count())}};
+                      &worker.executor().kv_arena(),
+                      static_cast<uint32_t>(worker.executor().kv_blocks())}};
   transfer.transport.names = {options.transport};
   transfer.transport.require_transport = options.transport;
   transfer.transport.listen_address = "127.0.0.1:0";
@@ -39,12 +39,11 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
   worker_options.id = WorkerId(options.id);
   worker_options.model = "fake";
   worker_options.engine = options.engine;
-  if (runner == nullptr)
-    worker_options.engine.kv_dtype = DType::kF32;  // FakeModel stores 64 bits per position
+  KvOptions kv = options.kv;
+  if (runner == nullptr) kv.dtype = DType::kF32;  // FakeModel stores 64 bits per position
+  executor_ = LocalExecutor::Create(kv, runner != nullptr ? *runner : model_).value();
   worker_options.routers.targets = {options.router};
-  worker_ = Worker::Create(
-                std::move(worker_options), runner != nullptr ? *runner : model_, metrics_, clock_)
-                .value();
+  worker_ = Worker::Create(std::move(worker_options), *executor_, metrics_, clock_).value();
   if (options.decode) {
     DecodeOptions decode;
     decode.match_wait = options.match_wait;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/base/clock.h"
+#include "common/engine/local_executor.h"
 #include "common/metrics/metrics.h"
 #include "common/worker/worker.h"
 #include "kernels/cpu/cpu_device.h"
@@ -52,6 +53,7 @@ struct NodeOptions {
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
   SessionTimes times;
   EngineOptions engine;
+  KvOptions kv;
   FakeModel::Shape shape;
   Duration match_wait = std::chrono::seconds(10);
   Duration redirect_wait = std::chrono::seconds(10);
@@ -85,6 +87,7 @@ class WorkerNode final {
   SharedFakeModel model_;
   MetricsRegistry metrics_;
   SteadyClock clock_;
+  std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Worker> worker_;
   bool stopped_ = false;
 };

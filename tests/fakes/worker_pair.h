@@ -29,7 +29,7 @@ class WorkerPair : public ::testing::Test {
     decode.decode = true;
     for (NodeOptions* options : {&prefill, &decode}) {
       options->router = router_.address();
-      if (options->engine.kv_blocks == 0) options->engine.kv_blocks = 64;
+      if (options->kv.blocks == 0) options->kv.blocks = 64;
     }
     p_ = std::make_unique<WorkerNode>(prefill);
     d_ = std::make_unique<WorkerNode>(decode);

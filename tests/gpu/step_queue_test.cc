@@ -91,11 +91,11 @@ class GpuStepQueue : public testing::Test {
   std::vector<std::vector<TokenOutput>> Serve(const std::vector<Request>& requests,
                                               bool queues,
                                               int& behind) {
-    EngineOptions options;
-    options.kv_blocks = 200;
+    HarnessOptions options;
+    options.kv.blocks = 200;
     options.max_step_tokens = 640;
     options.max_sequences = 32;
-    options.kv_dtype = DType::kBF16;
+    options.kv.dtype = DType::kBF16;
     options.repeat_output_singly = deterministic_;
     CountingRunner runner(*runner_, queues);
     EngineHarness harness(options, runner);

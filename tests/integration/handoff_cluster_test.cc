@@ -33,14 +33,13 @@ struct Plan {
 
 class HandoffCluster : public ::testing::TestWithParam<const char*> {
  protected:
-  void Start(const EngineOptions& engine, Duration wait = std::chrono::seconds(30)) {
+  void Start(const NodeOptions& shared, Duration wait = std::chrono::seconds(30)) {
     for (const char* id : {"p1", "p2", "d1", "d2"}) {
-      NodeOptions options;
+      NodeOptions options = shared;
       options.id = id;
       options.router = router_.address();
       (id[0] == 'p' ? options.prefill : options.decode) = true;
       options.transport = GetParam();
-      options.engine = engine;
       options.match_wait = options.redirect_wait = wait;
       nodes_.push_back(std::make_unique<WorkerNode>(options));
     }
@@ -128,11 +127,11 @@ class HandoffCluster : public ::testing::TestWithParam<const char*> {
   std::vector<std::unique_ptr<WorkerNode>> nodes_;
 };
 
-EngineOptions Blocks(int32_t blocks, int32_t step_tokens = 512) {
-  EngineOptions engine;
-  engine.kv_blocks = blocks;
-  engine.max_step_tokens = step_tokens;
-  return engine;
+NodeOptions Blocks(int32_t blocks, int32_t step_tokens = 512) {
+  NodeOptions options;
+  options.kv.blocks = blocks;
+  options.engine.max_step_tokens = step_tokens;
+  return options;
 }
 
 TEST_P(HandoffCluster, OnePrompt) {

@@ -102,7 +102,7 @@ TEST_F(DecodeRoleTest, ADispatchWithoutAnOfferFailsAfterAWhile) {
 
 TEST_F(DecodeRoleTest, ACancelThatOnlyThePrefillWorkerHeardOfFreesTheBlocks) {
   NodeOptions decode = Waits(kSoon);
-  decode.engine.kv_blocks = 8;  // of 16 tokens
+  decode.kv.blocks = 8;  // of 16 tokens
   Start(Waits(kLongWait), decode);
   const Request request = Prompt(1, 100, 4);
   SendDecode(request, 1);
@@ -233,7 +233,7 @@ TEST_F(DecodeRoleTest, ARequestThatEndsWithItsFirstTokenIsDone) {
 
 TEST_F(DecodeRoleTest, ARequestThatCanNeverFitIsRefusedToTheRouterAsWell) {
   NodeOptions decode = Waits(kLongWait);
-  decode.engine.kv_blocks = 6;  // of 16 tokens
+  decode.kv.blocks = 6;  // of 16 tokens
   Start(Waits(kLongWait), decode);
   const Request request = Prompt(1, 96, 10);
   SendDecode(request, 1);

@@ -5,10 +5,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options() {
-  EngineOptions options;
-  options.kv_blocks = 16;
-  options.block_tokens = 4;
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 16;
+  options.kv.block_tokens = 4;
   options.max_step_tokens = 16;
   options.max_sequences = 8;
   return options;
@@ -28,7 +28,7 @@ TEST(AdmissionTest, PreemptsAndRecomputesWhenBlocksRunOut) {
 }
 
 TEST(AdmissionTest, GuaranteedNoEvictNeverPreempts) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.admission = AdmissionPolicy::kGuaranteedNoEvict;
   EngineHarness harness(options);
   std::vector<Request> requests;
@@ -60,7 +60,7 @@ TEST(AdmissionTest, WhatCanNeverFitFailsAtOnceWithTheNumbers) {
 }
 
 TEST(AdmissionTest, GuaranteedNoEvictRefusesWhatMayOutgrowTheArena) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.admission = AdmissionPolicy::kGuaranteedNoEvict;
   EngineHarness harness(options);
   const Request request = MakeRequest(1, 40, 3, 60);
@@ -120,8 +120,8 @@ TEST(AdmissionTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
   // for 7 tokens in the first case, and for 4 in the second case, in which the first prompt
   // computes the same 4 tokens.
   for (const Case& tested : {Case{41, 8, 41 + 1}, Case{44, 12, 44 + 4}}) {
-    EngineOptions options = Options();
-    options.kv_blocks = 64;
+    HarnessOptions options = Options();
+    options.kv.blocks = 64;
     options.max_step_tokens = tested.step_tokens;
     EngineHarness harness(options);
     Request first = MakeRequest(1, tested.length, 3, 4);
@@ -137,8 +137,8 @@ TEST(AdmissionTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
 }
 
 TEST(AdmissionTest, DecodesGoOnWhileAPromptIsComputed) {
-  EngineOptions options = Options();
-  options.kv_blocks = 64;
+  HarnessOptions options = Options();
+  options.kv.blocks = 64;
   options.max_step_tokens = 4;
   options.max_sequences = 4;
   EngineHarness harness(options);
@@ -156,7 +156,7 @@ TEST(AdmissionTest, DecodesGoOnWhileAPromptIsComputed) {
 }
 
 TEST(AdmissionTest, ReservationsThatCannotBeMetAreRefusedOverTheLimit) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_waiting_reservations = 1;
   EngineHarness harness(options);
   std::vector<Request> requests;
@@ -179,7 +179,7 @@ TEST(AdmissionTest, ReservationsThatCannotBeMetAreRefusedOverTheLimit) {
 }
 
 TEST(AdmissionTest, WithoutAPlaceInTheQueueAReservationIsMetAtOnceOrRefused) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_waiting_reservations = 0;
   EngineHarness harness(options);
   Request first = MakeRequest(1, 40, 1, 4);
@@ -193,7 +193,7 @@ TEST(AdmissionTest, WithoutAPlaceInTheQueueAReservationIsMetAtOnceOrRefused) {
 }
 
 TEST(AdmissionTest, QueueHasALimit) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_waiting = 2;
   EngineHarness harness(options);
   std::vector<Request> requests;
@@ -240,7 +240,7 @@ TEST(AdmissionTest, PoliciesChooseWhoGoesFirst) {
       {SchedulingPolicy::kDeadline, 2},
   };
   for (const auto& [policy, winner] : cases) {
-    EngineOptions options = Options();
+    HarnessOptions options = Options();
     options.policy = policy;
     options.max_sequences = 1;
     EngineHarness harness(options);

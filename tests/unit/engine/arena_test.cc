@@ -23,11 +23,11 @@ KvLayout Layout() {
           .k_dim_major = false};
 }
 
-EngineOptions Asking(int32_t blocks, size_t bytes, double fraction) {
-  EngineOptions options;
-  options.kv_blocks = blocks;
-  options.kv_memory_bytes = bytes;
-  options.kv_memory_fraction = fraction;
+KvOptions Asking(int32_t blocks, size_t bytes, double fraction) {
+  KvOptions options;
+  options.blocks = blocks;
+  options.memory_bytes = bytes;
+  options.memory_fraction = fraction;
   return options;
 }
 

@@ -35,12 +35,12 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     MakeRequests();
   }
 
-  static EngineOptions Options() {
-    EngineOptions options;
-    options.kv_blocks = 200;
+  static HarnessOptions Options() {
+    HarnessOptions options;
+    options.kv.blocks = 200;
     options.max_step_tokens = 640;
     options.max_sequences = 16;
-    options.kv_dtype = DType::kF32;
+    options.kv.dtype = DType::kF32;
     return options;
   }
 
@@ -130,14 +130,14 @@ TEST_P(DecoderEngineTest, GreedyTokensEqualTheReference) {
 
 TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
   for (const int32_t chunk : {16, 17, 23, 64, 640}) {
-    EngineOptions options = Options();
+    HarnessOptions options = Options();
     options.max_step_tokens = chunk;
     EngineHarness harness(options, *runner_);
     for (const Request& request : requests_) harness.Submit(request);
     ASSERT_TRUE(harness.RunUntilIdle());
     ExpectAllSame(harness);
   }
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_step_tokens = options.max_sequences = 3;
   EngineHarness harness(options, *runner_);
   for (const Request& request : requests_) harness.Submit(request);
@@ -147,8 +147,8 @@ TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
 
 TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
   for (const bool prefix_cache : {false, true}) {
-    EngineOptions options = Options();
-    options.kv_blocks = 14;
+    HarnessOptions options = Options();
+    options.kv.blocks = 14;
     options.prefix_cache = prefix_cache;
     EngineHarness harness(options, *runner_);
     for (const Request& request : requests_) harness.Submit(request);
@@ -160,7 +160,7 @@ TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
 
 TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
   for (const int32_t chunk : {3, 16, 640}) {
-    EngineOptions options = Options();
+    HarnessOptions options = Options();
     options.max_step_tokens = chunk;
     EngineHarness prefill(options, *runner_);
     EngineHarness decode(Options(), *runner_);
@@ -224,8 +224,8 @@ class LayerChecker final : public ModelRunner {
 
 TEST_P(DecoderEngineTest, LayersAreToldWhenTheyAreFinal) {
   LayerChecker checker(*runner_);
-  EngineOptions options = Options();
-  options.kv_blocks = 40;
+  HarnessOptions options = Options();
+  options.kv.blocks = 40;
   options.max_step_tokens = 40;
   EngineHarness harness(options, checker);
   harness.Submit(requests_[2]);
@@ -257,40 +257,38 @@ TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
 }
 
 TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
-  RecordingListener listener;
-  const ManualClock clock;
-  EngineOptions options = Options();
+  KvOptions options = Options().kv;
   for (const int32_t block_tokens : {0, 1, 8, 24}) {
     options.block_tokens = block_tokens;
-    EXPECT_EQ(Message(Engine::Create(options, *runner_, listener, clock).status()),
+    EXPECT_EQ(Message(LocalExecutor::Create(options, *runner_).status()),
               fmt::format("engine: block_tokens is {}; on cpu it must be a multiple of 16",
                           block_tokens));
   }
   options.block_tokens = 32;
-  EXPECT_TRUE(Engine::Create(options, *runner_, listener, clock).ok());
+  EXPECT_TRUE(LocalExecutor::Create(options, *runner_).ok());
 }
 
 // With every accepted setting, however small, no step fails, no request hangs, and every request
 // that fits is served.
 TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
-  const std::vector<std::function<void(EngineOptions&)>> settings = {
-      [](EngineOptions& o) { o.max_step_tokens = 1; },
-      [](EngineOptions& o) { o.max_sequences = 1; },
-      [](EngineOptions& o) { o.max_step_tokens = o.max_sequences = 1, o.kv_blocks = 8; },
-      [](EngineOptions& o) { o.kv_blocks = 1; },
-      [](EngineOptions& o) { o.kv_blocks = 6, o.prefix_cache = false; },
-      [](EngineOptions& o) { o.max_waiting = 1; },
-      [](EngineOptions& o) { o.itl_target = std::chrono::nanoseconds(1); },
-      [](EngineOptions& o) { o.full_step_tokens = 1; },
-      [](EngineOptions& o) { o.block_tokens = 1024, o.kv_blocks = 2; },
-      [](EngineOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 1; },
-      [](EngineOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 2; },
+  const std::vector<std::function<void(HarnessOptions&)>> settings = {
+      [](HarnessOptions& o) { o.max_step_tokens = 1; },
+      [](HarnessOptions& o) { o.max_sequences = 1; },
+      [](HarnessOptions& o) { o.max_step_tokens = o.max_sequences = 1, o.kv.blocks = 8; },
+      [](HarnessOptions& o) { o.kv.blocks = 1; },
+      [](HarnessOptions& o) { o.kv.blocks = 6, o.prefix_cache = false; },
+      [](HarnessOptions& o) { o.max_waiting = 1; },
+      [](HarnessOptions& o) { o.itl_target = std::chrono::nanoseconds(1); },
+      [](HarnessOptions& o) { o.full_step_tokens = 1; },
+      [](HarnessOptions& o) { o.kv.block_tokens = 1024, o.kv.blocks = 2; },
+      [](HarnessOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 1; },
+      [](HarnessOptions& o) { o.repeat_output_singly = true, o.max_step_tokens = 2; },
   };
   for (size_t i = 0; i < settings.size(); ++i) {
     for (const AdmissionPolicy admission :
          {AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict}) {
       SCOPED_TRACE(fmt::format("settings {}, admission {}", i, static_cast<int>(admission)));
-      EngineOptions options = Options();
+      HarnessOptions options = Options();
       options.admission = admission;
       settings[i](options);
       EngineHarness harness(options, *runner_);
@@ -308,8 +306,8 @@ TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
           continue;
         }
         // An answer ends when it fills the arena; its last token needs no KV.
-        const size_t arena_tokens = size_t{1} * harness.engine().kv_block_count() *
-                                    harness.engine().kv_layout().block_tokens;
+        const size_t arena_tokens = size_t{1} * harness.executor().kv_blocks() *
+                                    harness.executor().kv_layout().block_tokens;
         const size_t most = arena_tokens + 1 - request.tokens.size();
         for (int32_t sample = 0; sample < request.samples; ++sample) {
           ExpectSame(request, harness.log(request).samples[sample], sample, most);
@@ -358,8 +356,8 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   const auto decoder = Decoder::Load(model->spec, weights, *ops_, {640, 64});
   ASSERT_TRUE(decoder.ok()) << decoder.status();
   DecoderRunner runner(**decoder);
-  EngineOptions options = Options();
-  options.kv_blocks = 40;
+  HarnessOptions options = Options();
+  options.kv.blocks = 40;
   EngineHarness harness(options, runner);
   const auto no_poison = [&](std::vector<TokenId>& tokens) {
     std::ranges::replace(tokens, kPoison, kPoison + 1);

@@ -6,10 +6,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options() {
-  EngineOptions options;
-  options.kv_blocks = 32;
-  options.block_tokens = 4;
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 32;
+  options.kv.block_tokens = 4;
   options.max_step_tokens = 16;
   options.max_sequences = 8;
   return options;
@@ -132,7 +132,7 @@ TEST(EngineFailureTest, APromptWithoutATokenIsNotHandedOff) {
 }
 
 TEST(EngineFailureTest, GivesUpAfterRepeatedFailure) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_sequences = 1;
   EngineHarness harness(options);
   std::vector<Request> requests;
@@ -232,19 +232,23 @@ TEST(EngineFailureTest, OptionsAreChecked) {
   FakeModel model;
   RecordingListener listener;
   const ManualClock clock;
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
+  options.kv.dtype = DType::kF32;
+  const auto executor = LocalExecutor::Create(options.kv, model);
+  ASSERT_TRUE(executor.ok()) << executor.status();
   options.max_step_tokens = 5000;
-  const auto engine = Engine::Create(options, model, listener, clock);
+  const auto engine = Engine::Create(options, **executor, listener, clock);
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(Message(engine.status()),
             "engine: max_step_tokens is 5000; it must be between 1 and 4096");
-  options = Options();
-  options.kv_blocks = 0;
-  options.kv_memory_bytes = 10;
-  EXPECT_FALSE(Engine::Create(options, model, listener, clock).ok());
-  options = Options();
-  options.kv_dtype = DType::kFp8;
-  EXPECT_EQ(Message(Engine::Create(options, model, listener, clock).status()),
+}
+
+TEST(LocalExecutorTest, OptionsAreChecked) {
+  FakeModel model;
+  EXPECT_EQ(Message(LocalExecutor::Create({.blocks = -1}, model).status()),
+            "engine: kv_blocks is -1; it must be between 0 and 16777216");
+  EXPECT_FALSE(LocalExecutor::Create({.blocks = 0, .memory_bytes = 10}, model).ok());
+  EXPECT_EQ(Message(LocalExecutor::Create({.dtype = DType::kFp8}, model).status()),
             "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
             "f32, f16 or bf16");
 }
@@ -266,9 +270,11 @@ TEST(EngineLoopTest, ServesFromOtherThreadsAndDrains) {
   FakeModel model;
   RecordingListener listener;
   const SteadyClock clock;
-  EngineOptions options = Options();
-  options.kv_dtype = DType::kF32;
-  auto engine = Engine::Create(options, model, listener, clock);
+  HarnessOptions options = Options();
+  options.kv.dtype = DType::kF32;
+  const auto executor = LocalExecutor::Create(options.kv, model);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  auto engine = Engine::Create(options, **executor, listener, clock);
   ASSERT_TRUE(engine.ok());
   {
     const EngineLoop loop(**engine, "engine");

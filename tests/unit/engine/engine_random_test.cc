@@ -13,10 +13,10 @@ using Random = std::mt19937_64;
 
 constexpr int32_t kBlockTokens = 4;
 
-EngineOptions RandomOptions(Random& random) {
-  EngineOptions options;
-  options.block_tokens = kBlockTokens;
-  options.kv_blocks = static_cast<int32_t>(12 + random() % 40);
+HarnessOptions RandomOptions(Random& random) {
+  HarnessOptions options;
+  options.kv.block_tokens = kBlockTokens;
+  options.kv.blocks = static_cast<int32_t>(12 + random() % 40);
   options.max_sequences = static_cast<int32_t>(3 + random() % 10);
   options.max_step_tokens = options.max_sequences + static_cast<int32_t>(random() % 40);
   options.policy = static_cast<SchedulingPolicy>(random() % 4);
@@ -123,7 +123,7 @@ class RandomWorkload {
     for (int32_t i = 0; i < request.samples; ++i) {
       std::vector<TokenId> expected = prefill_.model().Expected(request, i);
       // An answer ends when it fills the arena; its last token needs no KV.
-      const size_t arena = static_cast<size_t>(decode_.engine().kv_block_count()) * kBlockTokens;
+      const size_t arena = static_cast<size_t>(decode_.executor().kv_blocks()) * kBlockTokens;
       const size_t most = arena + 1 - std::min(arena, request.tokens.size());
       expected.resize(std::min(expected.size(), most));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);

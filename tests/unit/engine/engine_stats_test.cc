@@ -31,11 +31,11 @@ class PeekingModel final : public ModelRunner {
   FakeModel model_;
 };
 
-EngineOptions SmallOptions() {
-  EngineOptions options;
-  options.kv_blocks = 64;
+HarnessOptions SmallOptions() {
+  HarnessOptions options;
+  options.kv.blocks = 64;
   options.max_step_tokens = 64;
-  options.kv_dtype = DType::kF32;
+  options.kv.dtype = DType::kF32;
   return options;
 }
 

@@ -7,9 +7,9 @@
 namespace baton {
 namespace {
 
-EngineOptions SmallOptions() {
-  EngineOptions options;
-  options.kv_blocks = 64;
+HarnessOptions SmallOptions() {
+  HarnessOptions options;
+  options.kv.blocks = 64;
   options.max_step_tokens = 64;
   options.max_sequences = 16;
   return options;
@@ -28,7 +28,7 @@ TEST(EngineTest, ServesOneRequest) {
 TEST(EngineTest, SameTokensAtEveryChunkSize) {
   const Request request = MakeRequest(1, 50, 11, 9);
   for (int32_t chunk = 1; chunk <= 51; ++chunk) {
-    EngineOptions options = SmallOptions();
+    HarnessOptions options = SmallOptions();
     options.max_step_tokens = chunk;
     EngineHarness harness(options);
     harness.Submit(request);

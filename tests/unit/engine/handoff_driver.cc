@@ -46,9 +46,9 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   const RequestLog& to = decode_.listener().log(key);
   if (!to.reservation) return;
   const size_t bytes =
-      ShardBlockBytes(prefill_.engine().kv_layout(), WholeModel(prefill_.engine().kv_layout()));
-  const std::byte* source = prefill_.engine().kv_arena().data();
-  std::byte* target = decode_.engine().kv_arena().data();
+      ShardBlockBytes(prefill_.executor().kv_layout(), WholeModel(prefill_.executor().kv_layout()));
+  const std::byte* source = prefill_.executor().kv_arena().data();
+  std::byte* target = decode_.executor().kv_arena().data();
   while (session.copied < from.announced.size() && Now()) {
     const size_t index = session.copied++;
     if (std::cmp_less(index, to.reservation->cached_blocks)) continue;

@@ -6,10 +6,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options() {
-  EngineOptions options;
-  options.kv_blocks = 128;
-  options.block_tokens = 4;
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 128;
+  options.kv.block_tokens = 4;
   options.max_step_tokens = 32;
   options.max_sequences = 16;
   return options;
@@ -18,7 +18,7 @@ EngineOptions Options() {
 TEST(HandoffTest, SameTokensAtEveryPromptLengthAndChunkSize) {
   for (int32_t length = 1; length <= 18; ++length) {
     for (int32_t chunk : {1, 2, 3, 4, 5, 7, 8, 9, 16, 32}) {
-      EngineOptions options = Options();
+      HarnessOptions options = Options();
       options.max_step_tokens = chunk;
       EngineHarness prefill(options);
       EngineHarness decode(Options());
@@ -88,7 +88,7 @@ TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
 }
 
 TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
-  EngineOptions options = Options();
+  HarnessOptions options = Options();
   options.max_step_tokens = 6;
   EngineHarness prefill(options);
   Request request = MakeRequest(1, 14, 5, 5);
@@ -165,9 +165,9 @@ TEST(HandoffTest, RequestThatEndsWithItsFirstTokenIsNotHandedOff) {
 
 TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
   for (const bool prefix_cache : {true, false}) {
-    EngineOptions options = Options();
+    HarnessOptions options = Options();
     options.prefix_cache = prefix_cache;
-    options.kv_blocks = 17;
+    options.kv.blocks = 17;
     options.max_step_tokens = 2;
     EngineHarness prefill(options);
     EngineHarness decode(Options());
@@ -190,9 +190,9 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
 // The older request ranks first, and needs one block more than the announced blocks leave free.
 TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
   for (const bool prefix_cache : {true, false}) {
-    EngineOptions options = Options();
+    HarnessOptions options = Options();
     options.prefix_cache = prefix_cache;
-    options.kv_blocks = 15;
+    options.kv.blocks = 15;
     options.max_step_tokens = 3;
     EngineHarness prefill(options);
     EngineHarness decode(Options());

@@ -6,10 +6,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options() {
-  EngineOptions options;
-  options.kv_blocks = 64;
-  options.block_tokens = 4;
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 64;
+  options.kv.block_tokens = 4;
   options.max_step_tokens = 64;
   options.max_sequences = 8;
   return options;

@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options(int32_t blocks = 32) {
-  EngineOptions options;
-  options.kv_blocks = blocks;
-  options.block_tokens = 4;
+HarnessOptions Options(int32_t blocks = 32) {
+  HarnessOptions options;
+  options.kv.blocks = blocks;
+  options.kv.block_tokens = 4;
   options.max_step_tokens = 16;
   options.max_sequences = 8;
   return options;

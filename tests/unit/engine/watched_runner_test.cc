@@ -11,10 +11,10 @@
 namespace baton {
 namespace {
 
-EngineOptions Options() {
-  EngineOptions options;
-  options.kv_blocks = 64;
-  options.block_tokens = 4;
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 64;
+  options.kv.block_tokens = 4;
   return options;
 }
 

@@ -23,8 +23,9 @@ TEST(ConfigWireTest, DefaultsOfACpu) {
   for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode, WorkerKind::kUnified}) {
     const EngineOptions engine = EngineOptionsOf(config, kind);
     EXPECT_EQ(engine.max_step_tokens, 512);
-    EXPECT_EQ(engine.kv_memory_bytes, size_t{512} << 20);
-    EXPECT_EQ(engine.kv_dtype, DType::kF16);
+    const KvOptions kv = KvOptionsOf(config);
+    EXPECT_EQ(kv.memory_bytes, size_t{512} << 20);
+    EXPECT_EQ(kv.dtype, DType::kF16);
     EXPECT_EQ(ModelOptionsOf(config, kind).backend.device, "cpu");
   }
 }
@@ -37,10 +38,11 @@ TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
     const EngineOptions engine = EngineOptionsOf(config, kind);
     EXPECT_EQ(engine.max_step_tokens, tokens) << Name(kind);
     EXPECT_EQ(engine.full_step_tokens < tokens, kind == WorkerKind::kPrefill);
-    EXPECT_EQ(engine.kv_blocks, 0);
-    EXPECT_EQ(engine.kv_memory_bytes, 0u);
-    EXPECT_EQ(engine.kv_memory_fraction, 0.9);
-    EXPECT_EQ(engine.kv_dtype, DType::kBF16);
+    const KvOptions kv = KvOptionsOf(config);
+    EXPECT_EQ(kv.blocks, 0);
+    EXPECT_EQ(kv.memory_bytes, 0u);
+    EXPECT_EQ(kv.memory_fraction, 0.9);
+    EXPECT_EQ(kv.dtype, DType::kBF16);
     EXPECT_EQ(ModelOptionsOf(config, kind).max_step_tokens, tokens) << Name(kind);
   }
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kDecode).backend;
@@ -58,9 +60,10 @@ TEST(ConfigWireTest, WhatIsSaidWins) {
                                                   "engine.kv_type=f32"});
   const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kPrefill);
   EXPECT_EQ(engine.max_step_tokens, 100);
-  EXPECT_EQ(engine.kv_memory_bytes, size_t{64} << 20);
-  EXPECT_EQ(engine.kv_memory_fraction, 0.25);
-  EXPECT_EQ(engine.kv_dtype, DType::kF32);
+  const KvOptions kv = KvOptionsOf(config);
+  EXPECT_EQ(kv.memory_bytes, size_t{64} << 20);
+  EXPECT_EQ(kv.memory_fraction, 0.25);
+  EXPECT_EQ(kv.dtype, DType::kF32);
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kPrefill).backend;
   EXPECT_TRUE(backend.deterministic);
   EXPECT_EQ(backend.cuda_library, "/lib/x.so");
@@ -81,9 +84,9 @@ TEST(ConfigWireTest, EightBitsAreForWeightsAndKvApart) {
   const auto both = [](const char* first, const char* second) {
     const config::WorkerConfig config = Configured({"engine.device=cuda:0", first, second});
     const ModelHostOptions model = ModelOptionsOf(config, WorkerKind::kDecode);
-    const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kDecode);
-    EXPECT_EQ(model.fp8_kv, engine.kv_dtype == DType::kFp8);
-    return std::pair(model.backend.fp8_weights, engine.kv_dtype);
+    const DType kv_type = KvOptionsOf(config).dtype;
+    EXPECT_EQ(model.fp8_kv, kv_type == DType::kFp8);
+    return std::pair(model.backend.fp8_weights, kv_type);
   };
   EXPECT_EQ(both("engine.kv_type=fp8", "engine.fp8_weights=false"), std::pair(false, DType::kFp8));
   EXPECT_EQ(both("engine.kv_type=auto", "engine.fp8_weights=true"), std::pair(true, DType::kBF16));

@@ -77,7 +77,7 @@ std::string AwaitReadiness(const Worker& worker, const std::string& words) {
 NodeOptions Joining(const std::string& router) {
   NodeOptions options;
   options.router = router;
-  options.engine.kv_blocks = 16;
+  options.kv.blocks = 16;
   return options;
 }
 
@@ -157,9 +157,10 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   SharedFakeModel model{FakeModel::Shape()};
   WorkerOptions options;
   options.id = WorkerId("both");
-  options.engine.kv_dtype = DType::kF32;
+  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
+  ASSERT_TRUE(executor.ok()) << executor.status();
   options.routers.targets = {router.address()};
-  auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
   ASSERT_TRUE(worker.ok()) << worker.status();
   (*worker)->SetRole(RequestKind::kPrefill,
                      std::make_unique<IdleRole>(std::map<WorkerId, PeerTraffic>{

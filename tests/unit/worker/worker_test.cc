@@ -25,14 +25,14 @@ Request Numbered(uint64_t id, int32_t length, uint64_t seed, int32_t max_tokens)
 NodeOptions Plain(const FakeRouter& router) {
   NodeOptions options;
   options.router = router.address();
-  options.engine.kv_blocks = 64;
+  options.kv.blocks = 64;
   return options;
 }
 
 // Room for a request that does not end before the test acts on it.
 NodeOptions Roomy(const FakeRouter& router) {
   NodeOptions options = Plain(router);
-  options.engine.kv_blocks = 4096;
+  options.kv.blocks = 4096;
   options.shape.context_length = 65536;
   return options;
 }
@@ -72,7 +72,7 @@ TEST(Worker, JoinsSayingWhatItIs) {
   EXPECT_EQ((Hash128{join.secret_probe_high(), join.secret_probe_low()}),
             SecretProbe(4711, BootId(join.boot_id())));
   EXPECT_EQ(join.device(), "cpu");
-  EXPECT_EQ(join.kv_layout(), node.worker().engine().kv_layout().ToString());
+  EXPECT_EQ(join.kv_layout(), node.worker().executor().kv_layout().ToString());
   EXPECT_EQ(join.kv_address(), node.kv_address());
   router.AwaitHeartbeat("worker",
                         [](const pb::Heartbeat& beat) { return beat.blocks_free() == 64; });
@@ -330,9 +330,10 @@ TEST(Worker, ServesTwoRoutersAtOnce) {
   SharedFakeModel model{FakeModel::Shape()};
   WorkerOptions options;
   options.id = WorkerId("worker");
-  options.engine.kv_dtype = DType::kF32;
+  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
+  ASSERT_TRUE(executor.ok()) << executor.status();
   options.routers.targets = {first.address(), "dns:///" + second.address()};
-  auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
   ASSERT_TRUE(worker.ok());
   ASSERT_TRUE((*worker)->Start().ok());
   first.AwaitJoin("worker");
@@ -351,9 +352,10 @@ TEST(Worker, NoRouterIsAnErrorOnlyWhenThereCanBeNone) {
     SteadyClock clock;
     SharedFakeModel model{FakeModel::Shape()};
     WorkerOptions options;
-    options.engine.kv_blocks = 4;
+    const auto executor = LocalExecutor::Create({.blocks = 4}, model);
+    ASSERT_TRUE(executor.ok()) << executor.status();
     options.routers.targets = targets;
-    auto worker = Worker::Create(std::move(options), model, metrics, clock);
+    auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
     ASSERT_TRUE(worker.ok());
     const Status started = (*worker)->Start();
     EXPECT_EQ(started.code(), StatusCode::kInvalidArgument);

@@ -1,0 +1,76 @@
+#include "common/engine/local_executor.h"
+
+#include <utility>
+
+#include "common/engine/arena.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kMaxBlocks = 1 << 24;
+
+Status CheckOptions(const KvOptions& options, ModelRunner& runner) {
+  const ModelTraits& traits = runner.traits();
+  if (options.block_tokens < 1 || options.block_tokens % traits.block_token_multiple != 0) {
+    return InvalidArgument("engine: block_tokens is {}; on {} it must be a multiple of {}",
+                           options.block_tokens,
+                           runner.device().name(),
+                           traits.block_token_multiple);
+  }
+  if (options.dtype == DType::kFp8 && !traits.fp8_kv) {
+    return InvalidArgument(
+        "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
+        "f32, f16 or bf16");
+  }
+  if (options.blocks < 0 || options.blocks > kMaxBlocks) {
+    return InvalidArgument(
+        "engine: kv_blocks is {}; it must be between 0 and {}", options.blocks, kMaxBlocks);
+  }
+  return OkStatus();
+}
+
+KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
+  return {.layers = traits.layers,
+          .kv_heads = traits.kv_heads,
+          .head_dim = traits.head_dim,
+          .block_tokens = options.block_tokens,
+          .dtype = options.dtype,
+          .k_dim_major = traits.k_dim_major};
+}
+
+// Uses a separate arena of one block, because these steps must allocate their memory before the
+// size of the real arena is computed from the free memory.
+Status WarmUpPrompts(const KvLayout& layout, ModelRunner& runner) {
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  BATON_ASSIGN_OR_RETURN(const auto block,
+                         runner.device().Allocate(block_bytes, Sharing::kPrivate));
+  return runner.WarmUpPrompts(MakeView(layout, WholeModel(layout), block->data(), 1));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(const KvOptions& options,
+                                                               ModelRunner& runner) {
+  BATON_RETURN_IF_ERROR(CheckOptions(options, runner));
+  const KvLayout layout = LayoutFor(options, runner.traits());
+  BATON_RETURN_IF_ERROR(layout.Validate());
+  BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, runner));
+  Device& device = runner.device();
+  BATON_ASSIGN_OR_RETURN(const int32_t blocks, ArenaBlocks(options, layout, device.free_bytes()));
+  BATON_ASSIGN_OR_RETURN(auto arena, AllocateArena(layout, blocks, device));
+  std::unique_ptr<LocalExecutor> executor(
+      new LocalExecutor(layout, blocks, std::move(arena), runner));
+  BATON_RETURN_IF_ERROR(runner.WarmUpDecodes(executor->view_));
+  return executor;
+}
+
+LocalExecutor::LocalExecutor(const KvLayout& layout,
+                             int32_t blocks,
+                             std::unique_ptr<Buffer> arena,
+                             ModelRunner& runner)
+    : layout_(layout),
+      arena_(std::move(arena)),
+      view_(MakeView(layout, WholeModel(layout), arena_->data(), blocks)),
+      runner_(runner) {}
+
+}  // namespace baton
