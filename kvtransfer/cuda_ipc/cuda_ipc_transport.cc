@@ -1,9 +1,7 @@
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -12,13 +10,14 @@
 #include <absl/strings/escaping.h>
 
 #include "common/base/hash.h"
-#include "kvtransfer/cuda_ipc/ipc_channel.h"
+#include "kvtransfer/cuda_ipc/dma_copier.h"
+#include "kvtransfer/cuda_ipc/ipc_access.h"
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/one_sided/channel.h"
 #include "kvtransfer/wire/local_socket.h"
 
 namespace baton {
 namespace {
-
-constexpr int kPollMs = 10;
 
 // The fields of a descriptor.
 struct Descriptor {
@@ -93,33 +92,15 @@ StatusOr<std::unique_ptr<Transport>> CudaIpcTransport::Create(
       new CudaIpcTransport(options, *dma, std::move(log), std::move(epoll), std::move(work_left)));
 }
 
-CudaIpcTransport::~CudaIpcTransport() {
-  if (!receiver_) return;
-  const SteadyClock clock;
-  const Time limit = clock.Now() + options_.fence_timeout;
-  std::array<Arrival, 16> arrivals;
-  while (receiver_->is_closing() && clock.Now() < limit) {
-    pollfd waiting{wait_fd(), POLLIN, 0};
-    (void)::poll(&waiting, 1, kPollMs);
-    Poll(clock.Now(), arrivals);
-  }
-  if (receiver_->is_closing() && log_) {
-    log_("a peer may still write into this GPU's KV memory, which is being freed");
-  }
-  StopServing();
-}
-
 TransportCaps CudaIpcTransport::caps() const {
-  TransportCaps caps = FrameTransport::caps();
+  TransportCaps caps = OneSidedTransport::caps();
   caps.same_host_only = true;
   caps.local_fence = false;
-  caps.max_op_runs = kMaxIpcRecords;
   caps.op_bytes = size_t{32} << 20;
   caps.flight_bytes = size_t{256} << 20;
   // NVLink stays awake for 50 ms after a byte, and meanwhile a GPU at its power limit computes
   // 1.6% slower (bench/results/h200/link_power.txt).
   caps.prefers_bursts = true;
-  caps.max_note_bytes = kMaxIpcNoteBytes;
   return caps;
 }
 
@@ -132,33 +113,19 @@ StatusOr<std::unique_ptr<Region>> CudaIpcTransport::Register(const Buffer& buffe
 
 StatusOr<std::string> CudaIpcTransport::Listen() {
   BATON_ASSIGN_OR_RETURN(const Descriptor own, LocalDescriptor());
-  BATON_ASSIGN_OR_RETURN(auto queue, dma_.MakeQueue());
+  BATON_ASSIGN_OR_RETURN(auto checksums, dma_.MakeQueue());
   const std::string name = fmt::format("baton-ipc-{:016x}", RandomId());
   BATON_ASSIGN_OR_RETURN(UniqueFd socket, ListenLocal(name, SOCK_SEQPACKET));
-  IpcReceiver::Options options;
-  options.epoll_fd = epoll_.get();
-  options.fence_timeout = options_.fence_timeout;
-  options.log = log_;
-  receiver_ = std::make_unique<IpcReceiver>(windows_, dma_, std::move(queue), std::move(options));
-  Serve(std::move(socket), [this](UniqueFd accepted, Time now) {
-    return receiver_->Accept(std::move(accepted), now);
-  });
+  ServePeers(std::move(socket),
+             std::move(checksums),
+             [&dma = dma_](UniqueFd accepted) -> StatusOr<AcceptedPeer> {
+               AcceptedPeer peer;
+               BATON_ASSIGN_OR_RETURN(peer.access, IpcAccess::Create(accepted, dma));
+               peer.socket = std::make_unique<IpcSocket>(std::move(accepted));
+               return peer;
+             });
   return fmt::format(
       "1|{}|{}|{}|{}", own.host, own.namespace_id, name, absl::BytesToHexString(first_export_));
-}
-
-void CudaIpcTransport::CloseWindow(uint64_t window_key) {
-  if (!receiver_) {
-    FrameTransport::CloseWindow(window_key);
-    return;
-  }
-  if (!receiver_->CloseWindow(window_key)) return;
-  server()->OnWindowClosed(window_key);
-  SignalWork(true);
-}
-
-bool CudaIpcTransport::ServeMore(Time now) {
-  return receiver_ && receiver_->Poll(now, *server());
 }
 
 Status CudaIpcTransport::Reaches(std::string_view text) const {
@@ -172,15 +139,16 @@ StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local
                                                              uint32_t peer_region) {
   BATON_ASSIGN_OR_RETURN(const Descriptor peer, ParseReachable(text));
   BATON_ASSIGN_OR_RETURN(const WindowTable::Memory source, MemoryOf(local));
-  IpcChannel::Options options;
-  BATON_ASSIGN_OR_RETURN(options.socket, ConnectLocal(peer.socket, SOCK_SEQPACKET));
-  BATON_ASSIGN_OR_RETURN(options.queue, dma_.MakeQueue());
-  options.epoll_fd = epoll_.get();
-  options.source = source.buffer;
+  BATON_ASSIGN_OR_RETURN(UniqueFd socket, ConnectLocal(peer.socket, SOCK_SEQPACKET));
+  BATON_ASSIGN_OR_RETURN(auto queue, dma_.MakeQueue());
+  OneSidedChannel::Options options;
+  options.socket = std::make_unique<IpcSocket>(std::move(socket));
+  options.copier = std::make_unique<DmaCopier>(dma_, std::move(queue), *source.buffer);
+  options.source_bytes = source.bytes;
   options.peer_region = peer_region;
-  options.import = [this](std::string_view exported) { return dma_.Import(exported); };
+  options.epoll_fd = epoll_.get();
   options.connect_timeout = options_.connect_timeout;
-  return std::make_unique<IpcChannel>(std::move(options));
+  return std::make_unique<OneSidedChannel>(std::move(options));
 }
 
 }  // namespace baton

@@ -6,31 +6,26 @@
 #include <string_view>
 
 #include "kernels/dma.h"
-#include "kvtransfer/cuda_ipc/ipc_receiver.h"
-#include "kvtransfer/wire/frame_transport.h"
+#include "kvtransfer/one_sided/transport.h"
 
 namespace baton {
 
 // KV data between the GPUs of one host: the sender maps the receiver's arena and writes into it
-// with copy engines. The sender keeps the windows (ipc_channel.h), so closing a window needs the
-// sender's confirmation or the end of its process: caps().local_fence is false. Contract and
-// threads: transport.h. Descriptor:
+// with copy engines. If the sender does not confirm that a window is closed, the end of its process
+// proves it. Contract and threads: kvtransfer/transport.h. Descriptor:
 //   "1|host boot id|pid namespace|socket name|first region's export in hex".
-class CudaIpcTransport final : public FrameTransport {
+class CudaIpcTransport final : public OneSidedTransport {
  public:
   // `dma` must outlive the transport. InvalidArgument if it is null: there is no GPU.
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
                                                      Dma* dma,
                                                      std::function<void(std::string_view)> log);
-  // Waits, at most for the fence time-out, until no peer can write any more.
-  ~CudaIpcTransport() override;
 
   std::string_view name() const override { return "cuda_ipc"; }
   TransportCaps caps() const override;
   // The buffer must be GPU memory that can be exported.
   StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
   StatusOr<std::string> Listen() override;
-  void CloseWindow(uint64_t window_key) override;
   Status Reaches(std::string_view descriptor) const override;
   StatusOr<std::unique_ptr<Channel>> Connect(const Region& local,
                                              std::string_view descriptor,
@@ -42,13 +37,11 @@ class CudaIpcTransport final : public FrameTransport {
                    std::function<void(std::string_view)> log,
                    UniqueFd epoll,
                    UniqueFd work_left)
-      : FrameTransport(options, std::move(log), std::move(epoll), std::move(work_left)),
+      : OneSidedTransport(options, std::move(log), std::move(epoll), std::move(work_left)),
         dma_(dma) {}
-  bool ServeMore(Time now) override;
 
   Dma& dma_;
   std::string first_export_;
-  std::unique_ptr<IpcReceiver> receiver_;
 };
 
 }  // namespace baton

@@ -8,26 +8,22 @@
 
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
-#include "kvtransfer/cuda_ipc/ipc_frame.h"
+#include "kvtransfer/one_sided/frame_socket.h"
 
 namespace baton {
 
-// Sends and receives frames on a non-blocking local socket. Frames that do not fit into the socket
-// wait in a queue. One thread.
-class IpcSocket final {
+// Carries frames over a Unix-domain socket: one frame per message. Contract, owner and thread:
+// FrameSocket.
+class IpcSocket final : public FrameSocket {
  public:
+  // `socket` is non-blocking, connected and of type SOCK_SEQPACKET.
   explicit IpcSocket(UniqueFd socket);
 
-  int fd() const { return socket_.get(); }
-  // The number of queued frames.
-  size_t waiting() const { return out_.size(); }
-
-  // Queues the frame, and sends as many queued frames as fit. An error: the connection is broken.
-  Status Send(const IpcFrame& frame);
-  Status Flush();
-  // The next frame, or nothing if none has arrived. OutOfRange: the peer closed the connection;
-  // InvalidArgument: the peer sent bytes that are not a frame.
-  StatusOr<std::optional<IpcFrame>> Receive();
+  int fd() const override { return socket_.get(); }
+  size_t waiting() const override { return out_.size(); }
+  Status Send(const OneSidedFrame& frame) override;
+  Status Flush() override;
+  StatusOr<std::optional<OneSidedFrame>> Receive() override;
 
  private:
   const UniqueFd socket_;

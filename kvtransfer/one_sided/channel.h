@@ -9,35 +9,33 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/unique_fd.h"
-#include "kernels/dma.h"
-#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/one_sided/copier.h"
+#include "kvtransfer/one_sided/frame_socket.h"
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {
 
-// The sending end of a cuda_ipc channel: copies the bytes into the receiver's memory itself, and
+// The sending end of a one-sided channel: moves the bytes into the receiver's memory itself, and
 // reports to the receiver which copies have ended. The receiver cannot stop a copy, so the sender
 // has three duties. It copies only into windows that the receiver gave it and that are not closed.
 // It confirms a close only after the last copy through that window has ended. It sends kBye only
 // after the last copy of all has ended. If the end of a copy cannot be known (the device is lost),
-// the sender confirms nothing, and the receiver waits for the end of the sender's process. Owned by
+// the sender confirms nothing, and the receiver waits for the proof of its RemoteAccess. Owned by
 // the transport's user; its thread only.
-class IpcChannel final : public Channel {
+class OneSidedChannel final : public Channel {
  public:
   struct Options {
-    UniqueFd socket;
-    int epoll_fd = -1;
-    const Buffer* source = nullptr;
+    std::unique_ptr<FrameSocket> socket;
+    std::unique_ptr<Copier> copier;
+    uint64_t source_bytes = 0;  // size of the copier's local region
     uint32_t peer_region = 0;
-    std::unique_ptr<DmaQueue> queue;
-    std::function<StatusOr<std::unique_ptr<Buffer>>(std::string_view exported)> import;
+    int epoll_fd = -1;  // the transport's
     Duration connect_timeout{};
   };
 
-  explicit IpcChannel(Options options);
+  explicit OneSidedChannel(Options options);
   // Waits for the copies that are under way. If they do not end within 5 s, sends no kBye.
-  ~IpcChannel() override;
+  ~OneSidedChannel() override;
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
   void Start(OpId op) override;
@@ -75,11 +73,11 @@ class IpcChannel final : public Channel {
   };
 
   void ReceiveFrames();
-  Status OnFrame(IpcFrame frame);
-  Status OnWelcome(const IpcFrame& frame);
-  Status OnWindow(const IpcFrame& frame);
+  Status OnFrame(OneSidedFrame frame);
+  Status OnWelcome(const OneSidedFrame& frame);
+  Status OnWindow(const OneSidedFrame& frame);
   void OnClose(uint64_t key);
-  Status OnAck(const IpcHeader& header);
+  Status OnAck(const OneSidedHeader& header);
 
   // Starts the queued operations that need not wait.
   void StartQueued();
@@ -106,18 +104,18 @@ class IpcChannel final : public Channel {
   bool IsCopying() const;
   // Ends every operation. An operation that is being copied ends after its copy.
   void Die(const Status& reason, WriteEvent::Kind kind);
-  // Once the last operation of a dead channel has ended: sends kBye and unmaps the peer's memory.
+  // Once the last operation of a dead channel has ended: sends kBye and destroys the copier.
   void Leave();
-  void Send(const IpcFrame& frame);
+  void Send(const OneSidedFrame& frame);
   void WatchSocket();
 
   const int epoll_fd_;
-  const Buffer& source_;
-  const std::function<StatusOr<std::unique_ptr<Buffer>>(std::string_view)> import_;
+  const uint64_t source_bytes_;
   const Duration connect_timeout_;
-  std::optional<IpcSocket> socket_;
-  std::unique_ptr<Buffer> peer_memory_;  // set by kWelcome
-  std::unique_ptr<DmaQueue> queue_;
+  // Both are null once the channel is dead and its last operation has ended.
+  std::unique_ptr<FrameSocket> socket_;
+  std::unique_ptr<Copier> copier_;
+  bool is_connected_ = false;  // the peer sent kWelcome
   Time connect_until_{};
   bool watches_write_ = false;
   Status status_;

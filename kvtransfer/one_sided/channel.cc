@@ -1,4 +1,4 @@
-#include "kvtransfer/cuda_ipc/ipc_channel.h"
+#include "kvtransfer/one_sided/channel.h"
 
 #include <poll.h>
 
@@ -19,7 +19,7 @@ constexpr Duration kLongestPolling = std::chrono::milliseconds(2);
 // The weight of the earlier measurements of the rate, relative to a new one.
 constexpr double kKeepOfRate = 0.8;
 
-// The DMA ids of an operation: one for its copy, one for its checksums.
+// The ids of an operation in the copier: one for its copy, one for its checksums.
 constexpr uint64_t CopyId(uint64_t op) {
   return op << 1;
 }
@@ -27,8 +27,8 @@ constexpr uint64_t ChecksumId(uint64_t op) {
   return op << 1 | 1;
 }
 
-IpcFrame FrameOf(IpcType type, uint64_t key) {
-  IpcFrame frame;
+OneSidedFrame FrameOf(OneSidedType type, uint64_t key) {
+  OneSidedFrame frame;
   frame.header.type = type;
   frame.header.key = key;
   return frame;
@@ -36,29 +36,29 @@ IpcFrame FrameOf(IpcType type, uint64_t key) {
 
 }  // namespace
 
-IpcChannel::IpcChannel(Options options)
+OneSidedChannel::OneSidedChannel(Options options)
     : epoll_fd_(options.epoll_fd),
-      source_(*options.source),
-      import_(std::move(options.import)),
+      source_bytes_(options.source_bytes),
       connect_timeout_(options.connect_timeout),
-      queue_(std::move(options.queue)) {
-  socket_.emplace(std::move(options.socket));
+      socket_(std::move(options.socket)),
+      copier_(std::move(options.copier)) {
   // If watching fails, here and below, the periodic Poll calls of the user still move the channel
   // on.
   (void)WatchFd(epoll_fd_, socket_->fd());
-  (void)WatchFd(epoll_fd_, queue_->wait_fd());
-  IpcFrame hello = FrameOf(IpcType::kHello, 0);
+  (void)WatchFd(epoll_fd_, copier_->wait_fd());
+  OneSidedFrame hello = FrameOf(OneSidedType::kHello, 0);
   hello.header.op = options.peer_region;
+  hello.text = copier_->Greeting();
   Send(hello);
 }
 
-IpcChannel::~IpcChannel() {
+OneSidedChannel::~OneSidedChannel() {
   Die(MakeStatus(StatusCode::kCancelled, "channel destroyed"), WriteEvent::Kind::kAborted);
   const SteadyClock clock;
   const Time limit = clock.Now() + kLongestCopies;
   while (!ops_.empty() && clock.Now() < limit) {
-    queue_->WatchEnds();
-    pollfd done{queue_->wait_fd(), POLLIN, 0};
+    copier_->WatchEnds();
+    pollfd done{copier_->wait_fd(), POLLIN, 0};
     (void)::poll(&done, 1, kPollMs);
     TakeDone();
   }
@@ -67,14 +67,14 @@ IpcChannel::~IpcChannel() {
   Leave();
 }
 
-StatusOr<OpId> IpcChannel::PostWrite(const WriteOp& op) {
+StatusOr<OpId> OneSidedChannel::PostWrite(const WriteOp& op) {
   if (!status_.ok()) return status_;
-  if (op.runs.size() > kMaxIpcRecords) {
+  if (op.runs.size() > kMaxOneSidedRecords) {
     return InvalidArgument(
-        "a write of {} runs; at most {} are allowed", op.runs.size(), kMaxIpcRecords);
+        "a write of {} runs; at most {} are allowed", op.runs.size(), kMaxOneSidedRecords);
   }
   Op queued;
-  BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.size()));
+  BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_bytes_));
   if (ops_.size() >= kMaxOutstandingOps) {
     return MakeStatus(StatusCode::kResourceExhausted, "{} writes are outstanding", ops_.size());
   }
@@ -85,14 +85,14 @@ StatusOr<OpId> IpcChannel::PostWrite(const WriteOp& op) {
   return OpId(next_op_++);
 }
 
-void IpcChannel::Start(OpId op) {
+void OneSidedChannel::Start(OpId op) {
   if (const auto found = ops_.find(op.value()); found != ops_.end()) found->second.held = false;
 }
 
-size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
+size_t OneSidedChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) {
     if (connect_until_ == Time{}) connect_until_ = now + connect_timeout_;
-    if (!peer_memory_ && now >= connect_until_) {
+    if (!is_connected_ && now >= connect_until_) {
       Die(MakeStatus(StatusCode::kUnavailable,
                      "connect: no answer for {:.1f} s",
                      ToSeconds(connect_timeout_)),
@@ -101,10 +101,10 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
   }
   if (status_.ok()) ReceiveFrames();
   if (status_.ok()) StartQueued();
-  if (queue_) TakeDone();
+  if (copier_) TakeDone();
   MeasureRate(now);
   JudgePolling(now);
-  if (queue_ && !wants_poll_) queue_->WatchEnds();
+  if (copier_ && !wants_poll_) copier_->WatchEnds();
   if (status_.ok()) {
     if (const Status sent = socket_->Flush(); !sent.ok()) Die(sent, WriteEvent::Kind::kFailed);
   }
@@ -118,9 +118,9 @@ size_t IpcChannel::Poll(Time now, std::span<WriteEvent> events) {
   return count;
 }
 
-void IpcChannel::ReceiveFrames() {
+void OneSidedChannel::ReceiveFrames() {
   while (status_.ok()) {
-    StatusOr<std::optional<IpcFrame>> frame = socket_->Receive();
+    StatusOr<std::optional<OneSidedFrame>> frame = socket_->Receive();
     Status problem = frame.status();
     if (problem.ok() && !frame->has_value()) return;
     if (problem.ok()) problem = OnFrame(**std::move(frame));
@@ -131,17 +131,17 @@ void IpcChannel::ReceiveFrames() {
   }
 }
 
-Status IpcChannel::OnFrame(IpcFrame frame) {
+Status OneSidedChannel::OnFrame(OneSidedFrame frame) {
   has_moved_ = true;
   switch (frame.header.type) {
-    case IpcType::kWelcome:
+    case OneSidedType::kWelcome:
       return OnWelcome(frame);
-    case IpcType::kWindow:
+    case OneSidedType::kWindow:
       return OnWindow(frame);
-    case IpcType::kClose:
+    case OneSidedType::kClose:
       OnClose(frame.header.key);
       return OkStatus();
-    case IpcType::kAck:
+    case OneSidedType::kAck:
       return OnAck(frame.header);
     default:
       return InvalidArgument("a receiver does not send frames of type {}",
@@ -149,13 +149,14 @@ Status IpcChannel::OnFrame(IpcFrame frame) {
   }
 }
 
-Status IpcChannel::OnWelcome(const IpcFrame& frame) {
-  if (peer_memory_) return InvalidArgument("the peer sent a second welcome");
-  BATON_ASSIGN_OR_RETURN(peer_memory_, import_(frame.text));
+Status OneSidedChannel::OnWelcome(const OneSidedFrame& frame) {
+  if (is_connected_) return InvalidArgument("the peer sent a second welcome");
+  BATON_RETURN_IF_ERROR(copier_->Connect(frame.text));
+  is_connected_ = true;
   return OkStatus();
 }
 
-Status IpcChannel::OnWindow(const IpcFrame& frame) {
+Status OneSidedChannel::OnWindow(const OneSidedFrame& frame) {
   const uint64_t key = frame.header.key;
   const auto found = windows_.find(key);
   if (found == windows_.end() || found->second.given) {
@@ -180,7 +181,7 @@ Status IpcChannel::OnWindow(const IpcFrame& frame) {
   return OkStatus();
 }
 
-void IpcChannel::OnClose(uint64_t key) {
+void OneSidedChannel::OnClose(uint64_t key) {
   // Bar further copies first; only then check which copies are under way.
   windows_[key].closing = true;
   EndAllLater(WriteEvent::Kind::kFailed,
@@ -192,44 +193,44 @@ void IpcChannel::OnClose(uint64_t key) {
   ConfirmIfDrained(key);
 }
 
-void IpcChannel::ConfirmIfDrained(uint64_t key) {
+void OneSidedChannel::ConfirmIfDrained(uint64_t key) {
   const auto found = windows_.find(key);
   if (found == windows_.end() || found->second.copies > 0) return;
   const Window& window = found->second;
   if (!window.closing && (!window.given || !window.released || IsQueued(key))) return;
   windows_.erase(found);
-  if (status_.ok()) Send(FrameOf(IpcType::kDrained, key));
+  if (status_.ok()) Send(FrameOf(OneSidedType::kDrained, key));
 }
 
-bool IpcChannel::IsQueued(uint64_t key) const {
+bool OneSidedChannel::IsQueued(uint64_t key) const {
   return std::any_of(ops_.begin(), ops_.end(), [&](const auto& entry) {
     const Op& op = entry.second;
     return op.header.window_key == key && !op.started && !op.verdict;
   });
 }
 
-bool IpcChannel::IsCopying() const {
+bool OneSidedChannel::IsCopying() const {
   return std::ranges::any_of(windows_, [](const auto& entry) { return entry.second.copies > 0; });
 }
 
-void IpcChannel::Release(uint64_t window_key) {
+void OneSidedChannel::Release(uint64_t window_key) {
   const auto found = windows_.find(window_key);
   if (found == windows_.end()) return;
   found->second.released = true;
   ConfirmIfDrained(window_key);
 }
 
-bool IpcChannel::PostNote(uint64_t window_key, std::string_view note) {
+bool OneSidedChannel::PostNote(uint64_t window_key, std::string_view note) {
   const auto found = windows_.find(window_key);
-  if (!status_.ok() || note.size() > kMaxIpcNoteBytes || found == windows_.end()) return false;
+  if (!status_.ok() || note.size() > kMaxOneSidedNoteBytes || found == windows_.end()) return false;
   if (!found->second.given || found->second.closing) return false;
-  IpcFrame frame = FrameOf(IpcType::kNote, window_key);
+  OneSidedFrame frame = FrameOf(OneSidedType::kNote, window_key);
   frame.text = note;
   Send(frame);
   return status_.ok();
 }
 
-Status IpcChannel::OnAck(const IpcHeader& header) {
+Status OneSidedChannel::OnAck(const OneSidedHeader& header) {
   const auto found = ops_.find(header.op);
   if (found == ops_.end()) {
     if (header.op > 0 && header.op < next_op_) return OkStatus();  // it was aborted meanwhile
@@ -252,8 +253,8 @@ Status IpcChannel::OnAck(const IpcHeader& header) {
   return OkStatus();
 }
 
-void IpcChannel::StartQueued() {
-  if (!peer_memory_) return;
+void OneSidedChannel::StartQueued() {
+  if (!is_connected_) return;
   std::deque<uint64_t> keep;
   for (const uint64_t id : std::exchange(queued_, {})) {
     const auto found = ops_.find(id);
@@ -263,13 +264,13 @@ void IpcChannel::StartQueued() {
   queued_ = std::move(keep);
 }
 
-bool IpcChannel::TryStart(Op& op) {
+bool OneSidedChannel::TryStart(Op& op) {
   if (op.held && op.sums_asked) return false;
   const uint64_t key = op.header.window_key;
   const auto found = windows_.find(key);
   if (found == windows_.end()) {
     windows_.emplace(key, Window());
-    Send(FrameOf(IpcType::kAsk, key));
+    Send(FrameOf(OneSidedType::kAsk, key));
     has_moved_ = true;
     return false;
   }
@@ -277,7 +278,7 @@ bool IpcChannel::TryStart(Op& op) {
   // A closing window is erased when its close is confirmed; the next attempt then asks the peer
   // again.
   if (!window.given || window.closing) return false;
-  const ByteRange all{0, peer_memory_->size()};
+  const ByteRange all{0, copier_->peer_bytes()};
   Status allowed = CheckDestinations(op.runs, window.ranges);
   if (allowed.ok()) allowed = CheckDestinations(op.runs, {&all, 1});
   const bool held = op.held;
@@ -286,35 +287,34 @@ bool IpcChannel::TryStart(Op& op) {
   return !held || !allowed.ok();
 }
 
-Status IpcChannel::StartCopy(Op& op) {
-  BATON_RETURN_IF_ERROR(queue_->Copy(CopyId(op.header.op), source_, *peer_memory_, op.runs));
+Status OneSidedChannel::StartCopy(Op& op) {
+  BATON_RETURN_IF_ERROR(copier_->Copy(CopyId(op.header.op), op.runs));
   op.started = op.copying = true;
   has_moved_ = true;
   ++windows_[op.header.window_key].copies;
   return StartSums(op);
 }
 
-Status IpcChannel::StartSums(Op& op) {
+Status OneSidedChannel::StartSums(Op& op) {
   if (op.sums_asked) return OkStatus();
   op.sums_asked = true;
   if (op.header.granule == 0) return OkStatus();
   std::vector<ByteRange> ranges;
   for (const WriteRun& run : op.runs) ranges.push_back({run.source, run.bytes});
-  BATON_RETURN_IF_ERROR(
-      queue_->Checksum(ChecksumId(op.header.op), source_, ranges, op.header.granule));
+  BATON_RETURN_IF_ERROR(copier_->Checksum(ChecksumId(op.header.op), ranges, op.header.granule));
   op.summing = true;
   return OkStatus();
 }
 
-void IpcChannel::TakeDone() {
+void OneSidedChannel::TakeDone() {
   std::array<DmaDone, 16> done;
   size_t count = 0;
   do {
-    count = queue_->Poll(done);
+    count = copier_->Poll(done);
     has_moved_ = has_moved_ || count > 0;
     for (DmaDone& end : std::span(done).first(count)) {
       const uint64_t id = end.id >> 1;
-      Op& op = ops_.at(id);  // an operation stays until its DMA work is done
+      Op& op = ops_.at(id);  // an operation stays until the copier's work on it is done
       if (end.id == CopyId(id)) {
         OnCopied(op, end.status);
       } else {
@@ -326,7 +326,7 @@ void IpcChannel::TakeDone() {
   } while (count == done.size());
 }
 
-void IpcChannel::OnCopied(Op& op, const Status& status) {
+void OneSidedChannel::OnCopied(Op& op, const Status& status) {
   op.copying = false;
   busy_bytes_ += op.header.payload_bytes;
   if (!status.ok()) {
@@ -339,7 +339,7 @@ void IpcChannel::OnCopied(Op& op, const Status& status) {
   ConfirmIfDrained(key);
 }
 
-void IpcChannel::JudgePolling(Time now) {
+void OneSidedChannel::JudgePolling(Time now) {
   if (has_moved_) moved_ = now;
   has_moved_ = false;
   const auto waits = [&](const auto& entry) {
@@ -351,7 +351,7 @@ void IpcChannel::JudgePolling(Time now) {
   wants_poll_ = status_.ok() && now < moved_ + kLongestPolling && std::ranges::any_of(ops_, waits);
 }
 
-void IpcChannel::MeasureRate(Time now) {
+void OneSidedChannel::MeasureRate(Time now) {
   if (busy_since_ == Time{}) {
     if (IsCopying()) busy_since_ = now;
     busy_bytes_ = 0;  // copied between two Polls: too little to measure
@@ -364,12 +364,12 @@ void IpcChannel::MeasureRate(Time now) {
   busy_bytes_ = 0;
 }
 
-double IpcChannel::bytes_per_second() const {
+double OneSidedChannel::bytes_per_second() const {
   return rate_seconds_ > 0 ? rate_bytes_ / rate_seconds_ : 0;
 }
 
-void IpcChannel::SendLanded(const Op& op) {
-  IpcFrame landed = FrameOf(IpcType::kLanded, op.header.window_key);
+void OneSidedChannel::SendLanded(const Op& op) {
+  OneSidedFrame landed = FrameOf(OneSidedType::kLanded, op.header.window_key);
   landed.header.op = op.header.op;
   landed.header.tag = op.header.tag;
   landed.header.granule = op.header.granule;
@@ -378,7 +378,7 @@ void IpcChannel::SendLanded(const Op& op) {
   Send(landed);
 }
 
-void IpcChannel::OnSummed(Op& op, DmaDone done) {
+void OneSidedChannel::OnSummed(Op& op, DmaDone done) {
   op.summing = false;
   if (!done.status.ok()) {
     if (!op.verdict) {
@@ -392,14 +392,14 @@ void IpcChannel::OnSummed(Op& op, DmaDone done) {
       {OpId(op.header.op), WriteEvent::Kind::kChecksums, OkStatus(), std::move(done.checksums)});
 }
 
-void IpcChannel::EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status) {
+void OneSidedChannel::EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status) {
   if (!op->second.verdict) op->second.verdict = WriteEvent{OpId(op->first), kind, status, {}};
   EndIfIdle(op);
 }
 
-void IpcChannel::EndAllLater(WriteEvent::Kind kind,
-                             const Status& status,
-                             const std::function<bool(const Op&)>& concerns) {
+void OneSidedChannel::EndAllLater(WriteEvent::Kind kind,
+                                  const Status& status,
+                                  const std::function<bool(const Op&)>& concerns) {
   for (auto op = ops_.begin(); op != ops_.end();) {
     const auto next = std::next(op);
     if (concerns(op->second)) EndLater(op, kind, status);
@@ -407,7 +407,7 @@ void IpcChannel::EndAllLater(WriteEvent::Kind kind,
   }
 }
 
-void IpcChannel::EndIfIdle(Ops::iterator found) {
+void OneSidedChannel::EndIfIdle(Ops::iterator found) {
   Op& op = found->second;
   if (op.copying || op.summing || (!op.verdict && !op.acknowledged)) return;
   events_.push_back(op.verdict ? *std::move(op.verdict)
@@ -415,30 +415,32 @@ void IpcChannel::EndIfIdle(Ops::iterator found) {
   ops_.erase(found);
 }
 
-void IpcChannel::RequestAbort(OpId op) {
+void OneSidedChannel::RequestAbort(OpId op) {
   const auto found = ops_.find(op.value());
   if (found == ops_.end()) return;
   EndLater(found, WriteEvent::Kind::kAborted, MakeStatus(StatusCode::kAborted, "abort requested"));
 }
 
-void IpcChannel::Fence() {
+void OneSidedChannel::Fence() {
   ++fences_;
   Die(MakeStatus(StatusCode::kAborted, "the channel was fenced"), WriteEvent::Kind::kAborted);
   Leave();
 }
 
-void IpcChannel::Die(const Status& reason, WriteEvent::Kind kind) {
-  if (status_.ok()) status_ = reason;
+void OneSidedChannel::Die(const Status& reason, WriteEvent::Kind kind) {
+  if (status_.ok()) {
+    status_ = reason;
+    copier_->Fence();
+  }
   EndAllLater(kind, reason, [](const Op&) { return true; });
 }
 
-void IpcChannel::Leave() {
+void OneSidedChannel::Leave() {
   if (!ops_.empty()) return;
   if (socket_) {
-    if (!copies_are_lost_) (void)socket_->Send(FrameOf(IpcType::kBye, 0));
+    if (!copies_are_lost_) (void)socket_->Send(FrameOf(OneSidedType::kBye, 0));
     socket_.reset();
-    queue_.reset();
-    peer_memory_.reset();
+    copier_.reset();
     windows_.clear();
   }
   for (; fences_ > 0; --fences_) {
@@ -446,7 +448,7 @@ void IpcChannel::Leave() {
   }
 }
 
-void IpcChannel::Send(const IpcFrame& frame) {
+void OneSidedChannel::Send(const OneSidedFrame& frame) {
   if (!status_.ok()) return;
   if (const Status sent = socket_->Send(frame); !sent.ok()) {
     Die(MakeStatus(StatusCode::kUnavailable, "the data connection ended: {}", Message(sent)),
@@ -454,7 +456,7 @@ void IpcChannel::Send(const IpcFrame& frame) {
   }
 }
 
-void IpcChannel::WatchSocket() {
+void OneSidedChannel::WatchSocket() {
   if (!socket_ || (socket_->waiting() > 0) == watches_write_) return;
   watches_write_ = !watches_write_;
   (void)WatchFd(

@@ -11,10 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/test_memory.h"
 #include "tests/fakes/fake_gpu.h"
-#include "tests/unit/kvtransfer/ipc_peer.h"
+#include "tests/unit/kvtransfer/one_sided_peer.h"
 
 namespace baton {
 namespace {
@@ -51,26 +52,26 @@ class HostileSenderTest : public testing::Test {
     while (!done() && SteadyClock().Now() < until) Serve();
     EXPECT_TRUE(done());
   }
-  void Say(const IpcFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
+  void Say(const OneSidedFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
   void Greet() {
-    Say(FrameOf(IpcType::kHello));
+    Say(FrameOf(OneSidedType::kHello));
     Serve();
-    ASSERT_NE(heard_.Last(IpcType::kWelcome), nullptr);
+    ASSERT_NE(heard_.Last(OneSidedType::kWelcome), nullptr);
   }
   void Ask(uint64_t key) {
-    Say(FrameOf(IpcType::kAsk, key));
+    Say(FrameOf(OneSidedType::kAsk, key));
     Serve();
-    ASSERT_NE(heard_.Last(IpcType::kWindow), nullptr);
+    ASSERT_NE(heard_.Last(OneSidedType::kWindow), nullptr);
   }
   // Releases its windows with kBye, so that nothing waits for them when the test ends.
   void SayBye() {
-    Say(FrameOf(IpcType::kBye));
+    Say(FrameOf(OneSidedType::kBye));
     Serve();
     transport_->CloseWindow(kKey);
     Serve();
   }
-  static IpcFrame Landed(WriteRun run, uint64_t key = kKey) {
-    IpcFrame frame = FrameOf(IpcType::kLanded, key);
+  static OneSidedFrame Landed(WriteRun run, uint64_t key = kKey) {
+    OneSidedFrame frame = FrameOf(OneSidedType::kLanded, key);
     frame.header.op = 1;
     frame.header.bytes = run.bytes;
     frame.runs = {run};
@@ -95,11 +96,12 @@ class HostileSenderTest : public testing::Test {
 };
 
 TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
-  Say(FrameOf(IpcType::kAsk, kKey));
+  Say(FrameOf(OneSidedType::kAsk, kKey));
   Serve();
   EXPECT_FALSE(heard_.is_open);
   EXPECT_TRUE(heard_.frames.empty());
-  for (const IpcType type : {IpcType::kHello, IpcType::kWelcome, IpcType::kAck}) {
+  for (const OneSidedType type :
+       {OneSidedType::kHello, OneSidedType::kWelcome, OneSidedType::kAck}) {
     peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
     heard_ = {};
     Greet();
@@ -112,7 +114,7 @@ TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
 
 TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
   Greet();
-  IpcFrame note = FrameOf(IpcType::kNote, kKey);
+  OneSidedFrame note = FrameOf(OneSidedType::kNote, kKey);
   note.text = "let me in";
   Say(note);
   Serve();
@@ -132,8 +134,8 @@ TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
 TEST_F(HostileSenderTest, NotesThatNobodyTakesAreNotReadOn) {
   Greet();
   Ask(kKey);
-  IpcFrame note = FrameOf(IpcType::kNote, kKey);
-  note.text = std::string(kMaxIpcNoteBytes, 'n');
+  OneSidedFrame note = FrameOf(OneSidedType::kNote, kKey);
+  note.text = std::string(kMaxOneSidedNoteBytes, 'n');
   constexpr size_t kNotes = 400;
   for (size_t i = 0; i < kNotes; ++i) Say(note);
   for (int i = 0; i < 500; ++i) {
@@ -149,7 +151,7 @@ TEST_F(HostileSenderTest, NotesThatNobodyTakesAreNotReadOn) {
 }
 
 TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
-  IpcFrame hello = FrameOf(IpcType::kHello);
+  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
   hello.header.op = 9;
   Say(hello);
   Serve();
@@ -158,12 +160,22 @@ TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
   heard_ = {};
   Greet();
   Ask(kKey + 1);
-  EXPECT_EQ(heard_.Last(IpcType::kWindow)->header.code,
+  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->header.code,
             static_cast<uint32_t>(StatusCode::kNotFound));
   Ask(kKey);
-  EXPECT_EQ(heard_.Last(IpcType::kWindow)->header.code, 0u);
-  EXPECT_EQ(heard_.Last(IpcType::kWindow)->ranges, (std::vector<ByteRange>{{1024, 1024}}));
-  Say(FrameOf(IpcType::kBye));
+  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->header.code, 0u);
+  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->ranges, (std::vector<ByteRange>{{1024, 1024}}));
+  Say(FrameOf(OneSidedType::kBye));
+  transport_->CloseWindow(kKey);
+}
+
+TEST_F(HostileSenderTest, AGreetingThatIsNotEmptyIsRefused) {
+  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+  hello.text = "x";
+  Say(hello);
+  Serve();
+  EXPECT_FALSE(heard_.is_open);
+  EXPECT_NE(log_.find("the greeting has 1 bytes"), std::string::npos) << log_;
   transport_->CloseWindow(kKey);
 }
 
@@ -171,7 +183,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   Greet();
   const auto refused = [&](StatusCode code) {
     Serve();
-    const IpcFrame* ack = heard_.Last(IpcType::kAck);
+    const OneSidedFrame* ack = heard_.Last(OneSidedType::kAck);
     EXPECT_TRUE(ack != nullptr && ack->header.code == static_cast<uint32_t>(code));
     heard_.frames.clear();
   };
@@ -187,7 +199,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   Say(Landed({0, 1024, 100}));
   refused(StatusCode::kOk);
   EXPECT_EQ(arrived_.size(), 1u);
-  IpcFrame wrong = Landed({0, 1024, 100});
+  OneSidedFrame wrong = Landed({0, 1024, 100});
   wrong.header.bytes = 99;
   Say(wrong);
   Serve();
@@ -218,7 +230,7 @@ TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
   Greet();
   Ask(kKey);
   gpu_.Hold();
-  IpcFrame landed = Landed({0, 1024, 100});
+  OneSidedFrame landed = Landed({0, 1024, 100});
   landed.header.granule = 100;
   Say(landed);
   Serve();
@@ -237,15 +249,15 @@ TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
   Ask(kKey);
   transport_->CloseWindow(kKey);
   Serve();
-  EXPECT_NE(heard_.Last(IpcType::kClose), nullptr);
+  EXPECT_NE(heard_.Last(OneSidedType::kClose), nullptr);
   EXPECT_TRUE(arrived_.empty());
   Say(Landed({0, 1024, 100}));
   Serve();
   EXPECT_EQ(Count(Arrival::Kind::kArrived), 0u);
-  Say(FrameOf(IpcType::kDrained, kKey + 1));
+  Say(FrameOf(OneSidedType::kDrained, kKey + 1));
   Serve();
   EXPECT_TRUE(arrived_.empty());
-  Say(FrameOf(IpcType::kDrained, kKey));
+  Say(FrameOf(OneSidedType::kDrained, kKey));
   Serve();
   EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u);
 }
@@ -269,7 +281,7 @@ TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {
 TEST_F(HostileSenderTest, AGoodbyeGivesEveryWindowBack) {
   Greet();
   Ask(kKey);
-  Say(FrameOf(IpcType::kBye));
+  Say(FrameOf(OneSidedType::kBye));
   peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
   Serve();
   transport_->CloseWindow(kKey);
@@ -283,17 +295,17 @@ TEST_F(HostileSenderTest, AWindowOfManyRangesComesInParts) {
   std::vector<ByteRange> ranges;
   for (uint64_t i = 0; i < 10000; ++i) ranges.push_back({i * 32, 16});
   ASSERT_TRUE(transport_->OpenWindow({kKey + 1, region->id(), ranges}).ok());
-  IpcFrame hello = FrameOf(IpcType::kHello);
+  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
   hello.header.op = region->id();
   Say(hello);
   Ask(kKey + 1);
   ServeUntil([&] { return heard_.frames.size() == 4; });
   std::vector<ByteRange> heard;
-  for (const IpcFrame& frame : heard_.frames) {
+  for (const OneSidedFrame& frame : heard_.frames) {
     heard.insert(heard.end(), frame.ranges.begin(), frame.ranges.end());
   }
   EXPECT_EQ(heard, ranges);
-  Say(FrameOf(IpcType::kBye));
+  Say(FrameOf(OneSidedType::kBye));
   Serve();
   transport_->CloseWindow(kKey + 1);
   transport_->CloseWindow(kKey);

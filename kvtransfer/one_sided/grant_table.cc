@@ -1,4 +1,4 @@
-#include "kvtransfer/cuda_ipc/grant_table.h"
+#include "kvtransfer/one_sided/grant_table.h"
 
 #include <algorithm>
 #include <utility>

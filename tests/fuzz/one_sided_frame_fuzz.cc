@@ -1,4 +1,4 @@
-// The input is a frame that a peer sends to a cuda_ipc endpoint. The parser must not crash, and an
+// The input is a frame that a peer sends to a one-sided endpoint. The parser must not crash, and an
 // accepted frame must encode to the same bytes.
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "kvtransfer/cuda_ipc/ipc_frame.h"
+#include "kvtransfer/one_sided/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
-  const auto frame = baton::ParseIpcFrame(bytes);
+  const auto frame = baton::ParseOneSidedFrame(bytes);
   if (!frame.ok()) return 0;
-  const std::string again = baton::EncodeIpcFrame(*frame);
+  const std::string again = baton::EncodeOneSidedFrame(*frame);
   BATON_CHECK(again == std::string(reinterpret_cast<const char*>(data), size),
               "the frame encodes to other bytes");
   return 0;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,19 +7,19 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/unique_fd.h"
 #include "kernels/dma.h"
-#include "kvtransfer/cuda_ipc/grant_table.h"
-#include "kvtransfer/cuda_ipc/ipc_connection.h"
+#include "kvtransfer/one_sided/connection.h"
+#include "kvtransfer/one_sided/grant_table.h"
+#include "kvtransfer/one_sided/remote_access.h"
 #include "kvtransfer/wire/frame_server.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
 
-// The common state of the receiving ends of a cuda_ipc transport: which peer holds which window,
-// the checksums of landed bytes, and the processes that disconnected without kBye. Such a process
-// holds its windows until it has ended. Owned by the transport; its thread only.
-class IpcReceiver final {
+// The common state of the receiving ends of a one-sided transport: which peer holds which window,
+// the checksums of landed bytes, and the peers that disconnected without kBye. Such a peer holds
+// its windows until its RemoteAccess is revoked. Owned by the transport; its thread only.
+class OneSidedReceiver final {
  public:
   struct Options {
     int epoll_fd = -1;
@@ -29,39 +27,44 @@ class IpcReceiver final {
     std::function<void(std::string_view)> log;
   };
 
-  // `windows` and `dma` must outlive the receiver.
-  IpcReceiver(WindowTable& windows, Dma& dma, std::unique_ptr<DmaQueue> queue, Options options);
+  // `windows` must outlive the receiver. `checksums` computes the checksums of landed bytes.
+  OneSidedReceiver(WindowTable& windows, std::unique_ptr<DmaQueue> checksums, Options options);
 
-  StatusOr<std::unique_ptr<PeerConnection>> Accept(UniqueFd socket, Time now);
+  // A peer connected. Returns the receiving end of its channel, which must not outlive the
+  // receiver.
+  std::unique_ptr<PeerConnection> Add(std::unique_ptr<FrameSocket> socket,
+                                      std::unique_ptr<RemoteAccess> access,
+                                      Time now);
   // Gives the window to no further peer; kClosed follows. False for an unknown key.
   bool CloseWindow(uint64_t key);
-  // Handles checksums, ended processes and time-outs. True if the caller should busy-poll: bytes
+  // Handles checksums, revoked peers and time-outs. True if the caller should busy-poll: bytes
   // landed a moment ago, and their checksums or further bytes are due.
   bool Poll(Time now, FrameServer& server);
   // Whether a peer may still write through a closed window.
   bool is_closing() const { return grants_.is_closing(); }
 
   // From the connections.
-  void OnConnected(uint64_t peer, IpcConnection* connection);
+  void OnConnected(uint64_t peer, OneSidedConnection* connection);
   void OnGone(uint64_t peer, bool drained);
   void OnDrained(uint64_t peer, uint64_t key);
-  StatusOr<std::string> ExportOf(uint32_t region) const;
+  // Lets the peer write into the region (RemoteAccess::Open). InvalidArgument: the region is
+  // unknown.
+  StatusOr<std::string> OpenAccess(uint64_t peer, uint32_t region, std::string_view greeting);
   // The window that the peer may write through from now on, or null.
   const WriteWindow* Give(uint64_t peer, uint64_t key, uint32_t region);
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
   // The bytes of an operation have landed. Its acknowledgement follows, unless this call returns an
   // error.
-  Status OnLanded(uint64_t peer, uint32_t region, const IpcFrame& frame);
+  Status OnLanded(uint64_t peer, uint32_t region, const OneSidedFrame& frame);
   // Whether so many arrivals wait to be taken that no further frame may be read.
   bool is_behind() const;
   // Ignored unless the peer was given the window and the window is open.
-  void OnNote(uint64_t peer, uint32_t region, const IpcFrame& frame);
+  void OnNote(uint64_t peer, uint32_t region, const OneSidedFrame& frame);
 
  private:
   struct Peer {
-    pid_t process = 0;
-    UniqueFd process_fd;                  // pidfd; readable once the process has ended
-    IpcConnection* connection = nullptr;  // null: closed without kBye
+    std::unique_ptr<RemoteAccess> access;
+    OneSidedConnection* connection = nullptr;  // null: closed without kBye
   };
   struct Landed {
     uint64_t peer = 0;
@@ -71,20 +74,19 @@ class IpcReceiver final {
 
   void Count(Landed landed, const Status& status);
   void TakeChecksums(FrameServer& server);
-  void TakeEndedProcesses();
+  void TakeRevoked();
   void ReportClosed();
 
   WindowTable& windows_;
-  Dma& dma_;
   const Options options_;
   GrantTable grants_;
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
   bool has_moved_ = false;  // since the last Poll something landed, or soon will
   Time moved_{};
-  std::map<uint64_t, Landed> summing_;  // by DMA id
-  uint64_t next_dma_ = 1;
-  std::unique_ptr<DmaQueue> queue_;
+  std::map<uint64_t, Landed> summing_;  // by id of `checksums_`
+  uint64_t next_sum_ = 1;
+  std::unique_ptr<DmaQueue> checksums_;
 };
 
 }  // namespace baton

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/one_sided/frame_socket.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/transport.h"
 
-// Helpers for tests that act as one end of a cuda_ipc channel, frame by frame.
+// Helpers for tests that act as one end of a one-sided channel, frame by frame.
 namespace baton {
 
 inline constexpr uint64_t kKey = 77;
@@ -22,8 +22,8 @@ inline TransportOptions Options() {
   return options;
 }
 
-inline IpcFrame FrameOf(IpcType type, uint64_t key = 0) {
-  IpcFrame frame;
+inline OneSidedFrame FrameOf(OneSidedType type, uint64_t key = 0) {
+  OneSidedFrame frame;
   frame.header.type = type;
   frame.header.key = key;
   return frame;
@@ -37,10 +37,10 @@ inline bool IsWokenIn(int milliseconds, const Transport& transport) {
 
 // The frames received from a socket, and whether it is still open.
 struct Heard {
-  std::vector<IpcFrame> frames;
+  std::vector<OneSidedFrame> frames;
   bool is_open = true;
 
-  const IpcFrame* Last(IpcType type) const {
+  const OneSidedFrame* Last(OneSidedType type) const {
     for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
       if (frame->header.type == type) return &*frame;
     }
@@ -48,7 +48,7 @@ struct Heard {
   }
 };
 
-inline void Hear(IpcSocket& socket, Heard& heard) {
+inline void Hear(FrameSocket& socket, Heard& heard) {
   while (heard.is_open) {
     auto frame = socket.Receive();
     heard.is_open = frame.ok();

@@ -1,9 +1,9 @@
-#include "kvtransfer/cuda_ipc/ipc_connection.h"
+#include "kvtransfer/one_sided/connection.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "kvtransfer/cuda_ipc/ipc_receiver.h"
+#include "kvtransfer/one_sided/receiver.h"
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {
@@ -14,8 +14,11 @@ constexpr size_t kMaxWaiting = 1024;
 
 }  // namespace
 
-IpcConnection::IpcConnection(
-    UniqueFd socket, std::string peer, uint64_t id, IpcReceiver& receiver, Time now)
+OneSidedConnection::OneSidedConnection(std::unique_ptr<FrameSocket> socket,
+                                       std::string peer,
+                                       uint64_t id,
+                                       OneSidedReceiver& receiver,
+                                       Time now)
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       id_(id),
@@ -24,45 +27,45 @@ IpcConnection::IpcConnection(
   receiver_.OnConnected(id_, this);
 }
 
-IpcConnection::~IpcConnection() {
+OneSidedConnection::~OneSidedConnection() {
   receiver_.OnGone(id_, said_bye_);
 }
 
-Status IpcConnection::Step(Time, size_t quantum) {
+Status OneSidedConnection::Step(Time, size_t quantum) {
   BATON_RETURN_IF_ERROR(broken_);
-  BATON_RETURN_IF_ERROR(socket_.Flush());
+  BATON_RETURN_IF_ERROR(socket_->Flush());
   has_more_ = false;
-  for (size_t read = 0; socket_.waiting() < kMaxWaiting; read += kMaxIpcFrameBytes) {
+  for (size_t read = 0; socket_->waiting() < kMaxWaiting; read += kMaxOneSidedFrameBytes) {
     if (read > quantum || receiver_.is_behind()) {
       has_more_ = true;
       break;
     }
-    BATON_ASSIGN_OR_RETURN(const std::optional<IpcFrame> frame, socket_.Receive());
+    BATON_ASSIGN_OR_RETURN(const std::optional<OneSidedFrame> frame, socket_->Receive());
     if (!frame) break;
     BATON_RETURN_IF_ERROR(OnFrame(*frame));
   }
   return OkStatus();
 }
 
-Status IpcConnection::OnFrame(const IpcFrame& frame) {
-  if (said_bye_ || greeted_ == (frame.header.type == IpcType::kHello)) {
+Status OneSidedConnection::OnFrame(const OneSidedFrame& frame) {
+  if (said_bye_ || greeted_ == (frame.header.type == OneSidedType::kHello)) {
     return InvalidArgument("a frame of type {} is not allowed at this point",
                            static_cast<uint16_t>(frame.header.type));
   }
   switch (frame.header.type) {
-    case IpcType::kHello:
+    case OneSidedType::kHello:
       return OnHello(frame);
-    case IpcType::kAsk:
+    case OneSidedType::kAsk:
       return OnAsk(frame);
-    case IpcType::kLanded:
+    case OneSidedType::kLanded:
       return OnLanded(frame);
-    case IpcType::kDrained:
+    case OneSidedType::kDrained:
       receiver_.OnDrained(id_, frame.header.key);
       return OkStatus();
-    case IpcType::kNote:
+    case OneSidedType::kNote:
       receiver_.OnNote(id_, region_, frame);
       return OkStatus();
-    case IpcType::kBye:
+    case OneSidedType::kBye:
       said_bye_ = true;
       return OkStatus();
     default:
@@ -71,39 +74,39 @@ Status IpcConnection::OnFrame(const IpcFrame& frame) {
   }
 }
 
-Status IpcConnection::OnHello(const IpcFrame& frame) {
+Status OneSidedConnection::OnHello(const OneSidedFrame& frame) {
   if (frame.header.op > ~uint32_t{0})
     return InvalidArgument("region id {} exceeds 32 bits", frame.header.op);
   region_ = static_cast<uint32_t>(frame.header.op);
-  IpcFrame welcome;
-  welcome.header.type = IpcType::kWelcome;
-  BATON_ASSIGN_OR_RETURN(welcome.text, receiver_.ExportOf(region_));
+  OneSidedFrame welcome;
+  welcome.header.type = OneSidedType::kWelcome;
+  BATON_ASSIGN_OR_RETURN(welcome.text, receiver_.OpenAccess(id_, region_, frame.text));
   greeted_ = true;
-  return socket_.Send(welcome);
+  return socket_->Send(welcome);
 }
 
-Status IpcConnection::OnAsk(const IpcFrame& frame) {
-  IpcFrame answer;
-  answer.header.type = IpcType::kWindow;
+Status OneSidedConnection::OnAsk(const OneSidedFrame& frame) {
+  OneSidedFrame answer;
+  answer.header.type = OneSidedType::kWindow;
   answer.header.key = frame.header.key;
   const WriteWindow* window = receiver_.Give(id_, frame.header.key, region_);
   if (window == nullptr) {
     answer.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
-    return socket_.Send(answer);
+    return socket_->Send(answer);
   }
   answer.header.bytes = window->ranges.size();
   size_t sent = 0;
   do {
-    const size_t count = std::min<size_t>(kMaxIpcRecords, window->ranges.size() - sent);
+    const size_t count = std::min<size_t>(kMaxOneSidedRecords, window->ranges.size() - sent);
     const auto first = window->ranges.begin() + static_cast<ptrdiff_t>(sent);
     answer.ranges.assign(first, first + static_cast<ptrdiff_t>(count));
-    BATON_RETURN_IF_ERROR(socket_.Send(answer));
+    BATON_RETURN_IF_ERROR(socket_->Send(answer));
     sent += count;
   } while (sent < window->ranges.size());
   return OkStatus();
 }
 
-Status IpcConnection::OnLanded(const IpcFrame& frame) {
+Status OneSidedConnection::OnLanded(const OneSidedFrame& frame) {
   WriteHeader header;
   header.run_count = static_cast<uint32_t>(frame.runs.size());
   header.op = frame.header.op;
@@ -116,20 +119,20 @@ Status IpcConnection::OnLanded(const IpcFrame& frame) {
   return broken_;
 }
 
-void IpcConnection::OnWindowClosed(uint64_t key) {
+void OneSidedConnection::OnWindowClosed(uint64_t key) {
   if (!receiver_.holds(id_, key)) return;
-  IpcFrame close;
-  close.header.type = IpcType::kClose;
+  OneSidedFrame close;
+  close.header.type = OneSidedType::kClose;
   close.header.key = key;
-  if (broken_.ok()) broken_ = socket_.Send(close);
+  if (broken_.ok()) broken_ = socket_->Send(close);
 }
 
-void IpcConnection::Acknowledge(uint64_t op, const Status& status) {
-  IpcFrame ack;
-  ack.header.type = IpcType::kAck;
+void OneSidedConnection::Acknowledge(uint64_t op, const Status& status) {
+  OneSidedFrame ack;
+  ack.header.type = OneSidedType::kAck;
   ack.header.op = op;
   ack.header.code = static_cast<uint32_t>(status.code());
-  if (broken_.ok()) broken_ = socket_.Send(ack);
+  if (broken_.ok()) broken_ = socket_->Send(ack);
 }
 
 }  // namespace baton

@@ -13,7 +13,7 @@ namespace baton {
 
 // Records which peers may write through which windows. The peers write into the memory directly, so
 // a window is closed only when each of its peers has confirmed that it writes no more, or is gone.
-// Pure: no I/O or clock. Owned by an IpcReceiver; its thread only.
+// Pure: no I/O or clock. Owned by an OneSidedReceiver; its thread only.
 class GrantTable final {
  public:
   using PeerId = uint64_t;

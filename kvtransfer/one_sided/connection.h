@@ -1,48 +1,54 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
-#include "common/base/unique_fd.h"
-#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/one_sided/frame_socket.h"
 #include "kvtransfer/wire/peer_connection.h"
 
 namespace baton {
 
-class IpcReceiver;
+class OneSidedReceiver;
 
-// The receiving end of one cuda_ipc channel: gives the peer access to the region's memory and to
+// The receiving end of one one-sided channel: gives the peer access to the region's memory and to
 // windows into it, and handles its reports of landed bytes. Owned by a FrameServer; its thread
 // only.
-class IpcConnection final : public PeerConnection {
+class OneSidedConnection final : public PeerConnection {
  public:
-  // `id` identifies the peer in the receiver's tables. The receiver must outlive the connection.
-  IpcConnection(UniqueFd socket, std::string peer, uint64_t id, IpcReceiver& receiver, Time now);
+  // `id` identifies the peer in the receiver's tables, and `peer` names it in log lines. The
+  // receiver must outlive the connection.
+  OneSidedConnection(std::unique_ptr<FrameSocket> socket,
+                     std::string peer,
+                     uint64_t id,
+                     OneSidedReceiver& receiver,
+                     Time now);
   // The receiver then finds out when the peer can no longer write.
-  ~IpcConnection() override;
+  ~OneSidedConnection() override;
 
   Status Step(Time now, size_t quantum) override;
   // Sends kClose to the peer, if it was given the window.
   void OnWindowClosed(uint64_t key) override;
-  int fd() const override { return socket_.fd(); }
+  int fd() const override { return socket_->fd(); }
   const std::string& peer() const override { return peer_; }
   Time stalled_since() const override { return greeted_ ? kNever : since_; }
   bool in_preface() const override { return !greeted_; }
-  bool wants_write() const override { return socket_.waiting() > 0; }
+  bool wants_write() const override { return socket_->waiting() > 0; }
   bool has_more() const override { return has_more_; }
 
   // Acknowledges an operation, with OK or the reason why it does not count.
   void Acknowledge(uint64_t op, const Status& status);
 
  private:
-  Status OnFrame(const IpcFrame& frame);
-  Status OnHello(const IpcFrame& frame);
-  Status OnAsk(const IpcFrame& frame);
-  Status OnLanded(const IpcFrame& frame);
+  Status OnFrame(const OneSidedFrame& frame);
+  Status OnHello(const OneSidedFrame& frame);
+  Status OnAsk(const OneSidedFrame& frame);
+  Status OnLanded(const OneSidedFrame& frame);
 
-  IpcSocket socket_;
+  const std::unique_ptr<FrameSocket> socket_;
   const std::string peer_;
   const uint64_t id_;
-  IpcReceiver& receiver_;
+  OneSidedReceiver& receiver_;
   const Time since_;
   bool greeted_ = false;
   bool said_bye_ = false;

@@ -13,10 +13,11 @@
 #include "common/base/hash.h"
 #include "kernels/granule_checksum.h"
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/test_memory.h"
 #include "tests/fakes/fake_gpu.h"
-#include "tests/unit/kvtransfer/ipc_peer.h"
+#include "tests/unit/kvtransfer/one_sided_peer.h"
 
 namespace baton {
 namespace {
@@ -58,17 +59,17 @@ class HostileReceiverTest : public testing::Test {
     while (!done() && SteadyClock().Now() < until) Drive();
     EXPECT_TRUE(done());
   }
-  void Say(const IpcFrame& frame) {
+  void Say(const OneSidedFrame& frame) {
     EXPECT_TRUE(peer_->Send(frame).ok());
     Drive();
   }
   void Welcome() {
-    IpcFrame welcome = FrameOf(IpcType::kWelcome);
+    OneSidedFrame welcome = FrameOf(OneSidedType::kWelcome);
     welcome.text = *gpu_.Export(target_.buffer());
     Say(welcome);
   }
   void GiveWindow(std::vector<ByteRange> ranges) {
-    IpcFrame window = FrameOf(IpcType::kWindow, kKey);
+    OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
     window.header.bytes = ranges.size();
     window.ranges = std::move(ranges);
     Say(window);
@@ -87,7 +88,7 @@ class HostileReceiverTest : public testing::Test {
     op.held = true;
     return *channel_->PostWrite(op);
   }
-  bool Heard(IpcType type) const { return heard_.Last(type) != nullptr; }
+  bool Heard(OneSidedType type) const { return heard_.Last(type) != nullptr; }
 
   FakeGpu gpu_;
   TestMemory source_{gpu_, 4096};
@@ -105,7 +106,7 @@ TEST_F(HostileReceiverTest, NonsenseKillsTheChannel) {
   Welcome();
   const OpId op = Post({0, 0, 100});
   Drive();
-  IpcFrame ack = FrameOf(IpcType::kAck);
+  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
   ack.header.op = op.value();  // it was not even started
   Say(ack);
   ASSERT_EQ(events_.size(), 1u);
@@ -117,7 +118,7 @@ TEST_F(HostileReceiverTest, AWindowThatWasAskedForIsLookedForALittleWhile) {
   Welcome();
   Post({0, 0, 100});
   Drive();
-  EXPECT_TRUE(Heard(IpcType::kAsk));
+  EXPECT_TRUE(Heard(OneSidedType::kAsk));
   EXPECT_TRUE(channel_->wants_poll());
   now_ += std::chrono::milliseconds(5);
   Drive();
@@ -131,14 +132,14 @@ TEST_F(HostileReceiverTest, AWindowBeyondTheMemoryIsNotWritten) {
   GiveWindow({{0, ~uint64_t{0}}});
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kFailed);
-  EXPECT_FALSE(Heard(IpcType::kLanded));
+  EXPECT_FALSE(Heard(OneSidedType::kLanded));
 }
 
 TEST_F(HostileReceiverTest, AWindowOfMoreRangesThanSaidKillsTheChannel) {
   Welcome();
   Post({0, 0, 100});
   Drive();
-  IpcFrame window = FrameOf(IpcType::kWindow, kKey);
+  OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
   window.header.bytes = 1;
   window.ranges = {{0, 10}, {20, 10}};
   Say(window);
@@ -165,14 +166,14 @@ TEST_F(HostileReceiverTest, AHeldWriteIsSummedButMovesOnlyWhenStarted) {
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kChecksums);
   EXPECT_EQ(events_[0].checksums, std::vector{GranuleChecksum(source_.Get(0, 1024))});
   Drive();
-  EXPECT_FALSE(Heard(IpcType::kLanded));
+  EXPECT_FALSE(Heard(OneSidedType::kLanded));
   EXPECT_EQ(target_.Get(0, 1)[0], std::byte{0});
   channel_->Start(op);
-  DriveUntil([&] { return Heard(IpcType::kLanded); });
-  EXPECT_EQ(heard_.Last(IpcType::kLanded)->header.granule, 1024u);
+  DriveUntil([&] { return Heard(OneSidedType::kLanded); });
+  EXPECT_EQ(heard_.Last(OneSidedType::kLanded)->header.granule, 1024u);
   EXPECT_EQ(target_.Get(1023, 1)[0], std::byte{7});
   EXPECT_EQ(events_.size(), 1u) << "the checksums of its source came twice";
-  IpcFrame ack = FrameOf(IpcType::kAck);
+  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
   ack.header.op = op.value();
   Say(ack);
   ASSERT_EQ(events_.size(), 2u);
@@ -194,11 +195,11 @@ TEST_F(HostileReceiverTest, AHeldWriteThatIsTakenBackNeverMoves) {
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
   Drive();
   EXPECT_EQ(events_.size(), 1u);
-  EXPECT_FALSE(Heard(IpcType::kLanded));
+  EXPECT_FALSE(Heard(OneSidedType::kLanded));
   EXPECT_EQ(target_.Get(0, 1)[0], std::byte{0});
 }
 
-// The three duties of a sender (IpcChannel), with a copy that does not end before Release.
+// The three duties of a sender (OneSidedChannel), with a copy that does not end before Release.
 class SenderDutyTest : public HostileReceiverTest {
  protected:
   void SetUp() override {
@@ -217,19 +218,19 @@ class SenderDutyTest : public HostileReceiverTest {
 };
 
 TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
-  Say(FrameOf(IpcType::kClose, kKey));
+  Say(FrameOf(OneSidedType::kClose, kKey));
   const OpId late = Post({0, 200, 100});
   Drive();
-  EXPECT_FALSE(Heard(IpcType::kDrained));
+  EXPECT_FALSE(Heard(OneSidedType::kDrained));
   EXPECT_TRUE(events_.empty()) << "the source is still being read";
   gpu_.Release();
-  DriveUntil([&] { return Heard(IpcType::kDrained); });
-  EXPECT_FALSE(Heard(IpcType::kLanded));
+  DriveUntil([&] { return Heard(OneSidedType::kDrained); });
+  EXPECT_FALSE(Heard(OneSidedType::kLanded));
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].op, op_);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kFailed);
   // The later write has to ask for the window again.
-  IpcFrame refused = FrameOf(IpcType::kWindow, kKey);
+  OneSidedFrame refused = FrameOf(OneSidedType::kWindow, kKey);
   refused.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
   Say(refused);
   ASSERT_EQ(events_.size(), 2u);
@@ -245,9 +246,9 @@ TEST_F(SenderDutyTest, EndsAreLookedForWhileTheyAreNear) {
   EXPECT_FALSE(IsWokenIn(0, *transport_));
   gpu_.Release();
   EXPECT_TRUE(IsWokenIn(5000, *transport_)) << "the end of the copy did not wake the thread";
-  DriveUntil([&] { return Heard(IpcType::kLanded); });
+  DriveUntil([&] { return Heard(OneSidedType::kLanded); });
   EXPECT_TRUE(channel_->wants_poll());
-  IpcFrame ack = FrameOf(IpcType::kAck);
+  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
   ack.header.op = op_.value();
   Say(ack);
   EXPECT_FALSE(channel_->wants_poll());
@@ -267,16 +268,16 @@ TEST_F(SenderDutyTest, TheRateIsThatOfTheTimeWithCopies) {
 TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
   channel_->Release(kKey);
   Drive();
-  EXPECT_FALSE(Heard(IpcType::kDrained));
+  EXPECT_FALSE(Heard(OneSidedType::kDrained));
   gpu_.Release();
-  DriveUntil([&] { return Heard(IpcType::kDrained); });
+  DriveUntil([&] { return Heard(OneSidedType::kDrained); });
   ASSERT_GE(heard_.frames.size(), 2u);
-  EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, IpcType::kLanded);
+  EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, OneSidedType::kLanded);
   // A later write asks for the window again.
   heard_.frames.clear();
   Post({0, 0, 100});
   Drive();
-  EXPECT_TRUE(Heard(IpcType::kAsk));
+  EXPECT_TRUE(Heard(OneSidedType::kAsk));
 }
 
 TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {
@@ -286,29 +287,29 @@ TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {
   gpu_.Release();
   DriveUntil([&] { return events_.size() == 1; });
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
-  EXPECT_FALSE(Heard(IpcType::kLanded));
+  EXPECT_FALSE(Heard(OneSidedType::kLanded));
 }
 
 TEST_F(SenderDutyTest, AFencedChannelSaysGoodbyeAfterTheLastCopy) {
   channel_->Fence();
   Drive();
   EXPECT_TRUE(events_.empty());
-  EXPECT_FALSE(Heard(IpcType::kBye));
+  EXPECT_FALSE(Heard(OneSidedType::kBye));
   gpu_.Release();
   DriveUntil([&] { return events_.size() == 2; });
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
   EXPECT_EQ(events_[1].kind, WriteEvent::Kind::kFenced);
-  EXPECT_TRUE(Heard(IpcType::kBye));
+  EXPECT_TRUE(Heard(OneSidedType::kBye));
   EXPECT_FALSE(heard_.is_open);
 }
 
 TEST_F(SenderDutyTest, ALostDeviceConfirmsNothing) {
   gpu_.Lose();
-  Say(FrameOf(IpcType::kClose, kKey));
+  Say(FrameOf(OneSidedType::kClose, kKey));
   gpu_.Release();
   DriveUntil([&] { return !heard_.is_open; });
-  EXPECT_FALSE(Heard(IpcType::kDrained));
-  EXPECT_FALSE(Heard(IpcType::kBye));
+  EXPECT_FALSE(Heard(OneSidedType::kDrained));
+  EXPECT_FALSE(Heard(OneSidedType::kBye));
   EXPECT_FALSE(channel_->status().ok());
 }
 

@@ -1,4 +1,4 @@
-#include "kvtransfer/cuda_ipc/ipc_frame.h"
+#include "kvtransfer/one_sided/frame.h"
 
 #include <bit>
 #include <cstring>
@@ -8,36 +8,37 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
 
-size_t RecordBytes(IpcType type) {
+size_t RecordBytes(OneSidedType type) {
   switch (type) {
-    case IpcType::kLanded:
+    case OneSidedType::kLanded:
       return sizeof(WriteRun);
-    case IpcType::kWindow:
+    case OneSidedType::kWindow:
       return sizeof(ByteRange);
-    case IpcType::kWelcome:
-    case IpcType::kNote:
+    case OneSidedType::kHello:
+    case OneSidedType::kWelcome:
+    case OneSidedType::kNote:
       return 1;
     default:
       return 0;
   }
 }
 
-size_t MostRecords(IpcType type) {
-  return type == IpcType::kNote ? kMaxIpcNoteBytes : kMaxIpcRecords;
+size_t MostRecords(OneSidedType type) {
+  return type == OneSidedType::kNote ? kMaxOneSidedNoteBytes : kMaxOneSidedRecords;
 }
 
-bool IsKnown(IpcType type) {
+bool IsKnown(OneSidedType type) {
   const auto value = static_cast<uint16_t>(type);
-  return (value >= static_cast<uint16_t>(IpcType::kHello) &&
-          value <= static_cast<uint16_t>(IpcType::kNote)) ||
-         (value >= static_cast<uint16_t>(IpcType::kWelcome) &&
-          value <= static_cast<uint16_t>(IpcType::kAck));
+  return (value >= static_cast<uint16_t>(OneSidedType::kHello) &&
+          value <= static_cast<uint16_t>(OneSidedType::kNote)) ||
+         (value >= static_cast<uint16_t>(OneSidedType::kWelcome) &&
+          value <= static_cast<uint16_t>(OneSidedType::kAck));
 }
 
 }  // namespace
 
-std::string EncodeIpcFrame(const IpcFrame& frame) {
-  IpcHeader header = frame.header;
+std::string EncodeOneSidedFrame(const OneSidedFrame& frame) {
+  OneSidedHeader header = frame.header;
   header.count = static_cast<uint32_t>(frame.runs.size() + frame.ranges.size() + frame.text.size());
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   const auto append = [&](const void* data, size_t size) {
@@ -49,15 +50,15 @@ std::string EncodeIpcFrame(const IpcFrame& frame) {
   return bytes;
 }
 
-StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
-  IpcFrame frame;
+StatusOr<OneSidedFrame> ParseOneSidedFrame(std::span<const std::byte> bytes) {
+  OneSidedFrame frame;
   if (bytes.size() < sizeof(frame.header)) {
     return InvalidArgument(
         "a frame of {} bytes; at least {} are needed", bytes.size(), sizeof(frame.header));
   }
   std::memcpy(&frame.header, bytes.data(), sizeof(frame.header));
-  const IpcHeader& header = frame.header;
-  const IpcHeader ours;
+  const OneSidedHeader& header = frame.header;
+  const OneSidedHeader ours;
   if (header.magic != ours.magic || header.version != ours.version || !IsKnown(header.type)) {
     return InvalidArgument(
         "a frame begins with {:#010x}, version {}, type {}; this side has "
@@ -79,10 +80,10 @@ StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes) {
         rest.size());
   }
   if (rest.empty()) return frame;
-  if (header.type == IpcType::kLanded) {
+  if (header.type == OneSidedType::kLanded) {
     frame.runs.resize(header.count);
     std::memcpy(frame.runs.data(), rest.data(), rest.size());
-  } else if (header.type == IpcType::kWindow) {
+  } else if (header.type == OneSidedType::kWindow) {
     frame.ranges.resize(header.count);
     std::memcpy(frame.ranges.data(), rest.data(), rest.size());
   } else {

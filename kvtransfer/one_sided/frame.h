@@ -9,14 +9,14 @@
 #include "common/base/status.h"
 #include "kvtransfer/transport.h"
 
-// The messages between the two ends of a cuda_ipc channel: one frame per message of a local
-// SOCK_SEQPACKET socket, little-endian (both ends are on one machine). The payload never takes this
-// way: the sender copies it into the receiver's memory directly.
+// The messages between the two ends of a one-sided channel, little-endian. A FrameSocket carries
+// them. The payload never takes this way: the sender's Copier moves it into the receiver's memory
+// directly.
 namespace baton {
 
-enum class IpcType : uint16_t {
+enum class OneSidedType : uint16_t {
   // From the sender.
-  kHello = 1,   // op: the region to write
+  kHello = 1,   // op: the region to write; text: Copier::Greeting
   kAsk = 2,     // key: asks for the right to write through that window
   kLanded = 3,  // key, op, tag, granule, bytes, runs: these copies have ended
   // key: no copy through that window is under way, and none follows before the next kAsk for it.
@@ -24,7 +24,7 @@ enum class IpcType : uint16_t {
   kBye = 5,   // no copy is under way, and none will follow
   kNote = 6,  // key, text: Channel::PostNote
   // From the receiver.
-  kWelcome = 16,  // text: the region's memory, as returned by Dma::Export
+  kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
   // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
   // follow in further frames.
   kWindow = 17,
@@ -32,10 +32,10 @@ enum class IpcType : uint16_t {
   kAck = 19,    // op, code: the operation counts, or the reason why not
 };
 
-struct IpcHeader {
+struct OneSidedHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
   uint16_t version = 1;
-  IpcType type = IpcType::kHello;
+  OneSidedType type = OneSidedType::kHello;
   uint32_t count = 0;  // number of runs or ranges, or bytes of text
   uint32_t code = 0;   // a StatusCode
   uint64_t key = 0;
@@ -44,22 +44,23 @@ struct IpcHeader {
   uint64_t granule = 0;
   uint64_t bytes = 0;
 };
-static_assert(sizeof(IpcHeader) == 56);
+static_assert(sizeof(OneSidedHeader) == 56);
 
-constexpr uint32_t kMaxIpcRecords = 4096;  // in one frame
-constexpr size_t kMaxIpcFrameBytes = sizeof(IpcHeader) + kMaxIpcRecords * sizeof(WriteRun);
-constexpr size_t kMaxIpcNoteBytes = kMaxIpcFrameBytes - sizeof(IpcHeader);
+constexpr uint32_t kMaxOneSidedRecords = 4096;  // in one frame
+constexpr size_t kMaxOneSidedFrameBytes =
+    sizeof(OneSidedHeader) + kMaxOneSidedRecords * sizeof(WriteRun);
+constexpr size_t kMaxOneSidedNoteBytes = kMaxOneSidedFrameBytes - sizeof(OneSidedHeader);
 constexpr uint64_t kMaxWindowRanges = uint64_t{1} << 20;
 
-struct IpcFrame {
-  IpcHeader header;
+struct OneSidedFrame {
+  OneSidedHeader header;
   std::vector<WriteRun> runs;     // of kLanded
   std::vector<ByteRange> ranges;  // of kWindow
-  std::string text;               // of kWelcome, kNote
+  std::string text;               // of kHello, kWelcome, kNote
 };
 
-std::string EncodeIpcFrame(const IpcFrame& frame);
+std::string EncodeOneSidedFrame(const OneSidedFrame& frame);
 // InvalidArgument for bytes that are not a frame: magic, version, type, counts.
-StatusOr<IpcFrame> ParseIpcFrame(std::span<const std::byte> bytes);
+StatusOr<OneSidedFrame> ParseOneSidedFrame(std::span<const std::byte> bytes);
 
 }  // namespace baton

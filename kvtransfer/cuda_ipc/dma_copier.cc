@@ -1,0 +1,18 @@
+#include "kvtransfer/cuda_ipc/dma_copier.h"
+
+namespace baton {
+
+Status DmaCopier::Connect(std::string_view access) {
+  BATON_ASSIGN_OR_RETURN(peer_memory_, dma_.Import(access));
+  return OkStatus();
+}
+
+Status DmaCopier::Copy(uint64_t id, std::span<const WriteRun> runs) {
+  return queue_->Copy(id, source_, *peer_memory_, runs);
+}
+
+Status DmaCopier::Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) {
+  return queue_->Checksum(id, source_, ranges, granule);
+}
+
+}  // namespace baton

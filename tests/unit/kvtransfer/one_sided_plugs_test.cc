@@ -1,0 +1,276 @@
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/hash.h"
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/epoll.h"
+#include "kvtransfer/one_sided/channel.h"
+#include "kvtransfer/one_sided/receiver.h"
+#include "kvtransfer/wire/local_socket.h"
+#include "tests/conformance/host_buffer.h"
+#include "tests/fakes/fake_gpu.h"
+#include "tests/unit/kvtransfer/one_sided_peer.h"
+
+// The protocol's use of its plugs: what a second one-sided transport may rely on.
+namespace baton {
+namespace {
+
+// The two ends of a connection.
+std::array<std::unique_ptr<FrameSocket>, 2> ConnectedSockets() {
+  int fds[2] = {};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {std::make_unique<IpcSocket>(UniqueFd(fds[0])),
+          std::make_unique<IpcSocket>(UniqueFd(fds[1]))};
+}
+
+// The calls of a RecordingCopier. Outlives the copier.
+struct CopierCalls {
+  std::string access;
+  std::vector<uint64_t> copies;
+  int fences = 0;
+  std::deque<DmaDone> ends;  // what Poll returns
+};
+
+class RecordingCopier final : public Copier {
+ public:
+  explicit RecordingCopier(CopierCalls& calls) : calls_(calls) {}
+  std::string Greeting() const override { return "my queue pair"; }
+  Status Connect(std::string_view access) override {
+    calls_.access = access;
+    return OkStatus();
+  }
+  uint64_t peer_bytes() const override { return 4096; }
+  Status Copy(uint64_t id, std::span<const WriteRun>) override {
+    calls_.copies.push_back(id);
+    return OkStatus();
+  }
+  Status Checksum(uint64_t, std::span<const ByteRange>, uint64_t) override { return OkStatus(); }
+  void Fence() override { ++calls_.fences; }
+  size_t Poll(std::span<DmaDone> done) override {
+    if (calls_.ends.empty()) return 0;
+    done[0] = std::move(calls_.ends.front());
+    calls_.ends.pop_front();
+    return 1;
+  }
+  int wait_fd() const override { return wait_.get(); }
+  void WatchEnds() override {}
+
+ private:
+  CopierCalls& calls_;
+  const UniqueFd wait_ = *MakeEventFd();
+};
+
+class CopierTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto [ours, theirs] = ConnectedSockets();
+    peer_ = std::move(theirs);
+    OneSidedChannel::Options options;
+    options.socket = std::move(ours);
+    options.copier = std::make_unique<RecordingCopier>(calls_);
+    options.source_bytes = 4096;
+    options.peer_region = 3;
+    options.epoll_fd = epoll_.get();
+    options.connect_timeout = std::chrono::seconds(3);
+    channel_.emplace(std::move(options));
+    OneSidedFrame welcome = FrameOf(OneSidedType::kWelcome);
+    welcome.text = "my memory";
+    Say(welcome);
+  }
+  // Starts one copy.
+  void StartCopy() {
+    const WriteRun run{0, 0, 100};
+    WriteOp op;
+    op.runs = {&run, 1};
+    op.window_key = kKey;
+    ASSERT_TRUE(channel_->PostWrite(op).ok());
+    Poll();
+    OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
+    window.ranges = {{0, 4096}};
+    window.header.bytes = 1;
+    Say(window);
+    ASSERT_EQ(calls_.copies.size(), 1u);
+  }
+  void Say(const OneSidedFrame& frame) {
+    EXPECT_TRUE(peer_->Send(frame).ok());
+    Poll();
+  }
+  void Poll() {
+    std::array<WriteEvent, 8> events;
+    for (int i = 0; i < 3; ++i) {
+      const size_t count = channel_->Poll(Time{std::chrono::hours(1)}, events);
+      for (WriteEvent& event : std::span(events).first(count)) events_.push_back(std::move(event));
+    }
+    Hear(*peer_, heard_);
+  }
+
+  const UniqueFd epoll_ = *MakeEpoll();
+  CopierCalls calls_;
+  std::unique_ptr<FrameSocket> peer_;
+  std::optional<OneSidedChannel> channel_;
+  Heard heard_;
+  std::vector<WriteEvent> events_;
+};
+
+TEST_F(CopierTest, GreetingAndAccessAreExchanged) {
+  const OneSidedFrame* hello = heard_.Last(OneSidedType::kHello);
+  ASSERT_NE(hello, nullptr);
+  EXPECT_EQ(hello->header.op, 3u);
+  EXPECT_EQ(hello->text, "my queue pair");
+  EXPECT_EQ(calls_.access, "my memory");
+}
+
+TEST_F(CopierTest, IsFencedOnceWhenTheChannelDies) {
+  StartCopy();
+  EXPECT_EQ(calls_.fences, 0);
+  channel_->Fence();
+  channel_->Fence();
+  EXPECT_EQ(calls_.fences, 1);
+  Poll();
+  EXPECT_TRUE(events_.empty()) << "the copy is still under way";
+  calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
+  Poll();
+  EXPECT_EQ(events_.size(), 3u);  // kAborted, kFenced, kFenced
+  EXPECT_NE(heard_.Last(OneSidedType::kBye), nullptr);
+}
+
+TEST_F(CopierTest, ACopyWithoutAKnownEndIsNotConfirmed) {
+  StartCopy();
+  channel_->Fence();
+  calls_.ends.push_back(
+      {calls_.copies[0], MakeStatus(StatusCode::kUnavailable, "flushed with an error"), {}});
+  Poll();
+  EXPECT_EQ(events_.size(), 2u);
+  EXPECT_FALSE(heard_.is_open);
+  EXPECT_EQ(heard_.Last(OneSidedType::kBye), nullptr);
+}
+
+// The calls of a RecordingAccess. Outlives the access.
+struct AccessCalls {
+  std::string greeting;
+  int revokes = 0;
+  bool is_revoked = false;  // what Revoke returns
+};
+
+class RecordingAccess final : public RemoteAccess {
+ public:
+  explicit RecordingAccess(AccessCalls& calls) : calls_(calls) {}
+  const std::string& peer() const override { return peer_; }
+  StatusOr<std::string> Open(const Buffer&, std::string_view greeting) override {
+    calls_.greeting = greeting;
+    return std::string("my memory");
+  }
+  bool Revoke() override {
+    ++calls_.revokes;
+    return calls_.is_revoked;
+  }
+  int wait_fd() const override { return wait_.get(); }
+
+ private:
+  AccessCalls& calls_;
+  const std::string peer_ = "queue pair 7";
+  const UniqueFd wait_ = *MakeEventFd();
+};
+
+class RemoteAccessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto [ours, theirs] = ConnectedSockets();
+    peer_ = std::move(theirs);
+    OneSidedReceiver::Options options;
+    options.epoll_fd = epoll_.get();
+    options.fence_timeout = kFence;
+    options.log = [this](std::string_view line) { log_ += line; };
+    receiver_.emplace(windows_, *gpu_.MakeQueue(), std::move(options));
+    server_.emplace(*ListenLocal(fmt::format("baton-test-{:016x}", RandomId()), SOCK_SEQPACKET),
+                    epoll_.get(),
+                    FrameServer::Options{});
+    region_ = windows_.Add(memory_);
+    connection_ =
+        receiver_->Add(std::move(ours), std::make_unique<RecordingAccess>(calls_), Time{});
+    EXPECT_EQ(connection_->peer(), "queue pair 7");
+    ASSERT_TRUE(windows_.Open({kKey, region_->id(), {{0, 4096}}}).ok());
+    OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+    hello.header.op = region_->id();
+    hello.text = "my queue pair";
+    Say(hello);
+    Say(FrameOf(OneSidedType::kAsk, kKey));
+    Hear(*peer_, heard_);
+    ASSERT_NE(heard_.Last(OneSidedType::kWindow), nullptr);
+  }
+  void TearDown() override { connection_.reset(); }
+
+  void Say(const OneSidedFrame& frame) {
+    EXPECT_TRUE(peer_->Send(frame).ok());
+    EXPECT_TRUE(connection_->Step(Time{}, 1 << 20).ok());
+  }
+  // The kinds of the arrivals since the last call.
+  std::vector<Arrival::Kind> Kinds() {
+    receiver_->Poll(Time{std::chrono::hours(1)}, *server_);
+    std::array<Arrival, 8> arrivals;
+    std::vector<Arrival::Kind> kinds;
+    const size_t count = windows_.TakeArrivals(arrivals);
+    for (const Arrival& arrival : std::span(arrivals).first(count)) kinds.push_back(arrival.kind);
+    return kinds;
+  }
+
+  const UniqueFd epoll_ = *MakeEpoll();
+  HostBuffer memory_{4096};
+  FakeGpu gpu_;
+  AccessCalls calls_;
+  std::string log_;
+  WindowTable windows_;
+  std::unique_ptr<Region> region_;
+  std::optional<OneSidedReceiver> receiver_;
+  std::optional<FrameServer> server_;
+  std::unique_ptr<FrameSocket> peer_;
+  std::unique_ptr<PeerConnection> connection_;
+  Heard heard_;
+};
+
+TEST_F(RemoteAccessTest, IsOpenedWithTheGreeting) {
+  EXPECT_EQ(calls_.greeting, "my queue pair");
+  ASSERT_NE(heard_.Last(OneSidedType::kWelcome), nullptr);
+  EXPECT_EQ(heard_.Last(OneSidedType::kWelcome)->text, "my memory");
+  receiver_->CloseWindow(kKey);
+}
+
+TEST_F(RemoteAccessTest, AWindowIsClosedAtOnceWhereTheAccessCanBeTakenBack) {
+  calls_.is_revoked = true;
+  receiver_->CloseWindow(kKey);
+  EXPECT_TRUE(Kinds().empty());
+  connection_.reset();
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+  EXPECT_EQ(calls_.revokes, 1);
+  EXPECT_EQ(log_, "");
+}
+
+TEST_F(RemoteAccessTest, AWindowIsClosedWhenTheAccessIsTakenBackAtLast) {
+  receiver_->CloseWindow(kKey);
+  connection_.reset();
+  EXPECT_TRUE(Kinds().empty());
+  EXPECT_NE(log_.find("queue pair 7 may still write"), std::string::npos) << log_;
+  calls_.is_revoked = true;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+}
+
+TEST_F(RemoteAccessTest, APeerThatSaysByeIsNotRevoked) {
+  receiver_->CloseWindow(kKey);
+  Say(FrameOf(OneSidedType::kBye));
+  connection_.reset();
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+  EXPECT_EQ(calls_.revokes, 0);
+}
+
+}  // namespace
+}  // namespace baton
