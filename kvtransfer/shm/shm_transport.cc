@@ -11,6 +11,7 @@
 #include "common/base/hash.h"
 #include "kvtransfer/wire/connection.h"
 #include "kvtransfer/wire/local_socket.h"
+#include "kvtransfer/wire/slot_table.h"
 
 namespace baton {
 namespace {

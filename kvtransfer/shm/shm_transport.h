@@ -6,8 +6,9 @@ namespace baton {
 
 // KV data between processes of one host and user. The sender passes its arena's memfd and a slot
 // table over a Unix-domain socket, then only the runs of each write; the receiver copies the
-// payload. Each operation is settled in its slot (slot_table.h), so fence and abort do not need the
-// peer. Descriptor: "1|host boot id|abstract socket name". Contract and threads: transport.h.
+// payload. Each operation is settled in its slot (wire/slot_table.h), so fence and abort do not
+// need the peer. Descriptor: "1|host boot id|abstract socket name". Contract and threads:
+// transport.h.
 class ShmTransport final : public FrameTransport {
  public:
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,

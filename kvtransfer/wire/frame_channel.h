@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/unique_fd.h"
-#include "kvtransfer/shm/slot_table.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
+#include "kvtransfer/wire/slot_table.h"
 #include "kvtransfer/wire/stage.h"
 #include "kvtransfer/wire/window_table.h"
 

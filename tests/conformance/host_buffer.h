@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <memory>
@@ -8,7 +9,6 @@
 #include "common/base/check.h"
 #include "common/base/unique_fd.h"
 #include "kernels/device.h"
-#include "kvtransfer/shm/slot_table.h"
 
 namespace baton {
 

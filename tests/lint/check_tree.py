@@ -45,6 +45,7 @@ FORBIDDEN = [
     ("kernels/", re.compile(r"^(common/(?!base/)|kvtransfer/|proto/|router/|cli/|prefill_worker/|decode_worker/)")),
     ("kvtransfer/", re.compile(r"^common/(engine|model)/")),
     ("kvtransfer/", GRPC),
+    ("kvtransfer/wire/", re.compile(r"^kvtransfer/(one_sided|cuda_ipc|shm|tcp)/")),
     ("kvtransfer/one_sided/", re.compile(r"^kvtransfer/(cuda_ipc|shm|tcp)/")),
     ("common/cluster/", re.compile(r"^(common/(engine|model|worker)/|kvtransfer/|kernels/)")),
     ("common/cluster/", GRPC),

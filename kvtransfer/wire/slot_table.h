@@ -34,10 +34,10 @@ class Mapping final {
 // A memfd of `bytes` zero bytes that can neither shrink nor grow.
 StatusOr<UniqueFd> MakeSealedMemory(const char* name, size_t bytes);
 
-// The state of a channel's outstanding operations, in memory that both processes map. Each side
-// settles an operation with one compare-and-swap, so exactly one side succeeds: the sender, which
-// takes the operation back, or the receiver, which counts it after reading its last byte. An
-// operation that was taken back is never counted, however late the receiver reads.
+// The state of a channel's outstanding kMapped operations (frame.h), in memory that both processes
+// map. Each side settles an operation with one compare-and-swap, so exactly one side succeeds: the
+// sender, which takes the operation back, or the receiver, which counts it after reading its last
+// byte. An operation that was taken back is never counted, however late the receiver reads.
 class SlotTable final {
  public:
   static constexpr size_t kSlots = 4096;

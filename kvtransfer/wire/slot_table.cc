@@ -1,4 +1,4 @@
-#include "kvtransfer/shm/slot_table.h"
+#include "kvtransfer/wire/slot_table.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
