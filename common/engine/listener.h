@@ -11,7 +11,8 @@
 
 namespace baton {
 
-// A request that ended without completing: cancelled, out of time, or refused by the engine.
+// A request that ended without completing: it was cancelled, ran out of time or was refused, a step
+// with it failed, or the engine gave up.
 struct RequestFailure {
   RequestId id;
   Epoch epoch;
@@ -38,8 +39,8 @@ struct KvReservation {
 };
 
 // Receives the results of the engine; the worker implements it. The methods are called in order on
-// the thread that runs Step(). They must not block and must not call Step(). Views are valid during
-// the call only.
+// the thread that runs Step(), except OnKvLayers. They must not block and must not call Step().
+// Views are valid during the call only.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
@@ -50,13 +51,13 @@ class EngineListener {
   virtual void OnFailed(const RequestFailure& failure) = 0;
   // kPrefill: `chunk` is still being computed, but its KV of layers [0, layers) is final. The lease
   // of the hand-off holds the blocks from this call on. OnKvChunk with the same blocks follows, or
-  // OnFailed. May be called on a thread of the device, but always before the step ends.
+  // OnFailed. Called before the step ends, on a thread of the device or on the thread of Step().
   virtual void OnKvLayers(const KvChunk&, int32_t /*layers*/) {}
   virtual void OnKvChunk(const KvChunk& chunk) = 0;                 // kPrefill
   virtual void OnKvReserved(const KvReservation& reservation) = 0;  // kDecode
   virtual void OnCacheEvent(const CacheEvent& event) = 0;
   // The engine gave up and computes nothing any more; the status is the reason. Called at most
-  // once, after OnFailed for all active requests.
+  // once, after OnFailed for all active requests. Every later request gets OnFailed.
   virtual void OnGaveUp(const Status&) {}
 };
 
