@@ -232,9 +232,6 @@ void Fields(Io& io, Offer& m) {
                 fmt::format("is {}; it must be 1 to {}", m.total_tokens, kMaxPromptTokens));
     }
   }
-  Items(io, "block_hashes", m.block_hashes, kMaxPromptBlocks, 16, [&](Hash128& hash) {
-    Hash(io, "block_hashes", hash);
-  });
   Span(io, "timeout", m.timeout);
 }
 

@@ -17,7 +17,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 5;
+constexpr uint32_t kKvProtocolVersion = 6;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -35,8 +35,7 @@ struct KvShardInfo {
   bool operator==(const KvShardInfo&) const = default;
 };
 
-// The first message in both directions. The counts of `layout` are those of the whole model. Block
-// lists never go here.
+// The first message in both directions. The counts of `layout` are those of the whole model.
 struct Hello {
   uint32_t version = kKvProtocolVersion;
   WorkerId worker;
@@ -50,8 +49,7 @@ struct Hello {
 // Sender → receiver: the KV of a prompt of `total_tokens` tokens will follow.
 struct Offer {
   uint32_t total_tokens = 0;
-  std::vector<Hash128> block_hashes;  // of the full blocks, in order; may be empty
-  Duration timeout{};                 // of the whole hand-off, counted from receipt
+  Duration timeout{};  // of the whole hand-off, counted from receipt
   bool operator==(const Offer&) const = default;
 };
 
@@ -60,8 +58,8 @@ struct Grant {
   uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
   bool checksums = true;  // SEAL must carry checksums
-  uint32_t contributors =
-      1;  // links (sender shard × receiver shard × layer group) that must arrive
+  // The number of links (sender shard × receiver shard × layer group) that must arrive.
+  uint32_t contributors = 1;
   std::vector<BlockId> blocks;
   bool operator==(const Grant&) const = default;
 };
@@ -134,7 +132,7 @@ using ControlMessage =
 using SessionKey = std::pair<SessionId, Epoch>;
 
 // A message with its session (session 0, epoch 0 for Hello and Bye). `sequence` counts the messages
-// of one direction of a stream from 1, so that logs show gaps and repeats.
+// of one direction of a stream from 1. Neither end acts on it.
 struct Envelope {
   SessionId session;
   Epoch epoch;

@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "kvtransfer/control_stream.h"
 #include "kvtransfer/messages.h"
@@ -19,8 +18,7 @@ struct OfferRequest {
   Epoch epoch;
   WorkerId peer;
   uint32_t total_tokens = 0;
-  std::vector<Hash128> block_hashes;  // may be empty
-  Duration timeout{};                 // of the whole hand-off, counted from now
+  Duration timeout{};  // of the whole hand-off, counted from now
 };
 
 // Callbacks of a sender to its worker. They run on the sender's thread, must not block, and may
@@ -28,8 +26,6 @@ struct OfferRequest {
 class KvSenderListener {
  public:
   virtual ~KvSenderListener() = default;
-  // The peer has reserved blocks. The first `cached_blocks` of them already hold their KV.
-  virtual void OnGranted(SessionId session, Epoch epoch, uint32_t cached_blocks) = 0;
   // The peer refused the offer, or could not be reached. The session is parked: the sender keeps
   // what ChunkReady and Seal passed. Offer the session to another peer, or Abort it.
   virtual void OnRefused(SessionId session, Epoch epoch, const Status& status) = 0;
@@ -47,7 +43,7 @@ class KvSenderListener {
 // moves the data and calls the listener. No call blocks.
 //
 // Every offered session gets exactly one OnFinished, whatever happens to its peer, its stream or
-// its worker; any number of OnGranted and OnRefused may come before it. The one exception is a
+// its worker; any number of OnRefused may come before it. The one exception is a
 // session whose transport cannot prove that its reads have ended: it stays in quarantine (Stats()),
 // its blocks must not be reused, and OnFinished comes if the proof comes later. After OnRefused the
 // same (session, epoch) may be offered to another peer; an offer to the same peer needs a new

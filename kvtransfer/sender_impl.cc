@@ -108,7 +108,6 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
     SenderSession::Params params;
     params.total_tokens = request.total_tokens;
     params.block_count = PromptBlocks(request.total_tokens, core_.options().layout.block_tokens);
-    params.block_hashes = std::move(request.block_hashes);
     params.timeout = request.timeout;
     params.layer_groups = static_cast<uint32_t>(LayerGroups(core_.options().layout));
     session = &sessions_.Add(key, std::move(params), core_.options().times, core_.Now());
@@ -250,7 +249,6 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
   } else if (std::holds_alternative<ReportGranted>(action)) {
     session.stats.wait = core_.Now() - session.offered;
     session.stats.cached_blocks = session.machine.grant().cached_blocks;
-    listener_.OnGranted(key.first, key.second, session.stats.cached_blocks);
   } else if (auto* refused = std::get_if<ReportRefused>(&action)) {
     ++counters_.refused;
     listener_.OnRefused(key.first, key.second, refused->status);

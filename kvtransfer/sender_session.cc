@@ -349,7 +349,7 @@ Time SenderSession::wake_time() const {
 }
 
 void SenderSession::SendOffer(Time now) {
-  Send(Offer{params_.total_tokens, params_.block_hashes, deadline_ - now}, now);
+  Send(Offer{params_.total_tokens, deadline_ - now}, now);
 }
 
 void SenderSession::Send(ControlMessage message, Time now) {

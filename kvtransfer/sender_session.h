@@ -27,10 +27,10 @@ struct PostBlocks {
   uint32_t pieces = 0;
   bool held = false;
 };
-struct StartWrites {};  // start all held writes
-struct StopWrites {};   // end outstanding pieces early where possible
-struct FenceWrites {};  // the pieces did not end in time: kill their channels
-struct ReportGranted {};
+struct StartWrites {};    // start all held writes
+struct StopWrites {};     // end outstanding pieces early where possible
+struct FenceWrites {};    // the pieces did not end in time: kill their channels
+struct ReportGranted {};  // grant() is known
 struct ReportRefused {
   Status status;
 };
@@ -68,7 +68,6 @@ class SenderSession final {
   struct Params {
     uint32_t total_tokens = 0;
     uint32_t block_count = 0;
-    std::vector<Hash128> block_hashes;
     Duration timeout{};
     uint32_t layer_groups = 1;
   };

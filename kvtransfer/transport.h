@@ -21,8 +21,6 @@ namespace baton {
 using OpId = StrongId<struct OpIdTag, uint64_t>;
 
 struct TransportCaps {
-  bool same_host_only = false;
-  bool local_fence = true;  // CloseWindow and Fence finish at once, without the peer
   size_t max_op_bytes = 0;
   size_t max_op_runs = 0;
   // Enough to keep a channel busy: bytes of one operation, and bytes of all outstanding operations.

@@ -87,7 +87,6 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   PrefillRole(Worker& worker, const PrefillOptions& options);
 
   // KvSenderListener, on the sender's thread.
-  void OnGranted(SessionId, Epoch, uint32_t) override {}
   // The hand-off waits only for the first token, which this thread receives from the engine.
   void OnSealDue(Duration within) override { worker_.loop().BusyPollFor(within); }
   void OnRefused(SessionId session, Epoch epoch, const Status& status) override;

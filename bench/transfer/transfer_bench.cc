@@ -141,7 +141,6 @@ int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
 // The prefill side: waits for the end of each hand-off.
 class WaitEnd final : public KvSenderListener {
  public:
-  void OnGranted(SessionId, Epoch, uint32_t) override {}
   void OnRefused(SessionId, Epoch, const Status& status) override { End(status, {}); }
   void OnFinished(SessionId, Epoch, const Status& status, const TransferStats& stats) override {
     End(status, stats);

@@ -94,8 +94,6 @@ StatusOr<std::unique_ptr<Transport>> CudaIpcTransport::Create(
 
 TransportCaps CudaIpcTransport::caps() const {
   TransportCaps caps = OneSidedTransport::caps();
-  caps.same_host_only = true;
-  caps.local_fence = false;
   caps.op_bytes = size_t{32} << 20;
   caps.flight_bytes = size_t{256} << 20;
   // NVLink stays awake for 50 ms after a byte, and meanwhile a GPU at its power limit computes

@@ -99,12 +99,6 @@ StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
       new ShmTransport(options, std::move(log), std::move(epoll), std::move(work_left)));
 }
 
-TransportCaps ShmTransport::caps() const {
-  TransportCaps caps = FrameTransport::caps();
-  caps.same_host_only = true;
-  return caps;
-}
-
 StatusOr<std::unique_ptr<Region>> ShmTransport::Register(const Buffer& buffer) {
   if (buffer.kind() != MemoryKind::kHost) {
     return InvalidArgument("shm moves host memory only");

@@ -15,7 +15,6 @@ class ShmTransport final : public FrameTransport {
                                                      std::function<void(std::string_view)> log);
 
   std::string_view name() const override { return "shm"; }
-  TransportCaps caps() const override;
   // The buffer must be a memfd. Register seals it against shrinking and growing.
   StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
   StatusOr<std::string> Listen() override;

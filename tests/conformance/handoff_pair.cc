@@ -32,12 +32,14 @@ bool SessionLogs::Wait(SessionId id,
   });
 }
 
+void NoteGrant(const Envelope& envelope, SessionLogs& logs) {
+  if (!std::holds_alternative<Grant>(envelope.message)) return;
+  logs.Change(envelope.session, [](SessionLog& log) { log.granted = true; });
+}
+
 class HandoffPair::SenderSide final : public KvSenderListener {
  public:
   explicit SenderSide(SessionLogs& logs) : logs_(logs) {}
-  void OnGranted(SessionId id, Epoch, uint32_t) override {
-    logs_.Change(id, [](SessionLog& log) { ++log.grants; });
-  }
   void OnRefused(SessionId id, Epoch, const Status& status) override {
     logs_.Change(id, [&](SessionLog& log) {
       ++log.refusals;
@@ -110,8 +112,10 @@ class HandoffPair::Stream final : public ControlStream {
   Stream(HandoffPair& pair, bool to_receiver) : pair_(pair), to_receiver_(to_receiver) {}
   Status Send(const Envelope& envelope) override {
     if (pair_.filter && !pair_.filter(envelope, to_receiver_)) return OkStatus();
-    return to_receiver_ ? pair_.receiver_->OnMessage(WorkerId(kSenderName), envelope)
-                        : pair_.sender_->OnMessage(WorkerId(kReceiverName), envelope);
+    if (to_receiver_) return pair_.receiver_->OnMessage(WorkerId(kSenderName), envelope);
+    BATON_RETURN_IF_ERROR(pair_.sender_->OnMessage(WorkerId(kReceiverName), envelope));
+    NoteGrant(envelope, pair_.sent_);
+    return OkStatus();
   }
 
  private:

@@ -19,7 +19,7 @@ namespace baton {
 // The callbacks of one side's session, and how it ended.
 struct SessionLog {
   int offers = 0;
-  int grants = 0;  // sender: OnGranted
+  bool granted = false;  // sender: GRANT has come
   int refusals = 0;
   int ends = 0;  // OnFinished, OnCommitted, OnReleased or OnWithdrawn
   bool committed = false;
@@ -45,6 +45,10 @@ class SessionLogs final {
   mutable std::condition_variable changed_;
   std::map<SessionId, SessionLog> logs_;
 };
+
+// Marks the session as granted, if `envelope` is its GRANT. Call it after KvSender::OnMessage:
+// later calls of the sender then follow the grant.
+void NoteGrant(const Envelope& envelope, SessionLogs& logs);
 
 // A KvSender and a KvReceiver in one process, each with its own arenas, connected by control
 // streams that pass messages on directly. Unless `on_offer` is set, the receiver grants all blocks,

@@ -77,10 +77,6 @@ PeerDevice::PeerDevice(const std::string& name) {
   backend_ = *std::move(backend);
 }
 
-void PeerRecorder::OnGranted(SessionId id, Epoch, uint32_t) {
-  logs.Change(id, [](SessionLog& log) { ++log.grants; });
-}
-
 void PeerRecorder::OnRefused(SessionId id, Epoch, const Status&) {
   logs.Change(id, [](SessionLog& log) { ++log.refusals; });
 }
@@ -126,10 +122,14 @@ void RunPeerSender(const PeerSetup& setup,
   SocketControl control(std::move(socket));
   (void)control.Send({SessionId(), Epoch(), 0, (*sender)->hello()});
   Require((*sender)->AddPeer(peer, &control, ReceiveHello(control, "receiver")));
-  control.Start([&](Envelope message) { (void)(*sender)->OnMessage(peer, std::move(message)); },
-                [&] { (*sender)->RemovePeer(peer); });
-  (*sender)->Offer({kPeerSession, Epoch(1), peer, 16, {}, std::chrono::seconds(30)});
-  Require(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.grants == 1; }),
+  control.Start(
+      [&](const Envelope& message) {
+        (void)(*sender)->OnMessage(peer, message);
+        NoteGrant(message, recorder.logs);
+      },
+      [&] { (*sender)->RemovePeer(peer); });
+  (*sender)->Offer({kPeerSession, Epoch(1), peer, 16, std::chrono::seconds(30)});
+  Require(recorder.logs.Wait(kPeerSession, [](const auto& log) { return log.granted; }),
           "no grant came");
   const std::vector<BlockId> blocks = FourBlocks();
   (*sender)->ChunkReady(kPeerSession, Epoch(1), 0, std::span(blocks).first(1));

@@ -38,7 +38,6 @@ struct PeerSetup {
 // Records how sessions end. On the receiving side it grants every offer.
 class PeerRecorder final : public KvSenderListener, public KvReceiverListener {
  public:
-  void OnGranted(SessionId id, Epoch epoch, uint32_t cached_blocks) override;
   void OnRefused(SessionId id, Epoch epoch, const Status& status) override;
   void OnFinished(SessionId id,
                   Epoch epoch,

@@ -21,7 +21,7 @@ Hello SomeHello() {
 
 std::vector<ControlMessage> OneOfEach() {
   return {SomeHello(),
-          Offer{1000, {{1, 2}, {3, 4}}, std::chrono::milliseconds(1500)},
+          Offer{1000, std::chrono::milliseconds(1500)},
           Grant{99, 2, true, 3, {BlockId(4), BlockId(9)}},
           Refuse{MakeStatus(StatusCode::kResourceExhausted, "no blocks")},
           Seal{2, 4096, {7, 8}, std::string("tok\0en", 6)},

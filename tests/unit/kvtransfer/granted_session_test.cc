@@ -51,11 +51,10 @@ std::optional<M> LastSent(const std::vector<Action>& actions) {
 class GrantedReceiverTest : public testing::Test {
  protected:
   GrantedReceiverTest()
-      : receiver_(
-            {.total_tokens = kTwoBlocks, .block_hashes = {}, .timeout = std::chrono::seconds(10)},
-            kTwoBlocks,
-            {},
-            now_) {
+      : receiver_({.total_tokens = kTwoBlocks, .timeout = std::chrono::seconds(10)},
+                  kTwoBlocks,
+                  {},
+                  now_) {
     ReceiverSession::Reservation reservation;
     reservation.grant = TwoBlocksGrant();
     reservation.link_bytes = {100};
@@ -157,7 +156,6 @@ class GrantedSenderTest : public testing::Test {
   GrantedSenderTest()
       : sender_({.total_tokens = kTwoBlocks,
                  .block_count = kTwoBlocks,
-                 .block_hashes = {},
                  .timeout = std::chrono::seconds(10)},
                 {},
                 now_) {
@@ -194,7 +192,6 @@ TEST(SenderSessionGrantTest, AGrantOfOtherBlocksThanThePromptHasEndsTheHandOff) 
   for (const Grant& grant : wrong) {
     SenderSession sender({.total_tokens = kTwoBlocks,
                           .block_count = kTwoBlocks,
-                          .block_hashes = {},
                           .timeout = std::chrono::seconds(10)},
                          {},
                          now);

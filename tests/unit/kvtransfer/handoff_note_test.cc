@@ -44,7 +44,7 @@ TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
   await(OneSidedType::kWelcome);
   const auto expect_end = [&](SessionId id, const std::string& note, const std::string& why) {
     pair.Offer(id, 8);
-    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
     heard = {};
     say(OneSidedType::kAsk);
     await(OneSidedType::kWindow);

@@ -149,7 +149,7 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
   const SessionId id(1);
   const std::vector<BlockId> source = Blocks(2, 4);
   pair.Offer(id, 4 * 16);
-  ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+  ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
   const uint64_t group_bytes = ShardBlockBytes(options.layout, {0, 2, 0, 8});
   // Layers that are not reported as final change until they are.
   for (int32_t layers = 0; layers < 6; ++layers) {
@@ -179,7 +179,7 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
 TEST_P(HandoffTest, ALeavingReceiverIsOfferedNothingNew) {
   HandoffPair pair(Options());
   pair.Offer(SessionId(1), 16);
-  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.granted; }));
   pair.receiver().Leave("drained");
   pair.Offer(SessionId(2), 16);
   ASSERT_TRUE(pair.sent().Wait(SessionId(2), [](const auto& log) { return log.refusals == 1; }));
@@ -264,7 +264,7 @@ TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
   for (const bool by_sender : {true, false}) {
     const SessionId id(by_sender ? 1 : 2);
     pair.Offer(id, 16);
-    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.grants == 1; }));
+    ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
     pair.sender().ChunkReady(id, Epoch(1), 0, Blocks(0, 2));
     const Status reason = MakeStatus(StatusCode::kCancelled, "user left");
     if (by_sender) {
@@ -290,7 +290,7 @@ TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
   options.times = HandoffPair::Impatient();
   HandoffPair pair(options);
   pair.Offer(SessionId(1), 16);
-  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.granted; }));
   pair.DisconnectSender();
   ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
   EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kUnavailable);
@@ -306,7 +306,7 @@ TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
   std::atomic<bool> silent = false;
   pair.filter = [&](const Envelope&, bool to_receiver) { return to_receiver || !silent; };
   pair.Offer(SessionId(1), 16);
-  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.grants == 1; }));
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.granted; }));
   silent = true;
   pair.sender().ChunkReady(SessionId(1), Epoch(1), 0, Blocks(0, 4));
   pair.sender().Seal(SessionId(1), Epoch(1), "x");
@@ -368,7 +368,7 @@ class BurstHandoffTest : public testing::Test {
     before_ = 3 * source.size() * piece_bytes_;
     ASSERT_EQ(AwaitBytes(*pair_, before_), before_);
     pair_->Offer(id_, static_cast<uint32_t>(source.size()) * 16);
-    ASSERT_TRUE(pair_->sent().Wait(id_, [](const auto& log) { return log.grants == 1; }));
+    ASSERT_TRUE(pair_->sent().Wait(id_, [](const auto& log) { return log.granted; }));
   }
   void End(const std::vector<BlockId>& source) {
     pair_->sender().ChunkReady(id_, Epoch(1), 0, source);

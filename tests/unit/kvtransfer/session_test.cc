@@ -133,7 +133,6 @@ class HeldBack {
   explicit HeldBack(Duration group_time)
       : sender_({.total_tokens = kBlocks,
                  .block_count = kBlocks,
-                 .block_hashes = {},
                  .timeout = std::chrono::seconds(10),
                  .layer_groups = 4},
                 {},
@@ -228,12 +227,8 @@ TEST(SenderSession, SendsAllAtOnceWhenTheGrantComesLate) {
 
 TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
   const Time now{std::chrono::hours(1)};
-  SenderSession sender({.total_tokens = 1,
-                        .block_count = 1,
-                        .block_hashes = {},
-                        .timeout = std::chrono::seconds(10)},
-                       {},
-                       now);
+  SenderSession sender(
+      {.total_tokens = 1, .block_count = 1, .timeout = std::chrono::seconds(10)}, {}, now);
   Grant grant;
   grant.blocks = {BlockId(3)};
   sender.OnMessage(grant, now);
@@ -251,8 +246,7 @@ TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
 
 TEST(ReceiverSession, LacksOnlySealBetweenTheLastArrivalAndSeal) {
   const Time now{std::chrono::hours(1)};
-  ReceiverSession receiver(
-      {.total_tokens = 1, .block_hashes = {}, .timeout = std::chrono::seconds(10)}, 1, {}, now);
+  ReceiverSession receiver({.total_tokens = 1, .timeout = std::chrono::seconds(10)}, 1, {}, now);
   EXPECT_FALSE(receiver.lacks_only_seal());
   ReceiverSession::Reservation reservation;
   reservation.grant.blocks = {BlockId(3)};

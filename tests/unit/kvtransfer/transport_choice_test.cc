@@ -19,7 +19,6 @@ constexpr uint32_t kBlocks = 8;
 
 class Nothing final : public KvSenderListener, public KvReceiverListener {
  public:
-  void OnGranted(SessionId, Epoch, uint32_t) override {}
   void OnRefused(SessionId, Epoch, const Status&) override {}
   void OnFinished(SessionId, Epoch, const Status&, const TransferStats&) override {}
   void OnOffer(const WorkerId&, SessionId, Epoch, const Offer&) override {}
