@@ -19,6 +19,7 @@ constexpr size_t kQuantum = size_t{4} << 20;
 constexpr int kMaxAcceptsPerTurn = 64;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(500);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
+constexpr Duration kLinePause = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -67,24 +68,27 @@ void FrameServer::AcceptAll(Time now) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        Log(fmt::format("no new KV data connections for a moment: accept: {}",
-                        std::strerror(errno)));
+        LogRepeated(failed_accepts_,
+                    now,
+                    fmt::format("no new KV data connections for a moment: accept: {}",
+                                std::strerror(errno)));
         ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, listener_.get(), nullptr);
         accept_again_ = now + kAcceptPause;
       }
       return;
     }
     if (connections_.size() >= options_.max_connections) {
-      if (turned_away_++ % 1000 == 0) {
-        Log(fmt::format("KV data connection turned away: {} are open already ({} turned away)",
-                        connections_.size(),
-                        turned_away_));
-      }
+      LogRepeated(
+          turned_away_,
+          now,
+          fmt::format("KV data connection turned away: {} are open already", connections_.size()));
       continue;
     }
     auto connection = options_.accept(std::move(socket), now);
     if (!connection.ok()) {
-      Log(fmt::format("KV data connection refused: {}", Message(connection.status())));
+      LogRepeated(refused_,
+                  now,
+                  fmt::format("KV data connection refused: {}", Message(connection.status())));
       continue;
     }
     const int fd = (*connection)->fd();
@@ -151,6 +155,13 @@ void FrameServer::OnWindowClosed(uint64_t key) {
 
 void FrameServer::Log(std::string_view line) const {
   if (options_.log) options_.log(line);
+}
+
+void FrameServer::LogRepeated(Repeated& problem, Time now, std::string_view line) const {
+  ++problem.count;
+  if (now < problem.next_line) return;
+  problem.next_line = now + kLinePause;
+  Log(fmt::format("{} ({} so far)", line, problem.count));
 }
 
 }  // namespace baton

@@ -12,8 +12,10 @@
 namespace baton {
 
 // Accepts peers on one listening socket and serves their connections, a bounded amount of work at a
-// time. A peer that sends garbage or stalls inside a frame is disconnected, and connections beyond
-// the limit are closed at once; each case is logged. Owned by a transport; its thread only.
+// time. A peer that sends garbage or stalls inside a frame is disconnected, and that is logged.
+// Connections that cannot be accepted (too many are open, `accept` refuses them, file descriptors
+// ran out) are logged once a minute for each of these reasons. Owned by a transport; its thread
+// only.
 class FrameServer final {
  public:
   struct Options {
@@ -44,6 +46,12 @@ class FrameServer final {
     bool watches_write = false;
   };
 
+  // A problem that can occur many times a second.
+  struct Repeated {
+    uint64_t count = 0;
+    Time next_line{};
+  };
+
   void AcceptAll(Time now);
   void Serve(int fd, Time now);
   void CloseStalled(Time now);
@@ -51,6 +59,8 @@ class FrameServer final {
   void Watch(int fd, bool write, int operation);
   void WatchWrites(Served& served);
   void Log(std::string_view line) const;
+  // Counts the problem, and logs `line` with the count unless it was logged in the last minute.
+  void LogRepeated(Repeated& problem, Time now, std::string_view line) const;
 
   const UniqueFd listener_;
   const int epoll_fd_;
@@ -59,7 +69,9 @@ class FrameServer final {
   std::vector<int> unfinished_;  // connections with work beyond their quantum
   Time next_check_{};
   Time accept_again_{};  // set after file descriptors ran out
-  uint64_t turned_away_ = 0;
+  Repeated failed_accepts_;
+  Repeated turned_away_;
+  Repeated refused_;
 };
 
 }  // namespace baton

@@ -1,4 +1,5 @@
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -54,6 +55,14 @@ class HostilePeerTest : public testing::Test {
   void Send(const UniqueFd& socket, const std::string& bytes) {
     EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
+  }
+  // How often `text` occurs in the log.
+  size_t Logged(std::string_view text) const {
+    size_t count = 0;
+    for (size_t at = log_.find(text); at != std::string::npos; at = log_.find(text, at + 1)) {
+      ++count;
+    }
+    return count;
   }
   size_t connections() const {
     return static_cast<FrameTransport*>(transport_.get())->connection_count();
@@ -176,11 +185,34 @@ TEST_F(HostilePeerTest, TooManyConnectionsAreTurnedAway) {
   }
   Serve();
   EXPECT_EQ(connections(), 8u);
-  EXPECT_NE(log_.find("turned away"), std::string::npos) << log_;
+  EXPECT_EQ(Logged("connection turned away"), 1u) << log_;
   sockets.clear();
   Serve();
   EXPECT_EQ(connections(), 0u);
   const UniqueFd later = Connect();
+  Serve();
+  EXPECT_EQ(connections(), 1u);
+}
+
+TEST_F(HostilePeerTest, ALackOfDescriptorsIsLoggedOnceAMinute) {
+  const UniqueFd waiting = Connect();
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none = limit;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 59; ++i) {
+    Serve();
+    now_ += std::chrono::seconds(1);
+  }
+  const size_t in_the_first_minute = Logged("no new KV data connections");
+  now_ += std::chrono::seconds(1);
+  Serve();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(in_the_first_minute, 1u) << log_;
+  EXPECT_EQ(Logged("no new KV data connections"), 2u) << log_;
+  EXPECT_EQ(Logged("(60 so far)"), 1u) << log_;
+  now_ += std::chrono::seconds(1);
   Serve();
   EXPECT_EQ(connections(), 1u);
 }
