@@ -72,8 +72,12 @@ StatusOr<UniqueFd> ConnectLocal(std::string_view name, int type) {
 StatusOr<pid_t> LocalPeer(const UniqueFd& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
-      peer.uid != ::geteuid()) {
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the process of the peer cannot be determined: {}",
+                      std::strerror(errno));
+  }
+  if (peer.uid != ::geteuid()) {
     return MakeStatus(
         StatusCode::kPermissionDenied, "the peer runs as another user ({})", peer.uid);
   }

@@ -20,7 +20,7 @@ StatusOr<UniqueFd> ListenLocal(std::string_view name, int type);
 StatusOr<UniqueFd> ConnectLocal(std::string_view name, int type);
 
 // The process at the other end. PermissionDenied if it runs as another user: abstract sockets have
-// no file permissions, so this check replaces them.
+// no file permissions, so this check replaces them. Unavailable if the kernel does not name it.
 StatusOr<pid_t> LocalPeer(const UniqueFd& socket);
 
 }  // namespace baton
