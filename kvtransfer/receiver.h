@@ -43,9 +43,10 @@ class KvReceiverListener {
 //
 // OnOffer is followed by the worker's Grant or Refuse, or by OnWithdrawn. Every Grant gets exactly
 // one of OnCommitted and OnReleased (OnReleased if the offer was withdrawn or the blocks are
-// invalid). The one exception is a hand-off whose transport cannot prove that writes have ended: it
-// stays in quarantine (Stats()), its blocks must not be reused, and OnReleased comes if the proof
-// comes later.
+// invalid), with two exceptions. A Grant of a session whose earlier Grant took effect is logged and
+// ignored: nothing is written into its blocks, and no callback follows for it. A hand-off whose
+// transport cannot prove that writes have ended stays in quarantine (Stats()): its blocks must not
+// be reused, and OnReleased comes if the proof comes later.
 class KvReceiver final {
  public:
   // Listens on the transports' endpoints. Errors: InvalidArgument for inconsistent options, or the

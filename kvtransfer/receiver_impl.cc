@@ -293,6 +293,9 @@ Status KvReceiver::Impl::CheckPlacement(const Session& session,
 
 void KvReceiver::Impl::Act(const SessionKey& key) {
   while (Session* session = sessions_.Find(key)) {
+    const uint32_t damaged = session->machine.damaged_blocks();
+    counters_.checksum_errors += damaged - session->stats.resent_blocks;
+    session->stats.resent_blocks = damaged;
     std::vector<ReceiverAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
     for (ReceiverAction& action : actions) Act(key, *session, action);
@@ -364,7 +367,6 @@ void KvReceiver::Impl::CloseAll(Session& session) {
 }
 
 void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const Status& status) {
-  counters_.checksum_errors += session.machine.damaged_blocks();
   ended_.push_back({key, core_.Now()});
   if (IsCancelled(status)) {
     ++counters_.cancelled;
@@ -380,10 +382,8 @@ void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const 
 
 void KvReceiver::Impl::Commit(const SessionKey& key, Session& session, const std::string& payload) {
   ++counters_.finished;
-  counters_.checksum_errors += session.machine.damaged_blocks();
   ended_.push_back({key, core_.Now()});
   session.stats.total = core_.Now() - session.offered;
-  session.stats.resent_blocks = session.machine.damaged_blocks();
   if (session.stats.stream > Duration{}) {
     session.stats.bytes_per_second =
         static_cast<double>(session.stats.bytes) / ToSeconds(session.stats.stream);

@@ -79,6 +79,7 @@ class KvReceiver::Impl final {
                         const WindowOwner& owner,
                         const Arrival& arrival,
                         const PieceArrival& piece) const;
+  // Carries out the actions of the session's machine, and counts the blocks that it found damaged.
   void Act(const SessionKey& key);
   void Act(const SessionKey& key, Session& session, ReceiverAction& action);
   Status OpenAll(const SessionKey& key, Session& session);

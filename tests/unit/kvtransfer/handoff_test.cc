@@ -259,6 +259,21 @@ TEST_P(HandoffTest, AbortBeforeTheGrantIsAWithdrawal) {
   ASSERT_TRUE(pair.received().Wait(SessionId(1), [](const auto& log) { return log.ends == 2; }));
 }
 
+TEST_P(HandoffTest, ASecondGrantHasNoEffect) {
+  HandoffPair pair(Options());
+  const std::vector<BlockId> first = Blocks(20, 4);
+  pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+    pair.receiver().Grant(id, epoch, 0, first);
+    pair.receiver().Grant(id, epoch, 0, Blocks(40, 4));
+  };
+  pair.Send(SessionId(1), Blocks(0, 4), 2, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  EXPECT_EQ(pair.received().Get(SessionId(1)).ends, 1);
+  EXPECT_TRUE(pair.SameContent(Blocks(0, 4), first));
+}
+
 TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
   HandoffPair pair(Options());
   for (const bool by_sender : {true, false}) {
@@ -409,6 +424,26 @@ TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(pair_->receiver().Stats().bytes, early);
   End(source);
+}
+
+TEST(DamagedHandoffTest, DamageIsCountedBeforeTheSessionEnds) {
+  FakeGpu gpu;
+  HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));
+  std::atomic<bool> resends_pass = false;
+  pair.filter = [&](const Envelope& envelope, bool) {
+    return resends_pass || !std::holds_alternative<Resend>(envelope.message);
+  };
+  gpu.Corrupt(true);
+  pair.Send(SessionId(1), Blocks(0, 1), 1, "x");
+  WaitUntil([&] { return pair.receiver().Stats().checksum_errors > 0; });
+  EXPECT_EQ(pair.receiver().Stats().checksum_errors, 1u);
+  EXPECT_EQ(pair.received().Get(SessionId(1)).ends, 0);
+  gpu.Corrupt(false);
+  resends_pass = true;
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  WaitUntil([&] { return pair.receiver().Stats().finished == 1; });
+  EXPECT_EQ(pair.receiver().Stats().checksum_errors, 1u);
 }
 
 // Sessions over a transport that applies writes late, out of order, twice, damaged or never: every
