@@ -15,7 +15,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kExportMagic = 0x31495642;  // "BVI1"
+constexpr uint32_t kExportMagic = 0x32495642;  // "BVI2"
 constexpr size_t kWarmUpBytes = size_t{2} << 20;
 
 // The content of Export's string, in the host's memory layout: both processes are on one host.
@@ -25,10 +25,9 @@ struct Exported {
   uint64_t process = 0;  // random
   uint64_t address = 0;  // in that process
   uint64_t bytes = 0;
-  char device[16] = {};  // its UUID
   char handle[sizeof(cudaIpcMemHandle_t)] = {};
 };
-static_assert(sizeof(Exported) == 112);
+static_assert(sizeof(Exported) == 96);
 
 uint64_t ThisProcess() {
   static const uint64_t id = RandomId();
@@ -128,9 +127,6 @@ StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
   exported.process = ThisProcess();
   exported.address = reinterpret_cast<uint64_t>(buffer.data());
   exported.bytes = buffer.size();
-  cudaDeviceProp properties;
-  BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_.index()));
-  std::memcpy(exported.device, properties.uuid.bytes, sizeof(exported.device));
   cudaIpcMemHandle_t handle;
   const cudaError_t error = buffer.kind() == MemoryKind::kCuda && buffer.size() > 0
                                 ? cudaIpcGetMemHandle(&handle, buffer.data())
