@@ -58,10 +58,22 @@ void GrantTable::CloseWhenFree(uint64_t key) {
   closing_.erase(closing);
 }
 
+bool GrantTable::IsOverdue(const Closing& closing, Time now) const {
+  return !closing.reported && closing.until != Time{} && now >= closing.until;
+}
+
+std::set<GrantTable::PeerId> GrantTable::Overdue(Time now) const {
+  std::set<PeerId> overdue;
+  for (const auto& [key, closing] : closing_) {
+    if (IsOverdue(closing, now)) overdue.insert(holders_.at(key).begin(), holders_.at(key).end());
+  }
+  return overdue;
+}
+
 void GrantTable::OnTime(Time now) {
   for (auto& [key, closing] : closing_) {
     if (closing.until == Time{}) closing.until = now + fence_timeout_;
-    if (closing.reported || now < closing.until) continue;
+    if (!IsOverdue(closing, now)) continue;
     closing.reported = true;
     Arrival unfenced = EndOf(key, closing.region, Arrival::Kind::kUnfenced);
     unfenced.status = MakeStatus(StatusCode::kUnavailable,

@@ -33,6 +33,8 @@ class GrantTable final {
 
   // Reports kUnfenced, once, for each window that was closed `fence_timeout` ago and is still held.
   void OnTime(Time now);
+  // The peers that hold a window for which the next OnTime would report kUnfenced.
+  std::set<PeerId> Overdue(Time now) const;
   // Whether a peer still holds a closed window.
   bool is_closing() const { return !closing_.empty(); }
   // The events since the last call.
@@ -44,6 +46,7 @@ class GrantTable final {
     Time until{};  // zero until the next OnTime
     bool reported = false;
   };
+  bool IsOverdue(const Closing& closing, Time now) const;
   void CloseWhenFree(uint64_t key);
 
   const Duration fence_timeout_;

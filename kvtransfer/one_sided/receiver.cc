@@ -188,10 +188,17 @@ void OneSidedReceiver::TakeRevoked() {
   }
 }
 
+void OneSidedReceiver::RevokeOverdue(Time now) {
+  for (const uint64_t id : grants_.Overdue(now)) {
+    if (peers_.at(id).access->Revoke()) grants_.OnDrained(id);
+  }
+}
+
 bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   if (std::exchange(has_moved_, false)) moved_ = now;
   TakeChecksums(server);
   TakeRevoked();
+  RevokeOverdue(now);
   grants_.OnTime(now);
   ReportClosed();
   const bool wants_poll = now < moved_ + kLongestPolling;

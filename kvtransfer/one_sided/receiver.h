@@ -75,6 +75,8 @@ class OneSidedReceiver final {
   void Count(Landed landed, const Status& status);
   void TakeChecksums(FrameServer& server);
   void TakeRevoked();
+  // Revokes the access of peers that did not confirm a close within the fence time-out.
+  void RevokeOverdue(Time now);
   void ReportClosed();
 
   WindowTable& windows_;

@@ -22,9 +22,10 @@ class RemoteAccess {
   // at most kMaxOneSidedRecords bytes. Called once. Errors: InvalidArgument for a greeting that is
   // not valid or memory that cannot be shared.
   virtual StatusOr<std::string> Open(const Buffer& memory, std::string_view greeting) = 0;
-  // Takes the access back, as far as this process can do that without the peer. True: no byte of
-  // the peer can land any more. Called when the peer's connection ends without kBye, and in every
-  // Poll of the transport after that until it returns true.
+  // Takes the access back for ever, as far as this process can do that without the peer. True: no
+  // byte of the peer can land any more. Called when the peer's connection ends without kBye, and in
+  // every Poll of the transport after that until it returns true. Also called when the peer does
+  // not confirm a close within the fence time-out.
   virtual bool Revoke() = 0;
   // Becomes readable when Revoke, which returned false, may return true. Owned by this object and
   // constant.

@@ -216,7 +216,7 @@ class RemoteAccessTest : public testing::Test {
   }
   // The kinds of the arrivals since the last call.
   std::vector<Arrival::Kind> Kinds() {
-    receiver_->Poll(Time{std::chrono::hours(1)}, *server_);
+    receiver_->Poll(now_, *server_);
     std::array<Arrival, 8> arrivals;
     std::vector<Arrival::Kind> kinds;
     const size_t count = windows_.TakeArrivals(arrivals);
@@ -224,6 +224,7 @@ class RemoteAccessTest : public testing::Test {
     return kinds;
   }
 
+  Time now_{std::chrono::hours(1)};
   const UniqueFd epoll_ = *MakeEpoll();
   HostBuffer memory_{4096};
   FakeGpu gpu_;
@@ -261,6 +262,30 @@ TEST_F(RemoteAccessTest, AWindowIsClosedWhenTheAccessIsTakenBackAtLast) {
   EXPECT_TRUE(Kinds().empty());
   EXPECT_NE(log_.find("queue pair 7 may still write"), std::string::npos) << log_;
   calls_.is_revoked = true;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+}
+
+TEST_F(RemoteAccessTest, APeerThatDoesNotConfirmInTimeIsRevoked) {
+  receiver_->CloseWindow(kKey);
+  calls_.is_revoked = true;
+  EXPECT_TRUE(Kinds().empty());
+  now_ += kFence - std::chrono::milliseconds(1);
+  EXPECT_TRUE(Kinds().empty());
+  EXPECT_EQ(calls_.revokes, 0);
+  now_ += std::chrono::milliseconds(1);
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+  EXPECT_EQ(calls_.revokes, 1);
+}
+
+TEST_F(RemoteAccessTest, APeerThatCannotBeRevokedLeavesItsWindowUnfenced) {
+  receiver_->CloseWindow(kKey);
+  EXPECT_TRUE(Kinds().empty());
+  now_ += kFence;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kUnfenced});
+  now_ += kFence;
+  EXPECT_TRUE(Kinds().empty());
+  EXPECT_EQ(calls_.revokes, 1);
+  Say(FrameOf(OneSidedType::kDrained, kKey));
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
 }
 
