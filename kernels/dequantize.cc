@@ -256,8 +256,13 @@ void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out) {
               out.size(),
               matrix.rows,
               matrix.cols);
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = FloatToBrain(matrix.scale * UniformWeight(matrix.stream, i));
+  size_t next = 0;
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const uint64_t first = matrix.StreamIndex(row);
+    for (int64_t col = 0; col < matrix.cols; ++col) {
+      const uint64_t index = first + static_cast<uint64_t>(col);
+      out[next++] = FloatToBrain(matrix.scale * UniformWeight(matrix.stream, index));
+    }
   }
 }
 

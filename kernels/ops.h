@@ -98,9 +98,11 @@ class Ops {
   virtual WarmUpSizes SizesToWarmUp(int32_t /*rows*/, int32_t /*decode_rows*/) const { return {}; }
 
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
-  // Parts may have different types, but must have the same cols. The sources are not needed after
-  // the call. Errors: InvalidArgument for a type or shape that the backend does not support;
-  // ResourceExhausted when memory runs out.
+  // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The
+  // loaded numbers of a part equal those of the whole matrix. Only the memory of the part is read,
+  // except by a backend that quantizes the part with scales of whole rows: it reads all columns of
+  // the part's rows. The sources are not needed after the call. Errors: InvalidArgument for a type
+  // or shape that the backend does not support; ResourceExhausted when memory runs out.
   virtual StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) = 0;
   // Like LoadMatrix of {gate, up}, in the layout that MatMulSiluMul needs.
   virtual StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,

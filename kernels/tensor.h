@@ -29,17 +29,46 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// A weight as it is stored in a file: row-major [rows = outputs][cols = inputs], y = W x. Without
-// data, the backend draws it at random: number i is bf16(scale · UniformWeight(stream, i)).
+// A weight as it is stored in a file: row-major [rows = outputs][cols = inputs], y = W x. It may be
+// a part of a larger matrix, the whole matrix. Without data, the backend draws it at random: number
+// (i, j) of the whole matrix is bf16(scale · UniformWeight(stream, i · columns + j)). Does not own
+// the data.
 struct HostMatrix {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // begins with number (0, 0) of this part
   uint64_t stream = 0;
   float scale = 0;
   // Whether a backend may store it in fewer bits, if it is configured to (fp8_weights).
   bool may_quantize = false;
+  // The position of this part in the whole matrix.
+  int64_t first_row = 0;
+  int64_t first_col = 0;   // whole blocks of the dtype
+  int64_t whole_cols = 0;  // columns of the whole matrix; 0 when this part has all of them
+
+  // The distance of the starts of two rows, in numbers.
+  int64_t row_stride() const { return whole_cols == 0 ? cols : whole_cols; }
+  // The bytes from number (row, 0) of this part on.
+  const std::byte* Row(int64_t row) const {
+    return data + static_cast<size_t>(row) * RowBytes(dtype, static_cast<size_t>(row_stride()));
+  }
+  // The index in the random stream of number (row, 0) of this part.
+  uint64_t StreamIndex(int64_t row) const {
+    return static_cast<uint64_t>((first_row + row) * row_stride() + first_col);
+  }
+  // Whether both are cut from the same columns of equally wide matrices.
+  bool SameColumns(const HostMatrix& other) const {
+    return cols == other.cols && first_col == other.first_col && row_stride() == other.row_stride();
+  }
+  // The rows of this part with all columns of the whole matrix.
+  HostMatrix WithAllColumns() const {
+    HostMatrix wide = *this;
+    if (data != nullptr) wide.data -= RowBytes(dtype, static_cast<size_t>(first_col));
+    wide.cols = row_stride();
+    wide.first_col = wide.whole_cols = 0;
+    return wide;
+  }
 };
 
 // A weight matrix in its backend's own layout (packed, perhaps still quantised). Created by

@@ -111,7 +111,7 @@ StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix>
     BATON_ASSIGN_OR_RETURN(drawn.emplace_back(),
                            device_.Allocate(numbers * sizeof(uint16_t), Sharing::kPrivate));
     DrawMatrix(part, {reinterpret_cast<uint16_t*>(drawn.back()->data()), numbers});
-    part.data = drawn.back()->data();
+    part = {DType::kBF16, part.rows, part.cols, drawn.back()->data()};
   }
   return PackedMatrix::Pack(whole, weights_, pool_);
 }

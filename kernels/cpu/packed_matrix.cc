@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "kernels/cpu/block_formats.h"
 #include "kernels/cpu/half.h"
@@ -74,8 +75,7 @@ void PackFloatPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
   const size_t width = ShapeOf(host.dtype).bytes;
   const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
   for (int64_t lane = 0; lane < lanes; ++lane) {
-    const std::byte* row =
-        host.data + static_cast<size_t>((panel * kPanel + lane) * host.cols) * width;
+    const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t k = 0; k < host.cols; ++k) {
       std::memcpy(values + static_cast<size_t>(k * kPanel + lane) * width,
                   row + static_cast<size_t>(k) * width,
@@ -94,9 +94,8 @@ void PackPanel(const HostMatrix& host,
   std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
   const auto blocks = static_cast<size_t>(view.blocks);
   const int lanes = static_cast<int>(std::min<int64_t>(kPanel, host.rows - panel * kPanel));
-  const size_t row_bytes = RowBytes(host.dtype, static_cast<size_t>(host.cols));
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::byte* row = host.data + static_cast<size_t>(panel * kPanel + lane) * row_bytes;
+    const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
       const WeightBlock block = ReadBlock(host.dtype, row, b);
       std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
@@ -111,14 +110,21 @@ void PackPanel(const HostMatrix& host,
   }
 }
 
-Status CheckPart(const HostMatrix& part, size_t index, int64_t cols) {
+std::string ColumnsText(const HostMatrix& part) {
+  return fmt::format(
+      "columns [{}, {}) of {}", part.first_col, part.first_col + part.cols, part.row_stride());
+}
+
+Status CheckPart(const HostMatrix& part, size_t index, const HostMatrix& first) {
   if (part.rows <= 0 || part.cols <= 0 || part.data == nullptr) {
     return InvalidArgument(
         "part {} of a matrix is [{}][{}]; it must not be empty", index, part.rows, part.cols);
   }
-  if (part.cols != cols) {
-    return InvalidArgument(
-        "part {} of a matrix has {} columns; the first one has {}", index, part.cols, cols);
+  if (!part.SameColumns(first)) {
+    return InvalidArgument("part {} of a matrix has {}; the first one has {}",
+                           index,
+                           ColumnsText(part),
+                           ColumnsText(first));
   }
   const auto elements = static_cast<int64_t>(ShapeOf(part.dtype).elements);
   if (part.cols % elements != 0) {
@@ -195,7 +201,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
   matrix->cols_ = parts[0].cols;
   for (size_t i = 0; i < parts.size(); ++i) {
     const HostMatrix& host = parts[i];
-    BATON_RETURN_IF_ERROR(CheckPart(host, i, matrix->cols_));
+    BATON_RETURN_IF_ERROR(CheckPart(host, i, parts[0]));
     PackedPart part;
     part.view = MakeView(host);
     part.first_row = matrix->rows_;

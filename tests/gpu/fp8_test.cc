@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
@@ -297,6 +298,58 @@ TEST_F(GpuFp8, DeterministicRowsDoNotDependOnTheBatch) {
             << count << " rows by " << outputs << "×" << inputs << (pairs ? ", pairs" : "");
       }
     }
+  }
+}
+
+// The numbers and the scales of an FP8 matrix.
+struct HeldFp8 {
+  std::vector<uint8_t> numbers;
+  std::vector<float> scales;
+};
+
+HeldFp8 Held(const Matrix& matrix) {
+  const cuda::Fp8Rows rows = static_cast<const cuda::CudaMatrix&>(matrix).fp8();
+  HeldFp8 held;
+  held.numbers.resize(static_cast<size_t>(rows.rows * rows.cols));
+  held.scales.resize(static_cast<size_t>(rows.rows));
+  EXPECT_EQ(cudaMemcpy(held.numbers.data(), rows.data, held.numbers.size(), cudaMemcpyDeviceToHost),
+            cudaSuccess);
+  EXPECT_EQ(
+      cudaMemcpy(held.scales.data(), rows.scales, held.scales.size() * 4, cudaMemcpyDeviceToHost),
+      cudaSuccess);
+  return held;
+}
+
+// The scale of a weight's row is that of the whole row, also for a part of the columns.
+TEST_F(GpuFp8, APartHasTheNumbersOfTheWhole) {
+  const auto ops = MakeOps(false);
+  constexpr int64_t kCols = 96;
+  HostWeights host = parity::RandomWeights(DType::kBF16, 64, kCols, 1);
+  // The largest number of each row, 32, is not in the part.
+  constexpr uint16_t kLargest = 0x4200;
+  for (int64_t row = 0; row < host.rows; ++row) {
+    std::memcpy(host.bytes.data() + RowBytes(DType::kBF16, row * kCols), &kLargest, 2);
+  }
+  const HostMatrix whole = Quantizable(host);
+  HostMatrix part = whole;
+  part.rows = 32;
+  part.cols = 48;
+  part.first_row = 16;
+  part.first_col = 32;
+  part.whole_cols = kCols;
+  part.data = whole.Row(16) + RowBytes(DType::kBF16, 32);
+  const auto whole_matrix = *ops->LoadMatrix({&whole, 1});
+  const auto part_matrix = *ops->LoadMatrix({&part, 1});
+  ASSERT_EQ(part_matrix->bytes(), cuda::Fp8Rows::Bytes(part.rows, part.cols));
+  const HeldFp8 want = Held(*whole_matrix);
+  const HeldFp8 got = Held(*part_matrix);
+  for (int64_t row = 0; row < part.rows; ++row) {
+    EXPECT_EQ(got.scales[static_cast<size_t>(row)], want.scales[static_cast<size_t>(row) + 16]);
+    EXPECT_EQ(std::memcmp(got.numbers.data() + row * part.cols,
+                          want.numbers.data() + (row + 16) * kCols + 32,
+                          static_cast<size_t>(part.cols)),
+              0)
+        << "row " << row;
   }
 }
 

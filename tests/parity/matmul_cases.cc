@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include <gtest/gtest.h>
 
+#include "kernels/dequantize.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
@@ -135,6 +139,44 @@ void CheckGateUp(Ops& ops,
   }
 }
 
+// Rows [5, 38) and columns [2 · unit, 5 · unit) of a matrix of 40 rows and 6 · unit columns.
+HostMatrix MiddleOf(const HostMatrix& whole, int64_t unit) {
+  HostMatrix part = whole;
+  part.rows = 33;
+  part.cols = 3 * unit;
+  part.first_row = 5;
+  part.first_col = 2 * unit;
+  part.whole_cols = whole.cols;
+  if (whole.data != nullptr) part.data = whole.Row(5) + RowBytes(whole.dtype, 2 * unit);
+  return part;
+}
+
+// A part of `whole` gives the same bits as a matrix that has only the numbers of the part.
+// `numbers` are the bytes of `whole`.
+void CheckPartOf(Ops& ops, const HostMatrix& whole, const std::byte* numbers, int64_t unit) {
+  HostMatrix read = whole;
+  read.data = numbers;
+  read = MiddleOf(read, unit);
+  std::vector<std::byte> bytes;
+  for (int64_t row = 0; row < read.rows; ++row) {
+    bytes.insert(bytes.end(), read.Row(row), read.Row(row) + RowBytes(read.dtype, read.cols));
+  }
+  const HostMatrix part = MiddleOf(whole, unit);
+  const HostMatrix copy{part.dtype, part.rows, part.cols, bytes.data()};
+  constexpr int64_t kRows = 3;
+  const DeviceTensor x(
+      ops, kRows, part.cols, RandomActivations(ops, static_cast<size_t>(kRows * part.cols), 9));
+  std::vector<std::vector<float>> results;
+  for (const HostMatrix& one : {part, copy}) {
+    const auto matrix = ops.LoadMatrix({&one, 1});
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    const DeviceTensor out(ops, DType::kF32, kRows, part.rows);
+    InStep(ops, [&] { ops.MatMul(x.view(), **matrix, nullptr, out.view()); });
+    results.push_back(out.Read());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 void CheckBadShapes(Ops& ops) {
   const HostWeights a = RandomWeights(DType::kF32, 4, 32, 1);
   const HostWeights b = RandomWeights(DType::kF32, 4, 64, 2);
@@ -145,8 +187,34 @@ void CheckBadShapes(Ops& ops) {
   ragged.dtype = DType::kQ4_1;
   ragged.cols = 40;
   EXPECT_EQ(ops.LoadMatrix({&ragged, 1}).status().code(), StatusCode::kInvalidArgument);
+  HostMatrix left = b.matrix();
+  left.cols = 32;
+  left.whole_cols = 64;
+  HostMatrix right = left;
+  right.first_col = 32;
+  right.data = b.matrix().data + RowBytes(DType::kF32, 32);
+  const HostMatrix two_halves[] = {left, right};
+  EXPECT_EQ(ops.LoadMatrix(two_halves).status().code(), StatusCode::kInvalidArgument);
   const HostWeights up = RandomWeights(DType::kF32, 8, 32, 3);
   EXPECT_EQ(ops.LoadGateUp(a.matrix(), up.matrix()).status().code(), StatusCode::kInvalidArgument);
+}
+
+void AddPartCases(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    const int64_t unit = std::max<int64_t>(16, static_cast<int64_t>(ShapeOf(dtype).elements));
+    cases.push_back({fmt::format("MatMul_{}_part", Name(dtype)), [=](Ops& ops, const Tolerance&) {
+                       const auto whole = RandomWeights(dtype, 40, 6 * unit, 8);
+                       CheckPartOf(ops, whole.matrix(), whole.bytes.data(), unit);
+                     }});
+  }
+  cases.push_back(
+      {"MatMul_drawn_part", [](Ops& ops, const Tolerance&) {
+         const HostMatrix whole{
+             .dtype = DType::kBF16, .rows = 40, .cols = 96, .stream = 77, .scale = 0.5f};
+         std::vector<uint16_t> numbers(40 * 96);
+         DrawMatrix(whole, numbers);
+         CheckPartOf(ops, whole, std::as_bytes(std::span(numbers)).data(), 16);
+       }});
 }
 
 }  // namespace
@@ -219,6 +287,7 @@ std::vector<Case> MatMulCases() {
                                  3,
                                  true);
                    }});
+  AddPartCases(cases);
   cases.push_back(
       {"Load_refuses_bad_shapes", [](Ops& ops, const Tolerance&) { CheckBadShapes(ops); }});
   return cases;

@@ -17,14 +17,18 @@ constexpr int64_t kWholeQuantized = 16;
 void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out) {
   const auto cols = static_cast<size_t>(part.cols);
   const size_t row_bytes = RowBytes(part.dtype, cols);
-  const std::byte* from = part.data + static_cast<size_t>(first_row) * row_bytes;
-  if (part.dtype == DType::kBF16) {
-    std::memcpy(out.data(), from, out.size());
+  if (part.dtype == DType::kBF16 && part.row_stride() == part.cols) {
+    std::memcpy(out.data(), part.Row(first_row), out.size());
     return;
   }
   std::vector<float> values(cols);
-  for (size_t at = 0; at < out.size(); at += cols * 2, from += row_bytes) {
-    Dequantize(part.dtype, {from, row_bytes}, values);
+  int64_t row = first_row;
+  for (size_t at = 0; at < out.size(); at += cols * 2, ++row) {
+    if (part.dtype == DType::kBF16) {
+      std::memcpy(out.data() + at, part.Row(row), row_bytes);
+      continue;
+    }
+    Dequantize(part.dtype, {part.Row(row), row_bytes}, values);
     for (size_t i = 0; i < cols; ++i) {
       const uint16_t bf16 = FloatToBrain(values[i]);
       std::memcpy(out.data() + at + 2 * i, &bf16, 2);
@@ -37,18 +41,41 @@ void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out
 StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix> parts) {
   if (parts.empty()) return InvalidArgument("a matrix of no parts");
   int64_t rows = 0;
-  const int64_t cols = parts[0].cols;
+  const HostMatrix& first = parts[0];
   for (const HostMatrix& part : parts) {
     const auto block = static_cast<int64_t>(ShapeOf(part.dtype).elements);
-    if (part.cols != cols || part.rows < 1 || cols < 1 || cols % block != 0) {
-      return InvalidArgument("a part of {}×{} in {} for a matrix of {} columns",
-                             part.rows,
-                             part.cols,
-                             Name(part.dtype),
-                             cols);
+    if (!part.SameColumns(first) || part.rows < 1 || part.cols < 1 || part.cols % block != 0) {
+      return InvalidArgument(
+          "a part of {}×{} in {}, columns [{}, {}) of {}, for a matrix of columns [{}, {}) of {}",
+          part.rows,
+          part.cols,
+          Name(part.dtype),
+          part.first_col,
+          part.first_col + part.cols,
+          part.row_stride(),
+          first.first_col,
+          first.first_col + first.cols,
+          first.row_stride());
     }
     rows += part.rows;
   }
+  const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
+  if (!quantize_ || !may_quantize || rows % kWholeQuantized != 0 ||
+      first.cols % kWholeQuantized != 0) {
+    return LoadBf16(parts, rows);
+  }
+  std::vector<HostMatrix> wide;
+  for (const HostMatrix& part : parts) wide.push_back(part.WithAllColumns());
+  BATON_ASSIGN_OR_RETURN(auto bf16, LoadBf16(wide, rows));
+  BATON_ASSIGN_OR_RETURN(auto quantized, Quantize(*bf16));
+  if (first.cols == first.row_stride()) return quantized;
+  bf16.reset();
+  return Columns(*quantized, first.first_col, first.cols);
+}
+
+StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::LoadBf16(std::span<const HostMatrix> parts,
+                                                             int64_t rows) {
+  const int64_t cols = parts[0].cols;
   const auto row_bytes = static_cast<size_t>(cols) * 2;
   BATON_ASSIGN_OR_RETURN(
       auto buffer, device_.Allocate(static_cast<size_t>(rows) * row_bytes, Sharing::kPrivate));
@@ -57,8 +84,7 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix>
     const size_t bytes = static_cast<size_t>(part.rows) * row_bytes;
     if (part.data == nullptr) {
       auto* to = reinterpret_cast<__nv_bfloat16*>(buffer->data() + at);
-      BATON_CUDA_RETURN_IF_ERROR(LaunchRandomWeights(
-          part.stream, part.scale, to, part.rows * part.cols, cudaStreamLegacy));
+      BATON_CUDA_RETURN_IF_ERROR(LaunchRandomWeights(part, to, cudaStreamLegacy));
       at += bytes;
       continue;
     }
@@ -68,16 +94,11 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix>
         }));
     at += bytes;
   }
-  auto matrix = std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
-  const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
-  if (quantize_ && may_quantize && rows % kWholeQuantized == 0 && cols % kWholeQuantized == 0) {
-    return Quantize(*matrix);
-  }
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
-  return matrix;
+  return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
 }
 
-StatusOr<std::unique_ptr<Matrix>> WeightLoader::Quantize(const CudaMatrix& matrix) {
+StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::Quantize(const CudaMatrix& matrix) {
   const int64_t rows = matrix.rows();
   const int64_t cols = matrix.cols();
   BATON_ASSIGN_OR_RETURN(auto buffer,
@@ -91,6 +112,32 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Quantize(const CudaMatrix& matri
   BATON_CUDA_RETURN_IF_ERROR(LaunchQuantize(from, quantized->fp8(), cudaStreamLegacy));
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
   return quantized;
+}
+
+StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::Columns(const CudaMatrix& quantized,
+                                                            int64_t first,
+                                                            int64_t count) {
+  const int64_t rows = quantized.rows();
+  BATON_ASSIGN_OR_RETURN(auto buffer,
+                         device_.Allocate(Fp8Rows::Bytes(rows, count), Sharing::kPrivate));
+  auto part = std::make_unique<CudaMatrix>(std::move(buffer), rows, count, DType::kFp8);
+  const Fp8Rows from = quantized.fp8();
+  const Fp8Rows to = part->fp8();
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(to.data,
+                                               static_cast<size_t>(count),
+                                               from.data + first,
+                                               static_cast<size_t>(from.cols),
+                                               static_cast<size_t>(count),
+                                               static_cast<size_t>(rows),
+                                               cudaMemcpyDeviceToDevice,
+                                               cudaStreamLegacy));
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to.scales,
+                                             from.scales,
+                                             static_cast<size_t>(rows) * sizeof(float),
+                                             cudaMemcpyDeviceToDevice,
+                                             cudaStreamLegacy));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return part;
 }
 
 StatusOr<std::unique_ptr<Vector>> WeightLoader::Load(std::span<const float> values) {

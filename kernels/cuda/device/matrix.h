@@ -60,7 +60,11 @@ class CudaVector final : public Vector {
 
 // Copies matrices and vectors to the device through pinned memory. Matrices of other types than
 // bf16 are converted to bf16 on the host. With `quantize`, matrices that may be quantized
-// (HostMatrix::may_quantize) are then converted to FP8. Used by one thread.
+// (HostMatrix::may_quantize) and whose rows and columns are multiples of 16 are then converted to
+// FP8. The scale of a row is that of the whole row: for a part of the columns the loader reads all
+// columns, and needs device memory for them in bf16 and in FP8 until it returns. So an FP8 part has
+// the same numbers and scales as these rows and columns of the whole matrix in FP8. Used by one
+// thread.
 class WeightLoader final {
  public:
   WeightLoader(CudaDevice& device, bool quantize) : device_(device), quantize_(quantize) {}
@@ -69,8 +73,14 @@ class WeightLoader final {
   StatusOr<std::unique_ptr<Vector>> Load(std::span<const float> values);
 
  private:
+  // The parts, of `rows` rows in all, in bf16.
+  StatusOr<std::unique_ptr<CudaMatrix>> LoadBf16(std::span<const HostMatrix> parts, int64_t rows);
   // A copy of `matrix` in FP8.
-  StatusOr<std::unique_ptr<Matrix>> Quantize(const CudaMatrix& matrix);
+  StatusOr<std::unique_ptr<CudaMatrix>> Quantize(const CudaMatrix& matrix);
+  // A copy of columns [first, first + count) of an FP8 matrix.
+  StatusOr<std::unique_ptr<CudaMatrix>> Columns(const CudaMatrix& quantized,
+                                                int64_t first,
+                                                int64_t count);
 
   CudaDevice& device_;
   const bool quantize_;
