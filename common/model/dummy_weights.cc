@@ -29,20 +29,31 @@ bool IsNorm(WeightKind kind) {
 
 }  // namespace
 
-StatusOr<HostMatrix> DummyWeights::GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const {
-  return HostMatrix{.dtype = DType::kBF16,
-                    .rows = rows,
-                    .cols = cols,
-                    .stream = StreamOf(NameOf(id, NamingScheme::kHuggingFace).tensor, seed_),
-                    .scale = std::sqrt(3.0f / static_cast<float>(cols))};
+StatusOr<HostMatrix> DummyWeights::GetMatrix(const WeightId& id,
+                                             int64_t rows,
+                                             int64_t cols,
+                                             const MatrixSlice& slice) const {
+  const std::string name = NameOf(id, NamingScheme::kHuggingFace).tensor;
+  const HostMatrix whole{.dtype = DType::kBF16,
+                         .rows = rows,
+                         .cols = cols,
+                         .stream = StreamOf(name, seed_),
+                         .scale = std::sqrt(3.0f / static_cast<float>(cols))};
+  return SliceOf(whole, slice, name);
 }
 
-StatusOr<std::vector<float>> DummyWeights::GetVector(const WeightId& id, int64_t size) const {
-  std::vector<float> values(static_cast<size_t>(size), 1.0f);
+StatusOr<std::vector<float>> DummyWeights::GetVector(const WeightId& id,
+                                                     int64_t size,
+                                                     const std::optional<IndexRange>& range) const {
+  const std::string name = NameOf(id, NamingScheme::kHuggingFace).tensor;
+  BATON_ASSIGN_OR_RETURN(const IndexRange wanted, ResolveRange(range, size, name, "elements"));
+  std::vector<float> values(static_cast<size_t>(wanted.size()), 1.0f);
   if (id.kind == WeightKind::kRopeFactors) return values;
-  const uint64_t stream = StreamOf(NameOf(id, NamingScheme::kHuggingFace).tensor, seed_);
+  const uint64_t stream = StreamOf(name, seed_);
   const float middle = IsNorm(id.kind) ? 1.0f : 0.0f;
-  for (size_t i = 0; i < values.size(); ++i) values[i] = middle + 0.1f * UniformWeight(stream, i);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = middle + 0.1f * UniformWeight(stream, static_cast<uint64_t>(wanted.begin) + i);
+  }
   return values;
 }
 

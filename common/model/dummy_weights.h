@@ -11,13 +11,19 @@ namespace baton {
 // function of (seed, its Hugging Face name, its shape). With u uniform in [-1, 1):
 //   matrices √(3 / cols) · u in bf16 (a GEMM keeps the scale of its input), norms 1 + u/10,
 //   biases u/10. Rope factors are 1.
-// Matrices are returned without data: the backend generates their values (HostMatrix).
+// A slice has the numbers of the whole weight. Matrices are returned without data: the backend
+// generates their values (HostMatrix).
 class DummyWeights final : public WeightSource {
  public:
   explicit DummyWeights(uint64_t seed) : seed_(seed) {}
 
-  StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override;
-  StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override;
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id,
+                                 int64_t rows,
+                                 int64_t cols,
+                                 const MatrixSlice& slice) const override;
+  StatusOr<std::vector<float>> GetVector(const WeightId& id,
+                                         int64_t size,
+                                         const std::optional<IndexRange>& range) const override;
   void Release(const WeightId&) const override {}
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override { return {}; }

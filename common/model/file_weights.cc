@@ -20,6 +20,10 @@ Hash128 SampleHash(std::span<const std::byte> bytes) {
   return Xxh3Wide(bytes.last(length), hash.low);
 }
 
+std::string NameForErrors(const FileTensor& tensor) {
+  return fmt::format("{}: tensor {}", tensor.file, tensor.name);
+}
+
 }  // namespace
 
 FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
@@ -67,7 +71,10 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   return Found{&tensor, stacked};
 }
 
-StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const {
+StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
+                                            int64_t rows,
+                                            int64_t cols,
+                                            const MatrixSlice& slice) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   std::vector<int64_t> wanted = {rows, cols};
@@ -85,10 +92,12 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id, int64_t rows, in
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
   if (found.stacked) matrix.data += id.expert * rows * RowBytes(tensor.dtype, cols);
-  return matrix;
+  return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
-StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id, int64_t size) const {
+StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
+                                                    int64_t size,
+                                                    const std::optional<IndexRange>& range) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   if (tensor.shape != std::vector<int64_t>{size}) {
@@ -98,9 +107,11 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id, int64_t 
                            ShapeText(tensor.shape),
                            size);
   }
+  BATON_ASSIGN_OR_RETURN(const IndexRange wanted,
+                         ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));
   Dequantize(tensor.dtype, tensor.bytes, values);
-  return values;
+  return std::vector<float>(values.begin() + wanted.begin, values.begin() + wanted.end);
 }
 
 void FileWeights::Release(const WeightId& id) const {

@@ -27,8 +27,13 @@ class FileWeights final : public WeightSource {
               std::vector<std::unique_ptr<SafetensorsFile>> files,
               NamingScheme scheme);
 
-  StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override;
-  StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override;
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id,
+                                 int64_t rows,
+                                 int64_t cols,
+                                 const MatrixSlice& slice) const override;
+  StatusOr<std::vector<float>> GetVector(const WeightId& id,
+                                         int64_t size,
+                                         const std::optional<IndexRange>& range) const override;
   void Release(const WeightId& id) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override;

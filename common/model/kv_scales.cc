@@ -19,7 +19,7 @@ std::vector<double> NormsOf(const HostMatrix& matrix, std::span<const float> nor
   const size_t row_bytes = RowBytes(matrix.dtype, cols);
   for (size_t row = 0; row < norms.size(); ++row) {
     if (matrix.data != nullptr) {
-      Dequantize(matrix.dtype, {matrix.data + row * row_bytes, row_bytes}, values);
+      Dequantize(matrix.dtype, {matrix.Row(static_cast<int64_t>(row)), row_bytes}, values);
     }
     double squares = 0;
     for (size_t i = 0; i < cols; ++i) {
@@ -41,19 +41,21 @@ float ScaleOf(double largest) {
 StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
                                              const WeightSource& source,
                                              int32_t layer,
-                                             float rope_magnitude) {
+                                             float rope_magnitude,
+                                             const std::optional<IndexRange>& kv_heads) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
   const int64_t rows = int64_t{spec.kv_heads} * spec.head_dim;
+  const std::optional<IndexRange> wanted = RowsOfHeads(kv_heads, spec.head_dim);
   BATON_ASSIGN_OR_RETURN(const auto norm,
                          source.GetVector(id(WeightKind::kAttentionNorm), spec.hidden));
   // The largest possible magnitude of each output.
   const auto largest = [&](WeightKind weight, WeightKind bias) -> StatusOr<std::vector<double>> {
     BATON_ASSIGN_OR_RETURN(const HostMatrix matrix,
-                           source.GetMatrix(id(weight), rows, spec.hidden));
+                           source.GetMatrix(id(weight), rows, spec.hidden, {.rows = wanted}));
     std::vector<double> bounds = NormsOf(matrix, norm);
     for (double& bound : bounds) bound *= std::sqrt(static_cast<double>(spec.hidden));
     if (spec.qkv_bias) {
-      BATON_ASSIGN_OR_RETURN(const auto more, source.GetVector(id(bias), rows));
+      BATON_ASSIGN_OR_RETURN(const auto more, source.GetVector(id(bias), rows, wanted));
       for (size_t i = 0; i < bounds.size(); ++i) bounds[i] += std::fabs(more[i]);
     }
     return bounds;

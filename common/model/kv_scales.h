@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/base/status.h"
@@ -18,10 +19,12 @@ namespace baton {
 // Typical values are a factor of √hidden below the bound. They are as precise there as near the
 // bound: E4M3 keeps its precision over 15 powers of two, and what it loses below them is small
 // relative to the typical values of a row.
-// Every worker with the same weights computes the same scales.
+// Every worker with the same weights computes the same scales. With `kv_heads`, only the scales of
+// these heads are computed and only their rows are read.
 StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
                                              const WeightSource& source,
                                              int32_t layer,
-                                             float rope_magnitude);
+                                             float rope_magnitude,
+                                             const std::optional<IndexRange>& kv_heads = {});
 
 }  // namespace baton

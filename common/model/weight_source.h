@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/model/weight_slice.h"
 #include "kernels/tensor.h"
 
 namespace baton {
@@ -63,12 +65,19 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // Returns a matrix of exactly this shape; a generator returns it without data (HostMatrix). The
-  // view is valid until Release(id) or the destruction of the source. Errors: NotFound naming file
-  // and tensor, InvalidArgument naming expected and found shapes.
-  virtual StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const = 0;
-  // Returns a vector of exactly this size, as float32. Errors as GetMatrix.
-  virtual StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const = 0;
+  // Returns a part of a matrix that has exactly this shape as a whole; a generator returns it
+  // without data (HostMatrix). The part is a view, so that only the bytes that the caller reads are
+  // read from a file. The view is valid until Release(id) or the destruction of the source. Errors:
+  // NotFound naming file and tensor; InvalidArgument naming expected and found shapes, or the range
+  // that cannot be cut (SliceOf).
+  virtual StatusOr<HostMatrix> GetMatrix(const WeightId& id,
+                                         int64_t rows,
+                                         int64_t cols,
+                                         const MatrixSlice& slice = {}) const = 0;
+  // Returns a range (without one: all) of a vector of exactly this size, as float32. Errors as
+  // GetMatrix; a range may begin and end anywhere.
+  virtual StatusOr<std::vector<float>> GetVector(
+      const WeightId& id, int64_t size, const std::optional<IndexRange>& range = {}) const = 0;
   // The caller has consumed the weight, so its memory (file pages) may be freed. The weight can be
   // read again later.
   virtual void Release(const WeightId& id) const = 0;

@@ -322,8 +322,11 @@ class NanEmbedding final : public WeightSource {
  public:
   NanEmbedding(const WeightSource& source, TokenId token) : source_(source), token_(token) {}
 
-  StatusOr<HostMatrix> GetMatrix(const WeightId& id, int64_t rows, int64_t cols) const override {
-    BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(id, rows, cols));
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id,
+                                 int64_t rows,
+                                 int64_t cols,
+                                 const MatrixSlice& slice) const override {
+    BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(id, rows, cols, slice));
     if (id.kind != WeightKind::kEmbedding) return matrix;
     const size_t row_bytes = RowBytes(matrix.dtype, static_cast<size_t>(cols));
     bytes_.assign(matrix.data, matrix.data + static_cast<size_t>(rows) * row_bytes);
@@ -332,8 +335,10 @@ class NanEmbedding final : public WeightSource {
     matrix.data = bytes_.data();
     return matrix;
   }
-  StatusOr<std::vector<float>> GetVector(const WeightId& id, int64_t size) const override {
-    return source_.GetVector(id, size);
+  StatusOr<std::vector<float>> GetVector(const WeightId& id,
+                                         int64_t size,
+                                         const std::optional<IndexRange>& range) const override {
+    return source_.GetVector(id, size, range);
   }
   void Release(const WeightId&) const override {}
   Hash128 Identity() const override { return {}; }
