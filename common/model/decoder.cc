@@ -85,8 +85,9 @@ class Decoder::Impl {
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);
-    BATON_ASSIGN_OR_RETURN(weights_,
-                           LoadDecoderWeights(spec_, source, limits_.fp8_kv, ops_, progress));
+    BATON_ASSIGN_OR_RETURN(
+        weights_,
+        LoadDecoderWeights(spec_, source, ops_, {.fp8_kv = limits_.fp8_kv, .progress = progress}));
     return AllocateActivations();
   }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -12,10 +13,16 @@
 namespace baton {
 namespace {
 
-// A weight to read from the source, and its number of rows (outputs).
+// The rows or columns of a whole weight, and the range of them that is loaded (none: all).
+struct Extent {
+  int64_t size = 0;
+  std::optional<IndexRange> range = {};
+};
+
+// A weight to read from the source, and its rows (outputs).
 struct Part {
   WeightId id;
-  int64_t rows = 0;
+  Extent rows;
 };
 
 // Loads weights from a source into a backend.
@@ -27,7 +34,8 @@ class Loader {
   size_t bytes() const { return bytes_; }
 
   // Loads the parts as one matrix, concatenated along their rows.
-  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts, int64_t cols) {
+  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
+                                                const Extent& cols) {
     std::vector<HostMatrix> views;
     for (const Part& part : parts) {
       BATON_ASSIGN_OR_RETURN(views.emplace_back(), GetMatrix(part, cols));
@@ -39,9 +47,10 @@ class Loader {
 
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const WeightId& gate,
                                                const WeightId& up,
-                                               int64_t rows) {
-    BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, spec_.hidden));
-    BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, spec_.hidden));
+                                               const Extent& rows) {
+    const Extent hidden{spec_.hidden};
+    BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, hidden));
+    BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, hidden));
     auto loaded = ops_.LoadGateUp(gate_view, up_view);
     source_.Release(gate);
     source_.Release(up);
@@ -52,15 +61,19 @@ class Loader {
   StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts) {
     std::vector<float> values;
     for (const Part& part : parts) {
-      BATON_ASSIGN_OR_RETURN(const auto more, source_.GetVector(part.id, part.rows));
+      BATON_ASSIGN_OR_RETURN(const auto more,
+                             source_.GetVector(part.id, part.rows.size, part.rows.range));
       values.insert(values.end(), more.begin(), more.end());
     }
     return ops_.LoadVector(values);
   }
 
  private:
-  StatusOr<HostMatrix> GetMatrix(const Part& part, int64_t cols) const {
-    BATON_ASSIGN_OR_RETURN(HostMatrix matrix, source_.GetMatrix(part.id, part.rows, cols));
+  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) const {
+    BATON_ASSIGN_OR_RETURN(
+        HostMatrix matrix,
+        source_.GetMatrix(
+            part.id, part.rows.size, cols.size, {.rows = part.rows.range, .cols = cols.range}));
     matrix.may_quantize = MayUseFp8(spec_, part.id);
     return matrix;
   }
@@ -75,68 +88,80 @@ class Loader {
   size_t bytes_ = 0;
 };
 
-Status LoadAttention(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
+Status LoadAttention(Loader& loader,
+                     const ModelSpec& spec,
+                     const DecoderSlice& slice,
+                     int32_t layer,
+                     LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
-  const int64_t q_rows = int64_t{spec.heads} * spec.head_dim;
-  const int64_t kv_rows = int64_t{spec.kv_heads} * spec.head_dim;
+  const Extent q{int64_t{spec.heads} * spec.head_dim, RowsOfHeads(slice.heads, spec.head_dim)};
+  const Extent kv{int64_t{spec.kv_heads} * spec.head_dim,
+                  RowsOfHeads(slice.kv_heads, spec.head_dim)};
+  const Extent hidden{spec.hidden};
+  const Extent head_dim{spec.head_dim};
   BATON_ASSIGN_OR_RETURN(to.attention_norm,
-                         loader.LoadVectors({{id(WeightKind::kAttentionNorm), spec.hidden}}));
-  BATON_ASSIGN_OR_RETURN(to.qkv,
-                         loader.LoadStacked({{id(WeightKind::kQuery), q_rows},
-                                             {id(WeightKind::kKey), kv_rows},
-                                             {id(WeightKind::kValue), kv_rows}},
-                                            spec.hidden));
+                         loader.LoadVectors({{id(WeightKind::kAttentionNorm), hidden}}));
+  BATON_ASSIGN_OR_RETURN(
+      to.qkv,
+      loader.LoadStacked(
+          {{id(WeightKind::kQuery), q}, {id(WeightKind::kKey), kv}, {id(WeightKind::kValue), kv}},
+          hidden));
   if (spec.qkv_bias) {
     BATON_ASSIGN_OR_RETURN(to.qkv_bias,
-                           loader.LoadVectors({{id(WeightKind::kQueryBias), q_rows},
-                                               {id(WeightKind::kKeyBias), kv_rows},
-                                               {id(WeightKind::kValueBias), kv_rows}}));
+                           loader.LoadVectors({{id(WeightKind::kQueryBias), q},
+                                               {id(WeightKind::kKeyBias), kv},
+                                               {id(WeightKind::kValueBias), kv}}));
   }
   if (spec.qk_norm) {
-    BATON_ASSIGN_OR_RETURN(to.q_norm,
-                           loader.LoadVectors({{id(WeightKind::kQueryNorm), spec.head_dim}}));
-    BATON_ASSIGN_OR_RETURN(to.k_norm,
-                           loader.LoadVectors({{id(WeightKind::kKeyNorm), spec.head_dim}}));
+    BATON_ASSIGN_OR_RETURN(to.q_norm, loader.LoadVectors({{id(WeightKind::kQueryNorm), head_dim}}));
+    BATON_ASSIGN_OR_RETURN(to.k_norm, loader.LoadVectors({{id(WeightKind::kKeyNorm), head_dim}}));
   }
-  BATON_ASSIGN_OR_RETURN(
-      to.attention_output,
-      loader.LoadStacked({{id(WeightKind::kAttentionOutput), spec.hidden}}, q_rows));
+  BATON_ASSIGN_OR_RETURN(to.attention_output,
+                         loader.LoadStacked({{id(WeightKind::kAttentionOutput), hidden}}, q));
   if (spec.o_bias) {
-    BATON_ASSIGN_OR_RETURN(
-        to.attention_output_bias,
-        loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), spec.hidden}}));
+    BATON_ASSIGN_OR_RETURN(to.attention_output_bias,
+                           loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), hidden}}));
   }
   return OkStatus();
 }
 
-Status LoadDense(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
+Status LoadDense(Loader& loader,
+                 const ModelSpec& spec,
+                 const DecoderSlice& slice,
+                 int32_t layer,
+                 LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
-  BATON_ASSIGN_OR_RETURN(
-      to.gate_up, loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), spec.intermediate));
-  BATON_ASSIGN_OR_RETURN(
-      to.down, loader.LoadStacked({{id(WeightKind::kDown), spec.hidden}}, spec.intermediate));
+  const Extent hidden{spec.hidden};
+  const Extent inner{spec.intermediate, slice.intermediate};
+  BATON_ASSIGN_OR_RETURN(to.gate_up,
+                         loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
+  BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), hidden}}, inner));
   if (!spec.mlp_bias) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
-                         loader.LoadVectors({{id(WeightKind::kGateBias), spec.intermediate},
-                                             {id(WeightKind::kUpBias), spec.intermediate}}));
-  BATON_ASSIGN_OR_RETURN(to.down_bias,
-                         loader.LoadVectors({{id(WeightKind::kDownBias), spec.hidden}}));
+  BATON_ASSIGN_OR_RETURN(
+      to.gate_up_bias,
+      loader.LoadVectors({{id(WeightKind::kGateBias), inner}, {id(WeightKind::kUpBias), inner}}));
+  BATON_ASSIGN_OR_RETURN(to.down_bias, loader.LoadVectors({{id(WeightKind::kDownBias), hidden}}));
   return OkStatus();
 }
 
-Status LoadExperts(Loader& loader, const ModelSpec& spec, int32_t layer, LayerWeights& to) {
+Status LoadExperts(Loader& loader,
+                   const ModelSpec& spec,
+                   const DecoderSlice& slice,
+                   int32_t layer,
+                   LayerWeights& to) {
+  const Extent hidden{spec.hidden};
+  const Extent inner{spec.moe.intermediate, slice.expert_intermediate};
   BATON_ASSIGN_OR_RETURN(
       to.router,
-      loader.LoadStacked({{{WeightKind::kRouter, layer, -1}, spec.moe.experts}}, spec.hidden));
-  for (int32_t expert = 0; expert < spec.moe.experts; ++expert) {
+      loader.LoadStacked({{{WeightKind::kRouter, layer, -1}, {spec.moe.experts}}}, hidden));
+  const IndexRange experts = slice.experts.value_or(IndexRange{0, spec.moe.experts});
+  for (auto expert = static_cast<int32_t>(experts.begin); expert < experts.end; ++expert) {
     const auto id = [&](WeightKind kind) { return WeightId{kind, layer, expert}; };
     BATON_ASSIGN_OR_RETURN(
         auto gate_up,
-        loader.LoadGateUp(
-            id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), spec.moe.intermediate));
-    BATON_ASSIGN_OR_RETURN(
-        auto down,
-        loader.LoadStacked({{id(WeightKind::kExpertDown), spec.hidden}}, spec.moe.intermediate));
+        loader.LoadGateUp(id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), inner));
+    BATON_ASSIGN_OR_RETURN(auto down,
+                           loader.LoadStacked({{id(WeightKind::kExpertDown), hidden}}, inner));
     to.expert_gate_up.push_back(std::move(gate_up));
     to.expert_down.push_back(std::move(down));
   }
@@ -184,40 +209,44 @@ bool MayUseFp8(const ModelSpec& spec, const WeightId& id) {
 
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
-                                            bool fp8_kv,
                                             Ops& ops,
-                                            const std::function<void(double)>& progress) {
+                                            const DecoderLoadOptions& options) {
+  const DecoderSlice& slice = options.slice;
+  BATON_RETURN_IF_ERROR(slice.Validate(spec));
   Loader loader(spec, source, ops);
   DecoderWeights weights;
   const double steps = spec.layer_count() + 2;
   double done = 0;
   const auto advance = [&] {
-    if (progress) progress(++done / steps);
+    if (options.progress) options.progress(++done / steps);
   };
+  const Extent hidden{spec.hidden};
+  const Extent vocab{spec.vocab, slice.vocab};
   BATON_ASSIGN_OR_RETURN(weights.embedding,
-                         loader.LoadStacked({{{WeightKind::kEmbedding}, spec.vocab}}, spec.hidden));
+                         loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
   BATON_RETURN_IF_ERROR(LoadRope(spec, source, ops, weights));
   advance();
   for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
     LayerWeights& to = weights.layers.emplace_back();
-    if (fp8_kv) {
-      BATON_ASSIGN_OR_RETURN(const auto scales,
-                             ComputeKvScales(spec, source, layer, weights.rope_magnitude));
+    if (options.fp8_kv) {
+      BATON_ASSIGN_OR_RETURN(
+          const auto scales,
+          ComputeKvScales(spec, source, layer, weights.rope_magnitude, slice.kv_heads));
       BATON_ASSIGN_OR_RETURN(to.kv_scales, ops.LoadVector(scales));
     }
-    BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, layer, to));
+    BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
     BATON_ASSIGN_OR_RETURN(
         to.feed_forward_norm,
-        loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, spec.hidden}}));
+        loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, hidden}}));
     const auto load_feed_forward = spec.layers[layer].moe ? LoadExperts : LoadDense;
-    BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, layer, to));
+    BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, slice, layer, to));
     advance();
   }
   BATON_ASSIGN_OR_RETURN(weights.output_norm,
-                         loader.LoadVectors({{{WeightKind::kOutputNorm}, spec.hidden}}));
+                         loader.LoadVectors({{{WeightKind::kOutputNorm}, hidden}}));
   if (!spec.tied_head) {
     BATON_ASSIGN_OR_RETURN(weights.head,
-                           loader.LoadStacked({{{WeightKind::kHead}, spec.vocab}}, spec.hidden));
+                           loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
   }
   advance();
   weights.bytes = loader.bytes();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/model/decoder_slice.h"
 #include "common/model/model_spec.h"
 #include "common/model/weight_source.h"
 #include "kernels/ops.h"
@@ -13,7 +14,9 @@
 namespace baton {
 
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
-// router and the expert fields. Biases and head norms are null where the model has none.
+// router and the expert fields. Biases and head norms are null where the model has none. In shapes,
+// heads, kv_heads, intermediate and vocab are numbers of the loaded slice, and the expert fields
+// have the loaded experts; hidden and the router's experts are those of the model.
 struct LayerWeights {
   std::unique_ptr<Vector> attention_norm;
   std::unique_ptr<Matrix> qkv;  // [(heads + 2 · kv_heads) · head_dim][hidden]
@@ -33,10 +36,10 @@ struct LayerWeights {
   std::vector<std::unique_ptr<Matrix>> expert_down;
 };
 
-// All packed weights of a model.
+// All packed weights of a model, or of a slice of it.
 struct DecoderWeights {
-  std::unique_ptr<Matrix> embedding;
-  std::unique_ptr<Matrix> head;  // null when the embedding is also the output head
+  std::unique_ptr<Matrix> embedding;  // [vocab][hidden]
+  std::unique_ptr<Matrix> head;  // [vocab][hidden]; null when the embedding is also the output head
   std::unique_ptr<Vector> output_norm;
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
@@ -52,12 +55,19 @@ struct DecoderWeights {
 // the first and the last layer.
 bool MayUseFp8(const ModelSpec& spec, const WeightId& id);
 
-// Loads tensor by tensor and releases each source tensor after use. Computes the scales of an FP8
-// KV cache when `fp8_kv`. `progress` may be empty. Errors as Decoder::Load.
+struct DecoderLoadOptions {
+  bool fp8_kv = false;      // compute the scales of an FP8 KV cache
+  DecoderSlice slice = {};  // the weights to load; all of them by default
+  // Called with the fraction of the weights that is loaded, 0 … 1. May be empty.
+  std::function<void(double)> progress = {};
+};
+
+// Loads tensor by tensor and releases each source tensor after use. Numbers and FP8 scales of a
+// slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load; InvalidArgument
+// as DecoderSlice::Validate, or naming the tensor whose blocks the slice would cut (SliceOf).
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
-                                            bool fp8_kv,
                                             Ops& ops,
-                                            const std::function<void(double)>& progress);
+                                            const DecoderLoadOptions& options = {});
 
 }  // namespace baton
