@@ -56,10 +56,9 @@ void OneSidedReceiver::OnGone(uint64_t id, bool drained) {
     return ReportClosed();
   }
   if (options_.log) {
-    options_.log(fmt::format(
-        "the KV data connection of {0} closed, but {0} may still write: waiting for it to "
-        "end",
-        peer.access->peer()));
+    options_.log(
+        fmt::format("the KV data connection of {0} closed, but {0} may still write until it ends",
+                    peer.access->peer()));
   }
   Watch(options_.epoll_fd, peer.access->wait_fd());
 }

@@ -26,6 +26,8 @@ TEST(OneSidedFrameTest, ComesBackAsItWas) {
   OneSidedFrame window;
   window.header.type = OneSidedType::kWindow;
   window.ranges = {{7, 8}};
+  OneSidedFrame hello;
+  hello.text = "greeting";
   OneSidedFrame welcome;
   welcome.header.type = OneSidedType::kWelcome;
   welcome.text = std::string("a\0b", 3);
@@ -33,7 +35,7 @@ TEST(OneSidedFrameTest, ComesBackAsItWas) {
   note.header.type = OneSidedType::kNote;
   note.header.key = 9;
   note.text = std::string(kMaxOneSidedNoteBytes, 'n');
-  for (const OneSidedFrame& frame : {landed, window, welcome, note}) {
+  for (const OneSidedFrame& frame : {landed, window, hello, welcome, note}) {
     const std::string bytes = EncodeOneSidedFrame(frame);
     const auto parsed = ParseOneSidedFrame(BytesOf(bytes));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
