@@ -3,7 +3,6 @@
 #include <utility>
 #include <variant>
 
-#include "common/base/check.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -11,8 +10,6 @@ namespace {
 
 constexpr size_t kQueuedFrames = 65536;
 constexpr Duration kHelloLimit = std::chrono::seconds(5);
-// gRPC ends a broken stream at once; this bound is far longer than it ever takes.
-constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
 const Logger& Log() {
   static const Logger logger("prefill");
@@ -112,10 +109,10 @@ void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
 
 void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const Status& status) {
   // gRPC's thread may not have returned from the handler yet.
-  AwaitEnd(*connection);
+  closing_.Add(fmt::format("decode worker {}", connection->peer.id), connection->stream);
   const Peer peer = connection->peer;
   const std::optional<Peer> next = connection->next;
-  // `greeted` is safe to read: no callback runs any more.
+  // `greeted` is safe to read: on_closed, which posted this, was the last callback.
   if (connection->greeted) sender_.RemovePeer(peer.id);
   connections_.erase(peer.id);
   Log().Warning("KvControl stream to decode worker {} at {} ended: {}",
@@ -134,13 +131,8 @@ void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const 
   }
 }
 
-void DecodePeers::AwaitEnd(const Connection& connection) {
-  const bool closed = connection.stream->AwaitClosed(kBreakLimit);
-  BATON_CHECK(
-      closed, "the stream to decode worker {} did not end after it was closed", connection.peer.id);
-}
-
 void DecodePeers::OnTick(Time now) {
+  closing_.Collect();
   for (auto& [worker, connection] : connections_) {
     if (!connection->settled && now - connection->dialled > kHelloLimit) {
       connection->stream->Close(Status(StatusCode::kDeadlineExceeded, "no HELLO arrived in time"));
@@ -151,9 +143,11 @@ void DecodePeers::OnTick(Time now) {
 void DecodePeers::Stop() {
   for (auto& [worker, connection] : connections_) {
     connection->stream->Close(Status(StatusCode::kUnavailable, "the worker is shutting down"));
-    AwaitEnd(*connection);
-    sender_.RemovePeer(worker);
+    closing_.Add(fmt::format("decode worker {}", worker), connection->stream);
   }
+  closing_.AwaitAll();
+  // Only now, because a callback may add its peer until its stream has ended.
+  for (auto& [worker, connection] : connections_) sender_.RemovePeer(worker);
   connections_.clear();
 }
 

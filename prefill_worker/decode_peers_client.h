@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/cluster/worker_info.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/closing_streams.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/worker/kv_control_wire.h"
 #include "common/worker/worker_loop.h"
@@ -35,7 +36,8 @@ class DecodePeers final {
   bool Connect(const Peer& peer);
   // Closes streams whose peer sent no HELLO in time.
   void OnTick(Time now);
-  // Breaks all streams. No call of on_settled follows.
+  // Breaks all streams and waits for their ends. No call of on_settled follows. Called after the
+  // worker's thread has ended.
   void Stop();
 
  private:
@@ -45,7 +47,6 @@ class DecodePeers final {
   void Dial(const Peer& peer);
   void OnHello(const std::shared_ptr<Connection>& connection);
   void OnClosed(const std::shared_ptr<Connection>& connection, const Status& status);
-  static void AwaitEnd(const Connection& connection);
 
   KvSender& sender_;
   WorkerLoop& loop_;
@@ -53,6 +54,7 @@ class DecodePeers final {
   const ConnectionLimits limits_;
   const OnSettled on_settled_;
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
+  ClosingStreams closing_;
 };
 
 }  // namespace baton

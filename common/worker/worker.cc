@@ -103,7 +103,8 @@ void Worker::SetRole(RequestKind kind,
 
 Status Worker::Start() {
   links_ = std::make_unique<WorkerLinkClients>(
-      options_.routers, WorkerLinkContext{identity_, options_.limits, *this, loop_, clock_});
+      options_.routers,
+      WorkerLinkContext{identity_, options_.limits, *this, loop_, clock_, closing_});
   loop_.Start({[this] { AfterBatch(); }, [this](Time now) { OnTick(now); }});
   engine_loop_ = std::make_unique<EngineLoop>(*engine_, "engine");
   return links_->Start();

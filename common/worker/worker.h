@@ -12,6 +12,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/engine_loop.h"
 #include "common/metrics/metrics.h"
+#include "common/rpc/closing_streams.h"
 #include "common/worker/request_book.h"
 #include "common/worker/worker_link_clients.h"
 #include "common/worker/worker_loop.h"
@@ -127,6 +128,7 @@ class Worker final : private EngineListener, private RouterEvents {
   WorkerLoop loop_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<EngineLoop> engine_loop_;
+  ClosingStreams closing_;
   std::unique_ptr<WorkerLinkClients> links_;
   std::unique_ptr<WorkerRole> prefill_;
   std::unique_ptr<WorkerRole> decode_;

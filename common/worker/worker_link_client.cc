@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/cluster/wire/command_wire.h"
 #include "common/cluster/wire/join_wire.h"
 #include "common/cluster/wire/report_wire.h"
@@ -17,8 +16,6 @@ namespace pb = worker::v1;
 constexpr size_t kQueuedMessages = 8192;
 constexpr uint32_t kMinHeartbeatMs = 10;
 constexpr uint32_t kMaxHeartbeatMs = 900;  // heartbeats also keep gRPC's threads awake
-// gRPC ends a broken stream at once; this bound is far longer than it ever takes.
-constexpr Duration kBreakLimit = std::chrono::seconds(60);
 
 // Turns the end of a stream that never joined into an error that says what to change.
 Status Explain(const Status& status) {
@@ -78,8 +75,7 @@ WorkerLinkClient::WorkerLinkClient(RouterKey key,
 WorkerLinkClient::~WorkerLinkClient() {
   *self_ = nullptr;
   stream_->Close(OkStatus());
-  const bool closed = stream_->AwaitClosed(kBreakLimit);
-  BATON_CHECK(closed, "the stream to router {} did not end after it was closed", address_);
+  context_.closing.Add("router " + address_, std::move(stream_));
 }
 
 void WorkerLinkClient::Add(const TokenOutput& token) {

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/cluster/reports.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/closing_streams.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/worker/router_events.h"
 #include "common/worker/worker_loop.h"
@@ -20,6 +21,7 @@ struct WorkerLinkContext {
   RouterEvents& events;
   WorkerLoop& loop;
   const Clock& clock;
+  ClosingStreams& closing;  // takes the streams of links that are destroyed
 };
 
 // The worker's end of one WorkerLink stream. Owned by WorkerLinkClients. Used on the worker's
@@ -29,7 +31,7 @@ class WorkerLinkClient final {
  public:
   // Dials `address` and sends Join. Events of this link carry `key`.
   WorkerLinkClient(RouterKey key, std::string address, const WorkerLinkContext& context);
-  // Breaks the stream. No event follows.
+  // Breaks the stream, without waiting for its end. No event follows.
   ~WorkerLinkClient();
 
   RouterKey key() const { return key_; }

@@ -110,6 +110,7 @@ void WorkerLinkClients::DropEnded(const std::string& address, Target& target, Ti
 }
 
 void WorkerLinkClients::OnTick(Time now) {
+  context_.closing.Collect();
   int joined = 0;
   for (auto& [address, target] : targets_) {
     if (target.link != nullptr && target.link->ended()) DropEnded(address, target, now);
@@ -156,6 +157,7 @@ void WorkerLinkClients::Leave(Duration limit) {
     target.link->AwaitClosed(std::max(Duration::zero(), deadline - context_.clock.Now()));
     target.link.reset();
   }
+  context_.closing.AwaitAll();
   joined_ = 0;
 }
 

@@ -26,7 +26,7 @@ class WorkerLinkClients final {
  public:
   // `context` is copied; the objects that it refers to outlive this.
   WorkerLinkClients(RouterTargets targets, WorkerLinkContext context);
-  // Breaks every stream.
+  // Breaks every stream. Their ends are awaited by `context.closing`.
   ~WorkerLinkClients();
 
   // Starts to resolve and dial the targets. InvalidArgument when there is no target, or when one is

@@ -8,6 +8,7 @@
 
 #include "common/base/bounded_queue.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/closing_streams.h"
 #include "common/rpc/rpc_server.h"
 #include "proto/worker.grpc.pb.h"
 
@@ -193,6 +194,37 @@ TEST_F(DuplexStreamTest, FullQueueRefuses) {
   EXPECT_EQ(taken, 4);  // one is being written, three wait in the queue
   stuck->Close(OkStatus());
   EXPECT_TRUE(stuck->AwaitClosed(kLong));
+}
+
+// on_closed is still running on gRPC's thread when the dialler gives the stream up.
+TEST_F(DuplexStreamTest, GivenUpStreamsAreKeptUntilTheyHaveEndedWithoutWaiting) {
+  BoundedQueue<bool> closes{1};
+  BoundedQueue<bool> go_on{1};
+  std::shared_ptr<worker::v1::WorkerLink::Stub> stub =
+      worker::v1::WorkerLink::NewStub(MakeChannel(server_->address()));
+  std::shared_ptr<Client> slow = Client::Create(
+      [stub](grpc::ClientContext* context, grpc::ClientBidiReactor<ToRouter, ToWorker>* reactor) {
+        stub->async()->Open(context, reactor);
+      },
+      {[](const ToWorker&) { return OkStatus(); },
+       [&](const Status&) {
+         closes.TryPush(true);
+         go_on.Pop(kLong);
+       }},
+      1);
+  Client::Dial(slow);
+  slow->Close(OkStatus());
+  ASSERT_TRUE(closes.Pop(kLong).has_value());
+  const std::weak_ptr<Client> watched = slow;
+  ClosingStreams closing;
+  closing.Add("the hub", std::move(slow));
+  closing.Collect();
+  ASSERT_EQ(closing.size(), 1u) << "Collect waited for the stream, or dropped it too early";
+  go_on.TryPush(true);
+  ASSERT_TRUE(watched.lock()->AwaitClosed(kLong));
+  closing.Collect();
+  EXPECT_EQ(closing.size(), 0u);
+  EXPECT_TRUE(watched.expired());
 }
 
 }  // namespace
