@@ -7,10 +7,7 @@ namespace {
 
 constexpr size_t kRememberedRefusals = 4096;
 
-const Logger& Log() {
-  static const Logger logger("decode");
-  return logger;
-}
+const Logger kLog("decode");
 
 }  // namespace
 
@@ -18,7 +15,7 @@ StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(Worker& worker,
                                                          KvTransferOptions transfer,
                                                          const DecodeOptions& options) {
   std::unique_ptr<DecodeRole> role(new DecodeRole(worker, options));
-  transfer.log = [](std::string_view line) { Log().Warning("{}", line); };
+  transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->receiver_, KvReceiver::Create(std::move(transfer), *role));
   role->service_ = std::make_unique<KvControlService>(*role->receiver_);
   grpc::Service* services[] = {role->service_.get()};
@@ -132,7 +129,7 @@ void DecodeRole::OnWithdrawn(SessionId session, Epoch epoch, const Status& statu
     if (handoff.withdrawn) return EndNotNeeded(Key(known->second));
     handoff.offered = false;
     handoff.since = worker_.clock().Now();
-    Log().Info("request {}: the offer was withdrawn: {}", known->second.first, Message(status));
+    kLog.Info("request {}: the offer was withdrawn: {}", known->second.first, Message(status));
   });
 }
 

@@ -10,10 +10,7 @@ namespace {
 
 constexpr size_t kQueuedFrames = 65536;
 
-const Logger& Log() {
-  static const Logger logger("decode");
-  return logger;
-}
+const Logger kLog("decode");
 
 }  // namespace
 
@@ -65,7 +62,7 @@ Status KvControlService::OnHello(const std::shared_ptr<Connection>& connection,
     current = connection;
     connection->worker = hello.worker;
   }
-  Log().Info("prefill worker {} opened a KvControl stream", hello.worker);
+  kLog.Info("prefill worker {} opened a KvControl stream", hello.worker);
   Envelope answer;
   answer.message = receiver_.hello();
   return connection->out->Send(answer);
@@ -74,11 +71,10 @@ Status KvControlService::OnHello(const std::shared_ptr<Connection>& connection,
 void KvControlService::OnClosed(const std::shared_ptr<Connection>& connection,
                                 const Status& status) {
   if (connection->worker.value().empty()) {
-    Log().Warning("a KvControl stream ended before its HELLO was accepted: {}", Message(status));
+    kLog.Warning("a KvControl stream ended before its HELLO was accepted: {}", Message(status));
     return;
   }
-  Log().Info(
-      "KvControl stream of prefill worker {} ended: {}", connection->worker, Message(status));
+  kLog.Info("KvControl stream of prefill worker {} ended: {}", connection->worker, Message(status));
   std::lock_guard lock(mutex_);
   const auto found = peers_.find(connection->worker);
   if (found == peers_.end() || found->second != connection) return;

@@ -11,10 +11,7 @@ namespace {
 constexpr size_t kQueuedFrames = 65536;
 constexpr Duration kHelloLimit = std::chrono::seconds(5);
 
-const Logger& Log() {
-  static const Logger logger("prefill");
-  return logger;
-}
+const Logger kLog("prefill");
 
 }  // namespace
 
@@ -101,9 +98,9 @@ void DecodePeers::Dial(const Peer& peer) {
 
 void DecodePeers::OnHello(const std::shared_ptr<Connection>& connection) {
   connection->settled = true;
-  Log().Info("KvControl stream to decode worker {} at {} is open",
-             connection->peer.id,
-             connection->peer.kv_address);
+  kLog.Info("KvControl stream to decode worker {} at {} is open",
+            connection->peer.id,
+            connection->peer.kv_address);
   on_settled_(connection->peer.id, OkStatus());
 }
 
@@ -115,10 +112,10 @@ void DecodePeers::OnClosed(const std::shared_ptr<Connection>& connection, const 
   // `greeted` is safe to read: on_closed, which posted this, was the last callback.
   if (connection->greeted) sender_.RemovePeer(peer.id);
   connections_.erase(peer.id);
-  Log().Warning("KvControl stream to decode worker {} at {} ended: {}",
-                peer.id,
-                peer.kv_address,
-                Message(status));
+  kLog.Warning("KvControl stream to decode worker {} at {} ended: {}",
+               peer.id,
+               peer.kv_address,
+               Message(status));
   if (next.has_value()) {
     Dial(*next);
   } else if (!connection->settled) {

@@ -10,10 +10,7 @@ namespace {
 // The engine refuses requests with more samples.
 constexpr int32_t kMaxSamples = 1024;
 
-const Logger& Log() {
-  static const Logger logger("prefill");
-  return logger;
-}
+const Logger kLog("prefill");
 
 }  // namespace
 
@@ -21,7 +18,7 @@ StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,
                                                            KvTransferOptions transfer,
                                                            const PrefillOptions& options) {
   std::unique_ptr<PrefillRole> role(new PrefillRole(worker, options));
-  transfer.log = [](std::string_view line) { Log().Warning("{}", line); };
+  transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->sender_, KvSender::Create(std::move(transfer), *role));
   role->peers_ =
       std::make_unique<DecodePeers>(*role->sender_,
@@ -173,7 +170,7 @@ void PrefillRole::OnRefused(SessionId session, Epoch epoch, const Status& status
 void PrefillRole::Refused(const Key& key, Handoff& handoff, const Status& status) {
   handoff.phase = Phase::kParked;
   handoff.parked = worker_.clock().Now();
-  Log().Info(
+  kLog.Info(
       "request {}: decode worker {} refused: {}", key.first, handoff.peer.id, Message(status));
   worker_.Report(handoff.router, ReportOf(key, HandoffReport::Outcome::kRefused, status));
 }
@@ -234,7 +231,7 @@ void PrefillRole::Finished(SessionId session,
   if (status.ok()) {
     PeerTraffic& traffic = traffic_[handoff.peer.id];
     if (!stats.transport.empty() && traffic.transport != stats.transport) {
-      Log().Info("KV is sent to decode worker {} over {}", handoff.peer.id, stats.transport);
+      kLog.Info("KV is sent to decode worker {} over {}", handoff.peer.id, stats.transport);
       traffic.transport = stats.transport;
     }
     traffic.bytes += stats.bytes;

@@ -15,15 +15,12 @@ constexpr size_t kDeliveryThreads = 2;
 constexpr Duration kLongestWait = std::chrono::milliseconds(100);
 constexpr Duration kGaugesEvery = std::chrono::milliseconds(250);
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 void NoteRefusal(
     RouterCore& core, const WorkerId& id, const std::string& address, const Status& why, Time now) {
   if (core.Refuse(id, address, why, now)) {
-    Log().Warning("the join of worker '{}' from {} is refused: {}", id, address, Message(why));
+    kLog.Warning("the join of worker '{}' from {} is refused: {}", id, address, Message(why));
   }
 }
 
@@ -132,7 +129,7 @@ void CoreLoop::ToClient(RequestId id, ClientEvent event) {
   if (const auto* outcome = std::get_if<Outcome>(&event)) {
     probe_.OnOutcome(*outcome);
     if (!outcome->status.ok()) {
-      Log().Debug("request {}: {}", id, outcome->status.ToString());
+      kLog.Debug("request {}: {}", id, outcome->status.ToString());
     }
   }
   events_[id].push_back(std::move(event));
@@ -158,7 +155,7 @@ void CoreLoop::Join(WorkerInfo info,
     if (old != kNoWorker && old != *slot) mail_[old.value()] = {};
     mail_[slot->value()].link = link;
     slots_[link.get()] = *slot;
-    Log().Info("worker {} joined from {}", info.id, info.address);
+    kLog.Info("worker {} joined from {}", info.id, info.address);
     std::lock_guard lock(mutex_);
     identity_ = core.identity();
     decode_arenas_ = core.decode_arenas();
@@ -183,7 +180,7 @@ void CoreLoop::Left(std::shared_ptr<WorkerLink> link) {
     if (it == slots_.end()) return;
     const WorkerSlot slot = it->second;
     slots_.erase(it);
-    Log().Info("worker {} left", core.workers().record(slot).info.id);
+    kLog.Info("worker {} left", core.workers().record(slot).info.id);
     core.Leave(slot, now);
     mail_[slot.value()] = {};
     std::lock_guard lock(mutex_);

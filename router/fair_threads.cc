@@ -12,10 +12,7 @@
 namespace baton::router {
 namespace {
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 }  // namespace
 
@@ -80,7 +77,7 @@ void FairThreads::Run(bool takes_large) {
       if (!ran_large && small_.empty()) continue;
       job = (ran_large ? large_ : small_).Pop();
     }
-    if (const auto thrown = CaughtFrom(job)) Log().Error("tokenizing failed: {}", *thrown);
+    if (const auto thrown = CaughtFrom(job)) kLog.Error("tokenizing failed: {}", *thrown);
   }
 }
 

@@ -11,10 +11,7 @@
 namespace baton::router {
 namespace {
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 }  // namespace
 
@@ -60,7 +57,7 @@ void KeyedThreads::Run(Lane& lane) {
     }
     for (auto& run : batch) {
       if (const auto thrown = CaughtFrom(run))
-        Log().Error("a delivery to a client failed: {}", *thrown);
+        kLog.Error("a delivery to a client failed: {}", *thrown);
     }
   }
 }

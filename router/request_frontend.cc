@@ -17,10 +17,7 @@ namespace {
 
 constexpr Duration kStopWait = std::chrono::milliseconds(500);
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 std::string_view InputMember(const GenerationRequest& request) {
   if (std::holds_alternative<ChatInput>(request.input)) return request.names.messages;
@@ -139,7 +136,7 @@ class RequestFrontend::Running final : public Generation,
   // requests continue.
   void FailBy(const std::string& thrown) {
     failed_ = true;
-    Log().Error("request {}: the router failed to handle it: {}", id_, thrown);
+    kLog.Error("request {}: the router failed to handle it: {}", id_, thrown);
     const Status why(StatusCode::kInternal,
                      "the router failed to handle this request; its log says why");
     bool submitted;
@@ -158,7 +155,7 @@ class RequestFrontend::Running final : public Generation,
   void EndOnce(GenerationEnd end) {
     ended_ = true;
     if (const auto thrown = CaughtFrom([&] { observer_->OnEnd(std::move(end)); })) {
-      Log().Error("request {}: its end could not be delivered: {}", id_, *thrown);
+      kLog.Error("request {}: its end could not be delivered: {}", id_, *thrown);
     }
     frontend_.Ended();
   }

@@ -30,10 +30,7 @@ namespace {
 constexpr uint64_t kTagMask = ~((uint64_t{1} << 40) - 1);
 constexpr Duration kShutdownGrace = std::chrono::milliseconds(200);
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 PolicyKind PolicyOf(const config::RouterConfig& config) {
   switch (config.policy()) {
@@ -98,7 +95,7 @@ StatusOr<OwnModel> OwnModelOf(const config::ModelConfig& config, const ModelText
   options.dummy_seed = config.dummy_seed();
   BATON_ASSIGN_OR_RETURN(const ModelIdentity identity, IdentifyModel(config.path(), options));
   if (identity.fingerprint == Hash128()) {
-    Log().Warning(
+    kLog.Warning(
         "model.path '{}' has no readable weights: only the shape and the tokenizer of joining "
         "workers' models are checked",
         config.path());
@@ -221,8 +218,8 @@ class RouterService final : public Service {
   // serves new requests.
   void Drain(Duration limit) override {
     health_->SetDraining();
-    Log().Info("draining: not ready any more; new requests are still accepted for {:.1f} s",
-               ToSeconds(grace_));
+    kLog.Info("draining: not ready any more; new requests are still accepted for {:.1f} s",
+              ToSeconds(grace_));
     {
       std::unique_lock lock(mutex_);
       stopping_.wait_for(lock, grace_, [this] { return stopped_; });
@@ -276,7 +273,7 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
   if (config.model().generation_config()) {
     BATON_ASSIGN_OR_RETURN(sampling, LoadGenerationDefaults(config.model().path()));
     if (const std::string values = sampling.ToString(); !values.empty()) {
-      Log().Info("default sampling parameters of the model (generation_config.json): {}", values);
+      kLog.Info("default sampling parameters of the model (generation_config.json): {}", values);
     }
   }
   const uint64_t tag = RandomId() & kTagMask;

@@ -15,10 +15,7 @@ namespace {
 constexpr size_t kMessageBytes = size_t{4} << 20;
 constexpr size_t kLoggedId = 256;  // logged bytes of a worker id whose length is not checked yet
 
-const Logger& Log() {
-  static const Logger logger("router");
-  return logger;
-}
+const Logger kLog("router");
 
 }  // namespace
 
@@ -57,7 +54,7 @@ void WorkerLinkServer::OnClosed(const Status& why) {
   if (worker_id_.empty()) return;
   // The refusal of a worker was logged before.
   if (!why.ok() && welcome_) {
-    Log().Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
+    kLog.Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
   }
   core_.Left(shared_from_this());
 }

@@ -112,7 +112,8 @@ void OnCrash(int signal) {
   std::abort();
 }
 
-// All loggers of the process. Never destroyed, so that logging works in static destructors.
+// All loggers of the process, by module. Never destroyed, so that logging works in static
+// destructors.
 class Loggers final {
  public:
   static Loggers& Get() {
@@ -187,14 +188,22 @@ uint64_t DroppedLogMessages() {
   return StderrWriter().dropped();
 }
 
-Logger::Logger(std::string_view module) : logger_(Loggers::Get().Find(module)) {}
+// Find returns the same logger to every thread, so two threads may both set logger_.
+spdlog::logger& Logger::Get() const {
+  spdlog::logger* logger = logger_.load(std::memory_order_acquire);
+  if (logger == nullptr) {
+    logger = Loggers::Get().Find(module_);
+    logger_.store(logger, std::memory_order_release);
+  }
+  return *logger;
+}
 
 bool Logger::Enabled(LogLevel level) const {
-  return logger_->should_log(ToSpdlog(level));
+  return Get().should_log(ToSpdlog(level));
 }
 
 void Logger::Write(LogLevel level, std::string_view text) const {
-  logger_->log(ToSpdlog(level), "{}", text);
+  Get().log(ToSpdlog(level), "{}", text);
 }
 
 }  // namespace baton

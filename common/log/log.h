@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -50,11 +51,15 @@ uint64_t DroppedLogMessages();
 // The log of one module. The log's thread writes whole lines, such as
 // "2026-01-02T03:04:05.678Z info router: text", to stderr. Logging never blocks: while stderr is a
 // full pipe, up to 1 MiB of messages is queued and the oldest are dropped; a line then states how
-// many. Thread-safe. Cheap to copy and to construct again. A line about a request states the
-// request's id. Messages per token have the level trace.
+// many. Thread-safe. A line about a request states the request's id. Messages per token have the
+// level trace.
+//
+// Each file declares its own logger in its anonymous namespace: const Logger kLog("router");
+// Such a constant is initialised at compile time, so that static constructors may use it, too.
 class Logger final {
  public:
-  explicit Logger(std::string_view module);
+  // `module` outlives the logger; usually it is a literal.
+  constexpr explicit Logger(std::string_view module) : module_(module) {}
 
   bool Enabled(LogLevel level) const;
   // Logs `text` if `level` is enabled.
@@ -87,7 +92,10 @@ class Logger final {
     if (Enabled(level)) Write(level, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  spdlog::logger* logger_;  // lives as long as the process
+  spdlog::logger& Get() const;
+
+  const std::string_view module_;
+  mutable std::atomic<spdlog::logger*> logger_{nullptr};  // set by the first use
 };
 
 }  // namespace baton

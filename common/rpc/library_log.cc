@@ -8,12 +8,14 @@
 namespace baton {
 namespace {
 
+const Logger kGrpcLog("grpc");
+const Logger kProtobufLog("protobuf");
+
 void LogOfGrpc(gpr_log_func_args* line) {
-  static const Logger logger("grpc");
   LogLevel level = LogLevel::kDebug;
   if (line->severity == GPR_LOG_SEVERITY_ERROR) level = LogLevel::kError;
   if (line->severity == GPR_LOG_SEVERITY_INFO) level = LogLevel::kInfo;
-  if (logger.Enabled(level)) logger.Write(level, line->message);
+  if (kGrpcLog.Enabled(level)) kGrpcLog.Write(level, line->message);
 }
 
 // After a fatal message protocol buffers end the process themselves.
@@ -21,11 +23,10 @@ void LogOfProtobuf(google::protobuf::LogLevel severity,
                    const char*,
                    int,
                    const std::string& message) {
-  static const Logger logger("protobuf");
   LogLevel level = LogLevel::kError;
   if (severity == google::protobuf::LOGLEVEL_INFO) level = LogLevel::kInfo;
   if (severity == google::protobuf::LOGLEVEL_WARNING) level = LogLevel::kWarning;
-  if (logger.Enabled(level)) logger.Write(level, message);
+  if (kProtobufLog.Enabled(level)) kProtobufLog.Write(level, message);
 }
 
 }  // namespace

@@ -7,10 +7,7 @@
 namespace baton {
 namespace {
 
-const Logger& Log() {
-  static const Logger logger("worker");
-  return logger;
-}
+const Logger kLog("worker");
 
 }  // namespace
 
@@ -27,10 +24,10 @@ bool JoinProblems::Note(const std::string& router, const Status& why, Time now) 
     problem.pause = std::min(kLongestPause, 2 * problem.pause);
   }
   problem.next_line = now + problem.pause;
-  Log().Warning("cannot join router {} (attempt {}; will try again): {}",
-                router,
-                problem.attempts,
-                problem.why);
+  kLog.Warning("cannot join router {} (attempt {}; will try again): {}",
+               router,
+               problem.attempts,
+               problem.why);
   return true;
 }
 

@@ -15,10 +15,7 @@
 namespace baton {
 namespace {
 
-const Logger& Log() {
-  static const Logger logger("model");
-  return logger;
-}
+const Logger kLog("model");
 
 // The processors that this process may run on: fewer than the machine has in a container with a
 // CPU set, or under taskset.
@@ -67,32 +64,32 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   }
   host->backend_ = *std::move(opened);
   const std::string device = DescribeDevice(*host->backend_, backend);
-  Log().Info("{} opened in {:.1f} s", device, ToSeconds(clock.Now() - start));
+  kLog.Info("{} opened in {:.1f} s", device, ToSeconds(clock.Now() - start));
 
   const Time load_start = clock.Now();
   Time last_line = load_start;
   const LoadProgress progress = [&](double share) {
     if (clock.Now() - last_line < std::chrono::seconds(2)) return;
     last_line = clock.Now();
-    Log().Info("loading {}: {:.0f} %", options.path, share * 100);
+    kLog.Info("loading {}: {:.0f} %", options.path, share * 100);
   };
   const DecoderLimits limits{options.max_step_tokens, options.max_sequences, options.fp8_kv};
   BATON_ASSIGN_OR_RETURN(
       host->decoder_,
       Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));
   for (const std::string& line : DescribeUnread(model.spec, *model.weights)) {
-    Log().Warning("model {}: {}", host->name_, line);
+    kLog.Warning("model {}: {}", host->name_, line);
   }
   host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_);
   const double seconds = ToSeconds(clock.Now() - load_start);
   const auto bytes = static_cast<double>(host->decoder_->weight_bytes());
-  Log().Info("model {}: {} layers, {:.0f} MiB of weights on {}, loaded in {:.1f} s, {:.2f} GB/s",
-             host->name_,
-             model.spec.layer_count(),
-             bytes / (1 << 20),
-             device,
-             seconds,
-             bytes / 1e9 / seconds);
+  kLog.Info("model {}: {} layers, {:.0f} MiB of weights on {}, loaded in {:.1f} s, {:.2f} GB/s",
+            host->name_,
+            model.spec.layer_count(),
+            bytes / (1 << 20),
+            device,
+            seconds,
+            bytes / 1e9 / seconds);
   return host;
 }
 

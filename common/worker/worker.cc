@@ -21,17 +21,14 @@ bool MustAwaitHandoffs(const WorkerRole* role) {
   return stats.quarantined == 0 || stats.offered + stats.streaming + stats.draining > 0;
 }
 
-const Logger& Log() {
-  static const Logger logger("worker");
-  return logger;
-}
+const Logger kLog("worker");
 
 // Logs a warning when one request of full context length does not fit the arena: this is allowed,
 // but rarely intended.
 void WarnOfSmallArena(const WorkerInfo& self) {
   const int64_t tokens = int64_t{self.blocks} * self.block_tokens;
   if (tokens >= self.context_length) return;
-  Log().Warning(
+  kLog.Warning(
       "the KV arena holds {} tokens ({} blocks of {}), less than the context length of {}: longer "
       "requests are refused or end early; raise engine.kv_memory_mib or engine.kv_blocks, or lower "
       "engine.context_length",
@@ -301,9 +298,9 @@ void Worker::OnDispatch(RouterKey router, DispatchCommand dispatch) {
   entry.kind = request.kind;
   entry.arrival = request.arrival;
   if (!book_.try_emplace(key, entry).second) {
-    Log().Warning("request {} of epoch {} was dispatched twice; the second dispatch is ignored",
-                  request.id,
-                  request.epoch.value());
+    kLog.Warning("request {} of epoch {} was dispatched twice; the second dispatch is ignored",
+                 request.id,
+                 request.epoch.value());
     return;
   }
   if (role == nullptr) return engine_->Submit(std::move(dispatch.request));
@@ -383,7 +380,7 @@ WorkerLoad Worker::Load() {
 
 void Worker::BeginDrain(const std::string& reason) {
   if (draining_.exchange(true)) return;
-  Log().Info("draining: {}; {} requests are running", reason, book_.size());
+  kLog.Info("draining: {}; {} requests are running", reason, book_.size());
   links_->ForEachJoined([&](WorkerLinkClient& link) { link.AddDrain(reason); });
   if (prefill_ != nullptr) prefill_->OnLeaving(reason);
   if (decode_ != nullptr) decode_->OnLeaving(reason);
@@ -391,7 +388,7 @@ void Worker::BeginDrain(const std::string& reason) {
 
 // The engine reports the failure of every request before OnGaveUp, so the links already hold them.
 void Worker::Fail(const Status& status) {
-  Log().Error("{}", Message(status));
+  kLog.Error("{}", Message(status));
   {
     std::lock_guard lock(idle_mutex_);
     failure_ = status;
@@ -407,7 +404,7 @@ void Worker::AfterBatch() {
   if (MustAwaitHandoffs(decode_.get())) return;
   std::lock_guard lock(idle_mutex_);
   if (std::exchange(idle_, true)) return;
-  Log().Info("drained; leaving the routers");
+  kLog.Info("drained; leaving the routers");
   links_->Retire();
   idle_changed_.notify_all();
 }

@@ -27,10 +27,7 @@ Status Explain(const Status& status) {
                 "no router takes workers there; worker_listen is another port");
 }
 
-const Logger& Log() {
-  static const Logger logger("worker");
-  return logger;
-}
+const Logger kLog("worker");
 
 }  // namespace
 
@@ -142,7 +139,7 @@ void WorkerLinkClient::OnMessage(const pb::ToWorker& message) {
     heartbeat_ = std::chrono::milliseconds(
         std::clamp(message.welcome().heartbeat_ms(), kMinHeartbeatMs, kMaxHeartbeatMs));
     next_heartbeat_ = context_.clock.Now();
-    Log().Info("joined router {} at {}", message.welcome().router_id(), address_);
+    kLog.Info("joined router {} at {}", message.welcome().router_id(), address_);
     BeatIfDue(next_heartbeat_);
   }
   if (!joined_) {
@@ -176,12 +173,12 @@ void WorkerLinkClient::Run(WorkerCommand command) {
 void WorkerLinkClient::OnEnded(const Status& status) {
   if (joined_ && status.ok()) {
     if (leaves_) {
-      Log().Info("left router {}", address_);
+      kLog.Info("left router {}", address_);
     } else {
-      Log().Warning("router {} closed the stream in order; it may be shutting down", address_);
+      kLog.Warning("router {} closed the stream in order; it may be shutting down", address_);
     }
   } else if (joined_) {
-    Log().Warning("lost router {}: {}", address_, status.ToString());
+    kLog.Warning("lost router {}: {}", address_, status.ToString());
   } else {
     refusal_ = Explain(status);
   }

@@ -16,10 +16,7 @@ namespace {
 
 constexpr Duration kLogLimit = std::chrono::seconds(1);
 
-const Logger& Log() {
-  static const Logger logger("worker");
-  return logger;
-}
+const Logger kLog("worker");
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -60,7 +57,7 @@ StatusOr<std::string> ReachableHttp(const config::WorkerConfig& config,
 // Exits without a clean-up, because the thread that waits for the device cannot be stopped. Peers
 // and routers recover as from a killed process.
 [[noreturn]] void EndHung(const std::string& device, Duration limit) {
-  Log().Error(
+  kLog.Error(
       "a step has not ended for {:.1f} s (engine.step_limit_seconds): {} hangs; the process "
       "exits",
       ToSeconds(limit),
@@ -103,10 +100,10 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   Worker& worker = *service->worker_;
   BATON_ASSIGN_OR_RETURN(service->addresses_, add_roles(config, worker));
   BATON_RETURN_IF_ERROR(worker.Start());
-  Log().Info("worker {}: {} blocks of [{}]",
-             worker.identity().id,
-             worker.identity().blocks,
-             worker.identity().kv_layout);
+  kLog.Info("worker {}: {} blocks of [{}]",
+            worker.identity().id,
+            worker.identity().blocks,
+            worker.identity().kv_layout);
   return std::unique_ptr<Service>(std::move(service));
 }
 
@@ -116,8 +113,8 @@ WorkerService::~WorkerService() {
 
 void WorkerService::Drain(Duration limit) {
   if (!worker_->Drain(limit)) {
-    Log().Warning("some requests or hand-offs did not end within {:.1f} s; they are dropped",
-                  ToSeconds(limit));
+    kLog.Warning("some requests or hand-offs did not end within {:.1f} s; they are dropped",
+                 ToSeconds(limit));
   }
 }
 

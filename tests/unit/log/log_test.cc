@@ -9,6 +9,9 @@ namespace {
 using ::testing::MatchesRegex;
 using ::testing::internal::CaptureStderr;
 
+// Does not compile unless a logger is initialised before all static constructors.
+constinit const Logger kModuleLog("constant");
+
 std::string CapturedLog() {
   EXPECT_TRUE(FlushLog(std::chrono::seconds(30)));
   return ::testing::internal::GetCapturedStderr();
@@ -20,6 +23,17 @@ TEST(LogTest, ALineHasTimeLevelModuleAndText) {
   Logger("router").Info("request {} took {} ms", 7, 1.5);
   EXPECT_THAT(CapturedLog(),
               MatchesRegex("[0-9-]+T[0-9:]+\\.[0-9]+Z info router: request 7 took 1.5 ms\n"));
+}
+
+TEST(LogTest, LoggersOfFilesAreConstants) {
+  ConfigureLogging({LogLevel::kWarning, {}});
+  CaptureStderr();
+  kModuleLog.Info("unseen");
+  kModuleLog.Warning("seen {}", 1);
+  kModuleLog.Warning("seen {}", 2);
+  EXPECT_THAT(CapturedLog(),
+              MatchesRegex("[^\n]* warning constant: seen 1\n[^\n]* warning constant: seen 2\n"));
+  ConfigureLogging({});
 }
 
 TEST(LogTest, AModuleMayHaveItsOwnLevel) {
