@@ -76,7 +76,6 @@ struct RequestTimes {
   Duration queued{};   // arrival → first step
   Duration prefill{};  // first step → first token (kServe, kPrefill)
   int32_t cached_tokens = 0;
-  int32_t preemptions = 0;
 
   bool operator==(const RequestTimes&) const = default;
 };

@@ -201,7 +201,6 @@ void Scheduler::Preempt(Sequence& sequence) {
   sequence.computed = 0;
   sequence.MoveTo(SequenceState::kWaiting);
   Enqueue(sequence);
-  ++sequence.request->times.preemptions;
   ++totals_.preemptions;
   ++plan_->preempted;
 }

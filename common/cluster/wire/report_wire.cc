@@ -143,7 +143,6 @@ wire::Finished ToProto(const FinishedReport& report) {
   finished.set_queue_us(ToMicros(report.times.queued));
   finished.set_prefill_us(ToMicros(report.times.prefill));
   finished.set_cached_tokens(report.times.cached_tokens);
-  finished.set_preemptions(report.times.preemptions);
   return finished;
 }
 
@@ -166,7 +165,6 @@ FinishedReport FinishedFromProto(const wire::Finished& in) {
   out.times.queued = FromMicros(in.queue_us());
   out.times.prefill = FromMicros(in.prefill_us());
   out.times.cached_tokens = in.cached_tokens();
-  out.times.preemptions = in.preemptions();
   return out;
 }
 

@@ -135,9 +135,8 @@ WorkerReport RandomValues::Report() {
     handoff.reused_blocks = Count();
     out.handoffs.push_back(handoff);
   }
-  out.finished.push_back({RequestId(Any()),
-                          Epoch(static_cast<uint32_t>(Count())),
-                          {Micros(), Micros(), Count(), Count()}});
+  out.finished.push_back(
+      {RequestId(Any()), Epoch(static_cast<uint32_t>(Count())), {Micros(), Micros(), Count()}});
   out.failed.push_back({RequestId(Any()), Epoch(static_cast<uint32_t>(Count())), Error(), Bool()});
   for (int kind = 0; kind < 3; ++kind) {
     out.cache_events.push_back({Any(), static_cast<CacheEvent::Kind>(kind), {Hash(), Hash()}});

@@ -181,7 +181,7 @@ TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
     EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
     EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
     EXPECT_EQ(prefill.engine().Stats().blocks_free, 17);
-    EXPECT_EQ(prefill.log(prompt).times->preemptions, 1);
+    EXPECT_EQ(prefill.engine().Stats().preemptions, 1);
     // Only tokens that were not announced yet, less than a block, are recomputed.
     EXPECT_LT(prefill.engine().Stats().prompt_tokens, 16 + 35 + 4);
   }
@@ -203,7 +203,7 @@ TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
     const Request prompt = MakeRequest(2, 35, 9, 5);
     driver.Start(prompt);
     ASSERT_TRUE(driver.RunUntilIdle());
-    EXPECT_GT(prefill.log(older).times->preemptions, 0);
+    EXPECT_GT(prefill.engine().Stats().preemptions, 0);
     EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
     EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
     EXPECT_EQ(prefill.engine().Stats().blocks_free, 15);

@@ -28,10 +28,21 @@ Scheduler::Options RandomOptions(Random& random) {
   return options;
 }
 
+// The samples in the running batch.
+std::set<std::pair<RequestId, int32_t>> Running(const Scheduler& scheduler) {
+  std::set<std::pair<RequestId, int32_t>> running;
+  for (const Sequence* sequence : scheduler.running()) {
+    running.insert({sequence->request->request.id, sequence->index});
+  }
+  return running;
+}
+
 // Checks that the plan keeps its budgets, has each sequence at most once, continues each sequence
-// where it stopped, and has a row for every decoding sequence.
+// where it stopped, and has a row for every decoding sequence. `left`: the requests of which a
+// sequence has left the running batch before.
 void CheckPlan(const Scheduler& scheduler,
                const StepPlan& plan,
+               const std::set<RequestId>& left,
                const KvCache& cache,
                const Scheduler::Options& options) {
   int32_t tokens = 0;
@@ -49,7 +60,7 @@ void CheckPlan(const Scheduler& scheduler,
     const int32_t written = row.first / cache.block_tokens();
     ASSERT_EQ(cache.refs(row.sequence->table.blocks()[written]), 1) << "a shared block is written";
     const bool prompt = row.sequence->remaining() > 1;
-    ASSERT_TRUE(prompt || !in_prompts || row.sequence->request->times.preemptions > 0 ||
+    ASSERT_TRUE(prompt || !in_prompts || left.contains(row.sequence->request->request.id) ||
                 row.sequence->request->times.cached_tokens > 0 || row.sequence->length() == 1);
     in_prompts |= prompt;
     tokens += row.count;
@@ -79,6 +90,13 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
     size_t submitted = 0;
     size_t ended = 0;
     int stalled = 0;
+    std::set<RequestId> left;
+    const auto note_left = [&](const std::set<std::pair<RequestId, int32_t>>& before) {
+      const auto after = Running(scheduler);
+      for (const auto& sample : before) {
+        if (!after.contains(sample)) left.insert(sample.first);
+      }
+    };
     while (submitted < 50 || !scheduler.idle()) {
       now += std::chrono::milliseconds(1);
       if (submitted < 50 && random() % 2 == 0) {
@@ -87,18 +105,22 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
         request.samples = static_cast<int32_t>(1 + random() % 2);
         scheduler.Add(request, now);
       }
+      auto before = Running(scheduler);
       const StepPlan& plan = scheduler.Plan(now);
-      CheckPlan(scheduler, plan, cache, options);
+      note_left(before);
+      CheckPlan(scheduler, plan, left, cache, options);
       stalled = plan.rows.empty() ? stalled + 1 : 0;
       ASSERT_LT(stalled, 100) << "there are requests, but none is computed";
       std::deque<int32_t> under_way;
       if (!plan.rows.empty()) under_way.push_back(plan.logit_rows);
       do {
         if (random() % 30 == 0) scheduler.Cancel({RequestId(1 + random() % 50), Epoch(0)});
+        before = Running(scheduler);
         const StepPlan* ahead = random() % 4 == 0 ? nullptr : scheduler.PlanAhead(now);
         if (ahead != nullptr) {
           ++plans_ahead;
-          CheckPlan(scheduler, *ahead, cache, options);
+          note_left(before);
+          CheckPlan(scheduler, *ahead, left, cache, options);
           under_way.push_back(ahead->logit_rows);
         }
         if (!under_way.empty()) {

@@ -354,7 +354,7 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   }
   if (open && !prefill) return;
   job.running = false;
-  report.finished.push_back({key.first, key.second, {kMs, 2 * kMs, 3, 0}});
+  report.finished.push_back({key.first, key.second, {kMs, 2 * kMs, 3}});
   if (!prefill || job.cancelled_at != kNever) return;
   if (open) return Handoff(worker, job);
   HandoffReport nothing;
