@@ -47,9 +47,10 @@ StatusOr<bool> IsDivisible(const Value& a, const Value& b) {
   return b.as_int() == -1 || a.as_int() % b.as_int() == 0;
 }
 
-StatusOr<bool> IsOdd(const Value& value) {
+// `test`: the name of the test, for errors.
+StatusOr<bool> IsOdd(std::string_view test, const Value& value) {
   if (!value.is_int() && !value.is_bool())
-    return InvalidArgument("odd and even need an integer, not a {}", value.type_name());
+    return InvalidArgument("{} needs an integer, not a {}", test, value.type_name());
   return value.as_int() % 2 != 0;
 }
 
@@ -130,8 +131,8 @@ StatusOr<bool> ApplyTest(Interpreter& interpreter,
     BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind(name, arguments, {"other"}, 1));
     return relation(interpreter, input, bound[0]);
   }
-  if (name == "odd") return IsOdd(input);
-  if (name == "even") return Negate(IsOdd(input));
+  if (name == "odd") return IsOdd(name, input);
+  if (name == "even") return Negate(IsOdd(name, input));
   if (name == "filter") return input.is_string() && HasFilter(input.str());
   if (name == "test")
     return input.is_string() && (FindPredicate(input.str()) || FindRelation(input.str()));

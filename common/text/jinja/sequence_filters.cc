@@ -249,10 +249,13 @@ StatusOr<Value> Select(Interpreter& interpreter, const Value& input, const Argum
   BATON_ASSIGN_OR_RETURN(const Values items, interpreter.Iterate(input));
   const size_t first = kByAttribute ? 1 : 0;
   const auto& given = arguments.positional;
-  if (given.size() < first)
-    return InvalidArgument("selectattr and rejectattr need an attribute's name");
+  constexpr const char* kName =
+      kByAttribute ? (kWanted ? "selectattr" : "rejectattr") : (kWanted ? "select" : "reject");
+  if (given.size() < first) return InvalidArgument("{} needs an attribute's name", kName);
   const bool has_test = given.size() > first;
-  if (has_test && !given[first].is_string()) return InvalidArgument("select needs a test's name");
+  if (has_test && !given[first].is_string()) {
+    return InvalidArgument("{} needs a test's name", kName);
+  }
   const Arguments rest = Rest(arguments, first + 1);
   Values out;
   for (const Value& item : items) {
@@ -268,10 +271,11 @@ StatusOr<Value> Select(Interpreter& interpreter, const Value& input, const Argum
   return Value::List(std::move(out), interpreter.budget());
 }
 
-StatusOr<Value> DictItems(Interpreter& interpreter, const Value& input, const Arguments&) {
+// The pairs of key and value of a mapping. `filter`: the name of the filter, for errors.
+StatusOr<Value> Pairs(Interpreter& interpreter, std::string_view filter, const Value& input) {
   Values out;
   if (!input.is_dict() && !input.is_undefined()) {
-    return InvalidArgument("items needs a mapping, not a {}", input.type_name());
+    return InvalidArgument("{} needs a mapping, not a {}", filter, input.type_name());
   }
   if (input.is_dict()) {
     for (const auto& [key, value] : input.dict().entries)
@@ -281,6 +285,10 @@ StatusOr<Value> DictItems(Interpreter& interpreter, const Value& input, const Ar
   return Value::List(std::move(out), interpreter.budget());
 }
 
+StatusOr<Value> DictItems(Interpreter& interpreter, const Value& input, const Arguments&) {
+  return Pairs(interpreter, "items", input);
+}
+
 StatusOr<Value> DictSort(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(
       const auto bound,
@@ -288,7 +296,7 @@ StatusOr<Value> DictSort(Interpreter& interpreter, const Value& input, const Arg
   BATON_ASSIGN_OR_RETURN(const std::string by, bound.Text(1, "key"));
   if (by != "key" && by != "value")
     return InvalidArgument("dictsort by '{}'; it must be key or value", by);
-  BATON_ASSIGN_OR_RETURN(const Value pairs, DictItems(interpreter, input, {}));
+  BATON_ASSIGN_OR_RETURN(const Value pairs, Pairs(interpreter, "dictsort", input));
   const Value attribute = Value::Int(by == "key" ? 0 : 1);
   BATON_ASSIGN_OR_RETURN(Keyed keyed,
                          WithKeys(interpreter, pairs.items(), attribute, bound.Bool(0, false)));

@@ -33,13 +33,16 @@ template <bool kFromRight>
 StatusOr<Value> SplitMethod(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(
-      const auto bound,
-      BoundArguments::Bind(kFromRight ? "rsplit" : "split", arguments, {"sep", "maxsplit"}));
+  constexpr const char* kName = kFromRight ? "rsplit" : "split";
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind(kName, arguments, {"sep", "maxsplit"}));
   BATON_ASSIGN_OR_RETURN(const std::string separator, bound.Text(0, ""));
   BATON_ASSIGN_OR_RETURN(const int64_t limit, bound.Int(1, -1));
   BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(self.text().size()));
   const bool by_space = !bound.Has(0) || bound[0].is_none();
+  if (!by_space && separator.empty()) {
+    return InvalidArgument("{}() needs a separator that is not empty", kName);
+  }
   BATON_ASSIGN_OR_RETURN(const auto parts,
                          Split(self.str(),
                                by_space ? std::nullopt : std::optional<std::string_view>(separator),
@@ -85,18 +88,16 @@ StatusOr<Value> CaseMethod(Interpreter& interpreter, const Value& self, const Ar
 
 template <bool kStart>
 StatusOr<Value> StartsOrEndsWith(Interpreter&, const Value& self, const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(
-      const auto bound,
-      BoundArguments::Bind(kStart ? "startswith" : "endswith", arguments, {"prefix"}, 1));
+  constexpr const char* kName = kStart ? "startswith" : "endswith";
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind(kName, arguments, {kStart ? "prefix" : "suffix"}, 1));
   const auto matches = [&self](const Value& part) {
     return part.is_string() &&
            (kStart ? self.str().starts_with(part.str()) : self.str().ends_with(part.str()));
   };
   if (bound[0].is_string()) return Value::Bool(matches(bound[0]));
   if (!bound[0].is_tuple()) {
-    return InvalidArgument("{}() needs a string or a tuple, not a {}",
-                           kStart ? "startswith" : "endswith",
-                           bound[0].type_name());
+    return InvalidArgument("{}() needs a string or a tuple, not a {}", kName, bound[0].type_name());
   }
   const auto& parts = bound[0].items();
   return Value::Bool(std::any_of(parts.begin(), parts.end(), matches));
@@ -209,9 +210,11 @@ template <bool kPrefix>
 StatusOr<Value> RemoveAffix(Interpreter& interpreter,
                             const Value& self,
                             const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(
-      const auto bound,
-      BoundArguments::Bind(kPrefix ? "removeprefix" : "removesuffix", arguments, {"affix"}, 1));
+  BATON_ASSIGN_OR_RETURN(const auto bound,
+                         BoundArguments::Bind(kPrefix ? "removeprefix" : "removesuffix",
+                                              arguments,
+                                              {kPrefix ? "prefix" : "suffix"},
+                                              1));
   BATON_ASSIGN_OR_RETURN(const std::string affix, bound.Text(0, ""));
   const size_t size = self.text().size();
   if (kPrefix && self.str().starts_with(affix)) {
@@ -315,7 +318,7 @@ StatusOr<Value> ZFill(Interpreter& interpreter, const Value& self, const Argumen
 StatusOr<Value> FormatMethod(Interpreter& interpreter,
                              const Value& self,
                              const Arguments& arguments) {
-  return FormatBraces(interpreter, self.text(), arguments);
+  return FormatBraces(interpreter, "format", self.text(), arguments);
 }
 
 StatusOr<Value> FormatMap(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
@@ -328,7 +331,7 @@ StatusOr<Value> FormatMap(Interpreter& interpreter, const Value& self, const Arg
   for (const auto& [key, value] : bound[0].dict().entries) {
     if (key.is_string()) named.named.emplace_back(key.str(), value);
   }
-  return FormatBraces(interpreter, self.text(), named);
+  return FormatBraces(interpreter, "format_map", self.text(), named);
 }
 
 }  // namespace

@@ -29,11 +29,12 @@ MarkedText AsciiOnly(const MarkedText& text) {
   return MarkedText(std::move(out), text.trusted());
 }
 
-// The state of one call of str.format.
+// The state of one call of str.format or str.format_map.
 class BraceFormatter final {
  public:
-  BraceFormatter(Interpreter& interpreter, const Arguments& arguments)
-      : interpreter_(interpreter), arguments_(arguments) {}
+  // `function`: the name of the function that was called, for errors.
+  BraceFormatter(Interpreter& interpreter, std::string_view function, const Arguments& arguments)
+      : interpreter_(interpreter), function_(function), arguments_(arguments) {}
 
   StatusOr<MarkedText> Format(const MarkedText& format, int nesting) {
     const std::string& all = format.text();
@@ -48,7 +49,8 @@ class BraceFormatter final {
         continue;
       }
       const size_t close = all[brace] == '}' ? std::string::npos : EndOfField(all, brace);
-      if (close == std::string::npos) return InvalidArgument("format(): a brace stands alone");
+      if (close == std::string::npos)
+        return InvalidArgument("{}(): a brace stands alone", function_);
       BATON_ASSIGN_OR_RETURN(const MarkedText field,
                              Field(format.Slice(brace + 1, close), nesting));
       out.Append(field);
@@ -87,13 +89,16 @@ class BraceFormatter final {
       BATON_ASSIGN_OR_RETURN(value, Convert(value, conversion));
       pos += 2;
       if (pos < all.size() && all[pos] != ':') {
-        return InvalidArgument("format(): expected ':' after the conversion '!{}'", conversion);
+        return InvalidArgument(
+            "{}(): expected ':' after the conversion '!{}'", function_, conversion);
       }
     }
     if (pos >= all.size()) return ToText(value, interpreter_.budget());
     MarkedText spec = field.Slice(pos + 1, all.size());
     if (spec.text().find('{') != std::string::npos) {
-      if (nesting >= kMaxNesting) return InvalidArgument("format(): braces are nested too deep");
+      if (nesting >= kMaxNesting) {
+        return InvalidArgument("{}(): braces are nested too deep", function_);
+      }
       BATON_ASSIGN_OR_RETURN(spec, Format(spec, nesting + 1));
     }
     return FormatValue(value, spec.text(), interpreter_.budget());
@@ -107,8 +112,8 @@ class BraceFormatter final {
       BATON_ASSIGN_OR_RETURN(text, ToRepr(value, interpreter_.budget()));
       if (conversion == 'a') text = AsciiOnly(text);
     } else {
-      return InvalidArgument("format(): the conversion '!{}' is not known; s, r and a are",
-                             conversion);
+      return InvalidArgument(
+          "{}(): the conversion '!{}' is not known; s, r and a are", function_, conversion);
     }
     return interpreter_.NewString(std::move(text));
   }
@@ -127,7 +132,7 @@ class BraceFormatter final {
       }
       const size_t end = name[pos] == '[' ? name.find(']', pos) : std::string_view::npos;
       if (end == std::string_view::npos) {
-        return InvalidArgument("format(): '{}' is not a field", name.substr(0, 40));
+        return InvalidArgument("{}(): '{}' is not a field", function_, name.substr(0, 40));
       }
       const std::string_view key = name.substr(pos + 1, end - pos - 1);
       const auto index = Number(key);
@@ -148,7 +153,8 @@ class BraceFormatter final {
     for (const auto& [known, value] : arguments_.named) {
       if (!index && known == name) return value;
     }
-    return InvalidArgument("format(): there is no argument for '{{{}}}'", name.substr(0, 40));
+    return InvalidArgument(
+        "{}(): there is no argument for '{{{}}}'", function_, name.substr(0, 40));
   }
 
   static std::optional<int64_t> Number(std::string_view text) {
@@ -159,6 +165,7 @@ class BraceFormatter final {
   }
 
   Interpreter& interpreter_;
+  const std::string_view function_;
   const Arguments& arguments_;
   int64_t next_ = 0;
 };
@@ -324,9 +331,11 @@ class PercentFormatter final {
 }  // namespace
 
 StatusOr<Value> FormatBraces(Interpreter& interpreter,
+                             std::string_view function,
                              const MarkedText& format,
                              const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(MarkedText text, BraceFormatter(interpreter, arguments).Format(format, 0));
+  BATON_ASSIGN_OR_RETURN(MarkedText text,
+                         BraceFormatter(interpreter, function, arguments).Format(format, 0));
   return interpreter.NewString(std::move(text));
 }
 

@@ -34,8 +34,10 @@ StatusOr<FormatSpec> ParseFormatSpec(std::string_view text);
 // format(value, spec). InvalidArgument when the type of `value` has no such format.
 StatusOr<MarkedText> FormatValue(const Value& value, std::string_view spec, Budget& budget);
 
-// str.format: {} {0} {name} with attributes, indices, conversions and specifications.
+// str.format: {} {0} {name} with attributes, indices, conversions and specifications. Errors name
+// `function`, which the template called.
 StatusOr<Value> FormatBraces(Interpreter& interpreter,
+                             std::string_view function,
                              const MarkedText& format,
                              const Arguments& arguments);
 

@@ -7,6 +7,7 @@
 
 #include <absl/container/flat_hash_set.h>
 
+#include "common/base/check.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
 
@@ -165,7 +166,7 @@ StatusOr<std::vector<TextSpan>> Split(std::string_view all,
     from_right ? SplitSpacesFromRight(all, limit, parts) : SplitSpaces(all, limit, parts);
     return parts.Take(from_right);
   }
-  if (separator->empty()) return InvalidArgument("split() needs a separator that is not empty");
+  BATON_CHECK(!separator->empty(), "Split was called with an empty separator");
   if (from_right) {
     size_t end = all.size();
     while (!parts.Reached(limit) && parts.ok()) {

@@ -32,8 +32,7 @@ StatusOr<MarkedText> Replace(const MarkedText& text,
                              Budget& budget);
 
 // str.split, or str.rsplit with `from_right`. Splits at `separator`, or at runs of white space when
-// there is none; at most `limit` times if `limit` is not negative. InvalidArgument for an empty
-// separator.
+// there is none; at most `limit` times if `limit` is not negative. The separator is not empty.
 StatusOr<std::vector<TextSpan>> Split(std::string_view text,
                                       std::optional<std::string_view> separator,
                                       int64_t limit,

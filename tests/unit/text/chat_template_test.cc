@@ -355,6 +355,28 @@ TEST(ChatTemplateErrors, NameTheLineAndTheThing) {
   for (const auto& [source, expected] : cases) {
     EXPECT_THAT(std::string(Message(Render(source, Messages("x")).status())), HasSubstr(expected))
         << source;
+      {"{{ 'a'.split('') }}", "line 1: split() needs a separator"},
+      {"{{ 'a'.rsplit('') }}", "line 1: rsplit() needs a separator"},
+      {"{{ 'a'.startswith() }}", "startswith() needs the argument 'prefix'"},
+      {"{{ 'a'.endswith() }}", "endswith() needs the argument 'suffix'"},
+      {"{{ 'a'.removeprefix() }}", "removeprefix() needs the argument 'prefix'"},
+      {"{{ 'a'.removesuffix() }}", "removesuffix() needs the argument 'suffix'"},
+      {"{{ '{'.format() }}", "line 1: format(): a brace stands alone"},
+      {"{{ '{'.format_map({}) }}", "format_map(): a brace stands alone"},
+      {"{{ '{a!rb}'.format_map({'a': 1}) }}", "format_map(): expected ':'"},
+      {"{{ '{a:{a:{a}}}'.format_map({'a': 1}) }}", "format_map(): braces are nested too deep"},
+      {"{{ '{a!x}'.format_map({'a': 1}) }}", "format_map(): the conversion '!x' is not known"},
+      {"{{ '{a[}'.format_map({'a': 1}) }}", "format_map(): 'a[' is not a field"},
+      {"{{ '{b}'.format_map({'a': 1}) }}", "format_map(): there is no argument for '{b}'"},
+      {"{{ [1]|select(1) }}", "line 1: select needs a test's name"},
+      {"{{ [1]|reject(1) }}", "line 1: reject needs a test's name"},
+      {"{{ [1]|selectattr() }}", "line 1: selectattr needs an attribute's name"},
+      {"{{ [1]|rejectattr() }}", "line 1: rejectattr needs an attribute's name"},
+      {"{{ [1]|rejectattr('a', 1) }}", "line 1: rejectattr needs a test's name"},
+      {"{{ 1|items }}", "line 1: items needs a mapping"},
+      {"{{ 1|dictsort }}", "line 1: dictsort needs a mapping"},
+      {"{{ 'a' is odd }}", "line 1: odd needs an integer"},
+      {"{{ 'a' is even }}", "line 1: even needs an integer"},
   }
 }
 
