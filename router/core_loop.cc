@@ -74,11 +74,13 @@ void CoreLoop::Run(const std::stop_token& stop) {
 }
 
 void CoreLoop::PublishReady() {
-  if (tell_ready_ == nullptr) return;
+  if (ready_watchers_.empty()) return;
   const Status ready = core_.Ready();
-  if (told_ready_ == ready.ok()) return;
-  told_ready_ = ready.ok();
-  tell_ready_(ready);
+  for (ReadyWatcher& watcher : ready_watchers_) {
+    if (watcher.told == ready.ok()) continue;
+    watcher.told = ready.ok();
+    watcher.tell(ready);
+  }
 }
 
 void CoreLoop::Flush() {
@@ -206,7 +208,9 @@ void CoreLoop::Cancel(RequestId id, const Status& why) {
 }
 
 void CoreLoop::WatchReady(std::function<void(const Status&)> tell) {
-  Post([this, tell = std::move(tell)](RouterCore&, Time) { tell_ready_ = tell; });
+  Post([this, tell = std::move(tell)](RouterCore&, Time) {
+    ready_watchers_.push_back({tell, std::nullopt});
+  });
 }
 
 std::optional<ClusterIdentity> CoreLoop::identity() const {

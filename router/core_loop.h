@@ -84,7 +84,7 @@ class CoreLoop final : private CoreOutput {
   }
 
   // Calls `tell` on the loop's thread with the result of RouterCore::Ready(): once soon, then after
-  // each change between ready and not ready. May be called once.
+  // each change between ready and not ready. Each call of WatchReady adds a watcher.
   void WatchReady(std::function<void(const Status&)> tell);
 
   // The properties that all workers share; nullopt until the first worker has joined.
@@ -95,6 +95,10 @@ class CoreLoop final : private CoreOutput {
   struct Mail {
     std::vector<WorkerCommand> commands;
     std::shared_ptr<WorkerLink> link;
+  };
+  struct ReadyWatcher {
+    std::function<void(const Status&)> tell;
+    std::optional<bool> told;
   };
 
   void Run(const std::stop_token& stop);
@@ -120,8 +124,7 @@ class CoreLoop final : private CoreOutput {
   absl::flat_hash_map<RequestId, std::shared_ptr<RequestSink>> sinks_;
   absl::flat_hash_map<RequestId, std::vector<ClientEvent>> events_;
   Time next_gauges_{};
-  std::function<void(const Status&)> tell_ready_;
-  std::optional<bool> told_ready_;
+  std::vector<ReadyWatcher> ready_watchers_;
 
   KeyedThreads delivery_;
   std::jthread thread_;

@@ -105,7 +105,8 @@ struct GenerationEnd {
   RequestAccount account;
 };
 
-// Called on any thread, one call at a time, in order. OnEnd is called exactly once, last.
+// Called on any thread, one call at a time, in order. A sample's delta with a finish reason is the
+// last delta of that sample. OnEnd is called exactly once, last.
 class GenerationObserver {
  public:
   virtual ~GenerationObserver() = default;

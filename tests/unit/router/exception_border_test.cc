@@ -14,6 +14,7 @@
 #include "router/keyed_threads.h"
 #include "router/request_frontend.h"
 #include "tests/fakes/byte_model.h"
+#include "tests/unit/router/idle_worker.h"
 
 namespace baton::router {
 namespace {
@@ -49,41 +50,6 @@ class Thrower final : public GenerationObserver {
   std::promise<GenerationEnd> end_;
 };
 
-// A worker that does nothing but report the commands that it receives to the test.
-class Link final : public WorkerLink {
- public:
-  bool Send(std::vector<WorkerCommand> commands) override {
-    for (const WorkerCommand& command : commands) {
-      if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
-        dispatched_.set_value(*dispatch);
-      }
-      if (std::holds_alternative<CancelCommand>(command)) cancelled_.set_value();
-    }
-    return true;
-  }
-  void Drop(const Status&) override {}
-  std::future<DispatchCommand> dispatched() { return dispatched_.get_future(); }
-  std::future<void> cancelled() { return cancelled_.get_future(); }
-
- private:
-  std::promise<DispatchCommand> dispatched_;
-  std::promise<void> cancelled_;
-};
-
-WorkerInfo Worker() {
-  WorkerInfo info;
-  info.id = WorkerId("worker");
-  info.boot = BootId(1);
-  info.can_decode = true;
-  info.block_tokens = 16;
-  info.blocks = 100;
-  info.max_sequences = 4;
-  info.context_length = 64;
-  info.vocabulary = 256;
-  info.max_step_tokens = 64;
-  return info;
-}
-
 TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker) {
   const ByteModel model = ByteModel::WithoutWeights(64);
   const auto text = ModelText::Load(model.path(), "");
@@ -93,8 +59,8 @@ TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker
   const SteadyClock clock;
   CoreLoop core(CoreOptions{}, clock, probe);
   RequestFrontend frontend({}, **text, core, clock, probe);
-  const auto link = std::make_shared<Link>();
-  core.Join(Worker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
+  const auto link = std::make_shared<IdleWorkerLink>();
+  core.Join(IdleWorker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
 
   GenerationRequest request;
   request.input = std::string("x");

@@ -1,0 +1,90 @@
+#include "router/request_frontend.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "router/core_loop.h"
+#include "tests/fakes/byte_model.h"
+#include "tests/unit/router/idle_worker.h"
+
+namespace baton::router {
+namespace {
+
+constexpr auto kLimit = std::chrono::seconds(60);
+
+// Records what it is told.
+class Recorder final : public GenerationObserver {
+ public:
+  void OnDelta(GenerationDelta delta) override { deltas_.push_back(std::move(delta)); }
+  void OnEnd(GenerationEnd end) override { end_.set_value(std::move(end)); }
+  std::future<GenerationEnd> end() { return end_.get_future(); }
+  // To be read after the end.
+  const std::vector<GenerationDelta>& deltas() const { return deltas_; }
+
+ private:
+  std::vector<GenerationDelta> deltas_;
+  std::promise<GenerationEnd> end_;
+};
+
+// The worker does not know stop strings, so it sends more tokens until it is told.
+TEST(RequestFrontendTest, TheDeltaWithASamplesFinishReasonIsItsLast) {
+  const ByteModel model = ByteModel::WithoutWeights(64);
+  const auto text = ModelText::Load(model.path(), "");
+  ASSERT_TRUE(text.ok()) << text.status();
+  MetricsRegistry metrics;
+  RouterProbe probe(metrics);
+  const SteadyClock clock;
+  CoreLoop core(CoreOptions{}, clock, probe);
+  RequestFrontend frontend({}, **text, core, clock, probe);
+  const auto link = std::make_shared<IdleWorkerLink>();
+  core.Join(IdleWorker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
+
+  GenerationRequest request;
+  request.input = std::string("x");
+  request.samples = 2;
+  request.stop = {"b"};
+  const auto recorder = std::make_shared<Recorder>();
+  std::future<GenerationEnd> end = recorder->end();
+  const std::shared_ptr<Generation> running = frontend.Start(std::move(request), recorder);
+  std::future<DispatchCommand> dispatched = link->dispatched();
+  ASSERT_EQ(dispatched.wait_for(kLimit), std::future_status::ready);
+  const DispatchCommand dispatch = dispatched.get();
+  int32_t index = 0;
+  for (const char letter : {'a', 'b', 'c', 'd'}) {
+    WorkerReport report;
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      TokenOutput token;
+      token.id = dispatch.request.id;
+      token.epoch = dispatch.request.epoch;
+      token.sample = sample;
+      token.index = index;
+      token.token.token = static_cast<TokenId>(sample == 0 ? letter : letter + 5);
+      if (sample == 1 && letter == 'd') token.finish = FinishReason::kLength;
+      report.tokens.push_back(token);
+    }
+    ++index;
+    core.Report(link, report);
+  }
+
+  ASSERT_EQ(end.wait_for(kLimit), std::future_status::ready);
+  EXPECT_EQ(end.get().status, OkStatus());
+  std::vector<std::string> texts(2);
+  std::vector<FinishReason> finishes(2, FinishReason::kNone);
+  for (const GenerationDelta& delta : recorder->deltas()) {
+    EXPECT_EQ(finishes[delta.sample], FinishReason::kNone) << "sample " << delta.sample;
+    texts[delta.sample] += delta.text;
+    finishes[delta.sample] = delta.finish;
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"a", "fghi"}));
+  EXPECT_EQ(finishes, (std::vector{FinishReason::kStop, FinishReason::kLength}));
+  EXPECT_TRUE(frontend.Drain(kLimit));
+  frontend.Stop();
+}
+
+}  // namespace
+}  // namespace baton::router
