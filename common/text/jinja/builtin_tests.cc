@@ -32,10 +32,10 @@ bool HasCase(const Value& v, LetterCase target) {
          ChangeCase(v.text(), other).text() != v.str();
 }
 
-bool IsSame(const Value& a, const Value& b) {
-  if (a.is_none() || b.is_none() || a.is_bool() || b.is_bool())
-    return a.type_name() == b.type_name() && Equal(a, b);
-  return a.type_name() == b.type_name() && Equal(a, b);
+// Python's `is`, as far as values without identity can tell: 1, 1.0 and true are not the same.
+StatusOr<bool> IsSame(Interpreter& interpreter, const Value& a, const Value& b) {
+  if (a.type_name() != b.type_name()) return false;
+  return PaidEqual(a, b, interpreter.budget());
 }
 
 StatusOr<bool> IsDivisible(const Value& a, const Value& b) {
@@ -110,7 +110,7 @@ Relation FindRelation(const std::string& name) {
     add({"le", "<="}, [](I& i, const V& a, const V& b) { return Negate(TestLess(i, b, a)); });
     add({"in"}, [](I& i, const V& a, const V& b) { return Contains(b, a, i.budget()); });
     add({"divisibleby"}, [](I&, const V& a, const V& b) { return IsDivisible(a, b); });
-    add({"sameas"}, [](I&, const V& a, const V& b) { return StatusOr<bool>(IsSame(a, b)); });
+    add({"sameas"}, IsSame);
     return relations;
   }();
   const auto it = table->find(name);

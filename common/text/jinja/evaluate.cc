@@ -19,17 +19,10 @@ namespace {
 
 using Kind = Expression::Kind;
 
-constexpr int kMaxDepth = 500;
-
 // Converts a negative index, which counts from the end, to one from the start. The result may be
 // out of range.
 int64_t Wrap(int64_t index, int64_t size) {
   return index < 0 ? index + size : index;
-}
-
-Status WithLine(const Status& status, int line) {
-  if (status.ok() || Message(status).starts_with("template line ")) return status;
-  return Annotate(status, fmt::format("template line {}", line));
 }
 
 }  // namespace
@@ -42,10 +35,10 @@ StatusOr<Value> Interpreter::Evaluate(const Expression& node) {
   }
   auto value = EvaluateKind(node);
   --depth_;
-  if (!value.ok()) return WithLine(value.status(), node.line);
+  if (!value.ok()) return AtLine(value.status(), node.line);
   Status ok = budget_.Spend(1);
   if (ok.ok()) ok = CheckExtent(*value);
-  if (!ok.ok()) return WithLine(ok, node.line);
+  if (!ok.ok()) return AtLine(ok, node.line);
   return value;
 }
 

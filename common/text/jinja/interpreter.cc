@@ -13,14 +13,6 @@
 namespace baton::jinja {
 namespace {
 
-// Adds the template's line to an error that does not have a line yet.
-Status AtLine(const Status& status, int line) {
-  if (status.ok() || Message(status).starts_with("template line ")) return status;
-  return Annotate(status, fmt::format("template line {}", line));
-}
-
-constexpr int kMaxDepth = 500;  // nested statements, expressions and macro calls
-
 // Sets a variable during its lifetime and then restores the old value.
 template <class T>
 class Replaced final {
@@ -37,6 +29,11 @@ class Replaced final {
 };
 
 }  // namespace
+
+Status AtLine(const Status& status, int line) {
+  if (status.ok() || Message(status).starts_with("template line ")) return status;
+  return Annotate(status, fmt::format("template line {}", line));
+}
 
 Interpreter::~Interpreter() {
   for (const auto& object : namespaces_) object->attributes.clear();

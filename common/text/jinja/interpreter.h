@@ -25,6 +25,9 @@ struct InterpreterOptions {
   std::function<bool()> cancelled;            // may be empty
 };
 
+// Adds the template's line to an error that does not have a line yet.
+Status AtLine(const Status& status, int line);
+
 // Runs one rendering of a parsed template, with Python's and Jinja's semantics. Steps, memory,
 // output and recursion are bounded; ResourceExhausted names the limit that was reached. For one Run
 // only. Not thread-safe.
@@ -61,6 +64,8 @@ class Interpreter final {
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
+
+  static constexpr int kMaxDepth = 500;  // nested statements, expressions and macro calls
 
   StatusOr<Flow> RunBlock(const Block& block);
   StatusOr<Flow> RunStatement(const Statement& statement);

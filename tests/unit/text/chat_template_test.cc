@@ -237,9 +237,12 @@ TEST(ChatTemplateLimits, MemoryIsCounted) {
 }
 
 TEST(ChatTemplateLimits, WorkIsCounted) {
-  // Each of these expressions reads a whole long text; 200 repetitions far exceed the steps.
+  // Each of these expressions reads a whole long text or list; 200 repetitions far exceed the
+  // steps.
   const ordered_json context = {{"c", std::string(1 << 19, 'a')},
-                                {"d", std::string(1 << 18, 'a') + "b"}};
+                                {"d", std::string(1 << 18, 'a') + "b"},
+                                {"l", std::vector<int>(10000)},
+                                {"m", std::vector<int>(10000)}};
   for (const char* expression : {"c[::-1]",
                                  "c[::2]",
                                  "c|reverse",
@@ -265,6 +268,7 @@ TEST(ChatTemplateLimits, WorkIsCounted) {
                                  "c|upper",
                                  "c.isalpha()",
                                  "c.isupper()",
+                                 "l is sameas m",
                                  "c.zfill(3)",
                                  "c.ljust(3)"}) {
     const std::string source =
@@ -351,10 +355,6 @@ TEST(ChatTemplateErrors, NameTheLineAndTheThing) {
       {"{{ 'a'.rjust() }}", "rjust() needs the argument 'width'"},
       {"{{ 'a'.endswith(1) }}", "endswith() needs a string"},
       {"{{ [1]|max(1, 2, 3) }}", "max() takes 2 arguments"},
-  };
-  for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(std::string(Message(Render(source, Messages("x")).status())), HasSubstr(expected))
-        << source;
       {"{{ 'a'.split('') }}", "line 1: split() needs a separator"},
       {"{{ 'a'.rsplit('') }}", "line 1: rsplit() needs a separator"},
       {"{{ 'a'.startswith() }}", "startswith() needs the argument 'prefix'"},
@@ -377,6 +377,10 @@ TEST(ChatTemplateErrors, NameTheLineAndTheThing) {
       {"{{ 1|dictsort }}", "line 1: dictsort needs a mapping"},
       {"{{ 'a' is odd }}", "line 1: odd needs an integer"},
       {"{{ 'a' is even }}", "line 1: even needs an integer"},
+  };
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(std::string(Message(Render(source, Messages("x")).status())), HasSubstr(expected))
+        << source;
   }
 }
 
