@@ -6,6 +6,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxBlocks = size_t{1} << 24;
+constexpr size_t kMebibyte = size_t{1} << 20;
 
 double Gibibytes(size_t bytes) {
   return static_cast<double>(bytes) / (size_t{1} << 30);
@@ -20,10 +21,12 @@ StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, 
     if (options.memory_bytes >= block_bytes) {
       return static_cast<int32_t>(std::min(options.memory_bytes / block_bytes, kMaxBlocks));
     }
-    return InvalidArgument("engine: kv_memory_bytes is {}; one KV block of {} takes {} bytes",
-                           options.memory_bytes,
-                           layout.ToString(),
-                           block_bytes);
+    return InvalidArgument(
+        "engine: kv_memory_mib is {}; one KV block of {} takes {} bytes, so at least {} is needed",
+        options.memory_bytes / kMebibyte,
+        layout.ToString(),
+        block_bytes,
+        (block_bytes + kMebibyte - 1) / kMebibyte);
   }
   const auto share = static_cast<size_t>(static_cast<double>(free_bytes) * options.memory_fraction);
   if (share >= block_bytes) {

@@ -39,10 +39,11 @@ TEST(ArenaTest, BlocksThenBytesThenTheShareOfWhatIsFree) {
 }
 
 TEST(ArenaTest, NotOneBlockIsAnErrorThatNamesTheNumbers) {
-  const auto bytes = ArenaBlocks(Asking(0, 1000, 0.5), Layout(), kGib);
+  const auto bytes = ArenaBlocks(Asking(0, size_t{1} << 20, 0.5), Layout(), kGib);
   EXPECT_EQ(bytes.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(Message(bytes.status())),
-              AllOf(HasSubstr("kv_memory_bytes is 1000"), HasSubstr("2097152 bytes")));
+  EXPECT_THAT(
+      std::string(Message(bytes.status())),
+      AllOf(HasSubstr("kv_memory_mib is 1;"), HasSubstr("2097152 bytes, so at least 2 is needed")));
   const auto share = ArenaBlocks(Asking(0, 0, 0.5), Layout(), kGib / 512);
   EXPECT_EQ(share.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(Message(share.status())),
