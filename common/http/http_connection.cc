@@ -23,6 +23,7 @@ namespace http = boost::beast::http;
 constexpr size_t kHeadReadBytes = 4 << 10;
 constexpr size_t kBodyReadBytes = 32 << 10;
 constexpr size_t kMaxChunkLineBytes = 16 << 10;  // a size line with extensions, or all trailers
+constexpr size_t kShortestChunkedBody = 5;       // "0", CR LF, CR LF
 constexpr size_t kMaxParts = 64;                 // buffers of one write
 constexpr Duration kLingerTime = std::chrono::seconds(2);
 
@@ -97,8 +98,15 @@ void HttpConnection::OnRead(beast::error_code error, size_t bytes) {
   Parse();
 }
 
+// Boost.Beast before 1.86 aborts a build with assertions when it receives "0\r\n", the first bytes
+// of an empty chunked body, and then the rest byte by byte (boostorg/beast#2861).
+bool HttpConnection::HasBytesToParse() const {
+  const bool begins_chunks = phase_ == Phase::kBody && parsed_bytes_ == 0 && parser_->chunked();
+  return buffer_.size() >= (begins_chunks ? kShortestChunkedBody : 1);
+}
+
 void HttpConnection::Parse() {
-  while (buffer_.size() > 0) {
+  while (HasBytesToParse()) {
     beast::error_code error;
     const size_t used = parser_->put(buffer_.cdata(), error);
     buffer_.consume(used);

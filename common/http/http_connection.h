@@ -84,6 +84,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void NextRequest(Duration limit);
   void Read();
   void OnRead(boost::beast::error_code error, size_t bytes);
+  bool HasBytesToParse() const;
   void Parse();
   // Handles a complete header. False when it has already been answered; then no body is read.
   bool OnHead();

@@ -63,6 +63,20 @@ TEST_F(RudeClientTest, TheFramingOfAChunkedBodyCountsAgainstTheLimit) {
   EXPECT_EQ(HttpSend(address(), Post(std::string(10'001, 'a'))).status, 413);
 }
 
+// Each answer on another connection proves that the server has read the piece sent before it.
+TEST_F(RudeClientTest, AChunkedBodyMayComeByteByByte) {
+  StartServer();
+  for (const std::string body : {"0\r\n\r\n", "1\r\na\r\n0\r\n\r\n"}) {
+    RawConnection slow(address());
+    ASSERT_TRUE(slow.Send(kChunked));
+    for (const char byte : body) {
+      ASSERT_TRUE(slow.Send(std::string(1, byte)));
+      ASSERT_EQ(HttpGet(address(), "/hello").status, 200);
+    }
+    EXPECT_THAT(slow.ReadUntil("\r\n\r\n"), HasSubstr("HTTP/1.1 200")) << body;
+  }
+}
+
 TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
   HttpServerOptions options;
   options.max_header_bytes = 8192;
