@@ -133,7 +133,8 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.dma = worker.dma();
   options.transport.names = TransportsOf(config.transfer(), executor.kv_arena().kind());
   options.transport.require_transport = config.transfer().require_transport();
-  options.transport.listen_address = HostPort{listen.host, 0}.ToString();
+  const auto tcp_port = static_cast<uint16_t>(config.transfer().tcp_port());
+  options.transport.listen_address = HostPort{listen.host, tcp_port}.ToString();
   if (!config.kv_advertise().empty()) {
     BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
     options.transport.advertise_host = told.host;

@@ -1,7 +1,11 @@
 #include "common/worker/worker_service.h"
 
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/fakes/worker_node.h"
 
 namespace baton {
 namespace {
@@ -28,6 +32,26 @@ TEST(AdvertisedAddress, NamesWhatIsWrong) {
   for (const char* bad : {"a-host:99999", "a-host:", "a-host:kv", ":7090", "[fd00::7]:99999"}) {
     EXPECT_THAT(Told(bad, "0.0.0.0:7090"), HasSubstr("kv_advertise: address '")) << bad;
   }
+}
+
+TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
+  MetricsRegistry metrics;
+  SteadyClock clock;
+  SharedFakeModel model{FakeModel::Shape()};
+  WorkerOptions options;
+  options.id = WorkerId("decode");
+  options.engine.kv_dtype = DType::kF32;
+  const auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  config::WorkerConfig config;
+  config.set_kv_listen("[::1]:7090");
+  auto transfer = TransferOptionsOf(config, **worker);
+  ASSERT_TRUE(transfer.ok()) << transfer.status();
+  EXPECT_EQ(transfer->transport.listen_address, "[::1]:0");
+  config.mutable_transfer()->set_tcp_port(7091);
+  transfer = TransferOptionsOf(config, **worker);
+  ASSERT_TRUE(transfer.ok()) << transfer.status();
+  EXPECT_EQ(transfer->transport.listen_address, "[::1]:7091");
 }
 
 }  // namespace
