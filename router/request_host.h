@@ -40,6 +40,10 @@ class RequestHost {
   // Whether a hand-off from this prefill worker's process to this decode worker's ever committed.
   virtual bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const = 0;
   virtual void NoteHandOver(WorkerSlot prefill, WorkerSlot decode) = 0;
+  // A hand-off between these two workers, of which none has committed yet, was refused although the
+  // decode worker is not full. For some seconds both methods above choose this pair only when there
+  // is no other.
+  virtual void NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode) = 0;
   virtual SessionId NewSession() = 0;
   virtual Peer PeerOf(WorkerSlot slot) const = 0;
 

@@ -41,6 +41,7 @@ void RequestMachine::OnRefused(RequestHost& host, Attempt& attempt, const Status
   const BootId boot = host.PeerOf(decode).boot;
   // A worker that refuses because it is full was reached.
   if (why.code() != StatusCode::kResourceExhausted && !host.HandedOver(attempt.prefill, decode)) {
+    host.NoteOutOfReach(attempt.prefill, decode);
     auto known = std::ranges::find(attempt.out_of_reach, boot, &OutOfReach::boot);
     if (known == attempt.out_of_reach.end()) {
       known = attempt.out_of_reach.insert(known, OutOfReach{boot, 0, now});

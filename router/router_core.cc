@@ -137,8 +137,11 @@ void RouterCore::Leave(WorkerSlot slot, Time now) {
   book_.SetState(slot, WorkerState::kLost);
   WorkerLost(slot);
   book_.Remove(slot);
-  std::erase_if(handed_over_,
-                [&](const auto& pair) { return pair.first == slot || pair.second == slot; });
+  const auto has_slot = [&](const std::pair<WorkerSlot, WorkerSlot>& pair) {
+    return pair.first == slot || pair.second == slot;
+  };
+  std::erase_if(handed_over_, has_slot);
+  std::erase_if(out_of_reach_until_, [&](const auto& entry) { return has_slot(entry.first); });
 }
 
 void RouterCore::WorkerLost(WorkerSlot slot) {
@@ -301,6 +304,7 @@ bool RouterCore::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
 
 void RouterCore::NoteHandOver(WorkerSlot prefill, WorkerSlot decode) {
   handed_over_.emplace(prefill, decode);
+  out_of_reach_until_.erase({prefill, decode});
 }
 
 SessionId RouterCore::NewSession() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -107,6 +108,7 @@ class RouterCore final : private RequestHost {
   std::string WhyNoPlace(bool suspect) const override;
   bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const override;
   void NoteHandOver(WorkerSlot prefill, WorkerSlot decode) override;
+  void NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode) override;
   SessionId NewSession() override;
   Peer PeerOf(WorkerSlot slot) const override;
   void Send(WorkerSlot slot, WorkerCommand command) override;
@@ -128,6 +130,8 @@ class RouterCore final : private RequestHost {
               std::vector<Candidate>& out,
               bool prefill,
               WorkerSlot except);
+  bool OutOfReach(WorkerSlot prefill, WorkerSlot decode) const;
+  bool DropOutOfReach(const Route& chosen);
   bool Fits(const WorkerInfo& info, int64_t tokens) const;
   bool CouldHold(const PlaceQuery& query) const;
   bool HasSuspect(WorkerSlot slot, RequestId except) const;
@@ -144,6 +148,8 @@ class RouterCore final : private RequestHost {
   std::optional<ClusterIdentity> identity_;
   // The pairs (prefill, decode) of workers between which a hand-off has committed.
   std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;
+  // The pairs (prefill, decode) of NoteOutOfReach, each with the time when the note expires.
+  std::map<std::pair<WorkerSlot, WorkerSlot>, Time> out_of_reach_until_;
   absl::flat_hash_map<RequestId, Live> live_;
   // Suspects that are dispatched to workers. May contain former suspects until the next call of
   // their RequestMachine.

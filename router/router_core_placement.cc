@@ -12,6 +12,9 @@ namespace {
 // A dispatched prompt counts as cached for this long without a cache event of the worker.
 constexpr Duration kExpectation = std::chrono::seconds(10);
 
+// How long other pairs of workers are preferred to a pair that seems out of reach.
+constexpr Duration kOutOfReachFor = std::chrono::seconds(10);
+
 int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
   return (tokens + block_tokens - 1) / std::max(1, block_tokens);
 }
@@ -150,9 +153,12 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
     return TooLong(query);
   }
   Gather(query, prefill_, true, kNoWorker);
-  route.decode = decode_;
-  route.prefill = prefill_;
-  const Route chosen = policy_->Select(route);
+  Route chosen;
+  do {
+    route.decode = decode_;
+    route.prefill = prefill_;
+    chosen = policy_->Select(route);
+  } while (DropOutOfReach(chosen));
   const RequestSpec& spec = query.spec;
   // Only new requests are refused. For a request that was admitted and lost its worker, a late
   // answer is better than none.
@@ -165,6 +171,32 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return std::optional<Assignment>({prefill, chosen.decode->slot});
+}
+
+void RouterCore::NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode) {
+  out_of_reach_until_[{prefill, decode}] = now_ + kOutOfReachFor;
+}
+
+bool RouterCore::OutOfReach(WorkerSlot prefill, WorkerSlot decode) const {
+  const auto found = out_of_reach_until_.find({prefill, decode});
+  return found != out_of_reach_until_.end() && now_ < found->second;
+}
+
+// When the chosen pair is out of reach and another pair is possible, drops one of the two workers
+// from the candidates: the prefill worker if it reaches no candidate, else the decode worker. False
+// when the choice stands.
+bool RouterCore::DropOutOfReach(const Route& chosen) {
+  if (chosen.prefill == nullptr) return false;
+  const WorkerSlot prefill = chosen.prefill->slot;
+  const WorkerSlot decode = chosen.decode->slot;
+  if (!OutOfReach(prefill, decode)) return false;
+  const bool reaches_another = std::ranges::any_of(
+      decode_, [&](const Candidate& other) { return !OutOfReach(prefill, other.slot); });
+  if (!reaches_another && prefill_.size() == 1) return false;
+  std::erase_if(reaches_another ? decode_ : prefill_, [&](const Candidate& candidate) {
+    return candidate.slot == (reaches_another ? decode : prefill);
+  });
+  return true;
 }
 
 bool RouterCore::HasSuspect(WorkerSlot slot, RequestId except) const {
@@ -203,6 +235,10 @@ WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) 
   RouteQuery route = LookUp(query);
   Gather(query, decode_, false, prefill);
   if (decode_.empty()) return kNoWorker;
+  const auto out_of_reach = [&](const Candidate& candidate) {
+    return OutOfReach(prefill, candidate.slot);
+  };
+  if (!std::ranges::all_of(decode_, out_of_reach)) std::erase_if(decode_, out_of_reach);
   route.decode = decode_;
   return policy_->Select(route).decode->slot;
 }

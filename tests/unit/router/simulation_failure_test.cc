@@ -277,68 +277,6 @@ TEST(SimulationFailureTest, ARequestThatFailsStepsEndsAloneWithItsNeighboursServ
   }
 }
 
-// ---- hand-offs that are refused
-
-TEST(SimulationFailureTest, ARequestWhoseHandOffReachesNoDecodeWorkerEndsAndSaysSo) {
-  for (const int prefill : {1, 2}) {
-    SCOPED_TRACE(prefill);
-    FakeCluster cluster(Options(), {}, 40);
-    AddPool(cluster, prefill, 1);
-    cluster.HideUntil("d0", kNever);
-    const auto spec = Spec(3, cluster.now());
-    ASSERT_GT(TrueLength(spec->id, spec->max_tokens, 0), 1);
-    cluster.Submit(spec);
-    ASSERT_TRUE(cluster.RunUntilDone(60'000));
-    const Outcome& outcome = OutcomeOf(cluster, 3);
-    EXPECT_EQ(outcome.status.code(), StatusCode::kUnavailable);
-    EXPECT_TRUE(outcome.retryable);
-    EXPECT_THAT(std::string(Message(outcome.status)),
-                HasSubstr("decode worker 'd0' at fake:1 cannot be reached"));
-    EXPECT_THAT(std::string(Message(outcome.status)), HasSubstr("(failure 4 of 4)"));
-    ExpectNothingLeft(cluster);
-  }
-}
-
-// The worker that cannot be reached, d0, has the lowest load.
-TEST(SimulationFailureTest, ARedirectGoesBackToAFullWorkerRatherThanToOneOutOfReach) {
-  FakeCluster cluster(Options(), {}, 41);
-  AddPool(cluster, 1, 2);
-  cluster.HideUntil("d0", kNever);
-  cluster.FillUntil("d1", cluster.now() + seconds(2));
-  for (uint64_t i = 0; i < 16; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 20'000));
-  ASSERT_TRUE(cluster.RunUntilDone(50'000));
-  for (const auto& [id, client] : cluster.clients()) ExpectAllOf(client);
-  ExpectNothingLeft(cluster);
-}
-
-// After a successful hand-off a refusal means that the link is broken, which says nothing about the
-// request.
-TEST(SimulationFailureTest, ABrokenLinkThatWorkedBeforeIsWaitedFor) {
-  FakeCluster cluster(Options(), {}, 42);
-  AddPool(cluster, 1, 1);
-  cluster.Submit(Spec(1, cluster.now()));
-  ASSERT_TRUE(cluster.RunUntilDone(5'000));
-  cluster.HideUntil("d0", cluster.now() + seconds(40));
-  for (uint64_t i = 2; i < 16; ++i) cluster.Submit(Spec(i, cluster.now()));
-  ASSERT_TRUE(cluster.RunUntilDone(60'000));
-  for (const auto& [id, client] : cluster.clients()) {
-    ExpectAllOf(client);
-    EXPECT_EQ(client.outcome->account.attempts, 1);
-  }
-  ExpectNothingLeft(cluster);
-}
-
-// The address of a new worker may not be known everywhere at once.
-TEST(SimulationFailureTest, ADecodeWorkerThatIsReachedLateIsWaitedFor) {
-  FakeCluster cluster(Options(), {}, 43);
-  AddPool(cluster, 1, 1);
-  cluster.HideUntil("d0", cluster.now() + seconds(10));
-  for (uint64_t i = 0; i < 16; ++i) cluster.Submit(Spec(i, cluster.now()));
-  ASSERT_TRUE(cluster.RunUntilDone(60'000));
-  for (const auto& [id, client] : cluster.clients()) ExpectAllOf(client);
-  ExpectNothingLeft(cluster);
-}
-
 // ---- workers that cannot hold a request
 
 TEST(SimulationFailureTest, ARefusalForGoodEndsTheRequestAtOnceWithItsMessage) {
