@@ -34,6 +34,7 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
   worker.address = from.address();
   worker.http_address = from.admin_address();
   worker.device = from.device();
+  worker.version = from.version();
   for (const auto& transport : from.transports()) {
     worker.transports.push_back({transport.peer(),
                                  transport.transport(),

@@ -33,7 +33,8 @@ struct WorkerSummary {
   double heartbeat_age_ms = 0;
   std::string address;
   std::string http_address;
-  std::string device;  // the device that computes: "cpu", "cuda:0"
+  std::string device;   // the device that computes: "cpu", "cuda:0"
+  std::string version;  // of the worker's program
   std::vector<TransportSummary> transports;
 };
 

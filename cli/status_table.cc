@@ -25,6 +25,7 @@ std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
   return {worker.id,
           worker.roles,
           worker.device,
+          worker.version,
           worker.state,
           fmt::format("{}", worker.running),
           fmt::format("{}", worker.waiting),
@@ -54,9 +55,10 @@ std::string FormatRefused(const std::vector<RefusedSummary>& refused) {
 
 std::string FormatCluster(const ClusterSummary& cluster) {
   std::string text = fmt::format(
-      "router {} · {} · up {} · {} running, {} waiting, {} ended, {} failed, {} retried\n"
+      "router {} {} · {} · up {} · {} running, {} waiting, {} ended, {} failed, {} retried\n"
       "TTFT p50 {} p99 {} · TPOT p50 {} p99 {}\n\n",
       cluster.router,
+      cluster.version,
       cluster.model.empty() ? "no model yet" : cluster.model,
       FormatDuration(cluster.uptime_seconds),
       cluster.running,
@@ -74,6 +76,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
   std::vector<std::vector<std::string>> workers = {{"WORKER",
                                                     "ROLES",
                                                     "DEVICE",
+                                                    "VERSION",
                                                     "STATE",
                                                     "RUN",
                                                     "WAIT",

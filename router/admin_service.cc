@@ -42,6 +42,7 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
   out.set_admin_address(worker.info.admin_address);
   out.set_device(worker.info.device);
+  out.set_version(worker.info.program_version);
   out.set_address(worker.info.address);
   out.set_prompt_tokens_per_second(worker.prompt_tokens_per_second);
   out.set_output_tokens_per_second(worker.output_tokens_per_second);

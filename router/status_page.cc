@@ -19,12 +19,12 @@ td { white-space: nowrap; }
 th { font-weight: 600; font-size: .85rem; line-height: 1.2; opacity: .7; vertical-align: bottom; }
 th:first-child, td:first-child,
 th:nth-child(2), td:nth-child(2), th:nth-child(3), td:nth-child(3),
-th:nth-child(4), td:nth-child(4) { text-align: left; }
+th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align: left; }
 .bad { color: #c33; font-weight: 600; }
 </style></head><body>
 <h1>Baton</h1><p id="sub">waiting for the router…</p>
 <dl id="facts"></dl>
-<div class="scroll"><table><thead><tr><th>worker<th>roles<th>device<th>state<th>running<th>waiting<th>awaiting KV
+<div class="scroll"><table><thead><tr><th>worker<th>roles<th>device<th>version<th>state<th>running<th>waiting<th>awaiting KV
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
 <th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
@@ -63,7 +63,7 @@ async function refresh() {
     for (const w of s.workers) {
       const row = $('workers').insertRow();
       const used = w.blocks_total ? 1 - w.blocks_free / w.blocks_total : 0;
-      cell(row, w.worker_id); cell(row, w.roles); cell(row, w.device);
+      cell(row, w.worker_id); cell(row, w.roles); cell(row, w.device); cell(row, w.version);
       cell(row, w.state, w.state !== 'ready');
       cell(row, w.running); cell(row, w.waiting); cell(row, w.awaiting_kv);
       cell(row, percent(used)); cell(row, w.blocks_cached); cell(row, percent(w.cache_hit_rate));

@@ -24,9 +24,8 @@ class TokenList final {
   std::span<const TokenId> view() const {
     return tokens_ == nullptr ? std::span<const TokenId>() : std::span<const TokenId>(*tokens_);
   }
-  operator std::span<const TokenId>() const {
-    return view();
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): a view of the same tokens
+  operator std::span<const TokenId>() const { return view(); }
   size_t size() const { return view().size(); }
   bool empty() const { return view().empty(); }
   const TokenId* data() const { return view().data(); }

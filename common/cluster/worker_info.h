@@ -22,11 +22,12 @@ struct WorkerInfo {
   // A hash of `boot` keyed with the setting hash_secret, which shows that both sides have the same
   // secret. Zero: no secret is set.
   Hash128 secret_probe;
-  std::string kv_layout;      // KvLayout::ToString: equal layouts print equally
-  std::string kv_address;     // host:port of the KvControl service, or empty (prefill)
-  std::string admin_address;  // host:port of /metrics, for people
-  std::string device;         // "cpu", "cuda:0"; for people
-  std::string address;        // peer address of the stream; set by the router, not sent
+  std::string kv_layout;        // KvLayout::ToString: equal layouts print equally
+  std::string kv_address;       // host:port of the KvControl service, or empty (prefill)
+  std::string admin_address;    // host:port of /metrics, for people
+  std::string device;           // "cpu", "cuda:0"; for people
+  std::string program_version;  // of the worker's program, "0.1.0"; for people
+  std::string address;          // peer address of the stream; set by the router, not sent
   int32_t block_tokens = 0;
   int32_t blocks = 0;
   int32_t max_sequences = 0;

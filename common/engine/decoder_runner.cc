@@ -10,9 +10,10 @@
 namespace baton {
 namespace {
 
+const Logger kLog("engine");
+
 void LogWarmUp(std::string_view what, int steps, Duration took) {
-  static const Logger log("engine");
-  log.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
+  kLog.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
 }
 
 ModelTraits TraitsOf(const Decoder& decoder) {

@@ -57,6 +57,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.secret_probe = SecretProbe(worker->options_.engine.hash_secret, self.boot);
   self.kv_layout = executor.kv_layout().ToString();
   self.admin_address = worker->options_.admin_address;
+  self.program_version = worker->options_.program_version;
   self.block_tokens = executor.kv_layout().block_tokens;
   self.blocks = executor.kv_blocks();
   self.max_sequences = worker->options_.engine.max_sequences;

@@ -28,6 +28,7 @@ struct WorkerOptions {
   Hash128 shape;      // ShapeHash of the model's spec; a router compares it with its own
   Hash128 tokenizer;  // hash of the tokenizer; a router compares it. Zero: not known here
   std::string admin_address;
+  std::string program_version;
   EngineOptions engine;
   RouterTargets routers;
   ConnectionLimits limits;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/app/version.h"
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
 #include "common/log/log.h"
@@ -83,6 +84,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.shape = service->model_->shape();
   options.tokenizer = service->model_->tokenizer();
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
+  options.program_version = Version();
   options.engine = EngineOptionsOf(config, kind);
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());

@@ -127,6 +127,9 @@ TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
               AllOf(HasSubstr("prefill-0"), HasSubstr("decode-0"), HasSubstr("ready")));
   const auto status_json = nlohmann::json::parse(RunTool({"status", "--json"}).output);
   EXPECT_EQ(status_json["workers"].size(), 2u);
+  for (const auto& worker : status_json["workers"]) {
+    EXPECT_EQ(worker["version"], status_json["version"]) << "all programs are of one build";
+  }
   EXPECT_NE(RunTool({"drain", "nobody"}).status, 0);
   EXPECT_NE(RunTool({"generate", "x", "--temperature", "-1"}).status, 0);
 }

@@ -40,6 +40,7 @@ wire::Join ToProto(const WorkerInfo& info) {
   join.set_max_step_tokens(info.max_step_tokens);
   join.set_admin_address(info.admin_address);
   join.set_device(info.device);
+  join.set_program_version(info.program_version);
   join.set_itl_target_us(ToMicros(info.itl_target));
   join.set_shape_high(info.shape.high);
   join.set_shape_low(info.shape.low);
@@ -66,8 +67,12 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
                       in.version(),
                       static_cast<int>(wire::PROTOCOL_VERSION));
   }
-  for (const auto* text :
-       {&in.model(), &in.kv_layout(), &in.kv_address(), &in.admin_address(), &in.device()}) {
+  for (const auto* text : {&in.model(),
+                           &in.kv_layout(),
+                           &in.kv_address(),
+                           &in.admin_address(),
+                           &in.device(),
+                           &in.program_version()}) {
     if (text->size() <= kMaxText) continue;
     return InvalidArgument("join of worker {} has a text of {} bytes; at most {} are allowed",
                            in.worker_id(),
@@ -95,6 +100,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.kv_address = in.kv_address();
   out.admin_address = in.admin_address();
   out.device = in.device();
+  out.program_version = in.program_version();
   out.block_tokens = in.block_tokens();
   out.blocks = in.blocks();
   out.max_sequences = std::max(1, in.max_sequences());

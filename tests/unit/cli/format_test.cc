@@ -62,16 +62,18 @@ TEST(AccountTest, SaysWhereTheTimeWent) {
 TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   ClusterSummary cluster;
   cluster.router = "r0";
+  cluster.version = "0.3.0";
   cluster.total = 7;  // includes invalid requests
   cluster.failed = 2;
   EXPECT_THAT(FormatCluster(cluster),
-              AllOf(HasSubstr("no model yet"),
+              AllOf(HasSubstr("router r0 0.3.0 · no model yet"),
                     HasSubstr("7 ended, 2 failed"),
                     HasSubstr("no worker has joined")));
   WorkerSummary worker;
   worker.id = "decode-0";
   worker.roles = "decode";
   worker.device = "cuda:1";
+  worker.version = "0.2.0";
   worker.state = "ready";
   worker.blocks_total = 100;
   worker.blocks_free = 75;
@@ -79,7 +81,7 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   cluster.workers.push_back(worker);
   EXPECT_THAT(FormatCluster(cluster),
               AllOf(HasSubstr("25/100 (25%)"),
-                    HasSubstr("decode-0  decode  cuda:1  ready"),
+                    HasSubstr("decode-0  decode  cuda:1  0.2.0    ready"),
                     HasSubstr("prefill-0  tcp   3          5.0 MB  0.75"),
                     Not(HasSubstr("LEAKED"))));
   cluster.workers[0].blocks_leaked = 2;

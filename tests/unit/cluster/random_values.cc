@@ -160,6 +160,7 @@ WorkerInfo RandomValues::Info() {
   out.kv_address = Text();
   out.admin_address = Text();
   out.device = Text();
+  out.program_version = Text();
   out.block_tokens = Count();
   out.blocks = Count();
   out.max_sequences = Count();

@@ -55,32 +55,37 @@ TEST(RequestFrontendTest, TheDeltaWithASamplesFinishReasonIsItsLast) {
   ASSERT_EQ(dispatched.wait_for(kLimit), std::future_status::ready);
   const DispatchCommand dispatch = dispatched.get();
   int32_t index = 0;
-  for (const char letter : {'a', 'b', 'c', 'd'}) {
+  for (const std::string letters : {"a", "bcd"}) {  // the letters of a report arrive together
     WorkerReport report;
-    for (int32_t sample = 0; sample < 2; ++sample) {
-      TokenOutput token;
-      token.id = dispatch.request.id;
-      token.epoch = dispatch.request.epoch;
-      token.sample = sample;
-      token.index = index;
-      token.token.token = static_cast<TokenId>(sample == 0 ? letter : letter + 5);
-      if (sample == 1 && letter == 'd') token.finish = FinishReason::kLength;
-      report.tokens.push_back(token);
+    for (const char letter : letters) {
+      for (int32_t sample = 0; sample < 2; ++sample) {
+        TokenOutput token;
+        token.id = dispatch.request.id;
+        token.epoch = dispatch.request.epoch;
+        token.sample = sample;
+        token.index = index;
+        token.token.token = static_cast<TokenId>(sample == 0 ? letter : letter + 5);
+        if (sample == 1 && letter == 'd') token.finish = FinishReason::kLength;
+        report.tokens.push_back(token);
+      }
+      ++index;
     }
-    ++index;
     core.Report(link, report);
   }
 
   ASSERT_EQ(end.wait_for(kLimit), std::future_status::ready);
   EXPECT_EQ(end.get().status, OkStatus());
   std::vector<std::string> texts(2);
+  std::vector<std::string> tokens(2);
   std::vector<FinishReason> finishes(2, FinishReason::kNone);
   for (const GenerationDelta& delta : recorder->deltas()) {
     EXPECT_EQ(finishes[delta.sample], FinishReason::kNone) << "sample " << delta.sample;
     texts[delta.sample] += delta.text;
+    tokens[delta.sample].append(delta.tokens.begin(), delta.tokens.end());
     finishes[delta.sample] = delta.finish;
   }
   EXPECT_EQ(texts, (std::vector<std::string>{"a", "fghi"}));
+  EXPECT_EQ(tokens, (std::vector<std::string>{"ab", "fghi"}));
   EXPECT_EQ(finishes, (std::vector{FinishReason::kStop, FinishReason::kLength}));
   EXPECT_TRUE(frontend.Drain(kLimit));
   frontend.Stop();

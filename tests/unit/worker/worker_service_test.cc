@@ -40,8 +40,9 @@ TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
   SharedFakeModel model{FakeModel::Shape()};
   WorkerOptions options;
   options.id = WorkerId("decode");
-  options.engine.kv_dtype = DType::kF32;
-  const auto worker = Worker::Create(std::move(options), model, metrics, clock);
+  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  const auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
   ASSERT_TRUE(worker.ok()) << worker.status();
   config::WorkerConfig config;
   config.set_kv_listen("[::1]:7090");
