@@ -211,7 +211,7 @@ void AddPartCases(std::vector<Case>& cases) {
       {"MatMul_drawn_part", [](Ops& ops, const Tolerance&) {
          const HostMatrix whole{
              .dtype = DType::kBF16, .rows = 40, .cols = 96, .stream = 77, .scale = 0.5f};
-         std::vector<uint16_t> numbers(40 * 96);
+         std::vector<uint16_t> numbers(size_t{40} * 96);
          DrawMatrix(whole, numbers);
          CheckPartOf(ops, whole, std::as_bytes(std::span(numbers)).data(), 16);
        }});

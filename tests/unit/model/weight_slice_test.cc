@@ -302,8 +302,9 @@ TEST(WeightSlice, PackingReadsNothingElse) {
   const auto part =
       SliceOf(whole, {.rows = IndexRange{3, 20}, .cols = IndexRange{half, 2 * half}}, "");
   ASSERT_TRUE(part.ok());
-  for (int64_t row = 0; row < part->rows; ++row) {
-    ASSERT_EQ(::mprotect(const_cast<std::byte*>(part->Row(row)), page, PROT_READ), 0);
+  for (size_t row = 3; row < 20; ++row) {
+    std::byte* right = static_cast<std::byte*>(memory) + (2 * row + 1) * page;
+    ASSERT_EQ(::mprotect(right, page, PROT_READ), 0);
   }
   CpuDevice device;
   const auto ops = MakeCpuOps(device, {});
