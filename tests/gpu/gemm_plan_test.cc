@@ -42,10 +42,10 @@ void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const Skinn
   EXPECT_LE(plan.clusters * plan.cluster, limits.blocks);
   if (plan.cluster > 1) {
     EXPECT_EQ(plan.tiles, plan.clusters);
-    EXPECT_EQ(plan.rounds * plan.spans * plan.cluster, k_spans);
+    EXPECT_EQ(plan.stages_per_tile * plan.spans * plan.cluster, k_spans);
   } else {
-    EXPECT_GE(plan.rounds * plan.spans, k_spans);
-    EXPECT_LT((plan.rounds - 1) * plan.spans, k_spans);
+    EXPECT_GE(plan.stages_per_tile * plan.spans, k_spans);
+    EXPECT_LT((plan.stages_per_tile - 1) * plan.spans, k_spans);
   }
   // The 128-byte swizzle needs groups of 8 rows of 128 bytes.
   EXPECT_EQ(plan.weight_bytes, plan.spans * plan.tile_outputs * halves * 128);
@@ -146,8 +146,8 @@ TEST_P(GatedPlanTest, IsSoundForAllShapes) {
           EXPECT_GE(plan.tiles * plan.columns, n);
           EXPECT_LT((plan.tiles - 1) * plan.columns, n);
           EXPECT_LE(plan.clusters * plan.cluster(), limits.blocks);
-          EXPECT_GE(plan.rounds * spans, k_spans);
-          EXPECT_LT((plan.rounds - 1) * spans, k_spans);
+          EXPECT_GE(plan.stages_per_tile * spans, k_spans);
+          EXPECT_LT((plan.stages_per_tile - 1) * spans, k_spans);
           EXPECT_GE(plan.x_rows * plan.cluster(), rows);
           EXPECT_LE(plan.x_rows * plan.neighbours(), plan.row_blocks * kGatedRowBlock);
           EXPECT_EQ(plan.x_rows % 8, 0);
