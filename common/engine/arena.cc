@@ -5,7 +5,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxBlocks = size_t{1} << 24;
 constexpr size_t kMebibyte = size_t{1} << 20;
 
 double Gibibytes(size_t bytes) {
@@ -17,10 +16,11 @@ double Gibibytes(size_t bytes) {
 StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, size_t free_bytes) {
   if (options.blocks > 0) return options.blocks;
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const auto blocks_in = [block_bytes](size_t bytes) {
+    return static_cast<int32_t>(std::min<size_t>(bytes / block_bytes, kMaxArenaBlocks));
+  };
   if (options.memory_bytes > 0) {
-    if (options.memory_bytes >= block_bytes) {
-      return static_cast<int32_t>(std::min(options.memory_bytes / block_bytes, kMaxBlocks));
-    }
+    if (options.memory_bytes >= block_bytes) return blocks_in(options.memory_bytes);
     return InvalidArgument(
         "engine: kv_memory_mib is {}; one KV block of {} takes {} bytes, so at least {} is needed",
         options.memory_bytes / kMebibyte,
@@ -29,9 +29,7 @@ StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, 
         (block_bytes + kMebibyte - 1) / kMebibyte);
   }
   const auto share = static_cast<size_t>(static_cast<double>(free_bytes) * options.memory_fraction);
-  if (share >= block_bytes) {
-    return static_cast<int32_t>(std::min(share / block_bytes, kMaxBlocks));
-  }
+  if (share >= block_bytes) return blocks_in(share);
   return MakeStatus(StatusCode::kResourceExhausted,
                     "engine: kv_memory_fraction {} of the {:.2f} GiB that are free beside the "
                     "model is too small for one KV block of {}, which takes {} bytes",

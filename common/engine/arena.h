@@ -12,6 +12,8 @@
 // The size and the allocation of the KV arena.
 namespace baton {
 
+inline constexpr int32_t kMaxArenaBlocks = 1 << 24;
+
 // The number of blocks of `layout` in the arena: `blocks` when it is set; else as many as fit
 // into `memory_bytes` when it is set; else as many as fit into `memory_fraction` of
 // `free_bytes`. InvalidArgument when `memory_bytes` holds no block; ResourceExhausted when the

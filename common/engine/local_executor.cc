@@ -7,8 +7,6 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kMaxBlocks = 1 << 24;
-
 Status CheckOptions(const KvOptions& options, ModelRunner& runner) {
   const ModelTraits& traits = runner.traits();
   if (options.block_tokens < 1 || options.block_tokens % traits.block_token_multiple != 0) {
@@ -22,9 +20,9 @@ Status CheckOptions(const KvOptions& options, ModelRunner& runner) {
         "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
         "f32, f16 or bf16");
   }
-  if (options.blocks < 0 || options.blocks > kMaxBlocks) {
+  if (options.blocks < 0 || options.blocks > kMaxArenaBlocks) {
     return InvalidArgument(
-        "engine: kv_blocks is {}; it must be between 0 and {}", options.blocks, kMaxBlocks);
+        "engine: kv_blocks is {}; it must be between 0 and {}", options.blocks, kMaxArenaBlocks);
   }
   return OkStatus();
 }

@@ -18,8 +18,7 @@ Status CheckHeads(const ModelSpec& spec, const IndexRange& heads, const IndexRan
   if (same) return OkStatus();
   return InvalidArgument(
       "{}: heads [{}, {}) cannot use KV heads [{}, {}); head h of the model uses KV head h / {}, "
-      "and "
-      "each KV head of a slice must have equally many of its heads",
+      "and each KV head of a slice must have equally many of its heads",
       kWhat,
       heads.begin,
       heads.end,

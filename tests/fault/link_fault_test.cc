@@ -84,7 +84,7 @@ TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
 
 // The link is frozen for longer than lost_ms: the router declares the worker lost, and accepts it
 // again later.
-TEST_F(LinkFaultTest, RouterLinkFrozenUntilTheWorkerIsLost) {
+TEST_F(LinkFaultTest, WorkerLinkFrozenUntilTheWorkerIsLost) {
   StartThroughProxies("shm");
   ExpectEqual(RunAll([&] {
     WaitBusy("decode-0");
@@ -95,7 +95,7 @@ TEST_F(LinkFaultTest, RouterLinkFrozenUntilTheWorkerIsLost) {
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
-TEST_F(LinkFaultTest, RouterLinkCutWhileRequestsRun) {
+TEST_F(LinkFaultTest, WorkerLinkCutWhileRequestsRun) {
   StartThroughProxies("shm");
   int cut = 0;
   ExpectEqual(RunAll([&] {

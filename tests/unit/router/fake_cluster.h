@@ -55,7 +55,7 @@ class FakeCluster final : public CoreOutput {
   void FillUntil(const std::string& name, Time until) { full_until_[name] = until; }
   // This worker reports OutOfRange for every request that it is to decode.
   void RefuseForGood(const std::string& name) { unable_.insert(name); }
-  // The decode workers of the MeetCommands that the worker received since it last started.
+  // The decode workers of the ConnectCommands that the worker received since it last started.
   const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
   void Step();
