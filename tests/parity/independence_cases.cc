@@ -9,6 +9,7 @@
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
+#include "tests/parity/weight_types.h"
 
 // The bits of a row do not depend on the other rows that are computed with it.
 namespace baton::parity {
@@ -146,17 +147,7 @@ std::vector<Case> QuantizedKvIndependenceCases() {
 
 std::vector<Case> IndependenceCases() {
   std::vector<Case> cases;
-  for (const DType dtype : {DType::kF32,
-                            DType::kF16,
-                            DType::kBF16,
-                            DType::kQ8_0,
-                            DType::kQ4_0,
-                            DType::kQ4_1,
-                            DType::kQ5_0,
-                            DType::kQ5_1,
-                            DType::kQ4_K,
-                            DType::kQ5_K,
-                            DType::kQ6_K}) {
+  for (const DType dtype : kWeightTypes) {
     cases.push_back({fmt::format("SameBits_MatMul_{}", Name(dtype)),
                      [=](Ops& ops, const Tolerance&) { CheckMatMul(ops, dtype); }});
   }

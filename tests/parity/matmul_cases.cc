@@ -11,21 +11,10 @@
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
+#include "tests/parity/weight_types.h"
 
 namespace baton::parity {
 namespace {
-
-constexpr DType kTypes[] = {DType::kF32,
-                            DType::kF16,
-                            DType::kBF16,
-                            DType::kQ8_0,
-                            DType::kQ4_0,
-                            DType::kQ4_1,
-                            DType::kQ5_0,
-                            DType::kQ5_1,
-                            DType::kQ4_K,
-                            DType::kQ5_K,
-                            DType::kQ6_K};
 
 std::unique_ptr<Matrix> Load(Ops& ops, const std::vector<HostWeights>& parts) {
   std::vector<HostMatrix> host;
@@ -200,7 +189,7 @@ void CheckBadShapes(Ops& ops) {
 }
 
 void AddPartCases(std::vector<Case>& cases) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kWeightTypes) {
     const int64_t unit = std::max<int64_t>(16, static_cast<int64_t>(ShapeOf(dtype).elements));
     cases.push_back({fmt::format("MatMul_{}_part", Name(dtype)), [=](Ops& ops, const Tolerance&) {
                        const auto whole = RandomWeights(dtype, 40, 6 * unit, 8);
@@ -224,7 +213,7 @@ std::vector<Case> MatMulCases() {
   struct Shape {
     int64_t rows, cols, m;
   };
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kWeightTypes) {
     const auto step = static_cast<int64_t>(ShapeOf(dtype).elements);
     for (const Shape& shape : {Shape{1, step, 1},
                                Shape{16, 2 * step, 2},

@@ -8,6 +8,7 @@
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
+#include "tests/parity/weight_types.h"
 
 namespace baton::parity {
 namespace {
@@ -185,17 +186,7 @@ std::vector<Case> RowCases() {
                        }});
     }
   }
-  for (const DType dtype : {DType::kF32,
-                            DType::kF16,
-                            DType::kBF16,
-                            DType::kQ8_0,
-                            DType::kQ4_0,
-                            DType::kQ4_1,
-                            DType::kQ5_0,
-                            DType::kQ5_1,
-                            DType::kQ4_K,
-                            DType::kQ5_K,
-                            DType::kQ6_K}) {
+  for (const DType dtype : kWeightTypes) {
     cases.push_back(
         {fmt::format("Embed_{}", Name(dtype)),
          [=](Ops& ops, const Tolerance& tolerance) { CheckEmbed(ops, tolerance, dtype); }});

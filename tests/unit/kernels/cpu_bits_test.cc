@@ -6,6 +6,7 @@
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
+#include "tests/parity/weight_types.h"
 
 // Every instruction set and every number of threads must give the same bits.
 namespace baton {
@@ -49,17 +50,7 @@ class CpuBitsTest : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(CpuBitsTest, MatMul) {
-  for (const DType dtype : {DType::kF32,
-                            DType::kF16,
-                            DType::kBF16,
-                            DType::kQ8_0,
-                            DType::kQ4_0,
-                            DType::kQ4_1,
-                            DType::kQ5_0,
-                            DType::kQ5_1,
-                            DType::kQ4_K,
-                            DType::kQ5_K,
-                            DType::kQ6_K}) {
+  for (const DType dtype : kWeightTypes) {
     const HostWeights weights = RandomWeights(dtype, 200, 512, 1);
     for (const int64_t m : {1, 5, 70}) {
       SCOPED_TRACE(fmt::format("{}, {} rows", Name(dtype), m));

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/step_plan.h"
+#include "tests/parity/weight_types.h"
 #include "tests/unit/model/model_gguf.h"
 
 // Decoders that are loaded in slices, one for each rank, against the whole decoder.
@@ -230,19 +231,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("llama_gqa", "llama_mqa_tied", "mixtral", "qwen2", "qwen3_moe"),
     [](const auto& test) { return test.param; });
 
+// Each of two ranks gets two heads: 256 columns of the attention output, a block of every type.
 ModelSpec SpecForBlocks() {
-  ModelSpec spec;
-  spec.hidden = 256;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 128;
-  spec.intermediate = 512;
-  spec.vocab = 96;
-  spec.context_length = 512;
-  spec.rope.rotary_dim = 128;
-  spec.layers.resize(2);
-  spec.eos = {2};
-  return spec;
+  return SmallSpec(/*head_dim=*/128);
 }
 
 class SlicedBlocks : public testing::TestWithParam<DType> {};
@@ -259,14 +250,7 @@ TEST_P(SlicedBlocks, MultiplyToThePartsOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Types,
                          SlicedBlocks,
-                         testing::Values(DType::kQ8_0,
-                                         DType::kQ4_0,
-                                         DType::kQ4_1,
-                                         DType::kQ5_0,
-                                         DType::kQ5_1,
-                                         DType::kQ4_K,
-                                         DType::kQ5_K,
-                                         DType::kQ6_K),
+                         testing::ValuesIn(kBlockTypes.begin(), kBlockTypes.end()),
                          [](const auto& test) { return std::string(Name(test.param)); });
 
 Status LoadSlice(const ModelSpec& spec, const WeightSource& source, const DecoderSlice& slice) {

@@ -15,6 +15,7 @@
 #include "common/model/dummy_weights.h"
 #include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
+#include "tests/parity/weight_types.h"
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -60,21 +61,6 @@ double LargestDifference(const std::vector<Logits>& a, const std::vector<Logits>
     }
   }
   return largest;
-}
-
-ModelSpec SmallSpec() {
-  ModelSpec spec;
-  spec.hidden = 256;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 64;
-  spec.intermediate = 512;
-  spec.vocab = 96;
-  spec.context_length = 512;
-  spec.rope.rotary_dim = 64;
-  spec.layers.resize(2);
-  spec.eos = {2};
-  return spec;
 }
 
 class MixedBatch : public testing::TestWithParam<std::string> {};
@@ -195,14 +181,7 @@ TEST_P(QuantizedModel, EqualsItsDequantizedSelf) {
 
 INSTANTIATE_TEST_SUITE_P(Formats,
                          QuantizedModel,
-                         testing::Values(DType::kQ8_0,
-                                         DType::kQ4_0,
-                                         DType::kQ4_1,
-                                         DType::kQ5_0,
-                                         DType::kQ5_1,
-                                         DType::kQ4_K,
-                                         DType::kQ5_K,
-                                         DType::kQ6_K),
+                         testing::ValuesIn(kBlockTypes.begin(), kBlockTypes.end()),
                          [](const auto& test) { return std::string(Name(test.param)); });
 
 class SameModelAsGguf : public testing::TestWithParam<std::string> {};

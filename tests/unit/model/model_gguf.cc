@@ -175,6 +175,21 @@ void SetScales(DType dtype, std::byte* block, std::mt19937_64& random) {
 
 }  // namespace
 
+ModelSpec SmallSpec(int32_t head_dim) {
+  ModelSpec spec;
+  spec.hidden = 256;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = head_dim;
+  spec.intermediate = 512;
+  spec.vocab = 96;
+  spec.context_length = 512;
+  spec.rope.rotary_dim = head_dim;
+  spec.layers.resize(2);
+  spec.eos = {2};
+  return spec;
+}
+
 GgufWriter WriteModel(const ModelSpec& spec,
                       const MatrixMaker& matrix,
                       const VectorMaker& vector,

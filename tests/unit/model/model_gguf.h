@@ -11,6 +11,9 @@
 
 namespace baton {
 
+// A Llama of two layers, whose matrices have whole blocks of every type.
+ModelSpec SmallSpec(int32_t head_dim = 64);
+
 struct MatrixBytes {
   DType dtype = DType::kF32;
   std::vector<std::byte> bytes;

@@ -18,6 +18,7 @@
 #include "common/model/file_weights.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/dequantize.h"
+#include "tests/parity/weight_types.h"
 #include "tests/unit/model/gguf_writer.h"
 
 // Slices of weights: from files, in each storage type, and from the generator.
@@ -176,17 +177,7 @@ TEST_P(SlicesOfAFile, MakeUpTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Types,
                          SlicesOfAFile,
-                         testing::Values(DType::kF32,
-                                         DType::kF16,
-                                         DType::kBF16,
-                                         DType::kQ8_0,
-                                         DType::kQ4_0,
-                                         DType::kQ4_1,
-                                         DType::kQ5_0,
-                                         DType::kQ5_1,
-                                         DType::kQ4_K,
-                                         DType::kQ5_K,
-                                         DType::kQ6_K),
+                         testing::ValuesIn(kWeightTypes),
                          [](const auto& test) { return std::string(Name(test.param)); });
 
 TEST(WeightSlice, OfSafetensorsMakesUpTheWhole) {
@@ -269,14 +260,7 @@ TEST(WeightSlice, ErrorsNameTheTensorTheRangeAndTheValidValues) {
 }
 
 TEST(WeightSlice, MustNotCutABlock) {
-  for (const DType dtype : {DType::kQ8_0,
-                            DType::kQ4_0,
-                            DType::kQ4_1,
-                            DType::kQ5_0,
-                            DType::kQ5_1,
-                            DType::kQ4_K,
-                            DType::kQ5_K,
-                            DType::kQ6_K}) {
+  for (const DType dtype : kBlockTypes) {
     SCOPED_TRACE(Name(dtype));
     const auto file = GgufOf(dtype);
     const int64_t block = BlockOf(dtype);

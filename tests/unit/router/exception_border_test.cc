@@ -12,9 +12,7 @@
 #include "router/core_loop.h"
 #include "router/fair_threads.h"
 #include "router/keyed_threads.h"
-#include "router/request_frontend.h"
-#include "tests/fakes/byte_model.h"
-#include "tests/unit/router/idle_worker.h"
+#include "tests/unit/router/frontend_harness.h"
 
 namespace baton::router {
 namespace {
@@ -51,40 +49,27 @@ class Thrower final : public GenerationObserver {
 };
 
 TEST(ExceptionBorderTest, ARequestWhoseAnswerThrowsEndsAtItsClientAndAtItsWorker) {
-  const ByteModel model = ByteModel::WithoutWeights(64);
-  const auto text = ModelText::Load(model.path(), "");
-  ASSERT_TRUE(text.ok()) << text.status();
-  MetricsRegistry metrics;
-  RouterProbe probe(metrics);
-  const SteadyClock clock;
-  CoreLoop core(CoreOptions{}, clock, probe);
-  RequestFrontend frontend({}, **text, core, clock, probe);
-  const auto link = std::make_shared<IdleWorkerLink>();
-  core.Join(IdleWorker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
-
+  FrontendHarness harness;
   GenerationRequest request;
   request.input = std::string("x");
   const auto thrower = std::make_shared<Thrower>();
   std::future<GenerationEnd> end = thrower->end();
-  const std::shared_ptr<Generation> running = frontend.Start(std::move(request), thrower);
-  std::future<DispatchCommand> dispatched = link->dispatched();
-  ASSERT_EQ(dispatched.wait_for(kLimit), std::future_status::ready);
-  const DispatchCommand dispatch = dispatched.get();
+  const DispatchCommand dispatch = harness.Start(std::move(request), thrower);
   WorkerReport report;
   TokenOutput token;
   token.id = dispatch.request.id;
   token.epoch = dispatch.request.epoch;
   token.token.token = 'a';
   report.tokens.push_back(token);
-  core.Report(link, report);
+  harness.Report(std::move(report));
 
   ASSERT_EQ(end.wait_for(kLimit), std::future_status::ready);
   const GenerationEnd ended = end.get();
   EXPECT_EQ(ended.status.code(), StatusCode::kInternal);
   EXPECT_THAT(std::string(Message(ended.status)), HasSubstr("its log says why"));
-  EXPECT_EQ(link->cancelled().wait_for(kLimit), std::future_status::ready);
-  EXPECT_TRUE(frontend.Drain(kLimit)) << "it counts as running";
-  frontend.Stop();
+  EXPECT_EQ(harness.worker().cancelled().wait_for(kLimit), std::future_status::ready);
+  EXPECT_TRUE(harness.frontend().Drain(kLimit)) << "it counts as running";
+  harness.frontend().Stop();
 }
 
 // After an exception the state of the core is unknown.

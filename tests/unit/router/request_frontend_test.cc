@@ -9,8 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "router/core_loop.h"
-#include "tests/fakes/byte_model.h"
-#include "tests/unit/router/idle_worker.h"
+#include "tests/unit/router/frontend_harness.h"
 
 namespace baton::router {
 namespace {
@@ -33,27 +32,14 @@ class Recorder final : public GenerationObserver {
 
 // The worker does not know stop strings, so it sends more tokens until it is told.
 TEST(RequestFrontendTest, TheDeltaWithASamplesFinishReasonIsItsLast) {
-  const ByteModel model = ByteModel::WithoutWeights(64);
-  const auto text = ModelText::Load(model.path(), "");
-  ASSERT_TRUE(text.ok()) << text.status();
-  MetricsRegistry metrics;
-  RouterProbe probe(metrics);
-  const SteadyClock clock;
-  CoreLoop core(CoreOptions{}, clock, probe);
-  RequestFrontend frontend({}, **text, core, clock, probe);
-  const auto link = std::make_shared<IdleWorkerLink>();
-  core.Join(IdleWorker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
-
+  FrontendHarness harness;
   GenerationRequest request;
   request.input = std::string("x");
   request.samples = 2;
   request.stop = {"b"};
   const auto recorder = std::make_shared<Recorder>();
   std::future<GenerationEnd> end = recorder->end();
-  const std::shared_ptr<Generation> running = frontend.Start(std::move(request), recorder);
-  std::future<DispatchCommand> dispatched = link->dispatched();
-  ASSERT_EQ(dispatched.wait_for(kLimit), std::future_status::ready);
-  const DispatchCommand dispatch = dispatched.get();
+  const DispatchCommand dispatch = harness.Start(std::move(request), recorder);
   int32_t index = 0;
   for (const std::string letters : {"a", "bcd"}) {  // the letters of a report arrive together
     WorkerReport report;
@@ -70,7 +56,7 @@ TEST(RequestFrontendTest, TheDeltaWithASamplesFinishReasonIsItsLast) {
       }
       ++index;
     }
-    core.Report(link, report);
+    harness.Report(std::move(report));
   }
 
   ASSERT_EQ(end.wait_for(kLimit), std::future_status::ready);
@@ -87,8 +73,8 @@ TEST(RequestFrontendTest, TheDeltaWithASamplesFinishReasonIsItsLast) {
   EXPECT_EQ(texts, (std::vector<std::string>{"a", "fghi"}));
   EXPECT_EQ(tokens, (std::vector<std::string>{"ab", "fghi"}));
   EXPECT_EQ(finishes, (std::vector{FinishReason::kStop, FinishReason::kLength}));
-  EXPECT_TRUE(frontend.Drain(kLimit));
-  frontend.Stop();
+  EXPECT_TRUE(harness.frontend().Drain(kLimit));
+  harness.frontend().Stop();
 }
 
 }  // namespace
