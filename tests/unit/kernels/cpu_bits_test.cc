@@ -1,4 +1,4 @@
-#include <cstring>
+#include <bit>
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class CpuBitsTest : public testing::TestWithParam<Setting> {
     const Floats got = run(**Make(GetParam()));
     ASSERT_EQ(want.size(), got.size());
     for (size_t i = 0; i < want.size(); ++i) {
-      ASSERT_EQ(std::memcmp(&want[i], &got[i], sizeof(float)), 0)
+      ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
           << "element " << i << " is " << want[i] << " and " << got[i];
     }
   }
@@ -73,7 +73,7 @@ TEST_P(CpuBitsTest, NanAndInfinityInARowStayInIt) {
   const auto run = [&](Ops& ops) {
     const HostMatrix host = weights.matrix();
     const auto matrix = *ops.LoadMatrix({&host, 1});
-    auto x = RandomFloats(4 * 64, 2);
+    auto x = RandomFloats(size_t{4} * 64, 2);
     x[5] = std::numeric_limits<float>::quiet_NaN();
     x[64 + 7] = std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < 64; ++i) x[128 + i] = i == 9 ? 1e-38f : 0.0f;
@@ -110,7 +110,7 @@ TEST_P(CpuBitsTest, NormRopeAttention) {
       const auto values = history.Rows(plan);
       const auto cols = static_cast<int64_t>(values.size()) / plan.rows();
       const DeviceTensor qkv(ops, plan.rows(), cols, values);
-      const DeviceTensor out(ops, plan.rows(), shape.heads.q_heads * shape.heads.head_dim);
+      const DeviceTensor out(ops, plan.rows(), int64_t{shape.heads.q_heads} * shape.heads.head_dim);
       const auto dim = static_cast<size_t>(shape.heads.head_dim);
       const auto norm = *ops.LoadVector(RandomFloats(dim, 4));
       const auto frequencies = *ops.LoadVector(Floats{1.0f, 0.3f, 0.01f, 0.001f});
@@ -132,7 +132,7 @@ TEST_P(CpuBitsTest, GatedProductAndSampling) {
     const HostWeights gate = RandomWeights(DType::kQ8_0, 300, 64, 1);
     const HostWeights up = RandomWeights(DType::kF16, 300, 64, 2);
     const auto matrix = *ops.LoadGateUp(gate.matrix(), up.matrix());
-    const DeviceTensor in(ops, 9, 64, RandomFloats(9 * 64, 3));
+    const DeviceTensor in(ops, 9, 64, RandomFloats(size_t{9} * 64, 3));
     const DeviceTensor out(ops, 9, 300);
     ops.MatMulSiluMul(in.view(), *matrix, nullptr, out.view());
     Floats result = out.Read();
