@@ -50,39 +50,6 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
 
 }  // namespace
 
-Status ValidateOptions(const KvTransferOptions& options) {
-  BATON_RETURN_IF_ERROR(options.layout.Validate());
-  if (options.worker.value().empty()) return InvalidArgument("KV transfer: the worker id is empty");
-  if (options.shards.empty()) return InvalidArgument("KV transfer: there is no local shard");
-  for (const LocalShard& shard : options.shards) {
-    BATON_RETURN_IF_ERROR(ValidateShard(options.layout, shard.shard));
-    const size_t block_bytes = ShardBlockBytes(options.layout, shard.shard);
-    const size_t arena = shard.arena == nullptr ? 0 : shard.arena->size();
-    if (shard.block_count == 0 || arena / block_bytes < shard.block_count) {
-      return InvalidArgument(
-          "KV transfer: an arena of {} bytes does not hold {} blocks of {} bytes",
-          arena,
-          shard.block_count,
-          block_bytes);
-    }
-  }
-  const SessionTimes& times = options.times;
-  if (times.renew <= Duration{} || times.lease < 2 * times.renew || times.drain <= Duration{} ||
-      times.fence <= Duration{}) {
-    return InvalidArgument(
-        "KV transfer times: renew {} ms, lease {} ms, drain {} ms, fence {} ms; all must be "
-        "positive, and the lease at least twice renew",
-        ToMillis(times.renew),
-        ToMillis(times.lease),
-        ToMillis(times.drain),
-        ToMillis(times.fence));
-  }
-  if (options.max_sessions == 0) {
-    return InvalidArgument("KV transfer: max_sessions must be positive");
-  }
-  return OkStatus();
-}
-
 StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options) {
   const std::string& required = options.transport.require_transport;
   std::vector<BoundTransport> transports;
@@ -103,34 +70,6 @@ StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& op
   }
   if (transports.empty()) return last;
   return transports;
-}
-
-StatusOr<Hello> MakeHello(const KvTransferOptions& options,
-                          std::vector<BoundTransport>& transports,
-                          bool listen) {
-  Hello hello;
-  hello.worker = options.worker;
-  hello.boot = options.boot;
-  hello.model_fingerprint = options.model_fingerprint;
-  hello.layout = options.layout;
-  for (const LocalShard& shard : options.shards) {
-    hello.shards.push_back({shard.shard, shard.block_count, {}});
-  }
-  if (!listen) return hello;
-  for (BoundTransport& bound : transports) {
-    BATON_ASSIGN_OR_RETURN(const std::string descriptor, bound.transport->Listen());
-    for (size_t i = 0; i < hello.shards.size(); ++i) {
-      hello.shards[i].endpoints.push_back({bound.name, descriptor, bound.regions[i]->id()});
-    }
-  }
-  return hello;
-}
-
-std::vector<KvShard> ShardsOf(const Hello& hello) {
-  std::vector<KvShard> shards;
-  shards.reserve(hello.shards.size());
-  for (const KvShardInfo& info : hello.shards) shards.push_back(info.shard);
-  return shards;
 }
 
 StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,

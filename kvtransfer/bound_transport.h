@@ -18,19 +18,9 @@ struct BoundTransport {
   std::vector<std::unique_ptr<Region>> regions;  // by shard; destroyed before the transport
 };
 
-// InvalidArgument that names the invalid part: layout, shards, arenas too small for their blocks,
-// times.
-Status ValidateOptions(const KvTransferOptions& options);
-
 // The transports that options.transport allows and that can register the arenas, in order of
 // preference; at least one. With require_transport: only that transport, or its error.
 StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options);
-
-// This side's HELLO. If `listen`, every transport starts to listen, and HELLO contains the
-// endpoints.
-StatusOr<Hello> MakeHello(const KvTransferOptions& options,
-                          std::vector<BoundTransport>& transports,
-                          bool listen);
 
 // A link and the transport that carries it.
 struct LinkRoute {
@@ -45,8 +35,5 @@ struct LinkRoute {
 StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
                                             const std::vector<BoundTransport>& transports,
                                             const Hello& theirs);
-
-// The KV shards of a HELLO.
-std::vector<KvShard> ShardsOf(const Hello& hello);
 
 }  // namespace baton

@@ -21,6 +21,13 @@ Status CheckShards(const Hello& hello) {
 
 }  // namespace
 
+std::vector<KvShard> ShardsOf(const Hello& hello) {
+  std::vector<KvShard> shards;
+  shards.reserve(hello.shards.size());
+  for (const KvShardInfo& info : hello.shards) shards.push_back(info.shard);
+  return shards;
+}
+
 std::string_view Name(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
       "HELLO",

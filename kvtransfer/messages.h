@@ -46,6 +46,9 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
+// The KV shards of a HELLO.
+std::vector<KvShard> ShardsOf(const Hello& hello);
+
 // Sender → receiver: the KV of a prompt of `total_tokens` tokens will follow.
 struct Offer {
   uint32_t total_tokens = 0;

@@ -76,4 +76,8 @@ struct KvTransferOptions {
   std::function<void(std::string_view)> log;
 };
 
+// InvalidArgument that names the invalid part: layout, shards, arenas too small for their blocks,
+// times.
+Status ValidateOptions(const KvTransferOptions& options);
+
 }  // namespace baton

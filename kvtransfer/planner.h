@@ -56,6 +56,15 @@ inline uint64_t PieceTag(uint32_t link, uint32_t first) {
   return static_cast<uint64_t>(link) << 32 | first;
 }
 
+// Pieces of one link that have landed: blocks first … first + count - 1 of Grant::blocks.
+struct PieceArrival {
+  uint32_t link = 0;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+  std::span<const uint64_t> checksums;  // one per block, if the grant wants checksums
+};
+
 // The byte ranges that `blocks` occupy in an arena with blocks of `block_bytes` bytes, ascending
 // and merged.
 std::vector<ByteRange> BlockRanges(size_t block_bytes, std::span<const BlockId> blocks);

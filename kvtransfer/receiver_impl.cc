@@ -1,7 +1,6 @@
 #include "kvtransfer/receiver_impl.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "kvtransfer/codec.h"
@@ -12,19 +11,6 @@ namespace {
 constexpr Duration kLinger = std::chrono::seconds(10);
 constexpr size_t kMaxEnded = 1024;
 
-// The same ranges in the same order, with adjacent ranges merged.
-std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
-  std::vector<ByteRange> merged;
-  for (const ByteRange& range : ranges) {
-    if (!merged.empty() && merged.back().offset + merged.back().bytes == range.offset) {
-      merged.back().bytes += range.bytes;
-    } else {
-      merged.push_back(range);
-    }
-  }
-  return merged;
-}
-
 }  // namespace
 
 KvReceiver::Impl::Impl(KvTransferOptions options, KvReceiverListener& listener)
@@ -32,7 +18,6 @@ KvReceiver::Impl::Impl(KvTransferOptions options, KvReceiverListener& listener)
 
 KvReceiver::Impl::~Impl() {
   core_.Stop();
-  for (auto& [key, session] : sessions_) CloseAll(session);
 }
 
 Status KvReceiver::Impl::Start() {
@@ -43,11 +28,11 @@ Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const H
   BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
   BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> whole,
                          PlanLinks(ShardsOf(theirs), ShardsOf(core_.hello())));
-  std::vector<KvLink> links = SplitByLayers(core_.options().layout, whole);
+  const auto links = std::make_shared<const PeerLinks>(
+      PeerLinks{ShardsOf(theirs), SplitByLayers(core_.options().layout, whole)});
   RemovePeer(id);
   core_.streams().Add(id, out);
-  core_.loop().PostAlways(
-      [this, id, peer = Peer{theirs, std::move(links)}] { DoAddPeer(id, peer); });
+  core_.loop().PostAlways([this, id, links] { peers_[id] = links; });
   return OkStatus();
 }
 
@@ -59,10 +44,6 @@ void KvReceiver::Impl::RemovePeer(const WorkerId& peer) {
 Status KvReceiver::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
   return core_.loop().Post(
       [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
-}
-
-void KvReceiver::Impl::DoAddPeer(const WorkerId& id, Peer peer) {
-  peers_[id] = std::move(peer);
 }
 
 void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
@@ -122,8 +103,7 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
   const uint32_t blocks = PromptBlocks(offer.total_tokens, core_.options().layout.block_tokens);
   Session& session = sessions_.Add(key, offer, blocks, core_.options().times, core_.Now());
   session.peer = peer;
-  session.sources = ShardsOf(known->second.theirs);
-  session.links = known->second.links;
+  session.links = known->second;
   Act(key);
 }
 
@@ -160,9 +140,9 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     reservation.grant.window_key = RandomId();
     reservation.grant.cached_blocks = cached_blocks;
     reservation.grant.checksums = core_.options().checksums;
-    reservation.grant.contributors = static_cast<uint32_t>(session->links.size());
+    reservation.grant.contributors = static_cast<uint32_t>(session->links->links.size());
     reservation.grant.blocks.assign(blocks.begin() + cached_blocks, blocks.end());
-    for (const KvLink& link : session->links) {
+    for (const KvLink& link : session->links->links) {
       reservation.link_bytes.push_back(LinkBlockBytes(core_.options().layout, link));
     }
     status = session->machine.Grant(std::move(reservation), core_.Now());
@@ -190,105 +170,56 @@ void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
   Act(key);
 }
 
-void KvReceiver::Impl::OnArrival(const Arrival& arrival, const Transport& transport) {
-  const auto found = windows_.find(arrival.window_key);
-  if (found == windows_.end()) return;
-  const WindowOwner owner = found->second;
-  Session* session = sessions_.Find(owner.session);
+void KvReceiver::Impl::OnArrival(const SessionKey& key,
+                                 const PieceArrival& piece,
+                                 std::string_view transport,
+                                 bool takes_notes) {
+  Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  if (arrival.kind == Arrival::Kind::kUnfenced) {
-    session->machine.OnWindowsClosed(arrival.status, core_.Now());
-  } else if (arrival.kind == Arrival::Kind::kClosed) {
-    if (--session->open_windows == 0) {
-      for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
-        windows_.erase(session->window_key + shard);
-      }
-      session->machine.OnWindowsClosed(OkStatus(), core_.Now());
-    }
-  } else if (arrival.kind == Arrival::Kind::kNote) {
-    OnNote(owner.session, *session, arrival.note);
-  } else {
-    PieceArrival piece;
-    piece.link = static_cast<uint32_t>(arrival.tag >> 32);
-    piece.first = static_cast<uint32_t>(arrival.tag);
-    piece.bytes = arrival.bytes;
-    piece.checksums = arrival.checksums;
-    const Status placed = CheckPlacement(*session, owner, arrival, piece);
-    if (!placed.ok()) {
-      session->machine.Abort(placed, core_.Now());
-    } else {
-      counters_.bytes += arrival.bytes;
-      ++counters_.ops;
-      session->stats.transport = transport.name();
-      session->stats.bytes += arrival.bytes;
-      session->stats.stream = core_.Now() - session->granted_at;
-      piece.count = static_cast<uint32_t>(
-          arrival.bytes / LinkBlockBytes(core_.options().layout, session->links[piece.link]));
-      session->machine.OnArrival(piece, core_.Now());
-      if (session->machine.lacks_only_seal() && transport.caps().max_note_bytes > 0) {
-        listener_.OnSealDue(core_.AwaitSeal(core_.Now()));
-      }
-    }
+  const Time now = core_.Now();
+  counters_.bytes += piece.bytes;
+  ++counters_.ops;
+  session->stats.transport = transport;
+  session->stats.bytes += piece.bytes;
+  session->stats.stream = now - session->granted_at;
+  session->machine.OnArrival(piece, now);
+  if (takes_notes && session->machine.lacks_only_seal()) {
+    listener_.OnSealDue(core_.AwaitSeal(now));
   }
-  Act(owner.session);
+  Act(key);
 }
 
-void KvReceiver::Impl::OnNote(const SessionKey& key, Session& session, std::string_view note) {
+void KvReceiver::Impl::OnNote(const SessionKey& key, std::string_view note) {
   core_.ForgetSeal();
-  const StatusOr<Envelope> envelope = DecodeEnvelope(note);
-  if (!envelope.ok()) return session.machine.Abort(envelope.status(), core_.Now());
-  if (SessionKey(envelope->session, envelope->epoch) != key ||
-      !std::holds_alternative<Seal>(envelope->message)) {
-    return session.machine.Abort(InvalidArgument("{} of session {}.{} came as a note; a note can "
-                                                 "only be the SEAL of its window's session {}.{}",
-                                                 Name(envelope->message),
-                                                 envelope->session,
-                                                 envelope->epoch,
-                                                 key.first,
-                                                 key.second),
-                                 core_.Now());
-  }
-  session.machine.OnMessage(envelope->message, core_.Now());
+  Session* session = sessions_.Find(key);
+  if (session == nullptr) return;
+  const Status taken = TakeNote(key, *session, note);
+  if (!taken.ok()) session->machine.Abort(taken, core_.Now());
+  Act(key);
 }
 
-Status KvReceiver::Impl::CheckPlacement(const Session& session,
-                                        const WindowOwner& owner,
-                                        const Arrival& arrival,
-                                        const PieceArrival& piece) const {
-  const std::vector<BlockId>& blocks = session.machine.grant().blocks;
-  if (piece.link >= session.links.size() || session.links[piece.link].destination != owner.shard) {
+Status KvReceiver::Impl::TakeNote(const SessionKey& key, Session& session, std::string_view note) {
+  BATON_ASSIGN_OR_RETURN(const Envelope envelope, DecodeEnvelope(note));
+  if (SessionKey(envelope.session, envelope.epoch) != key ||
+      !std::holds_alternative<Seal>(envelope.message)) {
     return InvalidArgument(
-        "a write into shard {} names link {}, which does not lead there", owner.shard, piece.link);
+        "{} of session {}.{} came as a note; a note can only be the SEAL of its window's session "
+        "{}.{}",
+        Name(envelope.message),
+        envelope.session,
+        envelope.epoch,
+        key.first,
+        key.second);
   }
-  const KvLink& link = session.links[piece.link];
-  const uint64_t block_bytes = LinkBlockBytes(core_.options().layout, link);
-  const uint64_t count = arrival.bytes / block_bytes;
-  if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
-      count > blocks.size() - piece.first) {
-    return InvalidArgument(
-        "a write of {} bytes from block {} of {} on link {} does not fit the granted blocks",
-        arrival.bytes,
-        piece.first,
-        blocks.size(),
-        piece.link);
-  }
-  std::vector<BlockPair> pairs;
-  for (uint64_t i = 0; i < count; ++i) {
-    pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
-  }
-  std::vector<ByteRange> expected;
-  for (const WriteRun& run : PlanRuns(core_.options().layout,
-                                      session.sources[link.source],
-                                      core_.options().shards[owner.shard].shard,
-                                      link,
-                                      pairs)) {
-    expected.push_back({run.destination, run.bytes});
-  }
-  if (Merged(expected) == Merged(arrival.ranges)) return OkStatus();
-  return InvalidArgument("a write tagged as blocks {}+{} of link {} went to other addresses",
-                         piece.first,
-                         count,
-                         piece.link);
+  session.machine.OnMessage(envelope.message, core_.Now());
+  return OkStatus();
+}
+
+void KvReceiver::Impl::OnWindowsClosed(const SessionKey& key, const Status& status) {
+  Session* session = sessions_.Find(key);
+  if (session == nullptr) return;
+  session->machine.OnWindowsClosed(status, core_.Now());
+  Act(key);
 }
 
 void KvReceiver::Impl::Act(const SessionKey& key) {
@@ -314,11 +245,10 @@ void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverActi
     End(key, session, withdrawn->status);
     listener_.OnWithdrawn(key.first, key.second, withdrawn->status);
   } else if (std::holds_alternative<OpenWindows>(action)) {
-    const Status opened = OpenAll(key, session);
+    const Status opened = Open(key, session);
     if (!opened.ok()) session.machine.Abort(opened, core_.Now());
   } else if (std::holds_alternative<CloseWindows>(action)) {
-    CloseAll(session);
-    if (session.open_windows == 0) session.machine.OnWindowsClosed(OkStatus(), core_.Now());
+    core_.data_plane().CloseWindows(key);
   } else if (auto* committed = std::get_if<ReportCommitted>(&action)) {
     Commit(key, session, committed->payload);
   } else if (auto* released = std::get_if<ReportReleased>(&action)) {
@@ -335,35 +265,13 @@ void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverActi
   }
 }
 
-Status KvReceiver::Impl::OpenAll(const SessionKey& key, Session& session) {
+Status KvReceiver::Impl::Open(const SessionKey& key, Session& session) {
   const baton::Grant& grant = session.machine.grant();
-  session.window_key = grant.window_key;
   session.granted_at = core_.Now();
   session.stats.wait = session.granted_at - session.offered;
   session.stats.cached_blocks = grant.cached_blocks;
   session.stats.blocks = static_cast<uint32_t>(grant.blocks.size());
-  for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
-    const size_t block_bytes =
-        ShardBlockBytes(core_.options().layout, core_.options().shards[shard].shard);
-    windows_[grant.window_key + shard] = {key, shard};
-    for (BoundTransport& bound : core_.transports()) {
-      WriteWindow window;
-      window.key = grant.window_key + shard;
-      window.region = bound.regions[shard]->id();
-      window.ranges = BlockRanges(block_bytes, grant.blocks);
-      BATON_RETURN_IF_ERROR(bound.transport->OpenWindow(std::move(window)));
-      ++session.open_windows;
-    }
-  }
-  return OkStatus();
-}
-
-void KvReceiver::Impl::CloseAll(Session& session) {
-  for (uint32_t shard = 0; shard < core_.options().shards.size(); ++shard) {
-    for (BoundTransport& bound : core_.transports()) {
-      bound.transport->CloseWindow(session.window_key + shard);
-    }
-  }
+  return core_.data_plane().OpenWindows(key, {grant.window_key, grant.blocks, session.links});
 }
 
 void KvReceiver::Impl::End(const SessionKey& key, const Session& session, const Status& status) {
@@ -399,13 +307,7 @@ void KvReceiver::Impl::ForgetOld(Time now) {
 }
 
 Time KvReceiver::Impl::Iteration(Time now) {
-  for (BoundTransport& bound : core_.transports()) {
-    std::array<Arrival, 64> arrivals;
-    const size_t count = bound.transport->Poll(now, arrivals);
-    for (Arrival& arrival : std::span(arrivals).first(count)) {
-      OnArrival(arrival, *bound.transport);
-    }
-  }
+  core_.data_plane().Poll(now, *this);
   const bool tick = core_.Tick(now);
   if (tick) {
     for (const SessionKey& key : sessions_.Due(now)) {

@@ -5,10 +5,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "kvtransfer/peer_writer.h"
+#include "kvtransfer/data_plane.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/receiver_session.h"
 #include "kvtransfer/session_table.h"
@@ -18,10 +17,10 @@ namespace baton {
 
 // The implementation of KvReceiver. Methods that begin with "Do" run on the thread of `core_`,
 // which owns all state.
-class KvReceiver::Impl final {
+class KvReceiver::Impl final : public WindowListener {
  public:
   Impl(KvTransferOptions options, KvReceiverListener& listener);
-  ~Impl();
+  ~Impl() override;
 
   Status Start();
 
@@ -37,28 +36,25 @@ class KvReceiver::Impl final {
   void DoRefuse(const SessionKey& key, Status reason);
   void DoAbort(const SessionKey& key, Status reason);
 
+  void OnArrival(const SessionKey& key,
+                 const PieceArrival& piece,
+                 std::string_view transport,
+                 bool takes_notes) override;
+  void OnMisplaced(const SessionKey& key, const Status& error) override { DoAbort(key, error); }
+  void OnNote(const SessionKey& key, std::string_view note) override;
+  void OnWindowsClosed(const SessionKey& key, const Status& status) override;
+
  private:
-  struct Peer {
-    Hello theirs;
-    std::vector<KvLink> links;
-  };
   struct Session {
     Session(const Offer& offer, uint32_t block_count, const SessionTimes& times, Time now)
         : machine(offer, block_count, times, now), offered(now) {}
     ReceiverSession machine;
     WorkerId peer;
-    std::vector<KvShard> sources;  // the peer's shards
-    std::vector<KvLink> links;
-    uint64_t window_key = 0;
+    std::shared_ptr<const PeerLinks> links;
     bool granted = false;
-    size_t open_windows = 0;
     TransferStats stats;
     Time offered;
     Time granted_at{};
-  };
-  struct WindowOwner {
-    SessionKey session;
-    uint32_t shard = 0;
   };
   struct EndedSession {
     SessionKey key;
@@ -66,24 +62,17 @@ class KvReceiver::Impl final {
   };
 
   Time Iteration(Time now);
-  void DoAddPeer(const WorkerId& id, Peer peer);
   void DoRemovePeer(const WorkerId& id);
   void DoMessage(const WorkerId& peer, const Envelope& envelope);
   void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
   Status CheckBlocks(std::span<const BlockId> blocks) const;
-  void OnArrival(const Arrival& arrival, const Transport& transport);
-  void OnNote(const SessionKey& key, Session& session, std::string_view note);
-  // OK if the payload was written exactly where its tag says.
-  Status CheckPlacement(const Session& session,
-                        const WindowOwner& owner,
-                        const Arrival& arrival,
-                        const PieceArrival& piece) const;
+  // Passes a note to the session's machine. InvalidArgument if the note is not the session's SEAL.
+  Status TakeNote(const SessionKey& key, Session& session, std::string_view note);
   // Carries out the actions of the session's machine, and counts the blocks that it found damaged.
   void Act(const SessionKey& key);
   void Act(const SessionKey& key, Session& session, ReceiverAction& action);
-  Status OpenAll(const SessionKey& key, Session& session);
-  void CloseAll(Session& session);
+  Status Open(const SessionKey& key, Session& session);
   void Commit(const SessionKey& key, Session& session, const std::string& payload);
   void End(const SessionKey& key, const Session& session, const Status& status);
   void ForgetOld(Time now);
@@ -91,10 +80,9 @@ class KvReceiver::Impl final {
 
   TransferCore core_;
   KvReceiverListener& listener_;
-  std::map<WorkerId, Peer> peers_;
+  std::map<WorkerId, std::shared_ptr<const PeerLinks>> peers_;
   SessionTable<Session> sessions_;  // ended sessions stay to answer late messages
   std::deque<EndedSession> ended_;
-  std::unordered_map<uint64_t, WindowOwner> windows_;  // by window key
   KvTransferStats counters_;
 };
 

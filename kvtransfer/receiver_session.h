@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "kvtransfer/messages.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/planner.h"
 #include "kvtransfer/sender_session.h"
 
 namespace baton {
@@ -53,15 +53,6 @@ enum class ReceiverState {
   kWithdrawn,
 };
 std::string_view Name(ReceiverState state);
-
-// Pieces of one link that have landed: blocks first … first + count - 1 of Grant::blocks.
-struct PieceArrival {
-  uint32_t link = 0;
-  uint32_t first = 0;
-  uint32_t count = 0;
-  uint64_t bytes = 0;
-  std::span<const uint64_t> checksums;  // one per block, if the grant wants checksums
-};
 
 // One hand-off, as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
 // written from OpenWindows until ReportCommitted or ReportReleased, both of which come only after

@@ -20,6 +20,21 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   return OkStatus();
 }
 
+Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_t links) {
+  if (grant.contributors != links) {
+    return InvalidArgument(
+        "GRANT expects {} contributors; there are {}", grant.contributors, links);
+  }
+  for (const KvShardInfo& shard : shards) {
+    for (const BlockId block : grant.blocks) {
+      if (block.value() >= shard.block_count) {
+        return InvalidArgument("GRANT names block {} of {}", block, shard.block_count);
+      }
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 KvSender::Impl::Impl(KvTransferOptions options, KvSenderListener& listener)
@@ -37,14 +52,14 @@ Status KvSender::Impl::Start() {
 
 Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const Hello& theirs) {
   BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
-  BATON_ASSIGN_OR_RETURN(std::vector<LinkRoute> routes,
-                         PlanRoutes(core_.options(), core_.transports(), theirs));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PeerWriter> added, core_.data_plane().NewWriter(theirs));
   RemovePeer(peer);
   core_.streams().Add(peer, out);
   // std::function requires copyable captures.
-  auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(
-      std::make_unique<PeerWriter>(core_.options(), core_.transports(), theirs, routes));
-  core_.loop().PostAlways([this, peer, writer] { DoAddPeer(peer, std::move(*writer)); });
+  auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(std::move(added));
+  core_.loop().PostAlways([this, peer, theirs, writer] {
+    DoAddPeer(peer, {std::move(*writer), theirs.shards, false});
+  });
   return OkStatus();
 }
 
@@ -58,13 +73,13 @@ Status KvSender::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
       [this, peer, envelope = std::move(envelope)] { DoMessage(peer, envelope); });
 }
 
-void KvSender::Impl::DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> writer) {
+void KvSender::Impl::DoAddPeer(const WorkerId& id, Peer peer) {
   // Connects now, so that the first hand-off need not wait for it. That hand-off reports an error
   // again.
-  const Status connected = writer->Connect();
+  const Status connected = peer.writer->Connect();
   if (!connected.ok()) core_.Log(fmt::format("worker {}: {}", id, Message(connected)));
-  counters_.transports[id] = writer->transport_name();
-  peers_[id] = {std::move(writer), false};
+  counters_.transports[id] = peer.writer->transport_name();
+  peers_[id] = std::move(peer);
 }
 
 void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
@@ -181,28 +196,21 @@ void KvSender::Impl::DoMessage(const WorkerId& peer, const Envelope& envelope) {
 
 void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Envelope& envelope) {
   const auto& grant = std::get<Grant>(envelope.message);
-  PeerWriter* writer = Writer(session.peer);
-  Status usable = writer == nullptr ? MakeStatus(StatusCode::kUnavailable, "the peer is gone")
-                                    : writer->Connect();
-  if (!usable.ok()) {
+  const auto peer = peers_.find(session.peer);
+  const Status connected = peer == peers_.end()
+                               ? MakeStatus(StatusCode::kUnavailable, "the peer is gone")
+                               : peer->second.writer->Connect();
+  if (!connected.ok()) {
     // Nothing was read yet, so the session can go to another peer.
-    core_.Send(session.peer, key, Fail{usable});
-    return session.machine.OnMessage(Refuse{usable}, core_.Now());
+    core_.Send(session.peer, key, Fail{connected});
+    return session.machine.OnMessage(Refuse{connected}, core_.Now());
   }
-  if (grant.contributors != writer->link_count()) {
-    usable = InvalidArgument(
-        "GRANT expects {} contributors; there are {}", grant.contributors, writer->link_count());
-  }
-  for (const KvShardInfo& shard : writer->theirs().shards) {
-    for (const BlockId block : grant.blocks) {
-      if (block.value() >= shard.block_count) {
-        usable = InvalidArgument("GRANT names block {} of {}", block, shard.block_count);
-      }
-    }
-  }
-  if (!usable.ok()) return session.machine.Abort(usable, core_.Now());
-  session.machine.SetLinks(writer->link_groups());
-  session.machine.SetGroupTime(writer->GroupTime());
+  const PeerWriter& writer = *peer->second.writer;
+  const std::vector<uint32_t> link_groups = writer.link_groups();
+  const Status fits = CheckGrant(grant, peer->second.shards, link_groups.size());
+  if (!fits.ok()) return session.machine.Abort(fits, core_.Now());
+  session.machine.SetLinks(link_groups);
+  session.machine.SetGroupTime(writer.GroupTime());
   session.machine.OnMessage(envelope.message, core_.Now());
 }
 
@@ -324,7 +332,7 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   Act(key);
 }
 
-void KvSender::Impl::OnLost(const SessionKey& key, uint32_t pieces, const Status& reason) {
+void KvSender::Impl::OnWriteLost(const SessionKey& key, uint32_t pieces, const Status& reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   session->machine.OnWriteLost(pieces, reason, core_.Now());
@@ -368,8 +376,8 @@ PeerWriter* KvSender::Impl::Writer(const WorkerId& peer) {
 Time KvSender::Impl::Iteration(Time now) {
   bool more = false;
   // Callbacks inside these loops cannot change peers_: AddPeer and RemovePeer only post.
-  for (auto& [id, peer] : peers_) more = peer.writer->Pump(now, *this) || more;
-  for (auto& writer : departing_) more = writer->Pump(now, *this) || more;
+  for (auto& [id, peer] : peers_) more = peer.writer->Poll(now, *this) || more;
+  for (auto& writer : departing_) more = writer->Poll(now, *this) || more;
   std::erase_if(departing_, [](const auto& writer) { return writer->idle(); });
   const bool tick = core_.Tick(now);
   if (tick) {

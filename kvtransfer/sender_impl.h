@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/peer_writer.h"
+#include "kvtransfer/data_plane.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/sender_session.h"
 #include "kvtransfer/session_table.h"
@@ -15,7 +15,7 @@ namespace baton {
 
 // The implementation of KvSender. Methods that begin with "Do" run on the thread of `core_`, which
 // owns all state.
-class KvSender::Impl final : public PieceSink {
+class KvSender::Impl final : public WriteListener {
  public:
   Impl(KvTransferOptions options, KvSenderListener& listener);
   ~Impl() override;
@@ -45,7 +45,7 @@ class KvSender::Impl final : public PieceSink {
                 std::span<const uint64_t> checksums,
                 uint64_t bytes) override;
   void OnWritten(const SessionKey& key, uint32_t pieces, uint64_t bytes) override;
-  void OnLost(const SessionKey& key, uint32_t pieces, const Status& reason) override;
+  void OnWriteLost(const SessionKey& key, uint32_t pieces, const Status& reason) override;
 
  private:
   struct Session {
@@ -66,11 +66,12 @@ class KvSender::Impl final : public PieceSink {
   };
   struct Peer {
     std::unique_ptr<PeerWriter> writer;
+    std::vector<KvShardInfo> shards;  // of its HELLO
     bool leaving = false;
   };
 
   Time Iteration(Time now);
-  void DoAddPeer(const WorkerId& id, std::unique_ptr<PeerWriter> writer);
+  void DoAddPeer(const WorkerId& id, Peer peer);
   void DoRemovePeer(const WorkerId& id);
   void DoMessage(const WorkerId& peer, const Envelope& envelope);
   void DoGrant(const SessionKey& key, Session& session, const Envelope& envelope);

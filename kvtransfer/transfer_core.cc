@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kvtransfer/local_data_plane.h"
+
 namespace baton {
 namespace {
 
@@ -16,12 +18,14 @@ constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 Status TransferCore::Start(const std::string& thread_name,
                            bool listen,
                            EventLoop::Iteration iteration) {
-  BATON_ASSIGN_OR_RETURN(transports_, BindTransports(options_));
-  BATON_ASSIGN_OR_RETURN(hello_, MakeHello(options_, transports_, listen));
+  BATON_ASSIGN_OR_RETURN(data_plane_, LocalDataPlane::Create(options_, listen));
+  hello_.worker = options_.worker;
+  hello_.boot = options_.boot;
+  hello_.model_fingerprint = options_.model_fingerprint;
+  hello_.layout = options_.layout;
+  hello_.shards = data_plane_->shards();
   BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
-  for (const BoundTransport& bound : transports_) {
-    BATON_RETURN_IF_ERROR(loop_->Watch(bound.transport->wait_fd()));
-  }
+  for (const int fd : data_plane_->wait_fds()) BATON_RETURN_IF_ERROR(loop_->Watch(fd));
   loop_->Start(thread_name, std::move(iteration));
   return OkStatus();
 }
@@ -31,7 +35,7 @@ void TransferCore::Stop() {
 }
 
 Status TransferCore::CheckBlocks(std::span<const BlockId> blocks) const {
-  for (const LocalShard& shard : options_.shards) {
+  for (const KvShardInfo& shard : hello_.shards) {
     for (const BlockId block : blocks) {
       if (block.value() < shard.block_count) continue;
       return InvalidArgument(

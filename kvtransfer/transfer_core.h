@@ -7,36 +7,37 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/bound_transport.h"
+#include "kvtransfer/data_plane.h"
 #include "kvtransfer/event_loop.h"
 #include "kvtransfer/messages.h"
+#include "kvtransfer/options.h"
 #include "kvtransfer/peer_streams.h"
 #include "kvtransfer/transfer_stats.h"
 
 namespace baton {
 
-// The parts that a sender and a receiver have in common: transports bound to the arenas, HELLO, the
-// peers' control streams, the thread that owns the sessions, and the published statistics. Owned by
+// The parts that a sender and a receiver have in common: the data plane, HELLO, the peers'
+// control streams, the thread that owns the sessions, and the published statistics. Owned by
 // KvSender::Impl or KvReceiver::Impl. Thread-safe: streams(), Send, Post, Stats. Everything else is
 // called before Start or on the thread.
 class TransferCore final {
  public:
   explicit TransferCore(KvTransferOptions options) : options_(std::move(options)) {}
 
-  // Binds the transports and, if `listen`, lets them listen; then starts the thread. Errors: those
-  // of BindTransports and of Transport::Listen.
+  // Creates the data plane, which listens if `listen`; then starts the thread. Errors: those of
+  // LocalDataPlane::Create.
   Status Start(const std::string& thread_name, bool listen, EventLoop::Iteration iteration);
   // As EventLoop::Stop. Does nothing if Start failed.
   void Stop();
 
   const KvTransferOptions& options() const { return options_; }
-  std::vector<BoundTransport>& transports() { return transports_; }
+  DataPlane& data_plane() { return *data_plane_; }
   const Hello& hello() const { return hello_; }
   PeerStreams& streams() { return streams_; }
   EventLoop& loop() { return *loop_; }
   Time Now() const { return clock_.Now(); }
 
-  // InvalidArgument that names the first block outside a local arena.
+  // InvalidArgument that names the first block outside an arena.
   Status CheckBlocks(std::span<const BlockId> blocks) const;
   // Best effort: the session repeats a lost message, or times out.
   void Send(const WorkerId& peer, const SessionKey& key, ControlMessage message);
@@ -60,7 +61,7 @@ class TransferCore final {
  private:
   const KvTransferOptions options_;
   const SteadyClock clock_;
-  std::vector<BoundTransport> transports_;
+  std::unique_ptr<DataPlane> data_plane_;
   Hello hello_;
   PeerStreams streams_;
   Time next_tick_{};

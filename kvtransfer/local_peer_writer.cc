@@ -1,4 +1,4 @@
-#include "kvtransfer/peer_writer.h"
+#include "kvtransfer/local_peer_writer.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 namespace baton {
 namespace {
 
-// The quantum of one Pump on one shard: this many bytes or, if that is more, this many operations
-// of full size. It keeps the channel busy until the next Pump.
+// The quantum of one Poll on one shard: this many bytes or, if that is more, this many operations
+// of full size. It keeps the channel busy until the next Poll.
 constexpr uint64_t kPostBytes = uint64_t{4} << 20;
 constexpr uint64_t kPostOps = 4;
 // The most operations that are held on one channel, so that other operations can pass through it.
@@ -16,10 +16,10 @@ constexpr size_t kMaxHeld = 256;
 
 }  // namespace
 
-PeerWriter::PeerWriter(const KvTransferOptions& options,
-                       std::vector<BoundTransport>& transports,
-                       Hello theirs,
-                       const std::vector<LinkRoute>& routes)
+LocalPeerWriter::LocalPeerWriter(const KvTransferOptions& options,
+                                 std::vector<BoundTransport>& transports,
+                                 Hello theirs,
+                                 const std::vector<LinkRoute>& routes)
     : options_(options), transports_(transports), theirs_(std::move(theirs)) {
   for (const LinkRoute& route : routes) {
     Link link;
@@ -33,7 +33,7 @@ PeerWriter::PeerWriter(const KvTransferOptions& options,
   }
 }
 
-size_t PeerWriter::ShardOf(const LinkRoute& route) {
+size_t LocalPeerWriter::ShardOf(const LinkRoute& route) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     const KvLink& link = shards_[i].route.link;
     if (link.source == route.link.source && link.destination == route.link.destination) return i;
@@ -50,7 +50,7 @@ size_t PeerWriter::ShardOf(const LinkRoute& route) {
   return shards_.size() - 1;
 }
 
-size_t PeerWriter::BlocksPerOp(const Link& link) const {
+size_t LocalPeerWriter::BlocksPerOp(const Link& link) const {
   const ShardChannel& shard = shards_[link.shard];
   const TransportCaps caps = transports_[shard.route.transport].transport->caps();
   const BlockPair any{BlockId(0), BlockId(0)};
@@ -62,23 +62,23 @@ size_t PeerWriter::BlocksPerOp(const Link& link) const {
                                     caps.max_op_runs / std::max<size_t>(runs, 1)}));
 }
 
-void PeerWriter::ShardChannel::CountIn(const InFlightWrite& write) {
+void LocalPeerWriter::ShardChannel::CountIn(const InFlightWrite& write) {
   held += write.held ? 1 : 0;
   in_flight_bytes += write.held ? 0 : write.bytes;
 }
 
-void PeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
+void LocalPeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
   held -= write.held ? 1 : 0;
   in_flight_bytes -= write.held ? 0 : write.bytes;
 }
 
-std::vector<uint32_t> PeerWriter::link_groups() const {
+std::vector<uint32_t> LocalPeerWriter::link_groups() const {
   std::vector<uint32_t> groups;
   for (const Link& link : links_) groups.push_back(link.link.group);
   return groups;
 }
 
-Duration PeerWriter::GroupTime() const {
+Duration LocalPeerWriter::GroupTime() const {
   // Channels work in parallel, so the busiest one determines the time.
   double longest = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
@@ -93,7 +93,7 @@ Duration PeerWriter::GroupTime() const {
   return FromSeconds(longest / LayerGroups(options_.layout));
 }
 
-Status PeerWriter::Connect() {
+Status LocalPeerWriter::Connect() {
   for (ShardChannel& shard : shards_) {
     // A dead channel is replaced once its last events are taken.
     if (shard.channel && (shard.channel->status().ok() || !shard.in_flight.empty())) {
@@ -110,9 +110,9 @@ Status PeerWriter::Connect() {
   return OkStatus();
 }
 
-void PeerWriter::Enqueue(const SessionKey& session,
-                         const Terms& terms,
-                         std::span<const Block> blocks) {
+void LocalPeerWriter::Enqueue(const SessionKey& session,
+                              const Terms& terms,
+                              std::span<const Block> blocks) {
   for (uint32_t i = 0; i < links_.size(); ++i) {
     const uint32_t group = links_[i].link.group;
     if (group >= terms.first_group && group < terms.end_group) {
@@ -121,10 +121,10 @@ void PeerWriter::Enqueue(const SessionKey& session,
   }
 }
 
-void PeerWriter::EnqueueOn(uint32_t link_index,
-                           const SessionKey& session,
-                           Terms terms,
-                           std::span<const Block> blocks) {
+void LocalPeerWriter::EnqueueOn(uint32_t link_index,
+                                const SessionKey& session,
+                                Terms terms,
+                                std::span<const Block> blocks) {
   const Link& link = links_[link_index];
   std::deque<Job>& waiting = shards_[link.shard].waiting;
   // Each receiver shard has its own window (Grant::window_key).
@@ -143,7 +143,7 @@ void PeerWriter::EnqueueOn(uint32_t link_index,
   }
 }
 
-Status PeerWriter::PostJob(ShardChannel& shard, const Job& job, PieceSink& sink) {
+Status LocalPeerWriter::PostJob(ShardChannel& shard, const Job& job, WriteListener& listener) {
   if (!shard.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
   const Link& link = links_[job.link];
   const std::vector<WriteRun> runs =
@@ -162,12 +162,12 @@ Status PeerWriter::PostJob(ShardChannel& shard, const Job& job, PieceSink& sink)
   shard.in_flight[id.value()] = write;
   shard.CountIn(write);
   if (!job.terms.checksums) {
-    sink.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
+    listener.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
   return OkStatus();
 }
 
-bool PeerWriter::Post(ShardChannel& shard, PieceSink& sink) {
+bool LocalPeerWriter::Post(ShardChannel& shard, WriteListener& listener) {
   uint64_t posted = 0;
   while (!(shard.starting.empty() && shard.waiting.empty()) &&
          shard.in_flight_bytes < shard.flight_bytes) {
@@ -178,13 +178,13 @@ bool PeerWriter::Post(ShardChannel& shard, PieceSink& sink) {
     }
     const Job job = std::move(shard.waiting.front());
     shard.waiting.pop_front();
-    const Status status = PostJob(shard, job, sink);
+    const Status status = PostJob(shard, job, listener);
     if (status.code() == StatusCode::kResourceExhausted) {
       shard.waiting.push_front(job);
       return false;
     }
     if (!status.ok()) {
-      sink.OnLost(job.session, static_cast<uint32_t>(job.pairs.size()), status);
+      listener.OnWriteLost(job.session, static_cast<uint32_t>(job.pairs.size()), status);
       continue;
     }
     posted += links_[job.link].block_bytes * job.pairs.size();
@@ -192,7 +192,7 @@ bool PeerWriter::Post(ShardChannel& shard, PieceSink& sink) {
   return false;
 }
 
-void PeerWriter::Start(const SessionKey& session) {
+void LocalPeerWriter::Start(const SessionKey& session) {
   for (ShardChannel& shard : shards_) {
     for (Job& job : shard.waiting) {
       if (job.session == session) job.terms.held = false;
@@ -206,7 +206,7 @@ void PeerWriter::Start(const SessionKey& session) {
   }
 }
 
-uint64_t PeerWriter::StartFirst(ShardChannel& shard) {
+uint64_t LocalPeerWriter::StartFirst(ShardChannel& shard) {
   const uint64_t op = shard.starting.front();
   shard.starting.pop_front();
   const auto found = shard.in_flight.find(op);
@@ -218,7 +218,7 @@ uint64_t PeerWriter::StartFirst(ShardChannel& shard) {
   return found->second.bytes;
 }
 
-size_t PeerWriter::TakeEvents(ShardChannel& shard, Time now, PieceSink& sink) {
+size_t LocalPeerWriter::TakeEvents(ShardChannel& shard, Time now, WriteListener& listener) {
   std::array<WriteEvent, 64> events;
   size_t count = 0;
   size_t ended = 0;
@@ -229,34 +229,34 @@ size_t PeerWriter::TakeEvents(ShardChannel& shard, Time now, PieceSink& sink) {
       if (found == shard.in_flight.end()) continue;  // kFenced
       const InFlightWrite write = found->second;
       if (event.kind == WriteEvent::Kind::kChecksums) {
-        sink.OnPosted(write.session, write.link, write.first, event.checksums, write.bytes);
+        listener.OnPosted(write.session, write.link, write.first, event.checksums, write.bytes);
         continue;
       }
       shard.in_flight.erase(found);
       shard.CountOut(write);
       ++ended;
       if (event.kind == WriteEvent::Kind::kDone) {
-        sink.OnWritten(write.session, write.pieces, write.bytes);
+        listener.OnWritten(write.session, write.pieces, write.bytes);
       } else {
-        sink.OnLost(write.session, write.pieces, event.status);
+        listener.OnWriteLost(write.session, write.pieces, event.status);
       }
     }
   } while (count == events.size());
   return ended;
 }
 
-bool PeerWriter::Pump(Time now, PieceSink& sink) {
+bool LocalPeerWriter::Poll(Time now, WriteListener& listener) {
   bool more = false;
   for (ShardChannel& shard : shards_) {
-    more = Post(shard, sink) || more;
-    const size_t ended = shard.channel ? TakeEvents(shard, now, sink) : 0;
+    more = Post(shard, listener) || more;
+    const size_t ended = shard.channel ? TakeEvents(shard, now, listener) : 0;
     more = more || (shard.channel && shard.channel->wants_poll());
     more = more || (ended > 0 && !(shard.starting.empty() && shard.waiting.empty()));
   }
   return more;
 }
 
-void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
+void LocalPeerWriter::Stop(const SessionKey& session, WriteListener& listener) {
   for (ShardChannel& shard : shards_) {
     std::deque<Job> keep;
     uint32_t dropped = 0;
@@ -269,7 +269,7 @@ void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
     }
     shard.waiting = std::move(keep);
     if (dropped > 0) {
-      sink.OnLost(
+      listener.OnWriteLost(
           session, dropped, MakeStatus(StatusCode::kAborted, "the session stopped its writes"));
     }
     for (const auto& [op, write] : shard.in_flight) {
@@ -278,26 +278,26 @@ void PeerWriter::Stop(const SessionKey& session, PieceSink& sink) {
   }
 }
 
-void PeerWriter::Release(uint64_t window_key) {
+void LocalPeerWriter::Release(uint64_t window_key) {
   for (ShardChannel& shard : shards_) {
     if (shard.channel) shard.channel->Release(window_key + shard.route.link.destination);
   }
 }
 
-bool PeerWriter::PostNote(uint64_t window_key, std::string_view note) {
+bool LocalPeerWriter::PostNote(uint64_t window_key, std::string_view note) {
   return std::ranges::any_of(shards_, [&](const ShardChannel& shard) {
     return shard.channel &&
            shard.channel->PostNote(window_key + shard.route.link.destination, note);
   });
 }
 
-bool PeerWriter::takes_notes() const {
+bool LocalPeerWriter::takes_notes() const {
   return std::ranges::any_of(shards_, [this](const ShardChannel& shard) {
     return transports_[shard.route.transport].transport->caps().max_note_bytes > 0;
   });
 }
 
-void PeerWriter::Fence(const SessionKey& session) {
+void LocalPeerWriter::Fence(const SessionKey& session) {
   for (ShardChannel& shard : shards_) {
     const bool concerned =
         std::any_of(shard.in_flight.begin(), shard.in_flight.end(), [&](const auto& entry) {
@@ -307,13 +307,13 @@ void PeerWriter::Fence(const SessionKey& session) {
   }
 }
 
-void PeerWriter::FenceAll() {
+void LocalPeerWriter::FenceAll() {
   for (ShardChannel& shard : shards_) {
     if (shard.channel) shard.channel->Fence();
   }
 }
 
-bool PeerWriter::idle() const {
+bool LocalPeerWriter::idle() const {
   return std::all_of(shards_.begin(), shards_.end(), [](const ShardChannel& shard) {
     return shard.waiting.empty() && shard.in_flight.empty();
   });
