@@ -77,14 +77,18 @@ StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
                                             const Hello& theirs) {
   std::vector<KvShard> ours;
   for (const LocalShard& shard : options.shards) ours.push_back(shard.shard);
-  BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> links, PlanLinks(ours, ShardsOf(theirs)));
+  BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> links,
+                         PlanLinks(options.layout, ours, ShardsOf(theirs)));
   std::vector<LinkRoute> routes;
   for (const KvLink& link : links) {
-    BATON_ASSIGN_OR_RETURN(LinkRoute route, PlanRoute(transports, theirs, link));
-    for (const KvLink& part : SplitByLayers(options.layout, {&link, 1})) {
-      route.link = part;
-      routes.push_back(route);
+    // Links to the same shard are neighbours.
+    if (!routes.empty() && routes.back().link.destination == link.destination) {
+      routes.push_back(routes.back());
+      routes.back().link = link;
+      continue;
     }
+    BATON_ASSIGN_OR_RETURN(LinkRoute route, PlanRoute(transports, theirs, link));
+    routes.push_back(std::move(route));
   }
   return routes;
 }

@@ -29,7 +29,7 @@ struct LinkRoute {
   KvEndpoint endpoint;
 };
 
-// The links to a peer, one per layer group, each with the first transport that reaches the peer's
+// The links to a peer (PlanLinks), each with the first transport that reaches the peer's
 // shard. May be called from any thread. FailedPrecondition or InvalidArgument if a shard cannot be
 // filled or reached; the message then gives the reason for each transport.
 StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,

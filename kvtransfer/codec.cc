@@ -175,20 +175,39 @@ void Items(Io& io,
 }
 
 template <class Io>
-void Layout(Io& io, KvLayout& layout) {
-  io.Integer("layout.layers", layout.layers);
-  io.Integer("layout.kv_heads", layout.kv_heads);
-  io.Integer("layout.head_dim", layout.head_dim);
-  io.Integer("layout.block_tokens", layout.block_tokens);
-  auto dtype = static_cast<uint8_t>(layout.dtype);
-  io.Integer("layout.dtype", dtype);
-  Flag(io, "layout.k_dim_major", layout.k_dim_major);
+void Plane(Io& io, KvPlane& plane) {
+  io.Text("layout.plane.name", plane.name, kMaxNameBytes);
+  io.Integer("layout.plane.heads", plane.heads);
+  io.Integer("layout.plane.dim", plane.dim);
+  auto dtype = static_cast<uint8_t>(plane.dtype);
+  io.Integer("layout.plane.dtype", dtype);
+  bool dim_major = plane.order == KvOrder::kDimMajor;
+  Flag(io, "layout.plane.dim_major", dim_major);
+  Flag(io, "layout.plane.sharded", plane.sharded);
   if constexpr (Io::kReads) {
     if (dtype > static_cast<uint8_t>(DType::kBF16) && dtype != static_cast<uint8_t>(DType::kFp8)) {
-      io.Refuse("layout.dtype", fmt::format("is {}; it must be f32, f16, bf16 or fp8", dtype));
+      io.Refuse("layout.plane.dtype",
+                fmt::format("is {}; it must be f32, f16, bf16 or fp8", dtype));
       return;
     }
-    layout.dtype = static_cast<DType>(dtype);
+    plane.dtype = static_cast<DType>(dtype);
+    plane.order = dim_major ? KvOrder::kDimMajor : KvOrder::kTokenMajor;
+  }
+}
+
+template <class Io>
+void Layout(Io& io, KvLayout& layout) {
+  const auto layer = [&io](int32_t& value) { io.Integer("layout.layer", value); };
+  io.Integer("layout.block_tokens", layout.block_tokens);
+  Items(io, "layout.groups", layout.groups, kMaxCacheGroups, 12, [&](KvCacheGroup& group) {
+    Items(io, "layout.group.layers", group.layers, kMaxLayers, sizeof(int32_t), layer);
+    io.Integer("layout.group.sliding_window", group.sliding_window);
+    Items(io, "layout.group.planes", group.planes, kMaxPlanes, 15, [&](KvPlane& plane) {
+      Plane(io, plane);
+    });
+  });
+  Items(io, "layout.layer_group_ends", layout.layer_group_ends, kMaxLayers, sizeof(int32_t), layer);
+  if constexpr (Io::kReads) {
     if (const Status valid = layout.Validate(); !valid.ok()) io.Refuse("layout", Message(valid));
   }
 }

@@ -45,15 +45,17 @@ class PeerWriter {
   // Connects the channels that are not connected. After an error some link cannot be served now.
   virtual Status Connect() = 0;
 
-  // The terms of the grant for every write, and the layer groups whose links are written.
+  // The terms of the grant for every write, and the links that are written.
   struct Terms {
     uint64_t window_key = 0;
     bool checksums = true;
+    uint32_t cache_group = 0;
     uint32_t first_group = 0;
     uint32_t end_group = 0;
     bool held = false;  // held writes (WriteOp::held) until Start
   };
-  // One block to write: its index in Grant::blocks, its source and its destination.
+  // One block to write: its index among the granted blocks of its cache group, its source and its
+  // destination.
   struct Block {
     uint32_t index = 0;
     BlockPair pair;
@@ -92,7 +94,7 @@ class PeerWriter {
   virtual uint64_t ops() const = 0;
 };
 
-// The links from a peer's shards to the shards of this worker (PlanLinks and SplitByLayers).
+// The links from a peer's shards to the shards of this worker (PlanLinks).
 struct PeerLinks {
   std::vector<KvShard> sources;  // the peer's shards
   std::vector<KvLink> links;
@@ -100,8 +102,8 @@ struct PeerLinks {
 
 // The right of a session's peer to write `blocks`.
 struct WindowGrant {
-  uint64_t window_key = 0;  // writes into shard i carry window_key + i
-  std::vector<BlockId> blocks;
+  uint64_t window_key = 0;      // writes into shard i carry window_key + i
+  std::vector<BlockId> blocks;  // as Grant::blocks
   std::shared_ptr<const PeerLinks> peer;
 };
 

@@ -154,27 +154,29 @@ Status LocalDataPlane::CheckPlacement(const WindowGrant& grant,
                                       uint32_t shard,
                                       const Arrival& arrival,
                                       const PieceArrival& piece) const {
-  const std::vector<BlockId>& blocks = grant.blocks;
   const std::vector<KvLink>& links = grant.peer->links;
   if (piece.link >= links.size() || links[piece.link].destination != shard) {
     return InvalidArgument(
         "a write into shard {} names link {}, which does not lead there", shard, piece.link);
   }
   const KvLink& link = links[piece.link];
+  const size_t cache_groups = options_.layout.groups.size();
+  const size_t blocks = grant.blocks.size() / cache_groups;
   const uint64_t block_bytes = LinkBlockBytes(options_.layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
-  if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
-      count > blocks.size() - piece.first) {
+  if (count * block_bytes != arrival.bytes || piece.first > blocks ||
+      count > blocks - piece.first) {
     return InvalidArgument(
         "a write of {} bytes from block {} of {} on link {} does not fit the granted blocks",
         arrival.bytes,
         piece.first,
-        blocks.size(),
+        blocks,
         piece.link);
   }
   std::vector<BlockPair> pairs;
   for (uint64_t i = 0; i < count; ++i) {
-    pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
+    const BlockId block = grant.blocks[(piece.first + i) * cache_groups + link.cache_group];
+    pairs.push_back({BlockId(static_cast<uint32_t>(i)), block});
   }
   std::vector<ByteRange> expected;
   for (const WriteRun& run : PlanRuns(

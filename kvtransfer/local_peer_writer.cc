@@ -74,7 +74,7 @@ void LocalPeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
 
 std::vector<uint32_t> LocalPeerWriter::link_groups() const {
   std::vector<uint32_t> groups;
-  for (const Link& link : links_) groups.push_back(link.link.group);
+  for (const Link& link : links_) groups.push_back(link.link.layer_group);
   return groups;
 }
 
@@ -90,7 +90,7 @@ Duration LocalPeerWriter::GroupTime() const {
     for (const Link& link : links_) block_bytes += link.shard == i ? link.block_bytes : 0;
     longest = std::max(longest, static_cast<double>(block_bytes) / rate);
   }
-  return FromSeconds(longest / LayerGroups(options_.layout));
+  return FromSeconds(longest / options_.layout.layer_groups());
 }
 
 Status LocalPeerWriter::Connect() {
@@ -114,8 +114,9 @@ void LocalPeerWriter::Enqueue(const SessionKey& session,
                               const Terms& terms,
                               std::span<const Block> blocks) {
   for (uint32_t i = 0; i < links_.size(); ++i) {
-    const uint32_t group = links_[i].link.group;
-    if (group >= terms.first_group && group < terms.end_group) {
+    const KvLink& link = links_[i].link;
+    if (link.cache_group == terms.cache_group && link.layer_group >= terms.first_group &&
+        link.layer_group < terms.end_group) {
       EnqueueOn(i, session, terms, blocks);
     }
   }

@@ -17,7 +17,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 6;
+constexpr uint32_t kKvProtocolVersion = 7;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -27,7 +27,7 @@ struct KvEndpoint {
   bool operator==(const KvEndpoint&) const = default;
 };
 
-// One rank's arena: `block_count` blocks of the slice `shard`, block-major without gaps.
+// One rank's arena: `block_count` blocks of the slice `shard`, one after the other.
 struct KvShardInfo {
   KvShard shard;
   uint32_t block_count = 0;
@@ -56,12 +56,13 @@ struct Offer {
   bool operator==(const Offer&) const = default;
 };
 
-// Receiver → sender: write blocks cached_blocks, cached_blocks + 1, … of the prompt into `blocks`.
+// Receiver → sender: write blocks cached_blocks, cached_blocks + 1, … of the prompt into `blocks`,
+// which has one entry per block of the prompt and cache group: blocks[i · groups + g].
 struct Grant {
   uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
   bool checksums = true;  // SEAL must carry checksums
-  // The number of links (sender shard × receiver shard × layer group) that must arrive.
+  // The number of links (PlanLinks) that must arrive.
   uint32_t contributors = 1;
   std::vector<BlockId> blocks;
   bool operator==(const Grant&) const = default;
@@ -74,7 +75,8 @@ struct Refuse {
 };
 
 // Sender → receiver: everything is written. `checksums` (kernels/granule_checksum.h) has one entry
-// per block and link, over the block's bytes on that link: link-major, in block order.
+// per granted block of the prompt and link, over the block's bytes on that link: link-major, in
+// block order.
 struct Seal {
   uint32_t blocks = 0;
   uint64_t bytes = 0;
@@ -86,7 +88,7 @@ struct Seal {
 // Receiver → sender: these blocks arrived damaged; write them again and repeat SEAL.
 struct Resend {
   uint32_t attempt = 0;
-  std::vector<uint32_t> blocks;  // indices into Grant::blocks, ascending
+  std::vector<uint32_t> blocks;  // indices of granted blocks of the prompt, ascending
   bool operator==(const Resend&) const = default;
 };
 

@@ -10,15 +10,28 @@
 #include "kvtransfer/transport.h"
 
 // Plans which bytes go from which rank to which rank. Pure functions. The unit that is never split
-// is the K or the V of one head in one layer of one block (KvLayout::head_bytes).
+// is one head of one plane in one layer of one block (KvPlane::head_bytes).
 namespace baton {
 
-// The part of the KV that one sender shard contributes to one receiver shard.
+// The part of the KV that one sender shard contributes to one receiver shard: heads of the sharded
+// planes (none if head_count is 0) and, if `replicated`, the replicated planes of some layers of
+// the model.
+struct KvPart {
+  int32_t first_layer = 0;
+  int32_t layer_count = 0;
+  int32_t first_head = 0;
+  int32_t head_count = 0;
+  bool replicated = false;
+  bool operator==(const KvPart&) const = default;
+};
+
+// One sender shard, one receiver shard, one layer group, one cache group.
 struct KvLink {
   uint32_t source = 0;       // index of the sender's shard
   uint32_t destination = 0;  // index of the receiver's shard
-  KvShard part;              // layers and heads of the whole model
-  uint32_t group = 0;        // the layer group that contains `part` (SplitByLayers)
+  uint32_t layer_group = 0;  // of KvLayout::layer_group_ends
+  uint32_t cache_group = 0;  // of KvLayout::groups
+  KvPart part;
   bool operator==(const KvLink&) const = default;
 };
 
@@ -28,23 +41,19 @@ struct BlockPair {
 };
 
 // The links that fill every receiver shard exactly once. If several sender shards hold the same
-// heads (more ranks than heads), the links are spread over these sender shards. Both sides compute
-// the same list from the two HELLOs. InvalidArgument if a receiver shard cannot be filled, or if
-// sender shards overlap in part.
-StatusOr<std::vector<KvLink>> PlanLinks(std::span<const KvShard> sources,
+// heads (more ranks than heads, replicated planes), the links are spread over these sender shards.
+// Both sides compute the same list from the two HELLOs. InvalidArgument if a receiver shard cannot
+// be filled, or if sender shards overlap in part.
+StatusOr<std::vector<KvLink>> PlanLinks(const KvLayout& layout,
+                                        std::span<const KvShard> sources,
                                         std::span<const KvShard> destinations);
 
-// Splits `links` at the borders of layer groups (LayerGroups), in the same order: each layer group
-// becomes a link of its own. Both sides do this as well.
-std::vector<KvLink> SplitByLayers(const KvLayout& layout, std::span<const KvLink> links);
-
 // The bytes of one block on `link`.
-inline size_t LinkBlockBytes(const KvLayout& layout, const KvLink& link) {
-  return ShardBlockBytes(layout, link.part);
-}
+size_t LinkBlockBytes(const KvLayout& layout, const KvLink& link);
 
-// The writes of `blocks` on `link`: block after block, each block in the order of its destination
-// bytes. Bytes that are contiguous on both sides form one run. Offsets are into the two arenas.
+// The writes of `blocks`, which belong to the link's cache group: block after block, each block in
+// the order of its destination bytes. Bytes that are contiguous on both sides form one run. Offsets
+// are into the two arenas.
 std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvShard& source,
                                const KvShard& destination,
@@ -56,7 +65,8 @@ inline uint64_t PieceTag(uint32_t link, uint32_t first) {
   return static_cast<uint64_t>(link) << 32 | first;
 }
 
-// Pieces of one link that have landed: blocks first … first + count - 1 of Grant::blocks.
+// Pieces of one link that have landed: blocks first … first + count - 1 of the
+// granted blocks of the prompt.
 struct PieceArrival {
   uint32_t link = 0;
   uint32_t first = 0;

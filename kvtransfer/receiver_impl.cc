@@ -26,10 +26,10 @@ Status KvReceiver::Impl::Start() {
 
 Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const Hello& theirs) {
   BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
-  BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> whole,
-                         PlanLinks(ShardsOf(theirs), ShardsOf(core_.hello())));
-  const auto links = std::make_shared<const PeerLinks>(
-      PeerLinks{ShardsOf(theirs), SplitByLayers(core_.options().layout, whole)});
+  PeerLinks planned = {.sources = ShardsOf(theirs), .links = {}};
+  BATON_ASSIGN_OR_RETURN(
+      planned.links, PlanLinks(core_.options().layout, planned.sources, ShardsOf(core_.hello())));
+  const auto links = std::make_shared<const PeerLinks>(std::move(planned));
   RemovePeer(id);
   core_.streams().Add(id, out);
   core_.loop().PostAlways([this, id, links] { peers_[id] = links; });
@@ -131,9 +131,12 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
                     key.second));
   }
   Status status = CheckBlocks(blocks);
-  if (status.ok() && cached_blocks > blocks.size()) {
-    status = InvalidArgument(
-        "{} blocks are cached, but the block table has only {}", cached_blocks, blocks.size());
+  const size_t cache_groups = core_.options().layout.groups.size();
+  const size_t cached = cached_blocks * cache_groups;
+  if (status.ok() && cached > blocks.size()) {
+    status = InvalidArgument("{} blocks are cached, but the block table has only {}",
+                             cached_blocks,
+                             blocks.size() / cache_groups);
   }
   if (status.ok()) {
     ReceiverSession::Reservation reservation;
@@ -141,7 +144,8 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     reservation.grant.cached_blocks = cached_blocks;
     reservation.grant.checksums = core_.options().checksums;
     reservation.grant.contributors = static_cast<uint32_t>(session->links->links.size());
-    reservation.grant.blocks.assign(blocks.begin() + cached_blocks, blocks.end());
+    reservation.grant.blocks.assign(blocks.begin() + static_cast<ptrdiff_t>(cached), blocks.end());
+    reservation.cache_groups = static_cast<uint32_t>(cache_groups);
     for (const KvLink& link : session->links->links) {
       reservation.link_bytes.push_back(LinkBlockBytes(core_.options().layout, link));
     }
@@ -270,7 +274,7 @@ Status KvReceiver::Impl::Open(const SessionKey& key, Session& session) {
   session.granted_at = core_.Now();
   session.stats.wait = session.granted_at - session.offered;
   session.stats.cached_blocks = grant.cached_blocks;
-  session.stats.blocks = static_cast<uint32_t>(grant.blocks.size());
+  session.stats.blocks = session.machine.granted_blocks();
   return core_.data_plane().OpenWindows(key, {grant.window_key, grant.blocks, session.links});
 }
 

@@ -32,7 +32,7 @@ ReceiverSession::ReceiverSession(Offer offer,
                                  uint32_t block_count,
                                  const SessionTimes& times,
                                  Time now)
-    : offer_(std::move(offer)),
+    : offer_(offer),
       block_count_(block_count),
       times_(times),
       deadline_(now + offer_.timeout),
@@ -47,19 +47,22 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   }
   const baton::Grant& grant = reservation.grant;
   if (grant.cached_blocks > block_count_ ||
-      grant.blocks.size() != block_count_ - grant.cached_blocks ||
+      grant.blocks.size() !=
+          size_t{block_count_ - grant.cached_blocks} * reservation.cache_groups ||
       reservation.link_bytes.size() != grant.contributors) {
-    return InvalidArgument("granted {} cached + {} blocks on {} links; the prompt has {} blocks",
-                           grant.cached_blocks,
-                           grant.blocks.size(),
-                           reservation.link_bytes.size(),
-                           block_count_);
+    return InvalidArgument(
+        "granted {} cached + {} blocks of {} cache groups on {} links; the prompt has {} blocks",
+        grant.cached_blocks,
+        grant.blocks.size(),
+        reservation.cache_groups,
+        reservation.link_bytes.size(),
+        block_count_);
   }
   reservation_ = std::move(reservation);
   state_ = ReceiverState::kReceiving;
-  pieces_.assign(reservation_.grant.blocks.size() * reservation_.grant.contributors, Piece{});
+  pieces_.assign(size_t{granted_blocks()} * reservation_.grant.contributors, Piece{});
   for (const uint64_t bytes : reservation_.link_bytes) {
-    expected_bytes_ += bytes * reservation_.grant.blocks.size();
+    expected_bytes_ += bytes * granted_blocks();
   }
   actions_.emplace_back(OpenWindows{});
   Send(reservation_.grant);
@@ -138,11 +141,11 @@ void ReceiverSession::OnSeal(const Seal& seal, Time now) {
   }
   const baton::Grant& grant = reservation_.grant;
   const size_t checksums = grant.checksums ? pieces_.size() : 0;
-  if (seal.blocks != grant.blocks.size() || seal.checksums.size() != checksums) {
+  if (seal.blocks != granted_blocks() || seal.checksums.size() != checksums) {
     return Abort(InvalidArgument("SEAL states {} blocks and {} checksums; the grant has {} and {}",
                                  seal.blocks,
                                  seal.checksums.size(),
-                                 grant.blocks.size(),
+                                 granted_blocks(),
                                  checksums),
                  now);
   }
@@ -163,7 +166,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
   if (state_ != ReceiverState::kReceiving && state_ != ReceiverState::kClosing) return;
   last_heard_ = now;
   const baton::Grant& grant = reservation_.grant;
-  const size_t blocks = grant.blocks.size();
+  const uint32_t blocks = granted_blocks();
   const size_t checksums = grant.checksums ? arrival.count : 0;
   if (arrival.link >= grant.contributors || arrival.first > blocks ||
       arrival.count > blocks - arrival.first || arrival.checksums.size() != checksums ||
@@ -180,7 +183,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
                  now);
   }
   for (uint32_t i = 0; i < arrival.count; ++i) {
-    Piece& piece = pieces_[arrival.link * blocks + arrival.first + i];
+    Piece& piece = pieces_[size_t{arrival.link} * blocks + arrival.first + i];
     if (!piece.arrived) ++arrived_;
     piece.arrived = true;
     if (grant.checksums) piece.checksum = arrival.checksums[i];
@@ -191,7 +194,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
 std::vector<uint32_t> ReceiverSession::DamagedBlocks() const {
   std::vector<uint32_t> damaged;
   if (!reservation_.grant.checksums) return damaged;
-  const size_t blocks = reservation_.grant.blocks.size();
+  const uint32_t blocks = granted_blocks();
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].checksum != seal_.checksums[i]) {
       damaged.push_back(static_cast<uint32_t>(i % blocks));
@@ -216,12 +219,12 @@ void ReceiverSession::CloseWhenComplete(Time now) {
     return Abort(MakeStatus(StatusCode::kDataLoss,
                             "{} of {} blocks arrived damaged twice, the first is block {}",
                             damaged.size(),
-                            reservation_.grant.blocks.size(),
+                            granted_blocks(),
                             damaged.front()),
                  now);
   }
   ++resends_;
-  const size_t blocks = reservation_.grant.blocks.size();
+  const uint32_t blocks = granted_blocks();
   for (const uint32_t block : damaged) {
     for (size_t link = 0; link < reservation_.grant.contributors; ++link) {
       pieces_[link * blocks + block].arrived = false;

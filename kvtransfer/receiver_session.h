@@ -64,8 +64,10 @@ class ReceiverSession final {
   struct Reservation {
     baton::Grant grant;
     std::vector<uint64_t> link_bytes;  // of one block, by link; size is grant.contributors
+    uint32_t cache_groups = 1;
   };
 
+  // `block_count`: of the prompt, in each cache group.
   ReceiverSession(Offer offer, uint32_t block_count, const SessionTimes& times, Time now);
 
   // From the worker. InvalidArgument if the reservation does not fit the offer, FailedPrecondition
@@ -89,6 +91,8 @@ class ReceiverSession final {
   std::vector<ReceiverAction> TakeActions() { return std::exchange(actions_, {}); }
   ReceiverState state() const { return state_; }
   bool ended() const { return state_ >= ReceiverState::kCommitted; }
+  // The granted blocks of the prompt, in each cache group.
+  uint32_t granted_blocks() const { return block_count_ - reservation_.grant.cached_blocks; }
   // Every piece has arrived, and SEAL has not.
   bool lacks_only_seal() const {
     return state_ == ReceiverState::kReceiving && !sealed_ && arrived_ == pieces_.size();

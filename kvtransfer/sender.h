@@ -75,8 +75,9 @@ class KvSender final {
   // Invalid arguments, or too many sessions, end a new session at once by OnFinished. Does nothing
   // for a session that is under way.
   void Offer(OfferRequest request);
-  // Blocks [first_index, first_index + blocks.size()) of the prompt are final and may be sent.
-  // Calls may come in any order, before or after the grant.
+  // Blocks first_index, first_index + 1, … of the prompt are final and may be sent. `blocks` has
+  // one entry per block of the prompt and cache group of the layout, cache group by cache group for
+  // each block. Calls may come in any order, before or after the grant.
   void ChunkReady(SessionId session,
                   Epoch epoch,
                   uint32_t first_index,

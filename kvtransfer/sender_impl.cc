@@ -124,8 +124,9 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
     params.total_tokens = request.total_tokens;
     params.block_count = PromptBlocks(request.total_tokens, core_.options().layout.block_tokens);
     params.timeout = request.timeout;
-    params.layer_groups = static_cast<uint32_t>(LayerGroups(core_.options().layout));
-    session = &sessions_.Add(key, std::move(params), core_.options().times, core_.Now());
+    params.layer_groups = static_cast<uint32_t>(core_.options().layout.layer_groups());
+    params.cache_groups = static_cast<uint32_t>(core_.options().layout.groups.size());
+    session = &sessions_.Add(key, params, core_.options().times, core_.Now());
   } else {
     session->machine.OfferAgain(request.timeout, core_.Now());
   }
@@ -150,9 +151,8 @@ void KvSender::Impl::DoChunk(const SessionKey& key,
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   if (const Status known = core_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
-  const KvLayout& layout = core_.options().layout;
-  int32_t groups = 0;
-  while (groups < LayerGroups(layout) && LayerGroupEnd(layout, groups) <= layers) ++groups;
+  const auto groups = std::ranges::count_if(core_.options().layout.layer_group_ends,
+                                            [&](int32_t end) { return end <= layers; });
   const Status added =
       session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups), core_.Now());
   if (!added.ok()) session->machine.Abort(added, core_.Now());
@@ -280,16 +280,22 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
     return session.machine.OnWriteLost(
         post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), core_.Now());
   }
-  std::vector<PeerWriter::Block> blocks;
-  blocks.reserve(post.blocks.size());
-  for (const uint32_t index : post.blocks) {
-    blocks.push_back({index, {session.machine.source(index), grant.blocks[index]}});
-  }
   if (!post.held) session.NoteStart(core_.Now());
-  if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(blocks.size());
-  writer->Enqueue(key,
-                  {grant.window_key, grant.checksums, post.first_group, post.end_group, post.held},
-                  blocks);
+  if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(post.blocks.size());
+  std::vector<PeerWriter::Block> blocks(post.blocks.size());
+  for (uint32_t group = 0; group < core_.options().layout.groups.size(); ++group) {
+    std::ranges::transform(post.blocks, blocks.begin(), [&](uint32_t index) {
+      return PeerWriter::Block{index, session.machine.pair(index, group)};
+    });
+    writer->Enqueue(key,
+                    {.window_key = grant.window_key,
+                     .checksums = grant.checksums,
+                     .cache_group = group,
+                     .first_group = post.first_group,
+                     .end_group = post.end_group,
+                     .held = post.held},
+                    blocks);
+  }
 }
 
 void KvSender::Impl::SendSeal(const SessionKey& key, const Session& session, baton::Seal seal) {

@@ -27,7 +27,7 @@ class KvSender::Impl final : public WriteListener {
   void RemovePeer(const WorkerId& peer);
   Status OnMessage(const WorkerId& peer, Envelope envelope);
   EventLoop& loop() { return core_.loop(); }
-  int32_t layers() const { return core_.options().layout.layers; }
+  int32_t layers() const { return core_.options().layout.layers(); }
   KvTransferStats Stats() const { return core_.Stats(); }
 
   void DoOffer(OfferRequest request);
@@ -50,7 +50,7 @@ class KvSender::Impl final : public WriteListener {
  private:
   struct Session {
     Session(SenderSession::Params params, const SessionTimes& times, Time now)
-        : machine(std::move(params), times, now), offered(now) {}
+        : machine(params, times, now), offered(now) {}
     // Records that writes of the session may move from now on.
     void NoteStart(Time now) {
       if (first_post == Time{}) first_post = now;

@@ -40,7 +40,7 @@ std::string_view Name(SenderState state) {
 SenderSession::SenderSession(Params params, const SessionTimes& times, Time now)
     : params_(std::move(params)),
       times_(times),
-      sources_(params_.block_count),
+      sources_(size_t{params_.block_count} * params_.cache_groups),
       ready_(params_.block_count),
       last_heard_(now),
       last_sent_(now) {
@@ -62,20 +62,23 @@ Status SenderSession::AddBlocks(uint32_t first_index,
                                 std::span<const BlockId> blocks,
                                 uint32_t groups,
                                 Time now) {
-  if (first_index > params_.block_count || blocks.size() > params_.block_count - first_index) {
-    return InvalidArgument("blocks {}+{} are outside a prompt of {} blocks",
-                           first_index,
-                           blocks.size(),
-                           params_.block_count);
+  const size_t per_block = params_.cache_groups;
+  const size_t count = blocks.size() / per_block;
+  if (blocks.size() % per_block != 0) {
+    return InvalidArgument("{} blocks for {} cache groups", blocks.size(), per_block);
   }
-  if (seal_wanted_)
-    return InvalidArgument("blocks {}+{} came after Seal", first_index, blocks.size());
+  if (first_index > params_.block_count || count > params_.block_count - first_index) {
+    return InvalidArgument(
+        "blocks {}+{} are outside a prompt of {} blocks", first_index, count, params_.block_count);
+  }
+  if (seal_wanted_) return InvalidArgument("blocks {}+{} came after Seal", first_index, count);
   groups = std::min(groups, params_.layer_groups);
   uint64_t added = 0;
-  for (uint32_t i = 0; i < blocks.size(); ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     uint32_t& ready = ready_[first_index + i];
     if (groups <= ready) continue;
-    sources_[first_index + i] = blocks[i];
+    std::ranges::copy(blocks.subspan(i * per_block, per_block),
+                      sources_.begin() + static_cast<ptrdiff_t>((first_index + i) * per_block));
     added += groups - ready;
     ready = groups;
     if (ready == params_.layer_groups) ++ready_count_;
@@ -92,7 +95,7 @@ Status SenderSession::AddBlocks(uint32_t first_index,
     holds_back_ = false;
     actions_.emplace_back(StartWrites{});
   }
-  PostReady(first_index, first_index + static_cast<uint32_t>(blocks.size()));
+  PostReady(first_index, first_index + static_cast<uint32_t>(count));
   return OkStatus();
 }
 
@@ -155,11 +158,14 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
                  now);
   }
   if (grant.cached_blocks > params_.block_count ||
-      grant.blocks.size() != params_.block_count - grant.cached_blocks) {
-    return Abort(InvalidArgument("GRANT has {} cached and {} granted blocks for a prompt of {}",
+      grant.blocks.size() !=
+          size_t{params_.block_count - grant.cached_blocks} * params_.cache_groups) {
+    return Abort(InvalidArgument("GRANT has {} cached and {} granted blocks for a prompt of {} in "
+                                 "{} cache groups",
                                  grant.cached_blocks,
                                  grant.blocks.size(),
-                                 params_.block_count),
+                                 params_.block_count,
+                                 params_.cache_groups),
                  now);
   }
   grant_ = grant;
@@ -168,11 +174,11 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   if (link_groups_.size() != grant_.contributors) {
     link_groups_.assign(grant_.contributors, params_.layer_groups - 1);
   }
-  const size_t needed = grant_.blocks.size();
+  const uint32_t needed = params_.block_count - grant_.cached_blocks;
   posted_.assign(needed, 0);
-  to_post_ = needed * grant_.contributors;
-  seal_.blocks = static_cast<uint32_t>(needed);
-  if (grant_.checksums) seal_.checksums.assign(needed * grant_.contributors, 0);
+  to_post_ = uint64_t{needed} * grant_.contributors;
+  seal_.blocks = needed;
+  if (grant_.checksums) seal_.checksums.assign(to_post_, 0);
   actions_.emplace_back(ReportGranted{});
   holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
   PostReady(0, params_.block_count);
@@ -215,10 +221,9 @@ void SenderSession::OnPosted(
   unposted_ -= checksums.size();
   if (state_ == SenderState::kStreaming) seal_.bytes += bytes;
   if (grant_.checksums) {
-    std::copy(
-        checksums.begin(),
-        checksums.end(),
-        seal_.checksums.begin() + static_cast<ptrdiff_t>(link * grant_.blocks.size() + first));
+    std::copy(checksums.begin(),
+              checksums.end(),
+              seal_.checksums.begin() + static_cast<ptrdiff_t>(link * posted_.size() + first));
   }
   SendSealWhenPosted(now);
 }

@@ -10,6 +10,7 @@
 
 #include "kvtransfer/messages.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/planner.h"
 
 namespace baton {
 
@@ -17,9 +18,9 @@ namespace baton {
 struct SendControl {
   ControlMessage message;
 };
-// Write these blocks (indices into Grant::blocks) on every link of the layer groups [first_group,
-// end_group). Each (block, link) pair is one *piece*. Each piece must be reported by OnPosted, and
-// by either OnWritten or OnWriteLost. If `held`, no byte of the pieces may move yet.
+// Write these blocks (indices of granted blocks of the prompt) on every link of the layer groups
+// [first_group, end_group). Each (block, link) pair is one *piece*. Each piece must be reported by
+// OnPosted, and by either OnWritten or OnWriteLost. If `held`, no byte of the pieces may move yet.
 struct PostBlocks {
   std::vector<uint32_t> blocks;
   uint32_t first_group = 0;
@@ -67,18 +68,20 @@ class SenderSession final {
  public:
   struct Params {
     uint32_t total_tokens = 0;
-    uint32_t block_count = 0;
+    uint32_t block_count = 0;  // of the prompt, in each cache group
     Duration timeout{};
     uint32_t layer_groups = 1;
+    uint32_t cache_groups = 1;
   };
 
   SenderSession(Params params, const SessionTimes& times, Time now);
 
   // From the worker. After a refusal: sends the offer again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);
-  // The first `groups` layer groups of these blocks are final. May be called again for the same
-  // blocks with more groups. InvalidArgument if the blocks are outside the prompt or come after
-  // Seal.
+  // The first `groups` layer groups of blocks first_index, first_index + 1, … are final. `blocks`
+  // has one entry per block of the prompt and cache group, as Grant::blocks. May be called again
+  // for the same blocks with more groups. InvalidArgument if the blocks are outside the prompt or
+  // come after Seal.
   Status AddBlocks(uint32_t first_index,
                    std::span<const BlockId> blocks,
                    uint32_t groups,
@@ -112,8 +115,12 @@ class SenderSession final {
   SenderState state() const { return state_; }
   const Grant& grant() const { return grant_; }
   uint32_t block_count() const { return params_.block_count; }
-  // The local block that is the source of index `block` of Grant::blocks.
-  BlockId source(uint32_t block) const { return sources_[grant_.cached_blocks + block]; }
+  // The local and the granted block of granted index `block` in a cache group.
+  BlockPair pair(uint32_t block, uint32_t cache_group) const {
+    const size_t granted = size_t{block} * params_.cache_groups + cache_group;
+    const size_t cached = size_t{grant_.cached_blocks} * params_.cache_groups;
+    return {sources_[cached + granted], grant_.blocks[granted]};
+  }
   uint32_t outstanding() const { return outstanding_; }
   // Every piece is written, and Seal has not been called.
   bool lacks_only_seal() const {
@@ -144,9 +151,9 @@ class SenderSession final {
   const SessionTimes times_;
   SenderState state_ = SenderState::kOffered;
   std::vector<SenderAction> actions_;
-  std::vector<BlockId> sources_;  // by block of the prompt
+  std::vector<BlockId> sources_;  // by block of the prompt and cache group
   std::vector<uint32_t> ready_;   // layer groups, by block of the prompt
-  std::vector<uint32_t> posted_;  // layer groups, by index into Grant::blocks
+  std::vector<uint32_t> posted_;  // layer groups, by granted block of the prompt
   std::vector<uint32_t> link_groups_;
   Duration group_time_{};
   bool holds_back_ = false;

@@ -77,8 +77,8 @@ Sequences::Sequences(Ops& ops,
   view_.head_dim = heads.head_dim;
   view_.k_dim_major = ops.k_dim_major();
   view_.head_stride = int64_t{16} * heads.head_dim * static_cast<int64_t>(ShapeOf(dtype).bytes);
-  view_.part_stride = view_.head_stride * heads.kv_heads;
-  view_.layer_stride = view_.part_stride * 2;
+  view_.value_offset = view_.head_stride * heads.kv_heads;
+  view_.layer_stride = view_.value_offset * 2;
   view_.block_stride = view_.layer_stride * layers;
   auto memory = ops.device().Allocate(static_cast<size_t>(view_.block_stride * view_.blocks),
                                       Sharing::kShared);

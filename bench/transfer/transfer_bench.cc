@@ -261,8 +261,10 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
 
 std::vector<BenchCase> CasesOf(const Setup& setup) {
   // SmolLM2-135M in f16 (368,640 bytes per block) and Llama 3.1 8B in bf16 (2 MiB per block).
-  const KvLayout small{.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
-  const KvLayout large{.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16};
+  const KvLayout small =
+      DenseLayout({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16});
+  const KvLayout large =
+      DenseLayout({.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16});
   std::vector<BenchCase> cases;
   if (setup.sender_device != "cpu") {
     for (const bool checksums : {true, false}) {
@@ -280,7 +282,8 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
     }
     cases.push_back({transport, small, true, 4});
   }
-  const KvLayout tiny{.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16};
+  const KvLayout tiny =
+      DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16});
   cases.push_back({"shm", tiny, true, 4});
   cases.push_back({"tcp", tiny, true, 4});
   return cases;

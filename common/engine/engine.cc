@@ -59,9 +59,7 @@ class Engine::Impl {
         clock_(clock),
         cache_(executor.kv_blocks(), executor.kv_layout().block_tokens, options.prefix_cache),
         scheduler_(SchedulerOptions(options, executor.traits()), cache_) {
-    for (int32_t group = 0; group < LayerGroups(executor.kv_layout()); ++group) {
-      layer_marks_.push_back(LayerGroupEnd(executor.kv_layout(), group));
-    }
+    layer_marks_ = executor.kv_layout().layer_group_ends;
     UpdateStats();
   }
 

@@ -28,12 +28,12 @@ Status CheckOptions(const KvOptions& options, ModelRunner& runner) {
 }
 
 KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
-  return {.layers = traits.layers,
-          .kv_heads = traits.kv_heads,
-          .head_dim = traits.head_dim,
-          .block_tokens = options.block_tokens,
-          .dtype = options.dtype,
-          .k_dim_major = traits.k_dim_major};
+  return DenseLayout({.layers = traits.layers,
+                      .kv_heads = traits.kv_heads,
+                      .head_dim = traits.head_dim,
+                      .block_tokens = options.block_tokens,
+                      .dtype = options.dtype,
+                      .k_dim_major = traits.k_dim_major});
 }
 
 // Uses a separate arena of one block, because these steps must allocate their memory before the

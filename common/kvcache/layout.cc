@@ -1,66 +1,236 @@
 #include "common/kvcache/layout.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/base/check.h"
 
 namespace baton {
 namespace {
 
+constexpr size_t kMaxPlaneName = 32;
+constexpr int32_t kMaxHeads = 4096;
+constexpr int32_t kMaxDim = 4096;
+constexpr int32_t kMaxBlockTokens = 1024;
+constexpr int32_t kMaxSlidingWindow = 1 << 28;
+
+// ChooseLayerGroups.
 constexpr int32_t kMaxLayerGroups = 4;
-constexpr int32_t kLastGroupShare = 8;  // the last group has 1/kLastGroupShare of all layers
+constexpr int32_t kLastGroupShare = 8;  // the last layer group has 1/kLastGroupShare of all layers
 constexpr size_t kGroupBytes = size_t{64} << 10;
 
-Status CheckRange(std::string_view field, int32_t value, int32_t highest) {
-  if (value >= 1 && value <= highest) return OkStatus();
-  return InvalidArgument("KV layout: {} is {}; it must be between 1 and {}", field, value, highest);
+Status CheckRange(std::string_view field, int64_t value, int64_t lowest, int64_t highest) {
+  if (value >= lowest && value <= highest) return OkStatus();
+  return InvalidArgument(
+      "KV layout: {} is {}; it must be between {} and {}", field, value, lowest, highest);
 }
 
-}  // namespace
-
-std::string KvLayout::ToString() const {
-  return fmt::format("{} layers × {} kv heads × {}, {}, {} tokens a block{}",
-                     layers,
-                     kv_heads,
-                     head_dim,
-                     Name(dtype),
-                     block_tokens,
-                     k_dim_major ? ", K by dimension" : "");
-}
-
-Status KvLayout::Validate() const {
-  BATON_RETURN_IF_ERROR(CheckRange("layers", layers, 4096));
-  BATON_RETURN_IF_ERROR(CheckRange("kv_heads", kv_heads, 4096));
-  BATON_RETURN_IF_ERROR(CheckRange("head_dim", head_dim, 4096));
-  BATON_RETURN_IF_ERROR(CheckRange("block_tokens", block_tokens, 1024));
-  if (ShapeOf(dtype).elements != 1) {
-    return InvalidArgument("KV layout: dtype is {}; it must be f32, f16, bf16 or fp8", Name(dtype));
+Status CheckPlane(const KvPlane& plane) {
+  if (plane.name.empty() || plane.name.size() > kMaxPlaneName) {
+    return InvalidArgument("KV layout: a plane's name has {} characters; it must have 1 to {}",
+                           plane.name.size(),
+                           kMaxPlaneName);
+  }
+  BATON_RETURN_IF_ERROR(
+      CheckRange(fmt::format("heads of plane {}", plane.name), plane.heads, 1, kMaxHeads));
+  BATON_RETURN_IF_ERROR(
+      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, kMaxDim));
+  if (ShapeOf(plane.dtype).elements != 1) {
+    return InvalidArgument("KV layout: dtype of plane {} is {}; it must be f32, f16, bf16 or fp8",
+                           plane.name,
+                           Name(plane.dtype));
   }
   return OkStatus();
 }
 
-int32_t LayerGroups(const KvLayout& layout) {
-  const size_t pieces = ShardBlockBytes(layout, WholeModel(layout)) / kGroupBytes;
-  const auto most = static_cast<size_t>(std::min(layout.layers, kMaxLayerGroups));
-  return static_cast<int32_t>(std::clamp<size_t>(pieces, 1, most));
+// "0-3,5,7-9".
+std::string Ranges(const std::vector<int32_t>& ascending) {
+  std::string text;
+  for (size_t i = 0; i < ascending.size();) {
+    size_t end = i + 1;
+    while (end < ascending.size() && ascending[end] == ascending[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ascending[i]);
+    if (end - i > 1) text += fmt::format("-{}", ascending[end - 1]);
+    i = end;
+  }
+  return text;
 }
 
-int32_t LayerGroupEnd(const KvLayout& layout, int32_t group) {
-  const int32_t groups = LayerGroups(layout);
-  if (groups == 1 || group >= groups - 1) return layout.layers;
-  const size_t layer_bytes = ShardBlockBytes(layout, WholeModel(layout)) / layout.layers;
+std::string ToString(const KvPlane& plane) {
+  return fmt::format("{} {} × {} {}{}{}",
+                     plane.name,
+                     plane.heads,
+                     plane.dim,
+                     Name(plane.dtype),
+                     plane.order == KvOrder::kDimMajor ? " by dimension" : "",
+                     plane.sharded ? "" : " on every rank");
+}
+
+std::string ToString(const KvCacheGroup& group) {
+  std::vector<std::string> planes;
+  std::ranges::transform(group.planes, std::back_inserter(planes), [](const KvPlane& plane) {
+    return ToString(plane);
+  });
+  return fmt::format(
+      "{}{}",
+      fmt::join(planes, ", "),
+      group.sliding_window > 0 ? fmt::format(", sliding window {}", group.sliding_window) : "");
+}
+
+// The heads of `plane` that `shard` holds.
+int32_t HeadsOf(const KvPlane& plane, const KvShard& shard) {
+  return plane.sharded ? shard.head_count : plane.heads;
+}
+
+size_t LayerBytes(const KvCacheGroup& group, const KvShard& shard, int32_t block_tokens) {
+  size_t bytes = 0;
+  for (const KvPlane& plane : group.planes) {
+    bytes += HeadsOf(plane, shard) * plane.head_bytes(block_tokens);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int32_t KvLayout::layers() const {
+  size_t count = 0;
+  for (const KvCacheGroup& group : groups) count += group.layers.size();
+  return static_cast<int32_t>(count);
+}
+
+int32_t KvLayout::sharded_heads() const {
+  for (const KvCacheGroup& group : groups) {
+    for (const KvPlane& plane : group.planes) {
+      if (plane.sharded) return plane.heads;
+    }
+  }
+  return 0;
+}
+
+bool KvLayout::has_replicated_planes() const {
+  return std::ranges::any_of(groups, [](const KvCacheGroup& group) {
+    return std::ranges::any_of(group.planes, [](const KvPlane& plane) { return !plane.sharded; });
+  });
+}
+
+std::string KvLayout::ToString() const {
+  std::string text;
+  for (const KvCacheGroup& group : groups) {
+    text += groups.size() == 1 ? fmt::format("{} layers", layers())
+                               : fmt::format("layers {}", Ranges(group.layers));
+    text += fmt::format(" of {}; ", baton::ToString(group));
+  }
+  return text + fmt::format("{} tokens a block; sent after layers {}",
+                            block_tokens,
+                            fmt::join(layer_group_ends, ", "));
+}
+
+Status KvLayout::Validate() const {
+  BATON_RETURN_IF_ERROR(CheckRange("block_tokens", block_tokens, 1, kMaxBlockTokens));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("the number of cache groups", std::ssize(groups), 1, kMaxCacheGroups));
+  BATON_RETURN_IF_ERROR(CheckRange("layers", layers(), 1, kMaxLayers));
+  std::vector<bool> seen(layers());
+  for (const KvCacheGroup& group : groups) {
+    BATON_RETURN_IF_ERROR(CheckRange("sliding_window", group.sliding_window, 0, kMaxSlidingWindow));
+    BATON_RETURN_IF_ERROR(
+        CheckRange("the number of planes", std::ssize(group.planes), 1, kMaxPlanes));
+    for (const KvPlane& plane : group.planes) {
+      BATON_RETURN_IF_ERROR(CheckPlane(plane));
+      if (plane.sharded && plane.heads != sharded_heads()) {
+        return InvalidArgument(
+            "KV layout: plane {} has {} heads, another one {}; all sharded planes must have the "
+            "same number",
+            plane.name,
+            plane.heads,
+            sharded_heads());
+      }
+    }
+    if (!std::ranges::is_sorted(group.layers)) {
+      return InvalidArgument("KV layout: the layers of a cache group do not ascend");
+    }
+    for (const int32_t layer : group.layers) {
+      BATON_RETURN_IF_ERROR(CheckRange("a layer", layer, 0, layers() - 1));
+      if (seen[layer]) return InvalidArgument("KV layout: layer {} occurs twice", layer);
+      seen[layer] = true;
+    }
+  }
+  if (layer_group_ends.empty() || layer_group_ends.front() < 1 ||
+      layer_group_ends.back() != layers() ||
+      std::ranges::adjacent_find(layer_group_ends, std::greater_equal<>()) !=
+          layer_group_ends.end()) {
+    return InvalidArgument(
+        "KV layout: the ends of the layer groups are [{}]; they must ascend to {}",
+        fmt::join(layer_group_ends, ", "),
+        layers());
+  }
+  return OkStatus();
+}
+
+KvLayout DenseLayout(const DenseKv& kv) {
+  const KvPlane v = {.name = "v", .heads = kv.kv_heads, .dim = kv.head_dim, .dtype = kv.dtype};
+  KvPlane k = v;
+  k.name = "k";
+  if (kv.k_dim_major) k.order = KvOrder::kDimMajor;
+  KvLayout layout;
+  layout.block_tokens = kv.block_tokens;
+  KvCacheGroup& group = layout.groups.emplace_back();
+  group.layers.resize(std::max(kv.layers, 0));
+  std::iota(group.layers.begin(), group.layers.end(), 0);
+  group.sliding_window = kv.sliding_window;
+  group.planes = {k, v};
+  layout.layer_group_ends = ChooseLayerGroups(layout);
+  return layout;
+}
+
+std::vector<int32_t> ChooseLayerGroups(const KvLayout& layout) {
+  const int32_t layers = layout.layers();
+  if (layers == 0) return {};
+  size_t bytes = 0;
+  for (const KvCacheGroup& group : layout.groups) {
+    bytes += group.layers.size() * LayerBytes(group, WholeModel(layout), layout.block_tokens);
+  }
+  const auto most = static_cast<size_t>(std::min(layers, kMaxLayerGroups));
+  const auto groups = static_cast<int32_t>(std::clamp<size_t>(bytes / kGroupBytes, 1, most));
+  if (groups == 1) return {layers};
+  const size_t layer_bytes = bytes / layers;
   const auto least = static_cast<int32_t>((kGroupBytes + layer_bytes - 1) / layer_bytes);
-  const int32_t last = std::max(layout.layers / kLastGroupShare, least);
-  return static_cast<int32_t>(int64_t{layout.layers - last} * (group + 1) / (groups - 1));
+  const int32_t last = std::max(layers / kLastGroupShare, least);
+  std::vector<int32_t> ends;
+  for (int32_t group = 1; group < groups; ++group) {
+    ends.push_back(static_cast<int32_t>(int64_t{layers - last} * group / (groups - 1)));
+  }
+  ends.push_back(layers);
+  return ends;
+}
+
+int32_t LayersBefore(const KvCacheGroup& group, int32_t layer) {
+  const auto at = std::ranges::lower_bound(group.layers, layer);
+  return static_cast<int32_t>(at - group.layers.begin());
+}
+
+size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
+  size_t largest = 0;
+  for (const KvCacheGroup& group : layout.groups) {
+    const int32_t layers = LayersBefore(group, shard.first_layer + shard.layer_count) -
+                           LayersBefore(group, shard.first_layer);
+    largest = std::max(largest, layers * LayerBytes(group, shard, layout.block_tokens));
+  }
+  return largest;
 }
 
 Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
+  const int32_t layers = layout.layers();
+  const int32_t heads = layout.sharded_heads();
   const bool layers_fit = shard.first_layer >= 0 && shard.layer_count >= 1 &&
-                          shard.layer_count <= layout.layers &&
-                          shard.first_layer <= layout.layers - shard.layer_count;
-  const bool heads_fit = shard.first_head >= 0 && shard.head_count >= 1 &&
-                         shard.head_count <= layout.kv_heads &&
-                         shard.first_head <= layout.kv_heads - shard.head_count;
+                          shard.layer_count <= layers &&
+                          shard.first_layer <= layers - shard.layer_count;
+  const bool heads_fit = shard.first_head >= 0 && shard.head_count >= std::min(heads, 1) &&
+                         shard.head_count <= heads && shard.first_head <= heads - shard.head_count;
   if (layers_fit && heads_fit) return OkStatus();
   return InvalidArgument("KV shard of layers {}+{} and heads {}+{} does not fit {}",
                          shard.first_layer,
@@ -71,19 +241,23 @@ Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
 }
 
 KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, int32_t blocks) {
-  const auto head = static_cast<int64_t>(layout.head_bytes());
+  BATON_CHECK(layout.groups.size() == 1 && layout.groups[0].planes.size() == 2,
+              "kernels have no view of the layout {}",
+              layout.ToString());
+  const KvPlane& k = layout.groups[0].planes[0];
+  const auto head = static_cast<int64_t>(k.head_bytes(layout.block_tokens));
   KvView view;
   view.base = base;
-  view.dtype = layout.dtype;
+  view.dtype = k.dtype;
   view.blocks = blocks;
   view.layers = shard.layer_count;
   view.kv_heads = shard.head_count;
-  view.head_dim = layout.head_dim;
+  view.head_dim = k.dim;
   view.block_tokens = layout.block_tokens;
-  view.k_dim_major = layout.k_dim_major;
+  view.k_dim_major = k.order == KvOrder::kDimMajor;
   view.head_stride = head;
-  view.part_stride = head * shard.head_count;
-  view.layer_stride = 2 * view.part_stride;
+  view.value_offset = head * shard.head_count;
+  view.layer_stride = 2 * view.value_offset;
   view.block_stride = shard.layer_count * view.layer_stride;
   return view;
 }

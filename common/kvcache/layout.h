@@ -3,36 +3,100 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/kv_view.h"
 
+// How the KV of a whole model is stored. A block holds block_tokens tokens of the layers of one
+// cache group, in the order [layer][plane][head] and inside a head [token][dim], without gaps. All
+// counts are of the whole model; KvShard is the part of one rank.
 namespace baton {
 
-// How the KV of a whole model is stored: block-major [block][layer][K|V][kv_head][token][dim], with
-// K as [dim][token] when k_dim_major. All counts are of the whole model; KvShard describes the part
-// of one rank.
+inline constexpr int32_t kMaxLayers = 4096;
+inline constexpr int32_t kMaxCacheGroups = 64;
+inline constexpr int32_t kMaxPlanes = 8;  // of a cache group
+
+enum class KvOrder : uint8_t {
+  kTokenMajor,  // [token][dim]
+  kDimMajor,    // [dim][token]
+};
+
+// One tensor that a block holds for each of its layers: K, V, a latent of MLA, scales of FP8.
+struct KvPlane {
+  std::string name;
+  int32_t heads = 0;
+  int32_t dim = 0;  // elements of one head and token
+  DType dtype = DType::kF32;
+  KvOrder order = KvOrder::kTokenMajor;
+  // Tensor-parallel ranks hold disjoint heads. False: every rank that holds a layer holds all heads
+  // of the plane (a replicated plane).
+  bool sharded = true;
+
+  bool operator==(const KvPlane&) const = default;
+
+  // Bytes of one head in one layer of a block.
+  size_t head_bytes(int32_t block_tokens) const {
+    return static_cast<size_t>(block_tokens) * dim * ShapeOf(dtype).bytes;
+  }
+};
+
+// Layers with the same planes and one block table for each sequence. Blocks of all cache groups
+// come from one arena: each block belongs to one cache group while it is in use.
+struct KvCacheGroup {
+  std::vector<int32_t> layers;  // ascending
+  // A token's attention reads itself and the tokens before it, sliding_window tokens together.
+  // 0: all tokens.
+  int32_t sliding_window = 0;
+  std::vector<KvPlane> planes;
+
+  bool operator==(const KvCacheGroup&) const = default;
+};
+
 struct KvLayout {
+  int32_t block_tokens = 16;
+  std::vector<KvCacheGroup> groups;
+  // A prompt's KV is sent to another worker layer group by layer group, so that the KV of the first
+  // layers is transferred while later layers are computed. The first layer after each layer group,
+  // ascending; the last one is layers().
+  std::vector<int32_t> layer_group_ends;
+
+  bool operator==(const KvLayout&) const = default;
+
+  int32_t layers() const;
+  int32_t layer_groups() const { return static_cast<int32_t>(layer_group_ends.size()); }
+  // The heads of the sharded planes, which is the same number for all of them; 0 if every plane is
+  // replicated.
+  int32_t sharded_heads() const;
+  bool has_replicated_planes() const;
+  // Equal layouts, and only these, print equally: "30 layers of k 3 × 64 f16, v 3 × 64 f16; 16
+  // tokens a block; sent after layers 8, 16, 24, 30".
+  std::string ToString() const;
+  // InvalidArgument naming the field that is out of range, and its bounds.
+  Status Validate() const;
+};
+
+// The layout of models that have K and V of the same shape in every layer.
+struct DenseKv {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_tokens = 16;
   DType dtype = DType::kF32;
   bool k_dim_major = false;
-
-  bool operator==(const KvLayout&) const = default;
-
-  // Bytes of K (or of V) of one head in one layer of one block.
-  size_t head_bytes() const {
-    return static_cast<size_t>(block_tokens) * head_dim * ShapeOf(dtype).bytes;
-  }
-  // "30 layers × 3 kv heads × 64, f16, 16 tokens a block".
-  std::string ToString() const;
-  // InvalidArgument naming the field that is zero, negative or over its bound.
-  Status Validate() const;
+  int32_t sliding_window = 0;  // of all layers
 };
 
-// The slice of every block that one rank holds.
+// One cache group with the planes "k" and "v". Layer groups are those of ChooseLayerGroups.
+KvLayout DenseLayout(const DenseKv& kv);
+
+// KvLayout::layer_group_ends for a layout that has none yet: 1 to 4 layer groups, as many as leave
+// each layer group about 64 KiB of a token block, because small pieces transfer slowly. The last
+// layer group is the smallest, because the hand-off waits for its transfer.
+std::vector<int32_t> ChooseLayerGroups(const KvLayout& layout);
+
+// The slice of every block that one rank holds: layers, heads of the sharded planes (0+0 if there
+// are none), and all heads of the replicated planes.
 struct KvShard {
   int32_t first_layer = 0;
   int32_t layer_count = 0;
@@ -43,26 +107,21 @@ struct KvShard {
 };
 
 inline KvShard WholeModel(const KvLayout& layout) {
-  return {0, layout.layers, 0, layout.kv_heads};
+  return {0, layout.layers(), 0, layout.sharded_heads()};
 }
 
-// Bytes of `shard`'s part of one block: layer_count · 2 · head_count · head_bytes.
-inline size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
-  return static_cast<size_t>(shard.layer_count) * 2 * shard.head_count * layout.head_bytes();
-}
+// How many layers of `group` lie before layer `layer` of the model.
+int32_t LayersBefore(const KvCacheGroup& group, int32_t layer);
 
-// The number of layer groups. A prompt's KV is sent to another worker group by group, so that the
-// KV of the first layers is transferred while later layers are computed. There are 1 to 4 groups:
-// as many as leave each group about 64 KiB of a block, because small pieces transfer slowly. The
-// last group is the smallest, because the hand-off waits for its transfer.
-int32_t LayerGroups(const KvLayout& layout);
-// The first layer after group `group`; groups count from 0.
-int32_t LayerGroupEnd(const KvLayout& layout, int32_t group);
+// The bytes of a block of an arena of `shard`: those of the largest cache group, so that any block
+// can serve any cache group.
+size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard);
 
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);
 
-// The view that kernels take of `blocks` blocks of one shard, stored at `base`.
+// The view that kernels take of `blocks` blocks of one shard, stored at `base`. The layout must be
+// a DenseLayout.
 KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, int32_t blocks);
 
 }  // namespace baton

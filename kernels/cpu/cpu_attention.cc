@@ -99,8 +99,8 @@ void CpuOps::WriteKvRow(const float* row,
   const float* k = row + int64_t{heads.q_heads} * heads.head_dim;
   const float* v = k + int64_t{heads.kv_heads} * heads.head_dim;
   for (int32_t head = 0; head < heads.kv_heads; ++head) {
-    std::byte* to_k = kv_.Head(block, layer, 0, head) + slot * width;
-    std::byte* to_v = kv_.Head(block, layer, 1, head) + slot * heads.head_dim * width;
+    std::byte* to_k = kv_.Key(block, layer, head) + slot * width;
+    std::byte* to_v = kv_.Value(block, layer, head) + slot * heads.head_dim * width;
     kernels_.write_kv(k + head * heads.head_dim, heads.head_dim, kind, kv_.block_tokens, to_k);
     kernels_.write_kv(v + head * heads.head_dim, heads.head_dim, kind, 1, to_v);
   }
@@ -161,8 +161,8 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.window = args.window;
     task.scale = args.scale;
     task.blocks = input_.block_tables.data() + sequence.first_block;
-    task.k = kv_.Head(0, args.layer, 0, head);
-    task.v = kv_.Head(0, args.layer, 1, head);
+    task.k = kv_.Key(0, args.layer, head);
+    task.v = kv_.Value(0, args.layer, head);
     task.block_stride = kv_.block_stride;
     task.block_tokens = kv_.block_tokens;
     task.kind = KindOf(kv_.dtype);

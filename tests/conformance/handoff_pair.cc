@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "kernels/cpu/cpu_device.h"
+#include "tests/conformance/layout_order.h"
 
 namespace baton {
 
@@ -69,8 +69,10 @@ class HandoffPair::ReceiverSide final : public KvReceiverListener {
     std::vector<BlockId> blocks;
     {
       std::lock_guard lock(pair_.mutex_);
-      const uint32_t count = PromptBlocks(offer.total_tokens, pair_.options_.layout.block_tokens);
-      for (uint32_t i = 0; i < count; ++i) {
+      const KvLayout& layout = pair_.options_.layout;
+      const size_t count =
+          PromptBlocks(offer.total_tokens, layout.block_tokens) * layout.groups.size();
+      for (size_t i = 0; i < count; ++i) {
         blocks.push_back(BlockId(pair_.next_block_++ % pair_.options_.blocks));
       }
       std::reverse(blocks.begin(), blocks.end());
@@ -204,10 +206,12 @@ void HandoffPair::Send(SessionId id,
                        std::span<const BlockId> source,
                        uint32_t chunk,
                        std::string payload) {
-  Offer(id, static_cast<uint32_t>(source.size()) * options_.layout.block_tokens);
-  for (uint32_t first = 0; first < source.size(); first += chunk) {
-    const size_t count = std::min<size_t>(chunk, source.size() - first);
-    sender_->ChunkReady(id, Epoch(1), first, source.subspan(first, count));
+  const size_t groups = options_.layout.groups.size();
+  const auto blocks = static_cast<uint32_t>(source.size() / groups);
+  Offer(id, blocks * options_.layout.block_tokens);
+  for (uint32_t first = 0; first < blocks; first += chunk) {
+    const size_t count = std::min(chunk, blocks - first);
+    sender_->ChunkReady(id, Epoch(1), first, source.subspan(first * groups, count * groups));
   }
   sender_->Seal(id, Epoch(1), std::move(payload));
 }
@@ -217,58 +221,54 @@ std::vector<BlockId> HandoffPair::granted(SessionId id) const {
   return granted_.at(id);
 }
 
-std::vector<const std::byte*> HandoffPair::HeadCopies(const std::vector<KvShard>& shards,
-                                                      std::vector<std::vector<std::byte>>& contents,
-                                                      BlockId block,
-                                                      int32_t layer,
-                                                      int part,
-                                                      int32_t head) const {
-  std::vector<const std::byte*> copies;
+HandoffPair::Heads HandoffPair::ReadHeads(const std::vector<KvShard>& shards,
+                                          const Arenas& arenas,
+                                          BlockId block,
+                                          size_t cache_group) const {
+  Heads heads;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const KvShard& shard = shards[i];
-    const int32_t l = layer - shard.first_layer;
-    const int32_t h = head - shard.first_head;
-    if (l < 0 || l >= shard.layer_count || h < 0 || h >= shard.head_count) continue;
-    const KvView view =
-        MakeView(options_.layout, shard, contents[i].data(), static_cast<int32_t>(options_.blocks));
-    copies.push_back(view.Head(static_cast<int32_t>(block.value()), l, part, h));
+    const size_t block_bytes = arenas[i]->size() / options_.blocks;
+    const std::vector<std::byte> content = arenas[i]->Get(block.value() * block_bytes, block_bytes);
+    for (const HeadInBlock& head : HeadsInBlock(options_.layout, cache_group, shards[i])) {
+      const auto begin = content.begin() + static_cast<std::ptrdiff_t>(head.offset);
+      heads[{head.layer, head.plane, head.head}].emplace_back(
+          begin, begin + static_cast<std::ptrdiff_t>(head.bytes));
+    }
   }
-  return copies;
+  return heads;
 }
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
-  // Copies only these blocks: other blocks may be written at the same time.
-  const auto contents = [this](const Arenas& arenas, std::span<const BlockId> blocks) {
-    std::vector<std::vector<std::byte>> all;
-    for (const auto& arena : arenas) {
-      std::vector<std::byte>& content = all.emplace_back(arena->size());
-      const size_t bytes = arena->size() / options_.blocks;
-      for (const BlockId block : blocks) {
-        const size_t at = block.value() * bytes;
-        const std::vector<std::byte> read = arena->Get(at, bytes);
-        std::copy(read.begin(), read.end(), content.begin() + static_cast<std::ptrdiff_t>(at));
-      }
-    }
-    return all;
-  };
-  auto sent = contents(sender_arenas_, source);
-  auto received = contents(receiver_arenas_, destination);
-  for (size_t b = 0; b < source.size(); ++b) {
-    for (int32_t layer = 0; layer < options_.layout.layers; ++layer) {
-      for (int32_t head = 0; head < options_.layout.kv_heads; ++head) {
-        for (int part = 0; part < 2; ++part) {
-          const auto from = HeadCopies(options_.sender_shards, sent, source[b], layer, part, head);
-          const auto to =
-              HeadCopies(options_.receiver_shards, received, destination[b], layer, part, head);
-          for (const std::byte* copy : to) {
-            if (std::memcmp(from.at(0), copy, options_.layout.head_bytes()) != 0) return false;
-          }
-        }
+  for (size_t i = 0; i < source.size(); ++i) {
+    const size_t group = i % options_.layout.groups.size();
+    Heads sent = ReadHeads(options_.sender_shards, sender_arenas_, source[i], group);
+    for (const auto& [head, copies] :
+         ReadHeads(options_.receiver_shards, receiver_arenas_, destination[i], group)) {
+      // Shards of the sender that hold the same head have different content here.
+      for (const std::vector<std::byte>& copy : copies) {
+        if (std::ranges::count(sent[head], copy) == 0) return false;
       }
     }
   }
   return true;
+}
+
+uint64_t HandoffPair::AwaitBytes(uint64_t expected) {
+  WaitUntil([&] { return receiver_->Stats().bytes >= expected; });
+  return receiver_->Stats().bytes;
+}
+
+std::vector<BlockId> Blocks(uint32_t first, uint32_t count) {
+  std::vector<BlockId> blocks;
+  for (uint32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i));
+  return blocks;
+}
+
+void WaitUntil(const std::function<bool()>& condition) {
+  const SteadyClock clock;
+  const Time until = clock.Now() + std::chrono::seconds(10);
+  while (!condition() && clock.Now() < until) std::this_thread::yield();
 }
 
 }  // namespace baton

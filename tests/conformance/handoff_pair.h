@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kvtransfer/receiver.h"
@@ -50,6 +51,12 @@ class SessionLogs final {
 // later calls of the sender then follow the grant.
 void NoteGrant(const Envelope& envelope, SessionLogs& logs);
 
+// Blocks first, first + 1, …, first + count - 1.
+std::vector<BlockId> Blocks(uint32_t first, uint32_t count);
+
+// Polls until `condition` holds, for at most ten seconds. The caller checks the condition again.
+void WaitUntil(const std::function<bool()>& condition);
+
 // A KvSender and a KvReceiver in one process, each with its own arenas, connected by control
 // streams that pass messages on directly. Unless `on_offer` is set, the receiver grants all blocks,
 // in reverse order.
@@ -57,8 +64,8 @@ class HandoffPair final {
  public:
   struct Options {
     std::string transport = "tcp";
-    KvLayout layout{
-        .layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16};
+    KvLayout layout = DenseLayout(
+        {.layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16});
     std::vector<KvShard> sender_shards;  // empty: the whole model
     std::vector<KvShard> receiver_shards;
     uint32_t blocks = 64;
@@ -99,14 +106,17 @@ class HandoffPair final {
   std::function<bool(const Envelope&, bool to_receiver)> filter;
 
   void Offer(SessionId id, uint32_t tokens, Duration timeout = std::chrono::seconds(10));
-  // Offers blocks `source`, passes them to ChunkReady in chunks of `chunk`, and seals with
-  // `payload`.
+  // Offers blocks `source` (as of ChunkReady), passes them to ChunkReady in chunks of `chunk`
+  // blocks of the prompt, and seals with `payload`.
   void Send(SessionId id, std::span<const BlockId> source, uint32_t chunk, std::string payload);
   // The blocks granted for `id`, in order.
   std::vector<BlockId> granted(SessionId id) const;
   // Whether blocks `destination` of the receiver's arenas equal blocks `source` of the sender's
   // arenas.
   bool SameContent(std::span<const BlockId> source, std::span<const BlockId> destination) const;
+
+  // Waits until the receiver has `expected` bytes or more, and returns the number.
+  uint64_t AwaitBytes(uint64_t expected);
 
   KvSender& sender() { return *sender_; }
   KvReceiver& receiver() { return *receiver_; }
@@ -129,13 +139,12 @@ class HandoffPair final {
   KvTransferOptions MakeOptions(const char* name,
                                 const std::vector<KvShard>& shards,
                                 const Arenas& arenas) const;
-  // Pointers to the K or V of one head in `contents`, one for each shard that holds the head.
-  std::vector<const std::byte*> HeadCopies(const std::vector<KvShard>& shards,
-                                           std::vector<std::vector<std::byte>>& contents,
-                                           BlockId block,
-                                           int32_t layer,
-                                           int part,
-                                           int32_t head) const;
+  // By (layer, plane, head): one copy for each shard that holds the head.
+  using Heads = std::map<std::tuple<int32_t, size_t, int32_t>, std::vector<std::vector<std::byte>>>;
+  Heads ReadHeads(const std::vector<KvShard>& shards,
+                  const Arenas& arenas,
+                  BlockId block,
+                  size_t cache_group) const;
 
   Options options_;
   Arenas sender_arenas_;

@@ -12,8 +12,8 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kArenaBlocks = 16;
-const KvLayout kLayout{
-    .layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 4, .dtype = DType::kBF16};
+const KvLayout kLayout = DenseLayout(
+    {.layers = 2, .kv_heads = 2, .head_dim = 64, .block_tokens = 4, .dtype = DType::kBF16});
 
 KvTransferOptions MakeOptions(const PeerSetup& setup,
                               const char* name,

@@ -55,7 +55,8 @@ TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
 // The workers' KV arenas hold 5,824 tokens. The model's context length is 8,192.
 TEST_F(EndToEndTest, WithoutMaxTokensARequestIsServedByArenasSmallerThanTheContext) {
   StartCluster(1, 1);
-  const ToolResult result = RunTool({"generate", "Say hi.", "--timeout-ms", "60000"});
+  const ToolResult result =
+      RunTool({"generate", "Say hi.", "--seed", "1", "--timeout-ms", "60000"});
   EXPECT_EQ(result.status, 0);
   EXPECT_FALSE(result.output.empty());
   EXPECT_THAT(LogOf("decode-0"), HasSubstr("the KV arena holds 5824 tokens (364 blocks of 16)"));

@@ -46,7 +46,8 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
 // The K slot of a position holds the position's value, the V slot its complement.
 std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t position, int part) {
   const int32_t block = table[position / kv.block_tokens];
-  return kv.Head(block, 0, part, 0) + (position % kv.block_tokens) * sizeof(uint64_t);
+  std::byte* const first = part == 0 ? kv.Key(block, 0, 0) : kv.Value(block, 0, 0);
+  return first + (position % kv.block_tokens) * sizeof(uint64_t);
 }
 
 }  // namespace

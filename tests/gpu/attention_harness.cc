@@ -70,8 +70,8 @@ Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : s
   kv_.block_tokens = shape.block_tokens;
   const int64_t bytes = shape.kv_dtype == DType::kF32 ? 4 : 2;
   kv_.head_stride = bytes * shape.block_tokens * shape.shape.head_dim;
-  kv_.part_stride = kv_.head_stride * shape.shape.kv_heads;
-  kv_.layer_stride = 2 * kv_.part_stride;
+  kv_.value_offset = kv_.head_stride * shape.shape.kv_heads;
+  kv_.layer_stride = 2 * kv_.value_offset;
   kv_.block_stride = kv_.layer_stride * shape.layers;
   kv_.blocks = shape.tokens / shape.block_tokens + 1;
   arena_ = std::make_unique<Memory>(static_cast<size_t>(kv_.blocks * kv_.block_stride));

@@ -32,7 +32,7 @@ struct Place {
   __device__ std::byte* At(
       const int32_t* table, int position, int layer, int part, int head) const {
     return kv.base + table[position / kv.block_tokens] * kv.block_stride + layer * kv.layer_stride +
-           part * kv.part_stride + head * kv.head_stride +
+           part * kv.value_offset + head * kv.head_stride +
            int64_t{position % kv.block_tokens} * kv.head_dim * element_bytes;
   }
 };

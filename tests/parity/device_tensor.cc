@@ -105,8 +105,8 @@ Cache::Cache(Ops& ops,
   view.k_dim_major = ops.k_dim_major();
   view.head_stride =
       int64_t{block_tokens} * heads.head_dim * static_cast<int64_t>(ShapeOf(dtype).bytes);
-  view.part_stride = view.head_stride * heads.kv_heads;
-  view.layer_stride = view.part_stride * 2;
+  view.value_offset = view.head_stride * heads.kv_heads;
+  view.layer_stride = view.value_offset * 2;
   view.block_stride = view.layer_stride * layers;
   auto memory =
       ops.device().Allocate(static_cast<size_t>(view.block_stride * blocks), Sharing::kShared);

@@ -49,7 +49,7 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
         "attention: heads of {} dimensions in a cache of fp8; it must be a multiple of 16",
         shape.head_dim);
   }
-  for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.part_stride, kv.head_stride}) {
+  for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.value_offset, kv.head_stride}) {
     if (stride % 16 != 0) {
       return InvalidArgument("attention: a KV stride of {} bytes; it must be a multiple of 16",
                              stride);

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   const bool early = units.count() > 0 && units.at(0) != last;
   if (early) {
     work.LoadKeys(RowsInMemory{keys + offset});
-    work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
+    work.LoadValues(RowsInMemory{keys + a.value_offset + offset});
   }
   ReleaseSuccessor();
   WaitForPredecessor();
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   work.LoadQueries(RowsInMemory{reinterpret_cast<const std::byte*>(queries)}, a.group);
   if (units.count() > 0 && !early) {
     work.LoadKeys(RowsInMemory{keys + offset});
-    work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
+    work.LoadValues(RowsInMemory{keys + a.value_offset + offset});
   }
   const bool scaled = a.kv_scales != nullptr;
   const float score_scale = scaled ? a.scale * a.kv_scales[kv_head] : a.scale;
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     if (more) work.LoadKeys(RowsInMemory{keys + offset});
     work.Softmax();
     work.AccumulateValues(position, row.end);
-    if (more) work.LoadValues(RowsInMemory{keys + a.part_stride + offset});
+    if (more) work.LoadValues(RowsInMemory{keys + a.value_offset + offset});
   }
   work.Write(results.values + warp * results.size,
              results.stats + warp * kMaxQueries,

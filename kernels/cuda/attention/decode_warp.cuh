@@ -33,7 +33,7 @@ constexpr int kUnit = kUnitPositions;
 struct DecodeArguments {
   const int32_t* tables;
   const std::byte* keys;  // of the layer
-  int64_t part_stride;    // in bytes, like the other strides
+  int64_t value_offset;   // in bytes, like the other strides
   int64_t block_stride;
   int64_t head_stride;
   int block_units;  // units in a block
@@ -53,7 +53,7 @@ inline DecodeArguments DecodeArgumentsOf(const AttentionLaunch& call, const int3
   DecodeArguments a = {};
   a.tables = tables;
   a.keys = kv.base + call.layer * kv.layer_stride;
-  a.part_stride = kv.part_stride;
+  a.value_offset = kv.value_offset;
   a.block_stride = kv.block_stride;
   a.head_stride = kv.head_stride;
   a.block_units = kv.block_tokens / kUnit;

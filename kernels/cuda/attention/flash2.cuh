@@ -124,7 +124,7 @@ struct PagedKernel {
                                                     static_cast<uint32_t>(tables.sequences),
                                                     flashinfer::QKVLayout::kHND,
                                                     reinterpret_cast<Kv*>(keys),
-                                                    reinterpret_cast<Kv*>(keys + kv.part_stride),
+                                                    reinterpret_cast<Kv*>(keys + kv.value_offset),
                                                     strides,
                                                     Mutable(tables.tables),
                                                     Mutable(tables.table_starts),

@@ -18,7 +18,7 @@ struct Arguments {
   const GatheredSequence* list;
   const int32_t* tables;
   const std::byte* keys;  // of the layer
-  int64_t part_stride;    // in bytes, like the other strides
+  int64_t value_offset;   // in bytes, like the other strides
   int64_t block_stride;
   int64_t head_stride;
   int block_tokens;
@@ -58,7 +58,7 @@ __global__ void GatherBlocks(const __grid_constant__ Arguments a) {
   const int rows = min(a.block_tokens, padded - first);
   const bool cached = first < sequence.tokens;
   const int block = cached ? a.tables[sequence.table_start + blockIdx.x] : 0;
-  const std::byte* from = a.keys + block * a.block_stride + blockIdx.z * a.part_stride;
+  const std::byte* from = a.keys + block * a.block_stride + blockIdx.z * a.value_offset;
   const int64_t token =
       int64_t{blockIdx.z} * a.kv_heads * a.tokens + sequence.to + first;  // for the first head
   for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += blockDim.x) {
@@ -92,7 +92,7 @@ cudaError_t LaunchGather(const GatherWork& work, const AttentionLaunch& call) {
   a.list = work.list;
   a.tables = work.tables;
   a.keys = kv.base + call.layer * kv.layer_stride;
-  a.part_stride = kv.part_stride;
+  a.value_offset = kv.value_offset;
   a.block_stride = kv.block_stride;
   a.head_stride = kv.head_stride;
   a.block_tokens = kv.block_tokens;

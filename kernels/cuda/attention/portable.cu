@@ -48,7 +48,7 @@ struct Arguments {
   const RowTile* list;
   const int32_t* tables;
   const std::byte* keys;  // of the layer
-  int64_t part_stride;    // from a key to its value; these strides are in bytes
+  int64_t value_offset;   // from a key to its value; these strides are in bytes
   int64_t block_stride;
   int64_t head_stride;
   int block_tokens;
@@ -135,7 +135,7 @@ class Split {
                                             float weight,
                                             int count,
                                             float2 (&values)[kPairs]) const {
-    const auto address = reinterpret_cast<uint64_t>(key + a_.part_stride);
+    const auto address = reinterpret_cast<uint64_t>(key + a_.value_offset);
 #pragma unroll 4
     for (int t = 0; t < count; ++t) {
       const float w = __shfl_sync(~0u, weight, t);
@@ -217,7 +217,7 @@ cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call) {
   a.list = work.list;
   a.tables = work.tables;
   a.keys = kv.base + call.layer * kv.layer_stride;
-  a.part_stride = kv.part_stride;
+  a.value_offset = kv.value_offset;
   a.block_stride = kv.block_stride;
   a.head_stride = kv.head_stride;
   a.block_tokens = kv.block_tokens;

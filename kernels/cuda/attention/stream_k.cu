@@ -163,7 +163,7 @@ class Producer {
             keys + blocks.At(a_.work.tables, segment, unit) * a_.call.block_stride;
         if (unit == segment.newest()) WaitForQueries();
         LoadStage(at);
-        LoadStage(at + a_.call.part_stride);
+        LoadStage(at + a_.call.value_offset);
       }
     });
     if (work_tile.units > 0) WaitForQueries();

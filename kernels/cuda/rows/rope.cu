@@ -32,7 +32,7 @@ struct Arguments {
   const int32_t* row_blocks;
   std::byte* layer;  // of block 0
   int64_t block_stride;
-  int64_t part_stride;
+  int64_t value_offset;
   int64_t head_stride;
   int block_tokens;
 };
@@ -65,7 +65,7 @@ struct Place {
   // Element 0 of the head's K (part 0) or V (part 1).
   template <class Kv>
   __device__ __forceinline__ Kv* Head(const Arguments& a, int part, int head) const {
-    std::byte* at = a.layer + block * a.block_stride + part * a.part_stride + head * a.head_stride;
+    std::byte* at = a.layer + block * a.block_stride + part * a.value_offset + head * a.head_stride;
     return reinterpret_cast<Kv*>(at) + static_cast<int64_t>(token) * a.dim;
   }
 };
@@ -346,7 +346,7 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
       .row_blocks = launch.row_blocks,
       .layer = kv.base + launch.layer * kv.layer_stride,
       .block_stride = kv.block_stride,
-      .part_stride = kv.part_stride,
+      .value_offset = kv.value_offset,
       .head_stride = kv.head_stride,
       .block_tokens = kv.block_tokens,
   };

@@ -15,12 +15,7 @@ constexpr size_t kGib = size_t{1} << 30;
 
 // The layout of Llama-3.1-8B: a block of 16 tokens takes 2 MiB.
 KvLayout Layout() {
-  return {.layers = 32,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .block_tokens = 16,
-          .dtype = DType::kBF16,
-          .k_dim_major = false};
+  return DenseLayout({.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16});
 }
 
 KvOptions Asking(int32_t blocks, size_t bytes, double fraction) {

@@ -210,7 +210,7 @@ class LayerChecker final : public ModelRunner {
   static std::string Layers(const KvView& kv, int32_t layers) {
     std::string bytes;
     for (int32_t block = 0; block < kv.blocks; ++block) {
-      const auto* first = reinterpret_cast<const char*>(kv.Head(block, 0, 0, 0));
+      const auto* first = reinterpret_cast<const char*>(kv.Key(block, 0, 0));
       bytes.append(first, static_cast<size_t>(layers * kv.layer_stride));
     }
     return bytes;

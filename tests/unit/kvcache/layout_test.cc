@@ -1,29 +1,46 @@
 #include "common/kvcache/layout.h"
 
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/conformance/layout_order.h"
 
 namespace baton {
 namespace {
 
+using testing::HasSubstr;
+
 KvLayout Layout() {
-  return {.layers = 3, .kv_heads = 4, .head_dim = 8, .block_tokens = 16, .dtype = DType::kF16};
+  return DenseLayout(
+      {.layers = 3, .kv_heads = 4, .head_dim = 8, .block_tokens = 16, .dtype = DType::kF16});
+}
+
+// What Validate says of Layout() after a change.
+std::string Problem(const std::function<void(KvLayout&)>& change) {
+  KvLayout layout = Layout();
+  change(layout);
+  return std::string(Message(layout.Validate()));
 }
 
 TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
   const KvLayout layout = Layout();
-  EXPECT_EQ(layout.head_bytes(), 16u * 8 * 2);
-  EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * 2 * 4 * 16 * 8 * 2);
+  EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
+  constexpr int64_t kHeadBytes = 16 * 8 * 2;
+  EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * 2 * 4 * kHeadBytes);
   const KvView view = MakeView(layout, WholeModel(layout), nullptr, 5);
   EXPECT_EQ(view.block_stride, static_cast<int64_t>(ShardBlockBytes(layout, WholeModel(layout))));
   int64_t expected = 0;
   for (int32_t block = 0; block < 5; ++block) {
     for (int32_t layer = 0; layer < 3; ++layer) {
-      for (int part = 0; part < 2; ++part) {
-        for (int32_t head = 0; head < 4; ++head) {
-          EXPECT_EQ(view.Head(block, layer, part, head) - view.base, expected);
-          expected += static_cast<int64_t>(layout.head_bytes());
-        }
+      for (int32_t head = 0; head < 4; ++head) {
+        EXPECT_EQ(view.Key(block, layer, head) - view.base, expected + head * kHeadBytes);
+        EXPECT_EQ(view.Value(block, layer, head) - view.base, expected + (4 + head) * kHeadBytes);
       }
+      expected += 2 * 4 * kHeadBytes;
     }
   }
 }
@@ -34,27 +51,86 @@ TEST(KvLayoutTest, ShardTakesItsPart) {
   EXPECT_EQ(ShardBlockBytes(Layout(), shard), 2u * 2 * 2 * 16 * 8 * 2);
 }
 
+TEST(KvLayoutTest, ReplicatedPlanesAreWholeOnEveryRank) {
+  const KvLayout latent = LatentLayout(4, 576);
+  EXPECT_TRUE(latent.Validate().ok()) << latent.Validate();
+  EXPECT_EQ(latent.sharded_heads(), 0);
+  EXPECT_EQ(ShardBlockBytes(latent, WholeModel(latent)), 4u * 16 * 576 * 2);
+  EXPECT_TRUE(ValidateShard(latent, {1, 2, 0, 0}).ok());
+  EXPECT_FALSE(ValidateShard(latent, {1, 2, 0, 1}).ok());
+  const KvLayout mixed = MixedLayout(4, 6, 8);
+  EXPECT_TRUE(mixed.Validate().ok()) << mixed.Validate();
+  EXPECT_FALSE(ValidateShard(mixed, {0, 4, 0, 0}).ok());
+  // Layers 0 and 2: two heads of K and V, and the shared plane.
+  EXPECT_EQ(ShardBlockBytes(mixed, {0, 4, 2, 2}), 2u * (2 + 2 + 1) * 16 * 8 * 2);
+}
+
+TEST(KvLayoutTest, ScalesLieBesideTheirNumbers) {
+  const KvLayout fp8 = ScaledFp8Layout(4, 2, 64);
+  EXPECT_TRUE(fp8.Validate().ok()) << fp8.Validate();
+  EXPECT_EQ(ShardBlockBytes(fp8, WholeModel(fp8)), 4u * 2 * 2 * 16 * (64 + 4));
+}
+
+// The largest cache group determines the size of all blocks.
+TEST(KvLayoutTest, ABlockServesAnyCacheGroup) {
+  KvLayout mixed = MixedLayout(5, 2, 8);
+  for (size_t group = 0; group < 2; ++group) {
+    for (const HeadInBlock& head : HeadsInBlock(mixed, group, WholeModel(mixed))) {
+      EXPECT_LE(head.offset + head.bytes, ShardBlockBytes(mixed, WholeModel(mixed)));
+    }
+  }
+  EXPECT_EQ(LayersBefore(mixed.groups[0], 3), 1);
+  EXPECT_EQ(LayersBefore(mixed.groups[1], 3), 2);
+  EXPECT_EQ(LayersBefore(mixed.groups[1], 5), 3);
+}
+
 TEST(KvLayoutTest, ErrorsNameTheField) {
-  KvLayout layout = Layout();
-  layout.kv_heads = 0;
-  EXPECT_NE(Message(layout.Validate()).find("kv_heads is 0"), std::string_view::npos);
-  layout = Layout();
-  layout.dtype = DType::kQ4_0;
-  EXPECT_NE(Message(layout.Validate()).find("q4_0"), std::string_view::npos);
+  EXPECT_THAT(Problem([](KvLayout& l) { l.block_tokens = 0; }), HasSubstr("block_tokens is 0"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups.clear(); }), HasSubstr("number of cache groups"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].layers = {}; }), HasSubstr("layers is 0"));
+  EXPECT_THAT(Problem([](KvLayout& l) {
+                l.groups[0].layers = {0, 1, 1};
+              }),
+              HasSubstr("layer 1 occurs twice"));
+  EXPECT_THAT(Problem([](KvLayout& l) {
+                l.groups[0].layers = {0, 1, 3};
+              }),
+              HasSubstr("a layer is 3; it must be between 0 and 2"));
+  EXPECT_THAT(Problem([](KvLayout& l) {
+                l.groups[0].layers = {1, 0, 2};
+              }),
+              HasSubstr("do not ascend"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].sliding_window = -1; }),
+              HasSubstr("sliding_window is -1"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes.clear(); }),
+              HasSubstr("the number of planes is 0"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[1].name.clear(); }),
+              HasSubstr("name has 0 characters"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[0].heads = 0; }),
+              HasSubstr("heads of plane k is 0"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[1].heads = 5; }),
+              HasSubstr("plane v has 5 heads, another one 4"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[1].dim = 5000; }),
+              HasSubstr("dim of plane v is 5000"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[0].dtype = DType::kQ4_0; }),
+              HasSubstr("dtype of plane k is q4_0"));
+  for (const std::vector<int32_t>& ends :
+       {std::vector<int32_t>{}, {0, 3}, {1, 1, 3}, {2}, {1, 4}, {2, 1, 3}}) {
+    EXPECT_THAT(Problem([&](KvLayout& l) { l.layer_group_ends = ends; }),
+                HasSubstr("ends of the layer groups"));
+  }
+}
+
+TEST(KvLayoutTest, ShardsMustFit) {
   EXPECT_FALSE(ValidateShard(Layout(), {0, 4, 0, 1}).ok());
   EXPECT_FALSE(ValidateShard(Layout(), {0, 1, 4, 1}).ok());
+  EXPECT_FALSE(ValidateShard(Layout(), {0, 1, 0, 0}).ok());
   EXPECT_FALSE(ValidateShard(Layout(), {2, 2147483647, 0, 1}).ok());
   EXPECT_FALSE(ValidateShard(Layout(), {-1, 1, 0, 1}).ok());
 }
 
 TEST(KvLayoutTest, LayerGroupsTileTheLayers) {
-  const auto ends = [](const KvLayout& layout) {
-    std::vector<int32_t> all;
-    for (int32_t group = 0; group < LayerGroups(layout); ++group) {
-      all.push_back(LayerGroupEnd(layout, group));
-    }
-    return all;
-  };
+  const auto ends = [](const DenseKv& kv) { return DenseLayout(kv).layer_group_ends; };
   // 360 KiB per block: groups of at least 64 KiB.
   EXPECT_EQ(ends({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16}),
             (std::vector<int32_t>{8, 16, 24, 30}));
@@ -64,21 +140,28 @@ TEST(KvLayoutTest, LayerGroupsTileTheLayers) {
   // Every group has at least one layer.
   EXPECT_EQ(ends({.layers = 2, .kv_heads = 64, .head_dim = 256, .dtype = DType::kF32}),
             (std::vector<int32_t>{1, 2}));
-  EXPECT_EQ(ends(Layout()), (std::vector<int32_t>{3}));
+  EXPECT_EQ(Layout().layer_group_ends, (std::vector<int32_t>{3}));
   for (int32_t layers = 1; layers <= 100; ++layers) {
     for (int32_t heads = 1; heads <= 64; ++heads) {
-      int32_t before = 0;
-      for (const int32_t end : ends({.layers = layers, .kv_heads = heads, .head_dim = 64})) {
-        EXPECT_GT(end, before) << layers << " layers, " << heads << " heads";
-        before = end;
-      }
-      EXPECT_EQ(before, layers);
+      const KvLayout layout = DenseLayout({.layers = layers, .kv_heads = heads, .head_dim = 64});
+      ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
     }
   }
 }
 
 TEST(KvLayoutTest, PrintsItself) {
-  EXPECT_EQ(Layout().ToString(), "3 layers × 4 kv heads × 8, f16, 16 tokens a block");
+  EXPECT_EQ(Layout().ToString(),
+            "3 layers of k 4 × 8 f16, v 4 × 8 f16; 16 tokens a block; sent after layers 3");
+  EXPECT_EQ(LatentLayout(4, 576).ToString(),
+            "4 layers of latent 1 × 576 bf16 on every rank; 16 tokens a block; sent after layers "
+            "3, 4");
+  EXPECT_EQ(MixedLayout(4, 2, 8).ToString(),
+            "layers 1,3 of k 2 × 8 f16, v 2 × 8 f16; layers 0,2 of k 2 × 8 f16, v 2 × 8 f16, "
+            "shared 1 × 8 f16 on every rank, sliding window 64; 16 tokens a block; sent after "
+            "layers 1, 3, 4");
+  KvLayout transposed = Layout();
+  transposed.groups[0].planes[0].order = KvOrder::kDimMajor;
+  EXPECT_THAT(transposed.ToString(), HasSubstr("k 4 × 8 f16 by dimension"));
 }
 
 }  // namespace

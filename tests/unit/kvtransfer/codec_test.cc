@@ -14,7 +14,7 @@ Hello SomeHello() {
   hello.worker = WorkerId("decode-3");
   hello.boot = BootId(77);
   hello.model_fingerprint = {1, 2};
-  hello.layout = {.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16};
+  hello.layout = DenseLayout({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16});
   hello.shards = {{{0, 30, 0, 3}, 512, {{"shm", "1|host|name", 0}, {"tcp", "1|10.0.0.1:9", 2}}}};
   return hello;
 }
@@ -82,7 +82,7 @@ TEST(CodecTest, OutOfRangeFieldsAreNamed) {
   const auto shards = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
   EXPECT_NE(Message(shards.status()).find("shard"), std::string::npos) << shards.status();
   hello = SomeHello();
-  hello.layout.dtype = DType::kQ8_0;
+  hello.layout.groups[0].planes[0].dtype = DType::kQ8_0;
   const auto dtype = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
   EXPECT_NE(Message(dtype.status()).find("f16, bf16 or fp8"), std::string::npos) << dtype.status();
   const auto kind = DecodeEnvelope(std::string(40, '\x7f'));
@@ -105,12 +105,12 @@ TEST(CompatibilityTest, PrintsBothSides) {
   const Hello ours = SomeHello();
   Hello theirs = SomeHello();
   EXPECT_TRUE(CheckCompatible(ours, theirs).ok());
-  theirs.layout.kv_heads = 8;
+  theirs.layout = DenseLayout({.layers = 30, .kv_heads = 8, .head_dim = 64});
   const Status layout = CheckCompatible(ours, theirs);
-  EXPECT_NE(Message(layout).find("3 kv heads"), std::string::npos) << layout;
-  EXPECT_NE(Message(layout).find("8 kv heads"), std::string::npos) << layout;
+  EXPECT_NE(Message(layout).find("k 3 × 64 f16"), std::string::npos) << layout;
+  EXPECT_NE(Message(layout).find("k 8 × 64 f32"), std::string::npos) << layout;
   theirs = SomeHello();
-  theirs.layout.dtype = DType::kFp8;
+  theirs.layout.groups[0].planes[0].dtype = DType::kFp8;
   const auto back = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, theirs}));
   ASSERT_TRUE(back.ok()) << back.status();
   const Status dtype = CheckCompatible(ours, std::get<Hello>(back->message));

@@ -9,30 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/handoff_pair.h"
+#include "tests/conformance/layout_order.h"
 #include "tests/conformance/memory_transport.h"
 #include "tests/fakes/fake_gpu.h"
 
 namespace baton {
 namespace {
-
-std::vector<BlockId> Blocks(uint32_t first, uint32_t count) {
-  std::vector<BlockId> blocks;
-  for (uint32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i));
-  return blocks;
-}
-
-// Polls until `condition` holds, for at most ten seconds. The caller checks the condition again.
-void WaitUntil(const std::function<bool()>& condition) {
-  const SteadyClock clock;
-  const Time until = clock.Now() + std::chrono::seconds(10);
-  while (!condition() && clock.Now() < until) std::this_thread::yield();
-}
-
-// Waits until the receiver has `expected` bytes or more, and returns the number.
-uint64_t AwaitBytes(HandoffPair& pair, uint64_t expected) {
-  WaitUntil([&] { return pair.receiver().Stats().bytes >= expected; });
-  return pair.receiver().Stats().bytes;
-}
 
 struct Way {
   std::string transport;
@@ -138,10 +120,54 @@ TEST_P(HandoffTest, UnequalShards) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
 }
 
+// An MLA latent from two ranks to three, and layers with and without a window, whose blocks come
+// from the same arena.
+TEST_P(HandoffTest, MovesOtherPlanes) {
+  HandoffPair::Options latent = Options();
+  latent.layout = LatentLayout(4, 24);
+  latent.sender_shards = {{0, 4, 0, 0}, {0, 4, 0, 0}};
+  latent.receiver_shards = {{0, 2, 0, 0}, {2, 2, 0, 0}, {2, 2, 0, 0}};
+  HandoffPair::Options mixed = Options();
+  mixed.layout = MixedLayout(5, 4, 8);
+  mixed.sender_shards = {{0, 5, 0, 1}, {0, 5, 1, 3}};
+  mixed.receiver_shards = {{0, 3, 0, 4}, {3, 2, 0, 2}, {3, 2, 2, 2}};
+  for (const HandoffPair::Options& options : {latent, mixed}) {
+    SCOPED_TRACE(options.layout.ToString());
+    HandoffPair pair(options);
+    const std::vector<BlockId> source = Blocks(3, 12);
+    pair.Send(SessionId(1), source, 2, "x");
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+    EXPECT_TRUE(pair.received().Get(SessionId(1)).committed)
+        << pair.received().Get(SessionId(1)).status;
+    EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+    std::vector<BlockId> other = source;
+    std::swap(other[0], other[2]);
+    EXPECT_FALSE(pair.SameContent(other, pair.granted(SessionId(1))));
+  }
+}
+
+// A prompt of two blocks, the first of which is cached in both cache groups.
+TEST_P(HandoffTest, SendsOnlyWhatEachCacheGroupLacks) {
+  HandoffPair::Options options = Options();
+  options.layout = MixedLayout(5, 4, 8);
+  HandoffPair pair(options);
+  const std::vector<BlockId> granted = Blocks(20, 4);
+  pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+    pair.receiver().Grant(id, epoch, 1, granted);
+  };
+  const std::vector<BlockId> source = Blocks(0, 4);
+  pair.Send(SessionId(1), source, 1, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed)
+      << pair.received().Get(SessionId(1)).status;
+  EXPECT_TRUE(pair.SameContent(std::span(source).subspan(2), std::span(granted).subspan(2)));
+  EXPECT_FALSE(pair.SameContent(std::span(source).first(2), std::span(granted).first(2)));
+}
+
 // Three layer groups of two layers each.
 TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
   HandoffPair::Options options = Options();
-  options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
+  options.layout = DenseLayout({.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16});
   options.sender_shards = {{0, 6, 0, 4}, {0, 6, 4, 4}};
   options.receiver_shards = {{0, 3, 0, 8}, {3, 3, 0, 8}};
   options.blocks = 8;
@@ -164,7 +190,7 @@ TEST_P(HandoffTest, LayersGoBeforeTheRestIsComputed) {
     }
     pair.sender().LayersReady(id, Epoch(1), 0, std::span(source).first(3), layers);
     const uint64_t expected = 3 * group_bytes * (layers / 2);
-    ASSERT_EQ(AwaitBytes(pair, expected), expected);
+    ASSERT_EQ(pair.AwaitBytes(expected), expected);
   }
   pair.sender().ChunkReady(id, Epoch(1), 0, source);
   pair.sender().Seal(id, Epoch(1), "x");
@@ -359,72 +385,6 @@ INSTANTIATE_TEST_SUITE_P(
     HandoffTest,
     testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
     testing::PrintToStringParamName());
-
-// Once the rate of its copies is known, a channel holds ready writes back. A prompt has three layer
-// groups.
-class BurstHandoffTest : public testing::Test {
- protected:
-  // Hands `source` off once, so that the rate is known. Then offers it again and waits for the
-  // grant.
-  void Begin(const std::vector<BlockId>& source, uint32_t blocks, size_t op_bytes) {
-    HandoffPair::Options options = HandoffPair::Options::OverCudaIpc(gpu_, gpu_);
-    options.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16};
-    options.blocks = blocks;
-    options.op_bytes = op_bytes;
-    pair_.emplace(options);
-    gpu_.Hold();
-    pair_->Send(SessionId(1), source, static_cast<uint32_t>(source.size()), "x");
-    WaitUntil([&] { return pair_->sender().Stats().ops > 0; });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    gpu_.Release();
-    ASSERT_TRUE(pair_->sent().WaitEnd(SessionId(1)));
-    ASSERT_TRUE(pair_->received().WaitEnd(SessionId(1)));
-    piece_bytes_ = ShardBlockBytes(options.layout, {0, 2, 0, 8});
-    before_ = 3 * source.size() * piece_bytes_;
-    ASSERT_EQ(AwaitBytes(*pair_, before_), before_);
-    pair_->Offer(id_, static_cast<uint32_t>(source.size()) * 16);
-    ASSERT_TRUE(pair_->sent().Wait(id_, [](const auto& log) { return log.granted; }));
-  }
-  void End(const std::vector<BlockId>& source) {
-    pair_->sender().ChunkReady(id_, Epoch(1), 0, source);
-    pair_->sender().Seal(id_, Epoch(1), "x");
-    ASSERT_TRUE(pair_->received().WaitEnd(id_));
-    EXPECT_TRUE(pair_->received().Get(id_).committed) << pair_->received().Get(id_).status;
-    EXPECT_TRUE(pair_->SameContent(source, pair_->granted(id_)));
-  }
-
-  const SessionId id_{2};
-  FakeGpu gpu_;
-  std::optional<HandoffPair> pair_;
-  uint64_t piece_bytes_ = 0;
-  uint64_t before_ = 0;  // bytes moved by the first hand-off
-};
-
-TEST_F(BurstHandoffTest, HoldsBackUntilTheLastGroupIsToCome) {
-  const std::vector<BlockId> source = Blocks(2, 4);
-  Begin(source, 64, 0);
-  const uint64_t ops = pair_->sender().Stats().ops;
-  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
-  WaitUntil([&] { return pair_->sender().Stats().ops > ops; });  // only checksums are computed
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(pair_->receiver().Stats().bytes, before_);
-  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 4);
-  const uint64_t expected = before_ + 2 * source.size() * piece_bytes_;
-  EXPECT_EQ(AwaitBytes(*pair_, expected), expected);
-  End(source);
-}
-
-// A channel holds at most 256 writes; writes beyond these move at once.
-TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
-  const std::vector<BlockId> source = Blocks(0, 300);
-  Begin(source, 300, 1);  // every piece is one write
-  pair_->sender().LayersReady(id_, Epoch(1), 0, source, 2);
-  const uint64_t early = before_ + (source.size() - 256) * piece_bytes_;
-  EXPECT_EQ(AwaitBytes(*pair_, early), early);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(pair_->receiver().Stats().bytes, early);
-  End(source);
-}
 
 TEST(DamagedHandoffTest, DamageIsCountedBeforeTheSessionEnds) {
   FakeGpu gpu;

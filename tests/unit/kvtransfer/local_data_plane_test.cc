@@ -93,8 +93,8 @@ class Events final : public WindowListener {
 class LocalDataPlaneTest : public testing::Test {
  protected:
   void SetUp() override {
-    options_.layout = {
-        .layers = 1, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16};
+    options_.layout = DenseLayout(
+        {.layers = 1, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16});
     options_.worker = WorkerId("decode-0");
     options_.shards = {{{0, 1, 0, 2}, &arenas_[0], kBlocks}, {{0, 1, 2, 2}, &arenas_[1], kBlocks}};
     options_.transport.names = {"fake"};
@@ -108,7 +108,7 @@ class LocalDataPlaneTest : public testing::Test {
     peer.sources = {WholeModel(options_.layout)};
     std::vector<KvShard> ours;
     for (const KvShardInfo& info : plane_->shards()) ours.push_back(info.shard);
-    peer.links = *PlanLinks(peer.sources, ours);
+    peer.links = *PlanLinks(options_.layout, peer.sources, ours);
     peer_ = std::make_shared<const PeerLinks>(peer);
   }
 
@@ -135,7 +135,7 @@ class LocalDataPlaneTest : public testing::Test {
   }
 
   static constexpr uint32_t kBlocks = 8;
-  static constexpr uint64_t kBlockBytes = 2 * 2 * 4 * 8 * 2;  // K and V of two heads
+  static constexpr uint64_t kBlockBytes = 256;  // K and V of two heads
   HostBuffer arenas_[2] = {HostBuffer(kBlocks * kBlockBytes), HostBuffer(kBlocks* kBlockBytes)};
   KvTransferOptions options_;
   FakeTransport* transport_ = nullptr;

@@ -265,8 +265,8 @@ void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
       write.key = machine.grant().window_key;
       write.link = link;
       write.block = block;
-      write.source = machine.source(block).value() * kLinks + link;
-      write.destination = machine.grant().blocks[block].value() * kLinks + link;
+      write.source = machine.pair(block, 0).source.value() * kLinks + link;
+      write.destination = machine.pair(block, 0).destination.value() * kLinks + link;
       write.value = source_[write.source].value;
       const uint64_t checksum = write.value;
       const uint64_t id = next_write_++;

@@ -14,7 +14,8 @@
 namespace baton {
 namespace {
 
-const KvLayout kLayout{.layers = 2, .kv_heads = 2, .head_dim = 8, .block_tokens = 4};
+const KvLayout kLayout =
+    DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 8, .block_tokens = 4});
 constexpr uint32_t kBlocks = 8;
 
 class Nothing final : public KvSenderListener, public KvReceiverListener {

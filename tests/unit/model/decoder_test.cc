@@ -404,7 +404,8 @@ TEST_P(KvScales, HoldWhatTheModelWrites) {
         EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
         float largest = 0;
         for (int32_t block = 0; block < kv.blocks; ++block) {
-          const auto* numbers = reinterpret_cast<const float*>(kv.Head(block, layer, part, head));
+          const auto* numbers = reinterpret_cast<const float*>(
+              part == 0 ? kv.Key(block, layer, head) : kv.Value(block, layer, head));
           for (int32_t i = 0; i < kv.block_tokens * kv.head_dim; ++i) {
             largest = std::max(largest, std::fabs(numbers[i]));
           }

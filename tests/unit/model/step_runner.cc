@@ -34,12 +34,12 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   }
   Ops& ops = *runner->device_.ops;
   BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
-  KvLayout& layout = runner->layout_;
-  layout.layers = spec.layer_count();
-  layout.kv_heads = spec.kv_heads;
-  layout.head_dim = spec.head_dim;
-  layout.dtype = options.kv_dtype;
-  layout.k_dim_major = ops.k_dim_major();
+  const KvLayout layout = DenseLayout({.layers = spec.layer_count(),
+                                       .kv_heads = spec.kv_heads,
+                                       .head_dim = spec.head_dim,
+                                       .dtype = options.kv_dtype,
+                                       .k_dim_major = ops.k_dim_major()});
+  runner->layout_ = layout;
   runner->blocks_ = options.kv_blocks;
   const size_t bytes = ShardBlockBytes(layout, WholeModel(layout)) * options.kv_blocks;
   BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
