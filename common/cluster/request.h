@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -11,6 +12,9 @@
 #include "common/base/token_list.h"
 
 namespace baton {
+
+// (id, epoch) identifies a request on one worker.
+using RequestKey = std::pair<RequestId, Epoch>;
 
 // What a worker does with a request.
 enum class RequestKind : uint8_t {

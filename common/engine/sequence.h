@@ -18,9 +18,6 @@
 
 namespace baton {
 
-// (id, epoch) identifies a request in one engine.
-using RequestKey = std::pair<RequestId, Epoch>;
-
 enum class SequenceState : uint8_t { kWaiting, kAwaitingKv, kRunning, kFinished };
 
 std::string_view Name(SequenceState state);

@@ -16,14 +16,10 @@ std::string EncodeFirstTokens(const std::vector<SampledToken>& tokens) {
   return payload.SerializeAsString();
 }
 
-StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload, int32_t samples) {
+StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload) {
   kv::v1::FirstTokens parsed;
   if (!parsed.ParseFromString(payload)) {
     return InvalidArgument("the payload of SEAL is not a FirstTokens message");
-  }
-  if (parsed.tokens_size() != samples) {
-    return InvalidArgument(
-        "SEAL has first tokens for {} samples; the request has {}", parsed.tokens_size(), samples);
   }
   std::vector<SampledToken> tokens;
   for (const kv::v1::FirstToken& entry : parsed.tokens()) {

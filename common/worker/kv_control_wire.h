@@ -40,7 +40,7 @@ class FrameStream final : public ControlStream {
 
 // The payload of SEAL: one first token per sample, with its logprobs.
 std::string EncodeFirstTokens(const std::vector<SampledToken>& tokens);
-// The reverse. InvalidArgument for malformed bytes, or when the number of tokens is not `samples`.
-StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload, int32_t samples);
+// The reverse. InvalidArgument for malformed bytes.
+StatusOr<std::vector<SampledToken>> DecodeFirstTokens(const std::string& payload);
 
 }  // namespace baton

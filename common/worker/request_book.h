@@ -1,13 +1,11 @@
 #pragma once
 
-#include <utility>
-
 #include <absl/container/flat_hash_map.h>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/cluster/request.h"
-#include "common/worker/router_events.h"
+#include "common/worker/router_key.h"
 
 namespace baton {
 
@@ -26,6 +24,6 @@ struct BookEntry {
 };
 
 // The requests in the engine, by (id, epoch). Used only on the worker's thread.
-using RequestBook = absl::flat_hash_map<std::pair<RequestId, Epoch>, BookEntry>;
+using RequestBook = absl::flat_hash_map<RequestKey, BookEntry>;
 
 }  // namespace baton

@@ -1,16 +1,11 @@
 #pragma once
 
-#include <cstdint>
-
 #include "common/base/ids.h"
 #include "common/cluster/commands.h"
 #include "common/cluster/load.h"
+#include "common/worker/router_key.h"
 
 namespace baton {
-
-// One joining of one router: a new number for every stream, so that what belonged to a lost stream
-// is never sent on its successor.
-using RouterKey = StrongId<struct RouterKeyTag, uint64_t>;
 
 // Handlers of the messages that routers send to a worker. Called on the worker's thread.
 class RouterEvents {

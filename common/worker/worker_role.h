@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
-#include "common/cluster/reports.h"
+#include "common/cluster/commands.h"
+#include "common/cluster/load.h"
+#include "common/cluster/request.h"
 #include "common/engine/listener.h"
-#include "common/worker/router_events.h"
+#include "common/worker/router_key.h"
 #include "kvtransfer/transfer_stats.h"
 
 namespace baton {
@@ -56,26 +56,5 @@ class WorkerRole {
   // Ends the role's streams and threads. No call follows.
   virtual void Stop() = 0;
 };
-
-// A report with the fields that every outcome has.
-inline HandoffReport ReportOf(const std::pair<RequestId, Epoch>& request,
-                              HandoffReport::Outcome outcome,
-                              const Status& status) {
-  HandoffReport report;
-  report.id = request.first;
-  report.epoch = request.second;
-  report.outcome = outcome;
-  report.status = status;
-  return report;
-}
-
-inline Status AlreadyKnown(const std::pair<RequestId, Epoch>& request,
-                           const std::pair<SessionId, Epoch>& session) {
-  return MakeStatus(StatusCode::kAlreadyExists,
-                    "request {} or session {} of epoch {} already exists on this worker",
-                    request.first,
-                    session.first,
-                    session.second);
-}
 
 }  // namespace baton

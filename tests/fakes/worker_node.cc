@@ -46,15 +46,15 @@ WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
   worker_ = Worker::Create(std::move(worker_options), *executor_, metrics_, clock_).value();
   if (options.decode) {
     DecodeOptions decode;
-    decode.match_wait = options.match_wait;
-    decode.max_unmatched_offers = options.max_unmatched_offers;
+    decode.handoffs.match_wait = options.match_wait;
+    decode.handoffs.unmatched_offers = options.max_unmatched_offers;
     auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode).value();
     const std::string address = role->kv_address();
     worker_->SetRole(RequestKind::kDecode, std::move(role), address);
   }
   if (options.prefill) {
     PrefillOptions prefill;
-    prefill.redirect_wait = options.redirect_wait;
+    prefill.handoffs.redirect_wait = options.redirect_wait;
     auto role = PrefillRole::Create(*worker_, TransferOf(options, *worker_), prefill).value();
     worker_->SetRole(RequestKind::kPrefill, std::move(role), "");
   }
