@@ -124,7 +124,7 @@ void DecodeHandoffs::OnCommitted(const SessionKey& session,
                                  StatusOr<std::vector<SampledToken>> first_tokens,
                                  const TransferStats& stats) {
   auto* entry = OfSession(session);
-  if (entry == nullptr || !IsGranted(entry->second)) return;
+  if (entry == nullptr) return;
   const RequestKey key = entry->first;
   const int32_t samples = entry->second.samples;
   if (first_tokens.ok() && first_tokens->size() != static_cast<size_t>(samples)) {
@@ -149,7 +149,7 @@ void DecodeHandoffs::OnCommitted(const SessionKey& session,
 
 void DecodeHandoffs::OnReleased(const SessionKey& session, const Status& status) {
   auto* entry = OfSession(session);
-  if (entry == nullptr || !IsGranted(entry->second)) return;
+  if (entry == nullptr) return;
   const RequestKey key = entry->first;
   const bool aborting = std::holds_alternative<Aborting>(entry->second.state);
   const bool not_needed = std::holds_alternative<NotNeeded>(entry->second.state);

@@ -19,7 +19,7 @@ namespace baton {
 
 // The actions of PrefillHandoffs, to be carried out in order. It also uses those of
 // handoff_actions.h.
-struct ConnectPeer {  // OnPeerSettled must follow, perhaps at once
+struct ConnectPeer {  // OnPeerSettled follows, perhaps at once
   Peer peer;
 };
 struct OfferKv {
