@@ -110,8 +110,8 @@ class Engine::Impl {
   };
 
   bool TakeMessages() {
-    inbox_.TakeAll(messages_);
-    for (Inbox::Message& message : messages_) {
+    std::vector<Inbox::Message> messages = inbox_.TakeAll();
+    for (Inbox::Message& message : messages) {
       std::visit(Overloaded{
                      [&](Request& request) { Admit(std::move(request)); },
                      [&](Inbox::Cancel& cancel) { scheduler_.Cancel(cancel.key); },
@@ -125,7 +125,7 @@ class Engine::Impl {
                  },
                  message);
     }
-    return !messages_.empty();
+    return !messages.empty();
   }
 
   void Admit(Request request) {
@@ -281,7 +281,6 @@ class Engine::Impl {
   bool layers_told_ = false;          // OnKvLayers was called for the running plan
   StepTimeModel step_time_;
   Inbox inbox_;
-  std::vector<Inbox::Message> messages_;
   Batch batch_;
   Took last_decode_;  // the last step that only decoded
   // When the last step ended; empty after an idle Step(). The host's work between two steps counts

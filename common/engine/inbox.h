@@ -7,14 +7,15 @@
 #include <variant>
 #include <vector>
 
-#include "common/base/busy_poll_condition.h"
 #include "common/base/clock.h"
+#include "common/base/mailbox.h"
 #include "common/engine/sequence.h"
 
 namespace baton {
 
-// A queue of messages from other threads to the engine, in order. Thread-safe. It has no capacity
-// limit, because the worker bounds the number of its requests and each request causes few messages.
+// The mailbox of the engine, which also knows whether the engine has handled everything.
+// Thread-safe. The mailbox has no limit, because the worker bounds the number of its requests and
+// each request causes few messages.
 class Inbox final {
  public:
   struct Cancel {
@@ -35,18 +36,15 @@ class Inbox final {
   using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot>;
 
   void Push(Message message) {
-    std::lock_guard lock(mutex_);
-    messages_.push_back(std::move(message));
+    std::lock_guard lock(settled_mutex_);
     settled_ = false;
-    ready_.Notify();
+    mailbox_.Post(std::move(message));
   }
 
-  // Clears `messages` and moves all queued messages into it.
-  void TakeAll(std::vector<Message>& messages) {
-    messages.clear();
-    std::lock_guard lock(mutex_);
-    messages.swap(messages_);
-  }
+  // As Mailbox.
+  std::vector<Message> TakeAll() { return mailbox_.TakeAll(); }
+  bool Wait(Duration timeout) { return mailbox_.Wait(timeout); }
+  void BusyPollFor(Duration duration) { mailbox_.BusyPollFor(duration); }
 
   // The number of queued requests, and the tokens that this engine must compute for them.
   struct Waiting {
@@ -55,34 +53,22 @@ class Inbox final {
   };
   Waiting waiting() const {
     Waiting waiting;
-    std::lock_guard lock(mutex_);
-    for (const Message& message : messages_) {
+    mailbox_.ForEach([&waiting](const Message& message) {
       const auto* request = std::get_if<Request>(&message);
-      if (request == nullptr) continue;
+      if (request == nullptr) return;
       ++waiting.requests;
       if (request->kind != RequestKind::kDecode) {
         waiting.tokens += static_cast<int64_t>(request->tokens.size());
       }
-    }
+    });
     return waiting;
-  }
-
-  // Waits until a message is queued; false when `timeout` passes first.
-  bool Wait(Duration timeout) {
-    std::unique_lock lock(mutex_);
-    return ready_.Wait(lock, timeout, [&] { return !messages_.empty(); });
-  }
-  // Makes Wait busy-poll for `duration` instead of sleeping, because a message is due soon.
-  void BusyPollFor(Duration duration) {
-    std::lock_guard lock(mutex_);
-    ready_.BusyPollFor(duration);
   }
 
   // The engine calls this after each step. `idle`: no request that was taken out is active.
   void Settle(bool idle) {
     {
-      std::lock_guard lock(mutex_);
-      settled_ = idle && messages_.empty();
+      std::lock_guard lock(settled_mutex_);
+      settled_ = idle && mailbox_.empty();
       if (!settled_) return;
     }
     idle_.notify_all();
@@ -90,16 +76,15 @@ class Inbox final {
 
   // Waits until no message is queued and no request is active; false when `timeout` passes first.
   bool WaitSettled(Duration timeout) {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(settled_mutex_);
     return idle_.wait_for(lock, timeout, [&] { return settled_; });
   }
 
  private:
-  mutable std::mutex mutex_;
-  BusyPollCondition ready_;
+  Mailbox<Message> mailbox_;
+  std::mutex settled_mutex_;
   std::condition_variable idle_;
-  std::vector<Message> messages_;
-  bool settled_ = true;
+  bool settled_ = true;  // guarded by settled_mutex_
 };
 
 }  // namespace baton

@@ -1,6 +1,5 @@
 #include "common/worker/worker_loop.h"
 
-#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -15,11 +14,11 @@ void WorkerLoop::Start(Hooks hooks) {
 }
 
 bool WorkerLoop::Post(Task task) {
-  return tasks_.size() < kForPeers && tasks_.TryPush(std::move(task));
+  return tasks_.Post(std::move(task), kForPeers);
 }
 
 void WorkerLoop::PostInternal(Task task) {
-  const bool taken = tasks_.TryPush(std::move(task));
+  const bool taken = tasks_.Post(std::move(task), kCapacity);
   BATON_CHECK(taken || tasks_.closed(), "the worker's thread hangs: {} tasks wait", kCapacity);
 }
 
@@ -40,13 +39,11 @@ void WorkerLoop::Run(const std::stop_token& stop, const Hooks& hooks) {
       hooks.after_batch();
       next_tick = now + tick_every_;
     }
-    std::optional<Task> first = tasks_.Pop(next_tick - now);
-    if (!first.has_value()) {
+    if (!tasks_.Wait(next_tick - now)) {
       if (stop.stop_requested()) return;
       continue;
     }
-    (*first)();
-    for (const Task& task : tasks_.PopAll()) task();
+    for (const Task& task : tasks_.TakeAll()) task();
     hooks.after_batch();
   }
 }

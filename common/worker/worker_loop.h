@@ -4,8 +4,8 @@
 #include <functional>
 #include <thread>
 
-#include "common/base/bounded_queue.h"
 #include "common/base/clock.h"
+#include "common/base/mailbox.h"
 
 namespace baton {
 
@@ -47,7 +47,7 @@ class WorkerLoop final {
 
   const Clock& clock_;
   const Duration tick_every_;
-  BoundedQueue<Task> tasks_{kCapacity};
+  Mailbox<Task> tasks_;
   std::jthread thread_;
 };
 

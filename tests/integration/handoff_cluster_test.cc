@@ -10,6 +10,7 @@
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_router.h"
 #include "tests/fakes/worker_node.h"
+#include "tests/support/received.h"
 
 // Two prefill and two decode workers with real engines, hand-offs and gRPC, and a fake router that
 // sends the messages of the test. The model is fake: its tokens depend on every visible byte of KV.
@@ -356,10 +357,10 @@ TEST_P(HandoffCluster, GarbageOnKvControlHarmsNothing) {
   for (int i = 0; i < 50; ++i) {
     std::shared_ptr<kv::v1::KvControl::Stub> stub =
         kv::v1::KvControl::NewStub(MakeChannel(D(0).kv_address()));
-    BoundedQueue<Status> ended(1);
+    Received<Status> ended;
     StreamHandler<kv::v1::Frame> handler;
     handler.on_message = [](const kv::v1::Frame&) { return OkStatus(); };
-    handler.on_closed = [&](const Status& status) { ended.TryPush(status); };
+    handler.on_closed = [&](const Status& status) { ended.Post(status); };
     using Stream = ClientStream<kv::v1::Frame, kv::v1::Frame>;
     const auto stream = Stream::Create(
         [stub](grpc::ClientContext* context,
@@ -370,7 +371,7 @@ TEST_P(HandoffCluster, GarbageOnKvControlHarmsNothing) {
         100);
     Stream::Dial(stream);
     stream->Send(Garbage(i, random));
-    const std::optional<Status> status = ended.Pop(std::chrono::seconds(30));
+    const std::optional<Status> status = ended.Take(std::chrono::seconds(30));
     ASSERT_TRUE(status.has_value());
     EXPECT_FALSE(status->ok());
     EXPECT_TRUE(stream->AwaitClosed(std::chrono::seconds(30)));

@@ -10,12 +10,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/base/bounded_queue.h"
 #include "common/base/busy_poll_condition.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
+#include "common/base/mailbox.h"
 #include "common/base/mapped_file.h"
 #include "common/base/quantile.h"
 #include "common/base/status.h"
@@ -84,16 +84,17 @@ TEST(MappedFileTest, NamesThePathThatIsMissing) {
   EXPECT_EQ(MappedFile::Open("/").status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(BoundedQueueTest, RefusesWhenFullAndAfterClose) {
-  BoundedQueue<int> queue(2);
-  EXPECT_TRUE(queue.TryPush(1));
-  EXPECT_TRUE(queue.TryPush(2));
-  EXPECT_FALSE(queue.TryPush(3));
-  queue.Close();
-  EXPECT_FALSE(queue.TryPush(4));
-  EXPECT_EQ(queue.Pop(std::chrono::seconds(1)), 1);
-  EXPECT_EQ(queue.PopAll(), std::vector<int>{2});
-  EXPECT_EQ(queue.Pop(std::chrono::hours(1)), std::nullopt);
+TEST(MailboxTest, RefusesAboveTheLimitAndAfterClose) {
+  Mailbox<int> mailbox;
+  EXPECT_TRUE(mailbox.Post(1, 2));
+  EXPECT_TRUE(mailbox.Post(2, 2));
+  EXPECT_FALSE(mailbox.Post(3, 2));
+  EXPECT_TRUE(mailbox.Post(4));
+  mailbox.Close();
+  EXPECT_FALSE(mailbox.Post(5));
+  EXPECT_TRUE(mailbox.Wait(std::chrono::hours(1)));
+  EXPECT_EQ(mailbox.TakeAll(), (std::vector<int>{1, 2, 4}));
+  EXPECT_FALSE(mailbox.Wait(std::chrono::hours(1)));
 }
 
 TEST(BusyPollConditionTest, SeesAChangeWithoutNotifyWhileItBusyPolls) {
@@ -116,11 +117,25 @@ TEST(BusyPollConditionTest, SeesAChangeWithoutNotifyWhileItBusyPolls) {
   EXPECT_FALSE(condition.Wait(lock, std::chrono::milliseconds(1), [] { return false; }));
 }
 
-TEST(BoundedQueueTest, WakesAWaitingConsumer) {
-  BoundedQueue<int> queue(1);
-  std::jthread producer =
-      StartThread("producer", [&](const std::stop_token&) { queue.TryPush(5); });
-  EXPECT_EQ(queue.Pop(std::chrono::seconds(30)), 5);
+TEST(MailboxTest, WakesAWaitingReceiver) {
+  Mailbox<int> mailbox;
+  std::jthread sender = StartThread("sender", [&](const std::stop_token&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(mailbox.Post(5));
+  });
+  EXPECT_TRUE(mailbox.Wait(std::chrono::hours(1)));
+  EXPECT_EQ(mailbox.TakeAll(), std::vector<int>{5});
+}
+
+TEST(MailboxTest, CallsWakeForTheFirstMessageAfterEachTake) {
+  int wakes = 0;
+  Mailbox<int> mailbox([&] { ++wakes; });
+  EXPECT_TRUE(mailbox.Post(1));
+  EXPECT_TRUE(mailbox.Post(2));
+  EXPECT_EQ(wakes, 1);
+  EXPECT_EQ(mailbox.TakeAll().size(), 2u);
+  EXPECT_TRUE(mailbox.Post(3));
+  EXPECT_EQ(wakes, 2);
 }
 
 TEST(HashTest, DependsOnBytesAndSeed) {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/base/bounded_queue.h"
+#include "tests/support/received.h"
 #include "tests/unit/router/idle_worker.h"
 
 namespace baton::router {
@@ -17,20 +17,20 @@ TEST(CoreLoopTest, EachWatcherIsToldTheCurrentReadinessAndEachChange) {
   MetricsRegistry metrics;
   RouterProbe probe(metrics);
   const SteadyClock clock;
-  BoundedQueue<bool> first{10};
-  BoundedQueue<bool> second{10};
+  Received<bool> first;
+  Received<bool> second;
   CoreLoop core(CoreOptions{}, clock, probe);
-  core.WatchReady([&](const Status& ready) { first.TryPush(ready.ok()); });
-  EXPECT_EQ(first.Pop(kLimit), false);
-  core.WatchReady([&](const Status& ready) { second.TryPush(ready.ok()); });
-  EXPECT_EQ(second.Pop(kLimit), false);
+  core.WatchReady([&](const Status& ready) { first.Post(ready.ok()); });
+  EXPECT_EQ(first.Take(kLimit), false);
+  core.WatchReady([&](const Status& ready) { second.Post(ready.ok()); });
+  EXPECT_EQ(second.Take(kLimit), false);
   const auto link = std::make_shared<IdleWorkerLink>();
   core.Join(IdleWorker(), link, [](const StatusOr<WorkerSlot>& slot) { EXPECT_TRUE(slot.ok()); });
-  EXPECT_EQ(first.Pop(kLimit), true);
-  EXPECT_EQ(second.Pop(kLimit), true);
+  EXPECT_EQ(first.Take(kLimit), true);
+  EXPECT_EQ(second.Take(kLimit), true);
   core.Left(link);
-  EXPECT_EQ(first.Pop(kLimit), false);
-  EXPECT_EQ(second.Pop(kLimit), false);
+  EXPECT_EQ(first.Take(kLimit), false);
+  EXPECT_EQ(second.Take(kLimit), false);
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 #include <gtest/gtest.h>
 
-#include "common/base/bounded_queue.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/closing_streams.h"
 #include "common/rpc/rpc_server.h"
 #include "proto/worker.grpc.pb.h"
+#include "tests/support/received.h"
 
 namespace baton {
 namespace {
@@ -25,16 +25,16 @@ constexpr Duration kLong = std::chrono::seconds(30);
 // The messages that one end received, and the status with which its stream ended.
 template <class In>
 struct Record {
-  BoundedQueue<In> messages{100000};
-  BoundedQueue<Status> ended{1};
+  Received<In> messages;
+  Received<Status> ended;
   Status verdict;  // the result of on_message
 
   StreamHandler<In> Handler() {
     return {[this](In message) {
-              messages.TryPush(std::move(message));
+              messages.Post(std::move(message));
               return verdict;
             },
-            [this](const Status& status) { ended.TryPush(status); }};
+            [this](const Status& status) { ended.Post(status); }};
   }
 };
 
@@ -42,12 +42,12 @@ class Hub final : public worker::v1::WorkerLink::CallbackService {
  public:
   grpc::ServerBidiReactor<ToRouter, ToWorker>* Open(grpc::CallbackServerContext* context) override {
     const std::shared_ptr<Server> stream = Server::Accept(context, record.Handler(), 100000);
-    streams.TryPush(stream);
+    streams.Post(stream);
     return stream.get();
   }
 
   Record<ToRouter> record;
-  BoundedQueue<std::shared_ptr<Server>> streams{10};
+  Received<std::shared_ptr<Server>> streams;
 };
 
 class DuplexStreamTest : public ::testing::Test {
@@ -79,7 +79,7 @@ class DuplexStreamTest : public ::testing::Test {
         record_.Handler(),
         100000);
     Client::Dial(client_);
-    remote_ = hub_.streams.Pop(kLong).value_or(nullptr);
+    remote_ = hub_.streams.Take(kLong).value_or(nullptr);
   }
 
   static ToRouter Numbered(uint64_t n) {
@@ -107,7 +107,7 @@ TEST_F(DuplexStreamTest, KeepsOrderWithManySenders) {
   }
   std::vector<uint64_t> next(4, 0);
   for (uint64_t i = 0; i < 4 * kEach; ++i) {
-    const std::optional<ToRouter> message = hub_.record.messages.Pop(kLong);
+    const std::optional<ToRouter> message = hub_.record.messages.Take(kLong);
     ASSERT_TRUE(message.has_value());
     const uint64_t number = message->heartbeat().sequence();
     EXPECT_EQ(number % 1000, next[number / 1000]++);
@@ -118,21 +118,21 @@ TEST_F(DuplexStreamTest, FlushDeliversWhatWasQueuedAndEndsBothSides) {
   for (uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(client_->Send(Numbered(i)));
   client_->Flush();
   EXPECT_FALSE(client_->Send(Numbered(1000)));
-  EXPECT_EQ(hub_.record.ended.Pop(kLong), OkStatus());
-  EXPECT_EQ(record_.ended.Pop(kLong), OkStatus());
+  EXPECT_EQ(hub_.record.ended.Take(kLong), OkStatus());
+  EXPECT_EQ(record_.ended.Take(kLong), OkStatus());
   EXPECT_EQ(hub_.record.messages.size(), 1000u);
 }
 
 TEST_F(DuplexStreamTest, RefusalReachesTheDialler) {
   remote_->Close(InvalidArgument("model 'x' is not served here"));
-  EXPECT_EQ(record_.ended.Pop(kLong), InvalidArgument("model 'x' is not served here"));
-  EXPECT_TRUE(hub_.record.ended.Pop(kLong).has_value());
+  EXPECT_EQ(record_.ended.Take(kLong), InvalidArgument("model 'x' is not served here"));
+  EXPECT_TRUE(hub_.record.ended.Take(kLong).has_value());
 }
 
 TEST_F(DuplexStreamTest, UnwelcomeMessageClosesWithItsStatus) {
   hub_.record.verdict = InvalidArgument("sequence is 7; it must be 1");
   ASSERT_TRUE(client_->Send(Numbered(7)));
-  EXPECT_EQ(record_.ended.Pop(kLong), hub_.record.verdict);
+  EXPECT_EQ(record_.ended.Take(kLong), hub_.record.verdict);
 }
 
 TEST_F(DuplexStreamTest, FlushOfTheListenerDeliversFirst) {
@@ -142,7 +142,7 @@ TEST_F(DuplexStreamTest, FlushOfTheListenerDeliversFirst) {
     ASSERT_TRUE(remote_->Send(std::move(message)));
   }
   remote_->Flush(MakeStatus(StatusCode::kUnavailable, "leaving"));
-  const std::optional<Status> ended = record_.ended.Pop(kLong);
+  const std::optional<Status> ended = record_.ended.Take(kLong);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->code(), StatusCode::kUnavailable);
   EXPECT_EQ(record_.messages.size(), 100u);
@@ -150,15 +150,15 @@ TEST_F(DuplexStreamTest, FlushOfTheListenerDeliversFirst) {
 
 TEST_F(DuplexStreamTest, DiallerClosingIsSeenAsAnError) {
   client_->Close(MakeStatus(StatusCode::kCancelled, "enough"));
-  EXPECT_EQ(record_.ended.Pop(kLong), MakeStatus(StatusCode::kCancelled, "enough"));
-  const std::optional<Status> ended = hub_.record.ended.Pop(kLong);
+  EXPECT_EQ(record_.ended.Take(kLong), MakeStatus(StatusCode::kCancelled, "enough"));
+  const std::optional<Status> ended = hub_.record.ended.Take(kLong);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->code(), StatusCode::kUnavailable);
 }
 
 TEST_F(DuplexStreamTest, ServerShutdownEndsTheDialler) {
   server_->Shutdown(Duration::zero());
-  const std::optional<Status> ended = record_.ended.Pop(kLong);
+  const std::optional<Status> ended = record_.ended.Take(kLong);
   ASSERT_TRUE(ended.has_value());
   EXPECT_FALSE(ended->ok());
 }
@@ -169,7 +169,7 @@ TEST_F(DuplexStreamTest, AfterItsEndTheDiallerAloneHoldsTheStream) {
     client_->Close(OkStatus());
     ASSERT_TRUE(client_->AwaitClosed(kLong));
     ASSERT_EQ(client_.use_count(), 1);
-    ASSERT_TRUE(record_.ended.Pop(kLong).has_value());
+    ASSERT_TRUE(record_.ended.Take(kLong).has_value());
     Connect(server_->address());
     ASSERT_NE(remote_, nullptr);
   }
@@ -198,8 +198,8 @@ TEST_F(DuplexStreamTest, FullQueueRefuses) {
 
 // on_closed is still running on gRPC's thread when the dialler gives the stream up.
 TEST_F(DuplexStreamTest, GivenUpStreamsAreKeptUntilTheyHaveEndedWithoutWaiting) {
-  BoundedQueue<bool> closes{1};
-  BoundedQueue<bool> go_on{1};
+  Received<bool> closes;
+  Received<bool> go_on;
   std::shared_ptr<worker::v1::WorkerLink::Stub> stub =
       worker::v1::WorkerLink::NewStub(MakeChannel(server_->address()));
   std::shared_ptr<Client> slow = Client::Create(
@@ -208,19 +208,19 @@ TEST_F(DuplexStreamTest, GivenUpStreamsAreKeptUntilTheyHaveEndedWithoutWaiting) 
       },
       {[](const ToWorker&) { return OkStatus(); },
        [&](const Status&) {
-         closes.TryPush(true);
-         go_on.Pop(kLong);
+         closes.Post(true);
+         go_on.Take(kLong);
        }},
       1);
   Client::Dial(slow);
   slow->Close(OkStatus());
-  ASSERT_TRUE(closes.Pop(kLong).has_value());
+  ASSERT_TRUE(closes.Take(kLong).has_value());
   const std::weak_ptr<Client> watched = slow;
   ClosingStreams closing;
   closing.Add("the hub", std::move(slow));
   closing.Collect();
   ASSERT_EQ(closing.size(), 1u) << "Collect waited for the stream, or dropped it too early";
-  go_on.TryPush(true);
+  go_on.Post(true);
   ASSERT_TRUE(watched.lock()->AwaitClosed(kLong));
   closing.Collect();
   EXPECT_EQ(closing.size(), 0u);
