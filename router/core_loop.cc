@@ -41,31 +41,18 @@ CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& 
 
 CoreLoop::~CoreLoop() {
   thread_.request_stop();
-  ready_.notify_all();
+  tasks_.Close();
   thread_.join();
 }
 
-void CoreLoop::Post(std::function<void(RouterCore&, Time)> task) {
-  bool was_empty;
-  {
-    std::lock_guard lock(mutex_);
-    was_empty = tasks_.empty();
-    tasks_.push_back(std::move(task));
-  }
-  if (was_empty) ready_.notify_one();
+void CoreLoop::Post(Task task) {
+  tasks_.Post(std::move(task));
 }
 
 void CoreLoop::Run(const std::stop_token& stop) {
-  std::vector<std::function<void(RouterCore&, Time)>> batch;
   while (!stop.stop_requested()) {
-    {
-      std::unique_lock lock(mutex_);
-      const Duration wait = std::clamp(core_.next_wake() - clock_.Now(), Duration{}, kLongestWait);
-      ready_.wait_for(lock, wait, [&] { return stop.stop_requested() || !tasks_.empty(); });
-      batch.swap(tasks_);
-    }
-    for (auto& task : batch) task(core_, clock_.Now());
-    batch.clear();
+    tasks_.Wait(std::clamp(core_.next_wake() - clock_.Now(), Duration{}, kLongestWait));
+    for (const Task& task : tasks_.TakeAll()) task(core_, clock_.Now());
     core_.Tick(clock_.Now());
     Flush();
     PublishReady();

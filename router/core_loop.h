@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/base/clock.h"
+#include "common/base/mailbox.h"
 #include "router/keyed_threads.h"
 #include "router/router_core.h"
 #include "router/router_probe.h"
@@ -41,6 +41,8 @@ class RequestSink {
 // thread, and none but Query blocks. An exception on the loop's thread ends the process.
 class CoreLoop final : private CoreOutput {
  public:
+  using Task = std::function<void(RouterCore&, Time)>;
+
   // `clock` and `probe` outlive the loop.
   CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe);
   // The clock of the requests' deadlines.
@@ -66,7 +68,7 @@ class CoreLoop final : private CoreOutput {
   void Cancel(RequestId id, const Status& why);
 
   // Runs `task` on the loop's thread.
-  void Post(std::function<void(RouterCore&, Time)> task);
+  void Post(Task task);
   // Runs `question` on the loop's thread and returns its result. Blocks for up to one second, then
   // returns Unavailable.
   template <class F>
@@ -111,9 +113,8 @@ class CoreLoop final : private CoreOutput {
   const Clock& clock_;
   RouterProbe& probe_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;
-  std::vector<std::function<void(RouterCore&, Time)>> tasks_;
+  Mailbox<Task> tasks_;
+  mutable std::mutex mutex_;  // guards the next two members
   std::optional<ClusterIdentity> identity_;
   DecodeArenas decode_arenas_;
 

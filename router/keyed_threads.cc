@@ -1,5 +1,6 @@
 #include "router/keyed_threads.h"
 
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,37 +26,20 @@ KeyedThreads::KeyedThreads(const std::string& name, size_t count) {
 }
 
 KeyedThreads::~KeyedThreads() {
-  for (auto& lane : lanes_) {
-    {
-      std::lock_guard lock(lane->mutex);
-      lane->stopped = true;
-    }
-    lane->ready.notify_all();
-  }
+  for (auto& lane : lanes_) lane->mailbox.Close();
   for (auto& lane : lanes_) lane->thread.join();
 }
 
 void KeyedThreads::Post(uint64_t key, std::function<void()> run) {
-  Lane& lane = *lanes_[key % lanes_.size()];
-  {
-    std::lock_guard lock(lane.mutex);
-    lane.queue.push_back(std::move(run));
-  }
-  lane.ready.notify_one();
+  lanes_[key % lanes_.size()]->mailbox.Post(std::move(run));
 }
 
 void KeyedThreads::Run(Lane& lane) {
   while (true) {
-    std::vector<std::function<void()>> batch;
-    {
-      std::unique_lock lock(lane.mutex);
-      // The wait is bounded, but correctness does not depend on a wake-up without a notification.
-      lane.ready.wait_for(
-          lock, std::chrono::seconds(1), [&] { return lane.stopped || !lane.queue.empty(); });
-      if (lane.stopped) return;
-      batch.swap(lane.queue);
-    }
-    for (auto& run : batch) {
+    // The wait is bounded, but correctness does not depend on a wake-up without a message.
+    lane.mailbox.Wait(std::chrono::seconds(1));
+    if (lane.mailbox.closed()) return;
+    for (const auto& run : lane.mailbox.TakeAll()) {
       if (const auto thrown = CaughtFrom(run))
         kLog.Error("a delivery to a client failed: {}", *thrown);
     }

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/base/mailbox.h"
 
 namespace baton::router {
 
@@ -24,10 +24,7 @@ class KeyedThreads final {
 
  private:
   struct Lane {
-    std::mutex mutex;
-    std::condition_variable ready;
-    std::vector<std::function<void()>> queue;
-    bool stopped = false;
+    Mailbox<std::function<void()>> mailbox;
     std::jthread thread;
   };
   static void Run(Lane& lane);
