@@ -41,27 +41,13 @@ void EventLoop::Stop() {
 }
 
 Status EventLoop::Post(std::function<void()> work) {
-  bool was_empty = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (posted_.size() >= max_posted_) {
-      return MakeStatus(StatusCode::kResourceExhausted,
-                        "{} KV transfer commands are queued already",
-                        max_posted_);
-    }
-    was_empty = posted_.empty();
-    posted_.push_back(std::move(work));
-  }
-  if (was_empty) Wake();
-  return OkStatus();
+  if (posted_.Post(std::move(work), max_posted_)) return OkStatus();
+  return MakeStatus(
+      StatusCode::kResourceExhausted, "{} KV transfer commands are queued already", max_posted_);
 }
 
 void EventLoop::PostAlways(std::function<void()> work) {
-  {
-    std::lock_guard lock(mutex_);
-    posted_.push_back(std::move(work));
-  }
-  Wake();
+  posted_.Post(std::move(work));
 }
 
 void EventLoop::Wake() const {
@@ -70,19 +56,14 @@ void EventLoop::Wake() const {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-std::vector<std::function<void()>> EventLoop::TakePosted() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(posted_, {});
-}
-
 void EventLoop::Run(const std::stop_token& stop, const Iteration& iteration) {
   const SteadyClock clock;
   while (!stop.stop_requested()) {
-    for (const auto& work : TakePosted()) work();
+    for (const auto& work : posted_.TakeAll()) work();
     const Time until = iteration(clock.Now());
     Wait(until);
   }
-  for (const auto& work : TakePosted()) work();
+  for (const auto& work : posted_.TakeAll()) work();
 }
 
 void EventLoop::Wait(Time until) const {

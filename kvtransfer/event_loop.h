@@ -3,12 +3,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/mailbox.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
 
@@ -44,13 +43,11 @@ class EventLoop final {
   void Run(const std::stop_token& stop, const Iteration& iteration);
   void Wait(Time until) const;
   void Wake() const;
-  std::vector<std::function<void()>> TakePosted();
 
   const UniqueFd epoll_;
   const UniqueFd wake_;  // eventfd
   const size_t max_posted_;
-  std::mutex mutex_;
-  std::vector<std::function<void()>> posted_;
+  Mailbox<std::function<void()>> posted_{[this] { Wake(); }};
   std::jthread thread_;
 };
 
