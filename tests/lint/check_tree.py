@@ -7,6 +7,10 @@ import re
 import subprocess
 import sys
 
+from cmake_targets import GENERATED, Targets
+
+SOURCES = (".h", ".cc", ".cu", ".cuh")
+TEXTS = (".proto", ".md", ".txt", ".cmake", ".yaml", ".sh")
 FILE_LINES = 500
 CUDA_FILE_LINES = 600
 INTERFACE_LINES = 120  # lines of code in a header with three or more pure virtual methods
@@ -34,28 +38,8 @@ PARSE = re.compile(r"\b[Jj]son(::|\.)(sax_)?parse\(")
 MAY_PARSE = re.compile(r"^common/base/json\.cc$|^common/model/safetensors_file\.cc$|^(tests|bench)/")
 METRIC = re.compile(r"\b(?:baton|process)(?:_[a-z0-9]+)+\b")
 METRIC_PARTS = ("", "_bucket", "_sum", "_count")
-GENERATED = re.compile(r"^proto/.*\.pb\.h$")
 MAY_INCLUDE_GENERATED = re.compile(
     r"(_service|_client|_server|_wire)\.(h|cc)$|^common/rpc/|^common/config/|^tests/|^bench/")
-GRPC = re.compile(r"^(grpc|grpcpp|google/protobuf)/|^common/(rpc|config|app)/")
-
-# (folder, pattern of the headers that files in this folder must not include)
-FORBIDDEN = [
-    ("common/base/", re.compile(r"^(common/(?!base/)|kernels/|kvtransfer/|proto/|router/|cli/)")),
-    ("kernels/", re.compile(r"^(common/(?!base/)|kvtransfer/|proto/|router/|cli/|prefill_worker/|decode_worker/)")),
-    ("kvtransfer/", re.compile(r"^common/(engine|model)/")),
-    ("kvtransfer/", GRPC),
-    ("kvtransfer/wire/", re.compile(r"^kvtransfer/(one_sided|cuda_ipc|shm|tcp)/")),
-    ("kvtransfer/one_sided/", re.compile(r"^kvtransfer/(cuda_ipc|shm|tcp)/")),
-    ("common/cluster/", re.compile(r"^(common/(engine|model|worker)/|kvtransfer/|kernels/)")),
-    ("common/cluster/", GRPC),
-    ("common/engine/", GRPC),
-    ("common/model/", GRPC),
-    ("common/text/", GRPC),
-    ("common/kvcache/", GRPC),
-    ("common/", re.compile(r"^(router|prefill_worker|decode_worker|cli)/")),
-    ("router/", re.compile(r"^(prefill_worker|decode_worker|cli|kvtransfer|common/engine)/")),
-]
 
 problems = []
 
@@ -98,7 +82,7 @@ def check_functions(path, lines):
             complain(path, begin + 1, f"the function has {end - begin + 1} lines; the cap is {FUNCTION_LINES}")
 
 
-def check_includes(path, lines):
+def check_includes(path, lines, targets):
     for number, line in enumerate(lines, 1):
         found = INCLUDE.match(line)
         if not found:
@@ -106,9 +90,9 @@ def check_includes(path, lines):
         quote, target = found.groups()
         if GENERATED.match(target) and not MAY_INCLUDE_GENERATED.search(path):
             complain(path, number, f"only *_service, *_client, *_server, *_wire and common/rpc may include the generated {target}")
-        for folder, forbidden in FORBIDDEN:
-            if path.startswith(folder) and forbidden.search(target):
-                complain(path, number, f"{folder} must not include {target}")
+        problem = targets.problem(path, target)
+        if problem:
+            complain(path, number, problem)
         if quote == '"' and not os.path.exists(target) and not GENERATED.match(target):
             complain(path, number, f"{target} does not exist; an include path starts at the repository's root")
 
@@ -141,14 +125,14 @@ def check_tables(path, lines):
             complain(path, number, f"a table cell of {longest} characters; the cap is {CELL_LENGTH}")
 
 
-def check_source(path, lines):
+def check_source(path, lines, targets):
     if FILE_NAMES.search(os.path.basename(path)):
         complain(path, 1, "the file name does not describe the content; name the file after its main type")
     if path.endswith((".h", ".cuh")) and "#pragma once" not in lines:
         complain(path, 1, "has no #pragma once")
     check_sizes(path, lines)
     check_functions(path, lines)
-    check_includes(path, lines)
+    check_includes(path, lines, targets)
     check_words(path, lines)
 
 
@@ -173,23 +157,20 @@ def check_metric_names(texts):
 def main():
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"],
                             check=True, capture_output=True, text=True).stdout.split("\n")
-    folder_lines = {}
     texts = {}
-    sources = 0
     for path in listed:
-        if not os.path.isfile(path) or path == "tests/lint/check_tree.py":
+        if not os.path.isfile(path) or path.startswith(("tests/data/", "tests/fuzz/corpus/")):
             continue
-        source = path.endswith((".h", ".cc", ".cu", ".cuh"))
-        if not source and not path.endswith((".proto", ".md", ".txt", ".cmake", ".yaml", ".sh")) and path != "dev":
-            continue
-        if path.startswith("tests/data/") or path.startswith("tests/fuzz/corpus/"):
-            continue
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")[:-1]
-        texts[path] = lines
-        if source:
+        if path.endswith(SOURCES + TEXTS) or path == "dev":
+            with open(path, encoding="utf-8") as file:
+                texts[path] = file.read().split("\n")[:-1]
+    targets = Targets(texts)
+    folder_lines = {}
+    sources = 0
+    for path, lines in texts.items():
+        if path.endswith(SOURCES):
             sources += 1
-            check_source(path, lines)
+            check_source(path, lines, targets)
             folder = path.split("/")[0]
             folder_lines[folder] = folder_lines.get(folder, 0) + len(lines)
         else:

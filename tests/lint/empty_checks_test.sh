@@ -34,7 +34,7 @@ mkdir -p "$tree"/{bin,.ci,cmake,tests/lint,tests/gpu,build/cpu,build/cuda,build/
 cp "$root/dev" "$tree/dev"
 cp "$root/.ci/run" "$tree/.ci/run"
 cp "$root"/cmake/packages*.txt "$tree/cmake/"
-cp "$root/tests/lint/check_tree.py" "$tree/tests/lint/"
+cp "$root"/tests/lint/*.py "$tree/tests/lint/"
 stand_in dpkg-query 'printf installed'
 stand_in shellcheck 'true'
 stand_in clang-format-14 'true'
@@ -50,6 +50,17 @@ expect_failure "fmt without git" "must be a checkout" in_tree ./dev fmt
 git -c init.defaultBranch=main init -q "$tree"
 expect_failure "lint without sources" "knows of no sources" in_tree ./dev lint
 expect_failure "the tree's check without sources" "no sources to check" in_tree python3 tests/lint/check_tree.py
+# The lower layer includes a header of the upper layer, which its target does not link.
+mkdir "$tree"/{lower,upper}
+echo 'baton_library(lower SOURCES lower.cc)' >"$tree/lower/CMakeLists.txt"
+echo 'baton_library(upper SOURCES upper.cc DEPS baton::lower)' >"$tree/upper/CMakeLists.txt"
+printf '#pragma once\n' >"$tree/upper/upper.h"
+printf '#include "upper/upper.h"\n' | tee "$tree/upper/upper.cc" >"$tree/lower/lower.cc"
+expect_failure "an include of a target that is not linked" \
+  "lower/lower.cc:1: upper/upper.h belongs to upper, which lower does not link" in_tree python3 tests/lint/check_tree.py
+rm "$tree/lower/CMakeLists.txt"
+expect_failure "a source without a target" "lower/lower.cc:1: belongs to no target" in_tree python3 tests/lint/check_tree.py
+rm -r "$tree"/{lower,upper}
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "tests without tests" "No tests were found" in_tree ./dev test
 expect_failure "tests of a label that none has" "No tests were found" in_tree ./dev test -L nobody
