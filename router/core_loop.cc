@@ -29,7 +29,7 @@ void NoteRefusal(
 CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe)
     : clock_(clock),
       probe_(probe),
-      core_(options, *this),
+      core_(options),
       delivery_("deliver", kDeliveryThreads),
       thread_(StartThread("router-core", [this](const std::stop_token& stop) {
         // The state after an interrupted decision is unknown. A restart of the process is better
@@ -52,8 +52,12 @@ void CoreLoop::Post(Task task) {
 void CoreLoop::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     tasks_.Wait(std::clamp(core_.next_wake() - clock_.Now(), Duration{}, kLongestWait));
-    for (const Task& task : tasks_.TakeAll()) task(core_, clock_.Now());
+    for (const Task& task : tasks_.TakeAll()) {
+      task(core_, clock_.Now());
+      CarryOut();
+    }
     core_.Tick(clock_.Now());
+    CarryOut();
     Flush();
     PublishReady();
     SetGauges();
@@ -110,18 +114,20 @@ void CoreLoop::SetGauges() {
   probe_.SetGauges(gauges);
 }
 
-void CoreLoop::ToWorker(WorkerSlot slot, WorkerCommand command) {
-  mail_[slot.value()].commands.push_back(std::move(command));
-}
-
-void CoreLoop::ToClient(RequestId id, ClientEvent event) {
-  if (const auto* outcome = std::get_if<Outcome>(&event)) {
-    probe_.OnOutcome(*outcome);
-    if (!outcome->status.ok()) {
-      kLog.Debug("request {}: {}", id, outcome->status.ToString());
-    }
+void CoreLoop::CarryOut() {
+  core_.TakeActions(actions_);
+  for (auto& [slot, command] : actions_.commands) {
+    mail_[slot.value()].commands.push_back(std::move(command));
   }
-  events_[id].push_back(std::move(event));
+  for (auto& [id, event] : actions_.events) {
+    if (const auto* outcome = std::get_if<Outcome>(&event)) {
+      probe_.OnOutcome(*outcome);
+      if (!outcome->status.ok()) {
+        kLog.Debug("request {}: {}", id, outcome->status.ToString());
+      }
+    }
+    events_[id].push_back(std::move(event));
+  }
 }
 
 // ---- workers
@@ -171,6 +177,7 @@ void CoreLoop::Left(std::shared_ptr<WorkerLink> link) {
     slots_.erase(it);
     kLog.Info("worker {} left", core.workers().record(slot).info.id);
     core.Leave(slot, now);
+    CarryOut();
     mail_[slot.value()] = {};
     std::lock_guard lock(mutex_);
     decode_arenas_ = core.decode_arenas();

@@ -39,7 +39,7 @@ class RequestSink {
 
 // The thread that runs RouterCore, and the only access to it. All methods may be called from any
 // thread, and none but Query blocks. An exception on the loop's thread ends the process.
-class CoreLoop final : private CoreOutput {
+class CoreLoop final {
  public:
   using Task = std::function<void(RouterCore&, Time)>;
 
@@ -48,7 +48,7 @@ class CoreLoop final : private CoreOutput {
   // The clock of the requests' deadlines.
   const Clock& clock() const { return clock_; }
   // Stops the thread. Requests that still run receive no further events.
-  ~CoreLoop() override;
+  ~CoreLoop();
 
   // A worker requests to join. `joined` is called on the loop's thread with the slot or the
   // refusal, before any command is sent to `link`.
@@ -107,8 +107,8 @@ class CoreLoop final : private CoreOutput {
   void Flush();
   void SetGauges();
   void PublishReady();
-  void ToWorker(WorkerSlot slot, WorkerCommand command) override;
-  void ToClient(RequestId id, ClientEvent event) override;
+  // Carries out the actions of the core. To be called after each input.
+  void CarryOut();
 
   const Clock& clock_;
   RouterProbe& probe_;
@@ -120,6 +120,7 @@ class CoreLoop final : private CoreOutput {
 
   // Used by the loop's thread only.
   RouterCore core_;
+  CoreActions actions_;
   std::array<Mail, kMaxWorkers> mail_;
   absl::flat_hash_map<WorkerLink*, WorkerSlot> slots_;
   absl::flat_hash_map<RequestId, std::shared_ptr<RequestSink>> sinks_;

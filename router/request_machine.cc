@@ -18,29 +18,39 @@ constexpr size_t kSuspectLosses = 3;
 
 }  // namespace
 
-RequestMachine::RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits)
-    : spec_(std::move(spec)), limits_(limits), samples_(spec_->samples) {}
+RequestMachine::RequestMachine(std::shared_ptr<const RequestSpec> spec,
+                               const RetryLimits& limits,
+                               Placement& placement,
+                               CoreActions& actions)
+    : spec_(std::move(spec)),
+      limits_(limits),
+      placement_(placement),
+      actions_(actions),
+      samples_(spec_->samples) {}
 
-RequestMachine::Attempt* RequestMachine::Find(Epoch epoch) {
-  for (Attempt& attempt : attempts_) {
-    if (attempt.epoch == epoch) return &attempt;
-  }
-  return nullptr;
+Attempt* RequestMachine::Find(Epoch epoch) {
+  const auto found = std::ranges::find(attempts_, epoch, &Attempt::epoch);
+  return found == attempts_.end() ? nullptr : &*found;
 }
 
-RequestMachine::Attempt* RequestMachine::ReportedBy(WorkerSlot from, Epoch epoch) {
-  if (done_) return nullptr;
-  for (Attempt& attempt : attempts_) {
-    const bool prefills = from == attempt.prefill && epoch == attempt.epoch;
-    if (prefills || (from == attempt.decode && epoch == attempt.decode_epoch)) return &attempt;
-  }
-  return nullptr;
+Attempt* RequestMachine::ReportedBy(WorkerSlot from, Epoch epoch) {
+  const auto found =
+      std::ranges::find_if(attempts_, [&](const Attempt& a) { return a.Has(from, epoch); });
+  return found == attempts_.end() ? nullptr : &*found;
 }
 
 bool RequestMachine::Uses(WorkerSlot slot) const {
-  return std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
-    return a.prefill == slot || a.decode == slot;
-  });
+  return std::ranges::any_of(attempts_, [&](const Attempt& a) { return a.Uses(slot); });
+}
+
+std::vector<WorkerSlot> RequestMachine::workers() const {
+  std::vector<WorkerSlot> workers;
+  for (const Attempt& attempt : attempts_) {
+    for (const WorkerSlot slot : {attempt.prefill(), attempt.decode_worker()}) {
+      if (slot != kNoWorker) workers.push_back(slot);
+    }
+  }
+  return workers;
 }
 
 bool RequestMachine::suspect() const {
@@ -50,19 +60,19 @@ bool RequestMachine::suspect() const {
   });
 }
 
-void RequestMachine::Start(RequestHost& host, Time now) {
-  unplaced_.push_back({.samples = spec_->samples, .since = now, .not_before = now});
-  OnTime(host, now);
+void RequestMachine::Start(Time now) {
+  unplaced_.push_back({.samples = {0, spec_->samples}, .since = now, .not_before = now});
+  OnTime(now);
 }
 
 // ---- placing
 
-void RequestMachine::PlaceAll(RequestHost& host, Time now) {
+void RequestMachine::PlaceAll(Time now) {
   std::vector<Unplaced> groups = std::exchange(unplaced_, {});
   for (Unplaced& group : groups) {
     if (done_) return;
     if (now >= group.not_before) {
-      if (PlaceOne(host, group, now)) continue;
+      if (PlaceOne(group, now)) continue;
       // A suspect must poll: no event reports that the worker of another suspect is free.
       group.tried = !suspect();
       if (!group.tried) {
@@ -75,210 +85,191 @@ void RequestMachine::PlaceAll(RequestHost& host, Time now) {
 }
 
 // False when the group must wait.
-bool RequestMachine::PlaceOne(RequestHost& host, const Unplaced& group, Time now) {
-  const Sample& first = samples_[group.first_sample];
-  const auto where = host.Place(
-      {*spec_, first.tokens, group.samples, avoid_, unable_, suspect(), first.attempts > 0});
+bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
+  const auto where = placement_.Place(QueryFor(group.samples, avoid_, unable_), now);
   if (!where.ok()) {
     const bool never = where.status().code() == StatusCode::kInvalidArgument;
     // The text of a worker that refused the request is more precise than the router's own.
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
-    End(host, told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
+    End(told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
     return true;
   }
   if (where->has_value()) {
-    Launch(host, group, **where);
+    Launch(group, **where, now);
     return true;
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
   if (!bounded || now - group.since < limits_.worker_wait) return false;
-  End(host, Status(StatusCode::kUnavailable, host.WhyNoPlace(suspect())), true);
+  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect())), true);
   return true;
 }
 
-void RequestMachine::Launch(RequestHost& host,
-                            const Unplaced& group,
-                            RequestHost::Assignment where) {
-  Attempt attempt;
-  attempt.epoch = attempt.decode_epoch = Epoch(++last_epoch_);
-  attempt.first_sample = group.first_sample;
-  attempt.samples = group.samples;
-  attempt.prefill = where.prefill;
-  attempt.decode = where.decode;
-  attempt.resumed = samples_[group.first_sample].tokens.size();
-  attempt.committed = where.prefill == kNoWorker;
-  for (int32_t i = 0; i < group.samples; ++i) {
-    Sample& sample = samples_[group.first_sample + i];
-    sample.epoch = attempt.epoch;
+// The samples of one range have the same output so far.
+Placement::Query RequestMachine::QueryFor(const SampleRange& samples,
+                                          const std::vector<BootId>& avoid,
+                                          const std::vector<BootId>& unable) const {
+  const Sample& first = samples_[samples.first];
+  return {*spec_, first.tokens, samples.count, avoid, unable, suspect(), first.attempts > 0};
+}
+
+void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time now) {
+  const Epoch epoch(++last_epoch_);
+  for (int32_t s = group.samples.first; s < group.samples.end(); ++s) {
+    Sample& sample = samples_[s];
+    sample.epoch = epoch;
     sample.early.clear();
     ++sample.dispatches;
     account_.attempts = std::max(account_.attempts, ++sample.attempts);
   }
-  attempts_.push_back(attempt);
-  account_.decode_worker = host.PeerOf(where.decode).id.value();
+  const size_t resumed = samples_[group.samples.first].tokens.size();
+  const Attempt& attempt = attempts_.emplace_back(epoch, group.samples, resumed, where);
+  account_.decode_worker = placement_.PeerOf(where.decode).id.value();
   if (where.prefill == kNoWorker) {
     account_.prefill_worker = account_.decode_worker;
     account_.transport.clear();
-    host.Send(where.decode, Command(attempt, RequestKind::kServe, SessionId()));
-    return;
+    return Dispatch(attempt, RequestKind::kServe, SessionId(), now);
   }
-  account_.prefill_worker = host.PeerOf(where.prefill).id.value();
-  const SessionId session = host.NewSession();
-  DispatchCommand decode = Command(attempt, RequestKind::kDecode, session);
-  decode.peer = host.PeerOf(where.prefill);
-  DispatchCommand prefill = Command(attempt, RequestKind::kPrefill, session);
-  prefill.peer = host.PeerOf(where.decode);
-  host.Send(where.decode, std::move(decode));
-  host.Send(where.prefill, std::move(prefill));
+  account_.prefill_worker = placement_.PeerOf(where.prefill).id.value();
+  const SessionId session = placement_.NewSession();
+  Dispatch(attempt, RequestKind::kDecode, session, now);
+  Dispatch(attempt, RequestKind::kPrefill, session, now);
 }
 
-DispatchCommand RequestMachine::Command(const Attempt& attempt,
-                                        RequestKind kind,
-                                        SessionId session) const {
+// ---- actions
+
+void RequestMachine::Dispatch(const Attempt& attempt,
+                              RequestKind kind,
+                              SessionId session,
+                              Time now) {
+  const bool prefill = kind == RequestKind::kPrefill;
+  const WorkerSlot worker = prefill ? attempt.prefill() : attempt.decode_worker();
   DispatchCommand command;
   Request& request = command.request;
   static_cast<RequestOptions&>(request) = *spec_;
   request.id = spec_->id;
-  request.epoch = kind == RequestKind::kPrefill ? attempt.epoch : attempt.decode_epoch;
+  request.epoch = prefill ? attempt.epoch() : attempt.decode()->epoch;
   request.kind = kind;
-  const std::span<const TokenId> output(samples_[attempt.first_sample].tokens);
-  request.tokens = spec_->prompt.Plus(output.first(attempt.resumed));
+  const std::span<const TokenId> output(samples_[attempt.samples().first].tokens);
+  request.tokens = spec_->prompt.Plus(output.first(attempt.resumed()));
   request.prompt_length = static_cast<int32_t>(spec_->prompt.size());
-  request.first_sample = attempt.first_sample;
-  request.samples = attempt.samples;
+  request.first_sample = attempt.samples().first;
+  request.samples = attempt.samples().count;
   command.session = session;
-  return command;
+  command.peer = placement_.PeerOf(prefill ? attempt.decode_worker() : attempt.prefill());
+  placement_.Book(worker, request, now);
+  actions_.commands.emplace_back(worker, std::move(command));
+}
+
+void RequestMachine::Send(WorkerSlot slot, WorkerCommand command) {
+  if (placement_.Has(slot)) actions_.commands.emplace_back(slot, std::move(command));
+}
+
+void RequestMachine::Deliver(ClientEvent event) {
+  actions_.events.emplace_back(spec_->id, std::move(event));
 }
 
 // ---- reports of workers
 
-void RequestMachine::OnToken(RequestHost& host,
-                             WorkerSlot from,
-                             const TokenOutput& token,
-                             Time now) {
+void RequestMachine::OnToken(WorkerSlot from, const TokenOutput& token, Time now) {
   Attempt* attempt = ReportedBy(from, token.epoch);
-  if (attempt == nullptr) return;
-  const int32_t offset = token.sample - attempt->first_sample;
-  if (offset < 0 || offset >= attempt->samples) return;
+  if (attempt == nullptr || !attempt->samples().contains(token.sample)) return;
   Sample& sample = samples_[token.sample];
-  if (sample.epoch != attempt->epoch || sample.finish != FinishReason::kNone) return;
+  if (sample.epoch != attempt->epoch() || sample.finish != FinishReason::kNone) return;
   const auto next = static_cast<int32_t>(sample.tokens.size());
   if (token.index < next || token.index >= spec_->max_tokens) return;
-  if (from == attempt->decode) {
-    attempt->committed = true;
+  if (from == attempt->decode_worker()) {
+    attempt->OnKvArrived();
     sample.dispatches = 1;
     sample.failed_steps = 0;
     sample.lost.clear();
   }
-  host.PromptDone(from, spec_->id, token.epoch);
+  placement_.PromptDone(from, spec_->id, token.epoch);
   if (token.index > next) {
     sample.early.emplace(token.index, token);
     return;
   }
-  Append(host, sample, token, now);
+  Append(sample, token, now);
   while (sample.finish == FinishReason::kNone && !sample.early.empty()) {
     const auto it = sample.early.begin();
     if (it->first != static_cast<int32_t>(sample.tokens.size())) break;
-    Append(host, sample, it->second, now);
+    Append(sample, it->second, now);
     sample.early.erase(it);
   }
-  CheckComplete(host, now);
+  CheckComplete(now);
 }
 
-void RequestMachine::Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now) {
+void RequestMachine::Append(Sample& sample, const TokenOutput& token, Time now) {
   sample.tokens.push_back(token.token.token);
   if (first_token_ == kNever) first_token_ = now;
   last_token_ = now;
   if (token.finish == FinishReason::kStop || token.finish == FinishReason::kLength) {
     sample.finish = token.finish;
   }
-  host.Deliver(spec_->id, OutputToken{token.sample, token.token, sample.finish});
+  Deliver(OutputToken{token.sample, token.token, sample.finish});
 }
 
-void RequestMachine::OnHandoff(RequestHost& host,
-                               WorkerSlot from,
-                               const HandoffReport& report,
-                               Time now) {
+void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Time now) {
   Attempt* attempt = ReportedBy(from, report.epoch);
   if (attempt == nullptr) return;
-  const bool from_prefill = from == attempt->prefill;
+  const bool from_prefill = from == attempt->prefill();
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
     // Both sides report a commit; only the sender reports the times.
-    (from_prefill ? attempt->sender_told : attempt->committed) = true;
-    host.NoteHandOver(attempt->prefill, attempt->decode);
+    from_prefill ? attempt->OnSent() : attempt->OnKvArrived();
+    placement_.NoteHandOver(attempt->prefill(), attempt->decode_worker());
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
     account_.transfer_ms = std::max(account_.transfer_ms, ToMillis(report.transfer));
     account_.transfer_gigabytes_per_second =
         std::max(account_.transfer_gigabytes_per_second, report.bytes_per_second / 1e9);
     if (!report.transport.empty()) account_.transport = report.transport;
-    CheckComplete(host, now);
-    return;
+    return CheckComplete(now);
   }
   if (report.outcome == HandoffReport::Outcome::kNotNeeded) {
-    return OnNothingToHandOver(host, *attempt, from_prefill, now);
+    return OnNothingToHandOver(*attempt, from_prefill, now);
   }
-  if (attempt->committed) return;
+  if (attempt->committed()) return;
   if (report.outcome == HandoffReport::Outcome::kRefused) {
-    if (from_prefill && !attempt->redirect_at.has_value()) {
-      OnRefused(host, *attempt, report.status, now);
-    }
+    if (from_prefill && attempt->decode() != nullptr) OnRefused(*attempt, report.status, now);
     return;
   }
-  const WorkerSlot other = from_prefill ? attempt->decode : attempt->prefill;
+  const WorkerSlot other = from_prefill ? attempt->decode_worker() : attempt->prefill();
   const Status why = Annotate(report.status, "the KV hand-off failed");
-  FailAttempt(host, attempt->epoch, {KindOf(report.status), why, other}, now);
+  FailAttempt(attempt->epoch(), {KindOf(report.status), why, other}, now);
 }
 
 // The first token ended every sample, so no KV is sent. The prefill worker informs the decode
 // worker, which waits for the KV; each of the two reports kNotNeeded.
-void RequestMachine::OnNothingToHandOver(RequestHost& host,
-                                         Attempt& attempt,
-                                         bool from_prefill,
-                                         Time now) {
+void RequestMachine::OnNothingToHandOver(Attempt& attempt, bool from_prefill, Time now) {
   if (from_prefill) {
-    attempt.committed = attempt.sender_told = true;
-    attempt.redirect_at.reset();
-    if (attempt.decode == kNoWorker) attempt.decode_finished = true;
-    return CheckComplete(host, now);
+    attempt.OnNothingToSend();
+    return CheckComplete(now);
   }
-  attempt.decode_finished = true;
-  host.Release(attempt.decode, spec_->id, attempt.decode_epoch);
-  attempt.prefill_finished ? CloseSamples(host, attempt, now) : CheckComplete(host, now);
+  placement_.Release(attempt.decode_worker(), spec_->id, attempt.decode()->epoch);
+  attempt.OnDecodeEnded();
+  attempt.tokens_complete() ? CloseSamples(attempt, now) : CheckComplete(now);
 }
 
-void RequestMachine::OnFinished(RequestHost& host,
-                                WorkerSlot from,
-                                const FinishedReport& report,
-                                Time now) {
+void RequestMachine::OnFinished(WorkerSlot from, const FinishedReport& report, Time now) {
   Attempt* attempt = ReportedBy(from, report.epoch);
   if (attempt == nullptr) return;
-  const bool from_prefill = from == attempt->prefill;
-  host.Release(from, spec_->id, report.epoch);
-  if (from_prefill) {
-    attempt->prefill_finished = true;
-  } else {
-    attempt->decode_finished = true;
-  }
-  if (from_prefill || attempt->prefill == kNoWorker) {
+  const bool from_prefill = from == attempt->prefill();
+  placement_.Release(from, spec_->id, report.epoch);
+  from_prefill ? attempt->OnComputed() : attempt->OnDecodeEnded();
+  if (from_prefill || attempt->prefill() == kNoWorker) {
     account_.queue_ms = ToMillis(report.times.queued);
     account_.prefill_ms = ToMillis(report.times.prefill);
     if (account_.attempts <= 1) account_.cached_tokens = report.times.cached_tokens;
   }
-  if (attempt->decode_finished && (attempt->prefill == kNoWorker || attempt->prefill_finished)) {
-    CloseSamples(host, *attempt, now);
-  } else {
-    CheckComplete(host, now);
-  }
+  attempt->tokens_complete() ? CloseSamples(*attempt, now) : CheckComplete(now);
 }
 
 // Both workers have sent their last report. A sample without a finish reason ended with its last
 // token, or tokens are missing.
-void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now) {
-  const Epoch epoch = attempt.epoch;
-  for (int32_t i = 0; i < attempt.samples; ++i) {
-    Sample& sample = samples_[attempt.first_sample + i];
-    if (sample.finish != FinishReason::kNone || sample.epoch != epoch) continue;
+void RequestMachine::CloseSamples(const Attempt& attempt, Time now) {
+  const WorkerSlot decode = attempt.decode_worker();
+  for (int32_t s = attempt.samples().first; s < attempt.samples().end(); ++s) {
+    Sample& sample = samples_[s];
+    if (sample.finish != FinishReason::kNone || sample.epoch != attempt.epoch()) continue;
     const auto& stops = spec_->stop_tokens;
     if (!sample.tokens.empty() &&
         std::find(stops.begin(), stops.end(), sample.tokens.back()) != stops.end()) {
@@ -289,36 +280,38 @@ void RequestMachine::CloseSamples(RequestHost& host, Attempt& attempt, Time now)
       const Status why = MakeStatus(StatusCode::kInternal,
                                     "worker {} ended sample {} after {} tokens without a finish "
                                     "reason",
-                                    host.PeerOf(attempt.decode).id,
-                                    attempt.first_sample + i,
+                                    placement_.PeerOf(decode).id,
+                                    s,
                                     sample.tokens.size());
-      return FailAttempt(host, epoch, {FailureKind::kFailure, why, attempt.decode}, now);
+      return FailAttempt(attempt.epoch(), {FailureKind::kFailure, why, decode}, now);
     }
-    host.Deliver(spec_->id, OutputToken{attempt.first_sample + i, std::nullopt, sample.finish});
+    Deliver(OutputToken{s, std::nullopt, sample.finish});
   }
-  CheckComplete(host, now);
+  CheckComplete(now);
 }
 
 // ---- from the client
 
-void RequestMachine::StopSample(RequestHost& host, int32_t sample, Time now) {
+void RequestMachine::StopSample(int32_t sample, Time now) {
   if (done_ || sample < 0 || sample >= spec_->samples) return;
   if (samples_[sample].finish != FinishReason::kNone) return;
   samples_[sample].finish = FinishReason::kStop;
   stopped_ = true;
-  std::erase_if(unplaced_,
-                [&](const Unplaced& u) { return u.samples == 1 && u.first_sample == sample; });
-  CheckComplete(host, now);
+  std::erase_if(unplaced_, [&](const Unplaced& u) {
+    return u.samples.count == 1 && u.samples.first == sample;
+  });
+  CheckComplete(now);
   if (done_) return;
   // While a refused hand-off waits for another decode worker, there is no worker to notify:
   // Redirect sends the stopped samples to the next decode worker.
   const Attempt* attempt = Find(samples_[sample].epoch);
-  if (attempt == nullptr || attempt->decode == kNoWorker || attempt->decode_finished) return;
-  host.Send(attempt->decode, StopSampleCommand{spec_->id, attempt->decode_epoch, sample});
+  if (attempt == nullptr || !attempt->decode_open()) return;
+  const Attempt::DecodePart& decode = *attempt->decode();
+  Send(decode.worker, StopSampleCommand{spec_->id, decode.epoch, sample});
 }
 
-void RequestMachine::Cancel(RequestHost& host, const Status& why, Time) {
-  if (!done_) End(host, why, false);
+void RequestMachine::Cancel(const Status& why, Time) {
+  if (!done_) End(why, false);
 }
 
 // ---- the end
@@ -331,21 +324,21 @@ bool RequestMachine::AllFinished() const {
 
 // Once all samples have ended, ends the request: at once when the workers have sent their final
 // reports or must be cancelled, else after limits_.account_wait.
-void RequestMachine::CheckComplete(RequestHost& host, Time now) {
+void RequestMachine::CheckComplete(Time now) {
   if (done_ || !AllFinished()) return;
-  const bool accounted = std::all_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) {
-    return a.decode_finished && (a.prefill == kNoWorker || (a.prefill_finished && a.sender_told));
-  });
-  if (accounted || stopped_ || now >= complete_by_) return End(host, OkStatus(), false);
+  const bool accounted = std::ranges::all_of(attempts_, &Attempt::accounted);
+  if (accounted || stopped_ || now >= complete_by_) return End(OkStatus(), false);
   if (complete_by_ == kNever) complete_by_ = now + limits_.account_wait;
 }
 
-void RequestMachine::End(RequestHost& host, const Status& status, bool retryable) {
+void RequestMachine::End(const Status& status, bool retryable) {
   done_ = true;
-  for (const Attempt& attempt : attempts_) EndAttempt(host, attempt, status.ok());
+  for (const Attempt& attempt : attempts_) EndAttempt(attempt, status.ok());
   attempts_.clear();
   unplaced_.clear();
-  host.Deliver(spec_->id, Outcome{status, retryable, Account()});
+  RequestAccount account = Account();
+  if (status.ok()) placement_.LearnOutput(account.generated_tokens);
+  Deliver(Outcome{status, retryable, std::move(account)});
 }
 
 RequestAccount RequestMachine::Account() const {
@@ -364,20 +357,18 @@ RequestAccount RequestMachine::Account() const {
 
 // ---- time
 
-void RequestMachine::OnTime(RequestHost& host, Time now) {
+void RequestMachine::OnTime(Time now) {
   if (done_) return;
-  if (now >= spec_->deadline) return End(host, TimeIsOver(host), true);
-  if (!unplaced_.empty()) PlaceAll(host, now);
+  if (now >= spec_->deadline) return End(TimeIsOver(), true);
+  if (!unplaced_.empty()) PlaceAll(now);
   std::vector<Epoch> due;
   for (const Attempt& attempt : attempts_) {
-    if (attempt.redirect_at.has_value() && now >= *attempt.redirect_at) {
-      due.push_back(attempt.epoch);
-    }
+    if (now >= attempt.redirect_at()) due.push_back(attempt.epoch());
   }
   for (const Epoch epoch : due) {
-    if (Attempt* attempt = Find(epoch); attempt != nullptr) Redirect(host, *attempt, now);
+    if (Attempt* attempt = Find(epoch); attempt != nullptr) Redirect(*attempt, true, now);
   }
-  CheckComplete(host, now);
+  CheckComplete(now);
 }
 
 Time RequestMachine::next_wake() const {
@@ -390,7 +381,7 @@ Time RequestMachine::next_wake() const {
     }
   }
   for (const Attempt& attempt : attempts_) {
-    if (attempt.redirect_at.has_value()) wake = std::min(wake, *attempt.redirect_at);
+    wake = std::min(wake, attempt.redirect_at());
   }
   return wake;
 }

@@ -8,23 +8,13 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "router/request_host.h"
+#include "router/attempt.h"
+#include "router/core_actions.h"
+#include "router/core_options.h"
+#include "router/placement.h"
 #include "router/types.h"
 
 namespace baton::router {
-
-struct RetryLimits {
-  // Failed dispatches after which a request ends. Dispatches that are lost with a worker, or with
-  // the link to a worker, do not count.
-  int32_t max_attempts = 4;
-  // Worker processes lost in a row, each with this request, after which it ends; zero: no limit.
-  int32_t max_worker_losses = 5;
-  Duration loss_pause = std::chrono::seconds(5);  // after each loss of a suspect's worker
-  Duration worker_wait{};  // wait for a worker that can take a request; zero: until the deadline
-  Duration first_backoff = std::chrono::milliseconds(20);
-  Duration max_backoff = std::chrono::milliseconds(500);
-  Duration account_wait = std::chrono::milliseconds(50);  // wait for the workers' final reports
-};
 
 // The state machine of one request on the router: planned → dispatched to prefill and decode →
 // streaming → finished or failed. When a worker is lost, fails or refuses, the request is
@@ -51,37 +41,43 @@ struct RetryLimits {
 // can (an unreachable address): after several tries in several seconds the decode worker is left
 // out, and without another decode worker the attempt is a failure.
 //
-// Pure: no I/O, threads or clock. Owned by RouterCore; used by one thread. Every call may end the
-// request; then done() is true, an Outcome was delivered, and no more calls are needed.
+// Pure: no I/O, threads or clock. The machine asks `placement` for workers, books its load there,
+// and appends its actions to `actions`. Owned by RouterCore; used by one thread. Every call may end
+// the request; then done() is true, the last action is the delivery of the Outcome, and no more
+// calls are needed.
 class RequestMachine final {
  public:
-  RequestMachine(std::shared_ptr<const RequestSpec> spec, const RetryLimits& limits);
+  // All references outlive the machine.
+  RequestMachine(std::shared_ptr<const RequestSpec> spec,
+                 const RetryLimits& limits,
+                 Placement& placement,
+                 CoreActions& actions);
 
-  void Start(RequestHost& host, Time now);
+  void Start(Time now);
 
   // Reports of workers. Reports of an epoch that is not live, and repeated tokens, are ignored.
-  void OnToken(RequestHost& host, WorkerSlot from, const TokenOutput& token, Time now);
-  void OnHandoff(RequestHost& host, WorkerSlot from, const HandoffReport& report, Time now);
-  void OnFinished(RequestHost& host, WorkerSlot from, const FinishedReport& report, Time now);
-  void OnFailed(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
-  void OnWorkerLost(RequestHost& host, WorkerSlot slot, Time now);
+  void OnToken(WorkerSlot from, const TokenOutput& token, Time now);
+  void OnHandoff(WorkerSlot from, const HandoffReport& report, Time now);
+  void OnFinished(WorkerSlot from, const FinishedReport& report, Time now);
+  void OnFailed(WorkerSlot from, const FailedReport& report, Time now);
+  void OnWorkerLost(WorkerSlot slot, Time now);
   // Takes back the loss of a process that is alive: its stream had broken, or it was silent.
   void OnWorkerBack(BootId boot, Time now);
 
   // Ends a sample of which the front end needs no more tokens (it found a stop string).
-  void StopSample(RequestHost& host, int32_t sample, Time now);
+  void StopSample(int32_t sample, Time now);
   // Ends the request, because the client disconnected or the router stops.
-  void Cancel(RequestHost& host, const Status& why, Time now);
+  void Cancel(const Status& why, Time now);
 
   // To be called at next_wake(), and when a worker has joined.
-  void OnTime(RequestHost& host, Time now);
+  void OnTime(Time now);
   Time next_wake() const;
 
   bool done() const { return done_; }
   // Whether a sample waits for a worker.
   bool unplaced() const { return !unplaced_.empty(); }
-  // Whether a part of the request is dispatched to workers.
-  bool placed() const { return !attempts_.empty(); }
+  // The workers to which parts of the request are dispatched.
+  std::vector<WorkerSlot> workers() const;
   bool has_token() const { return first_token_ != kNever; }
   bool Uses(WorkerSlot slot) const;
   // Whether a step with this request failed, or several workers in a row were lost with it, and no
@@ -90,31 +86,6 @@ class RequestMachine final {
   const RequestSpec& spec() const { return *spec_; }
 
  private:
-  // A decode worker that the prefill worker perhaps cannot reach: no hand-off between the two has
-  // ever committed. Counts refusals with other reasons than that the worker is full.
-  struct OutOfReach {
-    BootId boot;
-    int32_t refusals = 0;
-    Time since{};
-    bool given_up = false;  // not used again in this attempt
-  };
-  // One dispatch: samples [first_sample, first_sample + samples).
-  struct Attempt {
-    Epoch epoch;         // identifies the attempt; the epoch of the prefill worker's part
-    Epoch decode_epoch;  // new with each redirect, because a cancelled part may end late
-    int32_t first_sample = 0;
-    int32_t samples = 1;
-    size_t resumed = 0;  // number of logged tokens that were dispatched with the prompt
-    WorkerSlot prefill = kNoWorker;
-    WorkerSlot decode = kNoWorker;
-    bool committed = false;         // the decode worker has the KV, or needs none
-    bool sender_told = false;       // the prefill worker has reported the transfer
-    bool prefill_finished = false;  // all tokens of the prefill worker have arrived
-    bool decode_finished = false;   // likewise of the decode worker
-    std::vector<BootId> refused_by;
-    std::vector<OutOfReach> out_of_reach;
-    std::optional<Time> redirect_at;
-  };
   struct Sample {
     std::vector<TokenId> tokens;           // the log
     std::map<int32_t, TokenOutput> early;  // by index; arrived before their predecessors
@@ -143,8 +114,7 @@ class RequestMachine final {
     std::vector<Peer> lost;
   };
   struct Unplaced {
-    int32_t first_sample = 0;
-    int32_t samples = 1;
+    SampleRange samples;
     Time since{};
     Time not_before{};
     bool tried = false;  // no worker could take it; tried again when a worker joins or revives
@@ -152,32 +122,40 @@ class RequestMachine final {
   };
 
   Attempt* Find(Epoch epoch);
-  // The live attempt in which worker `from` has `epoch`. Null: the report is to be ignored.
+  // The attempt in which worker `from` has `epoch`. Null: the report is to be ignored.
   Attempt* ReportedBy(WorkerSlot from, Epoch epoch);
-  void PlaceAll(RequestHost& host, Time now);
-  bool PlaceOne(RequestHost& host, const Unplaced& group, Time now);
-  void Launch(RequestHost& host, const Unplaced& group, RequestHost::Assignment where);
-  DispatchCommand Command(const Attempt& attempt, RequestKind kind, SessionId session) const;
-  void OnNothingToHandOver(RequestHost& host, Attempt& attempt, bool from_prefill, Time now);
-  void OnRefused(RequestHost& host, Attempt& attempt, const Status& why, Time now);
-  void Redirect(RequestHost& host, Attempt& attempt, Time now);
-  void Append(RequestHost& host, Sample& sample, const TokenOutput& token, Time now);
-  void CloseSamples(RequestHost& host, Attempt& attempt, Time now);
-  void OnUnable(RequestHost& host, WorkerSlot from, const FailedReport& report, Time now);
-  void FailAttempt(RequestHost& host, Epoch epoch, const Failure& failure, Time now);
-  void RecordSetback(RequestHost& host, Sample& sample, const Failure& failure, Record& record);
-  bool EndAfter(RequestHost& host, const Failure& failure, const Record& record);
-  void EndAttempt(RequestHost& host, const Attempt& attempt, bool complete);
-  Status TimeIsOver(const RequestHost& host) const;
-  void CheckComplete(RequestHost& host, Time now);
-  void End(RequestHost& host, const Status& status, bool retryable);
+  void PlaceAll(Time now);
+  bool PlaceOne(const Unplaced& group, Time now);
+  void Launch(const Unplaced& group, const Assignment& where, Time now);
+  Placement::Query QueryFor(const SampleRange& samples,
+                            const std::vector<BootId>& avoid,
+                            const std::vector<BootId>& unable) const;
+  void OnNothingToHandOver(Attempt& attempt, bool from_prefill, Time now);
+  void OnRefused(Attempt& attempt, const Status& why, Time now);
+  void Redirect(Attempt& attempt, bool after_pause, Time now);
+  void Append(Sample& sample, const TokenOutput& token, Time now);
+  void CloseSamples(const Attempt& attempt, Time now);
+  void OnUnable(WorkerSlot from, const FailedReport& report, Time now);
+  void FailAttempt(Epoch epoch, const Failure& failure, Time now);
+  void RecordSetback(Sample& sample, const Failure& failure, Record& record);
+  bool EndAfter(const Failure& failure, const Record& record);
+  void EndAttempt(const Attempt& attempt, bool complete);
+  Status TimeIsOver() const;
+  void CheckComplete(Time now);
+  void End(const Status& status, bool retryable);
   bool AllFinished() const;
-  bool LacksFirstToken(const Attempt& attempt) const;
+  bool CanSpare(WorkerSlot slot, const Attempt& attempt) const;
   Duration Backoff(int32_t attempts) const;
   RequestAccount Account() const;
+  // Sends a part of the attempt to its worker and books the load. No session for kServe.
+  void Dispatch(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
+  void Send(WorkerSlot slot, WorkerCommand command);
+  void Deliver(ClientEvent event);
 
   const std::shared_ptr<const RequestSpec> spec_;
   const RetryLimits& limits_;
+  Placement& placement_;
+  CoreActions& actions_;
   std::vector<Sample> samples_;
   std::vector<Attempt> attempts_;
   std::vector<Unplaced> unplaced_;

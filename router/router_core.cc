@@ -1,8 +1,8 @@
 #include "router/router_core.h"
 
 #include <algorithm>
+#include <vector>
 
-#include "common/kvcache/block_hash.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -12,11 +12,10 @@ constexpr Duration kTick = std::chrono::milliseconds(20);
 
 }  // namespace
 
-RouterCore::RouterCore(const CoreOptions& options, CoreOutput& output)
+RouterCore::RouterCore(const CoreOptions& options)
     : options_(options),
-      output_(output),
       index_(options.index_capacity),
-      policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
+      placement_(options_, identity_, book_, index_) {}
 
 RouterCore::~RouterCore() = default;
 
@@ -57,7 +56,7 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
   if (book_.slots().size() == 1 || !identity_.has_value()) identity_ = its;
   refused_joins_.Forget(book_.record(slot).info.id, book_.record(slot).info.address);
   index_.AddWorker(slot);
-  output_.ToWorker(slot, SnapshotCommand{});
+  Send(slot, SnapshotCommand{});
   AnnouncePeers(slot);
   WakeUnplaced(book_.record(slot).info.boot);
   return slot;
@@ -71,10 +70,10 @@ void RouterCore::AnnouncePeers(WorkerSlot slot) {
     if (other == slot) continue;
     const WorkerInfo& known = book_.record(other).info;
     if (newcomer.can_prefill && known.can_decode) {
-      output_.ToWorker(slot, ConnectCommand{PeerOf(other)});
+      Send(slot, ConnectCommand{placement_.PeerOf(other)});
     }
     if (known.can_prefill && newcomer.can_decode) {
-      output_.ToWorker(other, ConnectCommand{PeerOf(slot)});
+      Send(other, ConnectCommand{placement_.PeerOf(slot)});
     }
   }
 }
@@ -89,19 +88,21 @@ void RouterCore::OnReport(WorkerSlot slot, const WorkerReport& report, Time now)
   }
   Revive(slot);
   for (const HandoffReport& handoff : report.handoffs) {
-    Learn(handoff);
-    With(handoff.id, [&](RequestMachine& m) { m.OnHandoff(*this, slot, handoff, now); });
+    With(handoff.id, [&](RequestMachine& m) {
+      placement_.LearnTransfer(handoff, static_cast<int64_t>(m.spec().prompt.size()));
+      m.OnHandoff(slot, handoff, now);
+    });
   }
   for (const TokenOutput& token : report.tokens) {
-    With(token.id, [&](RequestMachine& m) { m.OnToken(*this, slot, token, now); });
+    With(token.id, [&](RequestMachine& m) { m.OnToken(slot, token, now); });
   }
   for (const FinishedReport& finished : report.finished) {
     book_.Release(slot, finished.id, finished.epoch);
-    With(finished.id, [&](RequestMachine& m) { m.OnFinished(*this, slot, finished, now); });
+    With(finished.id, [&](RequestMachine& m) { m.OnFinished(slot, finished, now); });
   }
   for (const FailedReport& failed : report.failed) {
     book_.Release(slot, failed.id, failed.epoch);
-    With(failed.id, [&](RequestMachine& m) { m.OnFailed(*this, slot, failed, now); });
+    With(failed.id, [&](RequestMachine& m) { m.OnFailed(slot, failed, now); });
   }
   FeedIndex(slot, report);
 }
@@ -115,7 +116,7 @@ void RouterCore::FeedIndex(WorkerSlot slot, const WorkerReport& report) {
     ask |= index_.CheckDigest(slot, report.load->digest, report.load->digest_sequence) ==
            PrefixIndex::Feed::kNeedsSnapshot;
   }
-  if (ask) output_.ToWorker(slot, SnapshotCommand{});
+  if (ask) Send(slot, SnapshotCommand{});
 }
 
 // A suspect or lost worker that sends again becomes ready. The requests that a lost worker had were
@@ -126,7 +127,7 @@ void RouterCore::Revive(WorkerSlot slot) {
   book_.SetState(slot, WorkerState::kReady);
   if (state == WorkerState::kLost) {
     index_.AddWorker(slot);
-    output_.ToWorker(slot, SnapshotCommand{});
+    Send(slot, SnapshotCommand{});
   }
   WakeUnplaced(book_.record(slot).info.boot);
 }
@@ -137,11 +138,7 @@ void RouterCore::Leave(WorkerSlot slot, Time now) {
   book_.SetState(slot, WorkerState::kLost);
   WorkerLost(slot);
   book_.Remove(slot);
-  const auto has_slot = [&](const std::pair<WorkerSlot, WorkerSlot>& pair) {
-    return pair.first == slot || pair.second == slot;
-  };
-  std::erase_if(handed_over_, has_slot);
-  std::erase_if(out_of_reach_until_, [&](const auto& entry) { return has_slot(entry.first); });
+  placement_.Forget(slot);
 }
 
 void RouterCore::WorkerLost(WorkerSlot slot) {
@@ -152,7 +149,7 @@ void RouterCore::WorkerLost(WorkerSlot slot) {
   }
   std::sort(hit.begin(), hit.end());
   for (const RequestId id : hit) {
-    With(id, [&](RequestMachine& m) { m.OnWorkerLost(*this, slot, now_); });
+    With(id, [&](RequestMachine& m) { m.OnWorkerLost(slot, now_); });
   }
 }
 
@@ -164,7 +161,7 @@ Status RouterCore::Drain(const WorkerId& id, bool keep, Time now) {
         StatusCode::kNotFound, "no worker named {} has joined this router", Shown(id.value()));
   }
   book_.SetState(slot, WorkerState::kDraining);
-  output_.ToWorker(slot, DrainWorkerCommand{keep});
+  Send(slot, DrainWorkerCommand{keep});
   return OkStatus();
 }
 
@@ -177,17 +174,21 @@ void RouterCore::With(RequestId id, F&& call) {
   RequestMachine& machine = *it->second.machine;
   call(machine);
   if (it->second.wake != kNever) wakes_.erase({it->second.wake, id});
-  if (machine.placed() && machine.suspect()) {
-    placed_suspects_.insert(id);
-  } else {
-    placed_suspects_.erase(id);
-  }
+  NoteSuspect(id, machine);
   if (machine.done()) {
     live_.erase(it);
     return;
   }
   it->second.wake = machine.next_wake();
   if (it->second.wake != kNever) wakes_.insert({it->second.wake, id});
+}
+
+void RouterCore::NoteSuspect(RequestId id, const RequestMachine& machine) {
+  placement_.SetSuspect(id, machine.suspect() ? machine.workers() : std::vector<WorkerSlot>());
+}
+
+void RouterCore::Send(WorkerSlot slot, WorkerCommand command) {
+  actions_.commands.emplace_back(slot, std::move(command));
 }
 
 void RouterCore::Submit(std::shared_ptr<const RequestSpec> spec, Time now) {
@@ -198,23 +199,24 @@ void RouterCore::Submit(std::shared_ptr<const RequestSpec> spec, Time now) {
                                    "{} requests wait or run; the limit (max_requests) is {}",
                                    live_.size(),
                                    options_.max_requests);
-    output_.ToClient(id, Outcome{full, true, {}});
+    actions_.events.emplace_back(id, Outcome{full, true, {}});
     return;
   }
   const auto [live, is_new] = live_.try_emplace(id);
   if (!is_new) return;
-  live->second.machine = std::make_unique<RequestMachine>(std::move(spec), options_.retry);
-  With(id, [&](RequestMachine& m) { m.Start(*this, now); });
+  live->second.machine =
+      std::make_unique<RequestMachine>(std::move(spec), options_.retry, placement_, actions_);
+  With(id, [&](RequestMachine& m) { m.Start(now); });
 }
 
 void RouterCore::StopSample(RequestId id, int32_t sample, Time now) {
   now_ = now;
-  With(id, [&](RequestMachine& m) { m.StopSample(*this, sample, now); });
+  With(id, [&](RequestMachine& m) { m.StopSample(sample, now); });
 }
 
 void RouterCore::Cancel(RequestId id, const Status& why, Time now) {
   now_ = now;
-  With(id, [&](RequestMachine& m) { m.Cancel(*this, why, now); });
+  With(id, [&](RequestMachine& m) { m.Cancel(why, now); });
 }
 
 void RouterCore::CancelAll(const Status& why, Time now) {
@@ -228,18 +230,19 @@ void RouterCore::WakeUnplaced(BootId back) {
   std::vector<RequestId> waiting;
   for (const auto& [id, live] : live_) {
     live.machine->OnWorkerBack(back, now_);
+    NoteSuspect(id, *live.machine);
     if (live.machine->unplaced()) waiting.push_back(id);
   }
   std::sort(waiting.begin(), waiting.end());
   for (const RequestId id : waiting) {
-    With(id, [&](RequestMachine& m) { m.OnTime(*this, now_); });
+    With(id, [&](RequestMachine& m) { m.OnTime(now_); });
   }
 }
 
 void RouterCore::Tick(Time now) {
   now_ = now;
   while (!wakes_.empty() && wakes_.begin()->first <= now) {
-    With(wakes_.begin()->second, [&](RequestMachine& m) { m.OnTime(*this, now); });
+    With(wakes_.begin()->second, [&](RequestMachine& m) { m.OnTime(now); });
   }
   if (now < next_tick_) return;
   next_tick_ = now + kTick;
@@ -277,66 +280,15 @@ CoreCounts RouterCore::Counts() const {
   return counts;
 }
 
-void RouterCore::Learn(const HandoffReport& report) {
-  // Only the sender reports the speed.
-  const bool useful = report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 &&
-                      report.bytes_per_second > 0;
-  if (!useful) return;
-  const auto it = live_.find(report.id);
-  if (it == live_.end() || !identity_.has_value()) return;
-  const int64_t block_tokens = std::max(1, identity_->block_tokens);
-  const int64_t tokens = static_cast<int64_t>(it->second.machine->spec().prompt.size()) -
-                         report.reused_blocks * block_tokens;
-  const auto blend = [](double& average, double value) {
-    average = average == 0 ? value : 0.9 * average + 0.1 * value;
-  };
-  if (tokens >= block_tokens) {
-    blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
+DecodeArenas RouterCore::decode_arenas() const {
+  DecodeArenas arenas;
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerInfo& info = book_.record(slot).info;
+    if (!info.can_decode) continue;
+    arenas.block_tokens = std::max(1, info.block_tokens);  // CheckFit: the same for all workers
+    arenas.blocks.push_back(info.blocks);
   }
-  blend(transfer_bytes_per_second_, report.bytes_per_second);
-}
-
-// ---- RequestHost
-
-bool RouterCore::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
-  return handed_over_.contains({prefill, decode});
-}
-
-void RouterCore::NoteHandOver(WorkerSlot prefill, WorkerSlot decode) {
-  handed_over_.emplace(prefill, decode);
-  out_of_reach_until_.erase({prefill, decode});
-}
-
-SessionId RouterCore::NewSession() {
-  return SessionId(options_.tag | ++sessions_);
-}
-
-Peer RouterCore::PeerOf(WorkerSlot slot) const {
-  if (!book_.Has(slot)) return {};
-  const WorkerInfo& info = book_.record(slot).info;
-  return {info.id, info.boot, info.kv_address};
-}
-
-void RouterCore::Send(WorkerSlot slot, WorkerCommand command) {
-  if (!book_.Has(slot)) return;
-  if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) BookDispatch(slot, *dispatch);
-  output_.ToWorker(slot, std::move(command));
-}
-
-void RouterCore::PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) {
-  book_.PromptDone(slot, id, epoch);
-}
-
-void RouterCore::Release(WorkerSlot slot, RequestId id, Epoch epoch) {
-  book_.Release(slot, id, epoch);
-}
-
-void RouterCore::Deliver(RequestId id, ClientEvent event) {
-  if (const auto* outcome = std::get_if<Outcome>(&event);
-      outcome != nullptr && outcome->status.ok()) {
-    output_tokens_ = 0.95 * output_tokens_ + 0.05 * outcome->account.generated_tokens;
-  }
-  output_.ToClient(id, std::move(event));
+  return arenas;
 }
 
 }  // namespace baton::router

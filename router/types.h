@@ -31,6 +31,21 @@ struct RequestSpec : RequestOptions {
   int32_t samples = 1;
 };
 
+// The workers of one attempt at a request.
+struct Assignment {
+  WorkerSlot prefill = kNoWorker;  // kNoWorker: the decode worker serves alone
+  WorkerSlot decode = kNoWorker;
+};
+
+// A range of a request's samples: [first, first + count).
+struct SampleRange {
+  int32_t first = 0;
+  int32_t count = 1;
+
+  int32_t end() const { return first + count; }
+  bool contains(int32_t sample) const { return sample >= first && sample < end(); }
+};
+
 // ---- router → client
 
 // One token of one sample, in order. Without a token: the end of the sample.

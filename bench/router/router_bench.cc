@@ -17,12 +17,6 @@ namespace {
 constexpr Time kStart{std::chrono::hours(1)};
 constexpr int kWorkers = 16;  // 8 prefill, 8 decode
 
-class NoOutput final : public CoreOutput {
- public:
-  void ToWorker(WorkerSlot, WorkerCommand) override {}
-  void ToClient(RequestId, ClientEvent) override {}
-};
-
 std::vector<TokenId> Prompt(size_t tokens, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<TokenId> prompt(tokens);
@@ -39,7 +33,7 @@ class Cluster {
     options.index_capacity = size_t{1} << 22;
     options.max_requests = 1 << 20;
     options.local_tokens = 64;
-    core_ = std::make_unique<RouterCore>(options, output_);
+    core_ = std::make_unique<RouterCore>(options);
     for (int i = 0; i < kWorkers; ++i) {
       WorkerInfo info;
       info.id = WorkerId(fmt::format("w{}", i));
@@ -74,7 +68,8 @@ class Cluster {
     }
   }
 
-  // Measures one decision, hashing included. The request is cancelled after the measurement.
+  // Measures one decision, with the hashing before it and the destruction of its commands. The
+  // request is cancelled after the measurement.
   void Decide(benchmark::State& state) {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = RequestId(++requests_);
@@ -82,15 +77,18 @@ class Cluster {
     const auto start = std::chrono::steady_clock::now();
     spec->hashes = BlockHashes(spec->prompt, 16, {0, {}, ""});
     core_->Submit(spec, kStart);
+    core_->TakeActions(actions_);
+    actions_.commands.clear();
     const auto end = std::chrono::steady_clock::now();
     state.SetIterationTime(ToSeconds(end - start));
     core_->Cancel(spec->id, Status(StatusCode::kCancelled, "measured"), kStart);
+    core_->TakeActions(actions_);
   }
 
  private:
   static constexpr size_t kPrompts = 16;
-  NoOutput output_;
   std::unique_ptr<RouterCore> core_;
+  CoreActions actions_;
   std::vector<WorkerSlot> slots_;
   std::vector<std::vector<TokenId>> prompts_;
   uint64_t requests_ = 0;

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr Time kStart{std::chrono::hours(1)};
 
-class AdmissionTest : public testing::Test, private CoreOutput {
+class AdmissionTest : public testing::Test {
  protected:
   // Joins a worker that serves alone and needs `prompt_token_ms` for each token of a prompt.
   WorkerSlot Join(const char* id, uint64_t boot, double prompt_token_ms, Time now) {
@@ -46,19 +46,22 @@ class AdmissionTest : public testing::Test, private CoreOutput {
     spec->arrival = now;
     spec->deadline = now + seconds(10);
     core_.Submit(std::move(spec), now);
+    TakeActions();
+  }
+  void TakeActions() {
+    CoreActions actions;
+    core_.TakeActions(actions);
+    for (const auto& [slot, command] : actions.commands) {
+      if (std::holds_alternative<DispatchCommand>(command)) dispatched_.push_back(slot);
+    }
+    for (const auto& [id, event] : actions.events) {
+      if (const auto* outcome = std::get_if<Outcome>(&event)) outcomes_.push_back(outcome->status);
+    }
   }
 
-  RouterCore core_{CoreOptions{}, *this};
+  RouterCore core_{CoreOptions{}};
   std::vector<WorkerSlot> dispatched_;
   std::vector<Status> outcomes_;
-
- private:
-  void ToWorker(WorkerSlot slot, WorkerCommand command) override {
-    if (std::holds_alternative<DispatchCommand>(command)) dispatched_.push_back(slot);
-  }
-  void ToClient(RequestId, ClientEvent event) override {
-    if (const auto* outcome = std::get_if<Outcome>(&event)) outcomes_.push_back(outcome->status);
-  }
 };
 
 TEST_F(AdmissionTest, ARequestWhoseFirstTokenWouldComeTooLateIsRefused) {
@@ -77,6 +80,7 @@ TEST_F(AdmissionTest, ARequestThatLostItsWorkerIsNotRefusedAsTooLate) {
   ASSERT_EQ(dispatched_, std::vector<WorkerSlot>{fast});
   core_.Leave(fast, kStart + seconds(1));
   core_.Tick(kStart + seconds(2));
+  TakeActions();
   ASSERT_TRUE(outcomes_.empty()) << outcomes_[0];
   EXPECT_EQ(dispatched_.back(), slow);
 }

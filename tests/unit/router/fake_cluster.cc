@@ -35,7 +35,7 @@ FakeCluster::FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_
     : options_(options),
       chaos_(chaos),
       random_(seed),
-      core_(std::make_unique<RouterCore>(options_, *this)) {}
+      core_(std::make_unique<RouterCore>(options_)) {}
 
 bool FakeCluster::Happens(double probability) {
   return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
@@ -77,11 +77,10 @@ void FakeCluster::Join(Worker& worker) {
   worker.outbox.clear();
   worker.next_heartbeat = now_;
   worker.slot = kNoWorker;
-  joining_ = &worker;
   const auto slot = core_->Join(info, now_);
-  joining_ = nullptr;
   ASSERT_TRUE(slot.ok()) << slot.status();
   worker.slot = *slot;
+  CarryOut();
 }
 
 const std::set<std::string>& FakeCluster::MetBy(const std::string& name) const {
@@ -94,27 +93,50 @@ void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
   client.tokens.resize(spec->samples);
   client.finish.resize(spec->samples, FinishReason::kNone);
   core_->Submit(std::move(spec), now_);
+  CarryOut();
 }
 
-void FakeCluster::ToWorker(WorkerSlot slot, WorkerCommand command) {
+void FakeCluster::StopSample(RequestId id, int32_t sample) {
+  core_->StopSample(id, sample, now_);
+  CarryOut();
+}
+
+void FakeCluster::Cancel(RequestId id, const Status& why) {
+  core_->Cancel(id, why, now_);
+  CarryOut();
+}
+
+Status FakeCluster::Drain(const std::string& name) {
+  const Status status = core_->Drain(WorkerId(name), false, now_);
+  CarryOut();
+  return status;
+}
+
+void FakeCluster::Tick() {
+  core_->Tick(now_);
+  CarryOut();
+}
+
+void FakeCluster::CarryOut() {
+  core_->TakeActions(actions_);
+  for (auto& [slot, command] : actions_.commands) Send(slot, std::move(command));
+  for (auto& [id, event] : actions_.events) Deliver(id, std::move(event));
+}
+
+void FakeCluster::Send(WorkerSlot slot, WorkerCommand command) {
+  const auto found =
+      std::ranges::find(workers_, slot, [](const auto& worker) { return worker->slot; });
+  if (found == workers_.end() || !(*found)->alive) return;
+  Worker& worker = **found;
   if (const auto* connect = std::get_if<ConnectCommand>(&command)) {
-    Worker* worker = joining_;
-    for (auto& known : workers_) {
-      if (known->slot == slot) worker = known.get();
-    }
-    worker->met.insert(connect->peer.id.value());
+    worker.met.insert(connect->peer.id.value());
     return;
   }
-  for (auto& worker : workers_) {
-    // The core may send before Join has returned the slot.
-    if ((worker->slot != slot && worker.get() != joining_) || !worker->alive) continue;
-    worker->in_arrives = std::max(worker->in_arrives, now_ + Delay());
-    worker->inbox.emplace_back(worker->in_arrives, std::move(command));
-    return;
-  }
+  worker.in_arrives = std::max(worker.in_arrives, now_ + Delay());
+  worker.inbox.emplace_back(worker.in_arrives, std::move(command));
 }
 
-void FakeCluster::ToClient(RequestId id, ClientEvent event) {
+void FakeCluster::Deliver(RequestId id, ClientEvent event) {
   Client& client = clients_.at(id);
   ASSERT_FALSE(client.outcome.has_value()) << "an event after the outcome";
   if (auto* outcome = std::get_if<Outcome>(&event)) {
@@ -139,6 +161,7 @@ void FakeCluster::Kill(const std::string& name, int down_ms) {
     worker->alive = false;
     worker->restart_at = now_ + kMs * down_ms;
     core_->Leave(worker->slot, now_);
+    CarryOut();
     worker->slot = kNoWorker;
   }
 }
@@ -182,7 +205,7 @@ void FakeCluster::Step() {
       if (worker->alive && worker->boot == kv.boot) Arrive(*worker, kv);
     }
   }
-  if (core_->next_wake() <= now_) core_->Tick(now_);
+  if (core_->next_wake() <= now_) Tick();
 }
 
 void FakeCluster::Work(Worker& worker) {
@@ -227,6 +250,7 @@ void FakeCluster::Work(Worker& worker) {
     const WorkerReport sent = std::move(worker.outbox.front().second);
     worker.outbox.pop_front();
     core_->OnReport(worker.slot, sent, now_);
+    CarryOut();
   }
 }
 

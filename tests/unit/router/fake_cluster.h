@@ -35,7 +35,7 @@ struct Chaos {
 
 // A RouterCore with fake workers in discrete time: one step is one millisecond. Each stream keeps
 // the order of its messages and has its own delays.
-class FakeCluster final : public CoreOutput {
+class FakeCluster final {
  public:
   FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
 
@@ -58,6 +58,11 @@ class FakeCluster final : public CoreOutput {
   // The decode workers of the ConnectCommands that the worker received since it last started.
   const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
+  void StopSample(RequestId id, int32_t sample);
+  void Cancel(RequestId id, const Status& why);
+  Status Drain(const std::string& name);
+  // Calls the router's core before it receives the workers' messages.
+  void Tick();
   void Step();
   // Runs until every request has ended; false after `limit_ms`.
   bool RunUntilDone(int limit_ms);
@@ -92,9 +97,6 @@ class FakeCluster final : public CoreOutput {
   // Number of tokens that workers computed for one sample, also tokens that the router dropped.
   int tokens_made(RequestId id, int32_t sample) const;
   int count(RequestKind kind) const { return kinds_.at(static_cast<size_t>(kind)); }
-
-  void ToWorker(WorkerSlot slot, WorkerCommand command) override;
-  void ToClient(RequestId id, ClientEvent event) override;
 
  private:
   using Key = std::pair<RequestId, Epoch>;
@@ -137,6 +139,10 @@ class FakeCluster final : public CoreOutput {
     std::set<std::string> met;          // MetBy; cleared at a join
   };
 
+  // Carries out the actions of the core. To be called after each input.
+  void CarryOut();
+  void Send(WorkerSlot slot, WorkerCommand command);
+  void Deliver(RequestId id, ClientEvent event);
   bool Happens(double probability);
   Duration Delay();
   void Join(Worker& worker);
@@ -160,8 +166,8 @@ class FakeCluster final : public CoreOutput {
   std::mt19937_64 random_;
   Time now_{std::chrono::hours(1)};
   std::unique_ptr<RouterCore> core_;
+  CoreActions actions_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  Worker* joining_ = nullptr;
   std::map<RequestId, Client> clients_;
   std::vector<Kv> fabric_;
   std::set<std::string> broken_;

@@ -20,17 +20,6 @@ using ::testing::Not;
 
 constexpr Time kStart{std::chrono::hours(1)};
 
-class NoOutput final : public CoreOutput {
- public:
-  void ToWorker(WorkerSlot, WorkerCommand command) override {
-    if (const auto* drain = std::get_if<DrainWorkerCommand>(&command))
-      drains.push_back(drain->keep);
-  }
-  void ToClient(RequestId, ClientEvent) override {}
-
-  std::vector<bool> drains;
-};
-
 class JoinCheckTest : public ::testing::Test {
  protected:
   static OwnModel SmolLm() {
@@ -58,7 +47,7 @@ class JoinCheckTest : public ::testing::Test {
     CoreOptions options;
     options.model = std::move(model);
     options.hash_secret = secret;
-    core_.emplace(options, output_);
+    core_.emplace(options);
     return *core_;
   }
   // Returns the reason why the join is refused; "" when it is accepted.
@@ -69,7 +58,6 @@ class JoinCheckTest : public ::testing::Test {
     return std::string(Message(slot.status()));
   }
 
-  NoOutput output_;
   std::optional<RouterCore> core_;
 };
 
@@ -176,7 +164,14 @@ TEST_F(JoinCheckTest, ADrainSaysWhetherTheProcessStays) {
   EXPECT_EQ(Join(Right("a")), "");
   EXPECT_TRUE(core_->Drain(WorkerId("a"), true, kStart).ok());
   EXPECT_TRUE(core_->Drain(WorkerId("a"), false, kStart).ok());
-  EXPECT_EQ(output_.drains, (std::vector<bool>{true, false}));
+  CoreActions actions;
+  core_->TakeActions(actions);
+  std::vector<bool> drains;
+  for (const auto& [slot, command] : actions.commands) {
+    if (const auto* drain = std::get_if<DrainWorkerCommand>(&command))
+      drains.push_back(drain->keep);
+  }
+  EXPECT_EQ(drains, (std::vector<bool>{true, false}));
 }
 
 TEST(RefusedJoins, CountsAttemptsByNameAndHostTheLatestFirst) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Time kStart{std::chrono::hours(1)};
 
-class JoinTest : public testing::Test, private CoreOutput {
+class JoinTest : public testing::Test {
  protected:
   StatusOr<WorkerSlot> Join(uint64_t boot, Time now) {
     WorkerInfo info;
@@ -29,11 +29,7 @@ class JoinTest : public testing::Test, private CoreOutput {
   BootId BootAt(WorkerSlot slot) const { return core_.workers().record(slot).info.boot; }
 
   const CoreOptions options_{};
-  RouterCore core_{options_, *this};
-
- private:
-  void ToWorker(WorkerSlot, WorkerCommand) override {}
-  void ToClient(RequestId, ClientEvent) override {}
+  RouterCore core_{options_};
 };
 
 // Two processes have the same worker id. If the second were accepted, the router would take it for

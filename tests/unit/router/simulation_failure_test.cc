@@ -364,7 +364,7 @@ TEST(SimulationFailureTest, APromptThatOnlyASilentOrDrainingWorkerCouldHoldWaits
   ASSERT_TRUE(cluster.RunUntilDone(3'000));
   ExpectAllOf(cluster.clients().at(RequestId(1)));
 
-  ASSERT_TRUE(cluster.core().Drain(WorkerId("large"), false, cluster.now()).ok());
+  ASSERT_TRUE(cluster.Drain("large").ok());
   cluster.Submit(long_prompt(2));
   ASSERT_TRUE(cluster.RunUntilDone(4'000));
   EXPECT_EQ(OutcomeOf(cluster, 2).status.code(), StatusCode::kDeadlineExceeded);

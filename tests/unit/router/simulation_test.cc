@@ -96,7 +96,7 @@ TEST(SimulationTest, CancelledRequestsEndAndLeaveNothing) {
       cluster.Submit(Spec(i, cluster.now(), 1 + i % 3));
       cluster.Step();
       const RequestId victim(cluster.random()() % (i + 1));
-      cluster.core().Cancel(victim, Status(StatusCode::kCancelled, "left"), cluster.now());
+      cluster.Cancel(victim, Status(StatusCode::kCancelled, "left"));
     }
     ASSERT_TRUE(cluster.RunUntilDone(60'000));
     for (const auto& [id, client] : cluster.clients()) {
@@ -134,7 +134,7 @@ TEST(SimulationTest, StoppedSamplesEndTheRequestWhenAllHaveEnded) {
         for (int32_t s = 0; s < 2; ++s) {
           if (client.tokens[s].size() < 5 || client.finish[s] != FinishReason::kNone) continue;
           client.finish[s] = FinishReason::kStop;
-          cluster.core().StopSample(id, s, cluster.now());
+          cluster.StopSample(id, s);
         }
       }
     }
@@ -169,7 +169,7 @@ TEST(SimulationTest, AStoppedSampleIsNotComputedToTheEndOfTheOthers) {
       for (auto& [id, client] : cluster.clients()) {
         if (client.tokens[0].size() < stop_at || client.finish[0] != FinishReason::kNone) continue;
         client.finish[0] = FinishReason::kStop;
-        cluster.core().StopSample(id, 0, cluster.now());
+        cluster.StopSample(id, 0);
       }
     }
     for (const RequestId id : asked) {
@@ -218,7 +218,7 @@ TEST(SimulationTest, AfterAPauseOfTheRouterItselfNoWorkerIsTakenForLost) {
   for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 300));
   for (int i = 0; i < 60; ++i) cluster.Step();
   cluster.Pause(seconds(10));
-  cluster.core().Tick(cluster.now());  // before the core receives the workers' messages
+  cluster.Tick();  // before the core receives the workers' messages
   ASSERT_TRUE(cluster.RunUntilDone(5'000));
   for (const auto& [id, client] : cluster.clients()) {
     ExpectAllOf(client);
@@ -271,9 +271,8 @@ TEST(SimulationTest, ADrainingWorkerFinishesWhatItHasAndGetsNoMore) {
   AddPool(cluster, 1, 2);
   for (uint64_t i = 0; i < 8; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
   for (int i = 0; i < 30; ++i) cluster.Step();
-  ASSERT_TRUE(cluster.core().Drain(WorkerId("d0"), false, cluster.now()).ok());
-  EXPECT_EQ(cluster.core().Drain(WorkerId("nobody"), false, cluster.now()).code(),
-            StatusCode::kNotFound);
+  ASSERT_TRUE(cluster.Drain("d0").ok());
+  EXPECT_EQ(cluster.Drain("nobody").code(), StatusCode::kNotFound);
   for (uint64_t i = 8; i < 16; ++i) cluster.Submit(Spec(i, cluster.now(), 1, 100));
   ASSERT_TRUE(cluster.RunUntilDone(5'000));
   for (const auto& [id, client] : cluster.clients()) {

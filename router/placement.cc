@@ -1,9 +1,9 @@
-// The part of RouterCore that chooses workers for a request.
+#include "router/placement.h"
+
 #include <algorithm>
 
 #include "common/kvcache/block_hash.h"
 #include "router/request_error.h"
-#include "router/router_core.h"
 #include "router/worker_cost.h"
 
 namespace baton::router {
@@ -23,13 +23,27 @@ bool Contains(const std::vector<BootId>& boots, BootId boot) {
   return std::find(boots.begin(), boots.end(), boot) != boots.end();
 }
 
-int64_t TokensOf(const RequestHost::PlaceQuery& query) {
+int64_t TokensOf(const Placement::Query& query) {
   return static_cast<int64_t>(query.spec.prompt.size() + query.resumed.size());
+}
+
+bool Fits(const WorkerInfo& info, int64_t tokens) {
+  return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }
 
 }  // namespace
 
-Status RouterCore::Ready() const {
+Placement::Placement(const CoreOptions& options,
+                     const std::optional<ClusterIdentity>& cluster,
+                     WorkerBook& book,
+                     PrefixIndex& index)
+    : options_(options),
+      cluster_(cluster),
+      book_(book),
+      index_(index),
+      policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
+
+Status Placement::Ready() const {
   bool can_decode = false;
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
@@ -38,7 +52,7 @@ Status RouterCore::Ready() const {
   return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false));
 }
 
-std::string RouterCore::WhyNoPlace(bool suspect) const {
+std::string Placement::WhyNoPlace(bool suspect) const {
   if (book_.slots().empty()) return "no worker has joined this router";
   int states[4] = {};
   for (const WorkerSlot slot : book_.slots()) {
@@ -71,27 +85,12 @@ std::string RouterCore::WhyNoPlace(bool suspect) const {
       states[3]);
 }
 
-DecodeArenas RouterCore::decode_arenas() const {
-  DecodeArenas arenas;
-  for (const WorkerSlot slot : book_.slots()) {
-    const WorkerInfo& info = book_.record(slot).info;
-    if (!info.can_decode) continue;
-    arenas.block_tokens = std::max(1, info.block_tokens);  // CheckFit: the same for all workers
-    arenas.blocks.push_back(info.blocks);
-  }
-  return arenas;
-}
-
-bool RouterCore::Fits(const WorkerInfo& info, int64_t tokens) const {
-  return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
-}
-
 // Collects the candidates of one role, sorted by worker id. Workers in query.avoid are included
 // only when there are no others.
-void RouterCore::Gather(const PlaceQuery& query,
-                        std::vector<Candidate>& out,
-                        bool prefill,
-                        WorkerSlot except) {
+void Placement::Gather(const Query& query,
+                       std::vector<Candidate>& out,
+                       bool prefill,
+                       WorkerSlot except) {
   const int64_t tokens = TokensOf(query);
   bool busy = false;
   for (const bool also_avoided : {false, true}) {
@@ -121,18 +120,18 @@ void RouterCore::Gather(const PlaceQuery& query,
 }
 
 // Finds out which workers have cached the prompt and the output so far (sets depth_ and hashes_).
-RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
+RouteQuery Placement::LookUp(const Query& query, Time now) {
   const RequestSpec& spec = query.spec;
   const bool hashed = query.resumed.empty() && !spec.hashes.empty();
-  if (hashed || !identity_.has_value()) {
+  if (hashed || !cluster_.has_value()) {
     hashes_ = spec.hashes;
   } else {
     own_hashes_ = BlockHashes(spec.prompt.Plus(query.resumed),
-                              identity_->block_tokens,
-                              {options_.hash_secret, identity_->fingerprint, spec.cache_salt});
+                              cluster_->block_tokens,
+                              {options_.hash_secret, cluster_->fingerprint, spec.cache_salt});
     hashes_ = own_hashes_;
   }
-  index_.Match(hashes_, now_, depth_);
+  index_.Match(hashes_, now, depth_);
 
   RouteQuery route;
   route.prompt_tokens = static_cast<int32_t>(spec.prompt.size() + query.resumed.size());
@@ -145,8 +144,8 @@ RouteQuery RouterCore::LookUp(const PlaceQuery& query) {
   return route;
 }
 
-StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQuery& query) {
-  RouteQuery route = LookUp(query);
+StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time now) {
+  RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
     if (!Ready().ok() || CouldHold(query)) return std::optional<Assignment>();
@@ -158,40 +157,40 @@ StatusOr<std::optional<RequestHost::Assignment>> RouterCore::Place(const PlaceQu
     route.decode = decode_;
     route.prefill = prefill_;
     chosen = policy_->Select(route);
-  } while (DropOutOfReach(chosen));
+  } while (DropOutOfReach(chosen, now));
   const RequestSpec& spec = query.spec;
   // Only new requests are refused. For a request that was admitted and lost its worker, a late
   // answer is better than none.
-  if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now_)) {
+  if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now)) {
     return MakeStatus(
         StatusCode::kResourceExhausted,
         "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
         chosen.ttft_ms,
-        ToMillis(spec.deadline - now_));
+        ToMillis(spec.deadline - now));
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return std::optional<Assignment>({prefill, chosen.decode->slot});
 }
 
-void RouterCore::NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode) {
-  out_of_reach_until_[{prefill, decode}] = now_ + kOutOfReachFor;
+void Placement::NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) {
+  out_of_reach_until_[{prefill, decode}] = now + kOutOfReachFor;
 }
 
-bool RouterCore::OutOfReach(WorkerSlot prefill, WorkerSlot decode) const {
+bool Placement::OutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) const {
   const auto found = out_of_reach_until_.find({prefill, decode});
-  return found != out_of_reach_until_.end() && now_ < found->second;
+  return found != out_of_reach_until_.end() && now < found->second;
 }
 
 // When the chosen pair is out of reach and another pair is possible, drops one of the two workers
 // from the candidates: the prefill worker if it reaches no candidate, else the decode worker. False
 // when the choice stands.
-bool RouterCore::DropOutOfReach(const Route& chosen) {
+bool Placement::DropOutOfReach(const Route& chosen, Time now) {
   if (chosen.prefill == nullptr) return false;
   const WorkerSlot prefill = chosen.prefill->slot;
   const WorkerSlot decode = chosen.decode->slot;
-  if (!OutOfReach(prefill, decode)) return false;
+  if (!OutOfReach(prefill, decode, now)) return false;
   const bool reaches_another = std::ranges::any_of(
-      decode_, [&](const Candidate& other) { return !OutOfReach(prefill, other.slot); });
+      decode_, [&](const Candidate& other) { return !OutOfReach(prefill, other.slot, now); });
   if (!reaches_another && prefill_.size() == 1) return false;
   std::erase_if(reaches_another ? decode_ : prefill_, [&](const Candidate& candidate) {
     return candidate.slot == (reaches_another ? decode : prefill);
@@ -199,24 +198,23 @@ bool RouterCore::DropOutOfReach(const Route& chosen) {
   return true;
 }
 
-bool RouterCore::HasSuspect(WorkerSlot slot, RequestId except) const {
-  return std::ranges::any_of(placed_suspects_, [&](RequestId id) {
-    if (id == except) return false;
-    const RequestMachine& machine = *live_.at(id).machine;
-    return machine.suspect() && machine.Uses(slot);
+bool Placement::HasSuspect(WorkerSlot slot, RequestId except) const {
+  return std::ranges::any_of(suspects_, [&](const auto& suspect) {
+    const auto& [id, workers] = suspect;
+    return id != except && std::ranges::count(workers, slot) > 0;
   });
 }
 
 // Whether a joined worker, ready or not, could hold the request. A silent worker may send again,
 // and a draining one may be about to restart.
-bool RouterCore::CouldHold(const PlaceQuery& query) const {
+bool Placement::CouldHold(const Query& query) const {
   return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
     const WorkerInfo& info = book_.record(slot).info;
     return info.can_decode && Fits(info, TokensOf(query)) && !Contains(query.unable, info.boot);
   });
 }
 
-Status RouterCore::TooLong(const PlaceQuery& query) const {
+Status Placement::TooLong(const Query& query) const {
   int64_t most = 0;
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerInfo& info = book_.record(slot).info;
@@ -231,20 +229,20 @@ Status RouterCore::TooLong(const PlaceQuery& query) const {
   return WithReason(too_long, reason::kContextLengthExceeded);
 }
 
-WorkerSlot RouterCore::PlaceDecode(const PlaceQuery& query, WorkerSlot prefill) {
-  RouteQuery route = LookUp(query);
+WorkerSlot Placement::PlaceDecode(const Query& query, WorkerSlot prefill, Time now) {
+  RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, prefill);
   if (decode_.empty()) return kNoWorker;
   const auto out_of_reach = [&](const Candidate& candidate) {
-    return OutOfReach(prefill, candidate.slot);
+    return OutOfReach(prefill, candidate.slot, now);
   };
   if (!std::ranges::all_of(decode_, out_of_reach)) std::erase_if(decode_, out_of_reach);
   route.decode = decode_;
   return policy_->Select(route).decode->slot;
 }
 
-void RouterCore::BookDispatch(WorkerSlot slot, const DispatchCommand& dispatch) {
-  const Request& request = dispatch.request;
+void Placement::Book(WorkerSlot slot, const Request& request, Time now) {
+  if (!book_.Has(slot)) return;
   const WorkerInfo& info = book_.record(slot).info;
   const auto tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t cached_blocks = depth_[slot.value()];
@@ -253,8 +251,55 @@ void RouterCore::BookDispatch(WorkerSlot slot, const DispatchCommand& dispatch) 
   if (request.kind != RequestKind::kDecode) {
     booking.prompt_tokens = tokens - std::min(cached_blocks * info.block_tokens, tokens - 1);
   }
-  book_.Book(slot, request.id, request.epoch, booking, now_);
-  index_.Expect(slot, hashes_, now_ + kExpectation);
+  book_.Book(slot, request.id, request.epoch, booking, now);
+  index_.Expect(slot, hashes_, now + kExpectation);
+}
+
+Peer Placement::PeerOf(WorkerSlot slot) const {
+  if (!book_.Has(slot)) return {};
+  const WorkerInfo& info = book_.record(slot).info;
+  return {info.id, info.boot, info.kv_address};
+}
+
+bool Placement::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
+  return handed_over_.contains({prefill, decode});
+}
+
+void Placement::NoteHandOver(WorkerSlot prefill, WorkerSlot decode) {
+  handed_over_.emplace(prefill, decode);
+  out_of_reach_until_.erase({prefill, decode});
+}
+
+void Placement::Forget(WorkerSlot slot) {
+  const auto has_slot = [&](const std::pair<WorkerSlot, WorkerSlot>& pair) {
+    return pair.first == slot || pair.second == slot;
+  };
+  std::erase_if(handed_over_, has_slot);
+  std::erase_if(out_of_reach_until_, [&](const auto& entry) { return has_slot(entry.first); });
+}
+
+void Placement::SetSuspect(RequestId id, std::vector<WorkerSlot> workers) {
+  if (workers.empty()) {
+    suspects_.erase(id);
+  } else {
+    suspects_[id] = std::move(workers);
+  }
+}
+
+void Placement::LearnTransfer(const HandoffReport& report, int64_t prompt_tokens) {
+  // Only the sender reports the speed.
+  const bool useful = report.outcome == HandoffReport::Outcome::kCommitted && report.bytes > 0 &&
+                      report.bytes_per_second > 0;
+  if (!useful || !cluster_.has_value()) return;
+  const int64_t block_tokens = std::max(1, cluster_->block_tokens);
+  const int64_t tokens = prompt_tokens - report.reused_blocks * block_tokens;
+  const auto blend = [](double& average, double value) {
+    average = average == 0 ? value : 0.9 * average + 0.1 * value;
+  };
+  if (tokens >= block_tokens) {
+    blend(kv_bytes_per_token_, static_cast<double>(report.bytes) / static_cast<double>(tokens));
+  }
+  blend(transfer_bytes_per_second_, report.bytes_per_second);
 }
 
 }  // namespace baton::router

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "common/cluster/commands.h"
+#include "router/types.h"
+
+namespace baton::router {
+
+// The actions of RouterCore, which its caller carries out: commands to send to workers, and events
+// to deliver to the clients of requests. Each worker receives its commands in their order here, and
+// each client its events: the tokens of each sample by index, each once, and one Outcome as the
+// last event. Actions for different receivers may be carried out in any order, commands before or
+// after events.
+//
+// A slot means the worker that had this slot at the time of the call that added the action. The
+// caller therefore takes the actions of a Leave before a Join, which may give the slot to another
+// worker. An action does not fail: a worker that does not receive its commands leaves, and a client
+// that has gone cancels its request.
+struct CoreActions {
+  std::vector<std::pair<WorkerSlot, WorkerCommand>> commands;
+  std::vector<std::pair<RequestId, ClientEvent>> events;
+};
+
+}  // namespace baton::router

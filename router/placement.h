@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "router/core_options.h"
+#include "router/join_check.h"
+#include "router/prefix_index.h"
+#include "router/routing_policy.h"
+#include "router/types.h"
+#include "router/worker_book.h"
+
+namespace baton::router {
+
+// Chooses the workers of requests and books the load that requests are to them. Also keeps the
+// facts on which a choice depends besides the workers' load and caches: pairs of workers between
+// which hand-offs succeed or not, workers that have a suspect request, and learned averages.
+// Pure: no I/O, threads or clock. Owned by RouterCore; not thread-safe.
+class Placement final {
+ public:
+  struct Query {
+    const RequestSpec& spec;
+    const std::vector<TokenId>& resumed;  // output so far
+    int32_t samples = 1;
+    const std::vector<BootId>& avoid;   // workers to use only when there are no others
+    const std::vector<BootId>& unable;  // workers that can never hold the request: not to be used
+    bool suspect = false;               // not on a worker with another suspect (RequestMachine)
+    bool again = false;                 // the request was dispatched before
+  };
+
+  // All references outlive the object. `cluster` is set once a worker has joined.
+  Placement(const CoreOptions& options,
+            const std::optional<ClusterIdentity>& cluster,
+            WorkerBook& book,
+            PrefixIndex& index);
+
+  // Chooses workers. nullopt when no worker can take the request now. An error when waiting does
+  // not help: InvalidArgument when no worker can ever hold the request, ResourceExhausted when its
+  // first token is expected after its deadline.
+  StatusOr<std::optional<Assignment>> Place(const Query& query, Time now);
+  // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none.
+  WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, Time now);
+  // OK when a worker that can decode is ready; else Unavailable with the reason.
+  Status Ready() const;
+  // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
+  std::string WhyNoPlace(bool suspect) const;
+
+  // Books the load of a dispatch on a worker that the last call of Place or PlaceDecode chose.
+  // PromptDone and Release take back the prompt's part of the booking, and all of it.
+  void Book(WorkerSlot slot, const Request& request, Time now);
+  void PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) { book_.PromptDone(slot, id, epoch); }
+  void Release(WorkerSlot slot, RequestId id, Epoch epoch) { book_.Release(slot, id, epoch); }
+
+  // An empty Peer when no worker has the slot.
+  Peer PeerOf(WorkerSlot slot) const;
+  bool Has(WorkerSlot slot) const { return book_.Has(slot); }
+  SessionId NewSession() { return SessionId(options_.tag | ++sessions_); }
+
+  // Whether a hand-off from this prefill worker's process to this decode worker's ever committed.
+  bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const;
+  void NoteHandOver(WorkerSlot prefill, WorkerSlot decode);
+  // A hand-off between these two workers, of which none has committed yet, was refused although the
+  // decode worker is not full. For some seconds this pair is chosen only when there is no other.
+  void NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now);
+  // The worker has left: its slot may be given to another worker.
+  void Forget(WorkerSlot slot);
+
+  // The workers to which a suspect is dispatched; empty: `id` is no suspect, or not dispatched.
+  void SetSuspect(RequestId id, std::vector<WorkerSlot> workers);
+
+  // Learns the size and speed of the KV of a prompt of `prompt_tokens` from a committed hand-off.
+  void LearnTransfer(const HandoffReport& report, int64_t prompt_tokens);
+  // Learns the number of output tokens of a request that ended well.
+  void LearnOutput(int32_t tokens) { output_tokens_ = 0.95 * output_tokens_ + 0.05 * tokens; }
+
+ private:
+  RouteQuery LookUp(const Query& query, Time now);
+  void Gather(const Query& query, std::vector<Candidate>& out, bool prefill, WorkerSlot except);
+  bool OutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) const;
+  bool DropOutOfReach(const Route& chosen, Time now);
+  bool CouldHold(const Query& query) const;
+  bool HasSuspect(WorkerSlot slot, RequestId except) const;
+  Status TooLong(const Query& query) const;
+
+  const CoreOptions& options_;
+  const std::optional<ClusterIdentity>& cluster_;
+  WorkerBook& book_;
+  PrefixIndex& index_;
+  const std::unique_ptr<RoutingPolicy> policy_;
+  // The pairs (prefill, decode) of workers between which a hand-off has committed.
+  std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;
+  // The pairs (prefill, decode) of NoteOutOfReach, each with the time when the note expires.
+  std::map<std::pair<WorkerSlot, WorkerSlot>, Time> out_of_reach_until_;
+  std::map<RequestId, std::vector<WorkerSlot>> suspects_;
+  uint64_t sessions_ = 0;
+
+  // Work space for the request that is being placed.
+  std::span<const Hash128> hashes_;
+  std::vector<Hash128> own_hashes_;
+  std::vector<int32_t> depth_;
+  std::vector<Candidate> prefill_;
+  std::vector<Candidate> decode_;
+
+  // Learned from hand-offs and finished requests: exponential averages.
+  double kv_bytes_per_token_ = 0;
+  double transfer_bytes_per_second_ = 0;
+  double output_tokens_ = 64;
+};
+
+}  // namespace baton::router
