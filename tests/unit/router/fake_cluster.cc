@@ -96,27 +96,6 @@ void FakeCluster::Submit(std::shared_ptr<const RequestSpec> spec) {
   CarryOut();
 }
 
-void FakeCluster::StopSample(RequestId id, int32_t sample) {
-  core_->StopSample(id, sample, now_);
-  CarryOut();
-}
-
-void FakeCluster::Cancel(RequestId id, const Status& why) {
-  core_->Cancel(id, why, now_);
-  CarryOut();
-}
-
-Status FakeCluster::Drain(const std::string& name) {
-  const Status status = core_->Drain(WorkerId(name), false, now_);
-  CarryOut();
-  return status;
-}
-
-void FakeCluster::Tick() {
-  core_->Tick(now_);
-  CarryOut();
-}
-
 void FakeCluster::CarryOut() {
   core_->TakeActions(actions_);
   for (auto& [slot, command] : actions_.commands) Send(slot, std::move(command));

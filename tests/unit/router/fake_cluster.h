@@ -58,11 +58,24 @@ class FakeCluster final {
   // The decode workers of the ConnectCommands that the worker received since it last started.
   const std::set<std::string>& MetBy(const std::string& name) const;
   void Submit(std::shared_ptr<const RequestSpec> spec);
-  void StopSample(RequestId id, int32_t sample);
-  void Cancel(RequestId id, const Status& why);
-  Status Drain(const std::string& name);
-  // Calls the router's core before it receives the workers' messages.
-  void Tick();
+  void StopSample(RequestId id, int32_t sample) {
+    core_->StopSample(id, sample, now_);
+    CarryOut();
+  }
+  void Cancel(RequestId id, const Status& why) {
+    core_->Cancel(id, why, now_);
+    CarryOut();
+  }
+  Status Drain(const std::string& name) {
+    const Status status = core_->Drain(WorkerId(name), false, now_);
+    CarryOut();
+    return status;
+  }
+  // Calls Tick of the core. No message arrives before.
+  void Tick() {
+    core_->Tick(now_);
+    CarryOut();
+  }
   void Step();
   // Runs until every request has ended; false after `limit_ms`.
   bool RunUntilDone(int limit_ms);
