@@ -65,7 +65,8 @@ void Attempt::OnDecodeEnded() {
 }
 
 void Attempt::OnRefused(BootId boot, bool in_doubt, Time now) {
-  if (DecodeIs<AwaitingKv, EndedFirst>()) decode_ = Parked{now};
+  if (!DecodeIs<AwaitingKv, EndedFirst>()) return;
+  decode_ = Parked{now};
   refused_by_.push_back(boot);
   if (!in_doubt) return;
   auto doubt = std::ranges::find(doubts_, boot, &Doubt::boot);
@@ -74,7 +75,7 @@ void Attempt::OnRefused(BootId boot, bool in_doubt, Time now) {
   doubt->unreachable = doubt->refusals >= kTriesToReach && now - doubt->since >= kTimeToReach;
 }
 
-void Attempt::Park(Time until) {
+void Attempt::OnPostponed(Time until) {
   if (DecodeIs<Parked>()) decode_ = Parked{until};
 }
 

@@ -11,24 +11,24 @@
 
 namespace baton::router {
 
-// One attempt at a range of a request's samples: the state of each worker's part, as the reports
-// of the workers tell it. Two workers send their reports on two streams, so that the order of the
-// reports of one worker says nothing about the other's. Each part therefore has its own state.
+// One attempt at a range of a request's samples: a part for each of the two workers, and the state
+// of each part as far as reports have arrived. The workers report on two streams. A report of one
+// worker can therefore arrive before or after any report of the other, and each part has a state of
+// its own. attempt.cc has the table of transitions.
 //
 // The prefill worker's part:
-//   Alone      there is no such part: the decode worker serves alone
-//   Computing  neither of the next two
-//   Computed   all its tokens have arrived
-//   Sent       the transfer of the KV has ended, or is not needed
-//   Done       both; or the worker failed or was lost when it was not needed any more
+//   Alone      does not exist, because the decode worker serves alone
+//   Computing  is dispatched
+//   Computed   its last token has arrived; the end of the transfer is not reported
+//   Sent       the end of the transfer is reported; its last token has not arrived
+//   Done       has ended; or its worker failed or was lost and is not needed any more
 // The decode worker's part:
-//   AwaitingKv  dispatched; no report says that the KV has arrived or is not needed
-//   Parked      the hand-off was refused: no worker has the part before the next redirect
-//   Decoding    the KV has arrived, or is not needed
-//   EndedFirst  the part has ended; no report says that the KV has arrived or is not needed
-//   Ended       the part has ended after Decoding
-//   Unneeded    the KV is not needed, and no worker had the part
-// attempt.cc has the table of transitions. A part that a worker serves alone begins in Decoding.
+//   AwaitingKv  is dispatched, and needs KV for all that is known
+//   Decoding    has its KV or needs none; also the first state of a part that serves alone
+//   EndedFirst  has ended before a report that its KV arrived or is not needed
+//   Ended       has ended, and such a report has arrived
+//   Parked      belongs to no worker, because the hand-off was refused, and waits for a redirect
+//   Unneeded    belonged to no worker when the prefill worker reported that no KV is needed
 //
 // A value. Owned by RequestMachine.
 class Attempt final {
@@ -44,7 +44,7 @@ class Attempt final {
   // together with the prompt.
   Attempt(Epoch epoch, SampleRange samples, size_t resumed, const Assignment& where);
 
-  // ---- events. An event that the table does not list for the present state has no effect.
+  // ---- events. An event has no effect in a state for which the table has no line.
 
   // The prefill worker's tokens have all arrived.
   void OnComputed();
@@ -58,12 +58,12 @@ class Attempt final {
   void OnKvArrived();
   // The decode worker's part has ended.
   void OnDecodeEnded();
-  // The decode worker `boot` refused the hand-off. `in_doubt`: perhaps the prefill worker cannot
-  // reach this worker. May be called while decode() has a worker and committed() is false.
+  // The decode worker, whose process is `boot`, refused the hand-off. `in_doubt`: perhaps the
+  // prefill worker cannot reach this worker. The redirect is due at once.
   void OnRefused(BootId boot, bool in_doubt, Time now);
-  // Tries the redirect at `until` (again). To be called in Parked.
-  void Park(Time until);
-  // The hand-off is offered to another decode worker. To be called in Parked.
+  // Postpones the redirect.
+  void OnPostponed(Time until);
+  // The hand-off is offered to another decode worker, or to the same one under another epoch.
   void OnRedirected(const DecodePart& to);
 
   // ---- state
@@ -110,12 +110,12 @@ class Attempt final {
   struct Done : PrefillPart {};
 
   struct AwaitingKv : DecodePart {};
-  struct Parked {
-    Time until;
-  };
   struct Decoding : DecodePart {};
   struct EndedFirst : DecodePart {};
   struct Ended : DecodePart {};
+  struct Parked {
+    Time until;
+  };
   struct Unneeded {};
 
   // A decode worker with refusals that leave in doubt whether the prefill worker can reach it.
@@ -139,7 +139,7 @@ class Attempt final {
   SampleRange samples_;
   size_t resumed_ = 0;
   std::variant<Alone, Computing, Computed, Sent, Done> prefill_;
-  std::variant<AwaitingKv, Parked, Decoding, EndedFirst, Ended, Unneeded> decode_;
+  std::variant<AwaitingKv, Decoding, EndedFirst, Ended, Parked, Unneeded> decode_;
   std::vector<BootId> refused_by_;
   std::vector<Doubt> doubts_;
 };

@@ -14,10 +14,11 @@ namespace baton::router {
 // last event. Actions for different receivers may be carried out in any order, commands before or
 // after events.
 //
-// A slot means the worker that had this slot at the time of the call that added the action. The
-// caller therefore takes the actions of a Leave before a Join, which may give the slot to another
-// worker. An action does not fail: a worker that does not receive its commands leaves, and a client
-// that has gone cancels its request.
+// A command is for the worker that has the slot when the command is added. The caller therefore
+// carries out the actions of a Leave before a Join, which may give the slot to another worker. When
+// Join replaces the stream of a joined worker, the commands before SnapshotCommand were for the old
+// stream, and may be dropped. An action does not fail: a worker that does not receive its commands
+// leaves, and a client that has gone cancels its request.
 struct CoreActions {
   std::vector<std::pair<WorkerSlot, WorkerCommand>> commands;
   std::vector<std::pair<RequestId, ClientEvent>> events;

@@ -21,9 +21,9 @@
 
 namespace baton::router {
 
-// Chooses the workers of requests and books the load that requests are to them. Also keeps the
+// Chooses workers for requests and books the requests as load of their workers. Also keeps the
 // facts on which a choice depends besides the workers' load and caches: pairs of workers between
-// which hand-offs succeed or not, workers that have a suspect request, and learned averages.
+// which hand-offs succeed or fail, workers that have a suspect request, and learned averages.
 // Pure: no I/O, threads or clock. Owned by RouterCore; not thread-safe.
 class Placement final {
  public:

@@ -43,8 +43,7 @@ namespace baton::router {
 //
 // Pure: no I/O, threads or clock. The machine asks `placement` for workers, books its load there,
 // and appends its actions to `actions`. Owned by RouterCore; used by one thread. Every call may end
-// the request; then done() is true, the last action is the delivery of the Outcome, and no more
-// calls are needed.
+// the request; then done() is true, the Outcome is the last event, and no more calls are needed.
 class RequestMachine final {
  public:
   // All references outlive the machine.

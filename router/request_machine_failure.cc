@@ -62,7 +62,8 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
     return FailAttempt(attempt.epoch(), {FailureKind::kFailure, why, attempt.prefill()}, now);
   }
   const bool again = std::ranges::count(attempt.refused_by(), placement_.PeerOf(decode).boot) > 0;
-  if (decode == kNoWorker || (again && !after_pause)) return attempt.Park(now + Backoff(refusals));
+  if (decode == kNoWorker || (again && !after_pause))
+    return attempt.OnPostponed(now + Backoff(refusals));
   const Epoch epoch(++last_epoch_);
   attempt.OnRedirected({decode, epoch});
   account_.decode_worker = placement_.PeerOf(decode).id.value();

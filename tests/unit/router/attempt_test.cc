@@ -66,7 +66,7 @@ TEST(AttemptTest, ARefusalEndsTheDecodePartUntilTheRedirect) {
     EXPECT_FALSE(attempt.decode_open());
     EXPECT_FALSE(attempt.Uses(kDecode));
     EXPECT_EQ(attempt.redirect_at(), kStart);
-    attempt.Park(kStart + seconds(1));
+    attempt.OnPostponed(kStart + seconds(1));
     EXPECT_EQ(attempt.redirect_at(), kStart + seconds(1));
     attempt.OnRedirected({kOther, Epoch(8)});
     EXPECT_EQ(attempt.redirect_at(), kNever);
@@ -84,6 +84,7 @@ TEST(AttemptTest, ARefusalAfterTheCommitChangesNothing) {
   attempt.OnRefused(BootId(2), false, kStart);
   EXPECT_TRUE(attempt.committed());
   EXPECT_EQ(attempt.decode_worker(), kDecode);
+  EXPECT_TRUE(attempt.refused_by().empty());
 }
 
 TEST(AttemptTest, NothingToSendSettlesTheKvAlsoWithoutADecodeWorker) {

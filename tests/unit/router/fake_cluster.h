@@ -67,7 +67,7 @@ class FakeCluster final {
     CarryOut();
   }
   Status Drain(const std::string& name) {
-    const Status status = core_->Drain(WorkerId(name), false, now_);
+    Status status = core_->Drain(WorkerId(name), false, now_);
     CarryOut();
     return status;
   }
