@@ -1,4 +1,5 @@
 # Finds all third-party packages. The names match the packages of Debian 12 and Ubuntu 24.04.
+set(THREADS_PREFER_PTHREAD_FLAG ON)  # the same flags for every target, which precompiled headers need
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)

@@ -33,6 +33,10 @@ target_include_directories(baton_flags INTERFACE ${CMAKE_SOURCE_DIR})
 # Line tables are enough for stack traces and make the objects a third of their size.
 add_compile_options($<$<AND:$<CONFIG:RelWithDebInfo>,$<COMPILE_LANGUAGE:CXX>>:-g1>)
 
+# g++ collects its garbage whenever its heap has grown by a third: without that it is a tenth faster, and stays
+# below 1 GB.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=2000000>)
+
 if(BATON_SANITIZE)
   add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)

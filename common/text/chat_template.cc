@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "common/text/jinja/ast.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/parser.h"

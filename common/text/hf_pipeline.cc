@@ -1,6 +1,8 @@
 #include <optional>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "common/text/hf_json.h"
 #include "common/text/metaspace.h"
 #include "common/text/piece_scanner.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <absl/container/flat_hash_map.h>
+#include <nlohmann/json.hpp>
 
 #include "common/base/json.h"
 #include "common/text/byte_alphabet.h"

@@ -75,7 +75,7 @@ std::string StopMatcher::Append(std::string_view text, bool may_stop) {
     const StopStrings::Node& node = strings_->nodes_[node_];
     if (node.string < 0 || !may_stop) continue;
     stop_index_ = node.string;
-    if (!include_stop_) held_back_.resize(held_back_.size() - node.matched);
+    if (!include_stop_) held_back_.erase(held_back_.size() - node.matched);
     return std::exchange(held_back_, {});
   }
   const size_t shown = held_back_.size() - strings_->nodes_[node_].depth;

@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "common/base/hash.h"
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/functions.h"

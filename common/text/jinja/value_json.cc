@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "common/text/jinja/objects.h"
 #include "common/text/jinja/value_text.h"
 #include "common/text/utf8.h"
