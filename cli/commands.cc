@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "common/app/command_documents.h"
 #include "common/app/version.h"
 
 namespace baton {
@@ -54,6 +55,7 @@ int RunBaton(int argc, char** argv) {
     add(app, exit_status);
   }
   app.set_version_flag("--version", fmt::format("baton {}", Version()));
+  AddDocumentFlags(app);
   if (const std::string unknown = UnknownCommand(app, argc, argv); !unknown.empty()) {
     fmt::print(stderr, "baton: {}\n", unknown);
     return kExitUsage;

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/app/admin_endpoints.h"
+#include "common/app/command_documents.h"
 #include "common/app/descriptor_limit.h"
 #include "common/app/process_probe.h"
 #include "common/app/signal_waiter.h"
@@ -52,6 +53,7 @@ std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb
       ->allow_extra_args(false);
   app.add_flag("--dump-default-config", dump_default, "print all settings with their defaults");
   app.set_version_flag("--version", fmt::format("{} {}", info.name, Version()));
+  AddDocumentFlags(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,45 @@ TEST(CommandsTest, TheVersionIsThatOfTheProject) {
   const ToolResult version = RunTool({"--version"});
   EXPECT_EQ(version.status, 0);
   EXPECT_EQ(version.output, fmt::format("baton {}\n", Version()));
+}
+
+// --help is CLI11's own, so that it is an independent list of the flags.
+TEST(CommandsTest, TheManualAndTheCompletionHaveEachCommandAndFlagOfHelp) {
+  const std::string script = RunTool({"--bash-completion"}).output;
+  std::string manual = RunTool({"--man-page"}).output;
+  for (size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
+  int flags = 0;
+  for (const std::vector<std::string>& command : {std::vector<std::string>{},
+                                                  {"up"},
+                                                  {"generate"},
+                                                  {"chat"},
+                                                  {"status"},
+                                                  {"drain"},
+                                                  {"model"},
+                                                  {"model", "inspect"}}) {
+    std::vector<std::string> words = command;
+    words.emplace_back("--help");
+    const ToolResult help = RunTool(words);
+    ASSERT_EQ(help.status, 0);
+    const std::string path = fmt::format(" {}", fmt::join(command, " "));
+    const size_t offered = script.find(fmt::format("\"{}\") words=", command.empty() ? "" : path));
+    ASSERT_NE(offered, std::string::npos) << path;
+    const std::string line = script.substr(offered, script.find('\n', offered) - offered);
+    if (!command.empty()) {
+      EXPECT_THAT(manual, HasSubstr(fmt::format(".SS baton{}\n", path)));
+    }
+    std::istringstream lines(help.output);
+    for (std::string text; std::getline(lines, text);) {
+      const size_t begin = text.find("--");
+      // A flag is at the start of its line; "--" in the help text of another flag is not.
+      if (begin == std::string::npos || text.find_first_not_of(" -h,") < begin) continue;
+      const std::string flag = text.substr(begin, text.find_first_of(" ,:", begin) - begin);
+      EXPECT_THAT(manual, HasSubstr(flag + "\\fR"));
+      EXPECT_THAT(line, HasSubstr(flag + " "));
+      ++flags;
+    }
+  }
+  EXPECT_GT(flags, 40);
 }
 
 TEST(CommandsTest, AnUnknownCommandIsNamed) {
