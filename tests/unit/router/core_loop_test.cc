@@ -39,14 +39,14 @@ TEST(CoreLoopTest, EachWatcherIsToldTheCurrentReadinessAndEachChange) {
 class RecordingLink final : public WorkerLink {
  public:
   bool Send(std::vector<WorkerCommand> commands) override {
-    for (const WorkerCommand& command : commands) kinds_.TryPush(command.index());
+    for (const WorkerCommand& command : commands) kinds_.Post(command.index());
     return true;
   }
   void Drop(const Status&) override {}
-  std::optional<size_t> Next() { return kinds_.Pop(kLimit); }
+  std::optional<size_t> Next() { return kinds_.Take(kLimit); }
 
  private:
-  BoundedQueue<size_t> kinds_{10};
+  Received<size_t> kinds_;
 };
 
 class NoSink final : public RequestSink {
