@@ -335,7 +335,6 @@ std::string EncodeEnvelope(const Envelope& envelope) {
   writer.Integer("kind", kind);
   Id(writer, "session", copy.session);
   Id(writer, "epoch", copy.epoch);
-  writer.Integer("sequence", copy.sequence);
   std::visit([&](auto& message) { Fields(writer, message); }, copy.message);
   return writer.Take();
 }
@@ -352,7 +351,6 @@ StatusOr<Envelope> DecodeEnvelope(std::string_view bytes) {
   }
   Id(reader, "session", envelope.session);
   Id(reader, "epoch", envelope.epoch);
-  reader.Integer("sequence", envelope.sequence);
   envelope.message = MakeMessage(kind);
   std::visit([&](auto& message) { Fields(reader, message); }, envelope.message);
   if (reader.error().empty() && !reader.at_end()) reader.Refuse("end", "is followed by more bytes");

@@ -18,7 +18,7 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxStatusBytes = 4096;
 constexpr size_t kMaxPayloadBytes = 1u << 20;
 
-// Encodes a message: one byte for its kind, then session, epoch and sequence, then the fields of
+// Encodes a message: one byte for its kind, then session and epoch, then the fields of
 // messages.h in their order. Integers are little-endian with a fixed width; strings and lists
 // follow a 32-bit count.
 std::string EncodeEnvelope(const Envelope& envelope);

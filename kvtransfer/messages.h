@@ -136,12 +136,10 @@ using ControlMessage =
 // Identifies a session within a worker.
 using SessionKey = std::pair<SessionId, Epoch>;
 
-// A message with its session (session 0, epoch 0 for Hello and Bye). `sequence` counts the messages
-// of one direction of a stream from 1. Neither end acts on it.
+// A message with its session (session 0, epoch 0 for Hello and Bye).
 struct Envelope {
   SessionId session;
   Epoch epoch;
-  uint64_t sequence = 0;
   ControlMessage message;
   bool operator==(const Envelope&) const = default;
 };

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "kvtransfer/control_stream.h"
 
@@ -13,40 +12,30 @@ class PeerStreams final {
  public:
   void Add(const WorkerId& peer, ControlStream* out) {
     std::lock_guard lock(mutex_);
-    streams_[peer] = {out, 0};
+    streams_[peer] = out;
   }
   void Remove(const WorkerId& peer) {
     std::lock_guard lock(mutex_);
     streams_.erase(peer);
   }
-  // Numbers the message and sends it on the peer's stream. Unavailable for an unknown peer.
-  Status Send(const WorkerId& peer, Envelope envelope) {
+  // Sends the message on the peer's stream. Unavailable for an unknown peer.
+  Status Send(const WorkerId& peer, const Envelope& envelope) {
     std::lock_guard lock(mutex_);
     const auto found = streams_.find(peer);
     if (found == streams_.end()) {
       return MakeStatus(StatusCode::kUnavailable, "peer {} is not connected", peer);
     }
-    return SendOn(found->second, std::move(envelope));
+    return found->second->Send(envelope);
   }
   // Sends to every peer; errors are ignored.
   void SendToAll(const ControlMessage& message) {
     std::lock_guard lock(mutex_);
-    for (auto& [peer, stream] : streams_) (void)SendOn(stream, {{}, {}, 0, message});
+    for (auto& [peer, stream] : streams_) (void)stream->Send({{}, {}, message});
   }
 
  private:
-  struct Stream {
-    ControlStream* out = nullptr;
-    uint64_t sequence = 0;
-  };
-
-  static Status SendOn(Stream& stream, Envelope envelope) {
-    envelope.sequence = ++stream.sequence;
-    return stream.out->Send(envelope);
-  }
-
   std::mutex mutex_;
-  std::map<WorkerId, Stream> streams_;
+  std::map<WorkerId, ControlStream*> streams_;
 };
 
 }  // namespace baton

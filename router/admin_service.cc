@@ -28,6 +28,7 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_blocks_free(stats.blocks_free);
   out.set_blocks_cached(stats.blocks_cached);
   out.set_blocks_leaked(stats.blocks_leaked);
+  out.set_preemptions(stats.preemptions);
   out.set_blocks_quarantined(worker.load.blocks_quarantined);
   out.set_step_ms_base(stats.step_ms_base);
   out.set_step_ms_per_token(stats.step_ms_per_token);

@@ -26,7 +26,7 @@ th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align:
 <dl id="facts"></dl>
 <div class="scroll"><table><thead><tr><th>worker<th>roles<th>device<th>version<th>state<th>running<th>waiting<th>awaiting KV
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
-<th>leaked blocks<th>quarantined blocks</tr></thead>
+<th>preemptions<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
 <div class="scroll" id="refused" hidden><h2>Refused joins</h2><table><thead><tr><th>worker<th>from
 <th>because<th>attempts<th>last</tr></thead><tbody id="refusals"></tbody></table></div>
@@ -71,6 +71,7 @@ async function refresh() {
       cell(row, bytes(w.transports.reduce((sum, t) => sum + Number(t.bytes), 0)) +
           (over ? ' over ' + over : ''));
       cell(row, w.prompt_tokens_per_second.toFixed(0)); cell(row, w.output_tokens_per_second.toFixed(0));
+      cell(row, w.preemptions);
       cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
       cell(row, w.blocks_quarantined, w.blocks_quarantined !== 0);
     }

@@ -50,7 +50,6 @@ struct PeerTraffic {
 
 // A heartbeat: the worker's own account of its load.
 struct WorkerLoad {
-  uint64_t sequence = 0;  // from 1 per stream
   EngineLoad engine;
   Hash128 digest;  // XOR of all cached block hashes as of cache event `digest_sequence`
   uint64_t digest_sequence = 0;

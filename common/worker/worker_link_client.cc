@@ -108,9 +108,7 @@ void WorkerLinkClient::AddDrain(const std::string& reason) {
 void WorkerLinkClient::BeatIfDue(Time now) {
   if (!joined_ || now < next_heartbeat_) return;
   next_heartbeat_ = now + heartbeat_;
-  WorkerLoad load = context_.events.Load();
-  load.sequence = ++heartbeats_;
-  *pending_.mutable_heartbeat() = ToProto(load);
+  *pending_.mutable_heartbeat() = ToProto(context_.events.Load());
   has_pending_ = true;
 }
 

@@ -79,7 +79,6 @@ class WorkerLinkClient final {
   Status refusal_;
   Duration heartbeat_{};
   Time next_heartbeat_{};
-  uint64_t heartbeats_ = 0;
 };
 
 }  // namespace baton

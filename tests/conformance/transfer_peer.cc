@@ -120,7 +120,7 @@ void RunPeerSender(const PeerSetup& setup,
   Require(sender.status());
   recorder.stats = [&] { return (*sender)->Stats(); };
   SocketControl control(std::move(socket));
-  (void)control.Send({SessionId(), Epoch(), 0, (*sender)->hello()});
+  (void)control.Send({SessionId(), Epoch(), (*sender)->hello()});
   Require((*sender)->AddPeer(peer, &control, ReceiveHello(control, "receiver")));
   control.Start(
       [&](const Envelope& message) {
@@ -155,7 +155,7 @@ void RunPeerReceiver(const PeerSetup& setup,
   recorder.stats = [&] { return (*receiver)->Stats(); };
   SocketControl control(std::move(socket));
   const Hello hello = ReceiveHello(control, "sender");
-  (void)control.Send({SessionId(), Epoch(), 0, (*receiver)->hello()});
+  (void)control.Send({SessionId(), Epoch(), (*receiver)->hello()});
   Require((*receiver)->AddPeer(peer, &control, hello));
   control.Start([&](Envelope message) { (void)(*receiver)->OnMessage(peer, std::move(message)); },
                 [&] { (*receiver)->RemovePeer(peer); });

@@ -128,7 +128,7 @@ pb::Join FakeRouter::AwaitJoin(const std::string& worker) {
   std::unique_lock lock(mutex_);
   AwaitLocked(lock, "join of " + worker, [&] {
     const Member& member = members_[worker];
-    return member.stream != nullptr && member.heartbeat.sequence() > 0;
+    return member.stream != nullptr && member.heartbeat.blocks_total() > 0;
   });
   return members_[worker].join;
 }

@@ -118,7 +118,7 @@ class World {
   void Tick();
 
   void Send(std::deque<std::string>& to, const ControlMessage& message) {
-    to.push_back(EncodeEnvelope({SessionId(1), Epoch(1), 0, message}));
+    to.push_back(EncodeEnvelope({SessionId(1), Epoch(1), message}));
   }
   void Deliver(std::deque<std::string>& from, bool repeat);
   void ToReceiver(const ControlMessage& message);

@@ -343,8 +343,8 @@ TEST_P(HandoffCluster, LosingAWorkerHarmsNoOther) {
 
 // A HELLO without a model, an OFFER before any HELLO, or random bytes.
 kv::v1::Frame Garbage(int kind, std::mt19937_64& random) {
-  if (kind % 3 == 0) return ToFrame(Envelope{SessionId(0), Epoch(0), 1, Hello{}});
-  if (kind % 3 == 1) return ToFrame(Envelope{SessionId(random()), Epoch(1), 1, Offer{}});
+  if (kind % 3 == 0) return ToFrame(Envelope{SessionId(0), Epoch(0), Hello{}});
+  if (kind % 3 == 1) return ToFrame(Envelope{SessionId(random()), Epoch(1), Offer{}});
   kv::v1::Frame frame;
   frame.mutable_envelope()->resize(random() % 200);
   for (char& byte : *frame.mutable_envelope()) byte = static_cast<char>(random());

@@ -20,7 +20,6 @@ static_assert(std::endian::native == std::endian::little && sizeof(Hash128) == 1
 
 wire::Heartbeat ToProto(const WorkerLoad& load) {
   wire::Heartbeat heartbeat;
-  heartbeat.set_sequence(load.sequence);
   heartbeat.set_running(load.engine.running);
   heartbeat.set_waiting(load.engine.waiting);
   heartbeat.set_awaiting_kv(load.engine.awaiting_kv);
@@ -58,7 +57,6 @@ namespace {
 
 WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   WorkerLoad out;
-  out.sequence = in.sequence();
   out.engine.running = std::max(0, in.running());
   out.engine.waiting = std::max(0, in.waiting());
   out.engine.awaiting_kv = std::max(0, in.awaiting_kv());

@@ -72,7 +72,6 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
 
 WorkerLoad RandomValues::Load() {
   WorkerLoad out;
-  out.sequence = Any();
   EngineLoad& engine = out.engine;
   for (int32_t* count : {&engine.running,
                          &engine.waiting,

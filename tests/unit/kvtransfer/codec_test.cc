@@ -37,7 +37,7 @@ std::vector<ControlMessage> OneOfEach() {
 TEST(CodecTest, EveryMessageComesBack) {
   ASSERT_EQ(OneOfEach().size(), std::variant_size_v<ControlMessage>);
   for (const ControlMessage& message : OneOfEach()) {
-    const Envelope envelope{SessionId(1), Epoch(2), 3, message};
+    const Envelope envelope{SessionId(1), Epoch(2), message};
     const auto decoded = DecodeEnvelope(EncodeEnvelope(envelope));
     ASSERT_TRUE(decoded.ok()) << Name(message) << ": " << decoded.status();
     EXPECT_EQ(*decoded, envelope) << Name(message);
@@ -46,7 +46,7 @@ TEST(CodecTest, EveryMessageComesBack) {
 
 TEST(CodecTest, EveryTruncationIsRefused) {
   for (const ControlMessage& message : OneOfEach()) {
-    const std::string bytes = EncodeEnvelope({SessionId(1), Epoch(2), 3, message});
+    const std::string bytes = EncodeEnvelope({SessionId(1), Epoch(2), message});
     for (size_t size = 0; size < bytes.size(); ++size) {
       EXPECT_FALSE(DecodeEnvelope(std::string_view(bytes).substr(0, size)).ok())
           << Name(message) << " cut to " << size;
@@ -58,7 +58,7 @@ TEST(CodecTest, EveryTruncationIsRefused) {
 TEST(CodecTest, FlippedBytesNeverCrash) {
   std::mt19937_64 random(42);
   for (const ControlMessage& message : OneOfEach()) {
-    const std::string bytes = EncodeEnvelope({SessionId(1), Epoch(2), 3, message});
+    const std::string bytes = EncodeEnvelope({SessionId(1), Epoch(2), message});
     for (int i = 0; i < 2000; ++i) {
       std::string changed = bytes;
       for (int flips = 0; flips < 3; ++flips) {
@@ -75,15 +75,15 @@ TEST(CodecTest, FlippedBytesNeverCrash) {
 
 TEST(CodecTest, OutOfRangeFieldsAreNamed) {
   Offer empty;
-  const auto offer = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, empty}));
+  const auto offer = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), empty}));
   EXPECT_NE(Message(offer.status()).find("total_tokens"), std::string::npos) << offer.status();
   Hello hello = SomeHello();
   hello.shards[0].shard.head_count = 4;
-  const auto shards = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
+  const auto shards = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), hello}));
   EXPECT_NE(Message(shards.status()).find("shard"), std::string::npos) << shards.status();
   hello = SomeHello();
   hello.layout.groups[0].planes[0].dtype = DType::kQ8_0;
-  const auto dtype = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, hello}));
+  const auto dtype = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), hello}));
   EXPECT_NE(Message(dtype.status()).find("f16, bf16 or fp8"), std::string::npos) << dtype.status();
   const auto kind = DecodeEnvelope(std::string(40, '\x7f'));
   EXPECT_NE(Message(kind.status()).find("kind is 127"), std::string::npos) << kind.status();
@@ -92,7 +92,7 @@ TEST(CodecTest, OutOfRangeFieldsAreNamed) {
 TEST(CodecTest, HelloOfAnotherVersionIsReadAndRefused) {
   Hello theirs = SomeHello();
   theirs.version = 9;
-  std::string bytes = EncodeEnvelope({SessionId(), Epoch(), 1, theirs});
+  std::string bytes = EncodeEnvelope({SessionId(), Epoch(), theirs});
   bytes += "fields of the future";
   const auto decoded = DecodeEnvelope(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -111,7 +111,7 @@ TEST(CompatibilityTest, PrintsBothSides) {
   EXPECT_NE(Message(layout).find("k 8 × 64 f32"), std::string::npos) << layout;
   theirs = SomeHello();
   theirs.layout.groups[0].planes[0].dtype = DType::kFp8;
-  const auto back = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), 1, theirs}));
+  const auto back = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), theirs}));
   ASSERT_TRUE(back.ok()) << back.status();
   const Status dtype = CheckCompatible(ours, std::get<Hello>(back->message));
   EXPECT_NE(Message(dtype).find("fp8"), std::string::npos) << dtype;

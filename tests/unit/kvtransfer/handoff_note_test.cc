@@ -57,10 +57,10 @@ TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
   };
   expect_end(SessionId(1), "garbage", "kind is 103");
   expect_end(SessionId(2),
-             EncodeEnvelope({SessionId(3), Epoch(1), 0, Seal{}}),
+             EncodeEnvelope({SessionId(3), Epoch(1), Seal{}}),
              "SEAL of session 3.1 came as a note");
   expect_end(SessionId(4),
-             EncodeEnvelope({SessionId(4), Epoch(1), 0, Renew{}}),
+             EncodeEnvelope({SessionId(4), Epoch(1), Renew{}}),
              "RENEW of session 4.1 came as a note");
 }
 
