@@ -26,6 +26,7 @@ ModelTraits TraitsOf(const Decoder& decoder) {
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
           .block_token_multiple = decoder.ops().block_token_multiple(),
+          .sliding_window = spec.sliding_window(),
           .k_dim_major = decoder.ops().k_dim_major(),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};

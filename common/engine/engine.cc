@@ -39,7 +39,8 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTra
           .limits = {.context_length = traits.context_length,
                      .vocabulary = traits.vocabulary,
                      .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
-          .model_fingerprint = traits.fingerprint};
+          .model_fingerprint = traits.fingerprint,
+          .sliding_window = traits.sliding_window};
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {

@@ -33,7 +33,8 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
                       .head_dim = traits.head_dim,
                       .block_tokens = options.block_tokens,
                       .dtype = options.dtype,
-                      .k_dim_major = traits.k_dim_major});
+                      .k_dim_major = traits.k_dim_major,
+                      .sliding_window = traits.sliding_window});
 }
 
 // Uses a separate arena of one block, because these steps must allocate their memory before the

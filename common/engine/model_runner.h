@@ -22,6 +22,9 @@ struct ModelTraits {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
+  // The most tokens that a token's attention reads in any layer, itself included. 0: some layer
+  // reads all tokens.
+  int32_t sliding_window = 0;
   bool k_dim_major = false;
   bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint;

@@ -34,6 +34,7 @@ class Scheduler final {
     EngineOptions engine;
     RequestLimits limits;
     Hash128 model_fingerprint;
+    int32_t sliding_window = 0;  // ModelTraits::sliding_window
   };
 
   // `cache` outlives the scheduler.
@@ -59,8 +60,9 @@ class Scheduler final {
   // Takes the results of the oldest plan under way: `sampled` are its logit_rows tokens, in the
   // order of its rows. StoreBlocks must follow before any call except TakeOutcomes.
   void Commit(std::span<SampledToken> sampled, Time now);
-  // Enters the full blocks of sequences that continue into the prefix cache. Separate from Commit,
-  // because a hand-off has many blocks and the tokens are to be delivered first.
+  // Enters the full blocks of sequences that continue into the prefix cache, and releases blocks
+  // that no later token reads. Separate from Commit, because a hand-off has many blocks and the
+  // tokens are to be delivered first.
   void StoreBlocks();
   // The oldest plan under way failed: its requests, and those of the plan after it, end with
   // `status`; all others continue. The hand-offs keep the plan's chunks only if the listener
@@ -134,6 +136,7 @@ class Scheduler final {
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
+  void ReleaseSlidBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "common/engine/scheduler.h"
 
@@ -26,11 +27,11 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 
 int32_t Scheduler::LeakedBlocks() const {
   int64_t held = 0;
-  for (const Sequence* sequence : running_) held += sequence->table.size();
-  for (const Sequence* sequence : awaiting_kv_) held += sequence->table.size();
-  for (const auto& [key, lease] : handoffs_) held += lease.size();
+  for (const Sequence* sequence : running_) held += std::ssize(sequence->table.held());
+  for (const Sequence* sequence : awaiting_kv_) held += std::ssize(sequence->table.held());
+  for (const auto& [key, lease] : handoffs_) held += std::ssize(lease.held());
   for (size_t i = 0; i < steps_.size(); ++i) {
-    for (const Lease& lease : steps_[i].ended_leases) held += lease.size();
+    for (const Lease& lease : steps_[i].ended_leases) held += std::ssize(lease.held());
   }
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
 }
@@ -57,6 +58,16 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   }
   if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
     return Broken("request {}: a running sequence has nothing to compute", id);
+  }
+  const int32_t window = options_.sliding_window;
+  if (sequence.table.first() > 0 && (window == 0 || sequence.table.first() * cache_.block_tokens() >
+                                                        sequence.computed - window + 1)) {
+    return Broken(
+        "request {}: the blocks of {} tokens are released; {} are computed, the window is {}",
+        id,
+        sequence.table.first() * cache_.block_tokens(),
+        sequence.computed,
+        window);
   }
   if (sequence.stored > cache_.BlocksFor(sequence.length())) {
     return Broken(

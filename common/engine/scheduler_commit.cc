@@ -34,6 +34,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     }
     if (!active.forked) {
       StoreFullBlocks(sequence);
+      ReleaseSlidBlocks(sequence);
       if (tokens.empty()) continue;
       active.times.prefill = now - active.first_step;
       TakeFirstTokens(active, tokens, /*emit=*/true);
@@ -84,7 +85,10 @@ void Scheduler::Abort(const Status& status, bool chunks_told) {
 }
 
 void Scheduler::StoreBlocks() {
-  for (Sequence* const sequence : store_later_) StoreFullBlocks(*sequence);
+  for (Sequence* const sequence : store_later_) {
+    StoreFullBlocks(*sequence);
+    ReleaseSlidBlocks(*sequence);
+  }
   store_later_.clear();
 }
 
@@ -111,6 +115,15 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
     sequence.chain = *entry;
     ++sequence.stored;
   }
+}
+
+// Releases the blocks of which all tokens lie before the window of the next token to compute. The
+// step under way, if there is one, computes that token or later ones.
+void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
+  const int32_t window = options_.sliding_window;
+  if (window == 0 || sequence.computed < window) return;
+  const int32_t read_first = (sequence.computed - window + 1) / cache_.block_tokens();
+  sequence.table.ReleaseBefore(std::min(read_first, sequence.table.size() - 1));
 }
 
 // Leases to the hand-off of a kPrefill request the blocks that are final when `computed` of its

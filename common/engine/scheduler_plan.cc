@@ -190,7 +190,7 @@ void Scheduler::Preempt(Sequence& sequence) {
   // stays in use.
   for (const BlockCopy& copy : plan_->copies) {
     const BlockId source(static_cast<uint32_t>(copy.from));
-    BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.blocks(), source) == 0,
+    BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.held(), source) == 0,
                 "the last user of block {} is preempted before the block is copied",
                 source);
   }

@@ -49,7 +49,7 @@ std::optional<CacheEntryId> KvCache::Store(Lease& table,
 }
 
 void KvCache::Forget(const Lease& table) {
-  for (const BlockId block : table.blocks()) Uncache(block);
+  for (const BlockId block : table.held()) Uncache(block);
 }
 
 std::optional<BlockId> KvCache::Take() {
@@ -67,7 +67,7 @@ void KvCache::Uncache(BlockId block) {
 std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) const {
   std::vector<int32_t> refs(pool_.total());
   for (const Lease* lease : leases) {
-    for (BlockId block : lease->blocks()) ++refs[block.value()];
+    for (BlockId block : lease->held()) ++refs[block.value()];
   }
   return refs;
 }

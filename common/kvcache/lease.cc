@@ -1,5 +1,6 @@
 #include "common/kvcache/lease.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/kvcache/kv_cache.h"
@@ -7,13 +8,16 @@
 namespace baton {
 
 Lease::Lease(Lease&& other) noexcept
-    : cache_(other.cache_), blocks_(std::exchange(other.blocks_, {})) {}
+    : cache_(other.cache_),
+      blocks_(std::exchange(other.blocks_, {})),
+      first_(std::exchange(other.first_, 0)) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   Clear();
   cache_ = other.cache_;
   blocks_ = std::exchange(other.blocks_, {});
+  first_ = std::exchange(other.first_, 0);
   return *this;
 }
 
@@ -32,13 +36,28 @@ void Lease::Append(std::span<const BlockId> blocks) {
 
 Lease Lease::Share(int32_t count) const {
   Lease other(*cache_);
-  other.Append(blocks().first(count));
+  other.first_ = std::min(first_, count);
+  other.blocks_.assign(blocks_.begin(), blocks_.begin() + other.first_);
+  other.Append(blocks().first(count).subspan(other.first_));
   return other;
+}
+
+// The last block first, as in Clear.
+void Lease::ReleaseBefore(int32_t index) {
+  for (int32_t i = index; i-- > first_;) cache_->pool_.Release(blocks_[i]);
+  first_ = std::max(first_, index);
+  Put(first_, blocks_[first_]);
+}
+
+void Lease::Put(int32_t index, BlockId block) {
+  blocks_[index] = block;
+  if (index == first_) std::fill_n(blocks_.begin(), first_, block);
 }
 
 void Lease::Replace(int32_t index, BlockId block) {
   cache_->pool_.Retain(block);
-  cache_->pool_.Release(std::exchange(blocks_[index], block));
+  cache_->pool_.Release(blocks_[index]);
+  Put(index, block);
 }
 
 bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {
@@ -47,16 +66,18 @@ bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {
   const auto fresh = cache_->Take();
   if (!fresh) return false;
   copy = BlockCopy{static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh->value())};
-  blocks_[index] = *fresh;
+  Put(index, *fresh);
   cache_->pool_.Release(old);
   return true;
 }
 
 void Lease::Clear() {
-  while (!blocks_.empty()) {
+  while (size() > first_) {
     cache_->pool_.Release(blocks_.back());
     blocks_.pop_back();
   }
+  blocks_.clear();
+  first_ = 0;
 }
 
 }  // namespace baton

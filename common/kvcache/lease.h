@@ -24,8 +24,14 @@ class Lease final {
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { Clear(); }
 
+  // The blocks in order. Entries before first() stand for blocks that were released: they repeat
+  // block first(), so that a kernel which reads a whole tile reads memory of this lease.
   std::span<const BlockId> blocks() const { return blocks_; }
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
+  // The index of the first block that the lease holds.
+  int32_t first() const { return first_; }
+  // The blocks that the lease holds.
+  std::span<const BlockId> held() const { return blocks().subspan(first_); }
 
   // Adds `count` new blocks at the end. Adds none and returns false when too few are available.
   bool Grow(int32_t count);
@@ -33,6 +39,8 @@ class Lease final {
   void Append(std::span<const BlockId> blocks);
   // A second lease on the first `count` blocks.
   Lease Share(int32_t count) const;
+  // Releases the blocks before `index`, which must exist. The indices of all other blocks stay.
+  void ReleaseBefore(int32_t index);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t index, BlockId block);
   // Makes this lease the only user of the block at `index`. When the block has other users, a new
@@ -44,8 +52,11 @@ class Lease final {
   void Clear();
 
  private:
+  void Put(int32_t index, BlockId block);
+
   KvCache* cache_ = nullptr;
   std::vector<BlockId> blocks_;
+  int32_t first_ = 0;
 };
 
 }  // namespace baton

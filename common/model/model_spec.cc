@@ -100,6 +100,15 @@ std::string_view Name(RopeScaling scaling) {
   BATON_CHECK(false, "rope scaling {}", static_cast<int>(scaling));
 }
 
+int32_t ModelSpec::sliding_window() const {
+  int32_t largest = 0;
+  for (const LayerSpec& layer : layers) {
+    if (layer.window == 0) return 0;
+    largest = std::max(largest, layer.window);
+  }
+  return largest;
+}
+
 Status ModelSpec::Validate(std::string_view file) const {
   SpecChecker check(file);
   check.Range("number of layers", static_cast<int64_t>(layers.size()), 1, kMaxLayers);

@@ -91,6 +91,8 @@ struct ModelSpec {
   std::optional<TokenId> bos;
 
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
+  // The largest sliding window; 0 when a layer has none, so that all KV is read.
+  int32_t sliding_window() const;
   HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
   // Bytes of KV per token when one number takes `number_bytes` bytes.
   size_t KvBytesPerToken(size_t number_bytes) const {

@@ -43,6 +43,14 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
   return chosen;
 }
 
+// Of the KV that a row sees: the last `window` of `values`, or all of them if `window` is 0.
+uint64_t DigestOf(std::span<const uint64_t> values, int32_t window) {
+  if (window > 0 && std::cmp_greater(values.size(), window)) values = values.last(window);
+  uint64_t digest = 0;
+  for (const uint64_t value : values) digest = Mix(digest, value);
+  return digest;
+}
+
 // The K slot of a position holds the position's value, the V slot its complement.
 std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t position, int part) {
   const int32_t block = table[position / kv.block_tokens];
@@ -74,6 +82,7 @@ FakeModel::FakeModel(const Shape& shape)
               .layers = 1,
               .kv_heads = 1,
               .head_dim = 2,
+              .sliding_window = shape.sliding_window,
               .k_dim_major = false,
               .fingerprint = {0xFA4E, 0x3D31}},
       queues_steps_(shape.queues_steps) {}
@@ -164,10 +173,11 @@ Status FakeModel::Run(Work& work) {
   std::vector<TokenId> chosen;
   for (const SequenceRows& rows : work.sequences) {
     const auto table = std::span<const int32_t>(work.block_tables).subspan(rows.first_block);
-    std::vector<uint64_t> visible;  // digest of positions 0 … i
-    uint64_t digest = 0;
+    const int32_t window = traits_.sliding_window;
+    const int32_t begin = window > 0 ? std::max(0, rows.context + 1 - window) : 0;
+    std::vector<uint64_t> values;  // of positions begin, begin + 1, …
     uint64_t previous = 0;
-    for (int32_t position = 0; position < rows.context + rows.row_count; ++position) {
+    for (int32_t position = begin; position < rows.context + rows.row_count; ++position) {
       std::byte* key = Slot(kv, table, position, 0);
       std::byte* value = Slot(kv, table, position, 1);
       if (position >= rows.context) {
@@ -181,14 +191,14 @@ Status FakeModel::Run(Work& work) {
       std::memcpy(&previous, key, sizeof(previous));
       std::memcpy(&complement, value, sizeof(complement));
       faults_ += previous != ~complement;
-      digest = Mix(digest, previous);
-      visible.push_back(digest);
+      values.push_back(previous);
     }
     for (; chosen.size() < work.logit_rows.size();) {
       const int32_t row = work.logit_rows[chosen.size()] - rows.first_row;
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];
-      work.out[chosen.size()] = Choose(visible[rows.context + row],
+      const auto seen = std::span(values).first(rows.context + row + 1 - begin);
+      work.out[chosen.size()] = Choose(DigestOf(seen, window),
                                        {.params = &sampling.params,
                                         .position = sampling.position,
                                         .prompt = sampling.prompt,
@@ -254,13 +264,12 @@ std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample)
   const auto longest = std::min<size_t>(
       static_cast<size_t>(request.prompt_length) + static_cast<size_t>(request.max_tokens),
       static_cast<size_t>(traits_.context_length));
-  uint64_t digest = 0;
-  uint64_t previous = 0;
-  size_t computed = 0;
+  std::vector<uint64_t> values;
   while (tokens.size() < longest) {
-    for (; computed < tokens.size(); ++computed) {
-      previous = KvOf(previous, tokens[computed], static_cast<int64_t>(computed));
-      digest = Mix(digest, previous);
+    while (values.size() < tokens.size()) {
+      const size_t position = values.size();
+      values.push_back(KvOf(
+          position == 0 ? 0 : values.back(), tokens[position], static_cast<int64_t>(position)));
     }
     const std::span<const TokenId> all(tokens);
     const auto output = all.subspan(request.prompt_length);
@@ -270,7 +279,8 @@ std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample)
                              .prompt = all.first(request.prompt_length),
                              .output = output,
                              .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens};
-    tokens.push_back(Choose(digest, row, traits_.vocabulary).token);
+    const uint64_t seen = DigestOf(values, traits_.sliding_window);
+    tokens.push_back(Choose(seen, row, traits_.vocabulary).token);
     if (may_stop && std::ranges::count(request.stop_tokens, tokens.back()) > 0) break;
   }
   return {tokens.begin() + static_cast<int64_t>(request.tokens.size()), tokens.end()};

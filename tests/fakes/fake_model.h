@@ -34,6 +34,7 @@ class FakeModel final : public ModelRunner {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
+    int32_t sliding_window = 0;  // 0, or at least 2
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
   };

@@ -53,6 +53,12 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   return request;
 }
 
+// One seed in three: no window. Windows are shorter and longer than a block and than a prompt.
+FakeModel::Shape ShapeFor(uint64_t seed) {
+  return {.sliding_window = seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29),
+          .queues_steps = seed % 2 == 0};
+}
+
 struct Sent {
   Request request;
   bool handoff = false;
@@ -63,8 +69,8 @@ class RandomWorkload {
  public:
   explicit RandomWorkload(uint64_t seed)
       : random_(seed),
-        prefill_(RandomOptions(random_), {.queues_steps = seed % 2 == 0}),
-        decode_(RandomOptions(random_), {.queues_steps = seed % 2 == 0}),
+        prefill_(RandomOptions(random_), ShapeFor(seed)),
+        decode_(RandomOptions(random_), ShapeFor(seed)),
         driver_(prefill_, decode_, &random_) {}
 
   void Run(int requests) {
@@ -165,7 +171,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t preemptions = 0;
   int64_t completed = 0;
   int64_t steps_behind = 0;
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomWorkload workload(seed);
     workload.Run(60);

@@ -42,6 +42,40 @@ TEST(KvCacheTest, GrowIsAllOrNothing) {
   EXPECT_EQ(cache.available(), 4);
 }
 
+TEST(KvCacheTest, ReleasedBlocksKeepTheIndicesOfTheOthers) {
+  KvCache cache(6, kBlockTokens, false);
+  Lease lease(cache);
+  ASSERT_TRUE(lease.Grow(4));
+  const std::vector<BlockId> before(lease.blocks().begin(), lease.blocks().end());
+  lease.ReleaseBefore(2);
+  EXPECT_EQ(cache.available(), 4);
+  EXPECT_EQ(lease.size(), 4);
+  EXPECT_EQ(lease.first(), 2);
+  EXPECT_EQ(lease.blocks()[3], before[3]);
+  // A kernel that reads a released entry reads a block of the lease.
+  EXPECT_EQ(lease.blocks()[0], before[2]);
+  EXPECT_EQ(lease.blocks()[1], before[2]);
+  lease.ReleaseBefore(1);  // released already
+  EXPECT_EQ(cache.available(), 4);
+  Lease shared = lease.Share(4);
+  const Lease* all[] = {&lease, &shared};
+  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
+  EXPECT_EQ(shared.first(), 2);
+  std::optional<BlockCopy> copy;
+  ASSERT_TRUE(shared.MakeExclusive(2, copy));
+  EXPECT_TRUE(copy.has_value());
+  EXPECT_EQ(shared.blocks()[0], shared.blocks()[2]);
+  EXPECT_EQ(lease.blocks()[0], before[2]);
+  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
+  lease = std::move(shared);
+  EXPECT_EQ(cache.available(), 4);
+  EXPECT_EQ(lease.Share(1).size(), 1);
+  lease.Clear();
+  EXPECT_EQ(cache.available(), 6);
+  ASSERT_TRUE(lease.Grow(6));
+  EXPECT_EQ(lease.first(), 0);
+}
+
 TEST(KvCacheTest, LeaseLetsGoWhenItEnds) {
   KvCache cache(4, kBlockTokens, true);
   {
