@@ -10,6 +10,8 @@
 
 #include "kernels/backend.h"
 #include "kvtransfer/make_transport.h"
+#include "tests/conformance/handoff_pair.h"
+#include "tests/conformance/layout_order.h"
 #include "tests/conformance/process_fault.h"
 #include "tests/conformance/transport_conformance.h"
 
@@ -104,21 +106,30 @@ class GpuHandoffTest : public testing::Test {
 };
 
 TEST_F(GpuHandoffTest, OfWholeBlocks) {
-  options_.layout = {.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16};
+  options_.layout =
+      DenseLayout({.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16});
   ExpectHandoff();
 }
 
 // Granules are not contiguous, so the checksum task gathers them.
 TEST_F(GpuHandoffTest, BetweenUnequalShards) {
-  options_.layout = {.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kBF16};
+  options_.layout =
+      DenseLayout({.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kBF16});
   options_.sender_shards = {{0, 6, 0, 4}, {0, 6, 4, 4}};
   options_.receiver_shards = {{0, 3, 0, 8}, {3, 3, 0, 8}};
   ExpectHandoff();
 }
 
+TEST_F(GpuHandoffTest, OfOtherPlanes) {
+  options_.layout = ScaledFp8Layout(8, 4, 128);
+  ExpectHandoff();
+  options_.layout = LatentLayout(16, 576);
+  ExpectHandoff();
+}
+
 // Granules are too small for the checksum kernel.
 TEST_F(GpuHandoffTest, OfTinyBlocks) {
-  options_.layout = {.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
+  options_.layout = DenseLayout({.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 4});
   ExpectHandoff();
 }
 

@@ -90,7 +90,8 @@ def check_includes(path, lines, targets):
         quote, target = found.groups()
         if GENERATED.match(target) and not MAY_INCLUDE_GENERATED.search(path):
             complain(path, number, f"only *_service, *_client, *_server, *_wire and common/rpc may include the generated {target}")
-        problem = targets.problem(path, target)
+        # Precompiled headers are part of the build, not of a module.
+        problem = None if path.startswith("cmake/") else targets.problem(path, target)
         if problem:
             complain(path, number, problem)
         if quote == '"' and not os.path.exists(target) and not GENERATED.match(target):
