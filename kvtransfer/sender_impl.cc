@@ -301,7 +301,7 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
 void KvSender::Impl::SendSeal(const SessionKey& key, const Session& session, baton::Seal seal) {
   PeerWriter* writer = Writer(session.peer);
   const uint64_t window_key = session.machine.grant().window_key;
-  Envelope envelope{key.first, key.second, 0, std::move(seal)};
+  Envelope envelope{key.first, key.second, std::move(seal)};
   if (writer == nullptr || !writer->takes_notes() ||
       !writer->PostNote(window_key, EncodeEnvelope(envelope))) {
     core_.Send(session.peer, key, std::move(envelope.message));

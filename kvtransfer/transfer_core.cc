@@ -46,7 +46,7 @@ Status TransferCore::CheckBlocks(std::span<const BlockId> blocks) const {
 }
 
 void TransferCore::Send(const WorkerId& peer, const SessionKey& key, ControlMessage message) {
-  (void)streams_.Send(peer, {key.first, key.second, 0, std::move(message)});
+  (void)streams_.Send(peer, {key.first, key.second, std::move(message)});
 }
 
 void TransferCore::Log(const std::string& line) const {

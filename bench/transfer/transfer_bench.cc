@@ -125,7 +125,7 @@ int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   listener.receiver = receiver.get();
   SocketControl control(std::move(socket));
   const Envelope hello = Must(control.Receive());
-  (void)control.Send({SessionId(), Epoch(), 0, receiver->hello()});
+  (void)control.Send({SessionId(), Epoch(), receiver->hello()});
   const Status added =
       receiver->AddPeer(WorkerId("prefill"), &control, std::get<Hello>(hello.message));
   if (!added.ok()) return 1;
@@ -206,7 +206,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   options.op_bytes = setup.write_mib << 20;
   auto sender = Must(KvSender::Create(std::move(options), listener));
   SocketControl control(std::move(socket));
-  (void)control.Send({SessionId(), Epoch(), 0, sender->hello()});
+  (void)control.Send({SessionId(), Epoch(), sender->hello()});
   const Envelope hello = Must(control.Receive());
   const Status added =
       sender->AddPeer(WorkerId("decode"), &control, std::get<Hello>(hello.message));

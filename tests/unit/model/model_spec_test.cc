@@ -190,12 +190,12 @@ TEST_F(HfConfig, ReadsMixtral) {
   }
   config["sliding_window"] = 64;
   for (const LayerSpec& layer : Good(config).layers) EXPECT_EQ(layer.window, 64);
-  ModelSpec spec = Good(config);
-  EXPECT_EQ(spec.sliding_window(), 64);
-  spec.layers[0].window = 80;
-  EXPECT_EQ(spec.sliding_window(), 80);
-  spec.layers[1].window = 0;
-  EXPECT_EQ(spec.sliding_window(), 0);
+  ModelSpec windowed = Good(config);
+  EXPECT_EQ(windowed.sliding_window(), 64);
+  windowed.layers[0].window = 80;
+  EXPECT_EQ(windowed.sliding_window(), 80);
+  windowed.layers[1].window = 0;
+  EXPECT_EQ(windowed.sliding_window(), 0);
   config.erase("num_local_experts");
   EXPECT_THAT(Error(config), HasSubstr("config.json: num_local_experts is missing"));
 }

@@ -84,7 +84,7 @@ class DuplexStreamTest : public ::testing::Test {
 
   static ToRouter Numbered(uint64_t n) {
     ToRouter message;
-    message.mutable_heartbeat()->set_sequence(n);
+    message.mutable_heartbeat()->set_prompt_tokens(static_cast<int64_t>(n));
     return message;
   }
 
@@ -109,7 +109,7 @@ TEST_F(DuplexStreamTest, KeepsOrderWithManySenders) {
   for (uint64_t i = 0; i < 4 * kEach; ++i) {
     const std::optional<ToRouter> message = hub_.record.messages.Take(kLong);
     ASSERT_TRUE(message.has_value());
-    const uint64_t number = message->heartbeat().sequence();
+    const auto number = static_cast<uint64_t>(message->heartbeat().prompt_tokens());
     EXPECT_EQ(number % 1000, next[number / 1000]++);
   }
 }

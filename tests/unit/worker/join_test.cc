@@ -120,7 +120,7 @@ TEST(WorkerJoin, WhatTheRouterSaysIsRepeatedUntilItLetsTheWorkerIn) {
   router.AwaitJoin("worker");
   EXPECT_EQ(AwaitReadiness(node.worker(), ""), std::string(Message(node.worker().Ready())));
   router.AwaitHeartbeat("worker",
-                        [](const worker::v1::Heartbeat& beat) { return beat.sequence() > 2; });
+                        [seen = 0](const worker::v1::Heartbeat&) mutable { return ++seen > 2; });
   EXPECT_EQ(node.worker().Ready(), OkStatus());
 }
 

@@ -112,7 +112,7 @@ class QuarantineTest : public WorkerPair {
   }
   void AwaitQuarantined(const std::string& worker, bool some) {
     router_.AwaitHeartbeat(worker, [some](const worker::v1::Heartbeat& beat) {
-      return beat.sequence() > 0 && (beat.blocks_quarantined() > 0) == some;
+      return beat.blocks_total() > 0 && (beat.blocks_quarantined() > 0) == some;
     });
   }
 
