@@ -2,6 +2,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "common/base/check.h"
 #include "common/text/chat_template.h"
 #include "common/text/utf8.h"
