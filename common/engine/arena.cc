@@ -13,9 +13,12 @@ double Gibibytes(size_t bytes) {
 
 }  // namespace
 
-StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, size_t free_bytes) {
+StatusOr<int32_t> ArenaBlocks(const KvOptions& options,
+                              const KvLayout& layout,
+                              const KvShard& shard,
+                              size_t free_bytes) {
   if (options.blocks > 0) return options.blocks;
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const size_t block_bytes = ShardBlockBytes(layout, shard);
   const auto blocks_in = [block_bytes](size_t bytes) {
     return static_cast<int32_t>(std::min<size_t>(bytes / block_bytes, kMaxArenaBlocks));
   };
@@ -40,9 +43,10 @@ StatusOr<int32_t> ArenaBlocks(const KvOptions& options, const KvLayout& layout, 
 }
 
 StatusOr<std::unique_ptr<Buffer>> AllocateArena(const KvLayout& layout,
+                                                const KvShard& shard,
                                                 int32_t blocks,
                                                 Device& device) {
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const size_t block_bytes = ShardBlockBytes(layout, shard);
   auto arena = device.Allocate(block_bytes * static_cast<size_t>(blocks), Sharing::kShared);
   if (arena.ok()) return arena;
   const size_t free_bytes = device.free_bytes();

@@ -13,6 +13,12 @@
 
 namespace baton {
 
+// The KV memory of one rank: kv_blocks() blocks of `shard`, one after the other.
+struct KvArena {
+  KvShard shard;
+  const Buffer* memory = nullptr;
+};
+
 // What computes for an engine and holds its KV: a model and an arena in the memory of its device.
 // The engine decides what happens; the executor issues, awaits and copies. Every rank that holds a
 // part of the model has an arena of kv_blocks() blocks, and block n of a sequence is block n on
@@ -25,8 +31,9 @@ class Executor {
   // Of the whole model; a rank may hold only a shard of each block.
   virtual const KvLayout& kv_layout() const = 0;
   virtual int32_t kv_blocks() const = 0;
-  // The arena of this process' rank.
-  virtual const Buffer& kv_arena() const = 0;
+  // The arenas of all ranks, by rank, as far as this process can reach their memory. The memory
+  // lives as long as the executor.
+  virtual std::span<const KvArena> kv_arenas() const = 0;
   // The device's name, for messages and for operators.
   virtual std::string device_name() const = 0;
   virtual bool queues_steps() const = 0;

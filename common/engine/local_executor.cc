@@ -39,37 +39,45 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
 
 // Uses a separate arena of one block, because these steps must allocate their memory before the
 // size of the real arena is computed from the free memory.
-Status WarmUpPrompts(const KvLayout& layout, ModelRunner& runner) {
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+Status WarmUpPrompts(const KvLayout& layout, const KvShard& shard, ModelRunner& runner) {
+  const size_t block_bytes = ShardBlockBytes(layout, shard);
   BATON_ASSIGN_OR_RETURN(const auto block,
                          runner.device().Allocate(block_bytes, Sharing::kPrivate));
-  return runner.WarmUpPrompts(MakeView(layout, WholeModel(layout), block->data(), 1));
+  return runner.WarmUpPrompts(MakeView(layout, shard, block->data(), 1));
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(const KvOptions& options,
-                                                               ModelRunner& runner) {
+                                                               ModelRunner& runner,
+                                                               const RankPart& part) {
   BATON_RETURN_IF_ERROR(CheckOptions(options, runner));
   const KvLayout layout = LayoutFor(options, runner.traits());
   BATON_RETURN_IF_ERROR(layout.Validate());
-  BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, runner));
+  const KvShard shard = part.shard.value_or(WholeModel(layout));
+  BATON_RETURN_IF_ERROR(ValidateShard(layout, shard));
+  BATON_RETURN_IF_ERROR(WarmUpPrompts(layout, shard, runner));
   Device& device = runner.device();
-  BATON_ASSIGN_OR_RETURN(const int32_t blocks, ArenaBlocks(options, layout, device.free_bytes()));
-  BATON_ASSIGN_OR_RETURN(auto arena, AllocateArena(layout, blocks, device));
+  BATON_ASSIGN_OR_RETURN(int32_t blocks, ArenaBlocks(options, layout, shard, device.free_bytes()));
+  if (part.agree_on_blocks) {
+    BATON_ASSIGN_OR_RETURN(blocks, part.agree_on_blocks(blocks));
+  }
+  BATON_ASSIGN_OR_RETURN(auto memory, AllocateArena(layout, shard, blocks, device));
   std::unique_ptr<LocalExecutor> executor(
-      new LocalExecutor(layout, blocks, std::move(arena), runner));
+      new LocalExecutor(layout, shard, blocks, std::move(memory), runner));
   BATON_RETURN_IF_ERROR(runner.WarmUpDecodes(executor->view_));
   return executor;
 }
 
 LocalExecutor::LocalExecutor(const KvLayout& layout,
+                             const KvShard& shard,
                              int32_t blocks,
-                             std::unique_ptr<Buffer> arena,
+                             std::unique_ptr<Buffer> memory,
                              ModelRunner& runner)
     : layout_(layout),
-      arena_(std::move(arena)),
-      view_(MakeView(layout, WholeModel(layout), arena_->data(), blocks)),
+      memory_(std::move(memory)),
+      arena_{shard, memory_.get()},
+      view_(MakeView(layout, shard, memory_->data(), blocks)),
       runner_(runner) {}
 
 }  // namespace baton

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/engine/executor.h"
@@ -8,20 +10,29 @@
 
 namespace baton {
 
-// The executor of a model that one device of this process holds whole.
+// The part of a model that the executor of one rank holds.
+struct RankPart {
+  std::optional<KvShard> shard;  // nothing: the whole model
+  // Called with the number of blocks that this rank can hold; returns the number of the group.
+  // Empty: the rank's own number.
+  std::function<StatusOr<int32_t>(int32_t blocks)> agree_on_blocks;
+};
+
+// The executor of one rank: one device of this process, with the rank's part of the model.
 class LocalExecutor final : public Executor {
  public:
   // Warms the runner up and allocates the arena, in the order that lets the arena take the memory
   // which the steps leave free. Errors: InvalidArgument for options that are out of range or do not
-  // fit the model; ResourceExhausted when the arena does not fit into memory. `runner` outlives the
-  // executor.
+  // fit the model; ResourceExhausted when the arena does not fit into memory; those of
+  // `part.agree_on_blocks`. `runner` outlives the executor.
   static StatusOr<std::unique_ptr<LocalExecutor>> Create(const KvOptions& options,
-                                                         ModelRunner& runner);
+                                                         ModelRunner& runner,
+                                                         const RankPart& part = {});
 
   const ModelTraits& traits() const override { return runner_.traits(); }
   const KvLayout& kv_layout() const override { return layout_; }
   int32_t kv_blocks() const override { return view_.blocks; }
-  const Buffer& kv_arena() const override { return *arena_; }
+  std::span<const KvArena> kv_arenas() const override { return {&arena_, 1}; }
   std::string device_name() const override { return runner_.device().name(); }
   bool queues_steps() const override { return runner_.queues_steps(); }
   Status Issue(const StepInput& input,
@@ -37,12 +48,14 @@ class LocalExecutor final : public Executor {
 
  private:
   LocalExecutor(const KvLayout& layout,
+                const KvShard& shard,
                 int32_t blocks,
-                std::unique_ptr<Buffer> arena,
+                std::unique_ptr<Buffer> memory,
                 ModelRunner& runner);
 
   const KvLayout layout_;
-  const std::unique_ptr<Buffer> arena_;
+  const std::unique_ptr<Buffer> memory_;
+  const KvArena arena_;
   const KvView view_;
   ModelRunner& runner_;
 };

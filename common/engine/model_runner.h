@@ -52,8 +52,8 @@ class ModelRunner {
   virtual bool queues_steps() const { return false; }
   // Starts a step. The step computes the rows of `input`, writes their KV into `kv`, and samples
   // one token for each entry of `input.logit_rows` according to `sampling`. The entries ascend; a
-  // row occurs once for each of its tokens. `out` receives the tokens, kNoToken where no token can
-  // be chosen from the logits. Calls `watch` meanwhile. Only `out` must stay valid until the step
+  // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens.
+  // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch` meanwhile. Only `out` must stay valid until the step
   // was awaited. After an error there is nothing to await. Any error, here or in Await, leaves the
   // KV of these rows undefined. Unavailable means that the device is lost and that no later call
   // succeeds.

@@ -120,6 +120,14 @@ void WorkerService::Drain(Duration limit) {
   }
 }
 
+std::vector<LocalShard> LocalShardsOf(const Executor& executor) {
+  std::vector<LocalShard> shards;
+  for (const KvArena& arena : executor.kv_arenas()) {
+    shards.push_back({arena.shard, arena.memory, static_cast<uint32_t>(executor.kv_blocks())});
+  }
+  return shards;
+}
+
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
   const WorkerInfo& self = worker.identity();
@@ -129,11 +137,9 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.boot = self.boot;
   options.model_fingerprint = self.fingerprint;
   options.layout = executor.kv_layout();
-  options.shards = {{WholeModel(executor.kv_layout()),
-                     &executor.kv_arena(),
-                     static_cast<uint32_t>(executor.kv_blocks())}};
+  options.shards = LocalShardsOf(executor);
   options.dma = worker.dma();
-  options.transport.names = TransportsOf(config.transfer(), executor.kv_arena().kind());
+  options.transport.names = TransportsOf(config.transfer(), executor.kv_arenas().front().memory->kind());
   options.transport.require_transport = config.transfer().require_transport();
   const auto tcp_port = static_cast<uint16_t>(config.transfer().tcp_port());
   options.transport.listen_address = HostPort{listen.host, tcp_port}.ToString();

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/app/service.h"
 #include "common/engine/local_executor.h"
@@ -48,6 +49,9 @@ class WorkerService final : public Service {
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };
+
+// The executor's arenas, as a KvSender or KvReceiver takes them.
+std::vector<LocalShard> LocalShardsOf(const Executor& executor);
 
 // The options of the KvSender or KvReceiver of `worker`, from the configuration.
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker);

@@ -193,7 +193,7 @@ Status FakeModel::Run(Work& work) {
       faults_ += previous != ~complement;
       values.push_back(previous);
     }
-    for (; chosen.size() < work.logit_rows.size();) {
+    for (; chosen.size() < work.sampling.size();) {
       const int32_t row = work.logit_rows[chosen.size()] - rows.first_row;
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];

@@ -20,9 +20,7 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
   transfer.boot = worker.identity().boot;
   transfer.model_fingerprint = worker.identity().fingerprint;
   transfer.layout = worker.executor().kv_layout();
-  transfer.shards = {{WholeModel(transfer.layout),
-                      &worker.executor().kv_arena(),
-                      static_cast<uint32_t>(worker.executor().kv_blocks())}};
+  transfer.shards = LocalShardsOf(worker.executor());
   transfer.transport.names = {options.transport};
   transfer.transport.require_transport = options.transport;
   transfer.transport.listen_address = "127.0.0.1:0";

@@ -27,19 +27,19 @@ KvOptions Asking(int32_t blocks, size_t bytes, double fraction) {
 }
 
 TEST(ArenaTest, BlocksThenBytesThenTheShareOfWhatIsFree) {
-  EXPECT_EQ(*ArenaBlocks(Asking(7, kGib, 0.5), Layout(), 100 * kGib), 7);
-  EXPECT_EQ(*ArenaBlocks(Asking(0, kGib, 0.5), Layout(), 100 * kGib), 512);
-  EXPECT_EQ(*ArenaBlocks(Asking(0, 0, 0.5), Layout(), 100 * kGib), 25600);
-  EXPECT_EQ(*ArenaBlocks(Asking(0, 0, 1), Layout(), (kGib / 512) * 3 + 5), 3);
+  EXPECT_EQ(*ArenaBlocks(Asking(7, kGib, 0.5), Layout(), WholeModel(Layout()), 100 * kGib), 7);
+  EXPECT_EQ(*ArenaBlocks(Asking(0, kGib, 0.5), Layout(), WholeModel(Layout()), 100 * kGib), 512);
+  EXPECT_EQ(*ArenaBlocks(Asking(0, 0, 0.5), Layout(), WholeModel(Layout()), 100 * kGib), 25600);
+  EXPECT_EQ(*ArenaBlocks(Asking(0, 0, 1), Layout(), WholeModel(Layout()), (kGib / 512) * 3 + 5), 3);
 }
 
 TEST(ArenaTest, NotOneBlockIsAnErrorThatNamesTheNumbers) {
-  const auto bytes = ArenaBlocks(Asking(0, size_t{1} << 20, 0.5), Layout(), kGib);
+  const auto bytes = ArenaBlocks(Asking(0, size_t{1} << 20, 0.5), Layout(), WholeModel(Layout()), kGib);
   EXPECT_EQ(bytes.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(
       std::string(Message(bytes.status())),
       AllOf(HasSubstr("kv_memory_mib is 1;"), HasSubstr("2097152 bytes, so at least 2 is needed")));
-  const auto share = ArenaBlocks(Asking(0, 0, 0.5), Layout(), kGib / 512);
+  const auto share = ArenaBlocks(Asking(0, 0, 0.5), Layout(), WholeModel(Layout()), kGib / 512);
   EXPECT_EQ(share.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(Message(share.status())),
               AllOf(HasSubstr("kv_memory_fraction 0.5"), HasSubstr("2097152 bytes")));
@@ -67,10 +67,10 @@ class SmallDevice final : public Device {
 
 TEST(ArenaTest, WhatDoesNotFitSaysWhatWould) {
   SmallDevice device;
-  const auto arena = AllocateArena(Layout(), 2, device);
+  const auto arena = AllocateArena(Layout(), WholeModel(Layout()), 2, device);
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ((*arena)->size(), size_t{4} << 20);
-  const auto more = AllocateArena(Layout(), 512, device);
+  const auto more = AllocateArena(Layout(), WholeModel(Layout()), 512, device);
   EXPECT_EQ(more.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(Message(more.status())),
               AllOf(HasSubstr("512 blocks, 1.00 GiB"),

@@ -47,8 +47,8 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   if (!to.reservation) return;
   const size_t bytes =
       ShardBlockBytes(prefill_.executor().kv_layout(), WholeModel(prefill_.executor().kv_layout()));
-  const std::byte* source = prefill_.executor().kv_arena().data();
-  std::byte* target = decode_.executor().kv_arena().data();
+  const std::byte* source = prefill_.executor().kv_arenas().front().memory->data();
+  std::byte* target = decode_.executor().kv_arenas().front().memory->data();
   while (session.copied < from.announced.size() && Now()) {
     const size_t index = session.copied++;
     if (std::cmp_less(index, to.reservation->cached_blocks)) continue;

@@ -1,0 +1,231 @@
+#include "common/group/step_ring.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/futex.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kMagic = 0x31474e4952505453;  // "STPRING1"
+constexpr size_t kLine = 64;                      // bytes of a cache line
+constexpr int kMaxFollowers = 1023;
+constexpr size_t kMaxMessageBytes = size_t{1} << 32;
+constexpr Duration kCheckEvery = std::chrono::milliseconds(5);  // calls of Waiting::broken
+
+size_t RoundUp(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+Status SystemError(std::string_view call) {
+  return MakeStatus(StatusCode::kInternal, "step ring: {}: {}", call, std::strerror(errno));
+}
+
+// Waits until `done()`: busy-polls, then yields, then sleeps.
+template <class Done, class Sleep>
+Status WaitFor(const StepRing::Waiting& waiting,
+               Duration limit,
+               const Done& done,
+               const Sleep& sleep,
+               bool& reached) {
+  const SteadyClock clock;
+  const Time begin = clock.Now();
+  Time checked = begin;
+  reached = true;
+  while (!done()) {
+    const Time now = clock.Now();
+    if (now - begin >= limit) {
+      reached = false;
+      return OkStatus();
+    }
+    if (now - checked >= kCheckEvery) {
+      checked = now;
+      BATON_RETURN_IF_ERROR(waiting.broken());
+    }
+    if (now - begin < waiting.busy_poll) {
+      std::this_thread::yield();
+    } else {
+      sleep(std::min(limit - (now - begin), kCheckEvery));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+// The start of the shared memory. `Ended` of every follower and the slots follow.
+struct StepRing::Shared {
+  uint64_t magic = 0;
+  uint64_t message_bytes = 0;
+  uint32_t followers = 0;
+  alignas(kLine) std::atomic<uint64_t> published{0};
+  std::atomic<uint32_t> turn{0};  // changes with every message: followers sleep on it
+  alignas(kLine) std::atomic<uint32_t> sleepers{0};
+  alignas(kLine) std::atomic<uint64_t> beats{0};
+};
+
+struct StepRing::Slot {
+  alignas(kLine) uint64_t bytes = 0;
+};
+
+namespace {
+
+// The messages that one follower has ended.
+struct Ended {
+  alignas(kLine) std::atomic<uint64_t> count{0};
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<StepRing>> StepRing::Create(int followers, size_t message_bytes) {
+  BATON_CHECK(followers >= 1 && followers <= kMaxFollowers, "{} followers", followers);
+  BATON_CHECK(message_bytes <= kMaxMessageBytes, "messages of {} bytes", message_bytes);
+  const size_t slot = sizeof(Slot) + RoundUp(message_bytes, kLine);
+  const size_t bytes = sizeof(Shared) + sizeof(Ended) * static_cast<size_t>(followers) + kSlots * slot;
+  UniqueFd fd(::memfd_create("baton-steps", MFD_CLOEXEC));
+  if (!fd.valid()) return SystemError("memfd_create");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return SystemError("ftruncate");
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return SystemError("mmap");
+  auto* shared = new (base) Shared();
+  auto* ended = reinterpret_cast<Ended*>(shared + 1);
+  for (int i = 0; i < followers; ++i) new (ended + i) Ended();
+  shared->message_bytes = message_bytes;
+  shared->followers = static_cast<uint32_t>(followers);
+  shared->magic = kMagic;
+  return std::unique_ptr<StepRing>(
+      new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
+}
+
+StatusOr<std::unique_ptr<StepRing>> StepRing::Open(UniqueFd fd) {
+  struct stat file {};
+  if (::fstat(fd.get(), &file) != 0) return SystemError("fstat");
+  const auto bytes = static_cast<size_t>(file.st_size);
+  if (bytes < sizeof(Shared)) {
+    return InvalidArgument("step ring: descriptor {} has {} bytes, which no ring has", fd.get(), bytes);
+  }
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return SystemError("mmap");
+  std::unique_ptr<StepRing> ring(
+      new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
+  const Shared& shared = ring->shared_;
+  const size_t expected = sizeof(Shared) + sizeof(Ended) * size_t{shared.followers} +
+                          kSlots * (sizeof(Slot) + RoundUp(shared.message_bytes, kLine));
+  if (shared.magic != kMagic || shared.message_bytes > kMaxMessageBytes || expected != bytes) {
+    return InvalidArgument("step ring: descriptor {} of {} bytes is not a step ring", ring->fd(), bytes);
+  }
+  return ring;
+}
+
+StepRing::StepRing(UniqueFd fd, std::byte* base, size_t bytes)
+    : fd_(std::move(fd)), base_(base), bytes_(bytes), shared_(*reinterpret_cast<Shared*>(base)) {}
+
+StepRing::~StepRing() {
+  ::munmap(base_, bytes_);
+}
+
+int StepRing::followers() const {
+  return static_cast<int>(shared_.followers);
+}
+
+size_t StepRing::message_bytes() const {
+  return shared_.message_bytes;
+}
+
+StepRing::Slot& StepRing::SlotOf(uint64_t number) const {
+  const size_t slot = sizeof(Slot) + RoundUp(shared_.message_bytes, kLine);
+  return *reinterpret_cast<Slot*>(base_ + sizeof(Shared) + sizeof(Ended) * shared_.followers +
+                                  number % kSlots * slot);
+}
+
+std::byte* StepRing::DataOf(uint64_t number) const {
+  return reinterpret_cast<std::byte*>(&SlotOf(number) + 1);
+}
+
+StatusOr<std::span<std::byte>> StepRing::Prepare(size_t bytes,
+                                                 const Waiting& waiting,
+                                                 Duration limit) {
+  if (bytes > shared_.message_bytes) {
+    return MakeStatus(StatusCode::kResourceExhausted,
+                      "a step of {} bytes does not fit into the group's messages of {} bytes",
+                      bytes,
+                      shared_.message_bytes);
+  }
+  const uint64_t number = published_ + 1;
+  if (number > kSlots) BATON_RETURN_IF_ERROR(WaitEnded(number - kSlots, waiting, limit));
+  SlotOf(number).bytes = bytes;
+  return std::span(DataOf(number), bytes);
+}
+
+void StepRing::Publish() {
+  ++published_;
+  shared_.published.store(published_);
+  shared_.turn.store(static_cast<uint32_t>(published_));
+  if (shared_.sleepers.load() > 0) FutexWakeAll(shared_.turn);
+}
+
+Status StepRing::WaitEnded(uint64_t number, const Waiting& waiting, Duration limit) {
+  auto* ended = reinterpret_cast<Ended*>(base_ + sizeof(Shared));
+  uint32_t late = 0;
+  bool reached = false;
+  const auto all = [&] {
+    while (late < shared_.followers && ended[late].count.load(std::memory_order_acquire) >= number) {
+      ++late;
+    }
+    return late == shared_.followers;
+  };
+  const auto sleep = [](Duration) { std::this_thread::sleep_for(std::chrono::microseconds(50)); };
+  BATON_RETURN_IF_ERROR(WaitFor(waiting, limit, all, sleep, reached));
+  if (reached) return OkStatus();
+  return MakeStatus(StatusCode::kDeadlineExceeded,
+                    "rank {} has not ended step {} within {:.1f} s",
+                    late + 1,
+                    number,
+                    ToSeconds(limit));
+}
+
+void StepRing::Beat() {
+  shared_.beats.fetch_add(1);
+}
+
+uint64_t StepRing::beats() const {
+  return shared_.beats.load();
+}
+
+StatusOr<std::optional<std::span<const std::byte>>> StepRing::Next(const Waiting& waiting,
+                                                                   Duration timeout) {
+  const uint64_t number = read_ + 1;
+  const auto there = [&] { return shared_.published.load(std::memory_order_acquire) >= number; };
+  const auto sleep = [&](Duration most) {
+    shared_.sleepers.fetch_add(1);
+    const uint32_t turn = shared_.turn.load();
+    if (!there()) FutexWait(shared_.turn, turn, most);
+    shared_.sleepers.fetch_sub(1);
+  };
+  bool reached = false;
+  BATON_RETURN_IF_ERROR(WaitFor(waiting, timeout, there, sleep, reached));
+  if (!reached) return std::optional<std::span<const std::byte>>();
+  const uint64_t bytes = SlotOf(number).bytes;
+  if (bytes > shared_.message_bytes) {
+    return MakeStatus(StatusCode::kInternal, "step {} has {} bytes in the ring", number, bytes);
+  }
+  return std::optional(std::span<const std::byte>(DataOf(number), bytes));
+}
+
+void StepRing::End(int follower) {
+  ++read_;
+  auto* ended = reinterpret_cast<Ended*>(base_ + sizeof(Shared));
+  ended[follower].count.store(read_, std::memory_order_release);
+}
+
+}  // namespace baton

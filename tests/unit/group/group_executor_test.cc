@@ -1,0 +1,172 @@
+#include "common/group/group_executor.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/engine/local_executor.h"
+#include "common/group/follower.h"
+#include "common/group/step_message.h"
+#include "tests/fakes/engine_harness.h"
+#include "tests/fakes/fake_model.h"
+
+namespace baton {
+namespace {
+
+constexpr KvOptions kKv = {.blocks = 40, .block_tokens = 16, .dtype = DType::kF32};
+constexpr Duration kLimit = std::chrono::seconds(20);
+
+// Memory of another rank, as the leader sees it.
+class MappedMemory final : public Buffer {
+ public:
+  explicit MappedMemory(const Buffer& of) : of_(of) {}
+  MemoryKind kind() const override { return of_.kind(); }
+  std::byte* data() const override { return of_.data(); }
+  size_t size() const override { return of_.size(); }
+  int shared_fd() const override { return of_.shared_fd(); }
+
+ private:
+  const Buffer& of_;
+};
+
+// A follower on a thread of this process, with a model and an arena of its own.
+class Follower {
+ public:
+  Follower(const StepRing& ring, int index, Duration leader_limit = kLimit)
+      : executor_(LocalExecutor::Create(kKv, model_).value()),
+        ring_(StepRing::Open(UniqueFd(::dup(ring.fd()))).value()),
+        thread_([this, index, leader_limit](const std::stop_token& stop) {
+          result_ = RunFollower(
+              *executor_, *ring_, {.follower = index, .leader_limit = leader_limit}, stop);
+        }) {}
+
+  FollowerArena arena() const {
+    const KvArena& own = executor_->kv_arenas().front();
+    return {own.shard, std::make_unique<MappedMemory>(*own.memory)};
+  }
+  FakeModel& model() { return model_; }
+  // Stops the follower, unless it has ended by itself.
+  Status Stop() {
+    thread_.request_stop();
+    return Join();
+  }
+  Status Join() {
+    thread_.join();
+    return result_;
+  }
+  const Buffer& memory() const { return *executor_->kv_arenas().front().memory; }
+
+ private:
+  FakeModel model_;
+  std::unique_ptr<LocalExecutor> executor_;
+  std::unique_ptr<StepRing> ring_;
+  Status result_;
+  std::jthread thread_;
+};
+
+// A leader with a fake model, two followers, and an engine that computes with all three.
+class GroupTest : public testing::Test {
+ protected:
+  GroupTest() {
+    std::vector<FollowerArena> arenas;
+    for (int i = 0; i < 2; ++i) {
+      followers_.push_back(std::make_unique<Follower>(*ring_, i));
+      arenas.push_back(followers_.back()->arena());
+    }
+    group_ = std::make_unique<GroupExecutor>(
+        *local_, *ring_, std::move(arenas), GroupExecutor::Options{.limit = limit_});
+    engine_ = Engine::Create({}, *group_, listener_, clock_).value();
+  }
+
+  void RunUntilIdle() {
+    for (int i = 0; i < 1000 && engine_->Step(); ++i) clock_.Advance(std::chrono::milliseconds(1));
+  }
+
+  Duration limit_ = kLimit;
+  ManualClock clock_;
+  RecordingListener listener_;
+  FakeModel model_;
+  std::unique_ptr<LocalExecutor> local_ = LocalExecutor::Create(kKv, model_).value();
+  std::unique_ptr<StepRing> ring_ = StepRing::Create(2, 1 << 20).value();
+  std::vector<std::unique_ptr<Follower>> followers_;
+  std::unique_ptr<GroupExecutor> group_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(GroupTest, EveryRankComputesTheStepsOfTheLeader) {
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 6; ++id) {
+    // Samples that share the last block of a prompt need copies of blocks.
+    requests.push_back(MakeRequest(id, static_cast<int32_t>(20 + 7 * id), id, 25));
+    requests.back().samples = 2;
+    engine_->Submit(requests.back());
+  }
+  RunUntilIdle();
+  for (const Request& request : requests) {
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      EXPECT_EQ(listener_.log({request.id, request.epoch}).Tokens(sample),
+                model_.Expected(request, sample));
+    }
+  }
+  EXPECT_GT(model_.copies(), 0);
+  const Buffer& memory = *local_->kv_arenas().front().memory;
+  for (auto& follower : followers_) {
+    const Status status = follower->Stop();
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(follower->model().rows_run(), model_.rows_run());
+    EXPECT_EQ(std::memcmp(follower->memory().data(), memory.data(), memory.size()), 0);
+  }
+  ASSERT_EQ(group_->kv_arenas().size(), 3U);
+  EXPECT_EQ(group_->kv_arenas()[2].memory->data(), followers_[1]->memory().data());
+}
+
+TEST_F(GroupTest, ALateFollowerBreaksTheGroup) {
+  followers_[1]->model().AllowRuns(0);
+  GroupExecutor group(*local_, *ring_, {}, {.limit = std::chrono::milliseconds(30)});
+  const auto engine = Engine::Create({}, group, listener_, clock_).value();
+  const Request request = MakeRequest(1, 20, 1, 5);
+  engine->Submit(request);
+  while (!listener_.log({request.id, request.epoch}).ended()) engine->Step();
+  ASSERT_EQ(listener_.gave_up().size(), 1U);
+  EXPECT_THAT(std::string(Message(listener_.gave_up().front())),
+              testing::HasSubstr("rank 2 has not ended step 1"));
+  followers_[1]->model().AllowRuns(INT64_MAX);
+}
+
+TEST(FollowerTest, EndsWithTheErrorOfAStep) {
+  const auto ring = StepRing::Create(1, 1024).value();
+  Follower follower(*ring, 0);
+  follower.model().LoseDevice();
+  const std::vector<int32_t> zero = {0};
+  const std::vector<SequenceRows> rows = {{0, 1, 0, 0}};
+  const StepInput step{zero, zero, rows, zero, {}};
+  const auto memory = ring->Prepare(StepMessageBytes(step, {}), {}, kLimit);
+  EncodeStep({.number = 1, .input = step, .copies = {}}, *memory);
+  ring->Publish();
+  EXPECT_EQ(follower.Join().code(), StatusCode::kUnavailable);
+}
+
+TEST(FollowerTest, EndsWhenTheLeaderShowsNoSignOfLife) {
+  const auto ring = StepRing::Create(1, 64).value();
+  Follower follower(*ring, 0, std::chrono::milliseconds(200));
+  const Status status = follower.Join();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Message(status), "the group's leader has shown no sign of life for 0.2 s");
+}
+
+TEST(FollowerTest, AMessageOutOfOrderIsAnError) {
+  const auto ring = StepRing::Create(1, 64).value();
+  Follower follower(*ring, 0);
+  const auto memory = ring->Prepare(StepMessageBytes({}, {}), {}, kLimit);
+  EncodeStep({.number = 2, .input = {}, .copies = {}}, *memory);
+  ring->Publish();
+  EXPECT_EQ(Message(follower.Join()), "step message 2 follows 0 messages");
+}
+
+}  // namespace
+}  // namespace baton
