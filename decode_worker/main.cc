@@ -7,5 +7,6 @@ int main(int argc, char** argv) {
        "Receives KV from prefill workers and generates; also serves requests alone."},
       argc,
       argv,
-      &baton::StartDecodeWorker);
+      &baton::StartDecodeWorker,
+      &baton::RunDecodeRank);
 }

@@ -6,5 +6,6 @@ int main(int argc, char** argv) {
       {"baton-prefill", "Computes prompts and sends their KV to decode workers."},
       argc,
       argv,
-      &baton::StartPrefillWorker);
+      &baton::StartPrefillWorker,
+      &baton::RunPrefillRank);
 }

@@ -33,7 +33,11 @@ int PollMillis(Time deadline) {
 }
 
 // Runs in the child between fork and exec, where only system calls are allowed.
-[[noreturn]] void Become(char* const* arguments, int stdout_fd, int log_fd, pid_t parent) {
+[[noreturn]] void Become(char* const* arguments,
+                         int stdout_fd,
+                         int log_fd,
+                         const std::vector<int>& inherited,
+                         pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotRun);
   sigset_t none;
@@ -43,6 +47,7 @@ int PollMillis(Time deadline) {
   ::setpgid(0, 0);  // Ctrl-C is for the parent, which then drains its children
   ::dup2(stdout_fd, STDOUT_FILENO);
   if (log_fd >= 0) ::dup2(log_fd, STDERR_FILENO);
+  for (const int fd : inherited) ::fcntl(fd, F_SETFD, 0);
   ::execv(arguments[0], arguments);
   ::_exit(kCannotRun);
 }
@@ -80,7 +85,7 @@ StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOptions& 
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return SystemError("fork");
-  if (pid == 0) Become(arguments.data(), write_end.get(), log.get(), parent);
+  if (pid == 0) Become(arguments.data(), write_end.get(), log.get(), options.inherited, parent);
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd.valid()) {
     const Status error = SystemError("pidfd_open");

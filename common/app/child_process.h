@@ -17,6 +17,7 @@ namespace baton {
 struct ChildOptions {
   std::vector<std::string> command;  // absolute path of the binary, then its arguments
   std::string log_file;              // stderr is appended to this file; empty: our own stderr
+  std::vector<int> inherited = {};   // descriptors that the child keeps, with the same numbers
 };
 
 // A child process (one of Baton's services, or any other program) that ends with its parent: the

@@ -43,7 +43,9 @@ const Logger kLog("app");
 
 // Parses the flags and loads the configuration. Returns an exit status when the process must end
 // now: after --help, --version or --dump-default-config, or after an error.
-std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb::Message& config) {
+// Sets `rank_socket` when the process is a rank of a group (kRankSocketFlag).
+std::optional<int> ParseFlags(
+    const ServiceInfo& info, int argc, char** argv, pb::Message& config, int& rank_socket) {
   CLI::App app(info.summary, info.name);
   ConfigSources sources;
   bool dump_default = false;
@@ -52,6 +54,8 @@ std::optional<int> ParseFlags(const ServiceInfo& info, int argc, char** argv, pb
   app.add_option("--set", sources.overrides, "path.to.field=value; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--dump-default-config", dump_default, "print all settings with their defaults");
+  const std::string hidden;  // not in --help
+  app.add_option(fmt::format("--{}", kRankSocketFlag), rank_socket)->group(hidden);
   app.set_version_flag("--version", fmt::format("{} {}", info.name, Version()));
   AddDocumentFlags(app);
   try {
@@ -195,14 +199,17 @@ int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
                pb::Message& config,
-               const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start) {
-  if (const auto exit = ParseFlags(info, argc, argv, config)) return *exit;
+               const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start,
+               const RunRankFunction& run_rank) {
+  int rank_socket = -1;
+  if (const auto exit = ParseFlags(info, argc, argv, config, rank_socket)) return *exit;
   const config::ProcessConfig& process = ProcessOf(config);
   if (const Status log = SetUpLog(process.log()); !log.ok()) {
     WriteStderr(fmt::format("{}: {}\n", info.name, Message(log)));
     return kExitUsage;
   }
   FlushLogOnCrash();
+  if (rank_socket >= 0 && run_rank) return run_rank(UniqueFd(rank_socket));
   const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;

@@ -3,8 +3,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/app/service.h"
+#include "common/base/unique_fd.h"
 #include "common/config/config.h"
 
 namespace baton {
@@ -14,6 +17,13 @@ struct ServiceInfo {
   std::string summary;  // one line for --help
 };
 
+// The flag that makes a worker's program one rank of a group that another process leads; its value
+// is the descriptor of the socket to the leader. The leader passes it; it is not for users.
+inline constexpr std::string_view kRankSocketFlag = "rank-socket";
+
+// Runs such a rank until its end. Returns the exit status.
+using RunRankFunction = std::function<int(UniqueFd socket)>;
+
 // The life cycle of each of Baton's processes: flags and configuration → log → metrics and HTTP →
 // service → the line `ready {"http":"127.0.0.1:8080",…}` on stdout → SIGTERM or SIGINT → drain →
 // stop. A second signal, or a service that has finished or failed, stops the process without a
@@ -21,12 +31,14 @@ struct ServiceInfo {
 // for wrong flags or configuration.
 //
 // `config` is an empty message of the process' configuration type with a field `process`
-// (config.proto's ProcessConfig); it is filled before `start` is called.
+// (config.proto's ProcessConfig); it is filled before `start` is called. With kRankSocketFlag,
+// `run_rank` is the whole life of the process instead.
 int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
                google::protobuf::Message& config,
-               const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start);
+               const std::function<StatusOr<std::unique_ptr<Service>>(AppContext&)>& start,
+               const RunRankFunction& run_rank = {});
 
 // RunService for a configuration type and the function that starts its service:
 //   return RunService<config::RouterConfig>({"baton-router", "…"}, argc, argv, StartRouter);
@@ -34,10 +46,15 @@ template <class Config>
 int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
-               StatusOr<std::unique_ptr<Service>> (*start)(const Config&, AppContext&)) {
+               StatusOr<std::unique_ptr<Service>> (*start)(const Config&, AppContext&),
+               int (*run_rank)(const Config&, UniqueFd socket) = nullptr) {
   Config config;
+  RunRankFunction rank;
+  if (run_rank != nullptr) {
+    rank = [&](UniqueFd socket) { return run_rank(config, std::move(socket)); };
+  }
   return RunService(
-      info, argc, argv, config, [&](AppContext& context) { return start(config, context); });
+      info, argc, argv, config, [&](AppContext& context) { return start(config, context); }, rank);
 }
 
 }  // namespace baton

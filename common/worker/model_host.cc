@@ -56,7 +56,8 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   const Time start = clock.Now();
   BackendOptions backend = options.backend;
   if (backend.threads == 0) {
-    backend.threads = std::min(AllowedProcessors(), ThreadPool::kMaxThreads);
+    const int share = std::max(1, AllowedProcessors() / options.ranks_on_host);
+    backend.threads = std::min(share, ThreadPool::kMaxThreads);
   }
   auto opened = OpenBackend(backend);
   if (!opened.ok()) {

@@ -19,6 +19,7 @@ struct ModelHostOptions {
   std::string name;  // empty: the name that the model file gives
   OpenOptions open;
   BackendOptions backend;      // threads 0: one per processor that the process may use
+  int ranks_on_host = 1;       // ranks that share the processors of this host
   int32_t context_length = 0;  // in tokens; 0: the model's own
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
@@ -38,6 +39,8 @@ class ModelHost final {
   const Hash128& shape() const { return shape_; }
   const Hash128& tokenizer() const { return tokenizer_; }
   ModelRunner& runner() { return *runner_; }
+  // The part of the KV that this rank computes; of the whole model for a single rank.
+  const KvShard& kv_shard() const { return decoder_->plan().kv_shard; }
   // The interface through which KV transports copy device memory. Null for host memory.
   Dma* dma() { return backend_->dma(); }
 

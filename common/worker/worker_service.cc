@@ -11,6 +11,7 @@
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
 #include "common/log/log.h"
+#include "common/worker/rank_group.h"
 
 namespace baton {
 namespace {
@@ -74,7 +75,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
                                                         WorkerKind kind,
                                                         const AddRoles& add_roles) {
   std::unique_ptr<WorkerService> service(new WorkerService());
-  BATON_ASSIGN_OR_RETURN(service->model_, ModelHost::Open(ModelOptionsOf(config, kind)));
+  BATON_RETURN_IF_ERROR(service->MakeExecutor(config, kind));
   WorkerOptions options;
   options.id = WorkerId(config.worker_id());
   if (config.worker_id().empty()) {
@@ -89,16 +90,11 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
-  ModelRunner* runner = &service->model_->runner();
-  if (const Duration limit = StepLimitOf(config.engine()); limit > Duration::zero()) {
-    service->watched_ = std::make_unique<WatchedRunner>(
-        *runner, limit, [device = runner->device().name(), limit] { EndHung(device, limit); });
-    runner = service->watched_.get();
-  }
-  BATON_ASSIGN_OR_RETURN(service->executor_, LocalExecutor::Create(KvOptionsOf(config), *runner));
+  Executor* executor = service->local_.get();
+  if (service->group_ != nullptr) executor = service->group_.get();
   BATON_ASSIGN_OR_RETURN(
       service->worker_,
-      Worker::Create(std::move(options), *service->executor_, context.metrics, context.clock));
+      Worker::Create(std::move(options), *executor, context.metrics, context.clock));
   Worker& worker = *service->worker_;
   BATON_ASSIGN_OR_RETURN(service->addresses_, add_roles(config, worker));
   BATON_RETURN_IF_ERROR(worker.Start());
@@ -107,6 +103,46 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
             worker.identity().blocks,
             worker.identity().kv_layout);
   return std::unique_ptr<Service>(std::move(service));
+}
+
+Status WorkerService::MakeExecutor(const config::WorkerConfig& config, WorkerKind kind) {
+  BATON_RETURN_IF_ERROR(CheckDevices(config));
+  const GroupShape shape = GroupShapeOf(config);
+  const CollectiveOptions collective = CollectiveOptionsOf(config);
+  RankGroups groups;
+  if (shape.ranks() > 1) {
+    BATON_ASSIGN_OR_RETURN(ranks_, RankProcesses::Start({shape, collective, kRankStartLimit}));
+    groups = ranks_->groups();
+  }
+  BATON_ASSIGN_OR_RETURN(model_, ModelHost::Open(RankModelOptions(config, kind, 0, groups)));
+  ModelRunner* runner = &model_->runner();
+  if (const Duration limit = StepLimitOf(config.engine()); limit > Duration::zero()) {
+    watched_ = std::make_unique<WatchedRunner>(
+        *runner, limit, [device = runner->device().name(), limit] { EndHung(device, limit); });
+    runner = watched_.get();
+  }
+  RankPart part;
+  if (ranks_ != nullptr) {
+    part.shard = model_->kv_shard();
+    part.agree_on_blocks = [&](int32_t blocks) {
+      return ranks_->Agree(HelloOf(config, 0, *model_, blocks),
+                           MaxGroupMessageBytes(config, model_->runner().traits()));
+    };
+  }
+  BATON_ASSIGN_OR_RETURN(local_, LocalExecutor::Create(KvOptionsOf(config), *runner, part));
+  if (ranks_ == nullptr) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(auto arenas, ranks_->TakeArenas());
+  group_ = std::make_unique<GroupExecutor>(
+      *local_,
+      ranks_->ring(),
+      std::move(arenas),
+      GroupExecutor::Options{.waiting = ranks_->waiting(), .limit = collective.limit});
+  return OkStatus();
+}
+
+Status WorkerService::Failure() const {
+  if (ranks_ != nullptr) BATON_RETURN_IF_ERROR(ranks_->status());
+  return worker_->Failure();
 }
 
 WorkerService::~WorkerService() {

@@ -11,6 +11,7 @@
 #include "common/engine/watched_runner.h"
 #include "common/worker/config_wire.h"
 #include "common/worker/model_host.h"
+#include "common/worker/rank_processes.h"
 #include "common/worker/worker.h"
 #include "kvtransfer/options.h"
 #include "proto/config.pb.h"
@@ -34,7 +35,7 @@ class WorkerService final : public Service {
   ~WorkerService() override;
 
   Status Ready() const override { return worker_->Ready(); }
-  Status Failure() const override { return worker_->Failure(); }
+  Status Failure() const override;
   bool Finished() const override { return worker_->Finished(); }
   std::map<std::string, std::string> addresses() const override { return addresses_; }
   void Drain(Duration limit) override;
@@ -42,10 +43,14 @@ class WorkerService final : public Service {
 
  private:
   WorkerService() = default;
+  // Makes the model and the executor: of the whole model, or of rank 0 and the other ranks.
+  Status MakeExecutor(const config::WorkerConfig& config, WorkerKind kind);
 
+  std::unique_ptr<RankProcesses> ranks_;  // null when the worker has one rank
   std::unique_ptr<ModelHost> model_;
   std::unique_ptr<WatchedRunner> watched_;  // null when steps have no time limit
-  std::unique_ptr<LocalExecutor> executor_;
+  std::unique_ptr<LocalExecutor> local_;  // of rank 0
+  std::unique_ptr<GroupExecutor> group_;  // null when the worker has one rank
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };

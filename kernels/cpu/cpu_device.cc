@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,12 +36,15 @@ void Populate(const std::stop_token& stop, std::byte* data, size_t size) {
   }
 }
 
+// Who allocates the pages of a shared buffer in advance: this process, or the one that created it.
+enum class Pages { kOwn, kOthers };
+
 class CpuBuffer final : public Buffer {
  public:
-  CpuBuffer(std::byte* data, size_t size, UniqueFd fd)
+  CpuBuffer(std::byte* data, size_t size, UniqueFd fd, Pages pages = Pages::kOwn)
       : data_(data), size_(size), fd_(std::move(fd)) {
     // Only shared buffers: a KV arena uses new blocks one after the other until all were used.
-    if (!fd_.valid()) return;
+    if (!fd_.valid() || pages == Pages::kOthers) return;
     populate_ = StartThread(
         "populate", [data, size](const std::stop_token& stop) { Populate(stop, data, size); });
   }
@@ -118,6 +122,21 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
     ::madvise(data, bytes, MADV_HUGEPAGE);
   }
   return std::make_unique<CpuBuffer>(data, bytes, std::move(fd));
+}
+
+StatusOr<std::unique_ptr<Buffer>> MapShared(UniqueFd memory) {
+  struct stat file {};
+  if (::fstat(memory.get(), &file) != 0 || file.st_size <= 0) {
+    return InvalidArgument("descriptor {} is not shared memory", memory.get());
+  }
+  const auto bytes = static_cast<size_t>(file.st_size);
+  void* mapped = ::mmap(
+      nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+  if (mapped == MAP_FAILED) {
+    return InvalidArgument("descriptor {} cannot be mapped: {}", memory.get(), std::strerror(errno));
+  }
+  return std::make_unique<CpuBuffer>(
+      static_cast<std::byte*>(mapped), bytes, std::move(memory), Pages::kOthers);
 }
 
 Status CpuDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/unique_fd.h"
 #include "kernels/device.h"
 
 namespace baton {
@@ -20,5 +21,9 @@ class CpuDevice final : public Device {
   // MemAvailable of /proc/meminfo, or the free RAM when that value is missing.
   size_t free_bytes() const override;
 };
+
+// Maps the whole memory of a shared buffer of another process. Errors: InvalidArgument when `memory`
+// is not a file with a size.
+StatusOr<std::unique_ptr<Buffer>> MapShared(UniqueFd memory);
 
 }  // namespace baton

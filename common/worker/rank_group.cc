@@ -1,0 +1,94 @@
+#include "common/worker/rank_group.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "common/app/version.h"
+#include "common/config/config.h"
+#include "common/group/step_message.h"
+#include "kernels/backend.h"
+
+namespace baton {
+namespace {
+
+// The limit of a step in a group where engine.step_limit_seconds sets none: a rank that hangs would
+// otherwise hold the others for ever.
+constexpr Duration kDefaultLimit = std::chrono::seconds(60);
+
+std::string DeviceOf(const config::EngineConfig& engine, int rank) {
+  return engine.devices().empty() ? engine.device() : engine.devices(rank);
+}
+
+}  // namespace
+
+GroupShape GroupShapeOf(const config::WorkerConfig& config) {
+  return {config.engine().tensor_parallel(), config.engine().pipeline_parallel()};
+}
+
+Status CheckDevices(const config::WorkerConfig& config) {
+  const config::EngineConfig& engine = config.engine();
+  const int ranks = GroupShapeOf(config).ranks();
+  const int devices = engine.devices_size();
+  if (devices == 0) {
+    if (ranks == 1 || engine.device() == kCpu) return OkStatus();
+    return InvalidArgument(
+        "engine.devices must name a GPU for each of the {} ranks; engine.device names only one",
+        ranks);
+  }
+  if (devices != ranks) {
+    return InvalidArgument(
+        "engine.devices names {} devices; tensor_parallel {} times pipeline_parallel {} is {} ranks",
+        devices,
+        engine.tensor_parallel(),
+        engine.pipeline_parallel(),
+        ranks);
+  }
+  std::set<std::string> gpus;
+  for (const std::string& device : engine.devices()) {
+    if (device != kCpu && !gpus.insert(device).second) {
+      return InvalidArgument("engine.devices names {} twice; each rank needs its own GPU", device);
+    }
+  }
+  return OkStatus();
+}
+
+CollectiveOptions CollectiveOptionsOf(const config::WorkerConfig& config) {
+  CollectiveOptions options;
+  const Duration limit = StepLimitOf(config.engine());
+  options.limit = limit > Duration::zero() ? limit : kDefaultLimit;
+  return options;
+}
+
+ModelHostOptions RankModelOptions(const config::WorkerConfig& config,
+                                  WorkerKind kind,
+                                  int rank,
+                                  const RankGroups& groups) {
+  ModelHostOptions options = ModelOptionsOf(config, kind);
+  options.backend.device = DeviceOf(config.engine(), rank);
+  options.backend.groups = groups;
+  options.ranks_on_host = GroupShapeOf(config).ranks();
+  return options;
+}
+
+RankHello HelloOf(const config::WorkerConfig& config,
+                  int rank,
+                  ModelHost& model,
+                  int32_t blocks) {
+  return {.rank = rank,
+          .program = fmt::format("{} of compiler {}", Version(), kBackendVersion),
+          .settings = ToYaml(config),
+          .fingerprint = fmt::format("{}", model.runner().traits().fingerprint),
+          .device = model.runner().device().name(),
+          .blocks = blocks};
+}
+
+size_t MaxGroupMessageBytes(const config::WorkerConfig& config, const ModelTraits& traits) {
+  const int32_t block_tokens = config.engine().block_tokens();
+  const int32_t sequences = config.engine().max_sequences();
+  const int32_t blocks = (traits.context_length + block_tokens - 1) / block_tokens;
+  return MaxStepMessageBytes(
+      std::max(traits.max_rows, traits.max_logit_rows), sequences, std::max(blocks, sequences));
+}
+
+}  // namespace baton

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/kvcache/layout.h"
+
+// The messages with which the leader and the followers of a group start, besides RankHello. Both
+// sides are the same build.
+namespace baton {
+
+// Leader → follower: the follower's rank, with the group's memory.
+std::string RankMessage(int rank);
+StatusOr<int> RankIn(const std::string& text);
+
+// Leader → follower: the KV blocks of every rank, with the ring of step messages.
+std::string BlocksMessage(int32_t blocks);
+StatusOr<int32_t> BlocksIn(const std::string& text);
+
+// Follower → leader: the part of the KV that its arena holds, with the arena's memory.
+std::string ShardMessage(const KvShard& shard);
+StatusOr<KvShard> ShardIn(const std::string& text);
+
+// Follower → leader: why the follower ends.
+std::string ErrorMessage(const Status& status);
+// The error in `text`; OK when it is another message.
+Status ErrorIn(const std::string& text);
+
+}  // namespace baton

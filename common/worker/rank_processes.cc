@@ -1,0 +1,154 @@
+#include "common/worker/rank_processes.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "common/app/run_service.h"
+#include "common/base/thread.h"
+#include "common/log/log.h"
+#include "common/worker/rank_messages.h"
+#include "kernels/cpu/cpu_device.h"
+
+namespace baton {
+namespace {
+
+constexpr Duration kBeatEvery = std::chrono::milliseconds(100);
+// A follower that has said why it fails ends within this time.
+constexpr Duration kExitLimit = std::chrono::seconds(1);
+
+const Logger kLog("group");
+
+// The command line of this process.
+std::vector<std::string> OwnCommand() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\0', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  if (!words.empty()) words.front() = "/proc/self/exe";
+  return words;
+}
+
+std::string DescribeExit(const std::optional<int>& status) {
+  if (!status.has_value()) return "closed its connection to rank 0";
+  if (*status > 128) return fmt::format("was ended by signal {}", *status - 128);
+  return fmt::format("ended with status {}", *status);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RankProcesses>> RankProcesses::Start(const Options& options) {
+  std::unique_ptr<RankProcesses> ranks(new RankProcesses(options));
+  BATON_ASSIGN_OR_RETURN(ranks->memory_, GroupMemory::Create(options.shape.layout()));
+  BATON_ASSIGN_OR_RETURN(
+      ranks->collectives_,
+      RankCollectives::Create(*ranks->memory_, options.shape, 0, options.collective));
+  for (int rank = 1; rank < options.shape.ranks(); ++rank) {
+    BATON_RETURN_IF_ERROR(ranks->Launch(rank));
+  }
+  return ranks;
+}
+
+Status RankProcesses::Launch(int rank) {
+  BATON_ASSIGN_OR_RETURN(auto ends, RankSocket::Pair());
+  ChildOptions child;
+  child.command = OwnCommand();
+  child.command.push_back(fmt::format("--{}={}", kRankSocketFlag, ends.second.fd()));
+  child.inherited = {ends.second.fd()};
+  auto process = ChildProcess::Start(child);
+  if (!process.ok()) return Annotate(process.status(), fmt::format("rank {}", rank));
+  followers_.push_back({*std::move(process), std::move(ends.first)});
+  kLog.Info("rank {} is process {}", rank, followers_.back().process->pid());
+  return followers_.back().socket.Send(RankMessage(rank), memory_->fd());
+}
+
+RankProcesses::~RankProcesses() {
+  watch_ = {};
+  for (Follower& follower : followers_) follower.process->Signal(SIGKILL);
+}
+
+StatusOr<RankSocket::Message> RankProcesses::ReceiveFrom(int rank) {
+  Follower& follower = followers_[rank - 1];
+  auto message = follower.socket.Receive(options_.start_limit);
+  if (message.ok()) {
+    const Status error = ErrorIn(message->text);
+    return error.ok() ? std::move(message) : Annotate(error, fmt::format("rank {}", rank));
+  }
+  if (message.status().code() == StatusCode::kUnavailable) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "rank {} {} while it started",
+                      rank,
+                      DescribeExit(follower.process->WaitExit(kExitLimit)));
+  }
+  return Annotate(message.status(), fmt::format("rank {} has not started", rank));
+}
+
+StatusOr<int32_t> RankProcesses::Agree(const RankHello& ours, size_t message_bytes) {
+  int32_t blocks = ours.blocks;
+  for (int rank = 1; rank < options_.shape.ranks(); ++rank) {
+    BATON_ASSIGN_OR_RETURN(const RankSocket::Message message, ReceiveFrom(rank));
+    BATON_ASSIGN_OR_RETURN(const RankHello hello, RankHello::FromJson(message.text));
+    BATON_RETURN_IF_ERROR(CheckSameGroup(ours, hello));
+    blocks = std::min(blocks, hello.blocks);
+  }
+  BATON_ASSIGN_OR_RETURN(ring_, StepRing::Create(options_.shape.ranks() - 1, message_bytes));
+  for (Follower& follower : followers_) {
+    BATON_RETURN_IF_ERROR(follower.socket.Send(BlocksMessage(blocks), ring_->fd()));
+  }
+  return blocks;
+}
+
+StatusOr<std::vector<FollowerArena>> RankProcesses::TakeArenas() {
+  std::vector<FollowerArena> arenas;
+  for (int rank = 1; rank < options_.shape.ranks(); ++rank) {
+    BATON_ASSIGN_OR_RETURN(RankSocket::Message message, ReceiveFrom(rank));
+    FollowerArena& arena = arenas.emplace_back();
+    BATON_ASSIGN_OR_RETURN(arena.shard, ShardIn(message.text));
+    BATON_ASSIGN_OR_RETURN(arena.memory, MapShared(std::move(message.descriptor)));
+  }
+  watch_ = StartThread("ranks", [this](const std::stop_token& stop) { Watch(stop); });
+  return arenas;
+}
+
+void RankProcesses::Watch(const std::stop_token& stop) {
+  std::vector<pollfd> sockets;
+  for (const Follower& follower : followers_) {
+    sockets.push_back({follower.socket.fd(), POLLIN, 0});
+  }
+  while (!stop.stop_requested()) {
+    ring_->Beat();
+    const auto wait = static_cast<int>(ToMillis(kBeatEvery));
+    if (::poll(sockets.data(), sockets.size(), wait) <= 0) continue;
+    for (size_t i = 0; i < sockets.size(); ++i) {
+      if (sockets[i].revents == 0) continue;
+      sockets[i].fd = -1;  // the first reason counts
+      const auto message = followers_[i].socket.Receive(Duration::zero());
+      const Status error = message.ok() ? ErrorIn(message->text) : OkStatus();
+      Break(static_cast<int>(i) + 1,
+            error.ok() ? DescribeExit(followers_[i].process->WaitExit(kExitLimit))
+                       : std::string(Message(error)));
+    }
+  }
+}
+
+void RankProcesses::Break(int rank, std::string_view reason) {
+  kLog.Error("rank {} {}: the group ends", rank, reason);
+  memory_->Abort(rank, reason);
+}
+
+StepRing::Waiting RankProcesses::waiting() const {
+  return {.broken = [this] { return status(); }};
+}
+
+Status RankProcesses::status() const {
+  return memory_->abort_status();
+}
+
+}  // namespace baton
