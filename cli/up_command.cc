@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -29,6 +30,8 @@ struct UpFlags {
   int prefill = 2;
   int decode = 2;
   bool counted = false;  // the user set --prefill or --decode
+  RankCounts prefill_ranks;
+  RankCounts decode_ranks;
   std::vector<std::string> device;
   std::vector<std::string> prefill_device;
   std::vector<std::string> decode_device;
@@ -68,15 +71,18 @@ WorkerCounts CountsOf(const UpFlags& flags) {
   const bool by_role = !flags.prefill_device.empty() || !flags.decode_device.empty();
   const bool gpus = !flags.device.empty() && flags.device.front() != "cpu";
   if (gpus && !by_role && !flags.counted) return CountsForDevices(flags.device);
-  const auto count = [&](int number, const std::vector<std::string>& own) {
-    return own.empty() || flags.counted ? number : static_cast<int>(own.size());
+  const auto count = [&](int number, const std::vector<std::string>& own, const RankCounts& ranks) {
+    if (own.empty() || flags.counted) return number;
+    return std::max(1, static_cast<int>(own.size()) / ranks.ranks());
   };
   const auto devices = [&](const std::vector<std::string>& own) {
     return own.empty() ? flags.device : own;
   };
   WorkerCounts counts;
-  counts.prefill = count(flags.prefill, flags.prefill_device);
-  counts.decode = count(flags.decode, flags.decode_device);
+  counts.prefill = count(flags.prefill, flags.prefill_device, flags.prefill_ranks);
+  counts.decode = count(flags.decode, flags.decode_device, flags.decode_ranks);
+  counts.prefill_ranks = flags.prefill_ranks;
+  counts.decode_ranks = flags.decode_ranks;
   counts.prefill_devices = devices(flags.prefill_device);
   counts.decode_devices = devices(flags.decode_device);
   return counts;
@@ -208,7 +214,22 @@ void AddUpCommand(CLI::App& app, int& exit_status) {
       ->delimiter(',');
   command->add_option("--decode-device", flags->decode_device, "devices of the decode workers")
       ->delimiter(',');
-  command->add_option("--threads", flags->threads, "CPU threads of each worker; 0: all processors")
+  const auto add_ranks = [command](const char* name, int& to, const char* text) {
+    command->add_option(name, to, text)->check(CLI::Range(1, 64));
+  };
+  add_ranks("--prefill-tp",
+            flags->prefill_ranks.tensor_parallel,
+            "ranks of each prefill worker that share its layers (tensor parallelism)");
+  add_ranks("--prefill-pp",
+            flags->prefill_ranks.pipeline_parallel,
+            "stages of layers of each prefill worker (pipeline parallelism)");
+  add_ranks("--decode-tp",
+            flags->decode_ranks.tensor_parallel,
+            "ranks of each decode worker that share its layers");
+  add_ranks("--decode-pp",
+            flags->decode_ranks.pipeline_parallel,
+            "stages of layers of each decode worker");
+  command->add_option("--threads", flags->threads, "CPU threads of each rank; 0: all processors")
       ->check(CLI::Range(0, 256));
   command->add_option("--listen", flags->listen, "host:port of the gRPC API");
   command->add_option("--admin", flags->admin, "host:port of the gRPC API for operators");

@@ -1,6 +1,9 @@
 #include "cli/worker_plan.h"
 
+#include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +14,23 @@ namespace {
 constexpr const char* kCpu = "cpu";
 constexpr double kKvShare = 0.9;
 
+std::vector<std::string> RankSettings(const RankCounts& ranks) {
+  std::vector<std::string> settings;
+  if (ranks.tensor_parallel > 1) {
+    settings.push_back(fmt::format("engine.tensor_parallel={}", ranks.tensor_parallel));
+  }
+  if (ranks.pipeline_parallel > 1) {
+    settings.push_back(fmt::format("engine.pipeline_parallel={}", ranks.pipeline_parallel));
+  }
+  return settings;
+}
+
+// The setting for the devices of one worker.
+std::string DeviceSetting(const std::vector<std::string>& devices) {
+  if (devices.size() == 1) return QuotedOverride("engine.device", devices.front());
+  return "engine.devices=" + nlohmann::json(devices).dump();
+}
+
 }  // namespace
 
 std::string QuotedOverride(const std::string& path, const std::string& value) {
@@ -19,30 +39,38 @@ std::string QuotedOverride(const std::string& path, const std::string& value) {
 
 std::vector<WorkerPlan> PlanWorkers(const WorkerCounts& counts) {
   std::vector<WorkerPlan> plans;
-  std::vector<std::string> devices;  // by plan
+  std::vector<std::vector<std::string>> devices;  // by plan, then by rank
   std::map<std::string, int> to_come;
-  const auto add =
-      [&](const std::string& role, int count, const std::vector<std::string>& of_role) {
-        for (int i = 0; i < count; ++i) {
-          const std::string device =
-              of_role.empty() ? "" : of_role[static_cast<size_t>(i) % of_role.size()];
-          plans.push_back({role, fmt::format("{}-{}", role, i), {}, false});
-          if (role == "decode" && counts.unified) plans.back().settings.push_back("unified=true");
-          devices.push_back(device);
-          ++to_come[device];
-        }
-      };
-  add("prefill", counts.prefill, counts.prefill_devices);
-  add("decode", counts.decode, counts.decode_devices);
+  const auto add = [&](const std::string& role,
+                       int count,
+                       const RankCounts& ranks,
+                       const std::vector<std::string>& of_role) {
+    size_t next = 0;
+    for (int i = 0; i < count; ++i) {
+      plans.push_back({role, fmt::format("{}-{}", role, i), RankSettings(ranks), false});
+      if (role == "decode" && counts.unified) plans.back().settings.push_back("unified=true");
+      std::vector<std::string>& own = devices.emplace_back();
+      for (int rank = 0; rank < ranks.ranks() && !of_role.empty(); ++rank) {
+        own.push_back(of_role[next++ % of_role.size()]);
+        ++to_come[own.back()];
+      }
+    }
+  };
+  add("prefill", counts.prefill, counts.prefill_ranks, counts.prefill_devices);
+  add("decode", counts.decode, counts.decode_ranks, counts.decode_devices);
   const std::map<std::string, int> sharing = to_come;
   for (size_t i = 0; i < plans.size(); ++i) {
-    const std::string& device = devices[i];
-    if (device.empty()) continue;
-    plans[i].settings.push_back(QuotedOverride("engine.device", device));
-    if (device == kCpu || sharing.at(device) == 1) continue;
+    if (devices[i].empty()) continue;
+    plans[i].settings.push_back(DeviceSetting(devices[i]));
+    int workers_to_come = 0;  // on the most shared GPU of this worker, itself included
+    for (const std::string& device : devices[i]) {
+      if (device == kCpu || sharing.at(device) == 1) continue;
+      workers_to_come = std::max(workers_to_come, to_come[device]--);
+    }
+    if (workers_to_come == 0) continue;
     plans[i].after_others = true;
     plans[i].settings.push_back(
-        fmt::format("engine.kv_memory_fraction={:.3f}", kKvShare / to_come[device]--));
+        fmt::format("engine.kv_memory_fraction={:.3f}", kKvShare / workers_to_come));
   }
   return plans;
 }

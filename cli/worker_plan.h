@@ -5,11 +5,21 @@
 
 namespace baton {
 
-// The workers that a cluster on this machine shall have. Devices are assigned in turn; an empty
-// list means the default of the configuration.
+// The ranks of each worker of a role.
+struct RankCounts {
+  int tensor_parallel = 1;
+  int pipeline_parallel = 1;
+
+  int ranks() const { return tensor_parallel * pipeline_parallel; }
+};
+
+// The workers that a cluster on this machine shall have. Devices are assigned in turn, one to each
+// rank; an empty list means the default of the configuration.
 struct WorkerCounts {
   int prefill = 0;
   int decode = 0;
+  RankCounts prefill_ranks;
+  RankCounts decode_ranks;
   std::vector<std::string> prefill_devices;  // "cpu", "cuda:0"
   std::vector<std::string> decode_devices;
   bool unified = false;  // decode workers also prefill

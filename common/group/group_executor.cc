@@ -26,7 +26,7 @@ GroupExecutor::GroupExecutor(Executor& leader,
 }
 
 std::string GroupExecutor::device_name() const {
-  return fmt::format("{} ranks of {}", ring_.followers() + 1, leader_.device_name());
+  return fmt::format("{} ranks, {}", ring_.followers() + 1, leader_.device_name());
 }
 
 Status GroupExecutor::Publish(const StepInput& input, std::span<const BlockCopy> copies) {

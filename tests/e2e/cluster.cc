@@ -49,6 +49,8 @@ void ClusterTest::StartCluster(int prefill,
   LocalClusterOptions options = Options();
   options.workers.prefill = prefill;
   options.workers.decode = decode;
+  options.workers.prefill_ranks = prefill_ranks_;
+  options.workers.decode_ranks = decode_ranks_;
   options.worker_set.insert(options.worker_set.begin(), worker_set.begin(), worker_set.end());
   options.router_set = router_set;
   auto started = LocalCluster::Start(options, kStartLimit);

@@ -29,6 +29,11 @@ class ClusterTest : public ::testing::Test {
                     int decode,
                     const std::vector<std::string>& worker_set = {},
                     const std::vector<std::string>& router_set = {});
+  // The ranks of each worker of the clusters started from now on.
+  void SetRanks(const RankCounts& prefill, const RankCounts& decode) {
+    prefill_ranks_ = prefill;
+    decode_ranks_ = decode;
+  }
   // Starts another worker of the cluster (`role` is "prefill" or "decode") with `settings`, and
   // waits until its ports are open.
   void AddWorker(const std::string& role,
@@ -84,6 +89,8 @@ class ClusterTest : public ::testing::Test {
  private:
   LocalClusterOptions Options() const;
 
+  RankCounts prefill_ranks_;
+  RankCounts decode_ranks_;
   std::string log_folder_;
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<LocalCluster> second_router_;

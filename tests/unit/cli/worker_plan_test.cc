@@ -55,6 +55,28 @@ TEST(WorkerPlanTest, WorkersOnOneGpuShareItsMemoryOneAfterTheOther) {
   for (const WorkerPlan& plan : plans) EXPECT_TRUE(plan.after_others) << plan.name;
 }
 
+TEST(WorkerPlanTest, EachRankGetsADevice) {
+  WorkerCounts counts;
+  counts.prefill = 2;
+  counts.decode = 1;
+  counts.prefill_ranks = {.tensor_parallel = 2, .pipeline_parallel = 1};
+  counts.decode_ranks = {.tensor_parallel = 1, .pipeline_parallel = 2};
+  counts.prefill_devices = {"cuda:0", "cuda:1", "cuda:2", "cuda:3"};
+  auto plans = PlanWorkers(counts);
+  EXPECT_THAT(plans[0].settings,
+              ElementsAre("engine.tensor_parallel=2", R"(engine.devices=["cuda:0","cuda:1"])"));
+  EXPECT_THAT(plans[1].settings,
+              ElementsAre("engine.tensor_parallel=2", R"(engine.devices=["cuda:2","cuda:3"])"));
+  EXPECT_THAT(plans[2].settings, ElementsAre("engine.pipeline_parallel=2"));
+  counts.decode_devices = {"cuda:2", "cuda:4"};
+  plans = PlanWorkers(counts);
+  // cuda:2 is shared by prefill-1 and decode-0.
+  EXPECT_THAT(plans[1].settings, testing::Contains("engine.kv_memory_fraction=0.450"));
+  EXPECT_THAT(plans[2].settings, testing::Contains("engine.kv_memory_fraction=0.900"));
+  EXPECT_FALSE(plans[0].after_others);
+  EXPECT_TRUE(plans[2].after_others);
+}
+
 TEST(WorkerPlanTest, DevicesAloneGiveAWorkerEach) {
   const WorkerCounts one = CountsForDevices({"cuda:0"});
   EXPECT_EQ(one.prefill, 0);

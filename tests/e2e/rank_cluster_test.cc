@@ -1,0 +1,116 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/e2e/cluster.h"
+
+// Workers of several ranks, as real processes with the real model (9 heads, 3 KV heads, 30 layers).
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr RankCounts kOne;
+constexpr RankCounts kThreeTensor = {.tensor_parallel = 3, .pipeline_parallel = 1};
+constexpr RankCounts kTwoStages = {.tensor_parallel = 1, .pipeline_parallel = 2};
+constexpr RankCounts kSixRanks = {.tensor_parallel = 3, .pipeline_parallel = 2};
+
+class RankClusterTest : public ClusterTest {
+ protected:
+  // Requests of all kinds: greedy and sampled, short prompts and one of several chunks.
+  static std::vector<GenerateCall> Calls() {
+    std::vector<GenerateCall> calls;
+    for (int i = 0; i < 6; ++i) {
+      GenerateCall& call = calls.emplace_back();
+      call.text = PromptOf(i);
+      call.temperature = 0;
+      if (i % 2 == 1) {
+        call.temperature = 0.8F;
+        call.seed = 100 + static_cast<uint64_t>(i);
+      }
+      call.max_tokens = 24;
+      call.ignore_eos = true;
+    }
+    for (int i = 0; i < 100; ++i) {
+      calls[4].text += fmt::format(" At mark {} runner {} passed the baton on.", i, i + 1);
+    }
+    return calls;
+  }
+
+  std::vector<std::vector<int32_t>> AnswersOf(const RankCounts& prefill, const RankCounts& decode) {
+    SetRanks(prefill, decode);
+    StartCluster(1, 1);
+    std::vector<std::vector<int32_t>> answers;
+    for (const GenerateCall& call : Calls()) answers.push_back(Ask(call).tokens);
+    ExpectNoLeaks({"prefill-0", "decode-0"});
+    EXPECT_TRUE(cluster().Drain(kAnswerLimit));
+    return answers;
+  }
+};
+
+TEST_F(RankClusterTest, AnswersDoNotDependOnTheShapesOfTheWorkers) {
+  const auto expected = AnswersOf(kOne, kOne);
+  EXPECT_EQ(AnswersOf(kThreeTensor, kOne), expected);
+  EXPECT_EQ(AnswersOf(kOne, kThreeTensor), expected);
+  EXPECT_EQ(AnswersOf(kTwoStages, kThreeTensor), expected);
+  EXPECT_EQ(AnswersOf(kThreeTensor, kTwoStages), expected);
+  EXPECT_EQ(AnswersOf(kTwoStages, kSixRanks), expected);
+}
+
+TEST_F(RankClusterTest, StatusShowsTheRanks) {
+  SetRanks(kTwoStages, kThreeTensor);
+  StartCluster(1, 1);
+  const ToolResult status = RunTool({"status"});
+  EXPECT_EQ(status.status, 0);
+  EXPECT_THAT(status.output, HasSubstr("2 ranks, cpu"));
+  EXPECT_THAT(status.output, HasSubstr("3 ranks, cpu"));
+}
+
+// Runs a decode worker with `settings` until it ends. Returns its exit status and stderr.
+struct Refusal {
+  int status = -1;
+  std::string text;
+};
+Refusal RunWorker(const std::vector<std::string>& settings) {
+  const std::string log = ::testing::TempDir() + fmt::format("baton_rank_{}.log", ::getpid());
+  std::vector<std::string> command = {BATON_BINARY_FOLDER "/baton-decode",
+                                      "--set",
+                                      "model.path=" BATON_TEST_MODEL,
+                                      "--set",
+                                      "routers=[\"127.0.0.1:1\"]"};
+  for (const std::string& setting : settings) {
+    command.emplace_back("--set");
+    command.push_back(setting);
+  }
+  auto process = ChildProcess::Start({command, log});
+  EXPECT_TRUE(process.ok()) << process.status();
+  Refusal refusal;
+  refusal.status = (*process)->WaitExit(kStartLimit).value_or(-1);
+  std::ifstream file(log);
+  refusal.text.assign(std::istreambuf_iterator<char>(file), {});
+  std::filesystem::remove(log);
+  return refusal;
+}
+
+TEST(RankStartTest, WrongDegreesAndDevicesAreRefused) {
+  const Refusal degree = RunWorker({"engine.tensor_parallel=2"});
+  EXPECT_EQ(degree.status, 2);
+  EXPECT_THAT(degree.text, HasSubstr("tensor_parallel"));
+  const Refusal stages = RunWorker({"engine.pipeline_parallel=31"});
+  EXPECT_EQ(stages.status, 2);
+  const Refusal devices = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, cpu]"});
+  EXPECT_EQ(devices.status, 2);
+  EXPECT_THAT(devices.text, HasSubstr("engine.devices names 2 devices"));
+  const Refusal twice = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, \"cuda:1\", \"cuda:1\"]"});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.text, HasSubstr("engine.devices names cuda:1 twice"));
+}
+
+}  // namespace
+}  // namespace baton
