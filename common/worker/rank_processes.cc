@@ -1,6 +1,7 @@
 #include "common/worker/rank_processes.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <fstream>
