@@ -45,9 +45,9 @@ function(baton_gather umbrella target)
   add_dependencies(${umbrella} ${target})
 endfunction()
 
-# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD]
-# [LAUNCHER command …] [ARGUMENTS …]) declares a gtest binary and its ctest, which runs it with the arguments,
-# through the launcher if there is one. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
+# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD] [LAUNCHER command …]
+# [ARGUMENTS …]) declares a gtest binary and its ctest, which runs LAUNCHER, the binary and ARGUMENTS as one
+# command. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
 # path of tests/data; set it only where needed, because a path on the command line keeps a compiler cache from
 # serving another clone. ONE_THREAD is for a long test without threads: the ThreadSanitizer build omits it,
 # and the test aborts if it starts a thread.

@@ -198,12 +198,12 @@ GroupMemory::Header& GroupMemory::header() const {
 void GroupMemory::Abort(int rank, std::string_view message) {
   Header& h = header();
   uint32_t none = 0;
-  if (!std::atomic_ref(h.aborted).compare_exchange_strong(none, static_cast<uint32_t>(rank) + 1)) {
-    return;
+  if (std::atomic_ref(h.aborted).compare_exchange_strong(none, static_cast<uint32_t>(rank) + 1)) {
+    const size_t length = std::min(message.size(), kMaxMessage);
+    std::memcpy(h.message, message.data(), length);
+    StoreWord(h.message_bytes, static_cast<uint32_t>(length) + 1);
   }
-  const size_t length = std::min(message.size(), kMaxMessage);
-  std::memcpy(h.message, message.data(), length);
-  StoreWord(h.message_bytes, static_cast<uint32_t>(length) + 1);
+  // Also after another process's abort, because that process may be gone before it wakes anyone.
   for (const ExchangeArea& one : areas_) {
     for (int member = 0; member < one.members(); ++member) one.Ring(member);
   }

@@ -57,7 +57,8 @@ class GroupMemory final {
   const ExchangeArea& area(size_t index) const { return areas_[index]; }
 
   // Ends every wait in the group: all calls of all ranks return Unavailable with `rank`, which is
-  // the rank that is gone or late, and `message`. The first call counts; later ones do nothing.
+  // the rank that is gone or late, and `message`. The first call counts; later ones only wake the
+  // ranks again.
   void Abort(int rank, std::string_view message);
   bool aborted() const;
   // OK until Abort, then the error that all calls return.

@@ -15,9 +15,6 @@ namespace {
 
 // A call word holds the kind in its low bits and a hash of the sizes above.
 constexpr uint32_t kKindBits = 3;
-// A sleeping rank also wakes by itself after this time, in case the process that must wake it was
-// killed before it did.
-constexpr Duration kSleepSlice = std::chrono::seconds(10);
 // Polls between two looks at the clock and the abort word.
 constexpr int kPolls = 32;
 
@@ -314,7 +311,7 @@ Status ShmCollective::WaitLonger(int source, uint32_t& word, uint32_t value) {
       if (reached) return OkStatus();
       return memory_.aborted() ? memory_.abort_status() : TooLate(source);
     }
-    FutexWait(bell.event, event, std::min(kSleepSlice, limit_ - waited));
+    FutexWait(bell.event, event, limit_ - waited);
   }
 }
 
