@@ -32,6 +32,10 @@ if(BATON_BUILD_CUDA)
   install(TARGETS baton_cuda LIBRARY DESTINATION lib)
   add_dependencies(baton_install baton_cuda)
 endif()
+if(TARGET baton_mpi)
+  # Not in the packages, which must not depend on MPI: `cmake --install BUILD --component mpi`.
+  install(TARGETS baton_mpi LIBRARY DESTINATION lib COMPONENT mpi EXCLUDE_FROM_ALL)
+endif()
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 

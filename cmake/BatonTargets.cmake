@@ -45,13 +45,14 @@ function(baton_gather umbrella target)
   add_dependencies(${umbrella} ${target})
 endfunction()
 
-# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD]) declares a gtest binary
-# and its ctest. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
+# baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD] [LAUNCHER command …]
+# [ARGUMENTS …]) declares a gtest binary and its ctest, which runs LAUNCHER, the binary and ARGUMENTS as one
+# command. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
 # path of tests/data; set it only where needed, because a path on the command line keeps a compiler cache from
 # serving another clone. ONE_THREAD is for a long test without threads: the ThreadSanitizer build omits it,
 # and the test aborts if it starts a thread.
 function(baton_test name)
-  cmake_parse_arguments(ARG "DATA;ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "DATA;ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS;LAUNCHER;ARGUMENTS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
   if(ARG_ONE_THREAD)
     if(BATON_SANITIZE MATCHES "thread")
@@ -75,7 +76,7 @@ function(baton_test name)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${name}> ${ARG_ARGUMENTS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   foreach(label IN LISTS ARG_LABELS)
     baton_gather(baton_tests_${label} ${name})

@@ -3,10 +3,9 @@
 #include <dlfcn.h>
 
 #include <charconv>
-#include <filesystem>
 #include <system_error>
-#include <vector>
 
+#include "common/base/shared_object.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace baton {
@@ -31,36 +30,12 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Ops> ops_;
 };
 
-std::vector<std::filesystem::path> PlacesOf(const BackendOptions& options) {
-  if (!options.cuda_library.empty()) return {options.cuda_library};
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path folder = program.parent_path();
-  return {folder / kCudaLibrary,
-          folder.parent_path() / "lib" / kCudaLibrary,
-          folder.parent_path() / "bin" / kCudaLibrary};
-}
-
-StatusOr<void*> OpenLibrary(const BackendOptions& options) {
-  std::string tried;
-  for (const std::filesystem::path& place : PlacesOf(options)) {
-    std::error_code error;
-    if (!std::filesystem::exists(place, error)) {
-      tried += fmt::format("{}{}", tried.empty() ? "" : ", ", place.string());
-      continue;
-    }
-    // Never closed: CUDA keeps state of the process.
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) return library;
-    return MakeStatus(StatusCode::kNotFound, "the CUDA backend does not load: {}", dlerror());
-  }
-  return MakeStatus(StatusCode::kNotFound,
-                    "the CUDA backend is not there: looked for {}; build it with the preset cuda",
-                    tried);
-}
-
 StatusOr<std::unique_ptr<Backend>> OpenCuda(int index, const BackendOptions& options) {
-  BATON_ASSIGN_OR_RETURN(void* const library, OpenLibrary(options));
+  BATON_ASSIGN_OR_RETURN(void* const library,
+                         OpenSharedObject({.what = "the CUDA backend",
+                                           .file = kCudaLibrary,
+                                           .path = options.cuda_library,
+                                           .advice = "build it with the preset cuda"}));
   const auto open = reinterpret_cast<OpenCudaFunction>(dlsym(library, kOpenCudaSymbol));
   if (open == nullptr) {
     return MakeStatus(

@@ -69,7 +69,7 @@ struct StepRing::Shared {
   uint64_t message_bytes = 0;
   uint32_t followers = 0;
   alignas(kLine) std::atomic<uint64_t> published{0};
-  std::atomic<uint32_t> turn{0};  // changes with every message: followers sleep on it
+  uint32_t turn = 0;  // changes with every message: followers sleep on it
   alignas(kLine) std::atomic<uint32_t> sleepers{0};
   alignas(kLine) std::atomic<uint64_t> beats{0};
 };
@@ -170,8 +170,8 @@ StatusOr<std::span<std::byte>> StepRing::Prepare(size_t bytes,
 void StepRing::Publish() {
   ++published_;
   shared_.published.store(published_);
-  shared_.turn.store(static_cast<uint32_t>(published_));
-  if (shared_.sleepers.load() > 0) FutexWakeAll(shared_.turn);
+  std::atomic_ref(shared_.turn).store(static_cast<uint32_t>(published_));
+  if (shared_.sleepers.load() > 0) FutexWake(shared_.turn);
 }
 
 Status StepRing::WaitEnded(uint64_t number, const Waiting& waiting, Duration limit) {
@@ -208,7 +208,7 @@ StatusOr<std::optional<std::span<const std::byte>>> StepRing::Next(const Waiting
   const auto there = [&] { return shared_.published.load(std::memory_order_acquire) >= number; };
   const auto sleep = [&](Duration most) {
     shared_.sleepers.fetch_add(1);
-    const uint32_t turn = shared_.turn.load();
+    const uint32_t turn = std::atomic_ref(shared_.turn).load();
     if (!there()) FutexWait(shared_.turn, turn, most);
     shared_.sleepers.fetch_sub(1);
   };

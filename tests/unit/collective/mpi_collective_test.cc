@@ -1,0 +1,127 @@
+// Runs under mpirun with three ranks, each of which runs all tests in the same order.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/collective/group_memory.h"
+#include "common/collective/mpi_world.h"
+#include "common/collective/shm_collective.h"
+#include "tests/unit/collective/collective_suite.h"
+
+namespace baton {
+namespace {
+
+MpiWorld* world = nullptr;
+
+class MpiRunner final : public GroupRunner {
+ public:
+  int max_ranks() const override { return world->size(); }
+  bool survives_abort() const override { return false; }
+
+  void Run(const GroupTest& test, const std::function<void(TestRank&)>& body) override {
+    TestRank own = {.rank = world->rank(), .collectives = {}, .abort = {}};
+    own.abort = [](int rank, const char* message) { world->Abort(rank, message); };
+    for (const std::vector<int>& ranks : test.collectives) {
+      const int id = 1 + next_id_++ % MpiWorld::kMaxId;
+      own.collectives.push_back(nullptr);
+      if (std::find(ranks.begin(), ranks.end(), own.rank) == ranks.end()) continue;
+      auto made = world->MakeCollective(id, ranks, test.options);
+      BATON_CHECK(made.ok(), "{}", Message(made.status()));
+      own.collectives.back() = *std::move(made);
+    }
+    if (own.rank < test.ranks) body(own);
+  }
+
+ private:
+  int next_id_ = 0;
+};
+
+GroupRunner* Runner() {
+  static MpiRunner runner;
+  return &runner;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, CollectiveSuite, testing::Values(&Runner));
+// Each of these needs an mpirun of its own: the world is broken afterwards.
+INSTANTIATE_TEST_SUITE_P(Mpi, CollectiveFailureSuite, testing::Values(&Runner));
+
+TEST(MpiWorldTest, HasAllRanksOnThisHost) {
+  EXPECT_EQ(world->size(), 3);
+  EXPECT_TRUE(world->one_host());
+  EXPECT_EQ(world->all().rank(), world->rank());
+  EXPECT_EQ(world->all().size(), 3);
+  EXPECT_EQ(OpenMpiWorld({}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(MpiWorldTest, WrongCollectivesAreNamed) {
+  const auto problem = [](int id, const std::vector<int>& ranks) {
+    return std::string(Message(world->MakeCollective(id, ranks, {}).status()));
+  };
+  EXPECT_EQ(problem(0, {0, 1, 2}), "the id of a collective is 0; it must be between 1 and 4000");
+  EXPECT_EQ(problem(1, {0, 1, 3}),
+            "the ranks of collective 1 are 0, 1, 3; they must be different and between 0 and 2");
+  EXPECT_EQ(problem(1, {}),
+            "the ranks of collective 1 are ; they must be different and between 0 and 2");
+  if (world->rank() == 2) {
+    EXPECT_EQ(problem(1, {0, 1}), "rank 2 is not in collective 1, whose ranks are 0, 1");
+  }
+}
+
+// How a group of one host starts: MPI tells the followers where the leader's memory is.
+TEST(MpiWorldTest, TellsTheFollowersWhereTheSharedMemoryIs) {
+  const GroupLayout layout = {.ranks = 3,
+                              .collectives = {{.ranks = {0, 1, 2}, .slot_bytes = 4096}}};
+  std::unique_ptr<GroupMemory> memory;
+  std::array<int, 2> place = {};
+  if (world->rank() == 0) {
+    memory = *GroupMemory::Create(layout);
+    place = {::getpid(), memory->fd()};
+  }
+  ASSERT_TRUE(world->all().BroadcastFromFirst(std::as_writable_bytes(std::span(place))).ok());
+  if (world->rank() != 0) {
+    auto opened = GroupMemory::OpenOf(place[0], place[1], layout);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    memory = *std::move(opened);
+  }
+  const auto collective = ShmCollective::Create(*memory, 0, world->rank(), {});
+  ASSERT_TRUE(collective.ok()) << collective.status();
+  std::vector<float> values = {1.0F};
+  ASSERT_TRUE((*collective)->AllReduce(values).ok());
+  EXPECT_EQ(values[0], 3.0F);
+}
+
+// Ranks with other sizes do not take part of a message for the whole.
+TEST(MpiMismatchTest, OtherSizesOnAnotherRankAreFound) {
+  std::vector<float> values(world->rank() == 1 ? 2 : 3);
+  CollectiveOptions options;
+  options.limit = std::chrono::seconds(5);
+  const auto made = world->MakeCollective(1, {0, 1, 2}, options);
+  ASSERT_TRUE(made.ok()) << made.status();
+  Status status = (*made)->AllReduce(values);
+  for (int i = 0; status.ok() && i < 3; ++i) status = (*made)->AllReduce(values);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  EXPECT_THAT(Message(status), testing::HasSubstr("sends another number of bytes"));
+}
+
+int Main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  auto opened = OpenMpiWorld({});
+  if (!opened.ok()) {
+    fmt::print(stderr, "{}\n", Message(opened.status()));
+    return 2;
+  }
+  world = opened->get();
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  return baton::Main(argc, argv);
+}
