@@ -54,7 +54,9 @@ StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
     return InvalidArgument(
         "FP8 weights are for GPUs of sm_89 or newer; with device 'cpu' they must be off");
   }
-  if (device == kCpu) return CpuBackend::Open({.threads = options.threads});
+  if (device == kCpu) {
+    return CpuBackend::Open({.threads = options.threads, .groups = options.groups});
+  }
   int index = -1;
   if (device.starts_with(kCudaPrefix)) {
     const std::string_view number = device.substr(kCudaPrefix.size());
@@ -64,6 +66,12 @@ StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
   if (index < 0) {
     return InvalidArgument("device is '{}'; it must be 'cpu' or 'cuda:N' with the GPU's number",
                            device);
+  }
+  if (const RankPlace place = PlaceIn(options.groups); place != RankPlace{}) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "tensor_parallel is {} and pipeline_parallel is {}; on a GPU both must be 1",
+                      place.tensor_parallel,
+                      place.pipeline_parallel);
   }
   return OpenCuda(index, options);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "kernels/collective.h"
 #include "kernels/dma.h"
 #include "kernels/ops.h"
 
@@ -25,6 +26,8 @@ struct BackendOptions {
   // in
   // ../lib or ../bin.
   std::string cuda_library;
+  // The groups of ranks in which this rank computes; they outlive the backend.
+  RankGroups groups = {};
 };
 
 // A device and its Ops.
@@ -40,7 +43,7 @@ class Backend {
 // Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's;
 // NotFound when the GPU or the backend's shared object is missing; FailedPrecondition when this
 // build does not support the GPU or the driver, or the shared object has another version than this
-// program.
+// program; Unimplemented for groups of several ranks on GPUs.
 StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options);
 
 // The function that the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must

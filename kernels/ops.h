@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "kernels/device.h"
+#include "kernels/exchange.h"
 #include "kernels/kv_view.h"
 #include "kernels/sampling.h"
 #include "kernels/step_input.h"
@@ -40,10 +41,13 @@ struct AttentionArgs {
 // The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
 struct ExpertArgs {
   const Matrix* router = nullptr;                    // [experts][hidden]
-  std::span<const std::unique_ptr<Matrix>> gate_up;  // per expert [2·intermediate][hidden]
-  std::span<const std::unique_ptr<Matrix>> down;     // per expert [hidden][intermediate]
+  std::span<const std::unique_ptr<Matrix>> gate_up;  // per held expert [2·intermediate][hidden]
+  std::span<const std::unique_ptr<Matrix>> down;     // per held expert [hidden][intermediate]
   int32_t experts_per_token = 0;
   bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
+  // Tensor rank r holds experts rank_ends[r − 1] … rank_ends[r] − 1 (from 0 on for rank 0). Empty:
+  // every rank holds all experts.
+  std::span<const int32_t> rank_ends = {};
 };
 
 // Sizes of steps whose first run is slow, because algorithms are chosen or graphs captured.
@@ -97,6 +101,9 @@ class Ops {
   // `rows` rows and `decode_rows` decoding sequences. Empty on a CPU.
   virtual WarmUpSizes SizesToWarmUp(int32_t /*rows*/, int32_t /*decode_rows*/) const { return {}; }
 
+  // The exchanges with the other ranks of the group; null when this rank is the only one.
+  virtual Exchange* exchange() { return nullptr; }
+
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
   // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The
   // loaded numbers of a part equal those of the whole matrix. Only the memory of the part is read,
@@ -129,11 +136,13 @@ class Ops {
   virtual Duration DeviceTime() const { return {}; }
   // Calls the function when all earlier ops of the step are done, from any thread, but before
   // AwaitStep returns. Others may then read what these ops wrote. A backend without such
-  // notifications never calls it.
+  // notifications never calls it, nor does a step in which an exchange failed.
   virtual void NotifyWhenDone(std::function<void()>) {}
 
-  // residual[row] = table[token of row].
-  virtual void Embed(const Matrix& table, const Tensor& residual) = 0;
+  // residual[row] = table[token of row − first_token]. Row 0 of `table` belongs to `first_token`.
+  // The rows of tokens that the table does not have become −0, which a sum leaves unchanged
+  // (Exchange::AllReduce).
+  virtual void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) = 0;
   // out = residual / √(mean(residual²) + epsilon) · weight.
   virtual void RmsNorm(const Tensor& residual,
                        const Vector& weight,
@@ -155,7 +164,9 @@ class Ops {
                              const Matrix& gate_up,
                              const Vector* bias,
                              const Tensor& out) = 0;
-  // out[row] = Σ over the chosen experts of weight · down(silu(gate x) · up x).
+  // out[row] = Σ over the chosen experts of weight · down(silu(gate x) · up x). With experts on
+  // several ranks, the op exchanges the sums, so that every tensor rank has the whole `out`. A
+  // backend of ExchangeMode::kGather adds in the order of expert_parts.h.
   virtual void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) = 0;
   // Normalises and rotates q and k of `qkv` in place, and writes k and v of every row to the cache.
   virtual void RopeAndWriteKv(const Tensor& qkv,

@@ -25,6 +25,13 @@ struct Tensor {
     part.rows = count;
     return part;
   }
+  // Columns [first, first + count) of this view.
+  Tensor Columns(int64_t first, int64_t count) const {
+    Tensor part = *this;
+    part.data += first * static_cast<int64_t>(ShapeOf(dtype).bytes);
+    part.cols = count;
+    return part;
+  }
 
   bool operator==(const Tensor&) const = default;
 };

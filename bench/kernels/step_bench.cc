@@ -50,7 +50,7 @@ class Model final {
     RopeArgs rope;
     rope.inverse_frequencies = frequencies_.get();
     rope.pairing = RopePairing::kAdjacent;
-    ops_.Embed(*table_, x);
+    ops_.Embed(*table_, 0, x);
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       const auto i = static_cast<size_t>(layer);
       if (layer == 0) {

@@ -72,13 +72,14 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
   std::vector<SequenceRows> parts;
   std::vector<int32_t> logit_rows;
   const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
-  const std::vector<SamplingRow> sampling(sequences, SamplingRow{&greedy, 0, {}, {}, {}});
+  const int32_t sampled_rows = decoder_.plan().place.leader() ? sequences : 0;
+  const std::vector<SamplingRow> sampling(sampled_rows, SamplingRow{&greedy, 0, {}, {}, {}});
   for (int32_t i = 0; i < sequences; ++i) {
     parts.push_back({i * rows, rows, context, i * blocks});
     for (int32_t row = 0; row < rows; ++row) positions.push_back(context + row);
     logit_rows.push_back((i + 1) * rows - 1);
   }
-  std::vector<SampledToken> sampled(sequences);
+  std::vector<SampledToken> sampled(sampled_rows);
   BATON_RETURN_IF_ERROR(Issue({.tokens = tokens,
                                .positions = positions,
                                .sequences = parts,

@@ -7,6 +7,7 @@
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/model/model_spec.h"
+#include "common/model/rank_plan.h"
 #include "common/model/weight_source.h"
 #include "kernels/ops.h"
 
@@ -21,11 +22,13 @@ struct DecoderLimits {
 // Called during Load with the fraction of the weights that is loaded, 0 … 1.
 using LoadProgress = std::function<void(double)>;
 
-// Called during Forward after the KV write of `layer` was issued for all rows of the step (on an
-// asynchronous device: enqueued, not finished).
+// Called during Forward after the KV write of `layer` was issued for all rows of the step by all
+// tensor-parallel ranks (on an asynchronous device: enqueued, not finished). A rank reports the
+// layers of its own pipeline stage.
 using LayerHook = std::function<void(int32_t layer)>;
 
-// A decoder-only transformer on one device. A ModelSpec configures it for all model families. Owns
+// A decoder-only transformer on one device, or one rank's part of it: the exchange of the Ops
+// decides the part (RankPlan). A ModelSpec configures it for all model families. Owns
 // its packed weights and its activation buffers, which are allocated once for the limits. Does not
 // own the Ops. One thread at a time.
 class Decoder final {
@@ -34,7 +37,8 @@ class Decoder final {
   // near the size of the packed weights. `ops` outlives the decoder; `weights` is not needed
   // afterwards. Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
   // ResourceExhausted; InvalidArgument when fp8_kv is set and the backend has no FP8 KV
-  // cache; the error of Ops::CheckModel when the backend cannot run the model.
+  // cache; the errors of MakeRankPlan; the error of Ops::CheckModel when the backend cannot run the
+  // model.
   static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
                                                  const WeightSource& weights,
                                                  Ops& ops,
@@ -45,10 +49,12 @@ class Decoder final {
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
   // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
   // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
-  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows.
+  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group
+  // all ranks call it with the same input; the leader gets the logits, the others an empty tensor.
   Tensor Forward(const StepInput& input, const LayerHook& hook = {});
 
-  const ModelSpec& spec() const;
+  const ModelSpec& spec() const;  // of the whole model
+  const RankPlan& plan() const;
   const DecoderLimits& limits() const;
   Ops& ops() const;
   // Identifies spec and weights (fingerprint.h). Two workers may exchange KV only if their

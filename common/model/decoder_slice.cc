@@ -37,6 +37,8 @@ Status DecoderSlice::Validate(const ModelSpec& spec) const {
   BATON_ASSIGN_OR_RETURN(const IndexRange kv, resolve(kv_heads, spec.kv_heads, "KV heads"));
   BATON_RETURN_IF_ERROR(CheckHeads(spec, q, kv));
   const StatusOr<IndexRange> others[] = {
+      resolve(layers, spec.layer_count(), "layers"),
+      resolve(hidden, spec.hidden, "hidden rows"),
       resolve(intermediate, spec.intermediate, "intermediate rows"),
       resolve(experts, spec.moe.experts, "experts"),
       resolve(expert_intermediate, spec.moe.intermediate, "intermediate rows of experts"),

@@ -116,11 +116,14 @@ Status LoadAttention(Loader& loader,
     BATON_ASSIGN_OR_RETURN(to.q_norm, loader.LoadVectors({{id(WeightKind::kQueryNorm), head_dim}}));
     BATON_ASSIGN_OR_RETURN(to.k_norm, loader.LoadVectors({{id(WeightKind::kKeyNorm), head_dim}}));
   }
-  BATON_ASSIGN_OR_RETURN(to.attention_output,
-                         loader.LoadStacked({{id(WeightKind::kAttentionOutput), hidden}}, q));
+  const Extent outputs{spec.hidden, slice.hidden};
+  const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
+  BATON_ASSIGN_OR_RETURN(
+      to.attention_output,
+      loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
   if (spec.o_bias) {
     BATON_ASSIGN_OR_RETURN(to.attention_output_bias,
-                           loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), hidden}}));
+                           loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), outputs}}));
   }
   return OkStatus();
 }
@@ -131,16 +134,17 @@ Status LoadDense(Loader& loader,
                  int32_t layer,
                  LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
-  const Extent hidden{spec.hidden};
   const Extent inner{spec.intermediate, slice.intermediate};
+  const Extent outputs{spec.hidden, slice.hidden};
+  const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
   BATON_ASSIGN_OR_RETURN(to.gate_up,
                          loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
-  BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), hidden}}, inner));
+  BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), outputs}}, inputs));
   if (!spec.mlp_bias) return OkStatus();
   BATON_ASSIGN_OR_RETURN(
       to.gate_up_bias,
       loader.LoadVectors({{id(WeightKind::kGateBias), inner}, {id(WeightKind::kUpBias), inner}}));
-  BATON_ASSIGN_OR_RETURN(to.down_bias, loader.LoadVectors({{id(WeightKind::kDownBias), hidden}}));
+  BATON_ASSIGN_OR_RETURN(to.down_bias, loader.LoadVectors({{id(WeightKind::kDownBias), outputs}}));
   return OkStatus();
 }
 
@@ -215,18 +219,23 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
   BATON_RETURN_IF_ERROR(slice.Validate(spec));
   Loader loader(spec, source, ops);
   DecoderWeights weights;
-  const double steps = spec.layer_count() + 2;
+  const IndexRange layers = slice.layers.value_or(IndexRange{0, spec.layer_count()});
+  const bool first = layers.begin == 0;
+  const bool last = layers.end == spec.layer_count();
+  const auto steps = static_cast<double>(layers.size() + 2);
   double done = 0;
   const auto advance = [&] {
     if (options.progress) options.progress(++done / steps);
   };
   const Extent hidden{spec.hidden};
   const Extent vocab{spec.vocab, slice.vocab};
-  BATON_ASSIGN_OR_RETURN(weights.embedding,
-                         loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
+  if (first || (last && spec.tied_head)) {
+    BATON_ASSIGN_OR_RETURN(weights.embedding,
+                           loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
+  }
   BATON_RETURN_IF_ERROR(LoadRope(spec, source, ops, weights));
   advance();
-  for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
+  for (auto layer = static_cast<int32_t>(layers.begin); layer < layers.end; ++layer) {
     LayerWeights& to = weights.layers.emplace_back();
     if (options.fp8_kv) {
       BATON_ASSIGN_OR_RETURN(
@@ -242,9 +251,12 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
     BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, slice, layer, to));
     advance();
   }
-  BATON_ASSIGN_OR_RETURN(weights.output_norm,
-                         loader.LoadVectors({{{WeightKind::kOutputNorm}, hidden}}));
-  if (!spec.tied_head) {
+  const WeightId next_norm = last ? WeightId{WeightKind::kOutputNorm}
+                                  : WeightId{WeightKind::kAttentionNorm,
+                                             static_cast<int32_t>(layers.end),
+                                             -1};
+  BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
+  if (last && !spec.tied_head) {
     BATON_ASSIGN_OR_RETURN(weights.head,
                            loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
   }

@@ -16,7 +16,8 @@ namespace baton {
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
 // router and the expert fields. Biases and head norms are null where the model has none. In shapes,
 // heads, kv_heads, intermediate and vocab are numbers of the loaded slice, and the expert fields
-// have the loaded experts; hidden and the router's experts are those of the model.
+// have the loaded experts; hidden and the router's experts are those of the model. With
+// DecoderSlice::hidden, attention_output and down have its rows and all columns.
 struct LayerWeights {
   std::unique_ptr<Vector> attention_norm;
   std::unique_ptr<Matrix> qkv;  // [(heads + 2 · kv_heads) · head_dim][hidden]
@@ -38,12 +39,15 @@ struct LayerWeights {
 
 // All packed weights of a model, or of a slice of it.
 struct DecoderWeights {
-  std::unique_ptr<Matrix> embedding;  // [vocab][hidden]
-  std::unique_ptr<Matrix> head;  // [vocab][hidden]; null when the embedding is also the output head
-  std::unique_ptr<Vector> output_norm;
+  // [vocab][hidden]; null when the slice has neither the first layer nor uses it as output head.
+  std::unique_ptr<Matrix> embedding;
+  // [vocab][hidden]; null when the embedding is also the output head, or without the last layer.
+  std::unique_ptr<Matrix> head;
+  // The norm after the last loaded layer: the attention norm of the next layer, or the output norm.
+  std::unique_ptr<Vector> next_norm;
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
-  std::vector<LayerWeights> layers;
+  std::vector<LayerWeights> layers;  // the loaded ones
   size_t bytes = 0;  // packed bytes of all matrices
 
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }

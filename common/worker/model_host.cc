@@ -78,8 +78,11 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   BATON_ASSIGN_OR_RETURN(
       host->decoder_,
       Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));
-  for (const std::string& line : DescribeUnread(model.spec, *model.weights)) {
-    kLog.Warning("model {}: {}", host->name_, line);
+  // A rank of a group leaves the tensors of the other ranks unread.
+  if (host->decoder_->plan().place == RankPlace{}) {
+    for (const std::string& line : DescribeUnread(model.spec, *model.weights)) {
+      kLog.Warning("model {}: {}", host->name_, line);
+    }
   }
   host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_);
   const double seconds = ToSeconds(clock.Now() - load_start);

@@ -138,6 +138,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
               "attention into [{}][{}]",
               out.rows,
               out.cols);
+  if (exchange_.failed()) return;
   const std::vector<RowRange> ranges = Cut(input_.sequences);
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;

@@ -13,7 +13,7 @@ StatusOr<std::unique_ptr<Ops>> MakeCpuOps(CpuDevice& device, const CpuOptions& o
   if (!Supported(options.isa)) {
     return InvalidArgument("this processor cannot run the {} kernels", Name(options.isa));
   }
-  return std::make_unique<cpu::CpuOps>(device, options.threads, cpu::Kernels(options.isa));
+  return std::make_unique<cpu::CpuOps>(device, options);
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "kernels/collective.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/ops.h"
@@ -11,6 +12,9 @@ namespace baton {
 struct CpuOptions {
   int threads = 1;  // compute threads, including the caller of Ops; 1 … 256
   CpuIsa isa = CpuIsa::kBest;
+  RankGroups groups = {};  // outlive the Ops
+  // kReduce: a row's bits depend on the number of ranks, as on GPUs.
+  ExchangeMode exchange = ExchangeMode::kGather;
 };
 
 // Creates the Ops of the CPU backend on `device`, which must outlive them and all loaded matrices.

@@ -83,14 +83,15 @@ float* FloatRow(const Tensor& tensor, int64_t row) {
   return reinterpret_cast<float*>(tensor.data) + row * tensor.stride;
 }
 
-CpuOps::CpuOps(CpuDevice& device, int threads, const KernelTable& kernels)
+CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
     : device_(device),
-      kernels_(kernels),
-      pool_(threads),
+      kernels_(Kernels(options.isa)),
+      pool_(options.threads),
       weights_(device),
-      matmul_(kernels, pool_),
-      attention_scratch_(static_cast<size_t>(threads)),
-      samplers_(static_cast<size_t>(threads), Sampler(kernels)) {}
+      matmul_(kernels_, pool_),
+      exchange_(options.groups, options.exchange),
+      attention_scratch_(static_cast<size_t>(options.threads)),
+      samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)) {}
 
 int32_t CpuOps::block_token_multiple() const {
   return kBlockTokenMultiple;
@@ -155,22 +156,33 @@ Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
   input_ = input;
   kv_ = kv;
   rope_.Clear();
+  exchange_.Begin();
   pool_.Wake();
   return OkStatus();
 }
 
 Status CpuOps::IssueStep() {
   input_ = {};
-  return OkStatus();
+  return exchange_.status();
 }
 
-void CpuOps::Embed(const Matrix& table, const Tensor& residual) {
+void CpuOps::NotifyWhenDone(std::function<void()> done) {
+  if (!exchange_.failed()) done();
+}
+
+void CpuOps::Embed(const Matrix& table, int32_t first_token, const Tensor& residual) {
   const PackedMatrix& rows = Packed(table);
   BATON_CHECK(residual.cols == rows.cols(), "embedding of {} into {}", rows.cols(), residual.cols);
   ForRows(pool_, residual.rows, residual.cols * 4, [&](int64_t row) {
     const TokenId token = input_.tokens[static_cast<size_t>(row)];
-    BATON_CHECK(token >= 0 && token < rows.rows(), "token {} of {}", token, rows.rows());
-    rows.Row(token, FloatRow(residual, row));
+    const int64_t index = int64_t{token} - first_token;
+    const bool held = index >= 0 && index < rows.rows();
+    BATON_CHECK(held || !exchange_.alone(), "token {} of {}", token, rows.rows());
+    if (held) {
+      rows.Row(index, FloatRow(residual, row));
+    } else {
+      std::fill_n(FloatRow(residual, row), residual.cols, -0.0f);
+    }
   });
 }
 
@@ -212,6 +224,7 @@ void CpuOps::AddRmsNorm(const Tensor& residual,
 }
 
 void CpuOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
+  if (exchange_.failed()) return;
   matmul_.Multiply(x, Packed(weight), bias == nullptr ? nullptr : Host(*bias).data(), out);
 }
 
@@ -219,6 +232,7 @@ void CpuOps::MatMulSiluMul(const Tensor& x,
                            const Matrix& gate_up,
                            const Vector* bias,
                            const Tensor& out) {
+  if (exchange_.failed()) return;
   matmul_.SiluMultiply(x, Packed(gate_up), bias == nullptr ? nullptr : Host(*bias).data(), out);
 }
 
@@ -237,6 +251,7 @@ void CpuOps::Sample(const Tensor& logits,
               "{} sampling rows for {} rows of logits",
               rows.size(),
               logits.rows);
+  if (exchange_.failed()) return;
   const auto cols = static_cast<size_t>(logits.cols);
   pool_.Run(logits.rows, [&](int64_t row, int thread) {
     const auto i = static_cast<size_t>(row);

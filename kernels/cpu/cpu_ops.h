@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_exchange.h"
 #include "kernels/cpu/cpu_matmul.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -26,16 +28,19 @@ class HostVector final : public Vector {
 
 // Ops that run on the calling thread and a thread pool. Every op is finished when it returns. Bad
 // arguments of BeginStep are returned as errors; bad arguments of an op are bugs of the caller and
-// stop the process (CHECK). One thread at a time.
+// stop the process (CHECK). After an exchange failed, the ops of the step that would take long do
+// nothing. One thread at a time.
 class CpuOps final : public Ops {
  public:
-  CpuOps(CpuDevice& device, int threads, const KernelTable& kernels);
+  // The options must be valid (MakeCpuOps).
+  CpuOps(CpuDevice& device, const CpuOptions& options);
 
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
   bool k_dim_major() const override { return true; }
   int32_t block_token_multiple() const override;
   Status CheckModel(const ModelShape& shape) const override;
+  Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -44,9 +49,9 @@ class CpuOps final : public Ops {
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   Status IssueStep() override;
-  void NotifyWhenDone(std::function<void()> done) override { done(); }
+  void NotifyWhenDone(std::function<void()> done) override;
 
-  void Embed(const Matrix& table, const Tensor& residual) override;
+  void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;
   void RmsNorm(const Tensor& residual,
                const Vector& weight,
                float epsilon,
@@ -86,11 +91,19 @@ class CpuOps final : public Ops {
   void WriteKvRow(const float* row, const HeadShape& heads, int32_t layer, int64_t index) const;
   void CheckHeads(const HeadShape& heads, const Tensor& qkv) const;
 
+  struct ExpertStep;
+  // Adds the weighted output of one expert for the rows that are routed to it.
+  void AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum);
+  // Computes the sums of the parts that this rank holds, exchanges them, and adds them to `out`.
+  // `sums` has the columns of one part when this rank holds all experts, and of all parts else.
+  void SumExpertParts(const ExpertStep& step, const Tensor& sums, const Tensor& out);
+
   CpuDevice& device_;
   const KernelTable& kernels_;
   ThreadPool pool_;
   WeightMemory weights_;
   CpuMatMul matmul_;
+  CpuExchange exchange_;
 
   // State of the current step.
   StepInput input_;

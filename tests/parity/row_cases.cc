@@ -60,7 +60,7 @@ void CheckEmbed(Ops& ops, const Tolerance& tolerance, DType dtype) {
   plan.tokens = {0, 69, 15, 16, 33, 69};
   const DeviceTensor out(ops, DType::kF32, 6, 256);
   ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
-  ops.Embed(**matrix, out.view());
+  ops.Embed(**matrix, 0, out.view());
   ASSERT_TRUE(ops.EndStep().ok());
   const auto got = out.Read();
   for (size_t i = 0; i < got.size(); ++i) {

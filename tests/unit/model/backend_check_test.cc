@@ -34,7 +34,7 @@ class RefusingOps final : public Ops {
   }
   Status BeginStep(const StepInput&, const KvView&) override { return NotReached(); }
   Status IssueStep() override { return NotReached(); }
-  void Embed(const Matrix&, const Tensor&) override {}
+  void Embed(const Matrix&, int32_t, const Tensor&) override {}
   void RmsNorm(const Tensor&, const Vector&, float, const Tensor&) override {}
   void AddRmsNorm(const Tensor&, const Tensor&, const Vector&, float, const Tensor&) override {}
   void MatMul(const Tensor&, const Matrix&, const Vector*, const Tensor&) override {}

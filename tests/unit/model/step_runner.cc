@@ -29,6 +29,8 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
     runner->cpu_ = std::make_unique<CpuDevice>();
     CpuOptions cpu;
     cpu.threads = options.threads;
+    cpu.groups = options.groups;
+    cpu.exchange = options.exchange;
     BATON_ASSIGN_OR_RETURN(runner->cpu_ops_, MakeCpuOps(*runner->cpu_, cpu));
     runner->device_ = {runner->cpu_ops_.get(), ReadHost};
   }
@@ -41,7 +43,8 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .k_dim_major = ops.k_dim_major()});
   runner->layout_ = layout;
   runner->blocks_ = options.kv_blocks;
-  const size_t bytes = ShardBlockBytes(layout, WholeModel(layout)) * options.kv_blocks;
+  const size_t bytes = 
+      ShardBlockBytes(layout, runner->decoder_->plan().kv_shard) * options.kv_blocks;
   BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
   return runner;
 }
@@ -61,6 +64,13 @@ StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
 }
 
 std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerHook& hook) {
+  auto logits = TryStep(chunks, hook);
+  BATON_CHECK(logits.ok(), "{}", Message(logits.status()));
+  return *std::move(logits);
+}
+
+StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,
+                                                  const LayerHook& hook) {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<SequenceRows> rows;
@@ -86,12 +96,9 @@ std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerH
     state.context += part.row_count;
   }
   const StepInput input{tokens, positions, rows, tables, logit_rows};
-  const KvView kv = MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_);
-  Status status = device_.ops->BeginStep(input, kv);
-  BATON_CHECK(status.ok(), "{}", Message(status));
+  BATON_RETURN_IF_ERROR(device_.ops->BeginStep(input, kv()));
   const Tensor logits = decoder_->Forward(input, hook);
-  status = device_.ops->EndStep();
-  BATON_CHECK(status.ok(), "{}", Message(status));
+  BATON_RETURN_IF_ERROR(device_.ops->EndStep());
   return device_.read(logits);
 }
 

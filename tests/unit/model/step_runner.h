@@ -36,6 +36,8 @@ struct RunnerOptions {
   int32_t kv_blocks = 256;
   DecoderLimits limits{640, 640};
   int threads = 1;
+  RankGroups groups = {};  // the runner is one rank of these groups
+  ExchangeMode exchange = ExchangeMode::kGather;
 };
 
 // Runs a decoder step by step, for tests. Uses the CPU backend unless a RunnerDevice is given, and
@@ -47,8 +49,11 @@ class StepRunner final {
                                                       const RunnerOptions& options = {},
                                                       const RunnerDevice& device = {});
 
-  // Runs all chunks in one step. Returns the logits of the wanted rows, in order.
+  // Runs all chunks in one step. Returns the logits of the wanted rows, in order; none on a rank
+  // that is not the leader.
   std::vector<Logits> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
+  // The same, but returns the error of a step that fails.
+  StatusOr<std::vector<Logits>> TryStep(std::span<const Chunk> chunks, const LayerHook& hook = {});
   std::vector<Logits> Step(const Chunk& chunk) { return Step(std::span(&chunk, 1)); }
   // Runs `tokens` in chunks of `chunk_rows`. Returns the logits after each token.
   std::vector<Logits> RunAll(int32_t sequence, std::span<const TokenId> tokens, size_t chunk_rows);
@@ -56,8 +61,10 @@ class StepRunner final {
   void Reset();
 
   Decoder& decoder() { return *decoder_; }
-  // The arena. Blocks that were never used are zeros.
-  KvView kv() const { return MakeView(layout_, WholeModel(layout_), arena_->data(), blocks_); }
+  // The arena of this rank's shard. Blocks that were never used are zeros.
+  KvView kv() const {
+    return MakeView(layout_, decoder_->plan().kv_shard, arena_->data(), blocks_);
+  }
 
  private:
   struct Sequence {

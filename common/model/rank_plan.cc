@@ -1,0 +1,191 @@
+#include "common/model/rank_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "common/base/check.h"
+#include "kernels/expert_parts.h"
+
+namespace baton {
+namespace {
+
+// Packed matrices are stored in panels of this many rows.
+constexpr int64_t kRowMultiple = 16;
+
+// `size` divided into `ranks` ranges whose borders are multiples of the largest power of two up to
+// kRowMultiple that leaves every rank at least one.
+std::vector<int64_t> Divide(int64_t size, int64_t ranks) {
+  int64_t multiple = kRowMultiple;
+  while (multiple > 1 && size / multiple < ranks) multiple /= 2;
+  std::vector<int64_t> ends;
+  for (int64_t rank = 1; rank <= ranks; ++rank) {
+    ends.push_back(size / multiple * rank / ranks * multiple);
+  }
+  ends.back() = size;
+  return ends;
+}
+
+IndexRange RangeOf(std::span<const int64_t> ends, int32_t rank) {
+  const auto index = static_cast<size_t>(rank);
+  return {rank == 0 ? 0 : ends[index - 1], ends[index]};
+}
+
+// The experts' ends of all ranks, in whole parts.
+std::vector<int32_t> DivideExperts(int32_t experts, int32_t ranks) {
+  std::vector<int32_t> ends;
+  for (int32_t rank = 1; rank <= ranks; ++rank) {
+    ends.push_back(FirstOfPart(experts, ExpertParts(experts) * rank / ranks));
+  }
+  return ends;
+}
+
+bool HasDense(const ModelSpec& spec) {
+  return !std::ranges::all_of(spec.layers, &LayerSpec::moe);
+}
+bool HasExperts(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, &LayerSpec::moe);
+}
+
+bool CanDivide(const ModelSpec& spec, int32_t ranks, ExchangeMode mode) {
+  const bool whole_kv_heads = spec.kv_heads % ranks == 0;
+  const bool copied_kv_heads = ranks % spec.kv_heads == 0 && spec.heads % ranks == 0;
+  if (!whole_kv_heads && !copied_kv_heads) return false;
+  if (ranks > spec.vocab || ranks > spec.hidden) return false;
+  if (HasDense(spec)) {
+    if (ranks > spec.intermediate) return false;
+    if (mode == ExchangeMode::kReduce && spec.intermediate % ranks != 0) return false;
+  }
+  return !HasExperts(spec) || ranks <= ExpertParts(spec.moe.experts);
+}
+
+Status CheckDegrees(const ModelSpec& spec, const RankPlace& place, ExchangeMode mode) {
+  if (place.pipeline_parallel < 1 || place.pipeline_parallel > spec.layer_count()) {
+    return InvalidArgument(
+        "pipeline_parallel is {}; the model has {} layers, so it must be between 1 and {}",
+        place.pipeline_parallel,
+        spec.layer_count(),
+        spec.layer_count());
+  }
+  if (place.tensor_parallel >= 1 && CanDivide(spec, place.tensor_parallel, mode)) return OkStatus();
+  std::vector<int32_t> degrees;
+  for (int32_t ranks = 1; ranks <= spec.heads; ++ranks) {
+    if (CanDivide(spec, ranks, mode)) degrees.push_back(ranks);
+  }
+  std::string sizes = fmt::format("{} heads and {} KV heads", spec.heads, spec.kv_heads);
+  if (HasDense(spec)) sizes += fmt::format(", intermediate size {}", spec.intermediate);
+  if (HasExperts(spec)) sizes += fmt::format(", {} experts", spec.moe.experts);
+  return InvalidArgument("tensor_parallel is {}; for a model with {} it must be one of {}",
+                         place.tensor_parallel,
+                         sizes,
+                         fmt::join(degrees, ", "));
+}
+
+// Fills in everything that the tensor-parallel ranks of a stage divide.
+void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
+  const int32_t ranks = plan.place.tensor_parallel;
+  const int32_t rank = plan.place.tensor_rank;
+  const int32_t q_heads = spec.heads / ranks;
+  const int32_t kv_heads = std::max(1, spec.kv_heads / ranks);
+  const IndexRange q{int64_t{rank} * q_heads, int64_t{rank + 1} * q_heads};
+  const int64_t first_kv = q.begin * spec.kv_heads / spec.heads;
+  plan.heads = {q_heads, kv_heads, spec.head_dim};
+  plan.slice.heads = q;
+  plan.slice.kv_heads = IndexRange{first_kv, first_kv + kv_heads};
+  plan.ends.vocab = Divide(spec.vocab, ranks);
+  plan.slice.vocab = RangeOf(plan.ends.vocab, rank);
+  if (plan.mode == ExchangeMode::kGather) {
+    for (int32_t r = 1; r <= ranks; ++r) {
+      plan.ends.attention.push_back(int64_t{r} * q_heads * spec.head_dim);
+    }
+    plan.ends.hidden = Divide(spec.hidden, ranks);
+    plan.slice.hidden = RangeOf(plan.ends.hidden, rank);
+  }
+  if (HasDense(spec)) {
+    std::vector<int64_t> ends = Divide(spec.intermediate, ranks);
+    if (plan.mode == ExchangeMode::kReduce) {
+      for (int32_t r = 1; r <= ranks; ++r) ends[r - 1] = int64_t{spec.intermediate} * r / ranks;
+    }
+    plan.slice.intermediate = RangeOf(ends, rank);
+    if (plan.mode == ExchangeMode::kGather) plan.ends.feed_forward = std::move(ends);
+  }
+  if (HasExperts(spec)) {
+    plan.expert_ends = DivideExperts(spec.moe.experts, ranks);
+    plan.slice.experts = IndexRange{rank == 0 ? 0 : plan.expert_ends[rank - 1],
+                                    plan.expert_ends[rank]};
+  }
+}
+
+}  // namespace
+
+StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec, const RankPlace& place, ExchangeMode mode) {
+  BATON_RETURN_IF_ERROR(CheckDegrees(spec, place, mode));
+  BATON_CHECK(place.tensor_rank >= 0 && place.tensor_rank < place.tensor_parallel &&
+                  place.stage >= 0 && place.stage < place.pipeline_parallel,
+              "tensor rank {} of {}, stage {} of {}",
+              place.tensor_rank,
+              place.tensor_parallel,
+              place.stage,
+              place.pipeline_parallel);
+  RankPlan plan;
+  plan.place = place;
+  plan.mode = mode;
+  plan.heads = spec.head_shape();
+  if (plan.tensor_parallel()) DivideTensors(spec, plan);
+  const auto ends = DivideLayers(DecodeCosts(spec), place.pipeline_parallel);
+  const auto stage = static_cast<size_t>(place.stage);
+  plan.layers = {stage == 0 ? 0 : ends[stage - 1], ends[stage]};
+  plan.slice.layers = plan.layers;
+  const IndexRange kv = plan.slice.kv_heads.value_or(IndexRange{0, spec.kv_heads});
+  plan.kv_shard = {.first_layer = static_cast<int32_t>(plan.layers.begin),
+                   .layer_count = static_cast<int32_t>(plan.layers.size()),
+                   .first_head = static_cast<int32_t>(kv.begin),
+                   .head_count = static_cast<int32_t>(kv.size())};
+  return plan;
+}
+
+LayerCosts DecodeCosts(const ModelSpec& spec) {
+  const double hidden = spec.hidden;
+  const double attention = hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
+  LayerCosts costs;
+  for (const LayerSpec& layer : spec.layers) {
+    const double width =
+        layer.moe ? double{1} * spec.moe.experts_per_token * spec.moe.intermediate
+                  : spec.intermediate;
+    costs.layers.push_back(attention + 3 * hidden * width);
+  }
+  costs.last = hidden * spec.vocab;
+  return costs;
+}
+
+std::vector<int32_t> DivideLayers(const LayerCosts& costs, int32_t stages) {
+  const auto layers = static_cast<int32_t>(costs.layers.size());
+  BATON_CHECK(stages >= 1 && stages <= layers, "{} stages of {} layers", stages, layers);
+  std::vector<double> before(1, 0);  // cost of the layers before each layer
+  for (const double cost : costs.layers) before.push_back(before.back() + cost);
+  // slowest[s][n]: the slowest of the first s + 1 stages, when these have the first n layers.
+  constexpr double kUnreachable = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> slowest(stages, std::vector<double>(layers + 1, kUnreachable));
+  std::vector<std::vector<int32_t>> begin(stages, std::vector<int32_t>(layers + 1, 0));
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    const double extra = (stage == 0 ? costs.first : 0) + (stage + 1 == stages ? costs.last : 0);
+    for (int32_t end = stage + 1; end <= layers; ++end) {
+      const int32_t earliest = stage;
+      const int32_t latest = stage == 0 ? 0 : end - 1;
+      for (int32_t from = earliest; from <= latest; ++from) {
+        const double earlier = stage == 0 ? 0 : slowest[stage - 1][from];
+        const double cost = std::max(earlier, before[end] - before[from] + extra);
+        if (cost >= slowest[stage][end]) continue;
+        slowest[stage][end] = cost;
+        begin[stage][end] = from;
+      }
+    }
+  }
+  std::vector<int32_t> ends(stages);
+  int32_t end = layers;
+  for (int32_t stage = stages; stage-- > 0; end = begin[stage][end]) ends[stage] = end;
+  return ends;
+}
+
+}  // namespace baton

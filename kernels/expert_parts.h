@@ -1,0 +1,31 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace baton {
+
+// The order of additions in Ops::Experts, which is the same for every number of ranks: the experts
+// of a layer are divided into parts of consecutive experts; the outputs of a part's experts are
+// added in the order of the experts, and the sums of the parts in the order of the parts. A rank
+// holds whole parts.
+inline constexpr int32_t kMaxExpertParts = 8;
+
+inline int32_t ExpertParts(int32_t experts) {
+  return std::min(experts, kMaxExpertParts);
+}
+
+// The first expert of part `part`; for part ExpertParts(experts), the number of experts.
+inline int32_t FirstOfPart(int32_t experts, int32_t part) {
+  return static_cast<int32_t>(int64_t{experts} * part / ExpertParts(experts));
+}
+
+// How many parts lie before expert `expert`, which is the first of a part (or the number of
+// experts).
+inline int32_t PartsBefore(int32_t experts, int32_t expert) {
+  int32_t part = 0;
+  while (FirstOfPart(experts, part) < expert) ++part;
+  return part;
+}
+
+}  // namespace baton

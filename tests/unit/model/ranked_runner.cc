@@ -1,0 +1,50 @@
+#include "tests/unit/model/ranked_runner.h"
+
+#include <thread>
+
+namespace baton {
+
+StatusOr<std::unique_ptr<RankedRunner>> RankedRunner::Create(const ModelSpec& spec,
+                                                             const WeightSource& weights,
+                                                             const Degrees& degrees,
+                                                             const RunnerOptions& options) {
+  std::unique_ptr<RankedRunner> group(new RankedRunner());
+  for (int32_t stage = 0; stage < degrees.pipeline; ++stage) {
+    group->tensor_groups_.push_back(std::make_unique<ThreadGroup>(degrees.tensor));
+  }
+  for (int32_t rank = 0; rank < degrees.tensor; ++rank) {
+    group->pipeline_groups_.push_back(std::make_unique<ThreadGroup>(degrees.pipeline));
+  }
+  for (int32_t rank = 0; rank < degrees.ranks(); ++rank) {
+    const RankPlace place = RankPlace::Of(degrees.tensor, degrees.pipeline, rank);
+    RunnerOptions one = options;
+    one.groups = {.tensor = group->tensor_group(place.stage).rank(place.tensor_rank),
+                  .pipeline = group->pipeline_group(place.tensor_rank).rank(place.stage)};
+    BATON_ASSIGN_OR_RETURN(auto runner, StepRunner::Create(spec, weights, one));
+    group->runners_.push_back(std::move(runner));
+  }
+  return group;
+}
+
+StatusOr<std::vector<Logits>> RankedRunner::Step(std::span<const Chunk> chunks,
+                                                 const LayerHook& hook) {
+  std::vector<StatusOr<std::vector<Logits>>> results(runners_.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < runners_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        results[rank] = runners_[rank]->TryStep(chunks, rank == 0 ? hook : LayerHook{});
+      });
+    }
+  }
+  errors_.clear();
+  for (const auto& result : results) errors_.push_back(result.status());
+  for (const auto& result : results) BATON_RETURN_IF_ERROR(result.status());
+  return std::move(results.front());
+}
+
+void RankedRunner::Reset() {
+  for (const auto& runner : runners_) runner->Reset();
+}
+
+}  // namespace baton
