@@ -35,3 +35,13 @@ set(BATON_FLASHINFER_INCLUDES
     ${BATON_FLASHINFER}/cccl/libcudacxx/include ${BATON_FLASHINFER}/cccl/cub
     ${BATON_FLASHINFER}/cccl/thrust ${BATON_FLASHINFER}/include ${BATON_FLASHINFER}/cutlass/include
     ${BATON_FLASHINFER}/cutlass/tools/util/include)
+
+# NCCL's header. Programs open the library itself at run time, and only for groups of several GPUs.
+find_path(BATON_NCCL_INCLUDES nccl.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ${baton_home}/nccl/include
+  DOC "the folder of nccl.h; `./dev build cuda` downloads it where it is not installed")
+if(NOT BATON_NCCL_INCLUDES)
+  message(FATAL_ERROR "nccl.h is not installed. Run `./dev build cuda`, install libnccl-dev, or set "
+                      "BATON_NCCL_INCLUDES to the folder nvidia/nccl/include of the Python package "
+                      "nvidia-nccl-cu13.")
+endif()

@@ -67,12 +67,6 @@ StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
     return InvalidArgument("device is '{}'; it must be 'cpu' or 'cuda:N' with the GPU's number",
                            device);
   }
-  if (const RankPlace place = PlaceIn(options.groups); place != RankPlace{}) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "tensor_parallel is {} and pipeline_parallel is {}; on a GPU both must be 1",
-                      place.tensor_parallel,
-                      place.pipeline_parallel);
-  }
   return OpenCuda(index, options);
 }
 

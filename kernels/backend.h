@@ -43,7 +43,8 @@ class Backend {
 // Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's;
 // NotFound when the GPU or the backend's shared object is missing; FailedPrecondition when this
 // build does not support the GPU or the driver, or the shared object has another version than this
-// program; Unimplemented for groups of several ranks on GPUs.
+// program; for groups of several ranks on GPUs, NotFound when NCCL is missing, and the errors of
+// its start.
 StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options);
 
 // The function that the CUDA backend's shared object exports under kOpenCudaSymbol. `version` must

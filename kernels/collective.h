@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace baton {
@@ -31,8 +32,8 @@ class Collective {
   virtual Status AllGather(const CollectiveRows& rows, std::span<const size_t> ends) = 0;
   // The same, but only rank 0 has all bytes afterwards.
   virtual Status GatherToFirst(const CollectiveRows& rows, std::span<const size_t> ends) = 0;
-  // Replaces `values` on every rank by the sum over all ranks, which begins with the value of rank 0
-  // and is added in the order of the ranks: every rank has the same bits, and −0 adds nothing.
+  // Replaces `values` on every rank by the sum over all ranks, which begins with the value of rank
+  // 0 and is added in the order of the ranks: every rank has the same bits, and −0 adds nothing.
   virtual Status AllReduce(std::span<float> values) = 0;
   // Rank 0's `bytes` on every rank.
   virtual Status BroadcastFromFirst(std::span<std::byte> bytes) = 0;
@@ -40,12 +41,18 @@ class Collective {
   // rank has received.
   virtual Status Send(int to, std::span<const std::byte> bytes) = 0;
   virtual Status Receive(int from, std::span<std::byte> bytes) = 0;
+
+  // OK while no rank has broken the group; then the error that all calls return. Does not wait. Any
+  // thread.
+  virtual Status status() const { return OkStatus(); }
 };
 
 // The groups in which one rank computes. Null: the rank is the only one in that direction.
 struct RankGroups {
   Collective* tensor = nullptr;    // the ranks that hold the other slices of the same layers
   Collective* pipeline = nullptr;  // the ranks that hold other layers; the rank is the stage
+  // The longest time in which a device may finish a step, waits for other ranks included.
+  Duration limit = std::chrono::seconds(60);
 };
 
 }  // namespace baton

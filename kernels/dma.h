@@ -43,8 +43,8 @@ class DmaQueue {
   virtual ~DmaQueue() = default;
   // Becomes readable when Poll has a completion, but only after WatchEnds.
   virtual int wait_fd() const = 0;
-  // Copies all runs with copy engines, never with SMs. At least one of the two buffers is the
-  // device's own memory; the other one may be its own as well, or imported or staging memory.
+  // Copies all runs with copy engines, never with SMs. Each of the two buffers is the device's own
+  // memory, or imported or staging memory; not both are staging memory.
   // Copies complete in the order in which they were posted. DmaDone returns `id`. After an error,
   // nothing was posted.
   virtual Status Copy(uint64_t id,
@@ -73,9 +73,10 @@ class Dma {
  public:
   virtual ~Dma() = default;
   // Returns a handle with which another process of this host can Import the memory of `buffer`,
-  // which was allocated as kShared. Errors: InvalidArgument for memory that cannot be exported.
+  // which was allocated as kShared, or imported. Errors: InvalidArgument for memory that cannot be
+  // exported.
   virtual StatusOr<std::string> Export(const Buffer& buffer) = 0;
-  // Maps memory that a process of this host (perhaps this one) exported, for use with Copy only,
+  // Maps memory that a process of this host (perhaps this one) exported, for use with a DmaQueue,
   // and copies a few bytes of it, so that the first real copy is not slow. The exporting process
   // may end at any time; the memory stays until the mapping is destroyed. Errors: InvalidArgument
   // for something that is not an export; Unavailable when this device cannot access the memory.

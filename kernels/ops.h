@@ -123,6 +123,8 @@ class Ops {
   // Starts the step. After an error, the step counts as never begun and must not be awaited.
   // Unavailable: as in AwaitStep.
   virtual Status IssueStep() = 0;
+  // Whether AwaitStep would return without waiting; a step is under way.
+  virtual bool StepEnded() const { return true; }
   // Waits for the oldest step under way. When it returns, the results of Sample and all writes are
   // complete. Unavailable: the device is lost, and no later call in this process will succeed.
   virtual Status AwaitStep() { return OkStatus(); }

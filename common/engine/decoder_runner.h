@@ -8,8 +8,8 @@
 namespace baton {
 
 // Runs a real model: a Decoder and its Ops. Owns neither; both outlive it. When the decoder is a
-// part of a model, every rank of the group issues the same steps: the leader with sampling rows, the
-// other ranks without, and each with the view of its own KV shard. One thread at a time.
+// part of a model, every rank of the group issues the same steps: the leader with sampling rows,
+// the other ranks without, and each with the view of its own KV shard. One thread at a time.
 class DecoderRunner final : public ModelRunner {
  public:
   explicit DecoderRunner(Decoder& decoder);
@@ -22,6 +22,7 @@ class DecoderRunner final : public ModelRunner {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
+  bool StepEnded() const override { return decoder_.ops().StepEnded(); }
   Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override;
   Status WarmUpDecodes(const KvView& kv) override;

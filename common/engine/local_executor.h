@@ -41,6 +41,7 @@ class LocalExecutor final : public Executor {
                const LayerWatch& watch) override {
     return runner_.Issue(input, view_, sampling, out, watch);
   }
+  bool StepEnded() const override { return runner_.StepEnded(); }
   Status Await() override { return runner_.Await(); }
   Status CopyBlocks(std::span<const BlockCopy> copies) override {
     return runner_.CopyBlocks(view_, copies);

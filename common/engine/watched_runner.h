@@ -28,6 +28,7 @@ class WatchedRunner final : public ModelRunner {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
+  bool StepEnded() const override { return runner_.StepEnded(); }
   Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override { return runner_.WarmUpPrompts(kv); }
   Status WarmUpDecodes(const KvView& kv) override { return runner_.WarmUpDecodes(kv); }

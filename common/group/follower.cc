@@ -1,6 +1,8 @@
 #include "common/group/follower.h"
 
 #include <algorithm>
+#include <deque>
+#include <thread>
 
 #include "common/group/step_message.h"
 
@@ -9,14 +11,6 @@ namespace {
 
 // The leader's signs of life are looked for this often.
 constexpr Duration kLook = std::chrono::milliseconds(100);
-
-Status RunMessage(Executor& executor, const StepMessage& message) {
-  if (!message.copies.empty()) BATON_RETURN_IF_ERROR(executor.CopyBlocks(message.copies));
-  if (message.input.tokens.empty()) return OkStatus();
-  // Only the leader samples.
-  BATON_RETURN_IF_ERROR(executor.Issue(message.input, {}, {}, {}));
-  return executor.Await();
-}
 
 // Counts the looks at which the leader had made no beat since the look before.
 class LeaderWatch {
@@ -35,6 +29,59 @@ class LeaderWatch {
   uint64_t beats_ = 0;
 };
 
+// The messages that a follower has taken from the ring and not yet ended. While a device computes a
+// step, the next one is issued already, so that the device does not wait for this thread.
+class OpenMessages {
+ public:
+  OpenMessages(Executor& executor, StepRing& ring, int follower)
+      : executor_(executor), ring_(ring), follower_(follower) {}
+
+  bool empty() const { return open_.empty(); }
+  // Whether the executor can take another step before the oldest one is awaited.
+  bool takes_more() const { return open_.empty() || (executor_.queues_steps() && steps_ < kSteps); }
+
+  Status Run(std::span<const std::byte> bytes) {
+    BATON_ASSIGN_OR_RETURN(const StepMessage message, DecodeStep(bytes));
+    if (message.number != ++number_) {
+      return MakeStatus(StatusCode::kInternal,
+                        "step message {} follows {} messages",
+                        message.number,
+                        number_ - 1);
+    }
+    if (!message.copies.empty()) BATON_RETURN_IF_ERROR(executor_.CopyBlocks(message.copies));
+    const bool step = !message.input.tokens.empty();
+    // Only the leader samples.
+    if (step) BATON_RETURN_IF_ERROR(executor_.Issue(message.input, {}, {}, {}));
+    open_.push_back(step);
+    steps_ += step ? 1 : 0;
+    return OkStatus();
+  }
+
+  // Ends the oldest messages that need no wait, and one more when the executor takes no more steps.
+  Status End() {
+    while (!open_.empty()) {
+      if (open_.front()) {
+        if (takes_more() && !executor_.StepEnded()) return OkStatus();
+        BATON_RETURN_IF_ERROR(executor_.Await());
+        --steps_;
+      }
+      open_.pop_front();
+      ring_.End(follower_);
+    }
+    return OkStatus();
+  }
+
+ private:
+  static constexpr int kSteps = 2;  // as ModelRunner::queues_steps
+
+  Executor& executor_;
+  StepRing& ring_;
+  const int follower_;
+  uint64_t number_ = 0;
+  std::deque<bool> open_;  // oldest first; whether the message is a step
+  int steps_ = 0;          // of them
+};
+
 }  // namespace
 
 Status RunFollower(Executor& executor,
@@ -42,24 +89,20 @@ Status RunFollower(Executor& executor,
                    const FollowerOptions& options,
                    const std::stop_token& stop) {
   LeaderWatch leader(options.leader_limit);
-  uint64_t number = 0;
+  OpenMessages open(executor, ring, options.follower);
   while (!stop.stop_requested()) {
-    BATON_ASSIGN_OR_RETURN(const auto bytes, ring.Next(options.waiting, kLook));
-    if (!bytes.has_value()) {
-      if (!leader.Silent(ring.beats())) continue;
+    const Duration wait = open.empty() ? kLook : Duration::zero();
+    BATON_ASSIGN_OR_RETURN(const auto bytes, ring.Next(options.waiting, wait));
+    if (bytes.has_value()) {
+      BATON_RETURN_IF_ERROR(open.Run(*bytes));
+    } else if (open.empty() && leader.Silent(ring.beats())) {
       return MakeStatus(StatusCode::kUnavailable,
                         "the group's leader has shown no sign of life for {:.1f} s",
                         ToSeconds(options.leader_limit));
+    } else if (!open.empty()) {
+      std::this_thread::yield();
     }
-    BATON_ASSIGN_OR_RETURN(const StepMessage message, DecodeStep(*bytes));
-    if (message.number != ++number) {
-      return MakeStatus(StatusCode::kInternal,
-                        "step message {} follows {} messages",
-                        message.number,
-                        number - 1);
-    }
-    BATON_RETURN_IF_ERROR(RunMessage(executor, message));
-    ring.End(options.follower);
+    BATON_RETURN_IF_ERROR(open.End());
   }
   return OkStatus();
 }

@@ -24,7 +24,7 @@ GroupLayout GroupShape::layout() const {
 
 StatusOr<std::unique_ptr<RankCollectives>> RankCollectives::Create(
     GroupMemory& memory, const GroupShape& shape, int rank, const CollectiveOptions& options) {
-  std::unique_ptr<RankCollectives> result(new RankCollectives());
+  std::unique_ptr<RankCollectives> result(new RankCollectives(options.limit));
   size_t first_pipeline = 0;
   if (shape.tensor_parallel > 1) {
     first_pipeline = static_cast<size_t>(shape.pipeline_parallel);

@@ -31,11 +31,12 @@ class RankCollectives final {
                                                            const GroupShape& shape,
                                                            int rank,
                                                            const CollectiveOptions& options);
-  RankGroups groups() const { return {tensor_.get(), pipeline_.get()}; }
+  RankGroups groups() const { return {tensor_.get(), pipeline_.get(), limit_}; }
 
  private:
-  RankCollectives() = default;
+  explicit RankCollectives(Duration limit) : limit_(limit) {}
 
+  const Duration limit_;
   std::unique_ptr<ShmCollective> tensor_;
   std::unique_ptr<ShmCollective> pipeline_;
 };

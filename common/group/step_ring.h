@@ -59,10 +59,11 @@ class StepRing final {
   // Leader. The leader lives: followers see the count change (beats()).
   void Beat();
 
-  // Follower. The next message; nothing when `timeout` passes first. The bytes are valid until End.
+  // Follower. The next message; nothing when `timeout` passes first. The bytes are valid until the
+  // message has ended.
   StatusOr<std::optional<std::span<const std::byte>>> Next(const Waiting& waiting,
                                                            Duration timeout);
-  // Follower `follower` (0 is the first) has ended the message.
+  // Follower `follower` (0 is the first) has ended the oldest message that has not ended.
   void End(int follower);
   uint64_t beats() const;
 
@@ -78,7 +79,8 @@ class StepRing final {
   const size_t bytes_;
   Shared& shared_;
   uint64_t published_ = 0;  // leader
-  uint64_t read_ = 0;       // follower: messages ended
+  uint64_t read_ = 0;       // follower: messages read
+  uint64_t ended_ = 0;      // follower: messages ended
 };
 
 }  // namespace baton

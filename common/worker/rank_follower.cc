@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -76,7 +77,8 @@ class Rank {
     BATON_ASSIGN_OR_RETURN(memory_,
                            GroupMemory::Open(std::move(welcome.descriptor), shape.layout()));
     BATON_ASSIGN_OR_RETURN(
-        collectives_, RankCollectives::Create(*memory_, shape, rank_, CollectiveOptionsOf(config_)));
+        collectives_,
+        RankCollectives::Create(*memory_, shape, rank_, CollectiveOptionsOf(config_)));
     BATON_ASSIGN_OR_RETURN(
         model_, ModelHost::Open(RankModelOptions(config_, kind_, rank_, collectives_->groups())));
     const RankPart part = {.shard = model_->kv_shard(),
@@ -84,7 +86,11 @@ class Rank {
     BATON_ASSIGN_OR_RETURN(executor_,
                            LocalExecutor::Create(KvOptionsOf(config_), model_->runner(), part));
     const KvArena& arena = executor_->kv_arenas().front();
-    return leader_.Send(ShardMessage(arena.shard), arena.memory->shared_fd());
+    std::string exported;
+    if (Dma* const dma = model_->dma(); dma != nullptr) {
+      BATON_ASSIGN_OR_RETURN(exported, dma->Export(*arena.memory));
+    }
+    return leader_.Send(ShardMessage(arena.shard, exported), arena.memory->shared_fd());
   }
 
   StatusOr<int32_t> Agree(int32_t blocks) {

@@ -1,5 +1,9 @@
 #include "common/worker/rank_messages.h"
 
+#include <algorithm>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/json.h"
@@ -33,11 +37,12 @@ StatusOr<int32_t> BlocksIn(const std::string& text) {
   return NumberIn(text, "blocks");
 }
 
-std::string ShardMessage(const KvShard& shard) {
+std::string ShardMessage(const KvShard& shard, std::string_view exported) {
   return nlohmann::json{{"first_layer", shard.first_layer},
                         {"layer_count", shard.layer_count},
                         {"first_head", shard.first_head},
-                        {"head_count", shard.head_count}}
+                        {"head_count", shard.head_count},
+                        {"memory", absl::BytesToHexString(std::string(exported))}}
       .dump();
 }
 
@@ -48,6 +53,17 @@ StatusOr<KvShard> ShardIn(const std::string& text) {
   BATON_ASSIGN_OR_RETURN(shard.first_head, NumberIn(text, "first_head"));
   BATON_ASSIGN_OR_RETURN(shard.head_count, NumberIn(text, "head_count"));
   return shard;
+}
+
+StatusOr<std::string> ExportIn(const std::string& text) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson("a message of a group", text));
+  const auto found = json.find("memory");
+  const bool is_hex =
+      found != json.end() && found->is_string() &&
+      found->get_ref<const std::string&>().size() % 2 == 0 &&
+      std::ranges::all_of(found->get_ref<const std::string&>(), absl::ascii_isxdigit);
+  if (is_hex) return absl::HexStringToBytes(found->get<std::string>());
+  return InvalidArgument("a message of a group has no memory in hex: {}", text.substr(0, 200));
 }
 
 std::string ErrorMessage(const Status& status) {

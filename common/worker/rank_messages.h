@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
 #include "common/kvcache/layout.h"
@@ -18,9 +19,12 @@ StatusOr<int> RankIn(const std::string& text);
 std::string BlocksMessage(int32_t blocks);
 StatusOr<int32_t> BlocksIn(const std::string& text);
 
-// Follower → leader: the part of the KV that its arena holds, with the arena's memory.
-std::string ShardMessage(const KvShard& shard);
+// Follower → leader: the part of the KV that its arena holds, with the arena's memory: a descriptor
+// of host memory, or `exported`, the Dma::Export of a GPU's memory.
+std::string ShardMessage(const KvShard& shard, std::string_view exported);
 StatusOr<KvShard> ShardIn(const std::string& text);
+// InvalidArgument when `text` has no export that ShardMessage wrote; empty for host memory.
+StatusOr<std::string> ExportIn(const std::string& text);
 
 // Follower → leader: why the follower ends.
 std::string ErrorMessage(const Status& status);

@@ -106,13 +106,22 @@ StatusOr<int32_t> RankProcesses::Agree(const RankHello& ours, size_t message_byt
   return blocks;
 }
 
-StatusOr<std::vector<FollowerArena>> RankProcesses::TakeArenas() {
+StatusOr<std::vector<FollowerArena>> RankProcesses::TakeArenas(Dma* dma) {
   std::vector<FollowerArena> arenas;
   for (int rank = 1; rank < options_.shape.ranks(); ++rank) {
     BATON_ASSIGN_OR_RETURN(RankSocket::Message message, ReceiveFrom(rank));
     FollowerArena& arena = arenas.emplace_back();
     BATON_ASSIGN_OR_RETURN(arena.shard, ShardIn(message.text));
-    BATON_ASSIGN_OR_RETURN(arena.memory, MapShared(std::move(message.descriptor)));
+    if (dma == nullptr) {
+      BATON_ASSIGN_OR_RETURN(arena.memory, MapShared(std::move(message.descriptor)));
+      continue;
+    }
+    BATON_ASSIGN_OR_RETURN(const std::string exported, ExportIn(message.text));
+    auto imported = dma->Import(exported);
+    if (!imported.ok()) {
+      return Annotate(imported.status(), fmt::format("the KV memory of rank {}", rank));
+    }
+    arena.memory = *std::move(imported);
   }
   watch_ = StartThread("ranks", [this](const std::stop_token& stop) { Watch(stop); });
   return arenas;

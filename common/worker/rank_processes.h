@@ -18,6 +18,7 @@
 #include "common/group/rank_socket.h"
 #include "common/group/step_ring.h"
 #include "kernels/device.h"
+#include "kernels/dma.h"
 
 namespace baton {
 
@@ -50,8 +51,9 @@ class RankProcesses final {
   // DeadlineExceeded naming the rank that is late.
   StatusOr<int32_t> Agree(const RankHello& ours, size_t message_bytes);
   // Waits until every follower has its arena, and maps the arenas. From then on the followers wait
-  // for steps.
-  StatusOr<std::vector<FollowerArena>> TakeArenas();
+  // for steps. `dma` is that of rank 0's device, null for host memory; the arenas of GPUs are
+  // imported, so that rank 0's device copies all of the group's KV.
+  StatusOr<std::vector<FollowerArena>> TakeArenas(Dma* dma);
 
   StepRing& ring() { return *ring_; }
   // For waits on the ring: they end when the group is broken.

@@ -131,7 +131,7 @@ Status WorkerService::MakeExecutor(const config::WorkerConfig& config, WorkerKin
   }
   BATON_ASSIGN_OR_RETURN(local_, LocalExecutor::Create(KvOptionsOf(config), *runner, part));
   if (ranks_ == nullptr) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(auto arenas, ranks_->TakeArenas());
+  BATON_ASSIGN_OR_RETURN(auto arenas, ranks_->TakeArenas(model_->dma()));
   group_ = std::make_unique<GroupExecutor>(
       *local_,
       ranks_->ring(),

@@ -44,10 +44,11 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
   }
   BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
   BATON_ASSIGN_OR_RETURN(auto dma, baton::cuda::CudaDma::Create(*device));
-  BATON_ASSIGN_OR_RETURN(
-      auto ops,
-      baton::MakeCudaOps(
-          *device, {.deterministic = options.deterministic, .fp8_weights = options.fp8_weights}));
+  BATON_ASSIGN_OR_RETURN(auto ops,
+                         baton::MakeCudaOps(*device,
+                                            {.deterministic = options.deterministic,
+                                             .fp8_weights = options.fp8_weights,
+                                             .groups = options.groups}));
   out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(dma), std::move(ops));
   return baton::OkStatus();
 }

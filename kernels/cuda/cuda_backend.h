@@ -16,10 +16,14 @@ struct CudaOptions {
   bool fp8_weights = false;
   // Decode steps run as CUDA graphs.
   bool graphs = true;
+  // The groups of ranks in which this rank computes; they outlive the Ops.
+  RankGroups groups = {};
 };
 
 // The CUDA backend's Ops on `device`, which must outlive the Ops and all matrices that they load.
-// Errors: FailedPrecondition for FP8 on a GPU older than sm_89, ResourceExhausted, CUDA errors.
+// With groups, connects to the other ranks, which must do the same at the same time. Errors:
+// FailedPrecondition for FP8 on a GPU older than sm_89, ResourceExhausted, CUDA errors; those of
+// NcclExchange::Create.
 StatusOr<std::unique_ptr<Ops>> MakeCudaOps(cuda::CudaDevice& device, const CudaOptions& options);
 
 }  // namespace baton

@@ -48,6 +48,7 @@ class ThreadRank final : public Collective {
   Status Receive(int from, std::span<std::byte> bytes) override {
     return group_.Receive(from, rank_, bytes);
   }
+  Status status() const override { return group_.status(); }
 
  private:
   Status Gather(const char* operation,
@@ -89,6 +90,17 @@ void ThreadGroup::FailAfter(int calls, const Status& error) {
 int ThreadGroup::calls() const {
   const std::lock_guard lock(mutex_);
   return calls_[0];
+}
+
+Status ThreadGroup::status() const {
+  const std::lock_guard lock(mutex_);
+  return broken_;
+}
+
+void ThreadGroup::Break(const Status& error) {
+  const std::lock_guard lock(mutex_);
+  if (broken_.ok()) broken_ = error;
+  changed_.notify_all();
 }
 
 Status ThreadGroup::Count(int rank) {

@@ -27,6 +27,10 @@ class ThreadGroup final {
   Collective* rank(int rank) { return ranks_[static_cast<size_t>(rank)].get(); }
   // The calls of all ranks fail from the `calls`-th call of any rank on.
   void FailAfter(int calls, const Status& error);
+  // Every call fails from now on.
+  void Break(const Status& error);
+  // The error that all calls return; OK before.
+  Status status() const;
   // The calls that rank 0 has made.
   int calls() const;
 

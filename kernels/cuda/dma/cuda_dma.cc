@@ -36,8 +36,9 @@ uint64_t ThisProcess() {
 
 class ImportedBuffer final : public Buffer {
  public:
-  ImportedBuffer(const CudaDevice& device, void* data, size_t size, bool is_mapped)
-      : device_(device), data_(data), size_(size), is_mapped_(is_mapped) {}
+  ImportedBuffer(
+      const CudaDevice& device, void* data, size_t size, bool is_mapped, std::string_view exported)
+      : device_(device), data_(data), size_(size), is_mapped_(is_mapped), exported_(exported) {}
   ~ImportedBuffer() override {
     if (is_mapped_ && device_.MakeCurrent() == cudaSuccess) cudaIpcCloseMemHandle(data_);
   }
@@ -48,12 +49,15 @@ class ImportedBuffer final : public Buffer {
   std::byte* data() const override { return static_cast<std::byte*>(data_); }
   size_t size() const override { return size_; }
   int shared_fd() const override { return -1; }
+  // The owner's export.
+  const std::string& exported() const { return exported_; }
 
  private:
   const CudaDevice& device_;
   void* const data_;
   const size_t size_;
   const bool is_mapped_;
+  const std::string exported_;
 };
 
 class PinnedBuffer final : public Buffer {
@@ -122,6 +126,11 @@ StatusOr<std::unique_ptr<CudaDma>> CudaDma::Create(CudaDevice& device) {
 }
 
 StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
+  // CUDA cannot export memory that this process has imported. But the owner's handle is valid for
+  // every process.
+  if (const auto* imported = dynamic_cast<const ImportedBuffer*>(&buffer)) {
+    return imported->exported();
+  }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   Exported exported;
   exported.process = ThisProcess();
@@ -163,7 +172,7 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
                         cudaGetErrorString(error));
     }
   }
-  auto imported = std::make_unique<ImportedBuffer>(device_, data, exported.bytes, !is_own);
+  auto imported = std::make_unique<ImportedBuffer>(device_, data, exported.bytes, !is_own, text);
   BATON_RETURN_IF_ERROR(WarmUp(*imported));
   return imported;
 }

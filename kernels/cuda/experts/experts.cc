@@ -46,9 +46,10 @@ const __nv_bfloat16* DataOf(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix).data();
 }
 
-Status CheckShapes(const ExpertArgs& args) {
-  const auto experts = static_cast<int64_t>(args.gate_up.size());
-  if (experts == 0 || experts > kMaxExperts || args.experts_per_token < 1 ||
+// The experts in `args` are those from `first` on of the router's.
+Status CheckShapes(const ExpertArgs& args, int64_t first) {
+  const int64_t experts = args.router->rows();
+  if (args.gate_up.empty() || experts > kMaxExperts || args.experts_per_token < 1 ||
       args.experts_per_token > std::min<int64_t>(experts, kMaxExpertsPerToken)) {
     return InvalidArgument(
         "{} experts, {} per token; the device supports up to {} experts, 1 to {} of them per token",
@@ -59,16 +60,18 @@ Status CheckShapes(const ExpertArgs& args) {
   }
   const int64_t hidden = args.router->cols();
   const int64_t width = args.down[0]->cols();
-  if (args.router->rows() != experts || args.down.size() != args.gate_up.size() ||
-      hidden % 8 != 0 || width % 8 != 0) {
+  const auto held = static_cast<int64_t>(args.gate_up.size());
+  const bool whole = args.rank_ends.empty() ? held == experts : first + held <= experts;
+  if (!whole || args.down.size() != args.gate_up.size() || hidden % 8 != 0 || width % 8 != 0) {
     return InvalidArgument(
-        "{} experts of {}x{} with {} down matrices and a router of {} rows; the three numbers must "
-        "be equal, and the sizes multiples of 8",
-        experts,
+        "{} experts of {}x{} from number {} on, with {} down matrices and a router of {} rows; the "
+        "numbers must match, and the sizes be multiples of 8",
+        held,
         width,
         hidden,
+        first,
         args.down.size(),
-        args.router->rows());
+        experts);
   }
   for (size_t e = 0; e < args.gate_up.size(); ++e) {
     const Matrix& gate_up = *args.gate_up[e];
@@ -99,7 +102,7 @@ Status CheckShapes(const ExpertArgs& args) {
 
 class Experts::Impl {
  public:
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows);
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first, int64_t rows);
 
  private:
   using Identity = std::tuple<const void*, const void*, const void*>;
@@ -108,19 +111,21 @@ class Experts::Impl {
     DeviceMemory table;
   };
 
-  Status Describe(const ExpertArgs& args, Layer& layer);
+  Status Describe(const ExpertArgs& args, int32_t first, Layer& layer);
 
   std::map<Identity, Layer> layers_;
   ScratchMemory scratch_;
 };
 
-StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int64_t rows) {
+StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
+                                                 int32_t first,
+                                                 int64_t rows) {
   const Identity identity{args.router, args.gate_up.data(), args.down.data()};
   auto found = layers_.find(identity);
   if (found == layers_.end()) {
-    BATON_RETURN_IF_ERROR(CheckShapes(args));
+    BATON_RETURN_IF_ERROR(CheckShapes(args, first));
     found = layers_.try_emplace(identity).first;
-    if (const Status status = Describe(args, found->second); !status.ok()) {
+    if (const Status status = Describe(args, first, found->second); !status.ok()) {
       layers_.erase(found);
       return status;
     }
@@ -136,11 +141,16 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int64_t
 }
 
 // Uploads the addresses of the experts' matrices.
-Status Experts::Impl::Describe(const ExpertArgs& args, Layer& layer) {
-  const size_t count = args.gate_up.size();
-  std::vector<const __nv_bfloat16*> table;
-  for (const auto& matrix : args.gate_up) table.push_back(DataOf(*matrix));
-  for (const auto& matrix : args.down) table.push_back(DataOf(*matrix));
+Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& layer) {
+  const auto count = static_cast<size_t>(args.router->rows());
+  // By the experts' numbers: gate and up of all, then down of all; null where another rank has
+  // them.
+  std::vector<const __nv_bfloat16*> table(2 * count);
+  for (size_t i = 0; i < args.gate_up.size(); ++i) {
+    const size_t expert = static_cast<size_t>(first) + i;
+    table[expert] = DataOf(*args.gate_up[i]);
+    table[count + expert] = DataOf(*args.down[i]);
+  }
   const size_t bytes = std::span(table).size_bytes();
   BATON_RETURN_IF_ERROR(layer.table.Reserve(bytes));
   BATON_CUDA_RETURN_IF_ERROR(
@@ -150,6 +160,8 @@ Status Experts::Impl::Describe(const ExpertArgs& args, Layer& layer) {
   experts.gate_up = layer.table.at<const __nv_bfloat16*>();
   experts.down = experts.gate_up + count;
   experts.experts = static_cast<int32_t>(count);
+  experts.first = first;
+  experts.end = first + static_cast<int32_t>(args.gate_up.size());
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
   return OkStatus();
@@ -163,8 +175,8 @@ StatusOr<std::unique_ptr<Experts>> Experts::Create() {
   return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>()));
 }
 
-StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows) {
-  return impl_->Prepare(args, rows);
+StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int32_t first, int64_t rows) {
+  return impl_->Prepare(args, first, rows);
 }
 
 cudaError_t Experts::Launch(const Tensor& x,

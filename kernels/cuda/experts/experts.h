@@ -20,10 +20,11 @@ class Experts final {
   ~Experts();
 
   // Uploads the addresses of the experts' matrices (once for each layer, which is recognised by the
-  // addresses in `args`) and reserves scratch memory for `rows` rows. Must not be called while a
-  // graph is captured. Errors: InvalidArgument for shapes that do not match or sizes that are not
-  // multiples of 8; ResourceExhausted.
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows);
+  // addresses in `args`) and reserves scratch memory for `rows` rows. The experts of `args` are
+  // those from number `first` on; with fewer than the router scores, the result of a row lacks the
+  // others. Must not be called while a graph is captured. Errors: InvalidArgument for shapes that
+  // do not match or sizes that are not multiples of 8; ResourceExhausted.
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first, int64_t rows);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
   // so that a graph can capture it.
   cudaError_t Launch(const Tensor& x,

@@ -23,6 +23,10 @@ struct PreparedExperts {
   const __nv_bfloat16* const* gate_up = nullptr;  // device array, per expert [2·width][hidden]
   const __nv_bfloat16* const* down = nullptr;     // device array, per expert [hidden][width]
   int32_t experts = 0;
+  // This rank's experts, [first, end). The addresses of the others are null, and results of theirs
+  // are left out.
+  int32_t first = 0;
+  int32_t end = 0;
   int32_t per_token = 0;
   int32_t hidden = 0;
   int32_t width = 0;
@@ -45,7 +49,7 @@ struct ExpertScratch {
   float* scores = nullptr;           // [rows][experts]
   int32_t* pair_experts = nullptr;   // [pairs]
   float* pair_weights = nullptr;     // [pairs]
-  int32_t* pair_slots = nullptr;     // [pairs]
+  int32_t* pair_slots = nullptr;     // [pairs]; -1: of another rank's expert
   int32_t* slot_rows = nullptr;      // [pairs]
   ExpertTile* tiles = nullptr;       // [MaxTiles]
   int32_t* tile_count = nullptr;     // [1]

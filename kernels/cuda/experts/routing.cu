@@ -96,8 +96,10 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
   const auto thread = static_cast<int32_t>(threadIdx.x);
   if (thread < experts.experts) counts[thread] = 0;
   __syncthreads();
+  const auto held = [&](int32_t expert) { return expert >= experts.first && expert < experts.end; };
   for (int32_t i = thread; i < pairs; i += kGroupThreads) {
-    atomicAdd(&counts[scratch.pair_experts[i]], 1);
+    const int32_t expert = scratch.pair_experts[i];
+    if (held(expert)) atomicAdd(&counts[expert], 1);
   }
   __syncthreads();
   if (thread < 32) {
@@ -141,7 +143,12 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
   }
   __syncthreads();
   for (int32_t i = thread; i < pairs; i += kGroupThreads) {
-    const int32_t slot = atomicAdd(&next[scratch.pair_experts[i]], 1);
+    const int32_t expert = scratch.pair_experts[i];
+    if (!held(expert)) {
+      scratch.pair_slots[i] = -1;
+      continue;
+    }
+    const int32_t slot = atomicAdd(&next[expert], 1);
     scratch.pair_slots[i] = slot;
     scratch.slot_rows[slot] = i / experts.per_token;
   }
@@ -161,6 +168,7 @@ __global__ void __launch_bounds__(kCombineThreads) CombineResults(const Prepared
     for (int64_t pair = first_pair; pair < first_pair + experts.per_token; ++pair) {
       const float weight = scratch.pair_weights[pair];
       const int64_t slot = scratch.pair_slots[pair];
+      if (slot < 0) continue;
       float result[8];
       Unpack(Load8(scratch.results + slot * experts.hidden + col), result);
 #pragma unroll

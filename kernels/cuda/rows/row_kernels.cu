@@ -33,7 +33,8 @@ __device__ __forceinline__ Totals OfBlock(Totals mine) {
 }
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
-                            int64_t vocabulary,
+                            int64_t table_rows,
+                            int32_t first_token,
                             const int32_t* tokens,
                             const int32_t* chosen,
                             float* out,
@@ -42,21 +43,21 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
   ReleaseSuccessor();
   WaitForPredecessor();
   const int32_t given = tokens[blockIdx.x];
-  const int32_t token = given < 0 ? chosen[-1 - given] : given;
-  const bool known = token >= 0 && token < vocabulary;
-  const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
+  const int32_t row = (given < 0 ? chosen[-1 - given] : given) - first_token;
+  const bool known = row >= 0 && row < table_rows;
+  const __nv_bfloat16* from = table + (known ? row : 0) * static_cast<int64_t>(cols);
   float* to = out + blockIdx.x * stride;
   if (cols % 8 == 0) {
     for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
          i += static_cast<int>(blockDim.x) * 8) {
-      float values[8] = {};
+      float values[8] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f};
       if (known) Read8(from + i, values);
       Write8(to + i, values);
     }
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    to[i] = known ? __bfloat162float(from[i]) : 0.0f;
+    to[i] = known ? __bfloat162float(from[i]) : -0.0f;
   }
 }
 
@@ -66,6 +67,8 @@ struct NormArguments {
   int64_t residual_stride;
   const __nv_bfloat16* delta;
   int64_t delta_stride;
+  int32_t delta_parts;
+  int64_t delta_part;  // numbers of a part
   OutputScales delta_scales;
   const float* weight;
   float epsilon;
@@ -76,13 +79,32 @@ struct NormArguments {
   int cols;
 };
 
+// What the kernel adds to the residual.
+enum class Delta { kNone, kOne, kParts };
+
+// Eight numbers of a row of delta. The sum of parts is rounded as a separate op would store it.
+template <Delta kDelta>
+__device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float (&to)[8]) {
+  const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
+  Read8(from, to);
+  if constexpr (kDelta == Delta::kParts) {
+    for (int32_t part = 1; part < a.delta_parts; ++part) {
+      float more[8];
+      Read8(from + part * a.delta_part, more);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[i] += more[i];
+    }
+    Unpack(Pack(to), to);
+  }
+}
+
 // One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
 // the row is read once.
-template <int kVectors, bool kDelta, bool kQuantize>
+template <int kVectors, Delta kDelta, bool kQuantize>
 __global__ void NormKernel(const NormArguments a) {
   ReleaseSuccessor();
   // Weights are loaded before the wait, so that they have arrived when the sum is computed.
-  const bool scaled = kDelta && a.delta_scales.rows != nullptr;
+  const bool scaled = kDelta == Delta::kOne && a.delta_scales.rows != nullptr;
   float weights[kVectors][8] = {};
   float delta_scales[kVectors][8];
 #pragma unroll
@@ -102,9 +124,9 @@ __global__ void NormKernel(const NormArguments a) {
     const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
     if (at >= a.cols) continue;
     Read8(x + at, values[vector]);
-    if (kDelta) {
+    if (kDelta != Delta::kNone) {
       float more[8];
-      Read8(a.delta + blockIdx.x * a.delta_stride + at, more);
+      ReadDelta<kDelta>(a, at, more);
       if (scaled) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) more[i] *= row_scale * delta_scales[vector][i];
@@ -151,7 +173,12 @@ __global__ void AnyNormKernel(const NormArguments a) {
   float squares = 0;
   for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
     if (a.delta != nullptr) {
-      float more = __bfloat162float(a.delta[blockIdx.x * a.delta_stride + i]);
+      const __nv_bfloat16* delta = a.delta + blockIdx.x * a.delta_stride + i;
+      float more = __bfloat162float(*delta);
+      for (int32_t part = 1; part < a.delta_parts; ++part) {
+        more += __bfloat162float(delta[part * a.delta_part]);
+      }
+      if (a.delta_parts > 1) more = __bfloat162float(__float2bfloat16(more));
       if (scales.rows != nullptr) more *= scales.rows[blockIdx.x] * scales.cols[i];
       x[i] += more;
     }
@@ -226,15 +253,31 @@ unsigned ThreadsFor(int64_t cols, int64_t most) {
 using NormFunction = void (*)(NormArguments);
 
 template <int kVectors>
-NormFunction NormFor(bool delta, bool quantize) {
-  if (quantize) return delta ? NormKernel<kVectors, true, true> : NormKernel<kVectors, false, true>;
-  return delta ? NormKernel<kVectors, true, false> : NormKernel<kVectors, false, false>;
+NormFunction NormFor(Delta delta, bool quantize) {
+  switch (delta) {
+    case Delta::kNone:
+      return quantize ? NormKernel<kVectors, Delta::kNone, true>
+                      : NormKernel<kVectors, Delta::kNone, false>;
+    case Delta::kOne:
+      return quantize ? NormKernel<kVectors, Delta::kOne, true>
+                      : NormKernel<kVectors, Delta::kOne, false>;
+    case Delta::kParts:
+      return quantize ? NormKernel<kVectors, Delta::kParts, true>
+                      : NormKernel<kVectors, Delta::kParts, false>;
+  }
+  return nullptr;
+}
+
+Delta DeltaOf(const NormLaunch& launch) {
+  if (launch.delta.data == nullptr) return Delta::kNone;
+  return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
 }
 
 }  // namespace
 
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
-                        int64_t vocabulary,
+                        int64_t table_rows,
+                        int32_t first_token,
                         const int32_t* tokens,
                         const int32_t* chosen,
                         const Tensor& out,
@@ -245,7 +288,8 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           0,
                           stream,
                           table,
-                          vocabulary,
+                          table_rows,
+                          first_token,
                           tokens,
                           chosen,
                           Floats(out),
@@ -260,13 +304,15 @@ bool NormWritesFp8(const Tensor& residual, const Tensor& delta) {
 
 cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
   const Tensor& residual = launch.residual;
-  const bool delta = launch.delta.data != nullptr;
+  const Delta delta = DeltaOf(launch);
   const bool quantize = launch.fp8_out.data != nullptr;
   const NormArguments arguments = {
       .residual = Floats(residual),
       .residual_stride = residual.stride,
       .delta = In(launch.delta),
       .delta_stride = launch.delta.stride,
+      .delta_parts = launch.delta_parts,
+      .delta_part = launch.delta.rows * launch.delta.cols,
       .delta_scales = launch.delta_scales,
       .weight = launch.weight,
       .epsilon = launch.epsilon,

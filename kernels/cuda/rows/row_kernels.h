@@ -12,10 +12,12 @@
 // tensors are bf16. Strides are multiples of 8.
 namespace baton::cuda {
 
-// out[i] = table[tokens[i]], as float32 residual. The token ChosenBefore(k) (step_input.h) stands
-// for chosen[k]. A token outside the table gives zeros.
+// out[i] = table[tokens[i] − first_token], as float32 residual. The token ChosenBefore(k)
+// (step_input.h) stands for chosen[k]. A token outside the table, which has `table_rows` rows,
+// gives −0.
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
-                        int64_t vocabulary,
+                        int64_t table_rows,
+                        int32_t first_token,
                         const int32_t* tokens,
                         const int32_t* chosen,
                         const Tensor& out,
@@ -23,10 +25,12 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 
 // residual += delta · delta_scales, if `delta` has data; then
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
-// `out` if `fp8_out` has data.
+// `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
+// without gaps, one behind the other; their sum, as LaunchRankSum would store it, is added.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;
+  int32_t delta_parts = 1;
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;

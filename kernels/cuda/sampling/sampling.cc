@@ -48,7 +48,7 @@ class Sampling::Impl {
                               StepBuffer& lists);
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
   Status Reserve() { return results_.Reserve(kMaxRows * kRowResultBytes); }
-  const int32_t* tokens() const { return results_.at<int32_t>(); }
+  int32_t* tokens() { return results_.at<int32_t>(); }
   Status Fetch(size_t slot, cudaStream_t stream);
   void Collect(size_t slot, std::span<SampledToken> out) const;
 
@@ -261,7 +261,7 @@ cudaError_t Sampling::Launch(const SamplingPlan& plan, const Tensor& logits, cud
   return impl_->Launch(plan, logits, stream);
 }
 
-const int32_t* Sampling::tokens() const {
+int32_t* Sampling::tokens() {
   return impl_->tokens();
 }
 

@@ -37,7 +37,7 @@ class Sampling final {
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
   // Device address of the tokens that the last Launch chose, in row order. The address never
   // changes.
-  const int32_t* tokens() const;
+  int32_t* tokens();
   // Issues the copy of the last Launch's results to the host. That Launch must have used the last
   // Plan. `slot` (below kSlots) is the host buffer that receives them. Errors: ResourceExhausted.
   Status Fetch(size_t slot, cudaStream_t stream);

@@ -6,7 +6,6 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/step/trace_range.h"
 
 namespace baton::cuda {
@@ -15,30 +14,6 @@ namespace {
 // The first architecture whose tensor cores support FP8.
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
-// Steps that decode more rows run without a graph: each kernel runs long enough for the host to
-// launch the next one meanwhile.
-constexpr int32_t kMaxRecordedRows = 512;
-
-// The number of rows to which a step that decodes `rows` rows is padded; graphs are captured for
-// these sizes: 1, 2, 4, 8, then multiples of 16 up to 256, then multiples of 64.
-int32_t PaddedDecodeRows(int32_t rows) {
-  for (const int32_t size : {1, 2, 4, 8}) {
-    if (rows <= size) return size;
-  }
-  const int32_t step = rows <= 256 ? 16 : 64;
-  return RoundUp(rows, step);
-}
-
-// Whether every row is the only row of its sequence and its logits are requested.
-bool OnlyDecodes(const StepInput& input) {
-  const size_t rows = input.tokens.size();
-  if (input.sequences.size() != rows || input.logit_rows.size() != rows) return false;
-  for (size_t i = 0; i < rows; ++i) {
-    if (!std::cmp_equal(input.logit_rows[i], i)) return false;
-  }
-  return true;
-}
-
 const CudaMatrix& Cast(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix);
 }
@@ -54,6 +29,9 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
 
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
+  if (exchange_ != nullptr && under_way_ > 0) {
+    exchange_->watch().Fail(MakeStatus(StatusCode::kUnavailable, "the backend is closed"));
+  }
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
 }
@@ -88,6 +66,23 @@ Status CudaOps::Create() {
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));
+  return ConnectRanks();
+}
+
+Status CudaOps::ConnectRanks() {
+  if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(exchange_, NcclExchange::Create(options_.groups));
+  listed_ = std::make_unique<ListedExchange>(
+      exchange_->place(),
+      ListedExchange::Step{
+          .pad = [this](const Tensor& tensor) { return Padded(tensor); },
+          .scratch = [this](size_t bytes) -> std::byte* {
+            const auto room = exchanged_.Get(bytes);
+            if (room.ok()) return *room;
+            error_ = Annotate(room.status(), "scratch memory for an exchange");
+            return nullptr;
+          },
+          .add = [this](ExchangeOp op) { ops_list_.emplace_back(std::move(op)); }});
   return OkStatus();
 }
 
@@ -97,20 +92,6 @@ bool CudaOps::supports_fp8_kv() const {
 
 int32_t CudaOps::PaddedRows(int32_t rows) const {
   return rows <= kMaxRecordedRows ? PaddedDecodeRows(rows) : rows;
-}
-
-WarmUpSizes CudaOps::SizesToWarmUp(int32_t rows, int32_t decode_rows) const {
-  WarmUpSizes sizes;
-  for (const int32_t size : Gemm::RowClasses(rows)) {
-    if (size <= rows) sizes.prompt_rows.push_back(size);
-  }
-  const int32_t most = std::min(decode_rows, kMaxRecordedRows);
-  // The last size stands for its whole size class, because the step pads it.
-  for (int32_t size = 1; size < most; size = PaddedDecodeRows(size + 1)) {
-    sizes.decode_rows.push_back(size);
-  }
-  if (most > 0) sizes.decode_rows.push_back(most);
-  return sizes;
 }
 
 StatusOr<std::unique_ptr<Matrix>> CudaOps::LoadMatrix(std::span<const HostMatrix> parts) {
@@ -154,8 +135,11 @@ Status CudaOps::IssueStep() {
   if (status.ok()) {
     next_ = 1 - next_;
     ++under_way_;
+    if (exchange_ != nullptr) exchange_->watch().Begin();
     return status;
   }
+  // The other ranks wait for exchanges that this rank does not issue.
+  if (exchange_ != nullptr) exchange_->watch().Fail(status);
   // Nothing of this step may still run when the next step writes its buffers. If the device is
   // lost, that error is returned, because it is the cause of `status`.
   const Status synchronized = ToStatus(cudaStreamSynchronize(stream_), "a step");
@@ -164,6 +148,7 @@ Status CudaOps::IssueStep() {
 
 Status CudaOps::StartStep() {
   BATON_RETURN_IF_ERROR(error_);
+  ShareTokens();
   BATON_RETURN_IF_ERROR(PlanStep());
   BATON_RETURN_IF_ERROR(RunStep());
   if (!pending().sampled.empty()) BATON_RETURN_IF_ERROR(sampling_->Fetch(next_, stream_));
@@ -171,15 +156,31 @@ Status CudaOps::StartStep() {
   return OkStatus();
 }
 
+void CudaOps::ShareTokens() {
+  if (listed_ == nullptr) return;
+  const RankPlace& place = listed_->place();
+  // Only the first stage embeds tokens.
+  if (place.tensor_parallel == 1 || place.stage != 0 || layout_.logit_rows == 0) return;
+  ops_list_.emplace_back(ExchangeOp(ShareTokensOp{sampling_->tokens(), layout_.logit_rows}));
+}
+
+bool CudaOps::StepEnded() const {
+  BATON_CHECK(under_way_ > 0, "StepEnded was called, but no step is in flight");
+  const bool aborted = exchange_ != nullptr && !exchange_->watch().status().ok();
+  return aborted || pending_[oldest()].ended();
+}
+
 Status CudaOps::AwaitStep() {
   BATON_CHECK(under_way_ > 0, "AwaitStep was called, but no step is in flight");
-  const size_t oldest = (next_ + pending_.size() - under_way_) % pending_.size();
-  const PendingStep& step = pending_[oldest];
-  --under_way_;
+  const size_t slot = oldest();
+  const PendingStep& step = pending_[slot];
   const TraceRange range("await step");
-  BATON_RETURN_IF_ERROR(step.Await());
+  const Status ended = step.Await(exchange_ == nullptr ? nullptr : &exchange_->watch());
+  --under_way_;
+  if (exchange_ != nullptr) exchange_->watch().End();
+  BATON_RETURN_IF_ERROR(ended);
   device_time_ = step.DeviceTime();
-  if (!step.sampled.empty()) sampling_->Collect(oldest, step.sampled);
+  if (!step.sampled.empty()) sampling_->Collect(slot, step.sampled);
   return OkStatus();
 }
 
@@ -232,7 +233,7 @@ Status CudaOps::RunStep() {
   if (layout_.recorded) return graphs_.Launch(ops_list_, with);
   for (const StepOp& call : ops_list_) {
     BATON_RETURN_IF_ERROR(Prepare(call, with));
-    BATON_CUDA_RETURN_IF_ERROR(Run(call, with));
+    BATON_RETURN_IF_ERROR(Run(call, with));
   }
   return OkStatus();
 }
@@ -244,6 +245,7 @@ OpContext CudaOps::context() {
           .attention = *attention_,
           .experts = *experts_,
           .sampling = *sampling_,
+          .exchange = exchange_.get(),
           .marks = pending().marks(),
           .stream = stream_};
 }
@@ -258,8 +260,8 @@ Tensor CudaOps::Padded(const Tensor& tensor) const {
   return padded;
 }
 
-void CudaOps::Embed(const Matrix& table, const Tensor& residual) {
-  ops_list_.emplace_back(EmbedOp{&Cast(table), Padded(residual)});
+void CudaOps::Embed(const Matrix& table, int32_t first_token, const Tensor& residual) {
+  ops_list_.emplace_back(EmbedOp{&Cast(table), first_token, Padded(residual)});
 }
 
 void CudaOps::RmsNorm(const Tensor& residual,
@@ -374,12 +376,16 @@ void CudaOps::MatMulSiluMul(const Tensor& x,
 }
 
 void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) {
-  auto prepared = experts_->Prepare(args, Padded(x).rows);
+  const int32_t rank = listed_ == nullptr ? 0 : listed_->place().tensor_rank;
+  const int32_t first =
+      args.rank_ends.empty() || rank == 0 ? 0 : args.rank_ends[static_cast<size_t>(rank) - 1];
+  auto prepared = experts_->Prepare(args, first, Padded(x).rows);
   if (!prepared.ok()) {
     error_ = prepared.status();
     return;
   }
   ops_list_.emplace_back(ExpertsOp{Padded(x), *prepared, Padded(out)});
+  if (!args.rank_ends.empty() && listed_ != nullptr) listed_->AllReduce(out);
 }
 
 void CudaOps::RopeAndWriteKv(const Tensor& qkv,

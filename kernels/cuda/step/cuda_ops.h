@@ -12,7 +12,10 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/device/scratch_memory.h"
+#include "kernels/cuda/exchange/listed_exchange.h"
+#include "kernels/cuda/exchange/nccl_exchange.h"
 #include "kernels/cuda/model_check.h"
+#include "kernels/cuda/step/decode_sizes.h"
 #include "kernels/cuda/step/graph_cache.h"
 #include "kernels/cuda/step/pending_step.h"
 #include "kernels/cuda/step/step_buffer.h"
@@ -38,7 +41,10 @@ class CudaOps final : public Ops {
   int32_t block_token_multiple() const override { return kBlockTokenMultiple; }
   Status CheckModel(const ModelShape& shape) const override { return cuda::CheckModel(shape); }
   int32_t PaddedRows(int32_t rows) const override;
-  WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override;
+  WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override {
+    return cuda::SizesToWarmUp(rows, decode_rows);
+  }
+  Exchange* exchange() override { return listed_.get(); }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -48,10 +54,11 @@ class CudaOps final : public Ops {
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   bool queues_steps() const override { return true; }
   Status IssueStep() override;
+  bool StepEnded() const override;
   Status AwaitStep() override;
   Duration DeviceTime() const override { return device_time_; }
 
-  void Embed(const Matrix& table, const Tensor& residual) override;
+  void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;
   void RmsNorm(const Tensor& residual,
                const Vector& weight,
                float epsilon,
@@ -85,6 +92,11 @@ class CudaOps final : public Ops {
  private:
   CudaOps(CudaDevice& device, const CudaOptions& options);
   Status Create();
+  Status ConnectRanks();
+  // Lists the op that gives the sampled tokens to the ranks which embed them.
+  void ShareTokens();
+  // The index of the oldest step under way.
+  size_t oldest() const { return (next_ + pending_.size() - under_way_) % pending_.size(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
   void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
@@ -109,7 +121,10 @@ class CudaOps final : public Ops {
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
-  GraphCache graphs_;
+  // Both null when this rank is the only one.
+  std::unique_ptr<NcclExchange> exchange_;
+  std::unique_ptr<ListedExchange> listed_;
+  GraphCache graphs_;  // destroyed before exchange_
 
   // Used in turn: at most two steps run at a time.
   std::array<PendingStep, Sampling::kSlots> pending_;
@@ -129,6 +144,7 @@ class CudaOps final : public Ops {
   ScratchMemory gate_up_;
   ScratchMemory angles_;
   ScratchMemory packed_;
+  ScratchMemory exchanged_;
   // FP8 operands of GEMMs, used in turn: a kernel that writes one operand may still read the scales
   // of the operand before.
   ScratchMemory quantized_[2];

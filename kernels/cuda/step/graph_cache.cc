@@ -28,21 +28,21 @@ Status GraphCache::Capture(const std::vector<StepOp>& ops, const OpContext& cont
   for (const StepOp& call : ops) BATON_RETURN_IF_ERROR(Prepare(call, context));
   BATON_CUDA_RETURN_IF_ERROR(
       cudaStreamBeginCapture(context.stream, cudaStreamCaptureModeThreadLocal));
-  cudaError_t error = cudaSuccess;
+  Status status;
   for (const StepOp& call : ops) {
-    error = Run(call, context);
-    if (error != cudaSuccess) break;
+    status = Run(call, context);
+    if (!status.ok()) break;
   }
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(context.stream, &graph);
-  if (error == cudaSuccess) error = ended;
-  if (error != cudaSuccess) {
+  if (status.ok()) status = ToStatus(ended, "cudaStreamEndCapture");
+  if (!status.ok()) {
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();  // clears the error, so that later calls do not report it
-    return ToStatus(error, "capturing a step");
+    return Annotate(status, "capturing a step");
   }
   Entry entry{.ops = ops, .kv = context.kv};
-  error = cudaGraphInstantiate(&entry.graph, graph, 0);
+  const cudaError_t error = cudaGraphInstantiate(&entry.graph, graph, 0);
   cudaGraphDestroy(graph);
   BATON_CUDA_RETURN_IF_ERROR(error);
   entries_.push_front(std::move(entry));

@@ -1,10 +1,33 @@
 #include "kernels/cuda/step/pending_step.h"
 
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
 
 namespace baton::cuda {
+namespace {
+
+// Kernels end within this time after an abort, unless their device hangs.
+constexpr Duration kAbortLimit = std::chrono::seconds(5);
+
+Status AwaitEvent(cudaEvent_t event, std::string_view what, const ExchangeWatch* watch) {
+  if (watch == nullptr) return ToStatus(cudaEventSynchronize(event), what);
+  cudaError_t error = cudaEventQuery(event);
+  while (error == cudaErrorNotReady) {
+    if (watch->AbortedFor(kAbortLimit)) return watch->status();
+    std::this_thread::yield();
+    error = cudaEventQuery(event);
+  }
+  cudaGetLastError();  // clears cudaErrorNotReady
+  if (IsFatal(error)) return ToStatus(error, what);
+  // An aborted exchange ends like one that has succeeded.
+  BATON_RETURN_IF_ERROR(watch->status());
+  return ToStatus(error, what);
+}
+
+}  // namespace
 
 PendingStep::~PendingStep() {
   for (const cudaEvent_t event : {began_, ended_}) {
@@ -39,17 +62,23 @@ cudaError_t PendingStep::End(cudaStream_t stream, bool marked) {
   return cudaEventRecord(ended_, stream);
 }
 
-Status PendingStep::Await() const {
+Status PendingStep::Await(const ExchangeWatch* watch) const {
   Status told;
   for (size_t i = 0; i < callbacks_.size() && told.ok(); ++i) {
-    told = ToStatus(cudaEventSynchronize(marked_ ? marks_[i] : ended_), "a part of a step");
+    told = AwaitEvent(marked_ ? marks_[i] : ended_, "a part of a step", watch);
     if (told.ok()) callbacks_[i]();
   }
-  Status ended = ToStatus(cudaEventSynchronize(ended_), "a step");
+  Status ended = AwaitEvent(ended_, "a step", watch);
   // If the device is lost, that error is returned, because it is the cause of the others.
   if (ended.code() == StatusCode::kUnavailable) return ended;
   BATON_RETURN_IF_ERROR(told);
   return ended;
+}
+
+bool PendingStep::ended() const {
+  if (cudaEventQuery(ended_) != cudaErrorNotReady) return true;
+  cudaGetLastError();  // clears it
+  return false;
 }
 
 Duration PendingStep::DeviceTime() const {

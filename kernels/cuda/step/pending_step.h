@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "kernels/cuda/exchange/exchange_watch.h"
 #include "kernels/sampling.h"
 
 namespace baton::cuda {
@@ -37,8 +38,12 @@ class PendingStep final {
   cudaError_t End(cudaStream_t stream, bool marked);
 
   // Waits until the step has finished, and calls the callback of each mark when the mark occurs.
-  // The waiting thread does so because a host function on the stream would delay the device.
-  Status Await() const;
+  // The waiting thread does so because a host function on the stream would delay the device. With
+  // `watch`, which may be null, returns the reason when the exchanges are aborted, and then calls
+  // no callback.
+  Status Await(const ExchangeWatch* watch) const;
+  // Whether Await would return without waiting.
+  bool ended() const;
   // The time from the step's start to its end; valid after Await.
   Duration DeviceTime() const;
 

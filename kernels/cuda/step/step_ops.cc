@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/rows/rope.h"
 #include "kernels/cuda/rows/row_kernels.h"
 
@@ -128,6 +129,20 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   return true;
 }
 
+// Lets a norm add up the parts of all ranks.
+void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
+  auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
+  auto* const reduce = exchange == nullptr ? nullptr : std::get_if<ReduceOp>(exchange);
+  if (reduce == nullptr || reduce->two_shot || norm.delta.data == nullptr ||
+      !SamePlace(norm.delta.data, reduce->x) || reduce->x.dtype != DType::kBF16 ||
+      reduce->x.rows != norm.delta.rows || reduce->x.stride != reduce->x.cols) {
+    return;
+  }
+  reduce->gather_only = true;
+  norm.delta.data = reduce->parts;
+  norm.delta_parts = reduce->ranks;
+}
+
 RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
   return {.qkv = call.qkv,
           .scales = call.scales,
@@ -194,6 +209,7 @@ void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
     }
     if (auto* norm = std::get_if<NormOp>(&call)) {
       FuseScales(fused, norm->delta, norm->delta_scales);
+      FusesReduce(fused, *norm);
     }
     if (auto* rope = std::get_if<RopeOp>(&call)) FuseScales(fused, rope->qkv, rope->scales);
     if (!gemm.deterministic() && FusesIntoGemm(fused, call, gemm)) continue;
@@ -209,7 +225,10 @@ Status Prepare(const StepOp& call, const OpContext& context) {
   return OkStatus();
 }
 
-cudaError_t Run(const StepOp& call, const OpContext& context) {
+namespace {
+
+// Launches the kernels of an op that is no exchange.
+cudaError_t Launch(const StepOp& call, const OpContext& context) {
   const StepLayout& step = context.step;
   const cudaStream_t stream = context.stream;
   return std::visit(
@@ -217,6 +236,7 @@ cudaError_t Run(const StepOp& call, const OpContext& context) {
           [&](const EmbedOp& c) {
             return LaunchEmbed(c.table->data(),
                                c.table->rows(),
+                               c.first_token,
                                step.d_tokens,
                                context.sampling.tokens(),
                                c.out,
@@ -225,6 +245,7 @@ cudaError_t Run(const StepOp& call, const OpContext& context) {
           [&](const NormOp& c) {
             return LaunchNorm({.residual = c.residual,
                                .delta = c.delta,
+                               .delta_parts = c.delta_parts,
                                .delta_scales = c.delta_scales,
                                .weight = c.weight,
                                .epsilon = c.epsilon,
@@ -257,8 +278,18 @@ cudaError_t Run(const StepOp& call, const OpContext& context) {
           [&](const NotifyOp& c) {
             return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);
           },
+          [&](const ExchangeOp& /*c*/) { return cudaErrorNotSupported; },
       },
       call);
+}
+
+}  // namespace
+
+Status Run(const StepOp& call, const OpContext& context) {
+  if (const auto* exchange = std::get_if<ExchangeOp>(&call)) {
+    return context.exchange->Launch(*exchange, context.stream);
+  }
+  return ToStatus(Launch(call, context), "a launch");
 }
 
 }  // namespace baton::cuda

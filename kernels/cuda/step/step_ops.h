@@ -10,6 +10,8 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/matrix.h"
+#include "kernels/cuda/exchange/exchange_ops.h"
+#include "kernels/cuda/exchange/nccl_exchange.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
@@ -27,6 +29,7 @@ namespace baton::cuda {
 
 struct EmbedOp {
   const CudaMatrix* table = nullptr;
+  int32_t first_token = 0;
   Tensor out;
   bool operator==(const EmbedOp&) const = default;
 };
@@ -50,7 +53,8 @@ struct RescaleOp {
 // `fp8_out` instead of `out` when `fp8_out` has data.
 struct NormOp {
   Tensor residual;
-  Tensor delta;  // without data: none
+  Tensor delta;             // without data: none
+  int32_t delta_parts = 1;  // as NormLaunch::delta_parts
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
@@ -148,14 +152,16 @@ using StepOp = std::variant<EmbedOp,
                             AttentionOp,
                             GatherOp,
                             SampleOp,
-                            NotifyOp>;
+                            NotifyOp,
+                            ExchangeOp>;
 
 // Fuses neighbouring ops that one kernel can compute:
 // - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
 // - the rescaling of an FP8 GEMM's result, and the op that reads the result;
+// - the sum of all ranks' parts, and the addition of the sum to the residual;
 // - a GEMM, and the addition of its result to the residual;
 // - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
-// When `gemm` is deterministic, only the first two: the others depend on the number of rows and
+// When `gemm` is deterministic, only the first three: the others depend on the number of rows and
 // change the roundings.
 void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm);
 
@@ -167,6 +173,7 @@ struct OpContext {
   Attention& attention;
   Experts& experts;
   Sampling& sampling;
+  NcclExchange* exchange;  // null: the only rank
   std::span<const cudaEvent_t> marks;
   cudaStream_t stream = nullptr;
 };
@@ -174,7 +181,7 @@ struct OpContext {
 // Makes the decisions that must precede a capture of `call`: cuBLASLt's algorithm for a GEMM.
 Status Prepare(const StepOp& call, const OpContext& context);
 
-// Launches the kernels of `call`. Returns the error of the launch.
-cudaError_t Run(const StepOp& call, const OpContext& context);
+// Launches the kernels of `call`. Errors: those of the launch or of the exchange.
+Status Run(const StepOp& call, const OpContext& context);
 
 }  // namespace baton::cuda

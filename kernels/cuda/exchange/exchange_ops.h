@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+// The exchanges of a step as data (step/step_ops.h).
+namespace baton::cuda {
+
+// x = the sum of all tensor ranks' x. The numbers are added in float32 in the order of the ranks
+// and the sum is rounded once. Neither ncclAllReduce nor ncclReduceScatter promises that: their
+// order depends on size, algorithm and number of ranks. So NCCL only moves the numbers, and a
+// kernel adds them. Both ways below give the same bits.
+struct ReduceOp {
+  Tensor x;
+  int32_t ranks = 0;
+  // Scratch memory: [ranks][rows][cols], by rank.
+  std::byte* parts = nullptr;
+  // Every rank adds one slice of the numbers and the ranks gather the slices, which moves less than
+  // gathering all parts does when there are more than two ranks. `x` has no gaps and equal slices.
+  bool two_shot = false;
+  // Only the parts are gathered, because the next op adds them.
+  bool gather_only = false;
+  bool operator==(const ReduceOp&) const = default;
+};
+
+// Tensor rank r has columns ends[r − 1] … ends[r] − 1 of `whole`. Gathers all columns on tensor
+// rank 0, or on all tensor ranks.
+struct GatherColumnsOp {
+  Tensor whole;
+  std::vector<int64_t> ends;
+  bool to_all = false;
+  std::byte* packed = nullptr;  // scratch memory of the size of `whole` without gaps
+  bool operator==(const GatherColumnsOp&) const = default;
+};
+
+// Later ops run when all tensor ranks have finished their earlier ones.
+struct BarrierOp {
+  std::byte* marks = nullptr;  // scratch memory, kMarkBytes for each rank
+  bool operator==(const BarrierOp&) const = default;
+};
+inline constexpr size_t kMarkBytes = 16;
+
+// Sends `x` to another stage, or receives it.
+struct StageOp {
+  Tensor x;
+  int32_t stage = 0;
+  bool send = false;
+  std::byte* packed = nullptr;  // scratch memory when `x` has gaps between its rows
+  bool operator==(const StageOp&) const = default;
+};
+
+// Gives the tokens that tensor rank 0 sampled to the other tensor ranks, which embed them in the
+// next step.
+struct ShareTokensOp {
+  int32_t* tokens = nullptr;
+  int32_t count = 0;
+  bool operator==(const ShareTokensOp&) const = default;
+};
+
+using ExchangeOp = std::variant<ReduceOp, GatherColumnsOp, BarrierOp, StageOp, ShareTokensOp>;
+
+}  // namespace baton::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "kernels/cuda/exchange/exchange_ops.h"
+#include "kernels/exchange.h"
+
+namespace baton::cuda {
+
+// Lists the exchanges of a step, and chooses how they run. Its choices depend on shapes alone, so
+// that all ranks make the same. Owned by CudaOps; one thread.
+class ListedExchange final : public Exchange {
+ public:
+  // The step that is listed.
+  struct Step {
+    std::function<Tensor(const Tensor&)> pad;   // as the step's other ops
+    std::function<std::byte*(size_t)> scratch;  // device memory; null when there is none
+    std::function<void(ExchangeOp)> add;
+  };
+
+  ListedExchange(const RankPlace& place, Step step) : place_(place), step_(std::move(step)) {}
+
+  const RankPlace& place() const override { return place_; }
+  // A rank multiplies by whole weights of its heads, so that activations are exchanged twice in a
+  // layer, not four times.
+  ExchangeMode mode() const override { return ExchangeMode::kReduce; }
+  void AllGather(const Tensor& whole, std::span<const int64_t> ends) override;
+  void GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) override;
+  void AllReduce(const Tensor& x) override;
+  void Barrier() override;
+  void SendToStage(const Tensor& x, int32_t stage) override;
+  void ReceiveFromStage(const Tensor& x, int32_t stage) override;
+
+ private:
+  void Gather(const Tensor& whole, std::span<const int64_t> ends, bool to_all);
+  void Stage(const Tensor& x, int32_t stage, bool send);
+
+  const RankPlace place_;
+  const Step step_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,178 @@
+#include "kernels/cuda/exchange/nccl_exchange.h"
+
+#include <variant>
+
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/exchange/rank_sum.h"
+
+namespace baton::cuda {
+namespace {
+
+// The longest first step: other ranks may still load their weights.
+constexpr Duration kFirstLimit = std::chrono::minutes(30);
+
+size_t BytesOf(const Tensor& x, int64_t numbers) {
+  return static_cast<size_t>(numbers) * ShapeOf(x.dtype).bytes;
+}
+
+bool HasGaps(const Tensor& x) {
+  return x.rows > 1 && x.stride != x.cols;
+}
+
+// `x` in memory from `data` on, without gaps between its rows.
+Tensor PackedAt(const Tensor& x, std::byte* data) {
+  Tensor packed = x;
+  packed.data = data;
+  packed.stride = x.cols;
+  return packed;
+}
+
+Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(to.data,
+                                               BytesOf(to, to.stride),
+                                               from.data,
+                                               BytesOf(from, from.stride),
+                                               BytesOf(from, from.cols),
+                                               static_cast<size_t>(from.rows),
+                                               cudaMemcpyDeviceToDevice,
+                                               stream));
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<NcclExchange>> NcclExchange::Create(const RankGroups& groups) {
+  std::unique_ptr<NcclExchange> result(new NcclExchange(groups));
+  const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
+  if (groups.tensor != nullptr) {
+    BATON_ASSIGN_OR_RETURN(result->tensor_,
+                           NcclCommunicator::Create(library, *groups.tensor, groups.limit));
+  }
+  if (groups.pipeline != nullptr) {
+    BATON_ASSIGN_OR_RETURN(result->pipeline_,
+                           NcclCommunicator::Create(library, *groups.pipeline, groups.limit));
+  }
+  NcclExchange& exchange = *result;
+  result->watch_ = std::make_unique<ExchangeWatch>(
+      ExchangeWatch::Options{.broken = [&exchange] { return exchange.Broken(); },
+                             .abort = [&exchange] { exchange.Abort(); },
+                             .limit = groups.limit,
+                             .first_limit = kFirstLimit},
+      exchange.clock_);
+  return result;
+}
+
+Status NcclExchange::Broken() const {
+  for (const Collective* group : {groups_.tensor, groups_.pipeline}) {
+    if (group != nullptr) BATON_RETURN_IF_ERROR(group->status());
+  }
+  for (NcclCommunicator* ranks : {tensor_.get(), pipeline_.get()}) {
+    if (ranks != nullptr) BATON_RETURN_IF_ERROR(ranks->error());
+  }
+  return OkStatus();
+}
+
+void NcclExchange::Abort() const {
+  for (NcclCommunicator* ranks : {tensor_.get(), pipeline_.get()}) {
+    if (ranks != nullptr) ranks->Abort();
+  }
+}
+
+Status NcclExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
+  BATON_RETURN_IF_ERROR(watch_->status());
+  return std::visit([&](const auto& one) { return Run(one, stream); }, op);
+}
+
+Status NcclExchange::Run(const ReduceOp& op, cudaStream_t stream) {
+  if (op.two_shot) return ReduceSlices(op, stream);
+  const size_t bytes = BytesOf(op.x, op.x.rows * op.x.cols);
+  const std::byte* mine = op.x.data;
+  if (HasGaps(op.x)) {
+    const Tensor packed = PackedAt(op.x, op.parts + static_cast<size_t>(tensor_->rank()) * bytes);
+    BATON_RETURN_IF_ERROR(CopyRows(op.x, packed, stream));
+    mine = packed.data;
+  }
+  BATON_RETURN_IF_ERROR(tensor_->AllGather(mine, op.parts, bytes, stream));
+  if (op.gather_only) return OkStatus();
+  BATON_CUDA_RETURN_IF_ERROR(LaunchRankSum(op.parts, op.ranks, op.x, stream));
+  return OkStatus();
+}
+
+Status NcclExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
+  const int64_t numbers = op.x.rows * op.x.cols / op.ranks;
+  const size_t bytes = BytesOf(op.x, numbers);
+  const auto slice = [&](std::byte* data, int rank) {
+    return data + static_cast<size_t>(rank) * bytes;
+  };
+  const int me = tensor_->rank();
+  transfers_.clear();
+  for (int peer = 0; peer < op.ranks; ++peer) {
+    if (peer == me) continue;
+    transfers_.push_back({peer, true, slice(op.x.data, peer), bytes});
+    transfers_.push_back({peer, false, slice(op.parts, peer), bytes});
+  }
+  BATON_RETURN_IF_ERROR(tensor_->Exchange(transfers_, stream));
+  std::byte* const mine = slice(op.x.data, me);
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(slice(op.parts, me), mine, bytes, cudaMemcpyDeviceToDevice, stream));
+  const Tensor sum = {
+      .data = mine, .dtype = op.x.dtype, .rows = 1, .cols = numbers, .stride = numbers};
+  BATON_CUDA_RETURN_IF_ERROR(LaunchRankSum(op.parts, op.ranks, sum, stream));
+  return tensor_->AllGather(mine, op.x.data, bytes, stream);
+}
+
+Status NcclExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
+  const int me = tensor_->rank();
+  // Each rank's columns without gaps, by rank.
+  const auto columns = [&](int rank) {
+    const auto index = static_cast<size_t>(rank);
+    const int64_t first = rank == 0 ? 0 : op.ends[index - 1];
+    return op.whole.Columns(first, op.ends[index] - first);
+  };
+  const auto packed = [&](int rank) {
+    const int64_t before = rank == 0 ? 0 : op.ends[static_cast<size_t>(rank) - 1];
+    return PackedAt(columns(rank), op.packed + BytesOf(op.whole, op.whole.rows * before));
+  };
+  const auto transfer = [&](int peer, bool send, const Tensor& x) {
+    transfers_.push_back({peer, send, x.data, BytesOf(x, x.rows * x.cols)});
+  };
+  transfers_.clear();
+  const bool sends = op.to_all || me != 0;
+  const bool receives = op.to_all || me == 0;
+  if (sends) BATON_RETURN_IF_ERROR(CopyRows(columns(me), packed(me), stream));
+  for (int peer = 0; peer < tensor_->size(); ++peer) {
+    if (peer == me) continue;
+    if (sends && (op.to_all || peer == 0)) transfer(peer, true, packed(me));
+    if (receives) transfer(peer, false, packed(peer));
+  }
+  BATON_RETURN_IF_ERROR(tensor_->Exchange(transfers_, stream));
+  for (int peer = 0; receives && peer < tensor_->size(); ++peer) {
+    if (peer != me) BATON_RETURN_IF_ERROR(CopyRows(packed(peer), columns(peer), stream));
+  }
+  return OkStatus();
+}
+
+Status NcclExchange::Run(const BarrierOp& op, cudaStream_t stream) {
+  // A rank has all marks only after all have come.
+  return tensor_->AllGather(
+      op.marks + static_cast<size_t>(tensor_->rank()) * kMarkBytes, op.marks, kMarkBytes, stream);
+}
+
+Status NcclExchange::Run(const StageOp& op, cudaStream_t stream) {
+  const bool gaps = op.packed != nullptr;
+  const Tensor packed = gaps ? PackedAt(op.x, op.packed) : op.x;
+  if (gaps && op.send) BATON_RETURN_IF_ERROR(CopyRows(op.x, packed, stream));
+  const NcclCommunicator::Transfer transfer = {
+      op.stage, op.send, packed.data, BytesOf(packed, packed.rows * packed.cols)};
+  BATON_RETURN_IF_ERROR(pipeline_->Exchange({&transfer, 1}, stream));
+  if (gaps && !op.send) return CopyRows(packed, op.x, stream);
+  return OkStatus();
+}
+
+Status NcclExchange::Run(const ShareTokensOp& op, cudaStream_t stream) {
+  return tensor_->Broadcast(reinterpret_cast<std::byte*>(op.tokens),
+                            static_cast<size_t>(op.count) * sizeof(int32_t),
+                            stream);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "kernels/cuda/exchange/exchange_ops.h"
+#include "kernels/cuda/exchange/exchange_watch.h"
+#include "kernels/cuda/exchange/nccl_communicator.h"
+#include "kernels/exchange.h"
+
+namespace baton::cuda {
+
+// Runs the exchanges of a step through NCCL, on the stream of the step. One thread, except watch().
+class NcclExchange final {
+ public:
+  // Connects the ranks of `groups`, which outlive the result, for the current device. Errors: those
+  // of NcclCommunicator::Create.
+  static StatusOr<std::unique_ptr<NcclExchange>> Create(const RankGroups& groups);
+
+  const RankPlace& place() const { return place_; }
+  // Issues `op`. A graph can capture it.
+  Status Launch(const ExchangeOp& op, cudaStream_t stream);
+  // Ends exchanges that cannot end by themselves.
+  ExchangeWatch& watch() { return *watch_; }
+  const ExchangeWatch& watch() const { return *watch_; }
+
+ private:
+  explicit NcclExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
+  Status Broken() const;
+  void Abort() const;
+  Status Run(const ReduceOp& op, cudaStream_t stream);
+  Status Run(const GatherColumnsOp& op, cudaStream_t stream);
+  Status Run(const BarrierOp& op, cudaStream_t stream);
+  Status Run(const StageOp& op, cudaStream_t stream);
+  Status Run(const ShareTokensOp& op, cudaStream_t stream);
+  Status ReduceSlices(const ReduceOp& op, cudaStream_t stream);
+
+  const RankGroups groups_;
+  const RankPlace place_;
+  const SteadyClock clock_;
+  std::unique_ptr<NcclCommunicator> tensor_;
+  std::unique_ptr<NcclCommunicator> pipeline_;
+  std::unique_ptr<ExchangeWatch> watch_;
+  std::vector<NcclCommunicator::Transfer> transfers_;  // scratch
+};
+
+}  // namespace baton::cuda

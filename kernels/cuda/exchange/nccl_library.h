@@ -1,0 +1,32 @@
+#pragma once
+
+#include <nccl.h>
+
+#include "common/base/status.h"
+
+namespace baton::cuda {
+
+// NCCL's functions. NCCL is opened at run time, so that a worker of one rank does not need it. The
+// names are NCCL's without the prefix. Immutable; thread-safe.
+struct NcclLibrary {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclGetErrorString) get_error_string = nullptr;
+  decltype(&ncclGetLastError) get_last_error = nullptr;
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  // The library of this process, opened by the first call. Before that, sets the variables of
+  // NCCL's that the user has not set: no NVLink multicast, no registration of buffers in graphs.
+  // Errors: NotFound, naming the package; FailedPrecondition for a version that is too old.
+  static StatusOr<const NcclLibrary*> Load();
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,182 @@
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/exchange/exchange_watch.h"
+#include "kernels/cuda/exchange/listed_exchange.h"
+#include "kernels/cuda/exchange/nccl_library.h"
+
+// What the exchanges between GPUs decide on the host.
+namespace baton::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+class ListedExchangeTest : public testing::Test {
+ protected:
+  ListedExchange Make(const RankPlace& place) {
+    return ListedExchange(place,
+                          {.pad =
+                               [](const Tensor& tensor) {
+                                 Tensor padded = tensor;
+                                 if (tensor.rows == 3) padded.rows = 4;
+                                 return padded;
+                               },
+                           .scratch =
+                               [this](size_t bytes) {
+                                 asked_ = bytes;
+                                 return has_memory_ ? &memory_ : nullptr;
+                               },
+                           .add = [this](ExchangeOp op) { ops_.push_back(std::move(op)); }});
+  }
+  Tensor Rows(int64_t rows, int64_t cols, int64_t stride, DType dtype = DType::kBF16) {
+    return {&memory_, dtype, rows, cols, stride};
+  }
+  template <class Op>
+  const Op& last() {
+    return std::get<Op>(ops_.back());
+  }
+
+  std::byte memory_{};
+  bool has_memory_ = true;
+  size_t asked_ = 0;
+  std::vector<ExchangeOp> ops_;
+};
+
+TEST_F(ListedExchangeTest, SmallSumsAndThoseOfTwoRanksGatherAllParts) {
+  auto two = Make(RankPlace::Of(2, 1, 1));
+  two.AllReduce(Rows(3, 64, 64));
+  EXPECT_EQ(last<ReduceOp>().x.rows, 4);
+  EXPECT_EQ(last<ReduceOp>().ranks, 2);
+  EXPECT_EQ(asked_, 2u * 4 * 64 * 2);
+  two.AllReduce(Rows(8192, 4096, 4096));
+  EXPECT_FALSE(last<ReduceOp>().two_shot);
+  auto four = Make(RankPlace::Of(4, 1, 0));
+  four.AllReduce(Rows(32, 4096, 4096));
+  EXPECT_FALSE(last<ReduceOp>().two_shot);
+  EXPECT_EQ(asked_, 4u * 32 * 4096 * 2);
+}
+
+TEST_F(ListedExchangeTest, LargeSumsOfMoreRanksAddSlices) {
+  auto four = Make(RankPlace::Of(4, 1, 0));
+  four.AllReduce(Rows(64, 4096, 4096));
+  EXPECT_TRUE(last<ReduceOp>().two_shot);
+  EXPECT_EQ(asked_, 64u * 4096 * 2);
+  // Gaps between the rows, and slices that are not equal.
+  four.AllReduce(Rows(64, 4096, 4112));
+  EXPECT_FALSE(last<ReduceOp>().two_shot);
+  auto three = Make(RankPlace::Of(3, 1, 0));
+  three.AllReduce(Rows(64, 4096, 4096));
+  EXPECT_FALSE(last<ReduceOp>().two_shot);
+}
+
+TEST_F(ListedExchangeTest, PacksOnlyTensorsWithGaps) {
+  auto stage = Make(RankPlace::Of(1, 2, 0));
+  stage.SendToStage(Rows(2, 64, 64, DType::kF32), 1);
+  EXPECT_EQ(last<StageOp>().packed, nullptr);
+  EXPECT_TRUE(last<StageOp>().send);
+  stage.ReceiveFromStage(Rows(2, 50, 64, DType::kF32), 1);
+  EXPECT_NE(last<StageOp>().packed, nullptr);
+  EXPECT_EQ(asked_, 2u * 50 * 4);
+  EXPECT_FALSE(last<StageOp>().send);
+  stage.ReceiveFromStage(Rows(1, 50, 64, DType::kF32), 1);
+  EXPECT_EQ(last<StageOp>().packed, nullptr);
+}
+
+TEST_F(ListedExchangeTest, OneTensorRankExchangesNothing) {
+  auto stage = Make(RankPlace::Of(1, 2, 1));
+  stage.AllReduce(Rows(3, 64, 64));
+  stage.Barrier();
+  const std::vector<int64_t> ends = {64};
+  stage.GatherToFirst(Rows(3, 64, 64), ends);
+  EXPECT_TRUE(ops_.empty());
+}
+
+TEST_F(ListedExchangeTest, ListsNothingWithoutMemory) {
+  has_memory_ = false;
+  auto two = Make(RankPlace::Of(2, 1, 0));
+  two.AllReduce(Rows(3, 64, 64));
+  const std::vector<int64_t> ends = {32, 64};
+  two.AllGather(Rows(3, 64, 64), ends);
+  two.Barrier();
+  EXPECT_TRUE(ops_.empty());
+}
+
+// ---- ExchangeWatch
+
+struct Watched {
+  explicit Watched(Duration limit, Duration first_limit = std::chrono::minutes(1))
+      : watch({.broken =
+                   [this] {
+                     return broken ? Status(StatusCode::kDeadlineExceeded, "rank 1 is late")
+                                   : OkStatus();
+                   },
+               .abort = [this] { ++aborts; },
+               .limit = limit,
+               .first_limit = first_limit},
+              clock) {}
+  void AwaitAbort() const {
+    while (aborts == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  SteadyClock clock;
+  std::atomic<bool> broken = false;
+  std::atomic<int> aborts = 0;
+  ExchangeWatch watch;
+};
+
+TEST(ExchangeWatchTest, AbortsAStepOfABrokenGroupOnce) {
+  Watched watched(std::chrono::minutes(1));
+  watched.watch.Begin();
+  EXPECT_TRUE(watched.watch.status().ok());
+  watched.broken = true;
+  watched.AwaitAbort();
+  EXPECT_EQ(watched.watch.status(), Status(StatusCode::kUnavailable, "rank 1 is late"));
+  EXPECT_TRUE(watched.watch.AbortedFor(Duration::zero()));
+  EXPECT_FALSE(watched.watch.AbortedFor(std::chrono::minutes(1)));
+  watched.watch.Fail(Status(StatusCode::kInternal, "another reason"));
+  EXPECT_EQ(Message(watched.watch.status()), "rank 1 is late");
+  EXPECT_EQ(watched.aborts, 1);
+}
+
+TEST(ExchangeWatchTest, AnIdleGroupIsNotWatched) {
+  Watched watched(std::chrono::milliseconds(1));
+  watched.broken = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_TRUE(watched.watch.status().ok());
+  EXPECT_FALSE(watched.watch.AbortedFor(Duration::zero()));
+}
+
+TEST(ExchangeWatchTest, TheFirstStepMayTakeLonger) {
+  Watched watched(std::chrono::milliseconds(1));
+  watched.watch.Begin();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_TRUE(watched.watch.status().ok());
+  watched.watch.Begin();
+  watched.watch.End();
+  watched.AwaitAbort();
+  EXPECT_THAT(std::string(Message(watched.watch.status())), HasSubstr("has not ended within"));
+}
+
+// ---- NcclLibrary
+
+TEST(NcclLibraryTest, LoadsOrNamesThePackage) {
+  const auto library = NcclLibrary::Load();
+  EXPECT_STREQ(std::getenv("NCCL_NVLS_ENABLE"), "0");
+  if (library.ok()) {
+    int version = 0;
+    EXPECT_EQ((*library)->get_version(&version), ncclSuccess);
+    EXPECT_GE(version, NCCL_VERSION(2, 28, 0));
+    return;
+  }
+  EXPECT_THAT(std::string(Message(library.status())), HasSubstr("nvidia-nccl-cu13"));
+}
+
+}  // namespace
+}  // namespace baton::cuda

@@ -1,0 +1,306 @@
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/engine/decoder_runner.h"
+#include "tests/gpu/rank_threads.h"
+#include "tests/unit/model/rank_comparison.h"
+#include "tests/unit/model/step_runner.h"
+
+// Models on two GPUs, as two tensor ranks and as two stages, against one GPU; and groups that
+// break.
+namespace baton {
+namespace {
+
+constexpr int kRanks = RankThreads::kRanks;
+
+std::vector<Logits> ReadDevice(const Tensor& logits) {
+  std::vector<Logits> result(static_cast<size_t>(logits.rows),
+                             Logits(static_cast<size_t>(logits.cols)));
+  for (size_t row = 0; row < result.size(); ++row) {
+    const auto* from =
+        reinterpret_cast<const float*>(logits.data) + static_cast<int64_t>(row) * logits.stride;
+    const cudaError_t error = cudaMemcpy(
+        result[row].data(), from, result[row].size() * sizeof(float), cudaMemcpyDeviceToHost);
+    BATON_CHECK(error == cudaSuccess, "{}", cudaGetErrorString(error));
+  }
+  return result;
+}
+
+// The runners of both ranks, which run every step together.
+class Group {
+ public:
+  Group(const OpenedModel& model, bool pipeline, bool deterministic, Duration limit)
+      : threads_(pipeline, limit), model_(model) {
+    const Status made = threads_.MakeOps({.deterministic = deterministic});
+    BATON_CHECK(made.ok(), "{}", Message(made));
+    Expect(threads_.Run([&](int rank) -> Status {
+      BATON_ASSIGN_OR_RETURN(
+          runners_[static_cast<size_t>(rank)],
+          StepRunner::Create(
+              model_.spec, *model_.weights, kOptions, {&threads_.ops(rank), ReadDevice}));
+      return OkStatus();
+    }));
+  }
+  ~Group() {
+    for (auto& runner : runners_) runner.reset();
+    threads_.Close();
+  }
+
+  // The leader's logits.
+  std::vector<Logits> Step(const std::vector<Chunk>& chunks) {
+    std::vector<Logits> logits;
+    Expect(threads_.Run([&](int rank) -> Status {
+      BATON_ASSIGN_OR_RETURN(auto mine, runner(rank).TryStep(chunks));
+      if (rank == 0) logits = std::move(mine);
+      return OkStatus();
+    }));
+    return logits;
+  }
+  void Reset() {
+    for (auto& runner : runners_) runner->Reset();
+  }
+  RankThreads& threads() { return threads_; }
+  StepRunner& runner(int rank) { return *runners_[static_cast<size_t>(rank)]; }
+
+  static inline const RunnerOptions kOptions = {.kv_dtype = DType::kBF16, .limits = {640, 64}};
+
+ private:
+  static void Expect(const std::vector<Status>& results) {
+    for (const Status& status : results) BATON_CHECK(status.ok(), "{}", Message(status));
+  }
+
+  RankThreads threads_;
+  const OpenedModel& model_;
+  std::vector<std::unique_ptr<StepRunner>> runners_{kRanks};
+};
+
+class GpuGroup : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = RankThreads::Missing();
+    if (!missing.empty()) GTEST_SKIP() << "groups of GPUs were NOT tested: " << missing;
+  }
+
+  static OpenedModel Open(const std::string& family) {
+    auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + family);
+    BATON_CHECK(model.ok(), "{}", Message(model.status()));
+    return *std::move(model);
+  }
+};
+
+// A prompt in two chunks, then decoding steps of one and of several sequences. Returns all logits.
+template <class Step>
+std::vector<Logits> RunMixed(const Step& step, int32_t vocabulary) {
+  std::vector<Logits> all;
+  const auto run = [&](const std::vector<Chunk>& chunks) {
+    for (Logits& logits : step(chunks)) all.push_back(std::move(logits));
+  };
+  const auto prompt = MakePrompt(150, 5, vocabulary);
+  const auto other = MakePrompt(40, 9, vocabulary);
+  const std::span<const TokenId> tokens(prompt);
+  run({{0, tokens.first(90), WantLogits::kNone}});
+  run({{0, tokens.subspan(90, 30), WantLogits::kAll}, {1, other, WantLogits::kLast}});
+  for (size_t i = 120; i < prompt.size(); ++i) {
+    const Chunk first{0, tokens.subspan(i, 1), WantLogits::kLast};
+    if (i % 2 == 0) {
+      run({first});
+    } else {
+      run({first, {1, tokens.subspan(i - 60, 1), WantLogits::kLast}});
+    }
+  }
+  return all;
+}
+
+double LargestDifference(const std::vector<Logits>& a, const std::vector<Logits>& b) {
+  double largest = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    for (size_t i = 0; i < a[row].size(); ++i) {
+      const double difference = std::abs(double{a[row][i]} - double{b[row][i]});
+      largest = difference <= largest ? largest : difference;  // also takes NaN
+    }
+  }
+  return largest;
+}
+
+TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
+  for (const char* family : {"llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe", "mixtral"}) {
+    const OpenedModel model = Open(family);
+    for (const bool pipeline : {false, true}) {
+      for (const bool deterministic : {true, false}) {
+        SCOPED_TRACE(testing::Message() << family << (pipeline ? " pp2" : " tp2")
+                                        << (deterministic ? " deterministic" : ""));
+        auto device = cuda::CudaDevice::Open(0);
+        ASSERT_TRUE(device.ok()) << device.status();
+        auto ops = MakeCudaOps(**device, {.deterministic = deterministic});
+        ASSERT_TRUE(ops.ok()) << ops.status();
+        auto alone = StepRunner::Create(
+            model.spec, *model.weights, Group::kOptions, {ops->get(), ReadDevice});
+        ASSERT_TRUE(alone.ok()) << alone.status();
+        const auto want =
+            RunMixed([&](const auto& chunks) { return (*alone)->Step(chunks); }, model.spec.vocab);
+        Group group(model, pipeline, deterministic, std::chrono::seconds(30));
+        const auto step = [&](const auto& chunks) { return group.Step(chunks); };
+        const auto got = RunMixed(step, model.spec.vocab);
+        ASSERT_EQ(got.size(), want.size());
+        const double difference = LargestDifference(want, got);
+        RecordProperty(fmt::format("{}_{}_{}", family, pipeline, deterministic),
+                       fmt::format("{:.5f}", difference));
+        std::printf("%s %s%s: largest difference of a logit %.5f\n",
+                    family,
+                    pipeline ? "pp2" : "tp2",
+                    deterministic ? " deterministic" : "",
+                    difference);
+        // Experts may be chosen otherwise where two scores are nearly equal.
+        const bool experts = model.spec.moe.experts > 0;
+        if (!experts) {
+          EXPECT_LT(difference, 0.1);
+        }
+        if (pipeline && deterministic) {
+          EXPECT_EQ(difference, 0);
+        }
+        if (!deterministic) continue;
+        group.Reset();
+        EXPECT_EQ(RunMixed(step, model.spec.vocab), got);
+      }
+    }
+  }
+}
+
+// A row's bits at one degree do not depend on the batch.
+TEST_F(GpuGroup, DeterministicRowsDoNotDependOnTheBatch) {
+  const OpenedModel model = Open("llama_gqa");
+  Group group(model, /*pipeline=*/false, /*deterministic=*/true, std::chrono::seconds(30));
+  const auto prompt = MakePrompt(60, 5, model.spec.vocab);
+  const std::span<const TokenId> tokens(prompt);
+  std::vector<Logits> alone;
+  for (const TokenId& token : prompt) {
+    alone.push_back(group.Step({{0, {&token, 1}, WantLogits::kLast}}).front());
+  }
+  group.Reset();
+  EXPECT_EQ(group.Step({{0, tokens, WantLogits::kAll}}), alone);
+  group.Reset();
+  std::vector<Chunk> chunks;
+  for (int32_t sequence = 0; sequence < 20; ++sequence) {
+    chunks.push_back(
+        {sequence, tokens.first(30 + static_cast<size_t>(sequence)), WantLogits::kLast});
+  }
+  const auto batch = group.Step(chunks);
+  for (size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch[i], alone[29 + i]) << i;
+}
+
+// Two steps in the queue: the second one uses the token that the leader samples in the first one.
+TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
+  const OpenedModel model = Open("llama_gqa");
+  const auto generate = [&](auto& issue, int32_t steps) {
+    const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+    std::vector<SampledToken> sampled(static_cast<size_t>(steps));
+    const std::vector<SamplingRow> row(1, SamplingRow{&greedy, 0, {}, {}, {}});
+    for (int32_t i = 0; i < steps; ++i) {
+      const TokenId token = i == 0 ? 3 : ChosenBefore(0);
+      issue(i, token, row, std::span(&sampled[static_cast<size_t>(i)], 1));
+    }
+    std::vector<TokenId> tokens;
+    for (const SampledToken& one : sampled) tokens.push_back(one.token);
+    return tokens;
+  };
+  const auto run_on = [&](DecoderRunner& runner, const KvView& kv, bool samples, int32_t steps) {
+    const std::vector<int32_t> table = {4, 9, 2, 7};
+    const std::vector<int32_t> zero = {0};
+    int under_way = 0;
+    auto issue = [&](int32_t i, TokenId token, const auto& row, std::span<SampledToken> out) {
+      const std::vector<TokenId> tokens = {token};
+      const std::vector<int32_t> positions = {i};
+      const std::vector<SequenceRows> rows = {{0, 1, i, 0}};
+      const StepInput input{tokens, positions, rows, table, zero};
+      std::span<const SamplingRow> sampling(row);
+      if (!samples) sampling = {};
+      const Status issued = runner.Issue(input, kv, sampling, samples ? out : out.first(0), {});
+      BATON_CHECK(issued.ok(), "{}", Message(issued));
+      if (++under_way == 2 || i + 1 == steps) {
+        for (; under_way > (i + 1 == steps ? 0 : 1); --under_way) {
+          const Status ended = runner.Await();
+          BATON_CHECK(ended.ok(), "{}", Message(ended));
+        }
+      }
+    };
+    return generate(issue, steps);
+  };
+  constexpr int32_t kSteps = 40;
+  Group group(model, /*pipeline=*/false, /*deterministic=*/true, std::chrono::seconds(30));
+  std::vector<TokenId> queued;
+  const auto results = group.threads().Run([&](int rank) -> Status {
+    DecoderRunner runner(group.runner(rank).decoder());
+    auto tokens = run_on(runner, group.runner(rank).kv(), rank == 0, kSteps);
+    if (rank == 0) queued = std::move(tokens);
+    return OkStatus();
+  });
+  for (const Status& status : results) ASSERT_TRUE(status.ok()) << status;
+  group.Reset();
+  TokenId token = 3;
+  for (int32_t i = 0; i < kSteps; ++i) {
+    token = ArgMax(group.Step({{0, {&token, 1}, WantLogits::kLast}}).front());
+    ASSERT_EQ(queued[static_cast<size_t>(i)], token) << "step " << i;
+  }
+}
+
+// ---- groups that break
+
+class GpuGroupFailure : public GpuGroup {
+ protected:
+  // Runs `body` in place of rank 1's step, and returns the error of rank 0's step and its time.
+  static std::pair<Status, double> StepOfRank0(Group& group, const std::function<void()>& body) {
+    const auto prompt = MakePrompt(3, 5, 100);
+    const Chunk chunk{0, prompt, WantLogits::kLast};
+    // The first step connects everything.
+    group.Step({chunk});
+    const auto begin = std::chrono::steady_clock::now();
+    double seconds = 0;
+    const auto results = group.threads().Run([&](int rank) -> Status {
+      if (rank == 1) {
+        body();
+        return OkStatus();
+      }
+      const Status status = group.runner(0).TryStep({&chunk, 1}).status();
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      return status;
+    });
+    std::printf(
+        "rank 0 ended after %.3f s: %s\n", seconds, std::string(Message(results[0])).c_str());
+    return {results[0], seconds};
+  }
+};
+
+TEST_F(GpuGroupFailure, AStepEndsWhenTheGroupBreaks) {
+  const OpenedModel model = Open("llama_gqa");
+  for (const bool pipeline : {false, true}) {
+    Group group(model, pipeline, false, std::chrono::seconds(30));
+    const auto [status, seconds] = StepOfRank0(group, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      group.threads().group().Break(Status(StatusCode::kUnavailable, "rank 1 was killed"));
+    });
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(Message(status), "rank 1 was killed");
+    EXPECT_LT(seconds, 1.1);
+  }
+}
+
+TEST_F(GpuGroupFailure, AStepEndsWhenARankDoesNotCome) {
+  const OpenedModel model = Open("llama_gqa");
+  Group group(model, /*pipeline=*/false, false, std::chrono::seconds(1));
+  const auto [status, seconds] = StepOfRank0(group, [] {});
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(status)), testing::HasSubstr("has not ended within 1.0 s"));
+  EXPECT_LT(seconds, 3);
+}
+
+}  // namespace
+}  // namespace baton
