@@ -141,6 +141,35 @@ class GpuExchange : public testing::Test {
     return ended;
   }
 
+  // The time of the second of two launches of a graph of `count` ops.
+  Status Time(int rank, const ExchangeOp& op, int count, float& milliseconds) {
+    cudaStream_t const stream = at(streams_, rank);
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    Status status;
+    for (int i = 0; i < count && status.ok(); ++i)
+      status = at(exchanges_, rank)->Launch(op, stream);
+    cudaGraph_t captured = nullptr;
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamEndCapture(stream, &captured));
+    BATON_RETURN_IF_ERROR(status);
+    cudaGraphExec_t executable = nullptr;
+    BATON_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&executable, captured, 0));
+    cudaGraphDestroy(captured);
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&begin));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end));
+    BATON_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(executable, stream));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin, stream));
+    BATON_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(executable, stream));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(end, stream));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end));
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin, end));
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaGraphExecDestroy(executable);
+    return OkStatus();
+  }
+
   std::unique_ptr<RankThreads> ranks_;
   std::vector<std::unique_ptr<NcclExchange>> exchanges_{kRanks};
   std::vector<cudaStream_t> streams_ = std::vector<cudaStream_t>(kRanks);
@@ -198,6 +227,31 @@ TEST_F(GpuExchange, AllReduceAddsInFloat32AndRoundsOnce) {
           ASSERT_EQ(std::signbit(at(got, rank)[i]), std::signbit(want)) << "number " << i;
         }
       }
+    }
+  }
+}
+
+// Prints the time of an all-reduce in a graph: for comparison only, so that it cannot fail.
+TEST_F(GpuExchange, TimesAllReduces) {
+  constexpr int kOps = 50;
+  Open(/*pipeline=*/false);
+  for (const int64_t rows : {1, 8, 64, 256, 8192}) {
+    for (const bool gather_only : {true, false}) {
+      std::vector<float> milliseconds(kRanks);
+      Expect(ranks_->Run([&](int rank) -> Status {
+        at(rows_, rank) = std::make_unique<Rows>();
+        Rows& mine = *at(rows_, rank);
+        BATON_RETURN_IF_ERROR(mine.Allocate(DType::kBF16, rows, 4096, 4096));
+        const ReduceOp op = {.x = mine.tensor(),
+                             .ranks = kRanks,
+                             .parts = mine.scratch(),
+                             .gather_only = gather_only};
+        return Time(rank, op, kOps, at(milliseconds, rank));
+      }));
+      std::printf("all-reduce of %lld KB%s: %.2f us\n",
+                  static_cast<long long>(rows * 8),
+                  gather_only ? ", without the sum" : "",
+                  milliseconds[0] * 1e3 / kOps);
     }
   }
 }

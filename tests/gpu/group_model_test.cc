@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -120,15 +121,22 @@ std::vector<Logits> RunMixed(const Step& step, int32_t vocabulary) {
   return all;
 }
 
-double LargestDifference(const std::vector<Logits>& a, const std::vector<Logits>& b) {
+struct Difference {
   double largest = 0;
+  double median = 0;  // of the largest differences of the rows
+};
+
+Difference DifferenceOf(const std::vector<Logits>& a, const std::vector<Logits>& b) {
+  std::vector<double> rows;
   for (size_t row = 0; row < a.size(); ++row) {
+    double& largest = rows.emplace_back(0);
     for (size_t i = 0; i < a[row].size(); ++i) {
       const double difference = std::abs(double{a[row][i]} - double{b[row][i]});
       largest = difference <= largest ? largest : difference;  // also takes NaN
     }
   }
-  return largest;
+  std::ranges::sort(rows);
+  return {rows.back(), rows[rows.size() / 2]};
 }
 
 TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
@@ -151,21 +159,18 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
         const auto step = [&](const auto& chunks) { return group.Step(chunks); };
         const auto got = RunMixed(step, model.spec.vocab);
         ASSERT_EQ(got.size(), want.size());
-        const double difference = LargestDifference(want, got);
-        RecordProperty(fmt::format("{}_{}_{}", family, pipeline, deterministic),
-                       fmt::format("{:.5f}", difference));
-        std::printf("%s %s%s: largest difference of a logit %.5f\n",
+        const Difference difference = DifferenceOf(want, got);
+        std::printf("%s %s%s: difference of a logit at most %.5f, in half of the rows %.5f\n",
                     family,
                     pipeline ? "pp2" : "tp2",
                     deterministic ? " deterministic" : "",
-                    difference);
+                    difference.largest,
+                    difference.median);
+        EXPECT_LT(difference.median, 0.15);
         // Experts may be chosen otherwise where two scores are nearly equal.
-        const bool experts = model.spec.moe.experts > 0;
-        if (!experts) {
-          EXPECT_LT(difference, 0.1);
-        }
-        if (pipeline && deterministic) {
-          EXPECT_EQ(difference, 0);
+        EXPECT_LT(difference.largest, model.spec.moe.experts > 0 ? 2 : 0.15);
+        if (pipeline) {
+          EXPECT_EQ(difference.largest, 0);
         }
         if (!deterministic) continue;
         group.Reset();
@@ -177,24 +182,33 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
 
 // A row's bits at one degree do not depend on the batch.
 TEST_F(GpuGroup, DeterministicRowsDoNotDependOnTheBatch) {
+  constexpr int32_t kSequences = 20;
+  constexpr size_t kDecodes = 5;
   const OpenedModel model = Open("llama_gqa");
   Group group(model, /*pipeline=*/false, /*deterministic=*/true, std::chrono::seconds(30));
-  const auto prompt = MakePrompt(60, 5, model.spec.vocab);
-  const std::span<const TokenId> tokens(prompt);
-  std::vector<Logits> alone;
-  for (const TokenId& token : prompt) {
-    alone.push_back(group.Step({{0, {&token, 1}, WantLogits::kLast}}).front());
+  std::vector<std::vector<TokenId>> texts;
+  for (int32_t i = 0; i < kSequences; ++i) {
+    texts.push_back(MakePrompt(20 + i, 5 + i, model.spec.vocab));
+  }
+  const auto chunk = [&](int32_t sequence, int32_t of, size_t decode) -> Chunk {
+    const std::span<const TokenId> text(texts[static_cast<size_t>(of)]);
+    const size_t prompt = text.size() - kDecodes;
+    if (decode == 0) return {sequence, text.first(prompt), WantLogits::kLast};
+    return {sequence, text.subspan(prompt + decode - 1, 1), WantLogits::kLast};
+  };
+  std::vector<std::vector<Logits>> alone(kDecodes + 1);
+  for (int32_t i = 0; i < kSequences; ++i) {
+    group.Reset();
+    for (size_t decode = 0; decode <= kDecodes; ++decode) {
+      alone[decode].push_back(group.Step({chunk(0, i, decode)}).front());
+    }
   }
   group.Reset();
-  EXPECT_EQ(group.Step({{0, tokens, WantLogits::kAll}}), alone);
-  group.Reset();
-  std::vector<Chunk> chunks;
-  for (int32_t sequence = 0; sequence < 20; ++sequence) {
-    chunks.push_back(
-        {sequence, tokens.first(30 + static_cast<size_t>(sequence)), WantLogits::kLast});
+  for (size_t decode = 0; decode <= kDecodes; ++decode) {
+    std::vector<Chunk> together;
+    for (int32_t i = 0; i < kSequences; ++i) together.push_back(chunk(i, i, decode));
+    EXPECT_EQ(group.Step(together), alone[decode]) << "step " << decode;
   }
-  const auto batch = group.Step(chunks);
-  for (size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch[i], alone[29 + i]) << i;
 }
 
 // Two steps in the queue: the second one uses the token that the leader samples in the first one.

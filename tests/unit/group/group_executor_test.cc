@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -20,6 +22,7 @@ namespace {
 
 constexpr KvOptions kKv = {.blocks = 40, .block_tokens = 16, .dtype = DType::kF32};
 constexpr Duration kLimit = std::chrono::seconds(20);
+constexpr Duration kSoon = std::chrono::milliseconds(30);
 
 // Memory of another rank, as the leader sees it.
 class MappedMemory final : public Buffer {
@@ -149,6 +152,72 @@ TEST(FollowerTest, EndsWithTheErrorOfAStep) {
   EncodeStep({.number = 1, .input = step, .copies = {}}, *memory);
   ring->Publish();
   EXPECT_EQ(follower.Join().code(), StatusCode::kUnavailable);
+}
+
+// An executor whose steps end when a test lets them.
+class QueuingExecutor final : public Executor {
+ public:
+  const ModelTraits& traits() const override { return traits_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  int32_t kv_blocks() const override { return 1; }
+  std::span<const KvArena> kv_arenas() const override { return {}; }
+  std::string device_name() const override { return "fake"; }
+  bool queues_steps() const override { return true; }
+  bool StepEnded() const override { return awaited_ < may_end; }
+  Status Issue(const StepInput& /*input*/,
+               std::span<const SamplingRow> /*sampling*/,
+               std::span<SampledToken> /*out*/,
+               const LayerWatch& /*watch*/) override {
+    ++issued;
+    most_under_way = std::max(most_under_way.load(), issued - awaited_);
+    return OkStatus();
+  }
+  Status Await() override {
+    while (!StepEnded()) std::this_thread::yield();
+    ++awaited_;
+    return OkStatus();
+  }
+  Status CopyBlocks(std::span<const BlockCopy> /*copies*/) override { return OkStatus(); }
+
+  std::atomic<int> may_end = 0;
+  std::atomic<int> issued = 0;
+  std::atomic<int> most_under_way = 0;
+
+ private:
+  ModelTraits traits_;
+  KvLayout layout_;
+  std::atomic<int> awaited_ = 0;
+};
+
+TEST(FollowerTest, IssuesAStepWhileTheOneBeforeRuns) {
+  const auto ring = StepRing::Create(1, 1024).value();
+  const auto mine = StepRing::Open(UniqueFd(::dup(ring->fd()))).value();
+  QueuingExecutor executor;
+  Status result;
+  std::jthread thread([&](const std::stop_token& stop) {
+    result = RunFollower(executor, *mine, {.leader_limit = kLimit}, stop);
+  });
+  const std::vector<int32_t> zero = {0};
+  const std::vector<SequenceRows> rows = {{0, 1, 0, 0}};
+  const StepInput step{zero, zero, rows, zero, {}};
+  for (uint64_t number = 1; number <= 4; ++number) {
+    const auto memory = ring->Prepare(StepMessageBytes(step, {}), {}, kLimit);
+    EncodeStep({.number = number, .input = step, .copies = {}}, *memory);
+    ring->Publish();
+  }
+  while (executor.issued < 2) std::this_thread::yield();
+  EXPECT_EQ(ring->WaitEnded(1, {}, kSoon).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(executor.issued, 2);
+  executor.may_end = 1;
+  EXPECT_TRUE(ring->WaitEnded(1, {}, kLimit).ok());
+  while (executor.issued < 3) std::this_thread::yield();
+  EXPECT_EQ(ring->WaitEnded(2, {}, kSoon).code(), StatusCode::kDeadlineExceeded);
+  executor.may_end = 4;
+  EXPECT_TRUE(ring->WaitEnded(4, {}, kLimit).ok());
+  EXPECT_EQ(executor.most_under_way, 2);
+  thread.request_stop();
+  thread.join();
+  EXPECT_TRUE(result.ok()) << result;
 }
 
 TEST(FollowerTest, EndsWhenTheLeaderShowsNoSignOfLife) {
