@@ -102,7 +102,7 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
 
 class Experts::Impl {
  public:
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first, int64_t rows);
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first);
 
  private:
   using Identity = std::tuple<const void*, const void*, const void*>;
@@ -118,8 +118,8 @@ class Experts::Impl {
 };
 
 StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
-                                                 int32_t first,
-                                                 int64_t rows) {
+                                                 int64_t rows,
+                                                 int32_t first) {
   const Identity identity{args.router, args.gate_up.data(), args.down.data()};
   auto found = layers_.find(identity);
   if (found == layers_.end()) {
@@ -175,8 +175,8 @@ StatusOr<std::unique_ptr<Experts>> Experts::Create() {
   return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>()));
 }
 
-StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int32_t first, int64_t rows) {
-  return impl_->Prepare(args, first, rows);
+StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows, int32_t first) {
+  return impl_->Prepare(args, rows, first);
 }
 
 cudaError_t Experts::Launch(const Tensor& x,

@@ -24,7 +24,7 @@ class Experts final {
   // those from number `first` on; with fewer than the router scores, the result of a row lacks the
   // others. Must not be called while a graph is captured. Errors: InvalidArgument for shapes that
   // do not match or sizes that are not multiples of 8; ResourceExhausted.
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first, int64_t rows);
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
   // so that a graph can capture it.
   cudaError_t Launch(const Tensor& x,

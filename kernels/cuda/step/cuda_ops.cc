@@ -379,7 +379,7 @@ void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out
   const int32_t rank = listed_ == nullptr ? 0 : listed_->place().tensor_rank;
   const int32_t first =
       args.rank_ends.empty() || rank == 0 ? 0 : args.rank_ends[static_cast<size_t>(rank) - 1];
-  auto prepared = experts_->Prepare(args, first, Padded(x).rows);
+  auto prepared = experts_->Prepare(args, Padded(x).rows, first);
   if (!prepared.ok()) {
     error_ = prepared.status();
     return;
