@@ -228,7 +228,9 @@ int RunService(const ServiceInfo& info,
   startup = {};
   if (!service.ok()) {
     kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
-    return kExitFailed;
+    // A wrong setting that only the service can see, for example one that does not fit the model.
+    const bool wrong_setting = service.status().code() == StatusCode::kInvalidArgument;
+    return wrong_setting ? kExitUsage : kExitFailed;
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);

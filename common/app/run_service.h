@@ -28,7 +28,7 @@ using RunRankFunction = std::function<int(UniqueFd socket)>;
 // service → the line `ready {"http":"127.0.0.1:8080",…}` on stdout → SIGTERM or SIGINT → drain →
 // stop. A second signal, or a service that has finished or failed, stops the process without a
 // further drain. Returns the exit status: 0; 1 when the service could not start or has failed; 2
-// for wrong flags or configuration.
+// for wrong flags or configuration, also when only the service finds it (InvalidArgument).
 //
 // `config` is an empty message of the process' configuration type with a field `process`
 // (config.proto's ProcessConfig); it is filled before `start` is called. With kRankSocketFlag,
