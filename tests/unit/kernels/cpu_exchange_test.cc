@@ -52,8 +52,7 @@ TEST_P(CpuExchangeTest, AgreesWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, CpuExchangeTest, testing::ValuesIn(Params()), [](const auto& test) {
-  return fmt::format(
-      "tp{}_pp{}_{}", test.param.tensor, test.param.pipeline, test.param.check.name);
+  return fmt::format("tp{}_pp{}_{}", test.param.tensor, test.param.pipeline, test.param.check.name);
 });
 
 }  // namespace
