@@ -49,8 +49,9 @@ class Decoder final {
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
   // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
   // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
-  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group
-  // all ranks call it with the same input; the leader gets the logits, the others an empty tensor.
+  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a
+  // group all ranks call it with the same input; the leader gets the logits, the others an empty
+  // tensor.
   Tensor Forward(const StepInput& input, const LayerHook& hook = {});
 
   const ModelSpec& spec() const;  // of the whole model

@@ -118,9 +118,8 @@ Status LoadAttention(Loader& loader,
   }
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
-  BATON_ASSIGN_OR_RETURN(
-      to.attention_output,
-      loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
+  BATON_ASSIGN_OR_RETURN(to.attention_output,
+                         loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
   if (spec.o_bias) {
     BATON_ASSIGN_OR_RETURN(to.attention_output_bias,
                            loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), outputs}}));
@@ -251,10 +250,9 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
     BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, slice, layer, to));
     advance();
   }
-  const WeightId next_norm = last ? WeightId{WeightKind::kOutputNorm}
-                                  : WeightId{WeightKind::kAttentionNorm,
-                                             static_cast<int32_t>(layers.end),
-                                             -1};
+  const WeightId next_norm =
+      last ? WeightId{WeightKind::kOutputNorm}
+           : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
   BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
   if (last && !spec.tied_head) {
     BATON_ASSIGN_OR_RETURN(weights.head,

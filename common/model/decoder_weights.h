@@ -48,7 +48,7 @@ struct DecoderWeights {
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
   std::vector<LayerWeights> layers;  // the loaded ones
-  size_t bytes = 0;  // packed bytes of all matrices
+  size_t bytes = 0;                  // packed bytes of all matrices
 
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };

@@ -34,6 +34,7 @@ __device__ __forceinline__ Totals OfBlock(Totals mine) {
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
                             int64_t vocabulary,
+                            int32_t first_token,
                             const int32_t* tokens,
                             const int32_t* chosen,
                             float* out,
@@ -42,21 +43,21 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
   ReleaseSuccessor();
   WaitForPredecessor();
   const int32_t given = tokens[blockIdx.x];
-  const int32_t token = given < 0 ? chosen[-1 - given] : given;
+  const int32_t token = (given < 0 ? chosen[-1 - given] : given) - first_token;
   const bool known = token >= 0 && token < vocabulary;
   const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
   float* to = out + blockIdx.x * stride;
   if (cols % 8 == 0) {
     for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
          i += static_cast<int>(blockDim.x) * 8) {
-      float values[8] = {};
+      float values[8] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f};
       if (known) Read8(from + i, values);
       Write8(to + i, values);
     }
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-    to[i] = known ? __bfloat162float(from[i]) : 0.0f;
+    to[i] = known ? __bfloat162float(from[i]) : -0.0f;
   }
 }
 
@@ -235,6 +236,7 @@ NormFunction NormFor(bool delta, bool quantize) {
 
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         int64_t vocabulary,
+                        int32_t first_token,
                         const int32_t* tokens,
                         const int32_t* chosen,
                         const Tensor& out,
@@ -246,6 +248,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           stream,
                           table,
                           vocabulary,
+                          first_token,
                           tokens,
                           chosen,
                           Floats(out),

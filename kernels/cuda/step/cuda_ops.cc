@@ -258,8 +258,8 @@ Tensor CudaOps::Padded(const Tensor& tensor) const {
   return padded;
 }
 
-void CudaOps::Embed(const Matrix& table, const Tensor& residual) {
-  ops_list_.emplace_back(EmbedOp{&Cast(table), Padded(residual)});
+void CudaOps::Embed(const Matrix& table, int32_t first_token, const Tensor& residual) {
+  ops_list_.emplace_back(EmbedOp{&Cast(table), first_token, Padded(residual)});
 }
 
 void CudaOps::RmsNorm(const Tensor& residual,

@@ -51,7 +51,7 @@ class CudaOps final : public Ops {
   Status AwaitStep() override;
   Duration DeviceTime() const override { return device_time_; }
 
-  void Embed(const Matrix& table, const Tensor& residual) override;
+  void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;
   void RmsNorm(const Tensor& residual,
                const Vector& weight,
                float epsilon,

@@ -217,6 +217,7 @@ cudaError_t Run(const StepOp& call, const OpContext& context) {
           [&](const EmbedOp& c) {
             return LaunchEmbed(c.table->data(),
                                c.table->rows(),
+                               c.first_token,
                                step.d_tokens,
                                context.sampling.tokens(),
                                c.out,

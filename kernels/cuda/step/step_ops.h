@@ -27,6 +27,7 @@ namespace baton::cuda {
 
 struct EmbedOp {
   const CudaMatrix* table = nullptr;
+  int32_t first_token = 0;  // of row 0 of the table
   Tensor out;
   bool operator==(const EmbedOp&) const = default;
 };
