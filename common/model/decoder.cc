@@ -87,7 +87,10 @@ class Decoder::Impl {
     fingerprint_ = Fingerprint(spec_, source);
     BATON_ASSIGN_OR_RETURN(
         weights_,
-        LoadDecoderWeights(spec_, source, ops_, {.fp8_kv = limits_.fp8_kv, .progress = progress}));
+        LoadDecoderWeights(spec_,
+                           source,
+                           ops_,
+                           {.fp8_kv = limits_.fp8_kv, .bf16 = limits_.bf16, .progress = progress}));
     return AllocateActivations();
   }
 
