@@ -62,6 +62,12 @@ expect_failure "an include of a target that is not linked" \
 rm "$tree/lower/CMakeLists.txt"
 expect_failure "a source without a target" "lower/lower.cc:1: belongs to no target" in_tree python3 tests/lint/check_tree.py
 rm -r "$tree"/{lower,upper}
+mkdir -p "$tree"/kvtransfer/{a,b}
+echo '#include "kvtransfer/b/b.h"' >"$tree/kvtransfer/a/a.h"
+echo '#include "kvtransfer/a/a.h"' >"$tree/kvtransfer/b/b.h"
+expect_failure "a circle between folders" "folders include each other in a circle: kvtransfer/a → kvtransfer/b → kvtransfer/a" \
+  in_tree python3 tests/lint/check_tree.py
+rm -r "$tree/kvtransfer"
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "fuzzers without fuzzers" "there is no fuzzer" in_tree ./dev fuzz 1
 expect_failure "fuzzers of a name that none has" "there is no fuzzer" in_tree ./dev fuzz 1 nobody
