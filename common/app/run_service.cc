@@ -97,6 +97,16 @@ Status SetUpLog(const config::LogConfig& log) {
   return OkStatus();
 }
 
+// A body over max_waiting_body_bytes would get status 503 and Retry-After at every try.
+Status CheckHttpLimits(const config::HttpLimits& limits) {
+  if (limits.max_body_bytes() <= limits.max_waiting_body_bytes()) return OkStatus();
+  return InvalidArgument(
+      "process.http_limits.max_body_bytes is {}; it must be at most max_waiting_body_bytes, which "
+      "is {}: a larger body could never be accepted",
+      limits.max_body_bytes(),
+      limits.max_waiting_body_bytes());
+}
+
 HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsRegistry& metrics) {
   const config::HttpLimits& limits = process.http_limits();
   HttpServerOptions options;
@@ -204,8 +214,9 @@ int RunService(const ServiceInfo& info,
   int rank_socket = -1;
   if (const auto exit = ParseFlags(info, argc, argv, config, rank_socket)) return *exit;
   const config::ProcessConfig& process = ProcessOf(config);
-  if (const Status log = SetUpLog(process.log()); !log.ok()) {
-    WriteStderr(fmt::format("{}: {}\n", info.name, Message(log)));
+  for (const Status& checked : {SetUpLog(process.log()), CheckHttpLimits(process.http_limits())}) {
+    if (checked.ok()) continue;
+    WriteStderr(fmt::format("{}: {}\n", info.name, Message(checked)));
     return kExitUsage;
   }
   FlushLogOnCrash();

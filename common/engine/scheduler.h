@@ -50,7 +50,7 @@ class Scheduler final {
   void FailAll(const Status& status);
 
   // First ends requests whose deadline has passed, then plans the next step. No plan may be under
-  // way. The plan stays valid until Commit or Abort, one of which must follow when it has rows.
+  // way. The plan stays valid until Commit or Abort. One of the two must follow when it has rows.
   const StepPlan& Plan(Time now);
   // Plans the step after the only one under way, before that step's tokens are known. Possible when
   // both steps only decode, no waiting sequence would fit, and enough blocks are available; null
@@ -103,18 +103,28 @@ class Scheduler final {
   void Run(Sequence& sequence);
   void EndExpired(Time now);
   Status NoBlocksFor(const ActiveRequest& active) const;
+  bool never_evicts() const {
+    return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
+  }
+
+  // scheduler_room.cc: how many blocks a request needs, also with a sliding window.
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t MaxBlocks(const ActiveRequest& active) const;
   int32_t MinBlocks(const ActiveRequest& active) const;
   int64_t MaxTokens() const;
-  bool never_evicts() const {
-    return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
-  }
+  bool slides() const;
+  bool slides(const Sequence& sequence) const;
+  int32_t WindowBlocks() const;
+  int32_t ChunkTokens() const;
+  int32_t MaxHeldBlocks() const;
+  int32_t HandoffBlocks() const;
+  void ReleaseSlidBlocks(Sequence& sequence);
 
   // scheduler_plan.cc: the choice of the next step.
   bool CanPlanAhead();
   void AppendPlaceholders();
   void PlanDecodes();
+  bool MakeRoomOrPreempt(size_t rank);
   void PlanPrompts();
   int32_t PromptBudget(int32_t context) const;
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
@@ -125,7 +135,8 @@ class Scheduler final {
   void AdmitReservations(Time now);
   void AdmitAnnounced(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
-  int32_t SetAside() const;
+  int32_t FirstBlocks(const Sequence& sequence, int32_t hits) const;
+  int32_t Spare() const;
   bool Blocked(const Sequence& sequence);
   bool FitsNow(const Sequence& sequence, const PrefixHit& hit);
   bool ComputedByOther(const Sequence& sequence, const PrefixHit& hit) const;
@@ -136,7 +147,6 @@ class Scheduler final {
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
-  void ReleaseSlidBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);
@@ -171,7 +181,7 @@ class Scheduler final {
   std::vector<Sequence*> store_later_;  // sequences for StoreBlocks, set by Commit
   int64_t waiting_tokens_ = 0;
   int32_t slots_ = 0;     // slots in use by running and awaiting sequences, at most slot_limit_
-  int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
+  int32_t promised_ = 0;  // the sum of Sequence::promised
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 

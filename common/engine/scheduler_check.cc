@@ -59,6 +59,12 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
     return Broken("request {}: a running sequence has nothing to compute", id);
   }
+  if (never_evicts() && slides() && std::ssize(sequence.table.held()) > sequence.promised) {
+    return Broken("request {}: it holds {} blocks; {} are promised",
+                  id,
+                  sequence.table.held().size(),
+                  sequence.promised);
+  }
   const int32_t window = options_.sliding_window;
   if (sequence.table.first() > 0 && (window == 0 || sequence.table.first() * cache_.block_tokens() >
                                                         sequence.computed - window + 1)) {
@@ -123,8 +129,9 @@ Status Scheduler::CheckQueues() const {
         promised_,
         promised);
   }
-  if (never_evicts() && promised_ > cache_.available()) {
-    return Broken("{} blocks are promised; {} are available", promised_, cache_.available());
+  const int32_t limit = slides() ? cache_.total() : cache_.available();
+  if (never_evicts() && promised_ > limit) {
+    return Broken("{} blocks are promised; {} are available", promised_, limit);
   }
   return OkStatus();
 }

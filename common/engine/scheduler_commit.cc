@@ -117,15 +117,6 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
   }
 }
 
-// Releases the blocks of which all tokens lie before the window of the next token to compute. The
-// step under way, if there is one, computes that token or later ones.
-void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
-  const int32_t window = options_.sliding_window;
-  if (window == 0 || sequence.computed < window) return;
-  const int32_t read_first = (sequence.computed - window + 1) / cache_.block_tokens();
-  sequence.table.ReleaseBefore(std::min(read_first, sequence.table.size() - 1));
-}
-
 // Leases to the hand-off of a kPrefill request the blocks that are final when `computed` of its
 // tokens are computed, except blocks that the hand-off already has. Returns them as a chunk.
 std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
@@ -188,7 +179,7 @@ void Scheduler::Fork(ActiveRequest& active) {
     sequence.chain = leader.chain;
     sequence.chain_broken = leader.chain_broken;
     sequence.slots = 1;
-    if (never_evicts()) sequence.promised = OwnWorstBlocks(active) - shared;
+    if (never_evicts()) sequence.promised = OwnWorstBlocks(active) - (slides() ? 0 : shared);
     leader.slots -= sequence.slots;
     leader.promised -= sequence.promised;
     Run(sequence);

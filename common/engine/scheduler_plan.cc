@@ -80,31 +80,45 @@ void Scheduler::LeaseChunks() {
 }
 
 // Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted
-// sequence therefore has no row in the plan yet.
+// sequence therefore has no row in the plan yet. For this reason prompts that take their blocks
+// chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    // The foreseen token is the last one that the sequence may have.
-    const bool ends = sequence.length() >= sequence.request->longest;
-    if (sequence.remaining() != 1 || ends) continue;
-    bool fits = MakeRoom(sequence, 1);
-    while (!fits && i < running_.size()) {
-      Preempt(*running_.back());
-      fits = i < running_.size() && MakeRoom(sequence, 1);
+    if (sequence.remaining() != 1) {
+      if (slides(sequence)) MakeRoomOrPreempt(i);
+      continue;
     }
-    if (fits) AddRow(sequence, 1);
+    // The foreseen token is the last one that the sequence may have.
+    if (sequence.length() >= sequence.request->longest) continue;
+    if (MakeRoomOrPreempt(i)) AddRow(sequence, 1);
   }
   plan_->decode_rows = plan_->rows.size();
 }
 
-// Needs no blocks: a prompt receives all its blocks at admission.
+// Makes room for the next token or chunk of the running sequence at `rank`, and preempts the lowest
+// ranked sequences until there is room. False when the sequence itself was preempted.
+bool Scheduler::MakeRoomOrPreempt(size_t rank) {
+  Sequence& sequence = *running_[rank];
+  const int32_t remaining = sequence.remaining();
+  const int32_t count = remaining == 1 ? 1 : std::min(remaining, ChunkTokens());
+  bool fits = MakeRoom(sequence, count);
+  while (!fits && rank < running_.size()) {
+    Preempt(*running_.back());
+    fits = rank < running_.size() && MakeRoom(sequence, count);
+  }
+  return fits;
+}
+
+// Needs no blocks: a prompt receives its blocks at admission or in PlanDecodes.
 void Scheduler::PlanPrompts() {
   computing_.clear();
   for (Sequence* sequence : running_) {
     if (sequence->remaining() <= 1) continue;
     const size_t next = sequence->computed / cache_.block_tokens();
     if (next < sequence->hashes.size()) computing_.push_back(sequence->hashes[next]);
-    const int32_t budget = PromptBudget(sequence->computed);
+    int32_t budget = PromptBudget(sequence->computed);
+    if (slides(*sequence)) budget = std::min(budget, ChunkTokens());
     const int32_t count = ChunkOf(*sequence, budget);
     if (count > 0) AddRow(*sequence, count);
   }
@@ -127,7 +141,7 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   if (left > 0 && square > 0) {
     fitting = (std::sqrt(linear * linear + 4 * square * left) - linear) / (2 * square);
   }
-  fitting = std::min(fitting, kFarthest * step_time_.most_prompt_tokens());
+  fitting = std::min(fitting, kFarthest * step_time_.max_prompt_tokens());
   // The first prompt always makes progress. Less than a block of another prompt is not worth a row.
   if (fitting < cache_.block_tokens()) {
     fitting = plan_->rows.size() == plan_->decode_rows ? cache_.block_tokens() : 0;
@@ -174,6 +188,7 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   std::optional<BlockCopy> copy;
   if (!sequence.table.MakeExclusive(first, copy)) return false;
   if (copy) plan_->copies.push_back(*copy);
+  if (slides()) return true;
   const int32_t taken = std::min(before - cache_.available(), sequence.promised);
   sequence.promised -= taken;
   promised_ -= taken;
@@ -249,18 +264,22 @@ void Scheduler::AdmitReservations(Time now) {
   }
 }
 
-// Blocks kept for the running sequences. Under kMaxUtilization this is an estimate: each sequence
-// may need one more block soon, and a prompt admitted into these blocks would only cause
-// preemption.
-int32_t Scheduler::SetAside() const {
-  return never_evicts() ? promised_ : static_cast<int32_t>(running_.size());
+// Blocks that a new sequence may take without taking those that running sequences need. Under
+// kMaxUtilization this is an estimate: each sequence may need one more block soon, and a prompt
+// admitted into these blocks would only cause preemption.
+int32_t Scheduler::Spare() const {
+  if (!never_evicts()) return cache_.available() - static_cast<int32_t>(running_.size());
+  // With a sliding window, a sequence that releases a shared block makes no block available. So the
+  // promised blocks of all sequences must fit beside each other.
+  if (slides()) return cache_.total() - promised_ - HandoffBlocks();
+  return cache_.available() - promised_;
 }
 
 bool Scheduler::Blocked(const Sequence& sequence) {
   const int32_t slots = sequence.request->forked ? 1 : sequence.request->request.samples;
   if (slots_ + slots > slot_limit_) return true;
   if (blocked_ != &sequence || ++blocked_plans_ >= kPlansBetweenLooks) return false;
-  return cache_.available() < blocked_need_ + SetAside();
+  return Spare() < blocked_need_;
 }
 
 PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
@@ -292,14 +311,25 @@ bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) 
 }
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
-  const int32_t blocks =
-      never_evicts() ? MaxBlocks(*sequence.request) : cache_.BlocksFor(sequence.length());
-  const int32_t need = blocks - static_cast<int32_t>(hit.blocks.size()) + hit.idle;
-  if (need + SetAside() <= cache_.available()) return true;
+  const auto hits = static_cast<int32_t>(hit.blocks.size());
+  int32_t need = MaxBlocks(*sequence.request);
+  if (!never_evicts()) {
+    const int32_t idle = slides(sequence) ? std::min(hit.idle, WindowBlocks()) : hit.idle;
+    need = FirstBlocks(sequence, hits) - hits + idle;
+  } else if (!slides()) {
+    need += hit.idle - hits;
+  }
+  if (need <= Spare()) return true;
   blocked_ = &sequence;
   blocked_need_ = need;
   blocked_plans_ = 0;
   return false;
+}
+
+// The size of the block table of a sequence that is admitted with `hits` cached blocks.
+int32_t Scheduler::FirstBlocks(const Sequence& sequence, int32_t hits) const {
+  const int32_t all = cache_.BlocksFor(sequence.length());
+  return slides(sequence) ? std::min(all, hits + cache_.BlocksFor(ChunkTokens())) : all;
 }
 
 // False when it does not fit now.
@@ -307,10 +337,15 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (!FitsNow(sequence, hit)) return false;
   ActiveRequest& active = *sequence.request;
   const auto hits = static_cast<int32_t>(hit.blocks.size());
-  const int32_t blocks = cache_.BlocksFor(sequence.length());
+  const int32_t blocks = FirstBlocks(sequence, hits);
   sequence.table.Append(hit.blocks);
+  if (slides(sequence)) {
+    sequence.computed = hits * cache_.block_tokens();
+    ReleaseSlidBlocks(sequence);
+  }
   if (!sequence.table.Grow(blocks - hits)) {
     sequence.table.Clear();
+    sequence.computed = 0;
     return false;
   }
   sequence.stored = hits;
@@ -319,7 +354,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   sequence.slots = active.forked ? 1 : active.request.samples;
   slots_ += sequence.slots;
   if (never_evicts()) {
-    sequence.promised = MaxBlocks(active) - blocks;
+    sequence.promised = MaxBlocks(active) - (slides() ? 0 : blocks);
     promised_ += sequence.promised;
   }
   if (!active.started) {
@@ -341,7 +376,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   const size_t next = hit.blocks.size();
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
   // The caller has checked that the budget is not used up.
-  const int32_t budget = std::max(1, PromptBudget(sequence.computed));
+  int32_t budget = std::max(1, PromptBudget(sequence.computed));
+  if (slides(sequence)) budget = std::min(budget, ChunkTokens());
   const int32_t count = ChunkOf(sequence, budget);
   if (count > 0) AddRow(sequence, count);
   return true;

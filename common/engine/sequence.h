@@ -43,8 +43,10 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and output
   int32_t computed = 0;         // tokens whose KV is in `table`
   Lease table;
-  int32_t slots = 0;     // its share of the sequence limit; before the fork, one slot per sample
-  int32_t promised = 0;  // blocks it may still take (kGuaranteedNoEvict)
+  int32_t slots = 0;  // its share of the sequence limit; before the fork, one slot per sample
+  // kGuaranteedNoEvict: the blocks that it may still take. With a sliding window: the most blocks
+  // that it may hold at a time.
+  int32_t promised = 0;
 
   // The first `stored` blocks are in the prefix cache; `chain` is the entry of the last of them.
   // After a hash collision the chain is broken, and no more blocks are stored.

@@ -37,7 +37,7 @@ class StepTimeModel final {
   const Fit& fit() const { return fit_; }
   double PredictMs(const StepWork& work) const;
   // The largest number of prompt tokens in one observed step.
-  int32_t most_prompt_tokens() const { return most_prompt_tokens_; }
+  int32_t max_prompt_tokens() const { return max_prompt_tokens_; }
 
  private:
   static constexpr int kTerms = 5;
@@ -68,7 +68,7 @@ class StepTimeModel final {
   Sums decodes_;  // steps without a prompt
   Sums prompts_;  // steps with a prompt
   LongSteps long_steps_;
-  int32_t most_prompt_tokens_ = 0;
+  int32_t max_prompt_tokens_ = 0;
   Fit fit_;
 };
 

@@ -47,7 +47,7 @@ class Decoder::Impl {
         LoadDecoderWeights(spec_,
                            source,
                            ops_,
-                           {.fp8_kv = limits_.fp8_kv, .slice = plan_.slice, .progress = progress}));
+                           {.fp8_kv = limits_.fp8_kv, .bf16 = limits_.bf16, .slice = plan_.slice, .progress = progress}));
     BATON_ASSIGN_OR_RETURN(
         activations_,
         Activations::Allocate(spec_, plan_, limits_.max_rows, limits_.max_logit_rows, ops_));

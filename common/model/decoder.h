@@ -6,6 +6,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/model/bf16_layers.h"
 #include "common/model/model_spec.h"
 #include "common/model/rank_plan.h"
 #include "common/model/weight_source.h"
@@ -17,6 +18,7 @@ struct DecoderLimits {
   int32_t max_rows = 512;        // most rows of one step
   int32_t max_logit_rows = 256;  // most rows of one step for which logits are computed
   bool fp8_kv = false;           // the KV cache is FP8: scales are computed while loading
+  Bf16Layers bf16 = {};          // the weights that stay in bf16 when the backend has FP8 weights
 };
 
 // Called during Load with the fraction of the weights that is loaded, 0 … 1.

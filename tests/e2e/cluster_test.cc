@@ -38,17 +38,40 @@ TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
   ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
+// Greedy requests and seeded ones, with short prompts and long ones.
+std::vector<GenerateCall> ComparedCalls(const std::vector<std::string>& prompts) {
+  std::vector<GenerateCall> calls;
+  for (const std::string& prompt : prompts) {
+    GenerateCall greedy;
+    greedy.text = prompt;
+    greedy.temperature = 0;
+    greedy.max_tokens = kTokens;
+    greedy.ignore_eos = true;
+    calls.push_back(greedy);
+    GenerateCall seeded = greedy;
+    seeded.temperature = 1;
+    seeded.top_p = 0.95F;
+    seeded.seed = 100 + calls.size();
+    calls.push_back(seeded);
+  }
+  return calls;
+}
+
 TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
+  const auto calls = ComparedCalls({PromptOf(0), PromptOf(1), PromptOf(2), LongPromptOf(3)});
   std::vector<std::vector<int32_t>> unified;
   StartCluster(0, 1, {"unified=true"});
-  for (int i = 0; i < 4; ++i) unified.push_back(Ask(PromptOf(i), kTokens).tokens);
+  for (const GenerateCall& call : calls) unified.push_back(Ask(call).tokens);
+  for (size_t i = 0; i < calls.size(); i += 2) EXPECT_NE(unified[i], unified[i + 1]) << i;
   for (const char* transport : {"shm", "tcp"}) {
     StartCluster(1, 1, {fmt::format("transfer.require_transport={}", transport)});
-    for (int i = 0; i < 4; ++i) {
-      const GenerateAccount answer = Ask(PromptOf(i), kTokens);
-      EXPECT_EQ(answer.tokens, unified[static_cast<size_t>(i)]) << transport << " " << i;
-      EXPECT_EQ(answer.transport, transport);
+    GenerateAccount answer;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      answer = Ask(calls[i]);
+      EXPECT_EQ(answer.tokens, unified[i]) << transport << " " << i;
     }
+    EXPECT_EQ(answer.transport, transport);
+    EXPECT_GE(answer.prompt_tokens, kLongPromptTokens);
   }
 }
 

@@ -167,7 +167,7 @@ Status FakeModel::Run(Work& work) {
   if (fails && !fails_late_)
     return MakeStatus(StatusCode::kInternal, "the fake device failed before the step");
   rows_run_ += static_cast<int64_t>(work.tokens.size());
-  most_rows_ = std::max(most_rows_, static_cast<int32_t>(work.tokens.size()));
+  max_step_rows_ = std::max(max_step_rows_, static_cast<int32_t>(work.tokens.size()));
   Resolve(work);
   const KvView& kv = work.kv;
   std::vector<TokenId> chosen;

@@ -77,7 +77,7 @@ class FakeModel final : public ModelRunner {
   // The number of reads of KV that no row has written.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
-  int32_t most_rows() const { return most_rows_; }
+  int32_t max_step_rows() const { return max_step_rows_; }
   int64_t copies() const { return copies_; }
 
   // The output tokens that `sample` (counted from 0) of `request` must get from an engine with this
@@ -113,7 +113,7 @@ class FakeModel final : public ModelRunner {
   int64_t runs_ = 0;
   int64_t faults_ = 0;
   int64_t rows_run_ = 0;
-  int32_t most_rows_ = 0;
+  int32_t max_step_rows_ = 0;
   int64_t copies_ = 0;
 };
 

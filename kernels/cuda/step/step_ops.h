@@ -13,9 +13,9 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
+#include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/sampling/sampling.h"
-#include "kernels/cuda/step/step_layout.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
@@ -47,8 +47,8 @@ struct RescaleOp {
   bool operator==(const RescaleOp&) const = default;
 };
 
-// residual += delta · delta_scales (when `delta` has data), then out = RMS norm of residual. Writes
-// `fp8_out` instead of `out` when `fp8_out` has data.
+// First residual += delta · delta_scales, if `delta` has data. Then the RMS norm of `residual` is
+// written to `fp8_out` if `fp8_out` has data, else to `out`.
 struct NormOp {
   Tensor residual;
   Tensor delta;  // without data: none

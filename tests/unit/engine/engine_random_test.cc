@@ -39,6 +39,7 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   }
   request.tokens = std::move(tokens);
   request.prompt_length = static_cast<int32_t>(request.tokens.size());
+  if (random() % 16 == 0) request.max_tokens = static_cast<int32_t>(100 + random() % 100);
   request.samples = random() % 4 == 0 ? static_cast<int32_t>(1 + random() % 3) : 1;
   if (random() % 5 == 0 && request.prompt_length > 1 && request.max_tokens > 1) {
     // Resumed: the last token counts as output.
@@ -117,6 +118,16 @@ class RandomWorkload {
     }
   }
 
+  // An answer ends when it fills the arena, unless the arena holds a window and three blocks. Its
+  // last token needs no KV.
+  size_t MaxOutput(const Request& request) {
+    const int32_t blocks = decode_.executor().kv_blocks();
+    const int32_t window = decode_.model().traits().sliding_window;
+    if (window > 0 && blocks >= window / kBlockTokens + 5) return request.max_tokens;
+    const auto arena = static_cast<size_t>(blocks) * kBlockTokens;
+    return arena + 1 - std::min(arena, request.tokens.size());
+  }
+
   // Every request must end. A completed request has all its tokens; another request has a prefix of
   // them and a failure with a plausible code.
   void CheckEnd(const Sent& sent) {
@@ -128,10 +139,7 @@ class RandomWorkload {
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
     for (int32_t i = 0; i < request.samples; ++i) {
       std::vector<TokenId> expected = prefill_.model().Expected(request, i);
-      // An answer ends when it fills the arena; its last token needs no KV.
-      const size_t arena = static_cast<size_t>(decode_.executor().kv_blocks()) * kBlockTokens;
-      const size_t most = arena + 1 - std::min(arena, request.tokens.size());
-      expected.resize(std::min(expected.size(), most));
+      expected.resize(std::min(expected.size(), MaxOutput(request)));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
       if (completed) {
         ASSERT_EQ(got, expected) << "request " << request.id.value() << " sample " << i;

@@ -38,8 +38,8 @@ std::set<std::pair<RequestId, int32_t>> Running(const Scheduler& scheduler) {
 }
 
 // Checks that the plan keeps its budgets, has each sequence at most once, continues each sequence
-// where it stopped, and has a row for every decoding sequence. `left`: the requests of which a
-// sequence has left the running batch before.
+// where it stopped, and has a row for every decoding sequence. `left`: the requests with a
+// sequence that has left the running batch before.
 void CheckPlan(const Scheduler& scheduler,
                const StepPlan& plan,
                const std::set<RequestId>& left,
