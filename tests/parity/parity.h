@@ -38,7 +38,7 @@ std::vector<Case> IndependenceCases();
 std::vector<Case> LongCases();
 
 // The exchanges between ranks. Every rank runs the case at the same time, each with its own Ops.
-// For groups of any size of which tensor_parallel or pipeline_parallel is over 1.
+// For groups whose tensor_parallel or pipeline_parallel is over 1.
 std::vector<Case> ExchangeCases();
 
 std::vector<Case> LayerCases();

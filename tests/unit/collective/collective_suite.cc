@@ -30,7 +30,7 @@ std::byte Expected(size_t call, size_t row, size_t column) {
   return static_cast<std::byte>((call * 131 + row * 31 + column * 7 + column / 251) % 253 + 1);
 }
 
-// Rows with a gap behind each, of which a rank knows the bytes begin … end - 1.
+// Rows with a gap behind each. A rank knows the bytes begin … end - 1 of each row.
 struct TestRows {
   TestRows(size_t call, size_t rows, size_t width, size_t gap, size_t begin, size_t end)
       : call_(call), width_(width), stride_(width + gap), bytes_(rows * (width + gap)) {

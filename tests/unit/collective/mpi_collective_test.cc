@@ -1,4 +1,4 @@
-// Runs under mpirun with three ranks, each of which runs all tests in the same order.
+// Runs under mpirun with three ranks. Each rank runs all tests in the same order.
 #include <unistd.h>
 
 #include <algorithm>

@@ -45,7 +45,7 @@ class RunnerRank {
     view_ = MakeView(layout, shard, arena_->data(), kBlocks);
   }
 
-  // Computes `prompt` and then `count` tokens, each of which is the input of the next step.
+  // Computes `prompt` and then `count` tokens. Each token is the input of the next step.
   void Generate(const std::vector<TokenId>& prompt,
                 int32_t count,
                 std::vector<TokenId>& tokens,

@@ -1,4 +1,4 @@
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,9 @@
 namespace baton {
 namespace {
 
-config::WorkerConfig Config(int tensor, int pipeline, const std::vector<std::string>& devices = {}) {
+config::WorkerConfig Config(int tensor,
+                            int pipeline,
+                            const std::vector<std::string>& devices = {}) {
   config::WorkerConfig config;
   SetDefaults(config);
   config.mutable_engine()->set_tensor_parallel(tensor);
@@ -18,13 +20,14 @@ config::WorkerConfig Config(int tensor, int pipeline, const std::vector<std::str
   return config;
 }
 
-TEST(RankGroupTest, EveryRankNeedsADevice) {
+TEST(RankConfigTest, EveryRankNeedsADevice) {
   EXPECT_TRUE(CheckDevices(Config(1, 1)).ok());
   EXPECT_TRUE(CheckDevices(Config(3, 2)).ok());
   EXPECT_TRUE(CheckDevices(Config(2, 1, {"cuda:1", "cuda:0"})).ok());
   EXPECT_TRUE(CheckDevices(Config(2, 1, {"cpu", "cpu"})).ok());
-  EXPECT_EQ(Message(CheckDevices(Config(2, 2, {"cuda:0", "cuda:1"}))),
-            "engine.devices names 2 devices; tensor_parallel 2 times pipeline_parallel 2 is 4 ranks");
+  EXPECT_EQ(
+      Message(CheckDevices(Config(2, 2, {"cuda:0", "cuda:1"}))),
+      "engine.devices names 2 devices; tensor_parallel 2 times pipeline_parallel 2 is 4 ranks");
   EXPECT_EQ(Message(CheckDevices(Config(2, 1, {"cuda:0", "cuda:0"}))),
             "engine.devices names cuda:0 twice; each rank needs its own GPU");
   config::WorkerConfig one_gpu = Config(2, 1);
@@ -33,7 +36,7 @@ TEST(RankGroupTest, EveryRankNeedsADevice) {
             "engine.devices must name a GPU for each of the 2 ranks; engine.device names only one");
 }
 
-TEST(RankGroupTest, ARankHasItsDeviceAndItsShareOfTheProcessors) {
+TEST(RankConfigTest, ARankHasItsDeviceAndItsShareOfTheProcessors) {
   const ModelHostOptions options =
       RankModelOptions(Config(2, 1, {"cpu", "cuda:3"}), WorkerKind::kDecode, 1, {});
   EXPECT_EQ(options.backend.device, "cuda:3");
@@ -41,14 +44,14 @@ TEST(RankGroupTest, ARankHasItsDeviceAndItsShareOfTheProcessors) {
   EXPECT_EQ(RankModelOptions(Config(3, 1), WorkerKind::kDecode, 2, {}).backend.device, "cpu");
 }
 
-TEST(RankGroupTest, AGroupWithoutAStepLimitHasOne) {
+TEST(RankConfigTest, AGroupWithoutAStepLimitHasOne) {
   EXPECT_EQ(CollectiveOptionsOf(Config(2, 1)).limit, std::chrono::seconds(60));
   config::WorkerConfig limited = Config(2, 1);
   limited.mutable_engine()->set_step_limit_seconds(7);
   EXPECT_EQ(CollectiveOptionsOf(limited).limit, std::chrono::seconds(7));
 }
 
-TEST(RankGroupTest, TensorGroupsComeBeforePipelineGroups) {
+TEST(RankConfigTest, TensorGroupsComeBeforePipelineGroups) {
   const GroupLayout layout = GroupShape{3, 2}.layout();
   EXPECT_EQ(layout.ranks, 6);
   std::vector<std::vector<int>> members;
@@ -58,7 +61,7 @@ TEST(RankGroupTest, TensorGroupsComeBeforePipelineGroups) {
   EXPECT_TRUE((GroupShape{1, 1}.layout().collectives.empty()));
 }
 
-TEST(RankGroupTest, EachRankOpensItsTensorAndItsPipelineGroup) {
+TEST(RankConfigTest, EachRankOpensItsTensorAndItsPipelineGroup) {
   const GroupShape shape = {3, 2};
   const auto memory = GroupMemory::Create(shape.layout()).value();
   const auto rank = RankCollectives::Create(*memory, shape, 4, {});

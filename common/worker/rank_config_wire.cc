@@ -1,4 +1,4 @@
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 
 #include <algorithm>
 #include <set>
@@ -38,7 +38,8 @@ Status CheckDevices(const config::WorkerConfig& config) {
   }
   if (devices != ranks) {
     return InvalidArgument(
-        "engine.devices names {} devices; tensor_parallel {} times pipeline_parallel {} is {} ranks",
+        "engine.devices names {} devices; tensor_parallel {} times pipeline_parallel {} is {} "
+        "ranks",
         devices,
         engine.tensor_parallel(),
         engine.pipeline_parallel(),
@@ -71,10 +72,7 @@ ModelHostOptions RankModelOptions(const config::WorkerConfig& config,
   return options;
 }
 
-RankHello HelloOf(const config::WorkerConfig& config,
-                  int rank,
-                  ModelHost& model,
-                  int32_t blocks) {
+RankHello HelloOf(const config::WorkerConfig& config, int rank, ModelHost& model, int32_t blocks) {
   return {.rank = rank,
           .program = fmt::format("{} of compiler {}", Version(), kBackendVersion),
           .settings = ToYaml(config),

@@ -1,4 +1,4 @@
-#include "common/worker/rank_follower.h"
+#include "common/worker/rank_service.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "common/group/rank_socket.h"
 #include "common/log/log.h"
 #include "common/worker/model_host.h"
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 #include "common/worker/rank_messages.h"
 
 namespace baton {
@@ -76,7 +76,8 @@ class Rank {
     BATON_ASSIGN_OR_RETURN(memory_,
                            GroupMemory::Open(std::move(welcome.descriptor), shape.layout()));
     BATON_ASSIGN_OR_RETURN(
-        collectives_, RankCollectives::Create(*memory_, shape, rank_, CollectiveOptionsOf(config_)));
+        collectives_,
+        RankCollectives::Create(*memory_, shape, rank_, CollectiveOptionsOf(config_)));
     BATON_ASSIGN_OR_RETURN(
         model_, ModelHost::Open(RankModelOptions(config_, kind_, rank_, collectives_->groups())));
     const RankPart part = {.shard = model_->kv_shard(),
@@ -114,8 +115,6 @@ class Rank {
   std::unique_ptr<StepRing> ring_;
 };
 
-}  // namespace
-
 int RunRank(const config::WorkerConfig& config, WorkerKind kind, UniqueFd socket) {
   // A supervisor that signals all processes of a service means the leader, which drains.
   ::signal(SIGTERM, SIG_IGN);
@@ -132,6 +131,17 @@ int RunRank(const config::WorkerConfig& config, WorkerKind kind, UniqueFd socket
   }
   FlushLog(kLogLimit);
   ::_exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+int RunPrefillRank(const config::WorkerConfig& config, UniqueFd socket) {
+  return RunRank(config, WorkerKind::kPrefill, std::move(socket));
+}
+
+int RunDecodeRank(const config::WorkerConfig& config, UniqueFd socket) {
+  const WorkerKind kind = config.unified() ? WorkerKind::kUnified : WorkerKind::kDecode;
+  return RunRank(config, kind, std::move(socket));
 }
 
 }  // namespace baton

@@ -28,10 +28,7 @@ ModelHostOptions RankModelOptions(const config::WorkerConfig& config,
                                   const RankGroups& groups);
 
 // `blocks`: the KV blocks that the rank can hold.
-RankHello HelloOf(const config::WorkerConfig& config,
-                  int rank,
-                  ModelHost& model,
-                  int32_t blocks);
+RankHello HelloOf(const config::WorkerConfig& config, int rank, ModelHost& model, int32_t blocks);
 
 // The most bytes of a step message of the group.
 size_t MaxGroupMessageBytes(const config::WorkerConfig& config, const ModelTraits& traits);
