@@ -56,8 +56,8 @@ void Run(int followers, int rows) {
   const StepInput step{numbers, numbers, sequences, tables, numbers};
   const size_t bytes = StepMessageBytes(step, {});
   const auto ring = StepRing::Create(followers, bytes).value();
-  void* memory = ::mmap(
-      nullptr, sizeof(Arrivals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Arrivals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   BATON_CHECK(memory != MAP_FAILED, "no memory");
   auto& arrivals = *new (memory) Arrivals();
   for (int i = 0; i < followers; ++i) {
@@ -80,13 +80,14 @@ void Run(int followers, int rows) {
   while (::wait(nullptr) > 0) {
   }
   ::munmap(memory, sizeof(Arrivals));
-  fmt::print(R"({{"bench":"step_ring","followers":{},"rows":{},"bytes":{},"p50_us":{:.2f},"p99_us":{:.2f}}})"
-             "\n",
-             followers,
-             rows,
-             bytes,
-             Quantile(micros, 0.5),
-             Quantile(micros, 0.99));
+  fmt::print(
+      R"({{"bench":"step_ring","followers":{},"rows":{},"bytes":{},"p50_us":{:.2f},"p99_us":{:.2f}}})"
+      "\n",
+      followers,
+      rows,
+      bytes,
+      Quantile(micros, 0.5),
+      Quantile(micros, 0.99));
 }
 
 }  // namespace

@@ -53,10 +53,10 @@ class ModelRunner {
   // Starts a step. The step computes the rows of `input`, writes their KV into `kv`, and samples
   // one token for each entry of `input.logit_rows` according to `sampling`. The entries ascend; a
   // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens.
-  // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch` meanwhile. Only `out` must stay valid until the step
-  // was awaited. After an error there is nothing to await. Any error, here or in Await, leaves the
-  // KV of these rows undefined. Unavailable means that the device is lost and that no later call
-  // succeeds.
+  // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch`
+  // meanwhile. Only `out` must stay valid until the step was awaited. After an error there is
+  // nothing to await. Any error, here or in Await, leaves the KV of these rows undefined.
+  // Unavailable means that the device is lost and that no later call succeeds.
   virtual Status Issue(const StepInput& input,
                        const KvView& kv,
                        std::span<const SamplingRow> sampling,

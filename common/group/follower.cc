@@ -53,10 +53,8 @@ Status RunFollower(Executor& executor,
     }
     BATON_ASSIGN_OR_RETURN(const StepMessage message, DecodeStep(*bytes));
     if (message.number != ++number) {
-      return MakeStatus(StatusCode::kInternal,
-                        "step message {} follows {} messages",
-                        message.number,
-                        number - 1);
+      return MakeStatus(
+          StatusCode::kInternal, "step message {} follows {} messages", message.number, number - 1);
     }
     BATON_RETURN_IF_ERROR(RunMessage(executor, message));
     ring.End(options.follower);

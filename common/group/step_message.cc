@@ -71,8 +71,7 @@ void EncodeStep(const StepMessage& message, std::span<std::byte> to) {
   const StepInput& input = message.input;
   Header header = HeaderOf(input, message.copies);
   const size_t bytes = BodyBytes(header);
-  BATON_CHECK(
-      sizeof(Header) + bytes <= to.size(), "{} bytes of a step in {}", bytes, to.size());
+  BATON_CHECK(sizeof(Header) + bytes <= to.size(), "{} bytes of a step in {}", bytes, to.size());
   std::byte* at = to.data() + sizeof(Header);
   Append(input.tokens, at);
   Append(input.positions, at);

@@ -18,7 +18,7 @@ namespace baton {
 namespace {
 
 constexpr uint64_t kMagic = 0x31474e4952505453;  // "STPRING1"
-constexpr size_t kLine = 64;                      // bytes of a cache line
+constexpr size_t kLine = 64;                     // bytes of a cache line
 constexpr int kMaxFollowers = 1023;
 constexpr size_t kMaxMessageBytes = size_t{1} << 32;
 constexpr Duration kCheckEvery = std::chrono::milliseconds(5);  // calls of Waiting::broken
@@ -91,7 +91,8 @@ StatusOr<std::unique_ptr<StepRing>> StepRing::Create(int followers, size_t messa
   BATON_CHECK(followers >= 1 && followers <= kMaxFollowers, "{} followers", followers);
   BATON_CHECK(message_bytes <= kMaxMessageBytes, "messages of {} bytes", message_bytes);
   const size_t slot = sizeof(Slot) + RoundUp(message_bytes, kLine);
-  const size_t bytes = sizeof(Shared) + sizeof(Ended) * static_cast<size_t>(followers) + kSlots * slot;
+  const size_t bytes =
+      sizeof(Shared) + sizeof(Ended) * static_cast<size_t>(followers) + kSlots * slot;
   UniqueFd fd(::memfd_create("baton-steps", MFD_CLOEXEC));
   if (!fd.valid()) return SystemError("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return SystemError("ftruncate");
@@ -112,17 +113,18 @@ StatusOr<std::unique_ptr<StepRing>> StepRing::Open(UniqueFd fd) {
   if (::fstat(fd.get(), &file) != 0) return SystemError("fstat");
   const auto bytes = static_cast<size_t>(file.st_size);
   if (bytes < sizeof(Shared)) {
-    return InvalidArgument("step ring: descriptor {} has {} bytes, which no ring has", fd.get(), bytes);
+    return InvalidArgument(
+        "step ring: descriptor {} has {} bytes, which no ring has", fd.get(), bytes);
   }
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return SystemError("mmap");
-  std::unique_ptr<StepRing> ring(
-      new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
+  std::unique_ptr<StepRing> ring(new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
   const Shared& shared = ring->shared_;
   const size_t expected = sizeof(Shared) + sizeof(Ended) * size_t{shared.followers} +
                           kSlots * (sizeof(Slot) + RoundUp(shared.message_bytes, kLine));
   if (shared.magic != kMagic || shared.message_bytes > kMaxMessageBytes || expected != bytes) {
-    return InvalidArgument("step ring: descriptor {} of {} bytes is not a step ring", ring->fd(), bytes);
+    return InvalidArgument(
+        "step ring: descriptor {} of {} bytes is not a step ring", ring->fd(), bytes);
   }
   return ring;
 }
@@ -179,7 +181,8 @@ Status StepRing::WaitEnded(uint64_t number, const Waiting& waiting, Duration lim
   uint32_t late = 0;
   bool reached = false;
   const auto all = [&] {
-    while (late < shared_.followers && ended[late].count.load(std::memory_order_acquire) >= number) {
+    while (late < shared_.followers &&
+           ended[late].count.load(std::memory_order_acquire) >= number) {
       ++late;
     }
     return late == shared_.followers;

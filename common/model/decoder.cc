@@ -42,12 +42,14 @@ class Decoder::Impl {
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);
-    BATON_ASSIGN_OR_RETURN(
-        weights_,
-        LoadDecoderWeights(spec_,
-                           source,
-                           ops_,
-                           {.fp8_kv = limits_.fp8_kv, .bf16 = limits_.bf16, .slice = plan_.slice, .progress = progress}));
+    BATON_ASSIGN_OR_RETURN(weights_,
+                           LoadDecoderWeights(spec_,
+                                              source,
+                                              ops_,
+                                              {.fp8_kv = limits_.fp8_kv,
+                                               .bf16 = limits_.bf16,
+                                               .slice = plan_.slice,
+                                               .progress = progress}));
     BATON_ASSIGN_OR_RETURN(
         activations_,
         Activations::Allocate(spec_, plan_, limits_.max_rows, limits_.max_logit_rows, ops_));

@@ -107,7 +107,8 @@ TEST(RankStartTest, WrongDegreesAndDevicesAreRefused) {
   const Refusal devices = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, cpu]"});
   EXPECT_EQ(devices.status, 2);
   EXPECT_THAT(devices.text, HasSubstr("engine.devices names 2 devices"));
-  const Refusal twice = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, \"cuda:1\", \"cuda:1\"]"});
+  const Refusal twice =
+      RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, \"cuda:1\", \"cuda:1\"]"});
   EXPECT_EQ(twice.status, 2);
   EXPECT_THAT(twice.text, HasSubstr("engine.devices names cuda:1 twice"));
 }

@@ -48,6 +48,7 @@ std::vector<Case> QuantizedKvIndependenceCases();
 
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
+std::vector<Case> ExpertCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();
