@@ -26,7 +26,7 @@ class ThreadRank final : public Collective {
   Status AllReduce(std::span<float> values) override {
     const auto bytes = std::as_writable_bytes(values);
     std::vector<float> sum(values.size());
-    const Status status = group_.Meet(
+    Status status = group_.Meet(
         rank_, {"all-reduce", {bytes.data(), 1, bytes.size()}, {}}, [&](const auto offers) {
           for (size_t r = 0; r < offers.size(); ++r) {
             const auto* from = reinterpret_cast<const float*>(offers[r].rows.data);

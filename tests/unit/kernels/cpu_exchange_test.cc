@@ -31,7 +31,9 @@ std::vector<Param> Params() {
 class CpuExchangeTest : public testing::TestWithParam<Param> {};
 
 TEST_P(CpuExchangeTest, AgreesWithTheReference) {
-  const auto& [tensor, pipeline, check] = GetParam();
+  const Param& param = GetParam();
+  const int tensor = param.tensor;
+  const int pipeline = param.pipeline;
   std::vector<std::unique_ptr<ThreadGroup>> stages;
   std::vector<std::unique_ptr<ThreadGroup>> pipelines;
   for (int i = 0; i < pipeline; ++i) stages.push_back(std::make_unique<ThreadGroup>(tensor));
@@ -46,7 +48,7 @@ TEST_P(CpuExchangeTest, AgreesWithTheReference) {
                               pipelines[static_cast<size_t>(tensor_rank)]->rank(stage)};
       auto ops = MakeCpuOps(device, {.groups = groups});
       ASSERT_TRUE(ops.ok()) << ops.status();
-      check.run(**ops, parity::Tolerance{});
+      param.check.run(**ops, parity::Tolerance{});
     });
   }
 }
