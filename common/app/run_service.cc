@@ -220,7 +220,9 @@ int RunService(const ServiceInfo& info,
     return kExitUsage;
   }
   FlushLogOnCrash();
-  if (rank_socket >= 0 && run_rank) return run_rank(UniqueFd(rank_socket));
+  if (run_rank) {
+    if (const auto exit = run_rank(UniqueFd(rank_socket))) return *exit;
+  }
   const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;
