@@ -165,7 +165,7 @@ void FakeModel::CheckDisjoint(const Work& work) {
         for (int32_t position = a.context; position < end; ++position) {
           same |= written(*earlier, a, position) == block;
         }
-        faults_ += same && (chooses || b.context != end);
+        faults_ += same && (chooses || b.context < end);
       }
     }
   }
