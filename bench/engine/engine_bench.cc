@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <sstream>
 #include <string>
@@ -346,9 +347,17 @@ Status Main(int argc, char** argv) {
             .Run()
             .status());
     for (int32_t i = 0; i < number("repeat"); ++i) {
+      const auto cpu = [&] {
+        return ranks ? ranks->CpuSeconds()
+                     : std::vector<double>{static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
+      };
+      const std::vector<double> before = cpu();
       BATON_ASSIGN_OR_RETURN(
           nlohmann::json result,
           CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops(), group.get()).Run());
+      std::vector<double> used = cpu();
+      for (size_t rank = 0; rank < used.size(); ++rank) used[rank] -= before[rank];
+      result["cpu_s"] = used;
       result["model"] = model.name;
       result["device"] = arguments.device;
       result["budget"] = number("budget");

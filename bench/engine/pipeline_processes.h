@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/engine/executor.h"
@@ -20,6 +23,8 @@ class PipelineProcesses final {
   RankGroups groups() const { return collectives_->groups(); }
   // On rank 0.
   StepRing& ring() { return *ring_; }
+  // On rank 0: the processor time that each rank has used, in seconds.
+  std::vector<double> CpuSeconds() const;
   // On the other ranks: computes the steps of rank 0.
   Status Follow(Executor& executor);
 
@@ -27,6 +32,7 @@ class PipelineProcesses final {
   PipelineProcesses() = default;
 
   int rank_ = 0;
+  std::vector<pid_t> ranks_;  // on rank 0: the processes, by rank
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<StepRing> ring_;
   std::unique_ptr<RankCollectives> collectives_;
