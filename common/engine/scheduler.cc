@@ -160,6 +160,7 @@ void Scheduler::StopSample(RequestKey key, int32_t sample) {
 
 void Scheduler::ReleaseKv(RequestKey key) {
   handoffs_.erase(key);
+  ForgetChunks(key);
   if (const auto found = active_.find(key); found != active_.end()) {
     found->second->kv_released = true;
   }
@@ -178,6 +179,7 @@ void Scheduler::Fail(ActiveRequest& active, const Status& status) {
   for (Sequence& sequence : active.sequences) {
     if (sequence.state != SequenceState::kFinished) Drop(sequence);
   }
+  ForgetChunks(active.key());
   ended_.push_back(active.key());
   Refuse(active.key(), status);
 }
@@ -203,6 +205,29 @@ void Scheduler::Drop(Sequence& sequence) {
     sequence.table.Clear();
   }
   sequence.MoveTo(SequenceState::kFinished);
+}
+
+// Removes the chunks of a request from the steps under way, because no more of them are reported.
+// The hand-off keeps those that the listener knows; it will release them.
+void Scheduler::ForgetChunks(const RequestKey& key) {
+  auto handoff = handoffs_.find(key);
+  for (size_t i = steps_.size(); i > 0; --i) {
+    QueuedStep& step = steps_[i - 1];
+    std::vector<Outcomes::Chunk>& chunks = step.plan.chunks;
+    const auto chunk = std::ranges::find_if(chunks, [&](const auto& one) {
+      return RequestKey{one.id, one.epoch} == key;
+    });
+    if (chunk == chunks.end()) continue;
+    if (!step.layers_told && handoff != handoffs_.end()) {
+      if (chunk->first_index == 0) {
+        handoffs_.erase(handoff);
+        handoff = handoffs_.end();
+      } else {
+        handoff->second = handoff->second.Share(chunk->first_index);
+      }
+    }
+    chunks.erase(chunk);
+  }
 }
 
 // Removes the requests that ended. Finish and Fail cannot remove them, because plans and queues

@@ -47,8 +47,9 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
                   sequence.table.size(),
                   sequence.slots);
   }
-  if (holds && (sequence.slots < 1 || cache_.BlocksFor(sequence.computed) > sequence.table.size() ||
-                sequence.promised < 0)) {
+  if (holds &&
+      (sequence.slots < 1 || cache_.BlocksFor(sequence.planned()) > sequence.table.size() ||
+       sequence.promised < 0)) {
     return Broken("request {}: {} tokens in {} blocks, {} slots, {} promised",
                   id,
                   sequence.computed,
@@ -136,8 +137,41 @@ Status Scheduler::CheckQueues() const {
   return OkStatus();
 }
 
+// Each running sequence has one row in the steps under way at most, or consecutive chunks.
+Status Scheduler::CheckSteps() const {
+  absl::flat_hash_map<const Sequence*, int32_t> next;  // the token after those under way
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].plan.foreseen) continue;
+    for (const PlanRow& row : steps_[i].plan.rows) {
+      const Sequence& sequence = *row.sequence;
+      if (sequence.state != SequenceState::kRunning) continue;
+      const int32_t first = next.try_emplace(&sequence, sequence.computed).first->second;
+      if (row.first != first) {
+        return Broken(
+            "request {}: a step under way computes from token {} on; the steps before it "
+            "compute up to token {}",
+            sequence.request->request.id,
+            row.first,
+            first);
+      }
+      next[&sequence] = row.first + row.count;
+    }
+  }
+  for (const Sequence* sequence : running_) {
+    const auto found = next.find(sequence);
+    const int32_t end = found == next.end() ? sequence->computed : found->second;
+    if (sequence->planned() == end) continue;
+    return Broken("request {}: {} tokens are planned; the steps under way compute up to {}",
+                  sequence->request->request.id,
+                  sequence->planned(),
+                  end);
+  }
+  return OkStatus();
+}
+
 Status Scheduler::CheckIntegrity() const {
   BATON_RETURN_IF_ERROR(CheckQueues());
+  BATON_RETURN_IF_ERROR(CheckSteps());
   return cache_.Check(AllLeases());
 }
 

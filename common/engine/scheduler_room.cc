@@ -45,8 +45,8 @@ int32_t Scheduler::HandoffBlocks() const {
   return static_cast<int32_t>(blocks);
 }
 
-// Releases the blocks whose tokens all lie before the window of the next token to compute. The step
-// under way, if there is one, computes that token or later ones.
+// Releases the blocks whose tokens all lie before the window of the next token to compute. The
+// steps under way, if there are any, compute that token or later ones.
 void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
   const int32_t window = options_.sliding_window;
   if (window == 0 || sequence.computed < window) return;

@@ -14,6 +14,11 @@ struct StepWork {
   int64_t decode_context = 0;  // sum over these rows of the positions that each attends to
   int32_t prompt_tokens = 0;   // tokens in chunks
   int64_t prompt_context = 0;  // sum over these tokens of the positions that each attends to
+
+  // The work of `n` steps like this one.
+  StepWork Times(int32_t n) const {
+    return {decodes * n, decode_context * n, prompt_tokens * n, prompt_context * n};
+  }
 };
 
 // Predicts the time of a step as a + b·decodes + c·decode_context + d·prompt_tokens +

@@ -54,7 +54,17 @@ class Decoder final {
   // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a
   // group all ranks call it with the same input; the leader gets the logits, the others an empty
   // tensor.
-  Tensor Forward(const StepInput& input, const LayerHook& hook = {});
+  Tensor Forward(const StepInput& input, const LayerHook& hook = {}) {
+    ForwardStage(input, hook);
+    return TakeLogits(input.logit_rows.size());
+  }
+  // The two parts of Forward. ForwardStage issues the rank's own stage and hands its result to the
+  // next stage. TakeLogits, with the number of logit rows, receives the logits of the oldest step
+  // whose logits were not taken. On the leader of a pipeline other steps may be issued between the
+  // two, when Exchange::SendsAhead allows it. TakeLogits may then follow the step's IssueStep; its
+  // errors are those of AwaitStep.
+  void ForwardStage(const StepInput& input, const LayerHook& hook = {});
+  Tensor TakeLogits(size_t logit_rows);
 
   const ModelSpec& spec() const;  // of the whole model
   const RankPlan& plan() const;

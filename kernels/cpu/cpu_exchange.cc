@@ -76,4 +76,8 @@ void CpuExchange::ReceiveFromStage(const Tensor& x, int32_t stage) {
   });
 }
 
+bool CpuExchange::SendsAhead(size_t bytes) const {
+  return groups_.pipeline != nullptr && bytes <= groups_.pipeline->bytes_ahead();
+}
+
 }  // namespace baton::cpu

@@ -1,6 +1,7 @@
 #include "tests/fakes/thread_collective.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -48,6 +49,7 @@ class ThreadRank final : public Collective {
   Status Receive(int from, std::span<std::byte> bytes) override {
     return group_.Receive(from, rank_, bytes);
   }
+  size_t bytes_ahead() const override { return SIZE_MAX; }
 
  private:
   Status Gather(const char* operation,

@@ -68,10 +68,10 @@ struct Sent {
 
 class RandomWorkload {
  public:
-  explicit RandomWorkload(uint64_t seed)
+  RandomWorkload(uint64_t seed, const FakeModel::Shape& shape)
       : random_(seed),
-        prefill_(RandomOptions(random_), ShapeFor(seed)),
-        decode_(RandomOptions(random_), ShapeFor(seed)),
+        prefill_(RandomOptions(random_), shape),
+        decode_(RandomOptions(random_), shape),
         driver_(prefill_, decode_, &random_) {}
 
   void Run(int requests) {
@@ -181,7 +181,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t steps_behind = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    RandomWorkload workload(seed);
+    RandomWorkload workload(seed, ShapeFor(seed));
     workload.Run(60);
     if (HasFailure()) return;
     preemptions += workload.preemptions();
@@ -192,6 +192,27 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
   EXPECT_GT(steps_behind, 100);
+}
+
+TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
+  int64_t preemptions = 0;
+  int64_t completed = 0;
+  int64_t steps_behind = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeModel::Shape shape = ShapeFor(seed);
+    shape.queues_steps = false;
+    shape.stages = static_cast<int32_t>(2 + seed % 3);
+    RandomWorkload workload(seed, shape);
+    workload.Run(60);
+    if (HasFailure()) return;
+    preemptions += workload.preemptions();
+    completed += workload.completed();
+    steps_behind += workload.steps_behind();
+  }
+  EXPECT_GT(preemptions, 50);
+  EXPECT_GT(completed, 700);
+  EXPECT_GT(steps_behind, 2000);
 }
 
 }  // namespace
