@@ -149,7 +149,24 @@ TEST_P(SmallArenaTest, APromptMayBeLongerThanTheArena) {
   ExpectAnswers(harness, {MakeRequest(1, 300, 7, 100), MakeRequest(2, 301, 8, 100)});
 }
 
-// A preempted sequence is recomputed chunk by chunk, although it is longer than the arena.
+// A preempted sequence is recomputed chunk by chunk, because it is longer than the arena.
+TEST_P(SmallArenaTest, ALongSequenceIsRecomputedAfterAPreemption) {
+  HarnessOptions options = Options(14);
+  options.policy = SchedulingPolicy::kPriority;
+  EngineHarness harness(options, Shape());
+  const Request low = MakeRequest(1, 10, 7, 300);
+  harness.Submit(low);
+  while (harness.log(low).Tokens(0).size() < 150) ASSERT_TRUE(harness.Step());
+  Request high = MakeRequest(2, 10, 8, 300);
+  high.priority = 5;
+  harness.Submit(high);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const Request& request : {low, high}) {
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+  }
+  EXPECT_EQ(harness.engine().Stats().preemptions > 0, !never_evicts());
+}
+
 TEST_P(SmallArenaTest, LongSequencesPreemptEachOther) {
   EngineHarness harness(Options(20), Shape());
   std::vector<Request> requests;
