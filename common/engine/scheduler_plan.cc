@@ -114,12 +114,12 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
 // Prompts that take their blocks chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
-    if (std::cmp_equal(plan_->rows.size(), share_.decodes)) break;
     Sequence& sequence = *running_[i];
     // A prompt whose blocks slide is in one step at a time.
     if (sequence.under_way > 0) continue;
     const bool decodes = sequence.remaining() == 1;
     if (!decodes && !slides(sequence)) continue;
+    if (decodes && std::cmp_equal(plan_->rows.size(), share_.decodes)) continue;
     // The foreseen token is the last one that the sequence may have.
     if (decodes && sequence.length() >= sequence.request->longest) continue;
     const bool fits = MakeRoomOrPreempt(i);

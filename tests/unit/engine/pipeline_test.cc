@@ -66,7 +66,7 @@ TEST_P(PipelineTest, ChunksOfAPromptFollowEachOther) {
   ASSERT_TRUE(harness_.RunUntilIdle());
   ExpectTokens(request);
   EXPECT_EQ(harness_.model().rows_run(), 402);
-  EXPECT_LE(harness_.model().max_rows(), std::max(64, 128 / GetParam()));
+  EXPECT_LE(harness_.model().max_step_rows(), std::max(64, 128 / GetParam()));
 }
 
 TEST_P(PipelineTest, ASmallPromptIsOneChunkAndALargerOneIsDivided) {
