@@ -31,8 +31,8 @@ class Collective {
   virtual Status AllGather(const CollectiveRows& rows, std::span<const size_t> ends) = 0;
   // The same, but only rank 0 has all bytes afterwards.
   virtual Status GatherToFirst(const CollectiveRows& rows, std::span<const size_t> ends) = 0;
-  // Replaces `values` on every rank by the sum over all ranks, which begins with the value of rank 0
-  // and is added in the order of the ranks: every rank has the same bits, and −0 adds nothing.
+  // Replaces `values` on every rank by the sum over all ranks, which begins with the value of rank
+  // 0 and is added in the order of the ranks: every rank has the same bits, and −0 adds nothing.
   virtual Status AllReduce(std::span<float> values) = 0;
   // Rank 0's `bytes` on every rank.
   virtual Status BroadcastFromFirst(std::span<std::byte> bytes) = 0;

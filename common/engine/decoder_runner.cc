@@ -41,9 +41,10 @@ int32_t StagesOf(const Decoder& decoder) {
   const size_t logits = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
                         static_cast<size_t>(decoder.spec().vocab);
   if (decoder.ops().exchange()->SendsAhead(logits)) return place.pipeline_parallel;
-  kLog.Warning("the group's exchange cannot hold {} bytes of logits; one step at a time passes "
-               "the stages",
-               logits);
+  kLog.Warning(
+      "the group's exchange cannot hold {} bytes of logits; one step at a time passes "
+      "the stages",
+      logits);
   return 1;
 }
 

@@ -10,10 +10,10 @@
 namespace baton {
 
 // Runs a real model: a Decoder and its Ops. Owns neither; both outlive it. When the decoder is a
-// part of a model, every rank of the group issues the same steps: the leader with sampling rows, the
-// other ranks without, and each with the view of its own KV shard. On the first stage of a pipeline
-// Issue returns when the rank's own layers are computed and handed on, and Await receives the logits
-// and samples. One thread at a time.
+// part of a model, every rank of the group issues the same steps: the leader with sampling rows,
+// the other ranks without, and each with the view of its own KV shard. On the first stage of a
+// pipeline Issue returns when the rank's own layers are computed and handed on, and Await receives
+// the logits and samples. One thread at a time.
 class DecoderRunner final : public ModelRunner {
  public:
   explicit DecoderRunner(Decoder& decoder);

@@ -194,8 +194,8 @@ class Engine::Impl {
       scheduler_.Commit(step.sampled, end);
       return;
     }
-    // The steps after it fail as well: on a queue they used its results, and in a pipeline the group
-    // is broken.
+    // The steps after it fail as well: on a queue they used its results, and in a pipeline the
+    // group is broken.
     for (size_t i = 1; i < steps_.size(); ++i) (void)Await(steps_[i]);
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
@@ -211,8 +211,7 @@ class Engine::Impl {
   // has computed it. A round of as many steps is to the sequences what one step is on one rank, so
   // the model learns the time of such rounds.
   void ObserveTime(const StepWork& work, Duration took) {
-    const auto under_way =
-        executor_.queues_steps() ? 1 : static_cast<int32_t>(steps_.size());
+    const auto under_way = executor_.queues_steps() ? 1 : static_cast<int32_t>(steps_.size());
     step_time_.Observe(work.Times(under_way), took * under_way);
     scheduler_.set_step_time(step_time_);
   }
@@ -227,8 +226,8 @@ class Engine::Impl {
             }};
   }
 
-  // The chunks of earlier steps must have been reported, because the listener receives the chunks of
-  // a request in order.
+  // The chunks of earlier steps must have been reported, because the listener receives the chunks
+  // of a request in order.
   void TellLayers(QueuedStep& step) {
     if (step.layers_done == 0) return;
     step.layers_told = true;

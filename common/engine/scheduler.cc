@@ -248,8 +248,9 @@ void Scheduler::ForgetChunks(const RequestKey& key) {
   for (size_t i = steps_.size(); i > 0; --i) {
     QueuedStep& step = steps_[i - 1];
     std::vector<Outcomes::Chunk>& chunks = step.plan.chunks;
-    const auto chunk = std::ranges::find_if(
-        chunks, [&](const auto& one) { return RequestKey{one.id, one.epoch} == key; });
+    const auto chunk = std::ranges::find_if(chunks, [&](const auto& one) {
+      return RequestKey{one.id, one.epoch} == key;
+    });
     if (chunk == chunks.end()) continue;
     if (!step.layers_told && handoff != handoffs_.end()) {
       if (chunk->first_index == 0) {

@@ -53,16 +53,16 @@ class Scheduler final {
   // Ends every request with `status`.
   void FailAll(const Status& status);
 
-  // First ends requests whose deadline has passed, then plans the next step. Fewer plans than stages
-  // may be under way (can_plan). The plan stays valid until Commit or Abort, one of which must follow
-  // when it has rows. A plan without rows while others are under way: the next Commit may change
-  // that.
+  // First ends requests whose deadline has passed, then plans the next step. Fewer plans than
+  // stages may be under way (can_plan). The plan stays valid until Commit or Abort, one of which
+  // must follow when it has rows. A plan without rows while others are under way: the next Commit
+  // may change that.
   const StepPlan& Plan(Time now);
   bool can_plan() const { return std::cmp_less(steps_.size(), options_.stages); }
-  // One stage only. Plans the step after the only one under way, before its tokens are known. Possible when
-  // both steps only decode, no waiting sequence would fit, and enough blocks are available; null
-  // otherwise: the caller plans after Commit. A row whose sequence ends with the earlier step is
-  // computed in vain.
+  // One stage only. Plans the step after the only one under way, before its tokens are known.
+  // Possible when both steps only decode, no waiting sequence would fit, and enough blocks are
+  // available; null otherwise: the caller plans after Commit. A row whose sequence ends with the
+  // earlier step is computed in vain.
   const StepPlan* PlanAhead(Time now);
   // Takes the results of the oldest plan under way: `sampled` are its logit_rows tokens, in the
   // order of its rows. StoreBlocks must follow before any call except TakeOutcomes.
@@ -193,8 +193,8 @@ class Scheduler final {
   Time next_expiry_ = kNever;  // no request expires earlier
 
   StepQueue steps_;
-  StepPlan* plan_ = nullptr;        // the plan that Plan or PlanAhead makes
-  StepShare share_;                 // of plan_
+  StepPlan* plan_ = nullptr;  // the plan that Plan or PlanAhead makes
+  StepShare share_;           // of plan_
   // A sequence found no block while steps were under way. No step is planned until they have ended;
   // then sequences can be preempted.
   bool short_of_blocks_ = false;

@@ -47,8 +47,9 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
                   sequence.table.size(),
                   sequence.slots);
   }
-  if (holds && (sequence.slots < 1 || cache_.BlocksFor(sequence.planned()) > sequence.table.size() ||
-                sequence.promised < 0)) {
+  if (holds &&
+      (sequence.slots < 1 || cache_.BlocksFor(sequence.planned()) > sequence.table.size() ||
+       sequence.promised < 0)) {
     return Broken("request {}: {} tokens in {} blocks, {} slots, {} promised",
                   id,
                   sequence.computed,
@@ -139,11 +140,12 @@ Status Scheduler::CheckSteps() const {
       if (sequence.state != SequenceState::kRunning) continue;
       const int32_t first = next.try_emplace(&sequence, sequence.computed).first->second;
       if (row.first != first) {
-        return Broken("request {}: a step under way computes from token {} on; the steps before it "
-                      "compute up to token {}",
-                      sequence.request->request.id,
-                      row.first,
-                      first);
+        return Broken(
+            "request {}: a step under way computes from token {} on; the steps before it "
+            "compute up to token {}",
+            sequence.request->request.id,
+            row.first,
+            first);
       }
       next[&sequence] = row.first + row.count;
     }

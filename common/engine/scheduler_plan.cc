@@ -100,8 +100,8 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
     (sequence->remaining() == 1 ? decodes : prompt_tokens) += sequence->remaining();
   }
   const auto part = [&](int64_t whole) {
-    return static_cast<int32_t>(std::min<int64_t>(
-        (whole + options_.stages - 1) / options_.stages, std::numeric_limits<int32_t>::max()));
+    return static_cast<int32_t>(std::min<int64_t>((whole + options_.stages - 1) / options_.stages,
+                                                  std::numeric_limits<int32_t>::max()));
   };
   return {.tokens = part(budget),
           .decodes = part(decodes),

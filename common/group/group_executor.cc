@@ -35,8 +35,7 @@ std::string GroupExecutor::device_name() const {
 }
 
 Status GroupExecutor::Publish(const StepInput& input, std::span<const BlockCopy> copies) {
-  auto slot =
-      ring_.Prepare(StepMessageBytes(input, copies), options_.waiting, options_.limit);
+  auto slot = ring_.Prepare(StepMessageBytes(input, copies), options_.waiting, options_.limit);
   if (!slot.ok()) {
     return slot.status().code() == StatusCode::kResourceExhausted ? slot.status()
                                                                   : Broken(slot.status());

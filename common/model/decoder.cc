@@ -44,11 +44,10 @@ class Decoder::Impl {
     fingerprint_ = Fingerprint(spec_, source);
     BATON_ASSIGN_OR_RETURN(
         weights_,
-        LoadDecoderWeights(
-            spec_,
-            source,
-            ops_,
-            {.fp8_kv = limits_.fp8_kv, .slice = plan_.slice, .progress = progress}));
+        LoadDecoderWeights(spec_,
+                           source,
+                           ops_,
+                           {.fp8_kv = limits_.fp8_kv, .slice = plan_.slice, .progress = progress}));
     BATON_ASSIGN_OR_RETURN(
         activations_,
         Activations::Allocate(spec_, plan_, limits_.max_rows, limits_.max_logit_rows, ops_));
@@ -100,12 +99,8 @@ class Decoder::Impl {
   DecoderWeights weights_;
 
  private:
-  bool gathers() const {
-    return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kGather;
-  }
-  bool reduces() const {
-    return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kReduce;
-  }
+  bool gathers() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kGather; }
+  bool reduces() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kReduce; }
 
   // The layer's number in the model.
   int32_t NumberOf(int32_t layer) const { return static_cast<int32_t>(plan_.layers.begin) + layer; }

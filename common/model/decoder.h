@@ -49,15 +49,16 @@ class Decoder final {
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
   // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
   // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
-  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group
-  // all ranks call it with the same input; the leader gets the logits, the others an empty tensor.
+  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a
+  // group all ranks call it with the same input; the leader gets the logits, the others an empty
+  // tensor.
   Tensor Forward(const StepInput& input, const LayerHook& hook = {}) {
     ForwardStage(input, hook);
     return TakeLogits(input.logit_rows.size());
   }
   // The two parts of Forward. ForwardStage issues the rank's own stage and hands its result to the
-  // next stage. TakeLogits, with the number of logit rows, receives the logits of the oldest step of
-  // which they were not taken: on the leader of a pipeline other steps may be issued between the
+  // next stage. TakeLogits, with the number of logit rows, receives the logits of the oldest step
+  // of which they were not taken: on the leader of a pipeline other steps may be issued between the
   // two, when Exchange::SendsAhead allows it. TakeLogits may then follow the step's IssueStep; its
   // errors are those of AwaitStep.
   void ForwardStage(const StepInput& input, const LayerHook& hook = {});

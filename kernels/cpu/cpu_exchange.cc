@@ -20,21 +20,21 @@ std::span<const size_t> CpuExchange::BytesOf(std::span<const int64_t> ends) {
 }
 
 void CpuExchange::AllGather(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(ends.size() == static_cast<size_t>(place_.tensor_parallel) &&
-                  ends.back() == whole.cols,
-              "{} ends of {} columns",
-              ends.size(),
-              whole.cols);
+  BATON_CHECK(
+      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
+      "{} ends of {} columns",
+      ends.size(),
+      whole.cols);
   if (failed() || place_.tensor_parallel == 1) return;
   status_ = groups_.tensor->AllGather(RowsOf(whole), BytesOf(ends));
 }
 
 void CpuExchange::GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(ends.size() == static_cast<size_t>(place_.tensor_parallel) &&
-                  ends.back() == whole.cols,
-              "{} ends of {} columns",
-              ends.size(),
-              whole.cols);
+  BATON_CHECK(
+      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
+      "{} ends of {} columns",
+      ends.size(),
+      whole.cols);
   if (failed() || place_.tensor_parallel == 1) return;
   status_ = groups_.tensor->GatherToFirst(RowsOf(whole), BytesOf(ends));
 }

@@ -39,7 +39,7 @@ class FakeModel final : public ModelRunner {
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
     // The first of several pipeline stages: so many steps may be under way. Each runs as late as
-    // possible, as above.
+    // possible, as above, but Issue reports its layers.
     int32_t stages = 1;
   };
 

@@ -29,7 +29,8 @@ class RankedRunner final {
   // Runs the step on all ranks. Returns the logits of the leader. `hook` is called on the leader.
   StatusOr<std::vector<Logits>> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
   // Runs the steps on all ranks. The leader has issued as many steps as there are stages, as far as
-  // there are so many, before it takes the logits of the oldest one. Returns the logits of each step.
+  // there are so many, before it takes the logits of the oldest one. Returns the logits of each
+  // step.
   StatusOr<std::vector<std::vector<Logits>>> StepsUnderWay(
       std::span<const std::vector<Chunk>> steps);
   // Removes all sequences.

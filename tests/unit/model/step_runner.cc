@@ -43,7 +43,7 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .k_dim_major = ops.k_dim_major()});
   runner->layout_ = layout;
   runner->blocks_ = options.kv_blocks;
-  const size_t bytes = 
+  const size_t bytes =
       ShardBlockBytes(layout, runner->decoder_->plan().kv_shard) * options.kv_blocks;
   BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
   return runner;
