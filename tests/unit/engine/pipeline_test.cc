@@ -206,14 +206,18 @@ TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
     ASSERT_EQ(plan.rows.size(), 1u);
     planned += plan.tokens;
     chunks.push_back(plan.tokens);
-    if (planned < 8000) EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
+    // The rest is divided among the steps under way.
+    if (planned < 7700) {
+      EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
+    }
     if (scheduler.can_plan()) continue;
     scheduler.Commit({}, now);
     scheduler.StoreBlocks();
   }
   EXPECT_EQ(chunks.front(), 512);
   EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater<>()));
-  EXPECT_LT(chunks[chunks.size() - 2], 100);
+  EXPECT_LT(chunks[chunks.size() - 3], 100);
+  EXPECT_GE(chunks[chunks.size() - 2], 16);
   scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
 }
 
