@@ -18,10 +18,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/engine/pipeline_processes.h"
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
-#include "bench/engine/pipeline_processes.h"
 #include "common/engine/local_executor.h"
 #include "common/group/group_executor.h"
 #include "common/model/open_model.h"
@@ -157,9 +157,22 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
 
 // The blocks that a case needs.
 int32_t BlocksFor(const Case& one, int32_t block_tokens) {
-  const int32_t tokens = one.streams * (one.prompt + one.output + block_tokens) + one.intruder +
-                         2 * block_tokens;
+  const int32_t tokens =
+      one.streams * (one.prompt + one.output + block_tokens) + one.intruder + 2 * block_tokens;
   return tokens / block_tokens + one.streams;
+}
+
+// A KV arena for each of the cases.
+KvOptions KvOfAll(const std::vector<Case>& cases, DType dtype) {
+  KvOptions kv = {.dtype = dtype};
+  for (const Case& one : cases) kv.blocks = std::max(kv.blocks, BlocksFor(one, kv.block_tokens));
+  return kv;
+}
+
+// The processor time of this process, or of each rank.
+std::vector<double> CpuSeconds(const PipelineProcesses* ranks) {
+  if (ranks != nullptr) return ranks->CpuSeconds();
+  return {static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
 }
 
 double Milliseconds(Duration duration) {
@@ -326,12 +339,9 @@ Status Main(int argc, char** argv) {
   std::unique_ptr<LocalExecutor> own;
   std::unique_ptr<GroupExecutor> group;
   if (ranks != nullptr) {
-    KvOptions kv = {.dtype = kv_dtype};
-    for (const Case& one : arguments.cases) {
-      kv.blocks = std::max(kv.blocks, BlocksFor(one, kv.block_tokens));
-    }
-    BATON_ASSIGN_OR_RETURN(
-        own, LocalExecutor::Create(kv, runner, {.shard = decoder->plan().kv_shard, .agree_on_blocks = {}}));
+    const RankPart part = {.shard = decoder->plan().kv_shard, .agree_on_blocks = {}};
+    BATON_ASSIGN_OR_RETURN(own,
+                           LocalExecutor::Create(KvOfAll(arguments.cases, kv_dtype), runner, part));
     if (ranks->rank() > 0) return ranks->Follow(*own);
     group = std::make_unique<GroupExecutor>(
         *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});
@@ -347,15 +357,11 @@ Status Main(int argc, char** argv) {
             .Run()
             .status());
     for (int32_t i = 0; i < number("repeat"); ++i) {
-      const auto cpu = [&] {
-        return ranks ? ranks->CpuSeconds()
-                     : std::vector<double>{static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
-      };
-      const std::vector<double> before = cpu();
+      const std::vector<double> before = CpuSeconds(ranks.get());
       BATON_ASSIGN_OR_RETURN(
           nlohmann::json result,
           CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops(), group.get()).Run());
-      std::vector<double> used = cpu();
+      std::vector<double> used = CpuSeconds(ranks.get());
       for (size_t rank = 0; rank < used.size(); ++rank) used[rank] -= before[rank];
       result["cpu_s"] = used;
       result["model"] = model.name;

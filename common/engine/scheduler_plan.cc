@@ -189,8 +189,10 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   const auto prompt_tokens = plan_->tokens - static_cast<int32_t>(plan_->decode_rows);
   if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
   const int32_t stages = options_.stages;
-  int32_t budget = std::min(share_.tokens - plan_->tokens, share_.prompt_tokens - prompt_tokens);
-  if (stages > 1) budget = EqualTokens(budget, context);
+  int32_t budget = share_.tokens - plan_->tokens;
+  if (stages > 1) {
+    budget = std::min(EqualTokens(budget, context), share_.prompt_tokens - prompt_tokens);
+  }
   const double target = ToMillis(options_.engine.itl_target);
   // In a pipeline a prompt also delays the decodes of the other steps under way.
   const bool decodes = plan_->decode_rows > 0 || (stages > 1 && share_.decodes > 0);

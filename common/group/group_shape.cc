@@ -4,8 +4,8 @@ namespace baton {
 
 namespace {
 
-// A message between stages, such as the logits of a step, is one chunk: its sender need not wait for
-// the receiver, which may compute another step. Only the pages of written bytes take memory.
+// A message between stages, such as the logits of a step, is one chunk: its sender need not wait
+// for the receiver, which may compute another step. Only the pages of written bytes take memory.
 constexpr size_t kStageSlotBytes = size_t{256} << 20;
 
 }  // namespace

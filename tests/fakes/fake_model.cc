@@ -137,7 +137,12 @@ Status FakeModel::Issue(const StepInput& input,
       std::ranges::count_if(queue_, [](const auto& queued) { return queued->is_step; }));
   steps_behind_ += before > 0;
   ++issued_as_[before + 1];
-  if (stages_ > 1) CheckDisjoint(*work);
+  if (stages_ > 1) {
+    CheckDisjoint(*work);
+    // The first stage computes its layers at once.
+    for (const int32_t layers : watch.marks) watch.reached(layers);
+    work->watch = {};
+  }
   queue_.push_back(std::move(work));
   return late() ? OkStatus() : RunNext();
 }
@@ -158,7 +163,8 @@ void FakeModel::CheckDisjoint(const Work& work) {
     under_way += earlier->is_step;
     for (const SequenceRows& a : earlier->sequences) {
       const int32_t end = a.context + a.row_count;
-      const bool chooses = std::ranges::count(earlier->logit_rows, a.first_row + a.row_count - 1) > 0;
+      const bool chooses =
+          std::ranges::count(earlier->logit_rows, a.first_row + a.row_count - 1) > 0;
       for (const SequenceRows& b : work.sequences) {
         const int32_t block = written(work, b, b.context);
         bool same = false;

@@ -39,7 +39,7 @@ class FakeModel final : public ModelRunner {
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
     // The number of pipeline stages, and of steps that may be under way. Each step runs as late as
-    // possible, as above.
+    // possible, as above, but Issue reports its layers.
     int32_t stages = 1;
   };
 

@@ -1,5 +1,10 @@
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include <gtest/gtest.h>
 
+#include "common/engine/scheduler.h"
 #include "tests/fakes/engine_harness.h"
 
 // Steps of a pipeline: as many are under way as there are stages. The fake model counts a fault
@@ -175,6 +180,45 @@ TEST_P(PipelineTest, ChunksOfAHandOffAreReportedInOrder) {
   harness_.engine().ReleaseKv(request.id, request.epoch);
   harness_.Step();
   EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+// The tokens of later chunks attend to more, so the chunks become smaller and take equally long.
+TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
+  StepTimeModel times;
+  for (int i = 0; i < 200; ++i) {
+    const int32_t tokens = 100 + 50 * (i % 7);
+    const int64_t context = int64_t{tokens} * (200 + 900 * (i % 5));
+    const double ms = 0.1 * tokens + 0.0001 * static_cast<double>(context);
+    times.Observe({.prompt_tokens = tokens, .prompt_context = context}, FromSeconds(ms / 1e3));
+  }
+  Scheduler::Options options;
+  options.engine.max_step_tokens = 1024;
+  options.limits = {.context_length = 1 << 14, .vocabulary = 1000, .max_samples = 1};
+  options.stages = 2;
+  KvCache cache(1000, 16, true);
+  Scheduler scheduler(options, cache);
+  scheduler.set_step_time(times);
+  const Time now = Time{} + std::chrono::hours(1);
+  scheduler.Add(MakeRequest(1, 8000, 1, 2), now);
+  std::vector<int32_t> chunks;
+  for (int32_t planned = 0; planned < 8000;) {
+    const StepPlan& plan = scheduler.Plan(now);
+    ASSERT_EQ(plan.rows.size(), 1u);
+    planned += plan.tokens;
+    chunks.push_back(plan.tokens);
+    // The rest is divided among the steps under way.
+    if (planned < 7700) {
+      EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
+    }
+    if (scheduler.can_plan()) continue;
+    scheduler.Commit({}, now);
+    scheduler.StoreBlocks();
+  }
+  EXPECT_EQ(chunks.front(), 512);
+  EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater<>()));
+  EXPECT_LT(chunks[chunks.size() - 3], 100);
+  EXPECT_GE(chunks[chunks.size() - 2], 16);
+  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
 }
 
 // Nobody would release a hand-off that the listener was never told.
