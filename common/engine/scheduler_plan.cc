@@ -148,10 +148,10 @@ bool Scheduler::MakeRoomOrPreempt(size_t rank) {
   return fits;
 }
 
-// The most tokens of the next chunk of a prompt whose blocks slide: it has blocks for them, and no
-// other chunk of it is under way.
+// The most tokens of the next chunk of a prompt whose blocks slide: PlanDecodes made room for them,
+// and no other chunk of it is under way.
 int32_t Scheduler::SlidingRoom(const Sequence& sequence) const {
-  if (sequence.under_way > 0) return 0;
+  if (sequence.under_way > 0 || short_of_blocks_) return 0;
   const int32_t held = sequence.table.size() * cache_.block_tokens();
   return std::min(ChunkTokens(), held - sequence.computed);
 }
