@@ -221,6 +221,38 @@ TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
   scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
 }
 
+// The step copies the last block of the prompt, which the hand-off still holds. A peer may write a
+// free block at once, before the copy has run.
+TEST(PipelineScheduleTest, ALeaseThatEndsKeepsItsBlocksWhileAStepIsUnderWay) {
+  Scheduler::Options options;
+  options.engine.max_step_tokens = 16;
+  options.limits = {.context_length = 64, .vocabulary = 1000, .max_samples = 1};
+  options.stages = 2;
+  KvCache cache(10, 4, true);
+  Scheduler scheduler(options, cache);
+  const Time now = Time{} + std::chrono::hours(1);
+  Request request = MakeRequest(1, 6, 1, 8);
+  request.kind = RequestKind::kDecode;
+  const RequestKey key = {request.id, request.epoch};
+  scheduler.Add(request, now);
+  scheduler.Plan(now);
+  std::vector<SampledToken> first(1);
+  first[0].token = 7;
+  scheduler.Activate(key, std::move(first), now);
+  const StepPlan& plan = scheduler.Plan(now);
+  ASSERT_EQ(plan.rows.size(), 1u);
+  ASSERT_EQ(plan.copies.size(), 1u);
+  const int32_t available = cache.available();
+  scheduler.ReleaseKv(key);
+  EXPECT_EQ(cache.available(), available);
+  std::vector<SampledToken> sampled(1);
+  sampled[0].token = 8;
+  scheduler.Commit(sampled, now);
+  scheduler.StoreBlocks();
+  EXPECT_GT(cache.available(), available);
+  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+}
+
 // Nobody would release a hand-off that the listener was never told.
 TEST_P(PipelineTest, ACancelledHandOffKeepsTheChunksThatWereReported) {
   for (const int steps : {0, 1, 2}) {
