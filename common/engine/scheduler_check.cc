@@ -144,7 +144,12 @@ Status Scheduler::CheckSteps() const {
     if (steps_[i].plan.foreseen) continue;
     for (const PlanRow& row : steps_[i].plan.rows) {
       const Sequence& sequence = *row.sequence;
-      if (sequence.state != SequenceState::kRunning) continue;
+      if (sequence.state == SequenceState::kFinished) continue;
+      if (sequence.state != SequenceState::kRunning) {
+        return Broken("request {}: a {} sequence is in a step under way",
+                      sequence.request->request.id,
+                      Name(sequence.state));
+      }
       const int32_t first = next.try_emplace(&sequence, sequence.computed).first->second;
       if (row.first != first) {
         return Broken(
