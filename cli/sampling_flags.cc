@@ -2,10 +2,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cluster/sampling_fields.h"
+
 namespace baton {
 
 void AddSamplingFlags(CLI::App& command, GenerateCall& call) {
-  command.add_option("--temperature", call.temperature, "0 (greedy) to 10");
+  constexpr FloatRange kTemperature = RangeOf("temperature");
+  command.add_option("--temperature",
+                     call.temperature,
+                     fmt::format("{} (greedy) to {}", kTemperature.low, kTemperature.high));
   command.add_option("--top-k", call.top_k, "sample among the k most likely tokens; 0: all");
   command.add_option("--top-p", call.top_p, "sample among the most likely tokens up to this mass");
   command.add_option(

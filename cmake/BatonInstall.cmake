@@ -41,6 +41,7 @@ install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME baton)
+set(CPACK_PACKAGE_VERSION ${BATON_VERSION})
 set(CPACK_PACKAGE_CONTACT "The Baton maintainers <baton@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "disaggregated serving of large language models")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

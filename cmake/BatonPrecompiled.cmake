@@ -35,7 +35,7 @@ function(baton_needs_proto out target)
   set(${out} ${known} PARENT_SCOPE)
 endfunction()
 
-# The target that compiles cmake/precompiled/GROUP.h, with the macros and flags of those who share it.
+# The target that compiles cmake/precompiled/GROUP.h, with the macros and flags of the targets that share it.
 function(baton_precompiled_group group)
   if(TARGET baton_precompiled_${group})
     return()

@@ -3,20 +3,11 @@
 #include <map>
 #include <utility>
 
-#include "common/worker/rank_follower.h"
 #include "common/worker/worker_service.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_service.h"
 
 namespace baton {
-
-namespace {
-
-WorkerKind KindOf(const config::WorkerConfig& config) {
-  return config.unified() ? WorkerKind::kUnified : WorkerKind::kDecode;
-}
-
-}  // namespace
 
 StatusOr<std::string> AddDecodeRole(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(KvTransferOptions transfer, TransferOptionsOf(config, worker));
@@ -34,17 +25,13 @@ StatusOr<std::unique_ptr<Service>> StartDecodeWorker(const config::WorkerConfig&
   return WorkerService::Start(
       config,
       context,
-      KindOf(config),
+      config.unified() ? WorkerKind::kUnified : WorkerKind::kDecode,
       [](const config::WorkerConfig& c,
          Worker& worker) -> StatusOr<std::map<std::string, std::string>> {
         BATON_ASSIGN_OR_RETURN(std::string kv_address, AddDecodeRole(c, worker));
         if (c.unified()) BATON_RETURN_IF_ERROR(AddPrefillRole(c, worker));
         return std::map<std::string, std::string>{{"kv", std::move(kv_address)}};
       });
-}
-
-int RunDecodeRank(const config::WorkerConfig& config, UniqueFd socket) {
-  return RunRank(config, KindOf(config), std::move(socket));
 }
 
 }  // namespace baton

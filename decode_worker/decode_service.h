@@ -4,7 +4,6 @@
 #include <string>
 
 #include "common/app/service.h"
-#include "common/base/unique_fd.h"
 #include "common/worker/worker.h"
 #include "proto/config.pb.h"
 
@@ -17,8 +16,5 @@ StatusOr<std::string> AddDecodeRole(const config::WorkerConfig& config, Worker& 
 // requests alone. With `unified` it also prefills for other decode workers.
 StatusOr<std::unique_ptr<Service>> StartDecodeWorker(const config::WorkerConfig& config,
                                                      AppContext& context);
-
-// Runs a rank of baton-decode that another process of it leads. Returns the exit status.
-int RunDecodeRank(const config::WorkerConfig& config, UniqueFd socket);
 
 }  // namespace baton

@@ -1,4 +1,5 @@
 #include "common/app/run_service.h"
+#include "common/worker/rank_service.h"
 #include "decode_worker/decode_service.h"
 
 int main(int argc, char** argv) {

@@ -4,7 +4,7 @@
 set -euo pipefail
 build=$1
 out=$build/package
-version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
+version=$(sed -n 's/^BATON_VERSION:INTERNAL=//p' "$build/CMakeCache.txt")
 name=baton-$version-linux-$(uname -m)
 
 rm -rf "$out"

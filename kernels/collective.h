@@ -41,6 +41,9 @@ class Collective {
   // rank has received.
   virtual Status Send(int to, std::span<const std::byte> bytes) = 0;
   virtual Status Receive(int from, std::span<std::byte> bytes) = 0;
+  // The bytes of one Send that does not wait for the other rank, when that rank has received
+  // everything before.
+  virtual size_t bytes_ahead() const = 0;
 
   // OK while no rank has broken the group; then the error that all calls return. Does not wait. Any
   // thread.

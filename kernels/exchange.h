@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -71,6 +72,9 @@ class Exchange {
   // of the same shape.
   virtual void SendToStage(const Tensor& x, int32_t stage) = 0;
   virtual void ReceiveFromStage(const Tensor& x, int32_t stage) = 0;
+  // Whether SendToStage of `bytes` bytes ends although the other stage does not receive them yet,
+  // when that stage has received everything before.
+  virtual bool SendsAhead(size_t bytes) const = 0;
 };
 
 }  // namespace baton

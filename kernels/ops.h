@@ -142,8 +142,8 @@ class Ops {
   virtual void NotifyWhenDone(std::function<void()>) {}
 
   // residual[row] = table[token of row − first_token]. Row 0 of `table` belongs to `first_token`.
-  // The rows of tokens that the table does not have become −0, which a sum leaves unchanged
-  // (Exchange::AllReduce).
+  // In a group, the rows of tokens that the table does not have become −0, which a sum leaves
+  // unchanged (Exchange::AllReduce).
   virtual void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) = 0;
   // out = residual / √(mean(residual²) + epsilon) · weight.
   virtual void RmsNorm(const Tensor& residual,

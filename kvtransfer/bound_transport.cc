@@ -35,9 +35,10 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
   std::string why;
   for (size_t i = 0; i < transports.size(); ++i) {
     const KvEndpoint* endpoint = FindEndpoint(shard, transports[i].name);
-    const Status reached = endpoint == nullptr
-                               ? MakeStatus(StatusCode::kUnavailable, "the peer does not offer it")
-                               : transports[i].transport->Reaches(endpoint->descriptor);
+    const Status reached =
+        endpoint == nullptr
+            ? MakeStatus(StatusCode::kUnavailable, "the peer does not offer this transport")
+            : transports[i].transport->Reaches(endpoint->descriptor);
     if (reached.ok()) return LinkRoute{link, i, *endpoint};
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", transports[i].name, Message(reached));
   }

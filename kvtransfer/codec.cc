@@ -259,7 +259,7 @@ void Fields(Io& io, Grant& m) {
   io.Integer("window_key", m.window_key);
   io.Integer("cached_blocks", m.cached_blocks);
   Flag(io, "checksums", m.checksums);
-  io.Integer("contributors", m.contributors);
+  io.Integer("links", m.links);
   Items(io, "blocks", m.blocks, kMaxPromptBlocks, 4, [&](BlockId& block) {
     Id(io, "blocks", block);
   });

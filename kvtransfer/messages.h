@@ -63,7 +63,7 @@ struct Grant {
   uint32_t cached_blocks = 0;
   bool checksums = true;  // SEAL must carry checksums
   // The number of links (PlanLinks) that must arrive.
-  uint32_t contributors = 1;
+  uint32_t links = 1;
   std::vector<BlockId> blocks;
   bool operator==(const Grant&) const = default;
 };

@@ -49,6 +49,7 @@ struct TransportOptions {
   Duration fence_timeout = std::chrono::seconds(2);
 };
 
+class DataPlane;
 class Transport;
 
 // The configuration of a KvSender or KvReceiver.
@@ -70,6 +71,10 @@ struct KvTransferOptions {
   size_t flight_bytes = 0;
   // Makes the transport of the given name; empty: MakeTransport. For transports under test.
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view name)> make_transport;
+  // Makes the data plane, which listens for a receiver; empty: LocalDataPlane. For ranks in other
+  // processes, and for data planes under test.
+  std::function<StatusOr<std::unique_ptr<DataPlane>>(const KvTransferOptions& options, bool listen)>
+      make_data_plane;
   // Receives log lines, one line per call: connections and sessions that ended with an error, and
   // transports that cannot be used. Called on the internal thread, and during Create on the
   // caller's; must not block. May be empty.

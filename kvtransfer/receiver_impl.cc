@@ -143,7 +143,7 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     reservation.grant.window_key = RandomId();
     reservation.grant.cached_blocks = cached_blocks;
     reservation.grant.checksums = core_.options().checksums;
-    reservation.grant.contributors = static_cast<uint32_t>(session->links->links.size());
+    reservation.grant.links = static_cast<uint32_t>(session->links->links.size());
     reservation.grant.blocks.assign(blocks.begin() + static_cast<ptrdiff_t>(cached), blocks.end());
     reservation.cache_groups = static_cast<uint32_t>(cache_groups);
     for (const KvLink& link : session->links->links) {

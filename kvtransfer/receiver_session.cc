@@ -49,7 +49,7 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   if (grant.cached_blocks > block_count_ ||
       grant.blocks.size() !=
           size_t{block_count_ - grant.cached_blocks} * reservation.cache_groups ||
-      reservation.link_bytes.size() != grant.contributors) {
+      reservation.link_bytes.size() != grant.links) {
     return InvalidArgument(
         "granted {} cached + {} blocks of {} cache groups on {} links; the prompt has {} blocks",
         grant.cached_blocks,
@@ -60,7 +60,7 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   }
   reservation_ = std::move(reservation);
   state_ = ReceiverState::kReceiving;
-  pieces_.assign(size_t{granted_blocks()} * reservation_.grant.contributors, Piece{});
+  pieces_.assign(size_t{granted_blocks()} * reservation_.grant.links, Piece{});
   for (const uint64_t bytes : reservation_.link_bytes) {
     expected_bytes_ += bytes * granted_blocks();
   }
@@ -168,7 +168,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
   const baton::Grant& grant = reservation_.grant;
   const uint32_t blocks = granted_blocks();
   const size_t checksums = grant.checksums ? arrival.count : 0;
-  if (arrival.link >= grant.contributors || arrival.first > blocks ||
+  if (arrival.link >= grant.links || arrival.first > blocks ||
       arrival.count > blocks - arrival.first || arrival.checksums.size() != checksums ||
       arrival.bytes != arrival.count * reservation_.link_bytes[arrival.link]) {
     return Abort(InvalidArgument("a write of {} bytes as blocks {}+{} of {} on link {} of {}, with "
@@ -178,7 +178,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
                                  arrival.count,
                                  blocks,
                                  arrival.link,
-                                 grant.contributors,
+                                 grant.links,
                                  arrival.checksums.size()),
                  now);
   }
@@ -226,7 +226,7 @@ void ReceiverSession::CloseWhenComplete(Time now) {
   ++resends_;
   const uint32_t blocks = granted_blocks();
   for (const uint32_t block : damaged) {
-    for (size_t link = 0; link < reservation_.grant.contributors; ++link) {
+    for (size_t link = 0; link < reservation_.grant.links; ++link) {
       pieces_[link * blocks + block].arrived = false;
       --arrived_;
     }

@@ -55,7 +55,7 @@ enum class ReceiverState {
 std::string_view Name(ReceiverState state);
 
 // One hand-off, as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
-// written from OpenWindows until ReportCommitted or ReportReleased, both of which come only after
+// written from OpenWindows until ReportCommitted or ReportReleased. These two come only after
 // OnWindowsClosed. After its end the session still answers late messages. Owned by KvReceiver, or
 // by a simulation.
 class ReceiverSession final {
@@ -63,7 +63,7 @@ class ReceiverSession final {
   // The worker's grant.
   struct Reservation {
     baton::Grant grant;
-    std::vector<uint64_t> link_bytes;  // of one block, by link; size is grant.contributors
+    std::vector<uint64_t> link_bytes;  // of one block, by link; size is grant.links
     uint32_t cache_groups = 1;
   };
 

@@ -21,9 +21,8 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
 }
 
 Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_t links) {
-  if (grant.contributors != links) {
-    return InvalidArgument(
-        "GRANT expects {} contributors; there are {}", grant.contributors, links);
+  if (grant.links != links) {
+    return InvalidArgument("GRANT expects {} links; there are {} to this peer", grant.links, links);
   }
   for (const KvShardInfo& shard : shards) {
     for (const BlockId block : grant.blocks) {

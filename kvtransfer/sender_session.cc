@@ -65,7 +65,11 @@ Status SenderSession::AddBlocks(uint32_t first_index,
   const size_t per_block = params_.cache_groups;
   const size_t count = blocks.size() / per_block;
   if (blocks.size() % per_block != 0) {
-    return InvalidArgument("{} blocks for {} cache groups", blocks.size(), per_block);
+    return InvalidArgument(
+        "{} block ids were added; their number must be a multiple of {}, the number of cache "
+        "groups",
+        blocks.size(),
+        per_block);
   }
   if (first_index > params_.block_count || count > params_.block_count - first_index) {
     return InvalidArgument(
@@ -115,8 +119,11 @@ bool SenderSession::CanWait(Time now) const {
 void SenderSession::Seal(std::string payload, Time now) {
   if (seal_wanted_ || state_ >= SenderState::kDraining) return;
   if (ready_count_ != params_.block_count) {
-    return Abort(InvalidArgument("Seal after {} of {} blocks", ready_count_, params_.block_count),
-                 now);
+    return Abort(
+        InvalidArgument("Seal was called when {} of {} blocks were added; it needs all of them",
+                        ready_count_,
+                        params_.block_count),
+        now);
   }
   seal_wanted_ = true;
   seal_.payload = std::move(payload);
@@ -171,12 +178,12 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   grant_ = grant;
   state_ = SenderState::kStreaming;
   // Links without a known layer group are written when every layer is ready.
-  if (link_groups_.size() != grant_.contributors) {
-    link_groups_.assign(grant_.contributors, params_.layer_groups - 1);
+  if (link_groups_.size() != grant_.links) {
+    link_groups_.assign(grant_.links, params_.layer_groups - 1);
   }
   const uint32_t needed = params_.block_count - grant_.cached_blocks;
   posted_.assign(needed, 0);
-  to_post_ = uint64_t{needed} * grant_.contributors;
+  to_post_ = uint64_t{needed} * grant_.links;
   seal_.blocks = needed;
   if (grant_.checksums) seal_.checksums.assign(to_post_, 0);
   actions_.emplace_back(ReportGranted{});
@@ -244,7 +251,7 @@ void SenderSession::OnResend(const Resend& resend, Time now) {
     }
     if (posted_[block] == 0) continue;
     posted_[block] = 0;
-    to_post_ += grant_.contributors;
+    to_post_ += grant_.links;
     ++resent_;
   }
   PostReady(0, params_.block_count);
@@ -334,7 +341,7 @@ void SenderSession::OnTime(Time now) {
 void SenderSession::SendStateAgain(Time now) {
   if (state_ == SenderState::kOffered && !peer_answered_) return SendOffer(now);
   if (state_ == SenderState::kSealed) return Send(seal_, now);
-  const uint64_t pieces = uint64_t{posted_.size()} * grant_.contributors;
+  const uint64_t pieces = uint64_t{posted_.size()} * grant_.links;
   Send(Renew{live(), static_cast<uint32_t>(pieces - to_post_)}, now);
 }
 

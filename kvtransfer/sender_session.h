@@ -89,8 +89,8 @@ class SenderSession final {
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
 
-  // Sets the layer group of each link to the peer. To be called before a GRANT of as many
-  // contributors is passed to OnMessage.
+  // Sets the layer group of each link to the peer. To be called before a GRANT for as many links is
+  // passed to OnMessage.
   void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
   // Also before a GRANT. `group_time` is the time to send one layer group of one block. If it is
   // not zero, writes are held while there is time (TransportCaps::prefers_bursts).

@@ -18,7 +18,11 @@ constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 Status TransferCore::Start(const std::string& thread_name,
                            bool listen,
                            EventLoop::Iteration iteration) {
-  BATON_ASSIGN_OR_RETURN(data_plane_, LocalDataPlane::Create(options_, listen));
+  if (options_.make_data_plane) {
+    BATON_ASSIGN_OR_RETURN(data_plane_, options_.make_data_plane(options_, listen));
+  } else {
+    BATON_ASSIGN_OR_RETURN(data_plane_, LocalDataPlane::Create(options_, listen));
+  }
   hello_.worker = options_.worker;
   hello_.boot = options_.boot;
   hello_.model_fingerprint = options_.model_fingerprint;

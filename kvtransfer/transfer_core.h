@@ -24,8 +24,8 @@ class TransferCore final {
  public:
   explicit TransferCore(KvTransferOptions options) : options_(std::move(options)) {}
 
-  // Creates the data plane, which listens if `listen`; then starts the thread. Errors: those of
-  // LocalDataPlane::Create.
+  // Creates the data plane (KvTransferOptions::make_data_plane), which listens if `listen`; then
+  // starts the thread. Errors: those of the data plane's creation.
   Status Start(const std::string& thread_name, bool listen, EventLoop::Iteration iteration);
   // As EventLoop::Stop. Does nothing if Start failed.
   void Stop();

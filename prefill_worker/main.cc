@@ -1,4 +1,5 @@
 #include "common/app/run_service.h"
+#include "common/worker/rank_service.h"
 #include "prefill_worker/prefill_service.h"
 
 int main(int argc, char** argv) {

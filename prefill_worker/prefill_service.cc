@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "common/worker/rank_follower.h"
 #include "common/worker/worker_service.h"
 #include "prefill_worker/prefill_role.h"
 
@@ -32,10 +31,6 @@ StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig
                                 BATON_RETURN_IF_ERROR(AddPrefillRole(c, worker));
                                 return std::map<std::string, std::string>();
                               });
-}
-
-int RunPrefillRank(const config::WorkerConfig& config, UniqueFd socket) {
-  return RunRank(config, WorkerKind::kPrefill, std::move(socket));
 }
 
 }  // namespace baton

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "common/app/service.h"
-#include "common/base/unique_fd.h"
 #include "common/worker/worker.h"
 #include "proto/config.pb.h"
 
@@ -16,8 +15,5 @@ Status AddPrefillRole(const config::WorkerConfig& config, Worker& worker);
 // router dispatches them so.
 StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig& config,
                                                       AppContext& context);
-
-// Runs a rank of baton-prefill that another process of it leads. Returns the exit status.
-int RunPrefillRank(const config::WorkerConfig& config, UniqueFd socket);
 
 }  // namespace baton

@@ -51,7 +51,7 @@ struct FieldNames {
   std::string_view sampling = "sampling.";  // prefix of each field of SamplingInput
 };
 
-struct GenerationRequest {
+struct GenerationRequest : PassedOptions {
   FieldNames names;
   std::string client;  // the client's address, for round-robin between clients (FairThreads)
   std::string model;
@@ -68,8 +68,6 @@ struct GenerationRequest {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   std::optional<int32_t> top_logprobs;
-  int32_t priority = 0;
-  std::string cache_salt;
   Duration timeout{};  // zero: the default
   bool skip_special_tokens = false;
   bool include_stop_string = false;  // the text includes the stop string that ended the sample

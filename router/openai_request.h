@@ -26,12 +26,9 @@ struct OpenAiRequest {
 // The maximum number of prompts in one completion request.
 constexpr size_t kMaxPrompts = 256;
 
-// Parses a request body. Beside OpenAI's members it reads vLLM's add_generation_prompt,
-// add_special_tokens, cache_salt, chat_template_kwargs, continue_final_message, documents,
-// ignore_eos, include_stop_str_in_output, min_p, min_tokens, priority, repetition_penalty,
-// skip_special_tokens, stop_token_ids and top_k. Unknown members are refused, and unsupported ones
-// that would change the answer (openai_members.h). Errors: InvalidArgument naming the member at
-// fault.
+// Parses a request body: OpenAI's members, and vLLM's extensions that kMembers in openai_members.cc
+// lists. Unknown members are refused, and unsupported ones that would change the answer. Errors:
+// InvalidArgument naming the member at fault.
 StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view body);
 
 }  // namespace baton::router

@@ -222,7 +222,7 @@ Status Placement::TooLong(const Query& query) const {
   }
   const Status too_long = InvalidArgument(
       "{} of {} tokens does not fit into the KV memory of any worker: the largest holds {} tokens, "
-      "of which one must be left for the answer",
+      "and one token must be left for the answer",
       query.resumed.empty() ? "the prompt" : "the prompt with the answer so far",
       TokensOf(query),
       most);

@@ -68,13 +68,13 @@ class Placement final {
   // Whether a hand-off from this prefill worker's process to this decode worker's ever committed.
   bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const;
   void NoteHandOver(WorkerSlot prefill, WorkerSlot decode);
-  // A hand-off between these two workers, of which none has committed yet, was refused although the
+  // No hand-off between these two workers has committed yet, and one was refused although the
   // decode worker is not full. For some seconds this pair is chosen only when there is no other.
   void NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now);
   // The worker has left: its slot may be given to another worker.
   void Forget(WorkerSlot slot);
 
-  // The workers to which a suspect is dispatched; empty: `id` is no suspect, or not dispatched.
+  // The workers to which a suspect is dispatched; empty: `id` is not a suspect, or not dispatched.
   void SetSuspect(RequestId id, std::vector<WorkerSlot> workers);
 
   // Learns the size and speed of the KV of a prompt of `prompt_tokens` from a committed hand-off.

@@ -41,7 +41,9 @@ Status CheckSampling(const GenerationRequest& request, const RequestLimits& limi
     BATON_RETURN_IF_ERROR(
         CheckFloat(name(field.name), sampling.*field.override_value, field.range));
   }
-  BATON_RETURN_IF_ERROR(CheckInt(name("top_k"), sampling.top_k.value_or(0), 0, limits.vocabulary));
+  const IntRange top_k{kTopKRange.low, limits.vocabulary};
+  BATON_RETURN_IF_ERROR(AtMember(
+      CheckRange(name("top_k"), sampling.top_k.value_or(top_k.low), top_k), name("top_k")));
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
     return InvalidMember(name("logit_bias"),
                          "{} has {} entries; at most {} are allowed",

@@ -40,7 +40,7 @@ size_t InputBytes(const GenerationRequest& request) {
 
 // A prompt that is too long is tokenised up to this number of tokens, so that the error can report
 // its length.
-int64_t MostCounted(int32_t context) {
+int64_t MaxCountedTokens(int32_t context) {
   return 2 * int64_t{context};
 }
 
@@ -314,14 +314,14 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   const auto length = static_cast<int64_t>(spec.prompt.size());
   const int32_t context = context_length();
   if (length >= context) {
-    const bool all = length <= MostCounted(context) ||
+    const bool all = length <= MaxCountedTokens(context) ||
                      std::holds_alternative<std::vector<TokenId>>(request.input);
     return too_long(
         InputMember(request),
         InvalidArgument("the prompt has {}{} tokens; the context length is {}, and at least one "
                         "token must be left for the answer",
                         all ? "" : "more than ",
-                        all ? length : MostCounted(context),
+                        all ? length : MaxCountedTokens(context),
                         context));
   }
   const auto room = static_cast<int32_t>(context - length);
@@ -361,7 +361,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   auto spec = std::make_shared<RequestSpec>();
   spec->id = id;
   const TextLimits limits{.context_length = context_length(),
-                          .max_tokens = static_cast<size_t>(MostCounted(context_length())),
+                          .max_tokens = static_cast<size_t>(MaxCountedTokens(context_length())),
                           .cancelled = std::move(cancelled)};
   BATON_ASSIGN_OR_RETURN(spec->prompt, text_.Encode(request, limits));
   if (spec->prompt.empty()) {
@@ -375,8 +375,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     const std::vector<TokenId>& ends = text_.end_tokens();
     spec->stop_tokens.insert(spec->stop_tokens.end(), ends.begin(), ends.end());
   }
-  spec->priority = request.priority;
-  spec->cache_salt = request.cache_salt;
+  static_cast<PassedOptions&>(*spec) = request;
   spec->arrival = arrival;
   const bool own_timeout = request.timeout > Duration::zero();
   spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);

@@ -63,7 +63,7 @@ class RequestMachine final {
   // Takes back the loss of a process that is alive: its stream had broken, or it was silent.
   void OnWorkerBack(BootId boot, Time now);
 
-  // Ends a sample of which the front end needs no more tokens (it found a stop string).
+  // Ends a sample, because the front end needs no more tokens of it (it found a stop string).
   void StopSample(int32_t sample, Time now);
   // Ends the request, because the client disconnected or the router stops.
   void Cancel(const Status& why, Time now);
@@ -105,7 +105,7 @@ class RequestMachine final {
     Status why;
     WorkerSlot culprit = kNoWorker;
   };
-  // The setbacks of the samples of an ended attempt: of each count the maximum over the samples.
+  // The setbacks of an ended attempt: each count is the maximum over the attempt's samples.
   struct Record {
     int32_t dispatches = 0;
     int32_t failures = 0;

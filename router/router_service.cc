@@ -161,7 +161,7 @@ class RouterService final : public Service {
             probe_),
         generation_(frontend_, *core_),
         admin_({name_, text_->name()}, *core_, probe_, context.clock),
-        worker_links_({name_, tag, static_cast<uint32_t>(config.heartbeat_ms())}, *core_),
+        worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())}, *core_),
         openai_(frontend_, config.max_requests()) {
     openai_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {

@@ -8,7 +8,7 @@ std::string_view StatusPage() {
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
+body { margin: 2rem auto; max-width: 88rem; padding: 0 1rem; }
 h1 { font-size: 1.3rem; margin: 0; } h2 { font-size: 1rem; margin: 1.5rem 0 .5rem; } #sub { opacity: .7; margin: 0 0 1.5rem; }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 0 0 1.5rem; }
 dt { opacity: .7; font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; }

@@ -103,9 +103,9 @@ bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {
   return uncached <= query.local_tokens && uncached <= decode.cached_tokens;
 }
 
-std::optional<double> TakeOverMs(const Candidate& decode,
-                                 const Candidate& prefill,
-                                 const RouteQuery& query) {
+std::optional<double> ServeAloneMs(const Candidate& decode,
+                                   const Candidate& prefill,
+                                   const RouteQuery& query) {
   const EngineLoad& own = StatsOf(decode);
   const EngineLoad& prompts = Known(own) ? own : StatsOf(prefill);
   // Negative without a target, so the worker is excluded below.

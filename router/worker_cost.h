@@ -34,9 +34,9 @@ bool MayServeLocally(const Candidate& decode, const RouteQuery& query);
 // already has, in the chunks that its ITL target allows. A decode worker that has not computed any
 // prompt yet is assumed to be as fast at prompts as `prefill`. nullopt when `decode` may not take
 // the prompt: it has no ITL target, the target leaves no room for a chunk, or its speed is unknown.
-std::optional<double> TakeOverMs(const Candidate& decode,
-                                 const Candidate& prefill,
-                                 const RouteQuery& query);
+std::optional<double> ServeAloneMs(const Candidate& decode,
+                                   const Candidate& prefill,
+                                   const RouteQuery& query);
 
 // The route (prefill, decode) with its predicted TTFT. The decode worker serves alone when
 // `prefill` is null, when both are the same worker, or when MayServeLocally is true.

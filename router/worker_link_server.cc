@@ -40,12 +40,8 @@ Status WorkerLinkServer::OnJoin(const worker::v1::ToRouter& message) {
              shared_from_this(),
              [self = shared_from_this()](const StatusOr<WorkerSlot>& slot) {
                if (!slot.ok()) return self->Drop(slot.status());
-               self->welcome_ = true;
-               worker::v1::ToWorker welcome;
-               welcome.mutable_welcome()->set_router_id(self->options_.router_id);
-               welcome.mutable_welcome()->set_heartbeat_ms(self->options_.heartbeat_ms);
-               welcome.mutable_welcome()->set_router_tag(self->options_.tag);
-               self->stream_->Send(std::move(welcome));
+               self->welcomed_ = true;
+               self->stream_->Send(WelcomeToProto(self->welcome_));
              });
   return OkStatus();
 }
@@ -53,7 +49,7 @@ Status WorkerLinkServer::OnJoin(const worker::v1::ToRouter& message) {
 void WorkerLinkServer::OnClosed(const Status& why) {
   if (worker_id_.empty()) return;
   // The refusal of a worker was logged before.
-  if (!why.ok() && welcome_) {
+  if (!why.ok() && welcomed_) {
     kLog.Warning("the stream of worker {} ended: {}", worker_id_, Message(why));
   }
   core_.Left(shared_from_this());

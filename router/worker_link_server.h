@@ -5,17 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "common/cluster/worker_info.h"
 #include "common/rpc/duplex_stream.h"
 #include "proto/worker.pb.h"
 #include "router/core_loop.h"
 
 namespace baton::router {
-
-struct WorkerLinkOptions {
-  std::string router_id;
-  uint64_t tag = 0;
-  uint32_t heartbeat_ms = 500;
-};
 
 // One worker's stream, from its Join to its end: checks the worker's messages, passes them to the
 // core, and sends the core's commands. Thread-safe. Lives as long as the stream or the core uses
@@ -26,8 +21,8 @@ class WorkerLinkServer final : public WorkerLink,
   using Stream = ServerStream<worker::v1::ToWorker, worker::v1::ToRouter>;
 
   // `core` outlives the link.
-  WorkerLinkServer(const WorkerLinkOptions& options, CoreLoop& core, std::string address)
-      : options_(options), core_(core), address_(std::move(address)) {}
+  WorkerLinkServer(const Welcome& welcome, CoreLoop& core, std::string address)
+      : welcome_(welcome), core_(core), address_(std::move(address)) {}
 
   // To be called before the first message.
   void Attach(std::shared_ptr<Stream> stream) { stream_ = std::move(stream); }
@@ -41,12 +36,12 @@ class WorkerLinkServer final : public WorkerLink,
  private:
   Status OnJoin(const worker::v1::ToRouter& message);
 
-  const WorkerLinkOptions options_;
+  const Welcome welcome_;
   CoreLoop& core_;
   const std::string address_;
   std::shared_ptr<Stream> stream_;
   std::string worker_id_;  // empty until Join; used only by the stream's callbacks
-  std::atomic<bool> welcome_{false};
+  std::atomic<bool> welcomed_{false};
 };
 
 }  // namespace baton::router

@@ -14,7 +14,7 @@ constexpr size_t kUnsentMessages = 4096;
 
 grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerLinkService::Open(
     grpc::CallbackServerContext* context) {
-  auto link = std::make_shared<WorkerLinkServer>(options_, core_, context->peer());
+  auto link = std::make_shared<WorkerLinkServer>(welcome_, core_, context->peer());
   StreamHandler<worker::v1::ToRouter> handler;
   handler.on_message = [link](const worker::v1::ToRouter& message) {
     return link->OnMessage(message);

@@ -11,14 +11,13 @@ namespace baton::router {
 class WorkerLinkService final : public worker::v1::WorkerLink::CallbackService {
  public:
   // `core` outlives the service and its server.
-  WorkerLinkService(WorkerLinkOptions options, CoreLoop& core)
-      : options_(std::move(options)), core_(core) {}
+  WorkerLinkService(Welcome welcome, CoreLoop& core) : welcome_(std::move(welcome)), core_(core) {}
 
   grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Open(
       grpc::CallbackServerContext* context) override;
 
  private:
-  const WorkerLinkOptions options_;
+  const Welcome welcome_;  // for every worker that joins
   CoreLoop& core_;
 };
 

@@ -2,12 +2,14 @@
 //   engine_bench --model PATH [--device cpu] [--dummy 1: random weights in the model's shape]
 //                [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1] [--deterministic 1]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
+//                [--pipeline 1: stages, each a process with --threads threads; CPUs only]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens for each.
 // With INTRUDER, a prompt of INTRUDER tokens arrives after a third of the decode steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <sstream>
 #include <string>
@@ -16,10 +18,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/engine/pipeline_processes.h"
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
 #include "common/engine/local_executor.h"
+#include "common/group/group_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
 
@@ -44,6 +48,7 @@ struct Arguments {
                                             {"itl_target_ms", 0},
                                             {"dummy", 0},
                                             {"repeat", 1},
+                                            {"pipeline", 1},
                                             {"deterministic", 0}};
 };
 
@@ -150,6 +155,26 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
   return request;
 }
 
+// The blocks that a case needs.
+int32_t BlocksFor(const Case& one, int32_t block_tokens) {
+  const int32_t tokens =
+      one.streams * (one.prompt + one.output + block_tokens) + one.intruder + 2 * block_tokens;
+  return tokens / block_tokens + one.streams;
+}
+
+// A KV arena for each of the cases.
+KvOptions KvOfAll(const std::vector<Case>& cases, DType dtype) {
+  KvOptions kv = {.dtype = dtype};
+  for (const Case& one : cases) kv.blocks = std::max(kv.blocks, BlocksFor(one, kv.block_tokens));
+  return kv;
+}
+
+// The processor time of this process, or of each rank.
+std::vector<double> CpuSeconds(const PipelineProcesses* ranks) {
+  if (ranks != nullptr) return ranks->CpuSeconds();
+  return {static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
+}
+
 double Milliseconds(Duration duration) {
   return ToSeconds(duration) * 1e3;
 }
@@ -162,8 +187,14 @@ class CaseRun final {
           const std::map<std::string, int32_t>& numbers,
           DType kv_dtype,
           DecoderRunner& runner,
-          const Ops& ops)
-      : case_(which), numbers_(numbers), kv_dtype_(kv_dtype), runner_(runner), ops_(ops) {}
+          const Ops& ops,
+          Executor* group)
+      : case_(which),
+        numbers_(numbers),
+        kv_dtype_(kv_dtype),
+        runner_(runner),
+        ops_(ops),
+        group_(group) {}
 
   StatusOr<nlohmann::json> Run() {
     EngineOptions options;
@@ -171,13 +202,16 @@ class CaseRun final {
     options.itl_target = std::chrono::milliseconds(numbers_.at("itl_target_ms"));
     options.max_sequences = case_.streams + (case_.intruder > 0 ? 1 : 0);
     KvOptions kv;
-    const int32_t tokens = case_.streams * (case_.prompt + case_.output + kv.block_tokens) +
-                           case_.intruder + 2 * kv.block_tokens;
-    kv.blocks = tokens / kv.block_tokens + case_.streams;
+    kv.blocks = BlocksFor(case_, kv.block_tokens);
     kv.dtype = kv_dtype_;
     options.prefix_cache = false;
-    BATON_ASSIGN_OR_RETURN(executor_, LocalExecutor::Create(kv, runner_));
-    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor_, meter_, clock_));
+    Executor* executor = group_;
+    if (executor == nullptr) {
+      BATON_ASSIGN_OR_RETURN(executor_, LocalExecutor::Create(kv, runner_));
+      executor = executor_.get();
+    }
+    bubble_before_ = executor->bubble();
+    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor, meter_, clock_));
     const int32_t vocabulary = runner_.traits().vocabulary;
     for (int32_t i = 0; i < case_.streams; ++i) {
       engine_->Submit(MakeRequest(i + 1, case_.prompt, case_.output, vocabulary));
@@ -230,12 +264,15 @@ class CaseRun final {
                              {"prefill_s", prefill},
                              {"prefill_tok_s", case_.streams * case_.prompt / prefill},
                              {"steps", stats.steps},
+                             {"bubble_s", stats.bubble_seconds - ToSeconds(bubble_before_)},
                              {"fit_ms", stats.step_ms_base},
                              {"fit_ms_per_token", stats.step_ms_per_token},
                              {"fit_ms_per_prompt_token", stats.step_ms_per_prompt_token}};
     if (case_.output > 1) {
       result["decode_s"] = decode;
       result["decode_tok_s"] = case_.streams * (case_.output - 1) / decode;
+    }
+    if (!step_ms_.empty()) {
       result["decode_step_ms"] = Quantile(step_ms_, 0.5);
       result["decode_step_ms_p10"] = Quantile(step_ms_, 0.1);
       result["decode_step_host_ms"] = Quantile(host_ms_, 0.5);
@@ -256,6 +293,8 @@ class CaseRun final {
   const DType kv_dtype_;
   DecoderRunner& runner_;
   const Ops& ops_;
+  Executor* const group_;  // null: an executor of this process alone
+  Duration bubble_before_{};
   const SteadyClock clock_;
   Meter meter_{clock_};
   std::unique_ptr<LocalExecutor> executor_;
@@ -272,6 +311,10 @@ class CaseRun final {
 Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
   const auto number = [&](const char* name) { return arguments.numbers.at(name); };
+  std::unique_ptr<PipelineProcesses> ranks;
+  if (number("pipeline") > 1) {
+    BATON_ASSIGN_OR_RETURN(ranks, PipelineProcesses::Start(number("pipeline")));
+  }
   const SteadyClock clock;
   const Time start = clock.Now();
   BATON_ASSIGN_OR_RETURN(
@@ -283,7 +326,8 @@ Status Main(int argc, char** argv) {
                                       .threads = number("threads"),
                                       .deterministic = number("deterministic") != 0,
                                       .fp8_weights = arguments.weights == "fp8",
-                                      .cuda_library = {}}));
+                                      .cuda_library = {},
+                                      .groups = ranks ? ranks->groups() : RankGroups{}}));
   int32_t most = 1;
   for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
   BATON_ASSIGN_OR_RETURN(const DType kv_dtype, KvDTypeOf(arguments));
@@ -292,6 +336,16 @@ Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const auto decoder,
                          Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
   DecoderRunner runner(*decoder);
+  std::unique_ptr<LocalExecutor> own;
+  std::unique_ptr<GroupExecutor> group;
+  if (ranks != nullptr) {
+    const RankPart part = {.shard = decoder->plan().kv_shard, .agree_on_blocks = {}};
+    BATON_ASSIGN_OR_RETURN(own,
+                           LocalExecutor::Create(KvOfAll(arguments.cases, kv_dtype), runner, part));
+    if (ranks->rank() > 0) return ranks->Follow(*own);
+    group = std::make_unique<GroupExecutor>(
+        *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});
+  }
   const double load = ToSeconds(clock.Now() - start);
   for (const Case& one : arguments.cases) {
     // A warm-up run takes the page faults and, on a GPU, the GEMM autotuning and the graph capture.
@@ -299,11 +353,17 @@ Status Main(int argc, char** argv) {
     warm.output = std::min(one.output, 4);
     warm.intruder = 0;
     BATON_RETURN_IF_ERROR(
-        CaseRun(warm, arguments.numbers, kv_dtype, runner, backend->ops()).Run().status());
+        CaseRun(warm, arguments.numbers, kv_dtype, runner, backend->ops(), group.get())
+            .Run()
+            .status());
     for (int32_t i = 0; i < number("repeat"); ++i) {
+      const std::vector<double> before = CpuSeconds(ranks.get());
       BATON_ASSIGN_OR_RETURN(
           nlohmann::json result,
-          CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops()).Run());
+          CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops(), group.get()).Run());
+      std::vector<double> used = CpuSeconds(ranks.get());
+      for (size_t rank = 0; rank < used.size(); ++rank) used[rank] -= before[rank];
+      result["cpu_s"] = used;
       result["model"] = model.name;
       result["device"] = arguments.device;
       result["budget"] = number("budget");
@@ -314,6 +374,7 @@ Status Main(int argc, char** argv) {
       result["load_s"] = load;
       result["weight_bytes"] = decoder->weight_bytes();
       if (arguments.device == kCpu) result["threads"] = number("threads");
+      result["pipeline"] = number("pipeline");
       std::printf("%s\n", result.dump().c_str());
       std::fflush(stdout);
     }

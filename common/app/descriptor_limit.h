@@ -6,8 +6,9 @@ namespace baton {
 // soft limit that is then in force, or 0 when it cannot be read.
 int RaiseDescriptorLimit();
 
-// The number of connections, at most `wanted`, that fit into `limit` descriptors of which `others`
-// are reserved. When these leave less than half of the limit, half of the limit; at least 1.
+// The number of connections, at most `wanted`, that fit into `limit` descriptors beside `others`
+// reserved descriptors. When the latter leave less than half of the limit, half of the limit; at
+// least 1.
 int ConnectionsWithin(int limit, int wanted, int others);
 
 }  // namespace baton

@@ -97,6 +97,16 @@ Status SetUpLog(const config::LogConfig& log) {
   return OkStatus();
 }
 
+// A body over max_waiting_body_bytes would get status 503 and Retry-After at every try.
+Status CheckHttpLimits(const config::HttpLimits& limits) {
+  if (limits.max_body_bytes() <= limits.max_waiting_body_bytes()) return OkStatus();
+  return InvalidArgument(
+      "process.http_limits.max_body_bytes is {}; it must be at most max_waiting_body_bytes, which "
+      "is {}: a larger body could never be accepted",
+      limits.max_body_bytes(),
+      limits.max_waiting_body_bytes());
+}
+
 HttpServerOptions HttpOptionsOf(const config::ProcessConfig& process, MetricsRegistry& metrics) {
   const config::HttpLimits& limits = process.http_limits();
   HttpServerOptions options;
@@ -204,12 +214,15 @@ int RunService(const ServiceInfo& info,
   int rank_socket = -1;
   if (const auto exit = ParseFlags(info, argc, argv, config, rank_socket)) return *exit;
   const config::ProcessConfig& process = ProcessOf(config);
-  if (const Status log = SetUpLog(process.log()); !log.ok()) {
-    WriteStderr(fmt::format("{}: {}\n", info.name, Message(log)));
+  for (const Status& checked : {SetUpLog(process.log()), CheckHttpLimits(process.http_limits())}) {
+    if (checked.ok()) continue;
+    WriteStderr(fmt::format("{}: {}\n", info.name, Message(checked)));
     return kExitUsage;
   }
   FlushLogOnCrash();
-  if (rank_socket >= 0 && run_rank) return run_rank(UniqueFd(rank_socket));
+  if (run_rank) {
+    if (const auto exit = run_rank(UniqueFd(rank_socket))) return *exit;
+  }
   const SignalWaiter signals({SIGTERM, SIGINT});
   const SteadyClock clock;
   MetricsRegistry metrics;
@@ -228,7 +241,9 @@ int RunService(const ServiceInfo& info,
   startup = {};
   if (!service.ok()) {
     kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
-    return kExitFailed;
+    // A wrong setting that only the service can see, for example one that does not fit the model.
+    const bool wrong_setting = service.status().code() == StatusCode::kInvalidArgument;
+    return wrong_setting ? kExitUsage : kExitFailed;
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,18 +22,19 @@ struct ServiceInfo {
 // is the descriptor of the socket to the leader. The leader passes it; it is not for users.
 inline constexpr std::string_view kRankSocketFlag = "rank-socket";
 
-// Runs such a rank until its end. Returns the exit status.
-using RunRankFunction = std::function<int(UniqueFd socket)>;
+// Runs this process until its end and returns the exit status, if it is such a rank or another rank
+// than 0 of an mpirun; else returns nothing. `socket` is not valid without the flag.
+using RunRankFunction = std::function<std::optional<int>(UniqueFd socket)>;
 
 // The life cycle of each of Baton's processes: flags and configuration → log → metrics and HTTP →
 // service → the line `ready {"http":"127.0.0.1:8080",…}` on stdout → SIGTERM or SIGINT → drain →
 // stop. A second signal, or a service that has finished or failed, stops the process without a
 // further drain. Returns the exit status: 0; 1 when the service could not start or has failed; 2
-// for wrong flags or configuration.
+// for wrong flags or configuration, also when only the service finds it (InvalidArgument).
 //
 // `config` is an empty message of the process' configuration type with a field `process`
-// (config.proto's ProcessConfig); it is filled before `start` is called. With kRankSocketFlag,
-// `run_rank` is the whole life of the process instead.
+// (config.proto's ProcessConfig); it is filled before `start` is called. `run_rank` is called
+// before `start` and may be the whole life of the process.
 int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
@@ -47,7 +49,7 @@ int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
                StatusOr<std::unique_ptr<Service>> (*start)(const Config&, AppContext&),
-               int (*run_rank)(const Config&, UniqueFd socket) = nullptr) {
+               std::optional<int> (*run_rank)(const Config&, UniqueFd socket) = nullptr) {
   Config config;
   RunRankFunction rank;
   if (run_rank != nullptr) {

@@ -70,10 +70,7 @@ class TreeBuilder final {
     return Add(Json(std::move(object)));
   }
   bool parse_error(size_t position, const std::string&, const std::exception& error) {
-    status_ = InvalidArgument("{} is not valid JSON in UTF-8: {}: {}",
-                              what_,
-                              PlaceOf(text_, position),
-                              ReasonOf(error.what()));
+    status_ = JsonSyntaxError(what_, text_, position, error);
     return false;
   }
 
@@ -204,6 +201,16 @@ StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view what, std::st
 std::string TooDeepMember(const Status& status) {
   const auto path = status.GetPayload(kTooDeep);
   return path.has_value() ? std::string(*path) : std::string();
+}
+
+Status JsonSyntaxError(std::string_view what,
+                       std::string_view text,
+                       size_t position,
+                       const std::exception& error) {
+  return InvalidArgument("{} is not valid JSON in UTF-8: {}: {}",
+                         what,
+                         PlaceOf(text, position),
+                         ReasonOf(error.what()));
 }
 
 }  // namespace baton

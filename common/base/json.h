@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -25,5 +26,11 @@ StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view what, std::st
 // `status` is an error of ParseJson or ParseOrderedJson. The path of the member that is nested too
 // deeply, such as "messages[0].content"; empty for other errors.
 std::string TooDeepMember(const Status& status);
+// The error for a SAX parser of the JSON library: `text`, which is called `what`, is not valid
+// JSON. `position` and `error` are the arguments of the parser's parse_error.
+Status JsonSyntaxError(std::string_view what,
+                       std::string_view text,
+                       size_t position,
+                       const std::exception& error);
 
 }  // namespace baton

@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// Starts a thread. ps, gdb and perf show its name, of which 15 characters are kept. The destructor
-// of the returned jthread requests the stop and joins the thread.
+// Starts a thread. ps, gdb and perf show the first 15 characters of its name. The destructor of the
+// returned jthread requests the stop and joins the thread.
 std::jthread StartThread(const std::string& name, std::function<void(const std::stop_token&)> body);
 
 }  // namespace baton

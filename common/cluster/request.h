@@ -24,14 +24,21 @@ enum class RequestKind : uint8_t {
   kDecode,   // reserves blocks for a prompt whose KV arrives from a prefill worker, then generates
 };
 
+// What a client states and a worker gets unchanged. The router only copies this struct, so that a
+// new member needs no code between the APIs and the wire.
+struct PassedOptions {
+  int32_t priority = 0;    // the priority policy serves higher values first
+  std::string cache_salt;  // separates tenants in the prefix cache
+
+  bool operator==(const PassedOptions&) const = default;
+};
+
 // What the user chose, which is the same for every dispatch of the request.
-struct RequestOptions {
+struct RequestOptions : PassedOptions {
   SamplingParams sampling;  // sample i draws with a seed derived from (seed, i)
   int32_t max_tokens = 16;  // of output, resumed tokens included
   int32_t min_tokens = 0;
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
-  int32_t priority = 0;              // the priority policy serves higher values first
-  std::string cache_salt;            // separates tenants in the prefix cache
   Time arrival{};                    // at this process
   Time deadline = kNever;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -73,6 +74,22 @@ inline constexpr SamplingField kSamplingFields[] = {
 
 inline constexpr FloatRange kLogitBiasRange{-100, 100};
 
+struct IntRange {
+  int32_t low = 0;
+  int32_t high = 0;
+};
+
+// 0: all tokens. APIs also refuse more than the vocabulary.
+inline constexpr IntRange kTopKRange{0, std::numeric_limits<int32_t>::max()};
+
+// The range of the parameter `name` of kSamplingFields.
+constexpr FloatRange RangeOf(std::string_view name) {
+  for (const SamplingField& field : kSamplingFields) {
+    if (field.name == name) return field.range;
+  }
+  return {};
+}
+
 // InvalidArgument naming field, value and range: "top_p is 0; it must be in (0, 1]".
 inline Status CheckRange(std::string_view field, float value, const FloatRange& range) {
   if (range.Contains(value)) return OkStatus();
@@ -82,6 +99,12 @@ inline Status CheckRange(std::string_view field, float value, const FloatRange& 
                          range.open ? '(' : '[',
                          range.low,
                          range.high);
+}
+
+inline Status CheckRange(std::string_view field, int64_t value, const IntRange& range) {
+  if (value >= range.low && value <= range.high) return OkStatus();
+  return InvalidArgument(
+      "{} is {}; it must be between {} and {}", field, value, range.low, range.high);
 }
 
 }  // namespace baton

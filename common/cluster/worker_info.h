@@ -39,6 +39,15 @@ struct WorkerInfo {
   bool operator==(const WorkerInfo&) const = default;
 };
 
+// The router's answer to a worker's Join.
+struct Welcome {
+  std::string router_id;
+  uint64_t router_tag = 0;  // the upper 24 bits of the ids of all requests of this router
+  Duration heartbeat{};     // the time between two heartbeats that the router asks for
+
+  bool operator==(const Welcome&) const = default;
+};
+
 // The other worker of a hand-off.
 struct Peer {
   WorkerId id;

@@ -84,8 +84,8 @@ struct GroupMemory::Header {
   uint32_t ranks;
   uint64_t layout;
   uint64_t bytes;
-  alignas(kCacheLine) uint32_t aborted;  // 1 + the rank that is gone or late; 0: no abort
-  uint32_t message_bytes;                // 1 + the length; 0: the message is not written yet
+  uint32_t aborted;        // 1 + the rank that is gone or late; 0: no abort
+  uint32_t message_bytes;  // 1 + the length; 0: the message is not written yet
   char message[kMaxMessage];
 };
 

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/base/hash.h"
 #include "common/base/futex.h"
+#include "common/base/hash.h"
 #include "common/collective/packed_rows.h"
 
 namespace baton {

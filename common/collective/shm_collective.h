@@ -48,6 +48,7 @@ class ShmCollective final : public Collective {
   // Send returns when at most two slots of bytes wait for the receiver.
   Status Send(int to, std::span<const std::byte> bytes) override;
   Status Receive(int from, std::span<std::byte> bytes) override;
+  size_t bytes_ahead() const override { return 2 * area_.slot_bytes(); }
   Status status() const override { return memory_.abort_status(); }
 
  private:

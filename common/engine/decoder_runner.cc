@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -32,9 +33,25 @@ ModelTraits TraitsOf(const Decoder& decoder) {
           .fingerprint = decoder.fingerprint()};
 }
 
+// Several steps can be under way when the last stage need not wait for the leader to take its
+// logits. Otherwise each would wait for the other: the leader hands the next step on meanwhile.
+int32_t StagesOf(const Decoder& decoder) {
+  const RankPlace& place = decoder.plan().place;
+  if (!place.leader() || place.pipeline_parallel == 1 || decoder.ops().queues_steps()) return 1;
+  const size_t logits = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
+                        static_cast<size_t>(decoder.spec().vocab);
+  if (decoder.ops().exchange()->SendsAhead(logits)) return place.pipeline_parallel;
+  kLog.Warning(
+      "the group's exchange cannot hold {} bytes of logits; one step at a time passes "
+      "the stages",
+      logits);
+  return 1;
+}
+
 }  // namespace
 
-DecoderRunner::DecoderRunner(Decoder& decoder) : decoder_(decoder), traits_(TraitsOf(decoder)) {}
+DecoderRunner::DecoderRunner(Decoder& decoder)
+    : decoder_(decoder), traits_(TraitsOf(decoder)), stages_(StagesOf(decoder)) {}
 
 bool DecoderRunner::queues_steps() const {
   return decoder_.ops().queues_steps();
@@ -55,13 +72,29 @@ Status DecoderRunner::Issue(const StepInput& input,
       ops.NotifyWhenDone([reached = watch.reached, layers] { reached(layers); });
     };
   }
-  const Tensor logits = decoder_.Forward(input, hook);
+  decoder_.ForwardStage(input, hook);
+  if (stages_ > 1) {
+    BATON_RETURN_IF_ERROR(ops.IssueStep());
+    issued_.push_back({input.logit_rows.size(), {sampling.begin(), sampling.end()}, out});
+    return OkStatus();
+  }
+  const Tensor logits = decoder_.TakeLogits(input.logit_rows.size());
   if (!sampling.empty()) ops.Sample(logits, sampling, out);
   return ops.IssueStep();
 }
 
 Status DecoderRunner::Await() {
-  return decoder_.ops().AwaitStep();
+  Ops& ops = decoder_.ops();
+  if (stages_ > 1) {
+    const Issued step = std::move(issued_.front());
+    issued_.pop_front();
+    const SteadyClock clock;
+    const Time begin = clock.Now();
+    const Tensor logits = decoder_.TakeLogits(step.logit_rows);
+    bubble_ += clock.Now() - begin;
+    if (!step.sampling.empty()) ops.Sample(logits, step.sampling, step.out);
+  }
+  return ops.AwaitStep();
 }
 
 Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows) {

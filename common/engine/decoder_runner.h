@@ -1,6 +1,8 @@
 #pragma once
 
+#include <deque>
 #include <span>
+#include <vector>
 
 #include "common/engine/model_runner.h"
 #include "common/model/decoder.h"
@@ -9,7 +11,9 @@ namespace baton {
 
 // Runs a real model: a Decoder and its Ops. Owns neither; both outlive it. When the decoder is a
 // part of a model, every rank of the group issues the same steps: the leader with sampling rows,
-// the other ranks without, and each with the view of its own KV shard. One thread at a time.
+// the other ranks without, and each with the view of its own KV shard. On the first stage of a
+// pipeline Issue returns when the rank's own layers are computed and handed on, and Await receives
+// the logits and samples. One thread at a time.
 class DecoderRunner final : public ModelRunner {
  public:
   explicit DecoderRunner(Decoder& decoder);
@@ -17,12 +21,14 @@ class DecoderRunner final : public ModelRunner {
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return decoder_.ops().device(); }
   bool queues_steps() const override;
+  int32_t stages() const override { return stages_; }
+  Duration bubble() const override { return bubble_; }
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
-  bool StepEnded() const override { return decoder_.ops().StepEnded(); }
+  bool StepEnded() const override { return stages_ == 1 && decoder_.ops().StepEnded(); }
   Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override;
   Status WarmUpDecodes(const KvView& kv) override;
@@ -34,8 +40,18 @@ class DecoderRunner final : public ModelRunner {
   // tokens, and every entry of its block table is block 0.
   Status RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows);
 
+  // A step whose logits the last stage has not sent yet, or are not received.
+  struct Issued {
+    size_t logit_rows = 0;
+    std::vector<SamplingRow> sampling;
+    std::span<SampledToken> out;
+  };
+
   Decoder& decoder_;
   const ModelTraits traits_;
+  const int32_t stages_;
+  std::deque<Issued> issued_;  // oldest first; empty with one stage
+  Duration bubble_{};
 };
 
 }  // namespace baton

@@ -34,13 +34,15 @@ Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
   return CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany);
 }
 
-Scheduler::Options SchedulerOptions(const EngineOptions& options, const ModelTraits& traits) {
+Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor& executor) {
+  const ModelTraits& traits = executor.traits();
   return {.engine = options,
           .limits = {.context_length = traits.context_length,
                      .vocabulary = traits.vocabulary,
                      .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
           .model_fingerprint = traits.fingerprint,
-          .sliding_window = traits.sliding_window};
+          .sliding_window = traits.sliding_window,
+          .stages = std::min<int32_t>(executor.stages(), StepQueue::kMaxSteps)};
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
@@ -59,7 +61,7 @@ class Engine::Impl {
         listener_(listener),
         clock_(clock),
         cache_(executor.kv_blocks(), executor.kv_layout().block_tokens, options.prefix_cache),
-        scheduler_(SchedulerOptions(options, executor.traits()), cache_) {
+        scheduler_(SchedulerOptions(options, executor), cache_) {
     layer_marks_ = executor.kv_layout().layer_group_ends;
     UpdateStats();
   }
@@ -71,18 +73,20 @@ class Engine::Impl {
 
   bool Step() {
     bool worked = TakeMessages();
-    if (steps_.empty()) {
+    while (CanIssue()) {
       const StepPlan& plan = scheduler_.Plan(clock_.Now());
       worked |= plan.preempted > 0;
       worked |= Deliver();
+      if (plan.rows.empty()) break;
       // Counts the new requests before the step, because the step may take long.
-      if (worked && !plan.rows.empty()) UpdateStats();
-      if (!plan.rows.empty()) IssueNewest();
+      if (worked) UpdateStats();
+      IssueNewest();
     }
     if (!steps_.empty()) {
       if (executor_.queues_steps()) IssueAhead();
       EndOldest();
       Deliver();
+      if (!steps_.empty()) TellLayers(steps_.oldest());
       worked = true;
     } else {
       last_end_.reset();
@@ -134,27 +138,32 @@ class Engine::Impl {
     listener_.OnFailed({request.id, request.epoch, GivenUp()});
   }
 
+  // Whether a step may be planned that needs no token of the steps under way. After an error the
+  // steps under way end first.
+  bool CanIssue() const {
+    return scheduler_.can_plan() && (steps_.empty() || steps_.newest().issued.ok());
+  }
+
   void IssueNewest() {
     QueuedStep& step = steps_.newest();
     step.begin = last_end_.value_or(clock_.Now());
     step.sampled.resize(step.plan.logit_rows);
-    step.issued = Issue(step.plan, step.sampled);
+    step.issued = Issue(step);
   }
 
-  Status Issue(const StepPlan& plan, std::span<SampledToken> sampled) {
-    batch_.Build(plan);
-    layers_told_ = false;
-    if (!plan.copies.empty()) {
-      BATON_RETURN_IF_ERROR(executor_.CopyBlocks(plan.copies));
+  Status Issue(QueuedStep& step) {
+    batch_.Build(step.plan);
+    if (!step.plan.copies.empty()) {
+      BATON_RETURN_IF_ERROR(executor_.CopyBlocks(step.plan.copies));
     }
-    return executor_.Issue(batch_.input(), batch_.sampling(), sampled, Watch(plan));
+    return executor_.Issue(batch_.input(), batch_.sampling(), step.sampled, Watch(step));
   }
 
   // Plans the step after the one under way as late as the device allows, so that requests which
   // arrive meanwhile can be in it.
   void IssueAhead() {
     const QueuedStep& step = steps_.oldest();
-    if (steps_.full() || !step.issued.ok()) return;
+    if (steps_.size() > 1 || !step.issued.ok()) return;
     const StepWork& work = step.plan.work;
     if (work.prompt_tokens == 0 && work.decodes == last_decode_.decodes) {
       const Time due = step.begin + last_decode_.took - kPlanAheadTime;
@@ -179,18 +188,18 @@ class Engine::Impl {
     if (status.ok()) {
       failed_in_a_row_ = 0;
       const StepWork& work = step.plan.work;
-      step_time_.Observe(work, end - step.begin);
-      scheduler_.set_step_time(step_time_);
+      ObserveTime(work, end - step.begin);
       if (work.prompt_tokens == 0) last_decode_ = {work.decodes, end - step.begin};
-      if (steps_.full()) steps_.newest().begin = end;
+      if (steps_.size() > 1) steps_[1].begin = end;
       scheduler_.Commit(step.sampled, end);
       return;
     }
-    // The next step used the results of the failed step, so it fails as well.
-    if (steps_.full()) (void)Await(steps_.newest());
+    // The steps after it fail as well: on a queue they used its results, and in a pipeline the
+    // group is broken.
+    for (size_t i = 1; i < steps_.size(); ++i) (void)Await(steps_[i]);
     ++failed_steps_;
     last_error_ = Annotate(status, "the step failed");
-    scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()), layers_told_);
+    scheduler_.Abort(Status(StatusCode::kInternal, last_error_.message()));
     ++failed_in_a_row_;
     device_lost_ = status.code() == StatusCode::kUnavailable;
     if (!device_lost_ && failed_in_a_row_ < kFailedStepsToGiveUp) return;
@@ -198,15 +207,33 @@ class Engine::Impl {
     scheduler_.FailAll(GivenUp());
   }
 
+  // In a pipeline the steps under way run at the same time, and a step ends when the slowest stage
+  // has computed it. A round of as many steps is to the sequences what one step is on one rank, so
+  // the model learns the time of such rounds.
+  void ObserveTime(const StepWork& work, Duration took) {
+    const auto under_way = executor_.queues_steps() ? 1 : static_cast<int32_t>(steps_.size());
+    step_time_.Observe(work.Times(under_way), took * under_way);
+    scheduler_.set_step_time(step_time_);
+  }
+
   // Reports the plan's chunks to the listener, layer group by layer group.
-  LayerWatch Watch(const StepPlan& plan) {
-    if (plan.chunks.empty()) return {};
-    return {layer_marks_, [this, &plan](int32_t layers) {
-              layers_told_ = true;
-              for (const Outcomes::Chunk& chunk : plan.chunks) {
-                listener_.OnKvLayers(ViewOf(chunk), layers);
-              }
+  LayerWatch Watch(QueuedStep& step) {
+    if (step.plan.chunks.empty()) return {};
+    const bool oldest = steps_.size() == 1;
+    return {layer_marks_, [this, &step, oldest](int32_t layers) {
+              step.layers_done = layers;
+              if (oldest) TellLayers(step);
             }};
+  }
+
+  // The chunks of earlier steps must have been reported, because the listener receives the chunks
+  // of a request in order.
+  void TellLayers(QueuedStep& step) {
+    if (step.layers_done == 0) return;
+    step.layers_told = true;
+    for (const Outcomes::Chunk& chunk : step.plan.chunks) {
+      listener_.OnKvLayers(ViewOf(chunk), step.layers_done);
+    }
   }
 
   Status GivenUp() const {
@@ -256,6 +283,7 @@ class Engine::Impl {
     stats.leases = counts.held_leases;
     stats.steps = steps_run_;
     stats.failed_steps = failed_steps_;
+    stats.bubble_seconds = ToSeconds(executor_.bubble());
     stats.prompt_tokens = counts.prompt_tokens;
     stats.cached_tokens = counts.cached_tokens;
     stats.output_tokens = counts.output_tokens;
@@ -279,7 +307,6 @@ class Engine::Impl {
   Scheduler scheduler_;
   StepQueue& steps_ = scheduler_.steps();
   std::vector<int32_t> layer_marks_;  // the number of layers up to the end of each layer group
-  bool layers_told_ = false;          // OnKvLayers was called for the running plan
   StepTimeModel step_time_;
   Inbox inbox_;
   Batch batch_;

@@ -19,6 +19,7 @@ struct EngineStats : EngineLoad {
   int32_t leases = 0;  // hand-offs that ReleaseKv has not ended yet
   int64_t steps = 0;
   int64_t failed_steps = 0;
+  double bubble_seconds = 0;  // Executor::bubble
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/engine/model_runner.h"
 #include "common/kvcache/layout.h"
@@ -37,6 +38,8 @@ class Executor {
   // The device's name, for messages and for operators.
   virtual std::string device_name() const = 0;
   virtual bool queues_steps() const = 0;
+  virtual int32_t stages() const = 0;
+  virtual Duration bubble() const = 0;
   // The steps, as in ModelRunner, with the executor's own arena.
   virtual Status Issue(const StepInput& input,
                        std::span<const SamplingRow> sampling,

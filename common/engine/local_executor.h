@@ -35,6 +35,8 @@ class LocalExecutor final : public Executor {
   std::span<const KvArena> kv_arenas() const override { return {&arena_, 1}; }
   std::string device_name() const override { return runner_.device().name(); }
   bool queues_steps() const override { return runner_.queues_steps(); }
+  int32_t stages() const override { return runner_.stages(); }
+  Duration bubble() const override { return runner_.bubble(); }
   Status Issue(const StepInput& input,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,

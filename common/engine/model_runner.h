@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
 #include "kernels/device.h"
@@ -50,13 +51,22 @@ class ModelRunner {
   // the tokens that the first one chooses (ChosenBefore), and reads the KV that the first one
   // wrote.
   virtual bool queues_steps() const { return false; }
+  // How many steps may be under way at once when a sequence is in one of them at most, except that
+  // a later step may compute the next chunk of a prompt: the number of stages of a pipeline, of
+  // which this rank is the first. Such steps use no tokens of each other. 1, where steps are
+  // queued.
+  virtual int32_t stages() const { return 1; }
+  // How long Await has waited for later stages of a pipeline, in all steps so far: the rank had
+  // nothing to compute.
+  virtual Duration bubble() const { return {}; }
   // Starts a step. The step computes the rows of `input`, writes their KV into `kv`, and samples
   // one token for each entry of `input.logit_rows` according to `sampling`. The entries ascend; a
   // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens.
   // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch`
-  // meanwhile. Only `out` must stay valid until the step was awaited. After an error there is
-  // nothing to await. Any error, here or in Await, leaves the KV of these rows undefined.
-  // Unavailable means that the device is lost and that no later call succeeds.
+  // meanwhile. `out` and what the rows of `sampling` refer to must stay valid until the step was
+  // awaited; on a runner with one stage, only `out`. After an error there is nothing to await. Any
+  // error, here or in Await, leaves the KV of these rows undefined. Unavailable means that the
+  // device is lost and that no later call succeeds.
   virtual Status Issue(const StepInput& input,
                        const KvView& kv,
                        std::span<const SamplingRow> sampling,

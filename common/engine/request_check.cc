@@ -21,9 +21,7 @@ Status CheckSampling(const SamplingParams& params, int32_t vocabulary) {
   for (const SamplingField& field : kSamplingFields) {
     BATON_RETURN_IF_ERROR(CheckRange(field.name, params.*field.value, field.range));
   }
-  if (params.top_k < 0) {
-    return InvalidArgument("top_k is {}; it must be 0 (all) or more", params.top_k);
-  }
+  BATON_RETURN_IF_ERROR(CheckRange("top_k", params.top_k, kTopKRange));
   if (params.top_logprobs < -1 || params.top_logprobs > kMaxTopLogprobs) {
     return InvalidArgument("top_logprobs is {}; it must be between -1 (none) and {}",
                            params.top_logprobs,

@@ -104,40 +104,6 @@ Status Scheduler::CheckRoom(const ActiveRequest& active) const {
                     cache_.total());
 }
 
-// The fewest blocks with which a request can be served. A request that may be preempted needs
-// blocks for its prompt and one more token; its answer ends when it fills the arena.
-int32_t Scheduler::MinBlocks(const ActiveRequest& active) const {
-  if (never_evicts() || active.request.kind == RequestKind::kPrefill) return MaxBlocks(active);
-  const int32_t with_output = std::min(active.sequences[0].length() + 1, active.longest - 1);
-  return cache_.BlocksFor(with_output);
-}
-
-// The most tokens of a sequence: it must fit into the arena when all others are preempted. The KV
-// of the last token is never computed, so one token more than the arena holds.
-int64_t Scheduler::MaxTokens() const {
-  return int64_t{cache_.total()} * cache_.block_tokens() + 1;
-}
-
-// The most blocks of one sequence, when no block is shared. The last token is never computed, so
-// its KV needs no block.
-int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
-  const bool prompt_only = active.request.kind == RequestKind::kPrefill;
-  return cache_.BlocksFor(prompt_only ? active.sequences[0].length() : active.longest - 1);
-}
-
-// The most blocks of a request. Under kGuaranteedNoEvict all its samples count, and the copy of a
-// shared partial block.
-int32_t Scheduler::MaxBlocks(const ActiveRequest& active) const {
-  const int32_t own = OwnWorstBlocks(active);
-  const Request& request = active.request;
-  if (!never_evicts() || request.kind == RequestKind::kPrefill) return own;
-  const int32_t length = active.sequences[0].length();
-  const int32_t shared = length / cache_.block_tokens();
-  const bool partial = length % cache_.block_tokens() != 0;
-  const bool copied = partial && (request.samples > 1 || request.kind == RequestKind::kDecode);
-  return own + (request.samples - 1) * (own - shared) + (copied ? 1 : 0);
-}
-
 void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now) {
   const auto found = active_.find(key);
   if (found == active_.end()) return;
@@ -192,8 +158,13 @@ void Scheduler::StopSample(RequestKey key, int32_t sample) {
   Reap();
 }
 
+// A copy of a block that only the lease still holds may be part of a step under way, and a peer may
+// write a free block at once. So the blocks are kept until the steps under way have ended.
 void Scheduler::ReleaseKv(RequestKey key) {
-  handoffs_.erase(key);
+  if (auto lease = handoffs_.extract(key); !lease.empty() && !steps_.empty()) {
+    steps_.newest().ended_leases.push_back(std::move(lease.mapped()));
+  }
+  ForgetChunks(key);
   if (const auto found = active_.find(key); found != active_.end()) {
     found->second->kv_released = true;
   }
@@ -212,6 +183,7 @@ void Scheduler::Fail(ActiveRequest& active, const Status& status) {
   for (Sequence& sequence : active.sequences) {
     if (sequence.state != SequenceState::kFinished) Drop(sequence);
   }
+  ForgetChunks(active.key());
   ended_.push_back(active.key());
   Refuse(active.key(), status);
 }
@@ -237,6 +209,29 @@ void Scheduler::Drop(Sequence& sequence) {
     sequence.table.Clear();
   }
   sequence.MoveTo(SequenceState::kFinished);
+}
+
+// Removes the chunks of a request from the steps under way, because no more of them are reported.
+// The hand-off keeps those that the listener knows; it will release them.
+void Scheduler::ForgetChunks(const RequestKey& key) {
+  auto handoff = handoffs_.find(key);
+  for (size_t i = steps_.size(); i > 0; --i) {
+    QueuedStep& step = steps_[i - 1];
+    std::vector<Outcomes::Chunk>& chunks = step.plan.chunks;
+    const auto chunk = std::ranges::find_if(chunks, [&](const auto& one) {
+      return RequestKey{one.id, one.epoch} == key;
+    });
+    if (chunk == chunks.end()) continue;
+    if (!step.layers_told && handoff != handoffs_.end()) {
+      if (chunk->first_index == 0) {
+        handoffs_.erase(handoff);
+        handoff = handoffs_.end();
+      } else {
+        handoff->second = handoff->second.Share(chunk->first_index);
+      }
+    }
+    chunks.erase(chunk);
+  }
 }
 
 // Removes the requests that ended. Finish and Fail cannot remove them, because plans and queues

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,7 +28,9 @@ namespace baton {
 // clock; time is an argument, results are returned as Outcomes. Belongs to one thread.
 //
 // A plan with rows is *under way* until its Commit or Abort. A sequence that ends meanwhile keeps
-// its blocks until then, because the device may still write them.
+// its blocks until then, because the device may still write them. On a pipeline of several stages,
+// as many plans are under way as there are stages. A sequence is in one of them at most, except
+// that consecutive plans may compute consecutive chunks of a prompt.
 class Scheduler final {
  public:
   struct Options {
@@ -35,6 +38,7 @@ class Scheduler final {
     RequestLimits limits;
     Hash128 model_fingerprint;
     int32_t sliding_window = 0;  // ModelTraits::sliding_window
+    int32_t stages = 1;          // Executor::stages, at most StepQueue::kMaxSteps
   };
 
   // `cache` outlives the scheduler.
@@ -49,13 +53,16 @@ class Scheduler final {
   // Ends every request with `status`.
   void FailAll(const Status& status);
 
-  // First ends requests whose deadline has passed, then plans the next step. No plan may be under
-  // way. The plan stays valid until Commit or Abort, one of which must follow when it has rows.
+  // First ends requests whose deadline has passed, then plans the next step. Fewer plans than
+  // stages may be under way (can_plan). The plan stays valid until Commit or Abort. One of the two
+  // must follow when it has rows. A plan without rows while others are under way: the next Commit
+  // may change that.
   const StepPlan& Plan(Time now);
-  // Plans the step after the only one under way, before that step's tokens are known. Possible when
-  // both steps only decode, no waiting sequence would fit, and enough blocks are available; null
-  // otherwise: the caller plans after Commit. A row whose sequence ends with the earlier step is
-  // computed in vain.
+  bool can_plan() const { return std::cmp_less(steps_.size(), options_.stages); }
+  // One stage only. Plans the step after the only one under way, before its tokens are known.
+  // Possible when both steps only decode, no waiting sequence would fit, and enough blocks are
+  // available; null otherwise: the caller plans after Commit. A row whose sequence ends with the
+  // earlier step is computed in vain.
   const StepPlan* PlanAhead(Time now);
   // Takes the results of the oldest plan under way: `sampled` are its logit_rows tokens, in the
   // order of its rows. StoreBlocks must follow before any call except TakeOutcomes.
@@ -64,10 +71,10 @@ class Scheduler final {
   // that no later token reads. Separate from Commit, because a hand-off has many blocks and the
   // tokens are to be delivered first.
   void StoreBlocks();
-  // The oldest plan under way failed: its requests, and those of the plan after it, end with
-  // `status`; all others continue. The hand-offs keep the plan's chunks only if the listener
-  // received any of them (`chunks_told`).
-  void Abort(const Status& status, bool chunks_told);
+  // The oldest plan under way failed: its requests, and those of the plans after it, end with
+  // `status`; all others continue. The hand-offs keep a plan's chunks only if the listener received
+  // any of them (QueuedStep::layers_told).
+  void Abort(const Status& status);
 
   // The steps under way. The engine keeps its part of each step here.
   StepQueue& steps() { return steps_; }
@@ -86,6 +93,12 @@ class Scheduler final {
   Status CheckIntegrity() const;
 
  private:
+  // What one step may take, so that the steps under way are about equal.
+  struct StepShare {
+    int32_t tokens = std::numeric_limits<int32_t>::max();
+    int32_t decodes = std::numeric_limits<int32_t>::max();
+    int32_t prompt_tokens = std::numeric_limits<int32_t>::max();
+  };
   struct ByRank {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->rank < b->rank; }
   };
@@ -101,22 +114,36 @@ class Scheduler final {
   void Enqueue(Sequence& sequence);
   void Dequeue(Sequence& sequence);
   void Run(Sequence& sequence);
+  void ForgetChunks(const RequestKey& key);
   void EndExpired(Time now);
   Status NoBlocksFor(const ActiveRequest& active) const;
+  bool never_evicts() const {
+    return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
+  }
+
+  // scheduler_room.cc: how many blocks a request needs, also with a sliding window.
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t MaxBlocks(const ActiveRequest& active) const;
   int32_t MinBlocks(const ActiveRequest& active) const;
   int64_t MaxTokens() const;
-  bool never_evicts() const {
-    return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
-  }
+  bool slides() const;
+  bool slides(const Sequence& sequence) const;
+  int32_t WindowBlocks() const;
+  int32_t ChunkTokens() const;
+  int32_t MaxHeldBlocks() const;
+  int32_t HandoffBlocks() const;
+  void ReleaseSlidBlocks(Sequence& sequence);
 
   // scheduler_plan.cc: the choice of the next step.
   bool CanPlanAhead();
   void AppendPlaceholders();
   void PlanDecodes();
+  bool MakeRoomOrPreempt(size_t rank);
+  int32_t SlidingRoom(const Sequence& sequence) const;
   void PlanPrompts();
+  StepShare ShareOfStep() const;
   int32_t PromptBudget(int32_t context) const;
+  int32_t EqualTokens(int32_t tokens, int32_t context) const;
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
@@ -125,7 +152,8 @@ class Scheduler final {
   void AdmitReservations(Time now);
   void AdmitAnnounced(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
-  int32_t SetAside() const;
+  int32_t FirstBlocks(const Sequence& sequence, int32_t hits) const;
+  int32_t Spare() const;
   bool Blocked(const Sequence& sequence);
   bool FitsNow(const Sequence& sequence, const PrefixHit& hit);
   bool ComputedByOther(const Sequence& sequence, const PrefixHit& hit) const;
@@ -136,7 +164,6 @@ class Scheduler final {
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
-  void ReleaseSlidBlocks(Sequence& sequence);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);
@@ -152,6 +179,7 @@ class Scheduler final {
   std::vector<const Lease*> AllLeases() const;
   Status CheckSequence(const Sequence& sequence) const;
   Status CheckQueues() const;
+  Status CheckSteps() const;
 
   const Options options_;
   const int32_t slot_limit_;
@@ -171,12 +199,16 @@ class Scheduler final {
   std::vector<Sequence*> store_later_;  // sequences for StoreBlocks, set by Commit
   int64_t waiting_tokens_ = 0;
   int32_t slots_ = 0;     // slots in use by running and awaiting sequences, at most slot_limit_
-  int32_t promised_ = 0;  // blocks that admitted sequences may still take (kGuaranteedNoEvict)
+  int32_t promised_ = 0;  // the sum of Sequence::promised
   uint64_t last_serial_ = 0;
   Time next_expiry_ = kNever;  // no request expires earlier
 
   StepQueue steps_;
-  StepPlan* plan_ = nullptr;        // the plan that Plan or PlanAhead makes
+  StepPlan* plan_ = nullptr;  // the plan that Plan or PlanAhead makes
+  StepShare share_;           // of plan_
+  // A sequence found no block while steps were under way. No step is planned until they have ended;
+  // then sequences can be preempted.
+  bool short_of_blocks_ = false;
   std::vector<Hash128> computing_;  // the next block of each prompt in progress
   // The head of the queue did not fit. It is matched again only when `blocked_need_` blocks are
   // available or after some plans, because matching a long prompt takes time.

@@ -47,8 +47,9 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
                   sequence.table.size(),
                   sequence.slots);
   }
-  if (holds && (sequence.slots < 1 || cache_.BlocksFor(sequence.computed) > sequence.table.size() ||
-                sequence.promised < 0)) {
+  if (holds &&
+      (sequence.slots < 1 || cache_.BlocksFor(sequence.planned()) > sequence.table.size() ||
+       sequence.promised < 0)) {
     return Broken("request {}: {} tokens in {} blocks, {} slots, {} promised",
                   id,
                   sequence.computed,
@@ -58,6 +59,12 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   }
   if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
     return Broken("request {}: a running sequence has nothing to compute", id);
+  }
+  if (never_evicts() && slides() && std::ssize(sequence.table.held()) > sequence.promised) {
+    return Broken("request {}: it holds {} blocks; {} are promised",
+                  id,
+                  sequence.table.held().size(),
+                  sequence.promised);
   }
   const int32_t window = options_.sliding_window;
   if (sequence.table.first() > 0 && (window == 0 || sequence.table.first() * cache_.block_tokens() >
@@ -123,14 +130,53 @@ Status Scheduler::CheckQueues() const {
         promised_,
         promised);
   }
-  if (never_evicts() && promised_ > cache_.available()) {
-    return Broken("{} blocks are promised; {} are available", promised_, cache_.available());
+  const int32_t limit = slides() ? cache_.total() : cache_.available();
+  if (never_evicts() && promised_ > limit) {
+    return Broken("{} blocks are promised; {} are available", promised_, limit);
+  }
+  return OkStatus();
+}
+
+// Each running sequence has one row in the steps under way at most, or consecutive chunks.
+Status Scheduler::CheckSteps() const {
+  absl::flat_hash_map<const Sequence*, int32_t> next;  // the token after those under way
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].plan.foreseen) continue;
+    for (const PlanRow& row : steps_[i].plan.rows) {
+      const Sequence& sequence = *row.sequence;
+      if (sequence.state == SequenceState::kFinished) continue;
+      if (sequence.state != SequenceState::kRunning) {
+        return Broken("request {}: a {} sequence is in a step under way",
+                      sequence.request->request.id,
+                      Name(sequence.state));
+      }
+      const int32_t first = next.try_emplace(&sequence, sequence.computed).first->second;
+      if (row.first != first) {
+        return Broken(
+            "request {}: a step under way computes from token {} on; the steps before it "
+            "compute up to token {}",
+            sequence.request->request.id,
+            row.first,
+            first);
+      }
+      next[&sequence] = row.first + row.count;
+    }
+  }
+  for (const Sequence* sequence : running_) {
+    const auto found = next.find(sequence);
+    const int32_t end = found == next.end() ? sequence->computed : found->second;
+    if (sequence->planned() == end) continue;
+    return Broken("request {}: {} tokens are planned; the steps under way compute up to {}",
+                  sequence->request->request.id,
+                  sequence->planned(),
+                  end);
   }
   return OkStatus();
 }
 
 Status Scheduler::CheckIntegrity() const {
   BATON_RETURN_IF_ERROR(CheckQueues());
+  BATON_RETURN_IF_ERROR(CheckSteps());
   return cache_.Check(AllLeases());
 }
 

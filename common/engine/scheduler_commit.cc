@@ -19,6 +19,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   for (const PlanRow& row : plan.rows) {
     Sequence& sequence = *row.sequence;
     ActiveRequest& active = *sequence.request;
+    if (!plan.foreseen) sequence.under_way -= row.count;
     if (sequence.state != SequenceState::kRunning) {
       used += row.samples;
       continue;
@@ -61,27 +62,17 @@ void Scheduler::FailWithoutToken(ActiveRequest& active) {
                   options_.limits.vocabulary));
 }
 
-void Scheduler::Abort(const Status& status, bool chunks_told) {
-  for (const Outcomes::Chunk& chunk : steps_.oldest().plan.chunks) {
-    if (chunks_told) break;
-    const auto handoff = handoffs_.find({chunk.id, chunk.epoch});
-    if (chunk.first_index == 0) {
-      handoffs_.erase(handoff);
-    } else {
-      handoff->second = handoff->second.Share(chunk.first_index);
-    }
-  }
+void Scheduler::Abort(const Status& status) {
   std::set<ActiveRequest*> failed;
-  std::vector<QueuedStep*> steps;
-  while (!steps_.empty()) {
-    steps.push_back(&steps_.Pop());
-    for (const PlanRow& row : steps.back()->plan.rows) {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const PlanRow& row : steps_[i].plan.rows) {
+      row.sequence->under_way = 0;
       if (row.sequence->state == SequenceState::kRunning) failed.insert(row.sequence->request);
     }
   }
   for (ActiveRequest* active : failed) Fail(*active, status);
   Reap();
-  for (QueuedStep* step : steps) step->Clear();
+  while (!steps_.empty()) steps_.Pop().Clear();
 }
 
 void Scheduler::StoreBlocks() {
@@ -92,8 +83,8 @@ void Scheduler::StoreBlocks() {
   store_later_.clear();
 }
 
-// Enters full blocks into the prefix cache; a full block never changes again. While a plan is under
-// way, it may read the blocks of the table, so the table does not adopt other blocks.
+// Enters full blocks into the prefix cache; a full block never changes again. While a plan with the
+// sequence is under way, it may read the blocks of the table, so the table does not adopt others.
 void Scheduler::StoreFullBlocks(Sequence& sequence) {
   const int32_t block_tokens = cache_.block_tokens();
   const int32_t full = sequence.computed / block_tokens;
@@ -109,21 +100,12 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
                      sequence.chain,
                      std::span<const TokenId>(sequence.tokens)
                          .subspan(static_cast<size_t>(index) * block_tokens, block_tokens),
-                     /*adopt=*/steps_.empty());
+                     /*adopt=*/sequence.under_way == 0);
     sequence.chain_broken = !entry.has_value();
     if (!entry) return;
     sequence.chain = *entry;
     ++sequence.stored;
   }
-}
-
-// Releases the blocks of which all tokens lie before the window of the next token to compute. The
-// step under way, if there is one, computes that token or later ones.
-void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
-  const int32_t window = options_.sliding_window;
-  if (window == 0 || sequence.computed < window) return;
-  const int32_t read_first = (sequence.computed - window + 1) / cache_.block_tokens();
-  sequence.table.ReleaseBefore(std::min(read_first, sequence.table.size() - 1));
 }
 
 // Leases to the hand-off of a kPrefill request the blocks that are final when `computed` of its
@@ -188,7 +170,7 @@ void Scheduler::Fork(ActiveRequest& active) {
     sequence.chain = leader.chain;
     sequence.chain_broken = leader.chain_broken;
     sequence.slots = 1;
-    if (never_evicts()) sequence.promised = OwnWorstBlocks(active) - shared;
+    if (never_evicts()) sequence.promised = OwnWorstBlocks(active) - (slides() ? 0 : shared);
     leader.slots -= sequence.slots;
     leader.promised -= sequence.promised;
     Run(sequence);

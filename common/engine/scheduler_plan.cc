@@ -8,6 +8,9 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
+// Prompt tokens that a step takes before they are divided among the steps under way: a smaller
+// chunk computes each token more slowly.
+constexpr int32_t kLeastShare = 64;
 // Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
 // step.
 constexpr double kFarthest = 4;
@@ -15,12 +18,15 @@ constexpr double kFarthest = 4;
 }  // namespace
 
 const StepPlan& Scheduler::Plan(Time now) {
-  BATON_CHECK(steps_.empty(), "Plan was called while a plan is under way");
+  BATON_CHECK(can_plan(), "Plan was called while {} plans are under way", steps_.size());
   EndExpired(now);
   plan_ = &steps_.Prepare().plan;
+  if (short_of_blocks_ && !steps_.empty()) return *plan_;
+  share_ = ShareOfStep();
+  short_of_blocks_ = false;
   PlanDecodes();
   PlanPrompts();
-  AdmitWaiting(now);
+  if (!short_of_blocks_) AdmitWaiting(now);
   LeaseChunks();
   if (!plan_->rows.empty()) steps_.Push();
   return *plan_;
@@ -63,6 +69,7 @@ void Scheduler::AppendPlaceholders() {
   StepPlan& plan = steps_.newest().plan;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     Sequence& sequence = *plan.rows[i].sequence;
+    sequence.under_way -= plan.rows[i].count;
     if (sequence.state != SequenceState::kRunning) continue;
     ++sequence.computed;
     sequence.tokens.push_back(ChosenBefore(static_cast<int32_t>(i)));
@@ -79,55 +86,126 @@ void Scheduler::LeaseChunks() {
   }
 }
 
+// Divides the work among the steps under way: each decodes equally many sequences, and the prompts
+// in progress and in the queue are in all of them.
+Scheduler::StepShare Scheduler::ShareOfStep() const {
+  const int32_t budget = options_.engine.max_step_tokens;
+  if (options_.stages == 1) return {.tokens = budget};
+  // Sequences will be preempted. This step has all decodes, so that those that rank first get the
+  // blocks.
+  if (short_of_blocks_) return {.tokens = budget};
+  int64_t decodes = 0;
+  int64_t prompt_tokens = waiting_tokens_;
+  for (const Sequence* sequence : running_) {
+    (sequence->remaining() == 1 ? decodes : prompt_tokens) += sequence->remaining();
+  }
+  const auto part = [&](int64_t whole) {
+    return static_cast<int32_t>(std::min<int64_t>((whole + options_.stages - 1) / options_.stages,
+                                                  std::numeric_limits<int32_t>::max()));
+  };
+  return {.tokens = part(budget),
+          .decodes = part(decodes),
+          .prompt_tokens = std::max(part(prompt_tokens), kLeastShare)};
+}
+
 // Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted
-// sequence therefore has no row in the plan yet.
+// sequence therefore has no row in the plan yet. Blocks of sequences that are under way cannot be
+// taken, and a copy under way may read the others; so preemption waits for the steps under way.
+// Prompts that take their blocks chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
+    // A prompt whose blocks slide is in one step at a time.
+    if (sequence.under_way > 0) continue;
+    const bool decodes = sequence.remaining() == 1;
+    if (!decodes && !slides(sequence)) continue;
+    if (decodes && std::cmp_equal(plan_->rows.size(), share_.decodes)) continue;
     // The foreseen token is the last one that the sequence may have.
-    const bool ends = sequence.length() >= sequence.request->longest;
-    if (sequence.remaining() != 1 || ends) continue;
-    bool fits = MakeRoom(sequence, 1);
-    while (!fits && i < running_.size()) {
-      Preempt(*running_.back());
-      fits = i < running_.size() && MakeRoom(sequence, 1);
-    }
-    if (fits) AddRow(sequence, 1);
+    if (decodes && sequence.length() >= sequence.request->longest) continue;
+    const bool fits = MakeRoomOrPreempt(i);
+    if (short_of_blocks_ && !steps_.empty() && !fits) break;
+    if (fits && decodes) AddRow(sequence, 1);
   }
   plan_->decode_rows = plan_->rows.size();
 }
 
-// Needs no blocks: a prompt receives all its blocks at admission.
+// Makes room for the next token or chunk of the running sequence at `rank`, and preempts the lowest
+// ranked sequences until there is room. False when the sequence itself was preempted, or when
+// preemption must wait for the steps under way.
+bool Scheduler::MakeRoomOrPreempt(size_t rank) {
+  Sequence& sequence = *running_[rank];
+  const int32_t remaining = sequence.remaining();
+  const int32_t count = remaining == 1 ? 1 : std::min(remaining, ChunkTokens());
+  bool fits = MakeRoom(sequence, count);
+  if (!fits && !steps_.empty()) {
+    short_of_blocks_ = true;
+    return false;
+  }
+  while (!fits && rank < running_.size()) {
+    Preempt(*running_.back());
+    fits = rank < running_.size() && MakeRoom(sequence, count);
+  }
+  return fits;
+}
+
+// The most tokens of the next chunk of a prompt whose blocks slide: PlanDecodes made room for them,
+// and no other chunk of it is under way.
+int32_t Scheduler::SlidingRoom(const Sequence& sequence) const {
+  if (sequence.under_way > 0 || short_of_blocks_) return 0;
+  const int32_t held = sequence.table.size() * cache_.block_tokens();
+  return std::min(ChunkTokens(), held - sequence.computed);
+}
+
+// Needs no blocks: a prompt receives its blocks at admission or in PlanDecodes.
 void Scheduler::PlanPrompts() {
   computing_.clear();
   for (Sequence* sequence : running_) {
     if (sequence->remaining() <= 1) continue;
     const size_t next = sequence->computed / cache_.block_tokens();
     if (next < sequence->hashes.size()) computing_.push_back(sequence->hashes[next]);
-    const int32_t budget = PromptBudget(sequence->computed);
+    int32_t budget = PromptBudget(sequence->planned());
+    if (slides(*sequence)) budget = std::min(budget, SlidingRoom(*sequence));
     const int32_t count = ChunkOf(*sequence, budget);
     if (count > 0) AddRow(*sequence, count);
   }
+}
+
+// How many tokens after `context` others cost as much as `tokens` tokens at the start of a prompt:
+// n tokens cost prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). At least a block.
+int32_t Scheduler::EqualTokens(int32_t tokens, int32_t context) const {
+  const double each = step_time_.fit().prompt_token_ms;
+  const double square = step_time_.fit().prompt_context_ms / 2;
+  if (square <= 0 || tokens <= cache_.block_tokens()) return tokens;
+  const double cost = each * tokens + square * tokens * tokens;
+  const double linear = each + 2 * square * context;
+  const double equal = (std::sqrt(linear * linear + 4 * square * cost) - linear) / (2 * square);
+  return std::clamp(static_cast<int32_t>(equal), cache_.block_tokens(), tokens);
 }
 
 // How many tokens of a prompt this step may still take, when `context` tokens precede the first of
 // them. n tokens take prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). Steps far larger
 // than the measured ones cannot be predicted, so the first prompts beside decodes are small.
 int32_t Scheduler::PromptBudget(int32_t context) const {
-  const int32_t budget = options_.engine.max_step_tokens - plan_->tokens;
   const auto prompt_tokens = plan_->tokens - static_cast<int32_t>(plan_->decode_rows);
   if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
+  const int32_t stages = options_.stages;
+  int32_t budget = share_.tokens - plan_->tokens;
+  if (stages > 1) {
+    budget = std::min(EqualTokens(budget, context), share_.prompt_tokens - prompt_tokens);
+  }
   const double target = ToMillis(options_.engine.itl_target);
-  if (budget <= 0 || target <= 0 || plan_->decode_rows == 0) return budget;
+  // In a pipeline a prompt also delays the decodes of the other steps under way.
+  const bool decodes = plan_->decode_rows > 0 || (stages > 1 && share_.decodes > 0);
+  if (budget <= 0 || target <= 0 || !decodes) return budget;
   const StepTimeModel::Fit& fit = step_time_.fit();
-  const double left = target - step_time_.PredictMs(plan_->work);
+  const double left = (target - step_time_.PredictMs(plan_->work.Times(stages))) / stages;
   const double linear = fit.prompt_token_ms + fit.prompt_context_ms * context;
   const double square = fit.prompt_context_ms / 2;
   double fitting = linear > 0 ? left / linear : 0;
   if (left > 0 && square > 0) {
     fitting = (std::sqrt(linear * linear + 4 * square * left) - linear) / (2 * square);
   }
-  fitting = std::min(fitting, kFarthest * step_time_.most_prompt_tokens());
+  fitting = std::min(fitting, kFarthest * step_time_.max_prompt_tokens() / stages);
   // The first prompt always makes progress. Less than a block of another prompt is not worth a row.
   if (fitting < cache_.block_tokens()) {
     fitting = plan_->rows.size() == plan_->decode_rows ? cache_.block_tokens() : 0;
@@ -138,25 +216,27 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
 // How many tokens the step computes of a sequence that computes its prompt or is recomputed after a
 // preemption. 0: the sequence waits for a larger budget.
 int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
-  const int32_t count = std::clamp(budget, 0, sequence.remaining());
+  const int32_t count = std::clamp(budget, 0, sequence.unplanned());
   if (!options_.engine.repeat_output_singly || count == 0) return count;
-  const int32_t prompt = sequence.request->request.prompt_length - sequence.computed;
+  const int32_t prompt = sequence.request->request.prompt_length - sequence.planned();
   if (prompt <= 1) return 1;
   if (count >= prompt) return prompt;
   const int32_t several = count == prompt - 1 ? count - 1 : count;
   if (several >= 2) return several;
-  // When max_step_tokens is below 3, waiting for a larger budget would never end.
-  return options_.engine.max_step_tokens < 3 ? count : 0;
+  // When a step has less than 3 tokens, waiting for a larger budget would never end.
+  return share_.tokens < 3 ? count : 0;
 }
 
 void Scheduler::AddRow(Sequence& sequence, int32_t count) {
   const ActiveRequest& active = *sequence.request;
   int32_t samples = 0;
-  if (count == sequence.remaining()) samples = active.forked ? 1 : active.request.samples;
-  plan_->rows.push_back({&sequence, sequence.computed, count, samples});
+  if (count == sequence.unplanned()) samples = active.forked ? 1 : active.request.samples;
+  const int32_t first = sequence.planned();
+  plan_->rows.push_back({&sequence, first, count, samples});
+  sequence.under_way += count;
   plan_->tokens += count;
   plan_->logit_rows += samples;
-  const int64_t context = int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
+  const int64_t context = int64_t{count} * first + int64_t{count} * (count + 1) / 2;
   StepWork& work = plan_->work;
   (count == 1 ? work.decodes : work.prompt_tokens) += count;
   (count == 1 ? work.decode_context : work.prompt_context) += context;
@@ -174,6 +254,7 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   std::optional<BlockCopy> copy;
   if (!sequence.table.MakeExclusive(first, copy)) return false;
   if (copy) plan_->copies.push_back(*copy);
+  if (slides()) return true;
   const int32_t taken = std::min(before - cache_.available(), sequence.promised);
   sequence.promised -= taken;
   promised_ -= taken;
@@ -249,18 +330,22 @@ void Scheduler::AdmitReservations(Time now) {
   }
 }
 
-// Blocks kept for the running sequences. Under kMaxUtilization this is an estimate: each sequence
-// may need one more block soon, and a prompt admitted into these blocks would only cause
-// preemption.
-int32_t Scheduler::SetAside() const {
-  return never_evicts() ? promised_ : static_cast<int32_t>(running_.size());
+// Blocks that a new sequence may take without taking those that running sequences need. Under
+// kMaxUtilization this is an estimate: each sequence may need one more block soon, and a prompt
+// admitted into these blocks would only cause preemption.
+int32_t Scheduler::Spare() const {
+  if (!never_evicts()) return cache_.available() - static_cast<int32_t>(running_.size());
+  // With a sliding window, a sequence that releases a shared block makes no block available. So the
+  // promised blocks of all sequences must fit beside each other.
+  if (slides()) return cache_.total() - promised_ - HandoffBlocks();
+  return cache_.available() - promised_;
 }
 
 bool Scheduler::Blocked(const Sequence& sequence) {
   const int32_t slots = sequence.request->forked ? 1 : sequence.request->request.samples;
   if (slots_ + slots > slot_limit_) return true;
   if (blocked_ != &sequence || ++blocked_plans_ >= kPlansBetweenLooks) return false;
-  return cache_.available() < blocked_need_ + SetAside();
+  return Spare() < blocked_need_;
 }
 
 PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
@@ -292,14 +377,25 @@ bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) 
 }
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
-  const int32_t blocks =
-      never_evicts() ? MaxBlocks(*sequence.request) : cache_.BlocksFor(sequence.length());
-  const int32_t need = blocks - static_cast<int32_t>(hit.blocks.size()) + hit.idle;
-  if (need + SetAside() <= cache_.available()) return true;
+  const auto hits = static_cast<int32_t>(hit.blocks.size());
+  int32_t need = MaxBlocks(*sequence.request);
+  if (!never_evicts()) {
+    const int32_t idle = slides(sequence) ? std::min(hit.idle, WindowBlocks()) : hit.idle;
+    need = FirstBlocks(sequence, hits) - hits + idle;
+  } else if (!slides()) {
+    need += hit.idle - hits;
+  }
+  if (need <= Spare()) return true;
   blocked_ = &sequence;
   blocked_need_ = need;
   blocked_plans_ = 0;
   return false;
+}
+
+// The size of the block table of a sequence that is admitted with `hits` cached blocks.
+int32_t Scheduler::FirstBlocks(const Sequence& sequence, int32_t hits) const {
+  const int32_t all = cache_.BlocksFor(sequence.length());
+  return slides(sequence) ? std::min(all, hits + cache_.BlocksFor(ChunkTokens())) : all;
 }
 
 // False when it does not fit now.
@@ -307,10 +403,15 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (!FitsNow(sequence, hit)) return false;
   ActiveRequest& active = *sequence.request;
   const auto hits = static_cast<int32_t>(hit.blocks.size());
-  const int32_t blocks = cache_.BlocksFor(sequence.length());
+  const int32_t blocks = FirstBlocks(sequence, hits);
   sequence.table.Append(hit.blocks);
+  if (slides(sequence)) {
+    sequence.computed = hits * cache_.block_tokens();
+    ReleaseSlidBlocks(sequence);
+  }
   if (!sequence.table.Grow(blocks - hits)) {
     sequence.table.Clear();
+    sequence.computed = 0;
     return false;
   }
   sequence.stored = hits;
@@ -319,7 +420,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   sequence.slots = active.forked ? 1 : active.request.samples;
   slots_ += sequence.slots;
   if (never_evicts()) {
-    sequence.promised = MaxBlocks(active) - blocks;
+    sequence.promised = MaxBlocks(active) - (slides() ? 0 : blocks);
     promised_ += sequence.promised;
   }
   if (!active.started) {
@@ -341,7 +442,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   const size_t next = hit.blocks.size();
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
   // The caller has checked that the budget is not used up.
-  const int32_t budget = std::max(1, PromptBudget(sequence.computed));
+  int32_t budget = std::max(1, PromptBudget(sequence.computed));
+  if (slides(sequence)) budget = std::min(budget, ChunkTokens());
   const int32_t count = ChunkOf(sequence, budget);
   if (count > 0) AddRow(sequence, count);
   return true;

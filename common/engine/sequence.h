@@ -42,9 +42,12 @@ struct Sequence {
   Rank rank;
   std::vector<TokenId> tokens;  // prompt and output
   int32_t computed = 0;         // tokens whose KV is in `table`
+  int32_t under_way = 0;        // tokens after these that the steps under way compute
   Lease table;
-  int32_t slots = 0;     // its share of the sequence limit; before the fork, one slot per sample
-  int32_t promised = 0;  // blocks it may still take (kGuaranteedNoEvict)
+  int32_t slots = 0;  // its share of the sequence limit; before the fork, one slot per sample
+  // kGuaranteedNoEvict: the blocks that it may still take. With a sliding window: the most blocks
+  // that it may hold at a time.
+  int32_t promised = 0;
 
   // The first `stored` blocks are in the prefix cache; `chain` is the entry of the last of them.
   // After a hash collision the chain is broken, and no more blocks are stored.
@@ -55,6 +58,9 @@ struct Sequence {
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - computed; }
+  // The tokens that are computed when the steps under way have ended, and those after them.
+  int32_t planned() const { return computed + under_way; }
+  int32_t unplanned() const { return length() - planned(); }
   // Changes the state. A change that kSequenceMoves does not allow stops the process.
   void MoveTo(SequenceState to);
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct QueuedStep {
   std::vector<SampledToken> sampled;
   Status issued;
   Time begin{};
+  int32_t layers_done = 0;   // layers whose KV is in memory, as far as LayerWatch reported
+  bool layers_told = false;  // the listener received OnKvLayers for the plan's chunks
 
   void Clear() {
     plan.Clear();
@@ -35,14 +38,15 @@ struct QueuedStep {
     sampled.clear();
     issued = OkStatus();
     begin = Time{};
+    layers_done = 0;
+    layers_told = false;
   }
 };
 
-// The steps under way, oldest first. There are two at most: the second one uses the tokens that the
-// first one chooses, and a third one could only wait. The steps keep their memory for later steps.
+// The steps under way, oldest first. The steps keep their memory for later steps.
 class StepQueue final {
  public:
-  static constexpr size_t kMaxSteps = 2;
+  static constexpr size_t kMaxSteps = 8;
 
   bool empty() const { return size_ == 0; }
   bool full() const { return size_ == kMaxSteps; }

@@ -73,7 +73,7 @@ void StepTimeModel::Observe(const StepWork& work, Duration took) {
   }
   if (work.decode_context > kLongContext * work.decodes) ++long_steps_.decodes;
   if (work.prompt_context > kLongContext * work.prompt_tokens) ++long_steps_.prompts;
-  most_prompt_tokens_ = std::max(most_prompt_tokens_, work.prompt_tokens);
+  max_prompt_tokens_ = std::max(max_prompt_tokens_, work.prompt_tokens);
   Solve();
 }
 

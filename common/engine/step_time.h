@@ -14,6 +14,11 @@ struct StepWork {
   int64_t decode_context = 0;  // sum over these rows of the positions that each attends to
   int32_t prompt_tokens = 0;   // tokens in chunks
   int64_t prompt_context = 0;  // sum over these tokens of the positions that each attends to
+
+  // The work of `n` steps like this one.
+  StepWork Times(int32_t n) const {
+    return {decodes * n, decode_context * n, prompt_tokens * n, prompt_context * n};
+  }
 };
 
 // Predicts the time of a step as a + b·decodes + c·decode_context + d·prompt_tokens +
@@ -37,7 +42,7 @@ class StepTimeModel final {
   const Fit& fit() const { return fit_; }
   double PredictMs(const StepWork& work) const;
   // The largest number of prompt tokens in one observed step.
-  int32_t most_prompt_tokens() const { return most_prompt_tokens_; }
+  int32_t max_prompt_tokens() const { return max_prompt_tokens_; }
 
  private:
   static constexpr int kTerms = 5;
@@ -68,7 +73,7 @@ class StepTimeModel final {
   Sums decodes_;  // steps without a prompt
   Sums prompts_;  // steps with a prompt
   LongSteps long_steps_;
-  int32_t most_prompt_tokens_ = 0;
+  int32_t max_prompt_tokens_ = 0;
   Fit fit_;
 };
 

@@ -23,6 +23,8 @@ class WatchedRunner final : public ModelRunner {
   const ModelTraits& traits() const override { return runner_.traits(); }
   Device& device() override { return runner_.device(); }
   bool queues_steps() const override { return runner_.queues_steps(); }
+  int32_t stages() const override { return runner_.stages(); }
+  Duration bubble() const override { return runner_.bubble(); }
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,

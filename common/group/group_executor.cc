@@ -2,10 +2,15 @@
 
 #include <utility>
 
+#include "common/engine/step_queue.h"
 #include "common/group/step_message.h"
 
 namespace baton {
 namespace {
+
+// A step has two messages at most. A leader that waits for a slot takes no logits, for which the
+// last stage may wait.
+static_assert(StepRing::kSlots >= 2 * StepQueue::kMaxSteps);
 
 // A rank that failed or is late cannot be left out: the group is lost, as a lost device is.
 Status Broken(const Status& status) {

@@ -42,6 +42,8 @@ class GroupExecutor final : public Executor {
   std::span<const KvArena> kv_arenas() const override { return arenas_; }
   std::string device_name() const override;
   bool queues_steps() const override { return leader_.queues_steps(); }
+  int32_t stages() const override { return leader_.stages(); }
+  Duration bubble() const override { return leader_.bubble(); }
   // After an error of a follower, or when one is late: Unavailable, because the group is broken
   // and cannot compute any more.
   Status Issue(const StepInput& input,

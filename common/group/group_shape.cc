@@ -2,6 +2,14 @@
 
 namespace baton {
 
+namespace {
+
+// A message between stages, such as the logits of a step, is one chunk: its sender need not wait
+// for the receiver, which may compute another step. Only the pages of written bytes take memory.
+constexpr size_t kStageSlotBytes = size_t{256} << 20;
+
+}  // namespace
+
 GroupLayout GroupShape::layout() const {
   GroupLayout layout;
   layout.ranks = ranks();
@@ -14,6 +22,7 @@ GroupLayout GroupShape::layout() const {
   if (pipeline_parallel > 1) {
     for (int i = 0; i < tensor_parallel; ++i) {
       CollectiveLayout& pipeline = layout.collectives.emplace_back();
+      pipeline.slot_bytes = kStageSlotBytes;
       for (int stage = 0; stage < pipeline_parallel; ++stage) {
         pipeline.ranks.push_back(stage * tensor_parallel + i);
       }

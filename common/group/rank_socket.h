@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +27,8 @@ class RankSocket final {
   explicit RankSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
+  // The process at the other end; Unavailable when the kernel does not name it.
+  StatusOr<pid_t> peer() const;
   // Sends `text`, at most 64 KiB, with `descriptor` when it is not -1. Unavailable when the other
   // end is closed.
   Status Send(std::string_view text, int descriptor = -1);

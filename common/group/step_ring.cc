@@ -31,6 +31,10 @@ Status SystemError(std::string_view call) {
   return MakeStatus(StatusCode::kInternal, "step ring: {}: {}", call, std::strerror(errno));
 }
 
+// A follower ends a message soon after the leader has its results. A yield would cost the leader a
+// time slice when other threads are runnable.
+constexpr Duration kSpin = std::chrono::microseconds(30);
+
 // Waits until `done()`: busy-polls, then yields, then sleeps.
 template <class Done, class Sleep>
 Status WaitFor(const StepRing::Waiting& waiting,
@@ -52,6 +56,7 @@ Status WaitFor(const StepRing::Waiting& waiting,
       checked = now;
       BATON_RETURN_IF_ERROR(waiting.broken());
     }
+    if (now - begin < std::min(kSpin, waiting.busy_poll)) continue;
     if (now - begin < waiting.busy_poll) {
       std::this_thread::yield();
     } else {

@@ -21,8 +21,8 @@ namespace baton {
 // of the two sides is used by one thread.
 class StepRing final {
  public:
-  // More than the steps that can be under way.
-  static constexpr uint64_t kSlots = 8;
+  // The messages that can be under way: the leader waits before it publishes more.
+  static constexpr uint64_t kSlots = 16;
 
   struct Waiting {
     // How long a follower busy-polls for the next message before it sleeps. Waking a sleeping

@@ -57,8 +57,8 @@ StatusOr<Activations> Activations::Allocate(const ModelSpec& spec,
   const int64_t head_dim = spec.head_dim;
   const int64_t q_cols = (gathers ? spec.heads : plan.heads.q_heads) * head_dim;
   const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
-  const int64_t inner = !gathers && plan.slice.intermediate ? plan.slice.intermediate->size()
-                                                            : spec.intermediate;
+  const int64_t inner =
+      !gathers && plan.slice.intermediate ? plan.slice.intermediate->size() : spec.intermediate;
   // The gathered rows of the last layer use the same buffers.
   const int64_t most = std::max(rows, logit_rows);
   const DType dtype = ops.activation_dtype();

@@ -19,8 +19,9 @@ struct Activation {
   Tensor Rows(int64_t rows) const { return tensor.Rows(0, rows); }
 };
 
-// The activations of a decoder, allocated once for the largest step. Attention and feed_forward have
-// the columns of all tensor-parallel ranks when these gather them, else the columns of this rank.
+// The activations of a decoder, allocated once for the largest step. Attention and feed_forward
+// have the columns of all tensor-parallel ranks when these gather them, else the columns of this
+// rank.
 struct Activations {
   Activation residual, normed, qkv, attention, delta, feed_forward;
   // Of the logit rows: last stage.

@@ -42,20 +42,21 @@ class Decoder::Impl {
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);
-    BATON_ASSIGN_OR_RETURN(
-        weights_,
-        LoadDecoderWeights(
-            spec_,
-            source,
-            ops_,
-            {.fp8_kv = limits_.fp8_kv, .slice = plan_.slice, .progress = progress}));
+    BATON_ASSIGN_OR_RETURN(weights_,
+                           LoadDecoderWeights(spec_,
+                                              source,
+                                              ops_,
+                                              {.fp8_kv = limits_.fp8_kv,
+                                               .bf16 = limits_.bf16,
+                                               .slice = plan_.slice,
+                                               .progress = progress}));
     BATON_ASSIGN_OR_RETURN(
         activations_,
         Activations::Allocate(spec_, plan_, limits_.max_rows, limits_.max_logit_rows, ops_));
     return OkStatus();
   }
 
-  Tensor Forward(const StepInput& input, const LayerHook& hook) {
+  void ForwardStage(const StepInput& input, const LayerHook& hook) {
     const auto rows = static_cast<int64_t>(input.tokens.size());
     const auto wanted = static_cast<int64_t>(input.logit_rows.size());
     BATON_CHECK(rows >= 1 && rows <= limits_.max_rows, "{} rows in a step", rows);
@@ -80,7 +81,16 @@ class Decoder::Impl {
         FinishLogitRows(layer, qkv, wanted, hook);
       }
     }
-    return LeaveStage(residual, wanted);
+    LeaveStage(residual, wanted);
+  }
+
+  Tensor TakeLogits(int64_t wanted) {
+    const RankPlace& place = plan_.place;
+    if (!place.leader()) return {};
+    if (place.pipeline_parallel > 1) {
+      exchange_->ReceiveFromStage(AnswerOf(wanted), place.pipeline_parallel - 1);
+    }
+    return activations_.logits.Rows(wanted);
   }
 
   const ModelSpec spec_;
@@ -91,12 +101,8 @@ class Decoder::Impl {
   DecoderWeights weights_;
 
  private:
-  bool gathers() const {
-    return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kGather;
-  }
-  bool reduces() const {
-    return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kReduce;
-  }
+  bool gathers() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kGather; }
+  bool reduces() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kReduce; }
 
   // The layer's number in the model.
   int32_t NumberOf(int32_t layer) const { return static_cast<int32_t>(plan_.layers.begin) + layer; }
@@ -233,9 +239,15 @@ class Decoder::Impl {
     FinishLayer(layer, last_attention, last_residual, last_normed, hook);
   }
 
+  // What the last stage sends to the leader. Without logits, one number tells the leader that all
+  // stages have finished the step.
+  Tensor AnswerOf(int64_t wanted) const {
+    if (wanted > 0) return activations_.logits.Rows(wanted);
+    return activations_.logits.Rows(1).Columns(0, 1);
+  }
+
   // Hands the residual to the next stage, or computes the logits and hands them to the leader.
-  // Returns the logits on the leader.
-  Tensor LeaveStage(const Tensor& residual, int64_t wanted) {
+  void LeaveStage(const Tensor& residual, int64_t wanted) {
     const RankPlace& place = plan_.place;
     const int32_t last_stage = place.pipeline_parallel - 1;
     if (place.stage < last_stage) exchange_->SendToStage(residual, place.stage + 1);
@@ -249,14 +261,9 @@ class Decoder::Impl {
       ops_.MatMul(normed, weights_.output_head(), nullptr, mine);
       if (plan_.tensor_parallel()) exchange_->GatherToFirst(logits, plan_.ends.vocab);
     }
-    if (last_stage > 0 && place.tensor_rank == 0) {
-      // Without logits, one number tells the leader that all stages have finished the step.
-      const Tensor answer =
-          wanted > 0 ? activations_.logits.Rows(wanted) : activations_.logits.Rows(1).Columns(0, 1);
-      if (plan_.last_stage()) exchange_->SendToStage(answer, 0);
-      if (plan_.first_stage()) exchange_->ReceiveFromStage(answer, last_stage);
+    if (last_stage > 0 && plan_.last_stage() && place.tensor_rank == 0) {
+      exchange_->SendToStage(AnswerOf(wanted), 0);
     }
-    return place.leader() ? activations_.logits.Rows(wanted) : Tensor{};
   }
 
   Exchange* const exchange_;  // null: this rank is the only one
@@ -276,8 +283,12 @@ StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const ModelSpec& spec,
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
-Tensor Decoder::Forward(const StepInput& input, const LayerHook& hook) {
-  return impl_->Forward(input, hook);
+void Decoder::ForwardStage(const StepInput& input, const LayerHook& hook) {
+  impl_->ForwardStage(input, hook);
+}
+
+Tensor Decoder::TakeLogits(size_t logit_rows) {
+  return impl_->TakeLogits(static_cast<int64_t>(logit_rows));
 }
 
 const ModelSpec& Decoder::spec() const {

@@ -6,6 +6,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/model/bf16_layers.h"
 #include "common/model/model_spec.h"
 #include "common/model/rank_plan.h"
 #include "common/model/weight_source.h"
@@ -17,6 +18,7 @@ struct DecoderLimits {
   int32_t max_rows = 512;        // most rows of one step
   int32_t max_logit_rows = 256;  // most rows of one step for which logits are computed
   bool fp8_kv = false;           // the KV cache is FP8: scales are computed while loading
+  Bf16Layers bf16 = {};          // the weights that stay in bf16 when the backend has FP8 weights
 };
 
 // Called during Load with the fraction of the weights that is loaded, 0 … 1.
@@ -49,9 +51,20 @@ class Decoder final {
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
   // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
   // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
-  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group
-  // all ranks call it with the same input; the leader gets the logits, the others an empty tensor.
-  Tensor Forward(const StepInput& input, const LayerHook& hook = {});
+  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a
+  // group all ranks call it with the same input; the leader gets the logits, the others an empty
+  // tensor.
+  Tensor Forward(const StepInput& input, const LayerHook& hook = {}) {
+    ForwardStage(input, hook);
+    return TakeLogits(input.logit_rows.size());
+  }
+  // The two parts of Forward. ForwardStage issues the rank's own stage and hands its result to the
+  // next stage. TakeLogits, with the number of logit rows, receives the logits of the oldest step
+  // whose logits were not taken. On the leader of a pipeline other steps may be issued between the
+  // two, when Exchange::SendsAhead allows it. TakeLogits may then follow the step's IssueStep; its
+  // errors are those of AwaitStep.
+  void ForwardStage(const StepInput& input, const LayerHook& hook = {});
+  Tensor TakeLogits(size_t logit_rows);
 
   const ModelSpec& spec() const;  // of the whole model
   const RankPlan& plan() const;

@@ -28,8 +28,8 @@ struct Part {
 // Loads weights from a source into a backend.
 class Loader {
  public:
-  Loader(const ModelSpec& spec, const WeightSource& source, Ops& ops)
-      : spec_(spec), source_(source), ops_(ops) {}
+  Loader(const ModelSpec& spec, const WeightSource& source, Ops& ops, const Bf16Layers& bf16)
+      : spec_(spec), source_(source), ops_(ops), bf16_(bf16) {}
 
   size_t bytes() const { return bytes_; }
 
@@ -74,7 +74,7 @@ class Loader {
         HostMatrix matrix,
         source_.GetMatrix(
             part.id, part.rows.size, cols.size, {.rows = part.rows.range, .cols = cols.range}));
-    matrix.may_quantize = MayUseFp8(spec_, part.id);
+    matrix.may_quantize = MayUseFp8(spec_, part.id, bf16_);
     return matrix;
   }
   StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
@@ -85,6 +85,7 @@ class Loader {
   const ModelSpec& spec_;
   const WeightSource& source_;
   Ops& ops_;
+  const Bf16Layers bf16_;
   size_t bytes_ = 0;
 };
 
@@ -118,9 +119,8 @@ Status LoadAttention(Loader& loader,
   }
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
-  BATON_ASSIGN_OR_RETURN(
-      to.attention_output,
-      loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
+  BATON_ASSIGN_OR_RETURN(to.attention_output,
+                         loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
   if (spec.o_bias) {
     BATON_ASSIGN_OR_RETURN(to.attention_output_bias,
                            loader.LoadVectors({{id(WeightKind::kAttentionOutputBias), outputs}}));
@@ -193,19 +193,18 @@ Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, Dec
 
 }  // namespace
 
-bool MayUseFp8(const ModelSpec& spec, const WeightId& id) {
-  constexpr int32_t kExactFirstOutputs = 2;
+bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16) {
   switch (id.kind) {
     case WeightKind::kQuery:
     case WeightKind::kKey:
     case WeightKind::kValue:
       return true;
     case WeightKind::kAttentionOutput:
-      return id.layer >= kExactFirstOutputs;
+      return id.layer >= bf16.first_attention_outputs;
     case WeightKind::kGate:
     case WeightKind::kUp:
     case WeightKind::kDown:
-      return id.layer > 0 && id.layer + 1 < spec.layer_count();
+      return id.layer >= bf16.first_mlps && id.layer < spec.layer_count() - bf16.last_mlps;
     default:
       return false;
   }
@@ -217,7 +216,7 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const DecoderLoadOptions& options) {
   const DecoderSlice& slice = options.slice;
   BATON_RETURN_IF_ERROR(slice.Validate(spec));
-  Loader loader(spec, source, ops);
+  Loader loader(spec, source, ops, options.bf16);
   DecoderWeights weights;
   const IndexRange layers = slice.layers.value_or(IndexRange{0, spec.layer_count()});
   const bool first = layers.begin == 0;
@@ -251,10 +250,9 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
     BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, slice, layer, to));
     advance();
   }
-  const WeightId next_norm = last ? WeightId{WeightKind::kOutputNorm}
-                                  : WeightId{WeightKind::kAttentionNorm,
-                                             static_cast<int32_t>(layers.end),
-                                             -1};
+  const WeightId next_norm =
+      last ? WeightId{WeightKind::kOutputNorm}
+           : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
   BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
   if (last && !spec.tied_head) {
     BATON_ASSIGN_OR_RETURN(weights.head,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/model/bf16_layers.h"
 #include "common/model/decoder_slice.h"
 #include "common/model/model_spec.h"
 #include "common/model/weight_source.h"
@@ -48,19 +49,18 @@ struct DecoderWeights {
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
   std::vector<LayerWeights> layers;  // the loaded ones
-  size_t bytes = 0;  // packed bytes of all matrices
+  size_t bytes = 0;                  // packed bytes of all matrices
 
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
 
 // Whether a backend with FP8 weights may store this weight in FP8. True for the GEMM weights of
-// attention and of dense MLPs, except those whose precision matters most for their size in a small
-// model (kernels/cuda/README.md): the attention outputs of the first two layers, and the MLPs of
-// the first and the last layer.
-bool MayUseFp8(const ModelSpec& spec, const WeightId& id);
+// attention and of dense MLPs, except those that `bf16` names.
+bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16);
 
 struct DecoderLoadOptions {
   bool fp8_kv = false;      // compute the scales of an FP8 KV cache
+  Bf16Layers bf16 = {};     // the weights that stay in bf16 when the backend has FP8 weights
   DecoderSlice slice = {};  // the weights to load; all of them by default
   // Called with the fraction of the weights that is loaded, 0 … 1. May be empty.
   std::function<void(double)> progress = {};

@@ -22,8 +22,9 @@ struct ModelDescription {
 
 ModelDescription DescribeModel(const OpenedModel& model);
 
-// Call it after the weights of the whole model were loaded. Returns a line for each kind of tensor that the files have
-// and that was not read (whole layers, biases): the model then runs without a part of its files.
+// Call it after the weights of the whole model were loaded. Returns a line for each kind of tensor
+// that the files have and that was not read (whole layers, biases): the model then runs without a
+// part of its files.
 std::vector<std::string> DescribeUnread(const ModelSpec& spec, const WeightSource& weights);
 
 }  // namespace baton

@@ -58,7 +58,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
   }
   if (fields->Has("top_k")) {
     // Some files have -1 for "all tokens".
-    defaults.top_k = std::max(0, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));
+    defaults.top_k = std::max(kTopKRange.low, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));
   }
   BATON_RETURN_IF_ERROR(fields->status());
   return defaults;

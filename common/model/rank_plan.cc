@@ -112,8 +112,8 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
   }
   if (HasExperts(spec)) {
     plan.expert_ends = DivideExperts(spec.moe.experts, ranks);
-    plan.slice.experts = IndexRange{rank == 0 ? 0 : plan.expert_ends[rank - 1],
-                                    plan.expert_ends[rank]};
+    plan.slice.experts =
+        IndexRange{rank == 0 ? 0 : plan.expert_ends[rank - 1], plan.expert_ends[rank]};
   }
 }
 
@@ -150,9 +150,8 @@ LayerCosts DecodeCosts(const ModelSpec& spec) {
   const double attention = hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
   LayerCosts costs;
   for (const LayerSpec& layer : spec.layers) {
-    const double width =
-        layer.moe ? double{1} * spec.moe.experts_per_token * spec.moe.intermediate
-                  : spec.intermediate;
+    const double width = layer.moe ? double{1} * spec.moe.experts_per_token * spec.moe.intermediate
+                                   : spec.intermediate;
     costs.layers.push_back(attention + 3 * hidden * width);
   }
   costs.last = hidden * spec.vocab;

@@ -52,8 +52,8 @@ struct LayerCosts {
   double last = 0;   // the last stage (output head)
 };
 
-// The costs of decoding, which is bound by reading weights: bytes of a layer that a token reads, all
-// layers of one kind alike. The embedding costs nothing, because a token reads one row of it.
+// The costs of decoding, which is bound by reading weights: bytes of a layer that a token reads,
+// all layers of one kind alike. The embedding costs nothing, because a token reads one row of it.
 LayerCosts DecodeCosts(const ModelSpec& spec);
 
 // The first layer after each of `stages` stages, so that the slowest stage is as fast as possible.

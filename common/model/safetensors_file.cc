@@ -94,8 +94,8 @@ StatusOr<FileTensor> ReadTensor(const std::string& file,
 // the header. Every method returns whether to continue.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
-  HeaderReader(const std::string& file, std::span<const std::byte> data)
-      : file_(file), data_(data) {}
+  HeaderReader(const std::string& file, std::string_view header, std::span<const std::byte> data)
+      : file_(file), header_(header), data_(data) {}
 
   const Status& status() const { return status_; }
   std::vector<FileTensor> TakeTensors() { return std::move(tensors_); }
@@ -166,8 +166,8 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(size_t, const std::string&, const Json::exception&) override {
-    return Fail(InvalidArgument("{}: the header is not a JSON object", file_));
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    return Fail(JsonSyntaxError(file_ + ": the header", header_, position, error));
   }
 
  private:
@@ -210,6 +210,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   }
 
   const std::string& file_;
+  const std::string_view header_;
   const std::span<const std::byte> data_;
   Status status_;
   std::vector<FileTensor> tensors_;
@@ -291,10 +292,10 @@ StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(
   }
   const auto header = reader.ReadBytes(length, "header");
   BATON_RETURN_IF_ERROR(reader.status());
-  const auto* text = reinterpret_cast<const char*>(header.data());
+  const std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
   const auto data = bytes.subspan(reader.position());
-  HeaderReader entries(name, data);
-  if (!Json::sax_parse(text, text + header.size(), &entries)) return entries.status();
+  HeaderReader entries(name, text, data);
+  if (!Json::sax_parse(text, &entries)) return entries.status();
   std::vector<FileTensor> tensors = entries.TakeTensors();
   BATON_RETURN_IF_ERROR(CheckPlacement(name, tensors, data));
   return std::unique_ptr<SafetensorsFile>(new SafetensorsFile(std::move(name), std::move(tensors)));

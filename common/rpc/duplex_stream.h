@@ -149,7 +149,7 @@ class DuplexStream : public Base {
 
   void OnWriteDone(bool ok) override { WritingEnded(ok); }
 
-  // Chooses the next operation of the writing half, of which at most one is in progress.
+  // Chooses the next operation of the writing half. At most one of them is in progress.
   Action NextLocked() {
     if (writing_) return Action::kNone;
     if (!queue_.empty()) {

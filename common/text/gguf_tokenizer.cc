@@ -99,7 +99,7 @@ Status ReadMerges(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
     const TokenId right = table.Find(merge.substr(space + 1));
     const TokenId result =
         table.Find(std::string(merge.substr(0, space)).append(merge.substr(space + 1)));
-    // A merge of which a part or the result has no token can never happen.
+    // A merge can never happen when a part of the merge or its result is not a token.
     if (left < 0 || right < 0 || result < 0) continue;
     spec.merges.push_back({left, right, result, static_cast<uint32_t>(i)});
   }

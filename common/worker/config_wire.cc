@@ -86,6 +86,9 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.max_step_tokens = StepTokensOf(engine, kind);
   options.max_sequences = engine.max_sequences();
   options.fp8_kv = KvTypeOf(engine) == DType::kFp8;
+  options.bf16.first_attention_outputs = engine.bf16_layers().first_attention_outputs();
+  options.bf16.first_mlps = engine.bf16_layers().first_mlps();
+  options.bf16.last_mlps = engine.bf16_layers().last_mlps();
   return options;
 }
 

@@ -23,7 +23,8 @@ struct ModelHostOptions {
   int32_t context_length = 0;  // in tokens; 0: the model's own
   int32_t max_step_tokens = 512;
   int32_t max_sequences = 256;
-  bool fp8_kv = false;  // see DecoderLimits
+  bool fp8_kv = false;   // see DecoderLimits
+  Bf16Layers bf16 = {};  // see DecoderLimits
 };
 
 // A model in the memory of its device, ready to run: backend, weights, decoder and runner. An

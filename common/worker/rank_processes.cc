@@ -10,6 +10,8 @@
 
 #include "common/app/run_service.h"
 #include "common/base/thread.h"
+#include "common/config/mpirun.h"
+#include "common/group/mpirun_start.h"
 #include "common/log/log.h"
 #include "common/worker/rank_messages.h"
 #include "kernels/cpu/cpu_device.h"
@@ -37,7 +39,7 @@ std::vector<std::string> OwnCommand() {
   return words;
 }
 
-std::string DescribeExit(const std::optional<int>& status) {
+std::string DescribeStatus(const std::optional<int>& status) {
   if (!status.has_value()) return "closed its connection to rank 0";
   if (*status > 128) return fmt::format("was ended by signal {}", *status - 128);
   return fmt::format("ended with status {}", *status);
@@ -51,8 +53,16 @@ StatusOr<std::unique_ptr<RankProcesses>> RankProcesses::Start(const Options& opt
   BATON_ASSIGN_OR_RETURN(
       ranks->collectives_,
       RankCollectives::Create(*ranks->memory_, options.shape, 0, options.collective));
-  for (int rank = 1; rank < options.shape.ranks(); ++rank) {
-    BATON_RETURN_IF_ERROR(ranks->Launch(rank));
+  const int count = options.shape.ranks();
+  if (PlaceInMpirun().has_value()) {
+    BATON_ASSIGN_OR_RETURN(auto sockets, AcceptMpirunRanks(count, options.start_limit));
+    for (RankSocket& socket : sockets) ranks->followers_.push_back({nullptr, std::move(socket)});
+  } else {
+    for (int rank = 1; rank < count; ++rank) BATON_RETURN_IF_ERROR(ranks->Launch(rank));
+  }
+  for (int rank = 1; rank < count; ++rank) {
+    BATON_RETURN_IF_ERROR(
+        ranks->followers_[rank - 1].socket.Send(RankMessage(rank), ranks->memory_->fd()));
   }
   return ranks;
 }
@@ -67,12 +77,19 @@ Status RankProcesses::Launch(int rank) {
   if (!process.ok()) return Annotate(process.status(), fmt::format("rank {}", rank));
   followers_.push_back({*std::move(process), std::move(ends.first)});
   kLog.Info("rank {} is process {}", rank, followers_.back().process->pid());
-  return followers_.back().socket.Send(RankMessage(rank), memory_->fd());
+  return OkStatus();
+}
+
+std::string RankProcesses::DescribeExit(Follower& follower) const {
+  if (follower.process == nullptr) return DescribeStatus(std::nullopt);
+  return DescribeStatus(follower.process->WaitExit(kExitLimit));
 }
 
 RankProcesses::~RankProcesses() {
   watch_ = {};
-  for (Follower& follower : followers_) follower.process->Signal(SIGKILL);
+  for (Follower& follower : followers_) {
+    if (follower.process != nullptr) follower.process->Signal(SIGKILL);
+  }
 }
 
 StatusOr<RankSocket::Message> RankProcesses::ReceiveFrom(int rank) {
@@ -83,10 +100,8 @@ StatusOr<RankSocket::Message> RankProcesses::ReceiveFrom(int rank) {
     return error.ok() ? std::move(message) : Annotate(error, fmt::format("rank {}", rank));
   }
   if (message.status().code() == StatusCode::kUnavailable) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "rank {} {} while it started",
-                      rank,
-                      DescribeExit(follower.process->WaitExit(kExitLimit)));
+    return MakeStatus(
+        StatusCode::kUnavailable, "rank {} {} while it started", rank, DescribeExit(follower));
   }
   return Annotate(message.status(), fmt::format("rank {} has not started", rank));
 }
@@ -142,8 +157,7 @@ void RankProcesses::Watch(const std::stop_token& stop) {
       const auto message = followers_[i].socket.Receive(Duration::zero());
       const Status error = message.ok() ? ErrorIn(message->text) : OkStatus();
       Break(static_cast<int>(i) + 1,
-            error.ok() ? DescribeExit(followers_[i].process->WaitExit(kExitLimit))
-                       : std::string(Message(error)));
+            error.ok() ? DescribeExit(followers_[i]) : std::string(Message(error)));
     }
   }
 }

@@ -36,7 +36,8 @@ class RankProcesses final {
     Duration start_limit = std::chrono::minutes(10);  // of one rank, model loading included
   };
 
-  // Starts ranks 1, 2, … with the command line of this process.
+  // Starts ranks 1, 2, … with the command line of this process; or waits for them when mpirun
+  // started all ranks.
   static StatusOr<std::unique_ptr<RankProcesses>> Start(const Options& options);
   // Kills the followers that have not ended.
   ~RankProcesses();
@@ -63,12 +64,14 @@ class RankProcesses final {
 
  private:
   struct Follower {
-    std::unique_ptr<ChildProcess> process;
+    std::unique_ptr<ChildProcess> process;  // null when mpirun started it
     RankSocket socket;
   };
 
   explicit RankProcesses(const Options& options) : options_(options) {}
   Status Launch(int rank);
+  // What became of a follower that closed its socket.
+  std::string DescribeExit(Follower& follower) const;
   // The next message of a follower that is still starting.
   StatusOr<RankSocket::Message> ReceiveFrom(int rank);
   // Looks for followers that end or report an error, and shows the followers that this process

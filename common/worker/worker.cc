@@ -382,7 +382,7 @@ WorkerLoad Worker::Load() {
 void Worker::BeginDrain(const std::string& reason) {
   if (draining_.exchange(true)) return;
   kLog.Info("draining: {}; {} requests are running", reason, book_.size());
-  links_->ForEachJoined([&](WorkerLinkClient& link) { link.AddDrain(reason); });
+  links_->ForEachJoined([](WorkerLinkClient& link) { link.AddDrain(); });
   if (prefill_ != nullptr) prefill_->OnLeaving(reason);
   if (decode_ != nullptr) decode_->OnLeaving(reason);
 }

@@ -14,8 +14,9 @@ namespace {
 namespace pb = worker::v1;
 
 constexpr size_t kQueuedMessages = 8192;
-constexpr uint32_t kMinHeartbeatMs = 10;
-constexpr uint32_t kMaxHeartbeatMs = 900;  // heartbeats also keep gRPC's threads awake
+constexpr Duration kMinHeartbeat = std::chrono::milliseconds(10);
+// Heartbeats also keep gRPC's threads awake.
+constexpr Duration kMaxHeartbeat = std::chrono::milliseconds(900);
 
 // Turns the end of a stream that never joined into an error that says what to change.
 Status Explain(const Status& status) {
@@ -64,9 +65,7 @@ WorkerLinkClient::WorkerLinkClient(RouterKey key,
       std::move(handler),
       kQueuedMessages);
   Stream::Dial(stream_);
-  pb::ToRouter join;
-  *join.mutable_join() = ToProto(context_.self);
-  stream_->Send(std::move(join));
+  stream_->Send(JoinToProto(context_.self));
 }
 
 WorkerLinkClient::~WorkerLinkClient() {
@@ -76,46 +75,46 @@ WorkerLinkClient::~WorkerLinkClient() {
 }
 
 void WorkerLinkClient::Add(const TokenOutput& token) {
-  *pending_.add_tokens() = ToProto(token);
+  pending_.tokens.push_back(token);
   has_pending_ = true;
 }
 
 void WorkerLinkClient::Add(const FinishedReport& report) {
-  *pending_.add_finished() = ToProto(report);
+  pending_.finished.push_back(report);
   has_pending_ = true;
 }
 
 void WorkerLinkClient::Add(const FailedReport& report) {
-  *pending_.add_failed() = ToProto(report);
+  pending_.failed.push_back(report);
   has_pending_ = true;
 }
 
 void WorkerLinkClient::Add(const HandoffReport& report) {
-  *pending_.add_handoffs() = ToProto(report);
+  pending_.handoffs.push_back(report);
   has_pending_ = true;
 }
 
 void WorkerLinkClient::Add(const CacheEvent& event) {
-  *pending_.add_cache_events() = ToProto(event);
+  pending_.cache_events.push_back(event);
   has_pending_ = true;
 }
 
-void WorkerLinkClient::AddDrain(const std::string& reason) {
-  pending_.mutable_drain()->set_reason(reason);
+void WorkerLinkClient::AddDrain() {
+  pending_.drain = true;
   has_pending_ = true;
 }
 
 void WorkerLinkClient::BeatIfDue(Time now) {
   if (!joined_ || now < next_heartbeat_) return;
   next_heartbeat_ = now + heartbeat_;
-  *pending_.mutable_heartbeat() = ToProto(context_.events.Load());
+  pending_.load = context_.events.Load();
   has_pending_ = true;
 }
 
 void WorkerLinkClient::Flush() {
   if (!has_pending_ || ended_) return;
   has_pending_ = false;
-  if (!stream_->Send(std::exchange(pending_, pb::ToRouter()))) {
+  if (!stream_->Send(ReportToProto(std::exchange(pending_, {})))) {
     Close(Status(StatusCode::kResourceExhausted, "the router does not read the worker's messages"));
   }
 }
@@ -132,17 +131,14 @@ void WorkerLinkClient::Close(const Status& why) {
 
 void WorkerLinkClient::OnMessage(const pb::ToWorker& message) {
   if (ended_) return;
-  if (message.has_welcome() && !joined_) {
-    joined_ = true;
-    heartbeat_ = std::chrono::milliseconds(
-        std::clamp(message.welcome().heartbeat_ms(), kMinHeartbeatMs, kMaxHeartbeatMs));
-    next_heartbeat_ = context_.clock.Now();
-    kLog.Info("joined router {} at {}", message.welcome().router_id(), address_);
-    BeatIfDue(next_heartbeat_);
-  }
   if (!joined_) {
-    Close(InvalidArgument("the first message of router {} is not Welcome", address_));
-    return;
+    const StatusOr<Welcome> welcome = WelcomeFromProto(message);
+    if (!welcome.ok()) return Close(Annotate(welcome.status(), "router " + address_));
+    joined_ = true;
+    heartbeat_ = std::clamp(welcome->heartbeat, kMinHeartbeat, kMaxHeartbeat);
+    next_heartbeat_ = context_.clock.Now();
+    kLog.Info("joined router {} at {}", welcome->router_id, address_);
+    BeatIfDue(next_heartbeat_);
   }
   DecodedCommands decoded = CommandsFromProto(message, context_.clock.Now());
   for (const FailedReport& refused : decoded.refused) Add(refused);

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/cluster/reports.h"
+#include "common/cluster/worker_info.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/closing_streams.h"
 #include "common/rpc/duplex_stream.h"
@@ -47,7 +48,7 @@ class WorkerLinkClient final {
   void Add(const FailedReport& report);
   void Add(const HandoffReport& report);
   void Add(const CacheEvent& event);
-  void AddDrain(const std::string& reason);
+  void AddDrain();
   // Adds a heartbeat when the next one is due.
   void BeatIfDue(Time now);
   void Flush();
@@ -71,7 +72,7 @@ class WorkerLinkClient final {
   // Cleared on destruction: tasks posted by the stream's callbacks check it.
   std::shared_ptr<WorkerLinkClient*> self_;
   std::shared_ptr<Stream> stream_;
-  worker::v1::ToRouter pending_;
+  WorkerReport pending_;
   bool has_pending_ = false;
   bool joined_ = false;
   bool ended_ = false;

@@ -31,6 +31,10 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       output_tokens_(metrics.AddCounter("baton_output_tokens_total", "Tokens generated.")),
       preemptions_(metrics.AddCounter("baton_preemptions_total",
                                       "Sequences preempted because KV blocks ran out.")),
+      bubble_(metrics.AddCounter("baton_engine_pipeline_bubble_seconds_total",
+                                 "Time in which the first pipeline stage waited for later stages "
+                                 "and had nothing to compute, while requests were running. Always "
+                                 "0 with one stage.")),
       requests_(metrics,
                 "baton_worker_requests_total",
                 "Requests that ended on this worker, by outcome: done, cancelled, invalid, refused "
@@ -88,6 +92,7 @@ void WorkerProbe::Update(const EngineStats& stats) {
   cached_tokens_.RaiseTo(static_cast<double>(stats.cached_tokens));
   output_tokens_.RaiseTo(static_cast<double>(stats.output_tokens));
   preemptions_.RaiseTo(static_cast<double>(stats.preemptions));
+  bubble_.RaiseTo(stats.bubble_seconds);
 }
 
 void WorkerProbe::RequestEnded(const BookEntry& entry,

@@ -53,6 +53,7 @@ class WorkerProbe final {
   Counter cached_tokens_;
   Counter output_tokens_;
   Counter preemptions_;
+  Counter bubble_;
   OutcomeCounter requests_;
   Counter handoffs_done_;
   Counter handoffs_failed_;

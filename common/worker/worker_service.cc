@@ -11,7 +11,7 @@
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
 #include "common/log/log.h"
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 
 namespace baton {
 namespace {
@@ -175,7 +175,8 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.layout = executor.kv_layout();
   options.shards = LocalShardsOf(executor);
   options.dma = worker.dma();
-  options.transport.names = TransportsOf(config.transfer(), executor.kv_arenas().front().memory->kind());
+  options.transport.names =
+      TransportsOf(config.transfer(), executor.kv_arenas().front().memory->kind());
   options.transport.require_transport = config.transfer().require_transport();
   const auto tcp_port = static_cast<uint16_t>(config.transfer().tcp_port());
   options.transport.listen_address = HostPort{listen.host, tcp_port}.ToString();

@@ -49,8 +49,8 @@ class WorkerService final : public Service {
   std::unique_ptr<RankProcesses> ranks_;  // null when the worker has one rank
   std::unique_ptr<ModelHost> model_;
   std::unique_ptr<WatchedRunner> watched_;  // null when steps have no time limit
-  std::unique_ptr<LocalExecutor> local_;  // of rank 0
-  std::unique_ptr<GroupExecutor> group_;  // null when the worker has one rank
+  std::unique_ptr<LocalExecutor> local_;    // of rank 0
+  std::unique_ptr<GroupExecutor> group_;    // null when the worker has one rank
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };

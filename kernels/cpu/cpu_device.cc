@@ -130,10 +130,11 @@ StatusOr<std::unique_ptr<Buffer>> MapShared(UniqueFd memory) {
     return InvalidArgument("descriptor {} is not shared memory", memory.get());
   }
   const auto bytes = static_cast<size_t>(file.st_size);
-  void* mapped = ::mmap(
-      nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+  void* mapped =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
   if (mapped == MAP_FAILED) {
-    return InvalidArgument("descriptor {} cannot be mapped: {}", memory.get(), std::strerror(errno));
+    return InvalidArgument(
+        "descriptor {} cannot be mapped: {}", memory.get(), std::strerror(errno));
   }
   return std::make_unique<CpuBuffer>(
       static_cast<std::byte*>(mapped), bytes, std::move(memory), Pages::kOthers);

@@ -22,8 +22,8 @@ class CpuDevice final : public Device {
   size_t free_bytes() const override;
 };
 
-// Maps the whole memory of a shared buffer of another process. Errors: InvalidArgument when `memory`
-// is not a file with a size.
+// Maps the whole memory of a shared buffer of another process. Errors: InvalidArgument when
+// `memory` is not a file with a size.
 StatusOr<std::unique_ptr<Buffer>> MapShared(UniqueFd memory);
 
 }  // namespace baton

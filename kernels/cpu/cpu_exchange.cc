@@ -20,21 +20,21 @@ std::span<const size_t> CpuExchange::BytesOf(std::span<const int64_t> ends) {
 }
 
 void CpuExchange::AllGather(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(ends.size() == static_cast<size_t>(place_.tensor_parallel) &&
-                  ends.back() == whole.cols,
-              "{} ends of {} columns",
-              ends.size(),
-              whole.cols);
+  BATON_CHECK(
+      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
+      "{} ends of {} columns",
+      ends.size(),
+      whole.cols);
   if (failed() || place_.tensor_parallel == 1) return;
   status_ = groups_.tensor->AllGather(RowsOf(whole), BytesOf(ends));
 }
 
 void CpuExchange::GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(ends.size() == static_cast<size_t>(place_.tensor_parallel) &&
-                  ends.back() == whole.cols,
-              "{} ends of {} columns",
-              ends.size(),
-              whole.cols);
+  BATON_CHECK(
+      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
+      "{} ends of {} columns",
+      ends.size(),
+      whole.cols);
   if (failed() || place_.tensor_parallel == 1) return;
   status_ = groups_.tensor->GatherToFirst(RowsOf(whole), BytesOf(ends));
 }
@@ -74,6 +74,10 @@ void CpuExchange::ReceiveFromStage(const Tensor& x, int32_t stage) {
   ForFloats(x, [&](std::span<float> values) {
     return groups_.pipeline->Receive(stage, std::as_writable_bytes(values));
   });
+}
+
+bool CpuExchange::SendsAhead(size_t bytes) const {
+  return groups_.pipeline != nullptr && bytes <= groups_.pipeline->bytes_ahead();
 }
 
 }  // namespace baton::cpu

@@ -33,6 +33,7 @@ class CpuExchange final : public Exchange {
   void Barrier() override;
   void SendToStage(const Tensor& x, int32_t stage) override;
   void ReceiveFromStage(const Tensor& x, int32_t stage) override;
+  bool SendsAhead(size_t bytes) const override;
 
  private:
   // `ends` in bytes.

@@ -53,7 +53,7 @@ struct ExpertRange {
   int32_t end = 0;
 };
 
-// The experts of which this rank has the weights.
+// The experts whose weights this rank has.
 ExpertRange HeldExperts(const ExpertArgs& args, int32_t experts, const RankPlace& place) {
   if (args.rank_ends.empty()) return {0, experts};
   const auto rank = static_cast<size_t>(place.tensor_rank);

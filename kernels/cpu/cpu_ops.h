@@ -49,6 +49,7 @@ class CpuOps final : public Ops {
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   Status IssueStep() override;
+  Status AwaitStep() override { return exchange_.status(); }
   void NotifyWhenDone(std::function<void()> done) override;
 
   void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;

@@ -23,7 +23,7 @@ size_t RecordBytes(OneSidedType type) {
   }
 }
 
-size_t MostRecords(OneSidedType type) {
+size_t MaxRecords(OneSidedType type) {
   return type == OneSidedType::kNote ? kMaxOneSidedNoteBytes : kMaxOneSidedRecords;
 }
 
@@ -71,7 +71,7 @@ StatusOr<OneSidedFrame> ParseOneSidedFrame(std::span<const std::byte> bytes) {
   }
   const size_t record = RecordBytes(header.type);
   const std::span<const std::byte> rest = bytes.subspan(sizeof(header));
-  if (header.count > MostRecords(header.type) || rest.size() != header.count * record ||
+  if (header.count > MaxRecords(header.type) || rest.size() != header.count * record ||
       (record == 0 && header.count > 0)) {
     return InvalidArgument(
         "a frame of type {} states {} records in {} bytes, which do not fit together",

@@ -56,7 +56,7 @@ class OneSidedReceiver final {
   // The bytes of an operation have landed. Its acknowledgement follows, unless this call returns an
   // error.
   Status OnLanded(uint64_t peer, uint32_t region, const OneSidedFrame& frame);
-  // Whether so many arrivals wait to be taken that no further frame may be read.
+  // Whether no further frame may be read, because too many arrivals have not been taken yet.
   bool is_behind() const;
   // Ignored unless the peer was given the window and the window is open.
   void OnNote(uint64_t peer, uint32_t region, const OneSidedFrame& frame);

@@ -64,11 +64,11 @@ class ShmConnection final : public Connection {
     // `to` covers the payload from the current position on, at most `limit` bytes; an entry never
     // spans two runs.
     size_t moved = 0;
-    for (const iovec& piece : to) {
+    for (const iovec& part : to) {
       const WriteRun& run = runs_[run_];
-      std::memcpy(piece.iov_base, arena_->data() + run.source + offset_, piece.iov_len);
-      moved += piece.iov_len;
-      offset_ += piece.iov_len;
+      std::memcpy(part.iov_base, arena_->data() + run.source + offset_, part.iov_len);
+      moved += part.iov_len;
+      offset_ += part.iov_len;
       if (offset_ < run.bytes) continue;
       ++run_;
       offset_ = 0;

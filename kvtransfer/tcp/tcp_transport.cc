@@ -98,7 +98,7 @@ StatusOr<std::unique_ptr<Transport>> TcpTransport::Create(
 
 TransportCaps TcpTransport::caps() const {
   TransportCaps caps = FrameTransport::caps();
-  if (dma_ != nullptr) caps.max_op_bytes = Stage::kPieceBytes;
+  if (dma_ != nullptr) caps.max_op_bytes = StagingBuffers::kBufferBytes;
   return caps;
 }
 
@@ -145,7 +145,8 @@ StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, 
   TcpAddress peer;
   peer.length = sizeof(peer.storage);
   if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0) {
-    return MakeStatus(StatusCode::kUnavailable, "the peer closed it at once");
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the peer closed the connection right after it was accepted");
   }
   Connection::Options options{std::move(socket), peer.ToString()};
   options.dma = dma_;
@@ -175,8 +176,8 @@ StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
     return SocketError("connect to", address);
   }
   if (options.source.buffer->kind() != MemoryKind::kHost) {
-    BATON_ASSIGN_OR_RETURN(options.stage,
-                           Stage::Create(*dma_, *options.source.buffer, epoll_.get()));
+    BATON_ASSIGN_OR_RETURN(options.staging,
+                           StagingBuffers::Create(*dma_, *options.source.buffer, epoll_.get()));
   }
   options.epoll_fd = epoll_.get();
   options.preface.kind = PayloadKind::kInline;

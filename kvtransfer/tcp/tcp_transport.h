@@ -5,9 +5,9 @@
 namespace baton {
 
 // KV data over TCP. Payloads are gathered from the source blocks into the socket, and received
-// directly into the granted blocks; a GPU's memory goes through a Stage on its side. The fence of a
-// window is local: bytes that still arrive for it are discarded. Descriptor: "1|IP:port". Contract
-// and threads: transport.h.
+// directly into the granted blocks; a GPU's memory goes through StagingBuffers on its side. The
+// fence of a window is local: bytes that still arrive for it are discarded. Descriptor:
+// "1|IP:port". Contract and threads: transport.h.
 class TcpTransport final : public FrameTransport {
  public:
   // `dma` must outlive the transport; it is null if no memory is a GPU's.

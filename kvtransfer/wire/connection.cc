@@ -13,8 +13,8 @@ namespace {
 
 // Payload bytes of one MovePayload: they are hashed directly afterwards, while they are in the
 // cache.
-constexpr size_t kPieceBytes = size_t{128} << 10;
-constexpr size_t kPieceRuns = 64;
+constexpr size_t kReadBytes = size_t{128} << 10;
+constexpr size_t kReadRuns = 64;
 // Unsent acknowledgements beyond which no further frame is read from the peer.
 constexpr size_t kMaxAckBytes = size_t{64} << 10;
 constexpr size_t kMaxDescriptors = 2;
@@ -35,7 +35,7 @@ Connection::~Connection() = default;
 Status Connection::Step(Time now, size_t quantum) {
   budget_ = quantum;
   has_more_ = false;
-  if (stage_) BATON_RETURN_IF_ERROR(TakeLanded());
+  if (staging_) BATON_RETURN_IF_ERROR(TakeLanded());
   const State state_before = state_;
   const size_t filled_before = filled_;
   while (acks_.size() < kMaxAckBytes) {
@@ -63,7 +63,7 @@ void Connection::OnWindowClosed(uint64_t key) {
   }
   for (Landing& landing : landing_) {
     if (landing.header.window_key != key) continue;
-    stage_->Wait(landing.piece);
+    staging_->Wait(landing.buffer);
     landing.verdict = MakeStatus(StatusCode::kAborted, "the write window was closed");
   }
 }
@@ -114,7 +114,7 @@ StatusOr<bool> Connection::ReceivePreface() {
     return InvalidArgument("the peer wants to write region {}, which is unknown", preface_.region);
   }
   if (memory->buffer->kind() != MemoryKind::kHost) {
-    BATON_ASSIGN_OR_RETURN(stage_, Stage::Create(*dma_, *memory->buffer, epoll_fd_));
+    BATON_ASSIGN_OR_RETURN(staging_, StagingBuffers::Create(*dma_, *memory->buffer, epoll_fd_));
   }
   BATON_RETURN_IF_ERROR(OnPreface(std::exchange(descriptors_, {})));
   state_ = State::kHeader;
@@ -125,10 +125,10 @@ Status Connection::StartFrame() {
   BATON_RETURN_IF_ERROR(CheckRuns(header_, runs_));
   BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
   verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, runs_);
-  if (stage_ && header_.payload_bytes > Stage::kPieceBytes) {
+  if (staging_ && header_.payload_bytes > StagingBuffers::kBufferBytes) {
     verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} are allowed",
                                header_.payload_bytes,
-                               Stage::kPieceBytes);
+                               StagingBuffers::kBufferBytes);
   }
   state_ = State::kPayload;
   run_ = 0;
@@ -140,16 +140,16 @@ Status Connection::StartFrame() {
 
 StatusOr<bool> Connection::ContinuePayload() {
   if (left_ > 0) {
-    if (stage_ && verdict_.ok() && piece_ < 0) {
-      BATON_ASSIGN_OR_RETURN(piece_, stage_->Take());
-      if (piece_ < 0) return false;  // until a piece is free
+    if (staging_ && verdict_.ok() && buffer_ < 0) {
+      BATON_ASSIGN_OR_RETURN(buffer_, staging_->Take());
+      if (buffer_ < 0) return false;  // until a buffer is free
     }
-    const size_t limit = std::min<uint64_t>({left_, kPieceBytes, std::max<size_t>(budget_, 1)});
-    std::array<iovec, kPieceRuns> to;
+    const size_t limit = std::min<uint64_t>({left_, kReadBytes, std::max<size_t>(budget_, 1)});
+    std::array<iovec, kReadRuns> to;
     size_t count = 0;
     size_t bytes = 0;
-    if (verdict_.ok() && stage_) {
-      to[count++] = {stage_->data(piece_) + (header_.payload_bytes - left_), limit};
+    if (verdict_.ok() && staging_) {
+      to[count++] = {staging_->data(buffer_) + (header_.payload_bytes - left_), limit};
       bytes = limit;
     } else if (verdict_.ok()) {
       std::byte* base = windows_.Find(preface_.region)->data;
@@ -174,8 +174,8 @@ StatusOr<bool> Connection::ContinuePayload() {
 
 // Hashes the bytes that have landed and advances the cursor.
 void Connection::Place(size_t bytes) {
-  if (stage_) {
-    return hasher_.Update({stage_->data(piece_) + (header_.payload_bytes - left_), bytes});
+  if (staging_) {
+    return hasher_.Update({staging_->data(buffer_) + (header_.payload_bytes - left_), bytes});
   }
   const std::byte* base = windows_.Find(preface_.region)->data;
   while (bytes > 0) {
@@ -195,17 +195,17 @@ void Connection::FinishFrame() {
     verdict_ = MakeStatus(StatusCode::kAborted, "the sender took the write back");
   }
   state_ = State::kHeader;
-  Landing landing{header_, runs_, hasher_.Take(), std::exchange(piece_, -1), verdict_};
-  if (landing.verdict.ok() && landing.piece >= 0) {
-    landing.verdict = stage_->CopyIn(landing.piece, landing.runs);
+  Landing landing{header_, runs_, hasher_.Take(), std::exchange(buffer_, -1), verdict_};
+  if (landing.verdict.ok() && landing.buffer >= 0) {
+    landing.verdict = staging_->CopyIn(landing.buffer, landing.runs);
     if (landing.verdict.ok()) return landing_.push_back(std::move(landing));
   }
   Conclude(std::move(landing));
 }
 
 Status Connection::TakeLanded() {
-  BATON_RETURN_IF_ERROR(stage_->Poll());
-  while (!landing_.empty() && !stage_->is_busy(landing_.front().piece)) {
+  BATON_RETURN_IF_ERROR(staging_->Poll());
+  while (!landing_.empty() && !staging_->is_busy(landing_.front().buffer)) {
     Landing landed = std::move(landing_.front());
     landing_.pop_front();
     Conclude(std::move(landed));
@@ -214,7 +214,7 @@ Status Connection::TakeLanded() {
 }
 
 void Connection::Conclude(Landing landing) {
-  if (landing.piece >= 0) stage_->Free(landing.piece);
+  if (landing.buffer >= 0) staging_->Free(landing.buffer);
   if (landing.verdict.ok()) {
     Arrival arrival;
     arrival.window_key = landing.header.window_key;

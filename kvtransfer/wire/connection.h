@@ -14,14 +14,14 @@
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
 #include "kvtransfer/wire/peer_connection.h"
-#include "kvtransfer/wire/stage.h"
+#include "kvtransfer/wire/staging_buffers.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
 
 // The receiving end of one stream channel: parses frames, writes payloads only where an open window
 // allows it, and acknowledges. The subclass defines how payload bytes arrive. Never blocks; memory
-// is bounded by the runs of one frame. Payloads for a GPU's memory first go to pieces of a Stage,
+// is bounded by the runs of one frame. Payloads for a GPU's memory first go to StagingBuffers,
 // and are acknowledged after the copy from there has ended. Owned by FrameServer; its thread only.
 class Connection : public PeerConnection {
  public:
@@ -54,7 +54,8 @@ class Connection : public PeerConnection {
   // Writes up to `limit` further payload bytes to `to`, or discards them if `to` is empty. Returns
   // their number; 0: none has arrived yet.
   virtual StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) = 0;
-  // Whether the payload, now in place, counts. False: the sender has taken the write back.
+  // The payload is in place. Returns false when the sender has taken the write back: the payload is
+  // then ignored.
   virtual bool FinishPayload(const WriteHeader& header) = 0;
 
   // As recv; 0: nothing has arrived yet. OutOfRange at the end of the stream.
@@ -63,12 +64,12 @@ class Connection : public PeerConnection {
  private:
   enum class State { kPreface, kHeader, kRuns, kPayload };
 
-  // A payload that is being copied from the stage to the region.
+  // A payload that is being copied from a staging buffer to the region.
   struct Landing {
     WriteHeader header;
     std::vector<WriteRun> runs;
     std::vector<uint64_t> checksums;
-    int piece = -1;
+    int buffer = -1;
     Status verdict;
   };
 
@@ -80,7 +81,7 @@ class Connection : public PeerConnection {
   StatusOr<bool> ContinuePayload();
   void Place(size_t bytes);
   void FinishFrame();
-  // Concludes the frames whose copy from the stage has ended.
+  // Concludes the frames whose copy from a staging buffer has ended.
   Status TakeLanded();
   // The end of a frame: reports its arrival if its verdict is OK, and acknowledges it.
   void Conclude(Landing landing);
@@ -105,9 +106,9 @@ class Connection : public PeerConnection {
   size_t budget_ = 0;  // bytes left for the current Step
   bool has_more_ = false;
   GranuleHasher hasher_;
-  int piece_ = -1;  // piece of the stage for the current payload
+  int buffer_ = -1;  // the staging buffer of the current payload
   std::deque<Landing> landing_;
-  std::unique_ptr<Stage> stage_;  // set if the region is a GPU's memory
+  std::unique_ptr<StagingBuffers> staging_;  // set if the region is a GPU's memory
   std::string acks_;
   Time last_progress_;
 };

@@ -26,7 +26,7 @@ FrameChannel::FrameChannel(Options options)
       preface_(options.preface),
       descriptors_(std::move(options.descriptors)),
       slots_(std::move(options.slots)),
-      stage_(std::move(options.stage)),
+      staging_(std::move(options.staging)),
       connect_timeout_(options.connect_timeout) {
   watched_ = EPOLLIN | EPOLLOUT;
   if (const Status status = WatchFd(epoll_fd_, socket_.get(), watched_); !status.ok()) {
@@ -43,10 +43,10 @@ StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   if (op.held) return InvalidArgument("held writes need a transport that prefers bursts");
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_.bytes));
-  if (stage_ != nullptr && queued.header.payload_bytes > Stage::kPieceBytes) {
+  if (staging_ != nullptr && queued.header.payload_bytes > StagingBuffers::kBufferBytes) {
     return InvalidArgument("a write of {} bytes from a GPU's memory; at most {} are allowed",
                            queued.header.payload_bytes,
-                           Stage::kPieceBytes);
+                           StagingBuffers::kBufferBytes);
   }
   if (queue_.size() + sent_.size() >= kMaxOutstandingOps ||
       (slots_ != nullptr && !slots_->Start(next_op_))) {
@@ -54,7 +54,7 @@ StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
         StatusCode::kResourceExhausted, "{} writes are outstanding", queue_.size() + sent_.size());
   }
   queued.runs.assign(op.runs.begin(), op.runs.end());
-  if (op.granule > 0 && (stage_ == nullptr || op.runs.empty())) {
+  if (op.granule > 0 && (staging_ == nullptr || op.runs.empty())) {
     std::vector<iovec> parts;
     for (const WriteRun& run : op.runs) parts.push_back({source_.data + run.source, run.bytes});
     ReportChecksums(queued.header, parts);
@@ -71,20 +71,20 @@ void FrameChannel::ReportChecksums(const WriteHeader& header, std::span<const io
   events_.push_back({OpId(header.op), WriteEvent::Kind::kChecksums, OkStatus(), hasher_.Take()});
 }
 
-void FrameChannel::PumpStage() {
-  Status status = stage_->Poll();
+void FrameChannel::PumpStaging() {
+  Status status = staging_->Poll();
   for (Op& op : queue_) {
     if (!status.ok()) break;
     if (is_ready(op)) continue;
-    if (op.piece < 0) {
-      const StatusOr<int> piece = stage_->Take();
-      status = piece.status();
-      if (!status.ok() || *piece < 0) break;
-      op.piece = *piece;
-      status = stage_->CopyOut(op.piece, op.runs);
-    } else if (!stage_->is_busy(op.piece)) {
+    if (op.buffer < 0) {
+      const StatusOr<int> buffer = staging_->Take();
+      status = buffer.status();
+      if (!status.ok() || *buffer < 0) break;
+      op.buffer = *buffer;
+      status = staging_->CopyOut(op.buffer, op.runs);
+    } else if (!staging_->is_busy(op.buffer)) {
       op.is_staged = true;
-      const iovec payload{stage_->data(op.piece), op.header.payload_bytes};
+      const iovec payload{staging_->data(op.buffer), op.header.payload_bytes};
       if (op.header.granule > 0) ReportChecksums(op.header, {&payload, 1});
     }
   }
@@ -92,11 +92,11 @@ void FrameChannel::PumpStage() {
 }
 
 // After the return the GPU's memory is not read any more either.
-void FrameChannel::FreePiece(Op& op) {
-  if (op.piece < 0) return;
-  stage_->Wait(op.piece);
-  stage_->Free(op.piece);
-  op.piece = -1;
+void FrameChannel::FreeBuffer(Op& op) {
+  if (op.buffer < 0) return;
+  staging_->Wait(op.buffer);
+  staging_->Free(op.buffer);
+  op.buffer = -1;
 }
 
 uint64_t FrameChannel::FrameBytes(const Op& op) const {
@@ -119,8 +119,8 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
   add(&op.header, sizeof(op.header));
   add(op.runs.data(), op.runs.size() * sizeof(WriteRun));
   if (!is_inline()) return count;
-  if (stage_ != nullptr) {
-    if (op.piece >= 0) add(stage_->data(op.piece), op.header.payload_bytes);
+  if (staging_ != nullptr) {
+    if (op.buffer >= 0) add(staging_->data(op.buffer), op.header.payload_bytes);
     return count;
   }
   for (const WriteRun& run : op.runs) {
@@ -133,7 +133,7 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
 size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) {
     if (!connected_) CheckConnected(now);
-    if (status_.ok() && stage_ != nullptr) PumpStage();
+    if (status_.ok() && staging_ != nullptr) PumpStaging();
     if (status_.ok() && connected_) {
       SendQueued();
       if (status_.ok()) ReceiveAcks();
@@ -230,7 +230,7 @@ void FrameChannel::SendQueued() {
 void FrameChannel::AfterSend() {
   Op op = std::move(queue_.front());
   queue_.pop_front();
-  FreePiece(op);
+  FreeBuffer(op);
   sent_.insert(op.header.op);
   if (op.abort_requested) {
     End(op.header.op,
@@ -313,7 +313,7 @@ void FrameChannel::RequestAbort(OpId id) {
     found->abort_requested = true;
     return;
   }
-  FreePiece(*found);
+  FreeBuffer(*found);
   queue_.erase(found);
   End(id.value(), WriteEvent::Kind::kAborted, reason);
 }
@@ -328,7 +328,7 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
   socket_.Reset();
   std::vector<uint64_t> open(sent_.begin(), sent_.end());
   for (Op& op : queue_) {
-    FreePiece(op);
+    FreeBuffer(op);
     open.push_back(op.header.op);
   }
   queue_.clear();

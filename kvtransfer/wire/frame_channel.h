@@ -13,7 +13,7 @@
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
 #include "kvtransfer/wire/slot_table.h"
-#include "kvtransfer/wire/stage.h"
+#include "kvtransfer/wire/staging_buffers.h"
 #include "kvtransfer/wire/window_table.h"
 
 namespace baton {
@@ -27,9 +27,9 @@ class FrameChannel final : public Channel {
     int epoll_fd = -1;
     WindowTable::Memory source;
     Preface preface;
-    std::vector<UniqueFd> descriptors;  // sent with the preface
-    std::unique_ptr<SlotTable> slots;   // set if the receiver reads the source itself (shm)
-    std::unique_ptr<Stage> stage;       // set if the source is a GPU's memory
+    std::vector<UniqueFd> descriptors;        // sent with the preface
+    std::unique_ptr<SlotTable> slots;         // set if the receiver reads the source itself (shm)
+    std::unique_ptr<StagingBuffers> staging;  // set if the source is a GPU's memory
     Duration connect_timeout{};
   };
 
@@ -50,18 +50,18 @@ class FrameChannel final : public Channel {
     std::vector<WriteRun> runs;
     uint64_t sent = 0;  // bytes of the frame in the socket
     bool abort_requested = false;
-    int piece = -1;  // of the stage
+    int buffer = -1;  // the staging buffer of the payload
     bool is_staged = false;
   };
 
   bool is_inline() const { return slots_ == nullptr; }
   // Reports the checksums of the payload, which is in `parts` and is about to be sent.
   void ReportChecksums(const WriteHeader& header, std::span<const iovec> parts);
-  // Copies queued payloads from the GPU into free pieces of the stage.
-  void PumpStage();
-  void FreePiece(Op& op);
+  // Copies queued payloads from the GPU into free staging buffers.
+  void PumpStaging();
+  void FreeBuffer(Op& op);
   bool is_ready(const Op& op) const {
-    return stage_ == nullptr || op.is_staged || op.header.payload_bytes == 0;
+    return staging_ == nullptr || op.is_staged || op.header.payload_bytes == 0;
   }
   uint64_t FrameBytes(const Op& op) const;
   size_t FrameParts(const Op& op, std::span<iovec> parts) const;
@@ -82,7 +82,7 @@ class FrameChannel final : public Channel {
   const Preface preface_;
   std::vector<UniqueFd> descriptors_;
   const std::unique_ptr<SlotTable> slots_;
-  const std::unique_ptr<Stage> stage_;
+  const std::unique_ptr<StagingBuffers> staging_;
   const Duration connect_timeout_;
   Time connect_until_{};
   bool connected_ = false;

@@ -11,7 +11,7 @@
 namespace baton {
 
 // Computes the checksum (kernels/granule_checksum.h) of each granule of a byte stream that arrives
-// in pieces. Not thread-safe.
+// in parts. Not thread-safe.
 class GranuleHasher final {
  public:
   explicit GranuleHasher(const Xxh3Kernel& kernel = BestXxh3());

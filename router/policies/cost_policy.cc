@@ -8,12 +8,12 @@
 namespace baton::router {
 namespace {
 
-// A decode worker takes over a prompt that waits for a prefill worker only if its predicted TTFT is
+// A decode worker serves a prompt alone instead of a prefill worker only if its predicted TTFT is
 // at most this fraction of the TTFT through the prefill worker. The queue of a prefill worker is
 // overestimated by half a prompt on average, because the router does not know the progress of the
 // prompt being computed; and a prompt on a decode worker slows the sequences that decode there. In
 // the simulation (open_loop_test) the longest waits are nearly equal for fractions from 0.8 to 1,
-// but at 1 decode workers take over 1.5 times as many prompts.
+// but at 1 decode workers serve 1.5 times as many prompts alone.
 constexpr double kClearlyEarlier = 0.8;
 
 }  // namespace
@@ -24,17 +24,17 @@ Route CostPolicy::Select(const RouteQuery& query) {
   const auto decode_cost = [&](const Candidate& worker) {
     return RoomMs(worker, query) + steps * StepMs(worker, query.prompt_tokens, query.samples);
   };
-  const auto lone_cost = [&](const Candidate& worker) {
+  const auto alone_cost = [&](const Candidate& worker) {
     return decode_cost(worker) + prefill_cost(worker);
   };
   if (query.prefill.empty())
-    return MakeRoute(nullptr, choice_.Best(query.decode, lone_cost), query);
+    return MakeRoute(nullptr, choice_.Best(query.decode, alone_cost), query);
 
   const Candidate& prefill = choice_.Best(query.prefill, prefill_cost);
   const auto route_over = [&](const Candidate& worker) {
     const Route route = MakeRoute(&prefill, worker, query);
     if (route.prefill == nullptr) return route;
-    const std::optional<double> alone = TakeOverMs(worker, prefill, query);
+    const std::optional<double> alone = ServeAloneMs(worker, prefill, query);
     if (!alone.has_value() || *alone > kClearlyEarlier * route.ttft_ms) return route;
     return Route{nullptr, &worker, *alone};
   };

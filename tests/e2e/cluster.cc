@@ -158,4 +158,12 @@ std::string ClusterTest::PromptOf(int number) {
   return prompt;
 }
 
+std::string ClusterTest::LongPromptOf(int number) {
+  std::string prompt = PromptOf(number);
+  for (int i = 0; i < 100; ++i) {
+    prompt += fmt::format(" At mark {} runner {} passed the baton on.", i + number, i);
+  }
+  return prompt;
+}
+
 }  // namespace baton

@@ -85,6 +85,9 @@ class ClusterTest : public ::testing::Test {
   // The prompt of a request number. Prompts differ in length, so that requests end at different
   // times.
   static std::string PromptOf(int number);
+  // A prompt of kLongPromptTokens or more tokens, which is prefilled in several chunks.
+  static std::string LongPromptOf(int number);
+  static constexpr int kLongPromptTokens = 1400;
 
  private:
   LocalClusterOptions Options() const;

@@ -38,16 +38,36 @@ TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
   ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
+// The prompts in turn as greedy and as seeded requests.
+std::vector<GenerateCall> ComparedCalls(const std::vector<std::string>& prompts) {
+  std::vector<GenerateCall> calls;
+  for (const std::string& prompt : prompts) {
+    GenerateCall& call = calls.emplace_back();
+    call.text = prompt;
+    call.max_tokens = kTokens;
+    call.ignore_eos = true;
+    const bool greedy = calls.size() % 2 == 1;
+    call.temperature = greedy ? 0.0F : 1.0F;
+    call.top_p = 0.95F;
+    call.seed = 100 + calls.size();
+  }
+  return calls;
+}
+
+// No prompt begins like another one, so that each is handed off.
 TEST_F(EndToEndTest, EqualsAUnifiedWorkerOverEveryTransport) {
+  const auto calls = ComparedCalls(
+      {PromptOf(0), PromptOf(1), PromptOf(2), PromptOf(3), LongPromptOf(4), LongPromptOf(5)});
   std::vector<std::vector<int32_t>> unified;
   StartCluster(0, 1, {"unified=true"});
-  for (int i = 0; i < 4; ++i) unified.push_back(Ask(PromptOf(i), kTokens).tokens);
+  for (const GenerateCall& call : calls) unified.push_back(Ask(call).tokens);
   for (const char* transport : {"shm", "tcp"}) {
     StartCluster(1, 1, {fmt::format("transfer.require_transport={}", transport)});
-    for (int i = 0; i < 4; ++i) {
-      const GenerateAccount answer = Ask(PromptOf(i), kTokens);
-      EXPECT_EQ(answer.tokens, unified[static_cast<size_t>(i)]) << transport << " " << i;
-      EXPECT_EQ(answer.transport, transport);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const GenerateAccount answer = Ask(calls[i]);
+      EXPECT_EQ(answer.tokens, unified[i]) << transport << " " << i;
+      EXPECT_EQ(answer.transport, transport) << i;
+      EXPECT_GE(answer.prompt_tokens, i < 4 ? 1 : kLongPromptTokens) << i;
     }
   }
 }

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -72,6 +73,67 @@ TEST_F(RankClusterTest, StatusShowsTheRanks) {
   EXPECT_THAT(status.output, HasSubstr("3 ranks, cpu"));
 }
 
+constexpr const char* kMpirun = "/usr/bin/mpirun";
+
+std::vector<std::string> MpirunCommand(int ranks, const std::vector<std::string>& settings) {
+  std::vector<std::string> command = {kMpirun,
+                                      "--allow-run-as-root",
+                                      "--oversubscribe",
+                                      "--bind-to",
+                                      "none",
+                                      "-n",
+                                      fmt::format("{}", ranks),
+                                      BATON_BINARY_FOLDER "/baton-decode",
+                                      "--set",
+                                      "model.path=" BATON_TEST_MODEL};
+  for (const std::string& setting : settings) {
+    command.emplace_back("--set");
+    command.push_back(setting);
+  }
+  return command;
+}
+
+TEST_F(RankClusterTest, MpirunStartsAGroup) {
+  ASSERT_TRUE(std::filesystem::exists(kMpirun))
+      << "openmpi-bin is missing: ./dev setup installs it";
+  const auto expected = AnswersOf(kOne, kOne);
+  SetRanks(kOne, kOne);
+  StartCluster(1, 1);
+  auto group = ChildProcess::Start(
+      {MpirunCommand(3,
+                     {"worker_id=group",
+                      "engine.tensor_parallel=3",
+                      "engine.threads=1",
+                      "engine.kv_memory_mib=64",
+                      fmt::format("routers=[\"{}\"]", cluster().router().addresses.at("workers"))}),
+       ""});
+  ASSERT_TRUE(group.ok()) << group.status();
+  const Status joined = cluster().WaitJoined(3, kStartLimit);
+  ASSERT_TRUE(joined.ok()) << joined;
+  EXPECT_EQ(RunTool({"drain", "decode-0"}).status, 0);
+  std::vector<std::vector<int32_t>> answers;
+  for (const GenerateCall& call : Calls()) {
+    const GenerateAccount account = Ask(call);
+    EXPECT_EQ(account.decode_worker, "group");
+    answers.push_back(account.tokens);
+  }
+  EXPECT_EQ(answers, expected);
+  (*group)->Signal(SIGTERM);
+  EXPECT_NE((*group)->WaitExit(kAnswerLimit), std::optional<int>());
+}
+
+TEST(RankStartTest, MpirunWithAnotherNumberOfRanksIsRefused) {
+  const std::string log = ::testing::TempDir() + fmt::format("baton_mpirun_{}.log", ::getpid());
+  auto group = ChildProcess::Start(
+      {MpirunCommand(2, {"engine.tensor_parallel=3", "routers=[\"127.0.0.1:1\"]"}), log});
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ((*group)->WaitExit(kStartLimit), std::optional<int>(2));
+  std::ifstream file(log);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr("mpirun started 2 ranks"));
+  std::filesystem::remove(log);
+}
+
 // Runs a decode worker with `settings` until it ends. Returns its exit status and stderr.
 struct Refusal {
   int status = -1;
@@ -107,7 +169,8 @@ TEST(RankStartTest, WrongDegreesAndDevicesAreRefused) {
   const Refusal devices = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, cpu]"});
   EXPECT_EQ(devices.status, 2);
   EXPECT_THAT(devices.text, HasSubstr("engine.devices names 2 devices"));
-  const Refusal twice = RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, \"cuda:1\", \"cuda:1\"]"});
+  const Refusal twice =
+      RunWorker({"engine.tensor_parallel=3", "engine.devices=[cpu, \"cuda:1\", \"cuda:1\"]"});
   EXPECT_EQ(twice.status, 2);
   EXPECT_THAT(twice.text, HasSubstr("engine.devices names cuda:1 twice"));
 }

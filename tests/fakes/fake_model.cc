@@ -85,7 +85,8 @@ FakeModel::FakeModel(const Shape& shape)
               .sliding_window = shape.sliding_window,
               .k_dim_major = false,
               .fingerprint = {0xFA4E, 0x3D31}},
-      queues_steps_(shape.queues_steps) {}
+      queues_steps_(shape.queues_steps),
+      stages_(shape.stages) {}
 
 FakeModel::~FakeModel() = default;
 
@@ -132,15 +133,49 @@ Status FakeModel::Issue(const StepInput& input,
   work->out = out;
   work->watch = watch;
   work->is_step = true;
-  const bool behind =
-      std::ranges::any_of(queue_, [](const auto& queued) { return queued->is_step; });
-  steps_behind_ += behind;
+  const auto before = static_cast<size_t>(
+      std::ranges::count_if(queue_, [](const auto& queued) { return queued->is_step; }));
+  steps_behind_ += before > 0;
+  ++issued_as_[before + 1];
+  if (stages_ > 1) {
+    CheckDisjoint(*work);
+    // The first stage computes its layers at once.
+    for (const int32_t layers : watch.marks) watch.reached(layers);
+    work->watch = {};
+  }
   queue_.push_back(std::move(work));
-  return queues_steps_ ? OkStatus() : RunNext();
+  return late() ? OkStatus() : RunNext();
 }
 
 Status FakeModel::Await() {
-  return queues_steps_ ? RunNext() : OkStatus();
+  return late() ? RunNext() : OkStatus();
+}
+
+// Counts a fault when too many steps are under way, when a step uses tokens of one under way, or
+// when both write the same block, except for a step that continues a prompt.
+void FakeModel::CheckDisjoint(const Work& work) {
+  faults_ += std::ranges::any_of(work.tokens, [](TokenId token) { return token < 0; });
+  const auto written = [&](const Work& of, const SequenceRows& rows, int32_t position) {
+    return of.block_tables[rows.first_block + position / of.kv.block_tokens];
+  };
+  int32_t under_way = 1;
+  for (const auto& earlier : queue_) {
+    under_way += earlier->is_step;
+    for (const SequenceRows& a : earlier->sequences) {
+      const int32_t end = a.context + a.row_count;
+      const bool chooses =
+          std::ranges::count(earlier->logit_rows, a.first_row + a.row_count - 1) > 0;
+      for (const SequenceRows& b : work.sequences) {
+        const int32_t block = written(work, b, b.context);
+        bool same = false;
+        for (int32_t position = a.context; position < end; ++position) {
+          same |= written(*earlier, a, position) == block;
+        }
+        faults_ += same && (chooses || b.context < end);
+      }
+    }
+  }
+  faults_ += under_way > stages_;
 }
 
 // Runs the queue up to and including its next step.
@@ -167,7 +202,7 @@ Status FakeModel::Run(Work& work) {
   if (fails && !fails_late_)
     return MakeStatus(StatusCode::kInternal, "the fake device failed before the step");
   rows_run_ += static_cast<int64_t>(work.tokens.size());
-  most_rows_ = std::max(most_rows_, static_cast<int32_t>(work.tokens.size()));
+  max_step_rows_ = std::max(max_step_rows_, static_cast<int32_t>(work.tokens.size()));
   Resolve(work);
   const KvView& kv = work.kv;
   std::vector<TokenId> chosen;
@@ -239,7 +274,7 @@ void FakeModel::Resolve(Work& work) {
 Status FakeModel::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
   auto work = std::make_unique<Work>(kv);
   work->copies.assign(copies.begin(), copies.end());
-  if (!queues_steps_) {
+  if (!late()) {
     Copy(*work);
   } else {
     queue_.push_back(std::move(work));

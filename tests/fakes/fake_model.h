@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,9 @@ class FakeModel final : public ModelRunner {
     int32_t sliding_window = 0;  // 0, or at least 2
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
+    // The number of pipeline stages, and of steps that may be under way. Each step runs as late as
+    // possible, as above, but Issue reports its layers.
+    int32_t stages = 1;
   };
 
   FakeModel() : FakeModel(Shape{}) {}
@@ -46,6 +50,7 @@ class FakeModel final : public ModelRunner {
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return device_; }
   bool queues_steps() const override { return queues_steps_; }
+  int32_t stages() const override { return stages_; }
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,
@@ -56,6 +61,8 @@ class FakeModel final : public ModelRunner {
 
   // The number of steps that were issued while another step was in the queue.
   int64_t steps_behind() const { return steps_behind_; }
+  // By the number of steps under way after Issue, itself included: how many steps were issued.
+  const std::map<size_t, int64_t>& issued_as() const { return issued_as_; }
   // The next `count` runs fail. With `late`, they fail after they have reported every layer.
   void FailRuns(int count, bool late = false) {
     failing_runs_ = count;
@@ -74,10 +81,11 @@ class FakeModel final : public ModelRunner {
     allowed_runs_ = total;
     allowed_runs_.notify_all();
   }
-  // The number of reads of KV that no row has written.
+  // The number of reads of KV that no row has written, and of steps that may not be under way
+  // together.
   int64_t faults() const { return faults_; }
   int64_t rows_run() const { return rows_run_; }
-  int32_t most_rows() const { return most_rows_; }
+  int32_t max_step_rows() const { return max_step_rows_; }
   int64_t copies() const { return copies_; }
 
   // The output tokens that `sample` (counted from 0) of `request` must get from an engine with this
@@ -89,6 +97,8 @@ class FakeModel final : public ModelRunner {
   // A queued step or block copy, with copies of all its inputs.
   struct Work;
 
+  bool late() const { return queues_steps_ || stages_ > 1; }
+  void CheckDisjoint(const Work& work);
   Status RunNext();
   Status Run(Work& work);
   void Resolve(Work& work);
@@ -97,9 +107,11 @@ class FakeModel final : public ModelRunner {
   ModelTraits traits_;
   FakeDevice device_;
   const bool queues_steps_;
+  const int32_t stages_;
   std::deque<std::unique_ptr<Work>> queue_;
   std::vector<TokenId> chosen_;  // tokens that the last step sampled
   int64_t steps_behind_ = 0;
+  std::map<size_t, int64_t> issued_as_;
   int failing_runs_ = 0;
   bool fails_late_ = false;
   struct Poison {
@@ -113,7 +125,7 @@ class FakeModel final : public ModelRunner {
   int64_t runs_ = 0;
   int64_t faults_ = 0;
   int64_t rows_run_ = 0;
-  int32_t most_rows_ = 0;
+  int32_t max_step_rows_ = 0;
   int64_t copies_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/fakes/thread_collective.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -26,7 +27,7 @@ class ThreadRank final : public Collective {
   Status AllReduce(std::span<float> values) override {
     const auto bytes = std::as_writable_bytes(values);
     std::vector<float> sum(values.size());
-    const Status status = group_.Meet(
+    Status status = group_.Meet(
         rank_, {"all-reduce", {bytes.data(), 1, bytes.size()}, {}}, [&](const auto offers) {
           for (size_t r = 0; r < offers.size(); ++r) {
             const auto* from = reinterpret_cast<const float*>(offers[r].rows.data);
@@ -48,6 +49,7 @@ class ThreadRank final : public Collective {
   Status Receive(int from, std::span<std::byte> bytes) override {
     return group_.Receive(from, rank_, bytes);
   }
+  size_t bytes_ahead() const override { return SIZE_MAX; }
   Status status() const override { return group_.status(); }
 
  private:

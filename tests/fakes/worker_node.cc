@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/worker/worker_service.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
 

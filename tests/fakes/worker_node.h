@@ -24,6 +24,7 @@ class SharedFakeModel final : public ModelRunner {
   const ModelTraits& traits() const override { return model_.traits(); }
   Device& device() override { return device_; }
   bool queues_steps() const override { return model_.queues_steps(); }
+  int32_t stages() const override { return model_.stages(); }
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,

@@ -1,5 +1,6 @@
 #include "tests/fault/fault_cluster.h"
 
+#include <algorithm>
 #include <future>
 #include <thread>
 
@@ -7,19 +8,17 @@ namespace baton {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(2);
-constexpr int kLongEvery = 16;  // one of this many requests has a long prompt
-constexpr int kLongSentences = 100;
+constexpr int kLongEvery = 11;  // one of this many requests has a long prompt
+
+bool HasLongPrompt(int number) {
+  return number % kLongEvery == kLongEvery - 1;
+}
 
 }  // namespace
 
 GenerateCall FaultTest::CallOf(int number) {
   GenerateCall call;
-  call.text = PromptOf(number);
-  if (number % kLongEvery == kLongEvery - 1) {
-    for (int i = 0; i < kLongSentences; ++i) {
-      call.text += fmt::format(" At mark {} runner {} passed the baton on.", i + number, i);
-    }
-  }
+  call.text = HasLongPrompt(number) ? LongPromptOf(number) : PromptOf(number);
   if (number % 2 == 0) {
     call.temperature = 0;
   } else {
@@ -49,7 +48,11 @@ FaultTest::Answers FaultTest::RunAll(const std::function<void()>& disturb) {
   }
   disturb();
   Answers answers;
-  for (auto& answer : running) answers.push_back(answer.get().tokens);
+  for (int i = 0; i < kRequests; ++i) {
+    const GenerateAccount account = running[static_cast<size_t>(i)].get();
+    EXPECT_GE(account.prompt_tokens, HasLongPrompt(i) ? kLongPromptTokens : 1) << "request " << i;
+    answers.push_back(account.tokens);
+  }
   return answers;
 }
 
@@ -67,17 +70,28 @@ void FaultTest::ExpectEqual(const Answers& answers) {
   }
 }
 
-void FaultTest::WaitBusy(const std::string& worker) {
+void FaultTest::WaitBusy(const std::vector<std::string>& workers) {
   const Time deadline = SteadyClock().Now() + kAnswerLimit;
-  while (Metric(worker, "baton_worker_sequences_running") <= 0) {
-    ASSERT_LT(SteadyClock().Now(), deadline) << worker << " has not computed any sequence";
+  const auto busy = [this](const std::string& worker) {
+    return Metric(worker, "baton_worker_sequences_running") > 0;
+  };
+  while (!std::all_of(workers.begin(), workers.end(), busy)) {
+    ASSERT_LT(SteadyClock().Now(), deadline)
+        << "not all at once have computed a sequence: " << ::testing::PrintToString(workers);
     std::this_thread::sleep_for(kPoll);
   }
 }
 
-void FaultTest::SignalBusy(const std::string& worker, int signal) {
-  WaitBusy(worker);
-  process(worker).Signal(signal);
+void FaultTest::SignalBusy(const std::vector<std::string>& workers, int signal) {
+  WaitBusy(workers);
+  for (const std::string& worker : workers) process(worker).Signal(signal);
+}
+
+void FaultTest::ExpectDisturbed() {
+  EXPECT_GT(Metric("router", "baton_router_retries_total") +
+                Metric("router", "baton_router_handoff_refusals_total"),
+            0)
+      << "no request was disturbed";
 }
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 namespace baton {
 
 // Sends 32 concurrent requests to a cluster in which a fault happens while they run. The requests
-// are greedy or sampled, with short prompts or prompts of about 1,500 tokens. Every request must
+// are greedy or sampled, with short prompts or prompts of 1,400 tokens and more. Every request must
 // end with the tokens of an undisturbed unified worker, and no living worker may leak a block.
 class FaultTest : public ClusterTest {
  protected:
@@ -31,10 +31,12 @@ class FaultTest : public ClusterTest {
   void CheckAnswers(const std::function<void()>& disturb);
   void ExpectEqual(const Answers& answers);
 
-  // Waits until the worker computes at least one sequence.
-  void WaitBusy(const std::string& worker);
-  // Waits until the worker is busy, then sends it the signal.
-  void SignalBusy(const std::string& worker, int signal);
+  // Waits until each of the workers computes at least one sequence at the same time.
+  void WaitBusy(const std::vector<std::string>& workers);
+  // Waits until all of the workers are busy, then sends the signal to all of them.
+  void SignalBusy(const std::vector<std::string>& workers, int signal);
+  // Checks that the fault made the router dispatch a request again or redirect a hand-off.
+  void ExpectDisturbed();
 };
 
 }  // namespace baton

@@ -13,10 +13,8 @@ constexpr const char* kWorkers[] = {"prefill-0", "prefill-1", "decode-0", "decod
 class ProcessFaultTest : public FaultTest {
  protected:
   void CheckSignalled(const std::vector<std::string>& victims, int signal) {
-    CheckAnswers([&] {
-      for (const std::string& victim : victims) SignalBusy(victim, signal);
-    });
-    EXPECT_GT(Metric("router", "baton_router_retries_total"), 0) << "no request was disturbed";
+    CheckAnswers([&] { SignalBusy(victims, signal); });
+    ExpectDisturbed();
     std::vector<std::string> living;
     for (const char* worker : kWorkers) {
       if (std::find(victims.begin(), victims.end(), worker) == victims.end()) {
@@ -64,23 +62,25 @@ TEST_F(ProcessFaultTest, APrefillWorkerStoppedAndADecodeWorkerStopped) {
 // A node or a network segment fails, and Kubernetes starts the same workers again after that.
 TEST_F(ProcessFaultTest, AllWorkersKilledAndStartedAgainAfterFiveSeconds) {
   CheckAnswers([&] {
-    WaitBusy("decode-0");
+    WaitBusy({"decode-0"});
     for (const char* worker : kWorkers) process(worker).Signal(SIGKILL);
     std::this_thread::sleep_for(std::chrono::seconds(5));
     for (const std::string worker : kWorkers) {
       AddWorker(worker.substr(0, worker.find('-')), worker + "-again", {"worker_id=" + worker});
     }
   });
+  ExpectDisturbed();
   ExpectNoLeaks({"prefill-0-again", "prefill-1-again", "decode-0-again", "decode-1-again"});
 }
 
 TEST_F(ProcessFaultTest, RouterPausedForTenSeconds) {
   CheckAnswers([&] {
-    WaitBusy("decode-0");
+    WaitBusy({"decode-0"});
     process("router").Signal(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(10));
     process("router").Signal(SIGCONT);
   });
+  ExpectDisturbed();
   ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
@@ -129,7 +129,7 @@ class TwoRoutersTest : public FaultTest {
           }
         });
       }
-      WaitBusy("decode-0");
+      WaitBusy({"decode-0"});
       second_router().router().process->Signal(signal);
       std::this_thread::sleep_for(pause);
       if (signal == SIGSTOP) second_router().router().process->Signal(SIGCONT);

@@ -54,6 +54,7 @@ TEST_F(LinkFaultTest, ControlStreamCutFortyTimes) {
     }
   }));
   EXPECT_GT(cut, 0) << "no connection was cut";
+  ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -67,6 +68,7 @@ TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
     }
   }));
   EXPECT_GT(cut, 0) << "no connection was cut";
+  ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -74,11 +76,12 @@ TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
 TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
   StartThroughProxies("tcp");
   ExpectEqual(RunAll([&] {
-    WaitBusy("prefill-0");
+    WaitBusy({"prefill-0"});
     kv_link().Freeze();
     std::this_thread::sleep_for(std::chrono::seconds(9));
     kv_link().Thaw();
   }));
+  ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -87,11 +90,12 @@ TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
 TEST_F(LinkFaultTest, WorkerLinkFrozenUntilTheWorkerIsLost) {
   StartThroughProxies("shm");
   ExpectEqual(RunAll([&] {
-    WaitBusy("decode-0");
+    WaitBusy({"decode-0"});
     router_link().Freeze();
     std::this_thread::sleep_for(std::chrono::seconds(5));
     router_link().Thaw();
   }));
+  ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 
@@ -100,12 +104,13 @@ TEST_F(LinkFaultTest, WorkerLinkCutWhileRequestsRun) {
   int cut = 0;
   ExpectEqual(RunAll([&] {
     for (int i = 0; i < 5; ++i) {
-      WaitBusy("decode-0");
+      WaitBusy({"decode-0"});
       cut += router_link().Cut();
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
   }));
   EXPECT_GT(cut, 0) << "no connection was cut";
+  ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr RankCounts kThreeTensor = {.tensor_parallel = 3, .pipeline_parallel = 1};
 constexpr RankCounts kTwoStages = {.tensor_parallel = 1, .pipeline_parallel = 2};
-constexpr Duration kGone = std::chrono::seconds(20);
+constexpr Duration kGone = std::chrono::seconds(60);
 
 // The processes whose parent is `parent`.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
@@ -40,7 +40,7 @@ class RankFaultTest : public FaultTest {
                  int signal) {
     Undisturbed();
     SetRanks(prefill, decode);
-    StartCluster(2, 2, {"engine.step_limit_seconds=3"});
+    StartCluster(2, 2, {"engine.step_limit_seconds=15"});
     const pid_t leader = process(worker).pid();
     const std::vector<pid_t> followers = ChildrenOf(leader);
     ASSERT_GE(followers.size() + 1, rank + 1);

@@ -253,7 +253,7 @@ void World::GrantBlocks(uint32_t cached) {
   ReceiverSession::Reservation reservation;
   reservation.grant.window_key = kKey;
   reservation.grant.cached_blocks = cached;
-  reservation.grant.contributors = kLinks;
+  reservation.grant.links = kLinks;
   for (uint32_t block = cached; block < kBlocks; ++block) {
     reservation.grant.blocks.emplace_back(block);
   }
@@ -343,7 +343,7 @@ void World::ToSender(const ControlMessage& message) {
     return;
   }
   if (grant != nullptr) {
-    if (grant->contributors != kLinks) return;
+    if (grant->links != kLinks) return;
     sender_->SetLinks({0, 1});
     // Odd keys stand for peers whose transport prefers bursts.
     sender_->SetGroupTime(grant->window_key % 2 == 0 ? Duration{} : std::chrono::milliseconds(50));

@@ -32,39 +32,32 @@ std::string Bytes(const google::protobuf::Message& message) {
   return out;
 }
 
-pb::ToRouter Encode(const WorkerReport& report) {
-  pb::ToRouter out;
-  if (report.load.has_value()) *out.mutable_heartbeat() = ToProto(*report.load);
-  for (const auto& token : report.tokens) *out.add_tokens() = ToProto(token);
-  for (const auto& handoff : report.handoffs) *out.add_handoffs() = ToProto(handoff);
-  for (const auto& finished : report.finished) *out.add_finished() = ToProto(finished);
-  for (const auto& failed : report.failed) *out.add_failed() = ToProto(failed);
-  for (const auto& event : report.cache_events) *out.add_cache_events() = ToProto(event);
-  if (report.drain) out.mutable_drain();
-  return out;
-}
-
 void ToRouter(const std::string& bytes) {
   pb::ToRouter message;
   if (!message.ParseFromString(bytes)) return;
   if (const StatusOr<WorkerInfo> info = WorkerInfoFromProto(message); info.ok()) {
-    pb::ToRouter again;
-    *again.mutable_join() = ToProto(*info);
+    const pb::ToRouter again = JoinToProto(*info);
     const StatusOr<WorkerInfo> back = WorkerInfoFromProto(again);
     BATON_CHECK(back.ok(), "a join is refused after it was accepted: {}", back.status().ToString());
-    BATON_CHECK(Bytes(ToProto(*back)) == Bytes(again.join()), "a join changes its meaning");
+    BATON_CHECK(Bytes(JoinToProto(*back)) == Bytes(again), "a join changes its meaning");
   }
   if (const StatusOr<WorkerReport> report = ReportFromProto(message); report.ok()) {
-    const pb::ToRouter again = Encode(*report);
+    const pb::ToRouter again = ReportToProto(*report);
     const StatusOr<WorkerReport> back = ReportFromProto(again);
     BATON_CHECK(back.ok(), "a report is refused after it was accepted");
-    BATON_CHECK(Bytes(Encode(*back)) == Bytes(again), "a report changes its meaning");
+    BATON_CHECK(Bytes(ReportToProto(*back)) == Bytes(again), "a report changes its meaning");
   }
 }
 
 void ToWorker(const std::string& bytes) {
   pb::ToWorker message;
   if (!message.ParseFromString(bytes)) return;
+  if (const StatusOr<Welcome> welcome = WelcomeFromProto(message); welcome.ok()) {
+    const pb::ToWorker again = WelcomeToProto(*welcome);
+    const StatusOr<Welcome> back = WelcomeFromProto(again);
+    BATON_CHECK(back.ok(), "a welcome is refused after it was accepted");
+    BATON_CHECK(*back == *welcome, "a welcome changes its meaning");
+  }
   const DecodedCommands decoded = CommandsFromProto(message, kNow);
   for (const FailedReport& refused : decoded.refused) {
     BATON_CHECK(refused.status.code() == StatusCode::kInvalidArgument, "refused without a reason");

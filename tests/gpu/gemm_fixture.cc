@@ -46,20 +46,20 @@ void HopperTest::SetUp() {
   }
 }
 
-GemmFixture::GemmFixture(const GemmCase& c, int32_t most_rows) : case_(c), most_rows_(most_rows) {
+GemmFixture::GemmFixture(const GemmCase& c, int32_t max_rows) : case_(c), max_rows_(max_rows) {
   const int64_t weights = int64_t{c.n} * c.k;
-  const int64_t inputs = most_rows * x_stride();
+  const int64_t inputs = max_rows * x_stride();
   Reserve(weight_, weights * 2);
   Reserve(x_, inputs * 2);
   Reserve(bias_, int64_t{c.n} * 2);
   Reserve(out_, static_cast<int64_t>(out_bytes()));
   Reserve(before_, static_cast<int64_t>(out_bytes()));
-  Reserve(want_, int64_t{most_rows} * c.outputs() * 4);
+  Reserve(want_, int64_t{max_rows} * c.outputs() * 4);
   Fill(weight_, weights, 1, 0.05f);
   Fill(x_, inputs, 2, 1.0f);
   if (c.fp8) {
     Quantize(weight_, c.n, c.k, quantized_weight_);
-    Quantize(x_, most_rows, c.k, quantized_x_);
+    Quantize(x_, max_rows, c.k, quantized_x_);
   }
   Fill(bias_, c.n, 3, 1.0f);
   Fill(before_, static_cast<int64_t>(out_bytes() / 2), 4, 1.0f);
@@ -82,7 +82,7 @@ GemmProblem GemmFixture::Make(int32_t rows) const {
   problem.silu_mul = case_.silu_mul;
   if (case_.fp8) {
     const auto weight = Fp8Rows::At(quantized_weight_.at(), case_.n, case_.k);
-    const auto x = Fp8Rows::At(quantized_x_.at(), most_rows_, case_.k);
+    const auto x = Fp8Rows::At(quantized_x_.at(), max_rows_, case_.k);
     problem.weight = weight.data;
     problem.x = x.data;
     problem.x_stride = case_.k;
@@ -150,7 +150,7 @@ void GemmFixture::Expect(int32_t rows, const Launch& launch) {
   const double sums = case_.fp8 ? 5e-3 : 1e-4;
   EXPECT_LT(std::sqrt(error / norm), case_.f32 ? sums : 4e-3) << rows << " rows";
 
-  for (int32_t row = 0; row < most_rows_; ++row) {
+  for (int32_t row = 0; row < max_rows_; ++row) {
     const int32_t written = row < rows ? case_.outputs() : 0;
     const auto from = static_cast<size_t>(row * out_stride() + written);
     const auto to = static_cast<size_t>((row + 1) * out_stride());

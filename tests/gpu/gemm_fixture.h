@@ -47,7 +47,7 @@ class GemmFixture final {
  public:
   using Launch = std::function<cudaError_t(const GemmProblem&)>;
 
-  GemmFixture(const GemmCase& c, int32_t most_rows);
+  GemmFixture(const GemmCase& c, int32_t max_rows);
 
   GemmProblem Make(int32_t rows) const;
   int sm_count() const { return sm_count_; }
@@ -66,11 +66,11 @@ class GemmFixture final {
   int64_t x_stride() const { return case_.k + case_.x_gap; }
   int64_t out_stride() const { return case_.outputs() + case_.out_gap; }
   size_t out_bytes() const {
-    return static_cast<size_t>(most_rows_ * out_stride()) * number_bytes();
+    return static_cast<size_t>(max_rows_ * out_stride()) * number_bytes();
   }
 
   const GemmCase case_;
-  const int32_t most_rows_;
+  const int32_t max_rows_;
   int sm_count_ = 0;
   DeviceMemory weight_;
   DeviceMemory quantized_weight_;

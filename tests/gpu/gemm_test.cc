@@ -137,7 +137,7 @@ TEST(SkinnyGemmSupportsTest, RefusesWhatDoesNotFit) {
   }));
 }
 
-// A chain of GEMMs in a graph, each of which reads the result of the one before. The early start of
+// A chain of GEMMs in a graph. Each of them reads the result of the one before. The early start of
 // a kernel must not change the results.
 TEST_F(SkinnyGemmTest, ChainsOverlapWithoutBeingSeen) {
   constexpr int32_t kWidth = 4096;

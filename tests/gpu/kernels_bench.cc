@@ -128,7 +128,7 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   constexpr int32_t kPerToken = 8;
   constexpr int64_t kHidden = 2048;
   constexpr int64_t kWidth = 768;
-  constexpr int64_t kMaxRows = 4096;
+  constexpr int64_t kMaxRows = 8192;
   std::vector<std::byte> numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2);
   const std::vector<float> random = MakeLogits(numbers.size() / 2);
   for (size_t i = 0; i < random.size(); ++i) {
@@ -160,24 +160,31 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
                      static_cast<size_t>(kHidden) * 2,
                      cudaMemcpyHostToDevice));
   }
-  const auto experts = Take(Experts::Create());
   const ExpertArgs args{router.get(), gate_up, down, kPerToken, true};
-  for (const int64_t rows : {1, 4, 16, 64, 256, 1024, 4096}) {
-    const PreparedExperts prepared = Take(experts->Prepare(args, rows));
-    Tensor in;
-    in.data = x.at();
-    in.dtype = DType::kBF16;
-    in.rows = rows;
-    in.cols = in.stride = kHidden;
-    Tensor to = in;
-    to.data = out.at();
-    const double time =
-        TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
-    const int64_t used = std::min<int64_t>(kExperts, rows * kPerToken);
-    const double flops = 6.0 * static_cast<double>(rows * kPerToken * kHidden * kWidth);
-    Print(fmt::format("experts/{}/{:.0f}_tflops", rows, flops / time / 1e6),
-          time,
-          static_cast<double>(used * 3 * kHidden * kWidth * 2) / 1e9);
+  for (const bool wgmma : {false, true}) {
+    ExpertsOptions options;
+    options.architecture = device.architecture();
+    options.sm_count = device.sm_count();
+    options.wgmma_rows = wgmma ? 0 : kMaxRows * kPerToken;
+    const auto experts = Take(Experts::Create(options));
+    for (const int64_t rows : {1, 4, 16, 32, 64, 256, 1024, 4096, 8192}) {
+      const PreparedExperts prepared = Take(experts->Prepare(args, rows));
+      Tensor in;
+      in.data = x.at();
+      in.dtype = DType::kBF16;
+      in.rows = rows;
+      in.cols = in.stride = kHidden;
+      Tensor to = in;
+      to.data = out.at();
+      const double time =
+          TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
+      const int64_t used = std::min<int64_t>(kExperts, rows * kPerToken);
+      const double flops = 6.0 * static_cast<double>(rows * kPerToken * kHidden * kWidth);
+      Print(fmt::format(
+                "experts/{}/{}/{:.0f}_tflops", wgmma ? "wgmma" : "mma", rows, flops / time / 1e6),
+            time,
+            static_cast<double>(used * 3 * kHidden * kWidth * 2) / 1e9);
+    }
   }
 }
 

@@ -27,8 +27,23 @@ TERMS = [
     (re.compile(r"\bSoften\w*"), "softmax"),
     (re.compile(r"\b(Fetcher|Attender)s?\b"), "producer warp, consumer warp"),
     (re.compile(r"\b(PutShare|LayDownTile)\w*"), "store, epilogue"),
+    (re.compile(r"\bAddUp\b"), "combine"),
+    (re.compile(r"\bfew_rows\w*"), "skinny"),
+    (re.compile(r"\bmost_[a-z]\w*|\bMost[A-Z]\w*\("), "max_…, Max…"),
+    (re.compile(r"\b(WorkerHub|RouterLink|HubLink)\w*"), "WorkerLink"),
+    (re.compile(r"\bkF8\b"), "FP8"),
+    (re.compile(r"\b([Tt]ak(e|es|en|ing) over|[Tt]ake-over|TakeOver\w*|[Ll]one)\b"), "serve alone"),
     (re.compile(r'(?<="| )(?<![Tt]here )is no (?!longer\b|more\b)\w+(?=[^"]*")'), "is not a …"),
 ]
+# Forms that a reader must read twice, and the plain form.
+RIDDLES = [
+    (re.compile(r"\b[Tt]hose who\b"), "the noun"),
+    (re.compile(r"\b[Oo]f which\b"), "two sentences"),
+    (re.compile(r"\b[Ss]o many\b"), "the number, or \"too many\""),
+]
+# In these parts of the tree, the folders must not include each other in a circle. The part's own folder counts
+# as one of them, or not: kvtransfer/ has both the interfaces below the transports and the sessions above.
+LAYERED = {"kernels/cuda": True, "kvtransfer": False}
 CELL_LENGTH = 160  # of a table in Markdown
 CONFLICT = re.compile(r"^(<<<<<<<|>>>>>>>) ")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
@@ -98,6 +113,36 @@ def check_includes(path, lines, targets):
             complain(path, number, f"{target} does not exist; an include path starts at the repository's root")
 
 
+def circles_between_folders(texts):
+    """Returns a source and "A → B → A" for each circle between folders of a layered part of the tree."""
+    def counts(folder, part):
+        return folder.startswith(part + "/") or (folder == part and LAYERED[part])
+
+    uses = {}  # folder → included folder → a source that includes it
+    for path, lines in texts.items():
+        folder = os.path.dirname(path)
+        part = next((part for part in LAYERED if counts(folder, part)), None)
+        if part is None or not path.endswith(SOURCES):
+            continue
+        for line in lines:
+            found = INCLUDE.match(line)
+            target = os.path.dirname(found.group(2)) if found else ""
+            if target != folder and counts(target, part):
+                uses.setdefault(folder, {}).setdefault(target, path)
+    circles = []
+    for start in sorted(uses):
+        ways, seen = [[start]], set()
+        while ways:
+            way = ways.pop()
+            for target in uses.get(way[-1], {}):
+                if target == start and start == min(way):
+                    circles.append((uses[way[-1]][start], " → ".join(way + [start])))
+                elif target not in seen:
+                    seen.add(target)
+                    ways.append(way + [target])
+    return circles
+
+
 def check_words(path, lines):
     for number, line in enumerate(lines, 1):
         found = WORDS.search(line)
@@ -111,6 +156,10 @@ def check_words(path, lines):
             found = word.search(line)
             if found:
                 complain(path, number, f"\"{found.group(0)}\": the field's term is \"{term}\"")
+        for word, plain in RIDDLES:
+            found = word.search(line)
+            if found:
+                complain(path, number, f"\"{found.group(0)}\" makes a riddle; write {plain}")
         if CONFLICT.match(line):
             complain(path, number, "a merge conflict that is not resolved")
         if ".detach()" in line:
@@ -182,6 +231,8 @@ def main():
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
     check_metric_names(texts)
+    for path, circle in circles_between_folders(texts):
+        complain(path, 1, f"folders include each other in a circle: {circle}")
     if sources == 0:
         complain("tests/lint/check_tree.py", 1, "git lists no sources to check")
     print("\n".join(problems))

@@ -30,17 +30,18 @@ in_tree() {
   (cd "$tree" && PATH="$tree/bin:$PATH" BATON_HOME="$tree/home" GIT_CEILING_DIRECTORIES="$(dirname "$tree")" "$@")
 }
 
-mkdir -p "$tree"/{bin,.ci,cmake,tests/lint,tests/gpu,build/cpu,build/cuda,build/asan,home/models}
+mkdir -p "$tree"/{bin,.ci,cmake,tests/lint,tests/gpu,tests/mutation,build/cpu,build/cuda,build/asan,build/fuzz,home/models}
 cp "$root/dev" "$tree/dev"
 cp "$root/.ci/run" "$tree/.ci/run"
 cp "$root"/cmake/packages*.txt "$tree/cmake/"
 cp "$root"/tests/lint/*.py "$tree/tests/lint/"
+cp "$root"/tests/mutation/mutate.py "$tree/tests/mutation/"
 stand_in dpkg-query 'printf installed'
 stand_in shellcheck 'true'
 stand_in clang-format-14 'true'
 stand_in clang-tidy-14 'true'
 stand_in ninja 'true'
-touch "$tree"/build/{cpu,cuda,asan}/{build.ninja,CTestTestfile.cmake}
+touch "$tree"/build/{cpu,cuda,asan,fuzz}/{build.ninja,CTestTestfile.cmake}
 # These files make `dev` treat the model as present and verified.
 touch -d '1 hour ago' "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 touch "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf.checked"
@@ -61,7 +62,20 @@ expect_failure "an include of a target that is not linked" \
 rm "$tree/lower/CMakeLists.txt"
 expect_failure "a source without a target" "lower/lower.cc:1: belongs to no target" in_tree python3 tests/lint/check_tree.py
 rm -r "$tree"/{lower,upper}
+mkdir -p "$tree"/kvtransfer/{a,b}
+echo '#include "kvtransfer/b/b.h"' >"$tree/kvtransfer/a/a.h"
+echo '#include "kvtransfer/a/a.h"' >"$tree/kvtransfer/b/b.h"
+expect_failure "a circle between folders" "folders include each other in a circle: kvtransfer/a → kvtransfer/b → kvtransfer/a" \
+  in_tree python3 tests/lint/check_tree.py
+rm -r "$tree/kvtransfer"
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
+expect_failure "fuzzers without fuzzers" "there is no fuzzer" in_tree ./dev fuzz 1
+expect_failure "fuzzers of a name that none has" "there is no fuzzer" in_tree ./dev fuzz 1 nobody
+expect_failure "benchmarks without benchmarks" "there is no benchmark" in_tree ./dev bench
+expect_failure "benchmarks of a name that none has" "there is no benchmark" in_tree ./dev bench nobody
+printf '# no entry\n' >"$tree/tests/mutation/mutations.txt"
+expect_failure "mutations without entries" "mutations.txt has no entry" in_tree python3 tests/mutation/mutate.py check
+expect_failure "planting no mutation" "mutations.txt has no entry" in_tree ./dev mutate
 expect_failure "tests without tests" "No tests were found" in_tree ./dev test
 expect_failure "tests of a label that none has" "No tests were found" in_tree ./dev test -L nobody
 expect_failure "sanitized tests without tests" "No tests were found" in_tree ./dev asan
@@ -69,7 +83,8 @@ expect_failure "sanitized tests without tests" "No tests were found" in_tree ./d
 # A stand-in of `dev` whose verbs all succeed and find no test.
 stand_in true_dev 'echo "No tests were found!!!"'
 cp "$tree/bin/true_dev" "$tree/dev"
-expect_failure "CI without tests" "2 passed, 3 failed" \
+# The steps that run tests: `./dev test`, `./dev asan` and `./dev tsan`.
+expect_failure "CI without tests" " passed, 3 failed" \
   in_tree bash -c 'sed -i "/fuzz/d; /kernels.cuda/,/^fi/d" .ci/run && .ci/run'
 # A stand-in of `dev` whose verbs all succeed and run tests.
 stand_in true_dev 'echo "100% tests passed, 0 tests failed out of 7"'

@@ -57,6 +57,8 @@ def read_list():
                 (mutations[-1].old if line[0] == "-" else mutations[-1].new).append(line[1:])
             else:
                 read_word(mutations[-1], number, line)
+    if not mutations:
+        raise Wrong(f"{LIST} has no entry")
     return mutations
 
 

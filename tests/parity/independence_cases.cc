@@ -83,7 +83,7 @@ void CheckExperts(Ops& ops) {
   }
   const ExpertArgs args{router_matrix.get(), gate_up, down, 2, true};
   CheckRows(
-      ops, 40, 64, 64, [&](const Tensor& in, const Tensor& out) { ops.Experts(in, args, out); });
+      ops, 130, 64, 64, [&](const Tensor& in, const Tensor& out) { ops.Experts(in, args, out); });
 }
 
 // The attention of sequence 0, whose tokens are computed in chunks `runs`, each in one step with

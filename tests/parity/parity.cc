@@ -14,6 +14,7 @@ std::vector<Case> ResultCases() {
   for (const auto& part : {LayerCases(),
                            MatMulCases(),
                            RowCases(),
+                           ExpertCases(),
                            AttentionCases(),
                            SamplingCases(),
                            WideSamplingCases()}) {

@@ -37,6 +37,10 @@ std::vector<Case> IndependenceCases();
 // As ResultCases(), with contexts of 131,072 tokens. Each takes seconds and 1 GB of memory.
 std::vector<Case> LongCases();
 
+// The exchanges between ranks. Every rank runs the case at the same time, each with its own Ops.
+// For groups whose tensor_parallel or pipeline_parallel is over 1.
+std::vector<Case> ExchangeCases();
+
 std::vector<Case> LayerCases();
 // With an FP8 KV cache, for backends that support it (Ops::supports_fp8_kv).
 std::vector<Case> QuantizedKvCases();
@@ -44,6 +48,7 @@ std::vector<Case> QuantizedKvIndependenceCases();
 
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
+std::vector<Case> ExpertCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();

@@ -20,8 +20,9 @@ Status CheckPositive(const char* field, int64_t value) {
 
 }  // namespace
 
-wire::Join ToProto(const WorkerInfo& info) {
-  wire::Join join;
+wire::ToRouter JoinToProto(const WorkerInfo& info) {
+  wire::ToRouter message;
+  wire::Join& join = *message.mutable_join();
   join.set_version(wire::PROTOCOL_VERSION);
   join.set_worker_id(info.id.value());
   join.set_boot_id(info.boot.value());
@@ -48,7 +49,7 @@ wire::Join ToProto(const WorkerInfo& info) {
   join.set_tokenizer_low(info.tokenizer.low);
   join.set_secret_probe_high(info.secret_probe.high);
   join.set_secret_probe_low(info.secret_probe.low);
-  return join;
+  return message;
 }
 
 StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
@@ -108,6 +109,32 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.vocabulary = in.vocabulary();
   out.max_step_tokens = std::max(1, in.max_step_tokens());
   out.itl_target = FromMicros(in.itl_target_us());
+  return out;
+}
+
+wire::ToWorker WelcomeToProto(const Welcome& welcome) {
+  wire::ToWorker message;
+  wire::Welcome& out = *message.mutable_welcome();
+  out.set_router_id(welcome.router_id);
+  out.set_router_tag(welcome.router_tag);
+  out.set_heartbeat_ms(static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(welcome.heartbeat).count()));
+  return message;
+}
+
+StatusOr<Welcome> WelcomeFromProto(const wire::ToWorker& message) {
+  if (!message.has_welcome()) {
+    return InvalidArgument("the first message of a router must carry `welcome`");
+  }
+  const wire::Welcome& in = message.welcome();
+  if (in.router_id().size() > kMaxName) {
+    return InvalidArgument(
+        "welcome.router_id has {} bytes; at most {} are allowed", in.router_id().size(), kMaxName);
+  }
+  Welcome out;
+  out.router_id = in.router_id();
+  out.router_tag = in.router_tag();
+  out.heartbeat = std::chrono::milliseconds(in.heartbeat_ms());
   return out;
 }
 

@@ -16,6 +16,8 @@ static_assert(std::endian::native == std::endian::little && sizeof(Hash128) == 1
                   offsetof(Hash128, low) == 8,
               "hashes are copied as they lie in memory");
 
+namespace {
+
 // ---- heartbeat
 
 wire::Heartbeat ToProto(const WorkerLoad& load) {
@@ -53,8 +55,6 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
   return heartbeat;
 }
 
-namespace {
-
 WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   WorkerLoad out;
   out.engine.running = std::max(0, in.running());
@@ -87,8 +87,6 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   return out;
 }
 
-}  // namespace
-
 // ---- tokens
 
 wire::Token ToProto(const TokenOutput& output) {
@@ -107,8 +105,6 @@ wire::Token ToProto(const TokenOutput& output) {
   token.set_finish(static_cast<int>(output.finish));
   return token;
 }
-
-namespace {
 
 StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   if (in.finish() < 0 || in.finish() > static_cast<int>(FinishReason::kHandedOff)) {
@@ -129,8 +125,6 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   out.finish = static_cast<FinishReason>(in.finish());
   return out;
 }
-
-}  // namespace
 
 // ---- the end of a request
 
@@ -154,8 +148,6 @@ wire::Failed ToProto(const FailedReport& report) {
   return failed;
 }
 
-namespace {
-
 FinishedReport FinishedFromProto(const wire::Finished& in) {
   FinishedReport out;
   out.id = RequestId(in.request_id());
@@ -178,8 +170,6 @@ FailedReport FailedFromProto(const wire::Failed& in) {
           StatusFromProto(in.code(), in.message()),
           in.retryable()};
 }
-
-}  // namespace
 
 // ---- hand-offs
 
@@ -210,8 +200,6 @@ wire::Handoff ToProto(const HandoffReport& report) {
   handoff.set_reused_blocks(report.reused_blocks);
   return handoff;
 }
-
-namespace {
 
 StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
   HandoffReport out;
@@ -246,8 +234,6 @@ StatusOr<HandoffReport> HandoffFromProto(const wire::Handoff& in) {
   return out;
 }
 
-}  // namespace
-
 // ---- cache events
 
 wire::CacheEvent ToProto(const CacheEvent& event) {
@@ -269,8 +255,6 @@ wire::CacheEvent ToProto(const CacheEvent& event) {
   if (!event.blocks.empty()) std::memcpy(hashes.data(), event.blocks.data(), hashes.size());
   return to;
 }
-
-namespace {
 
 StatusOr<CacheEvent> EventFromProto(const wire::CacheEvent& in) {
   CacheEvent out;
@@ -304,6 +288,18 @@ StatusOr<CacheEvent> EventFromProto(const wire::CacheEvent& in) {
 }  // namespace
 
 // ---- the message
+
+wire::ToRouter ReportToProto(const WorkerReport& report) {
+  wire::ToRouter out;
+  if (report.load.has_value()) *out.mutable_heartbeat() = ToProto(*report.load);
+  for (const TokenOutput& token : report.tokens) *out.add_tokens() = ToProto(token);
+  for (const HandoffReport& handoff : report.handoffs) *out.add_handoffs() = ToProto(handoff);
+  for (const FinishedReport& finished : report.finished) *out.add_finished() = ToProto(finished);
+  for (const FailedReport& failed : report.failed) *out.add_failed() = ToProto(failed);
+  for (const CacheEvent& event : report.cache_events) *out.add_cache_events() = ToProto(event);
+  if (report.drain) out.mutable_drain();
+  return out;
+}
 
 StatusOr<WorkerReport> ReportFromProto(const wire::ToRouter& message) {
   if (message.has_join()) return InvalidArgument("`join` comes once, in the first message");

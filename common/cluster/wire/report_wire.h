@@ -7,12 +7,7 @@
 // Both directions of worker.proto's ToRouter, after Join.
 namespace baton {
 
-worker::v1::Heartbeat ToProto(const WorkerLoad& load);
-worker::v1::Token ToProto(const TokenOutput& output);
-worker::v1::Finished ToProto(const FinishedReport& report);
-worker::v1::Failed ToProto(const FailedReport& report);
-worker::v1::Handoff ToProto(const HandoffReport& report);
-worker::v1::CacheEvent ToProto(const CacheEvent& event);
+worker::v1::ToRouter ReportToProto(const WorkerReport& report);
 
 // InvalidArgument naming the field at fault.
 StatusOr<WorkerReport> ReportFromProto(const worker::v1::ToRouter& message);

@@ -25,7 +25,7 @@ Status MpiCollective::Run(Kind kind) {
   const MpiWait wait = {.tag = kFirstTag + options_.id * kTagsPerId + static_cast<int>(kind),
                         .limit = options_.limit,
                         .busy_poll = options_.busy_poll};
-  const Status status = runtime_.Exchange(messages_, buffers_, wait);
+  Status status = runtime_.Exchange(messages_, buffers_, wait);
   messages_.clear();
   return status;
 }

@@ -40,6 +40,8 @@ class MpiCollective final : public Collective {
   // Send may wait for the receiver.
   Status Send(int to, std::span<const std::byte> bytes) override;
   Status Receive(int from, std::span<std::byte> bytes) override;
+  // MPI holds messages up to a limit of its own, which cannot be asked for.
+  size_t bytes_ahead() const override { return 0; }
 
  private:
   // Part of the tag, so that a message of another kind of call is never taken.

@@ -140,7 +140,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         StepBuffer& fixed) {
   BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
   const bool paged = SupportsPaged(shape, kv);
-  const int32_t few_rows = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  const int32_t max_few = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
   singles_.clear();
   few_.clear();
   many_.clear();
@@ -151,10 +151,10 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         rows.row_count,
                                         rows.context + rows.row_count,
                                         step.table_starts[i]};
-    auto& list = !paged                       ? few_
-                 : rows.row_count == 1        ? singles_
-                 : rows.row_count <= few_rows ? few_
-                                              : many_;
+    auto& list = !paged                      ? few_
+                 : rows.row_count == 1       ? singles_
+                 : rows.row_count <= max_few ? few_
+                                             : many_;
     list.push_back(sequence);
   }
   AttentionPlan plan;

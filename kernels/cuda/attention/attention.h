@@ -11,8 +11,8 @@
 #include "kernels/cuda/attention/decode_dispatch.h"
 #include "kernels/cuda/attention/work_tiles.h"
 #include "kernels/cuda/device/scratch_memory.h"
-#include "kernels/cuda/step/step_buffer.h"
-#include "kernels/cuda/step/step_layout.h"
+#include "kernels/cuda/input/step_buffer.h"
+#include "kernels/cuda/input/step_layout.h"
 #include "kernels/kv_view.h"
 
 namespace baton::cuda {

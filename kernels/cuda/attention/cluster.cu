@@ -256,8 +256,8 @@ struct Kernel {
 };
 
 // Calls `use` with the kernel for clusters of `splits` blocks. Eight warps when few thread blocks
-// are resident: one on an SM, or two in the largest clusters, of which few would fit otherwise.
-// Else four warps and as many blocks as the registers allow.
+// are resident: one on an SM, or two for the largest clusters, because few of them fit on the
+// device. Else four warps and as many blocks as the registers allow.
 template <int kHeadDim, class Kv, class Use>
 cudaError_t With(int32_t splits, int32_t warps, Use&& use) {
   // Blocks on an SM. fp8 needs fewer registers, and more warps to keep as many bytes in flight.

@@ -42,9 +42,9 @@ struct PagedTiles {
   std::vector<uint64_t> order;  // sort keys of the sequences
 };
 
-// Splits contexts when the longest one would leave the device waiting. In a recorded step all sizes
-// depend only on padded_rows and on whether contexts are split; with a fixed split size also on the
-// number of splits, rounded up to a power of two.
+// Splits contexts when SMs would be idle while one of them reads the longest context. In a recorded
+// step all sizes depend only on padded_rows and on whether contexts are split; with a fixed split
+// size also on the number of splits, rounded up to a power of two.
 void SplitPaged(std::span<const AttentionSequence> sequences,
                 const PagedLimits& limits,
                 PagedTiles& out);

@@ -168,8 +168,8 @@ std::string CudaDevice::name() const {
 StatusOr<std::unique_ptr<Buffer>> CudaDevice::Allocate(size_t bytes, Sharing sharing) {
   BATON_CUDA_RETURN_IF_ERROR(MakeCurrent());
   void* data = nullptr;
-  // The driver places several small allocations in one larger one, all of which an importing
-  // process would be able to access.
+  // The driver places several small allocations in one larger one. A process that imports one of
+  // them would be able to access them all.
   const size_t unit = sharing == Sharing::kShared ? kExportUnit : 1;
   const size_t size = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
   const cudaError_t error = cudaMalloc(&data, size);

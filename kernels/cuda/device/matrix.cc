@@ -39,14 +39,16 @@ void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out
 }  // namespace
 
 StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix> parts) {
-  if (parts.empty()) return InvalidArgument("a matrix of no parts");
+  if (parts.empty()) return InvalidArgument("a matrix needs at least one part; there is none");
   int64_t rows = 0;
   const HostMatrix& first = parts[0];
   for (const HostMatrix& part : parts) {
     const auto block = static_cast<int64_t>(ShapeOf(part.dtype).elements);
     if (!part.SameColumns(first) || part.rows < 1 || part.cols < 1 || part.cols % block != 0) {
       return InvalidArgument(
-          "a part of {}×{} in {}, columns [{}, {}) of {}, for a matrix of columns [{}, {}) of {}",
+          "a part has shape {}×{} and type {}, and is columns [{}, {}) of {}; the parts of this "
+          "matrix "
+          "must be columns [{}, {}) of {}",
           part.rows,
           part.cols,
           Name(part.dtype),

@@ -33,6 +33,8 @@ class ListedExchange final : public Exchange {
   void Barrier() override;
   void SendToStage(const Tensor& x, int32_t stage) override;
   void ReceiveFromStage(const Tensor& x, int32_t stage) override;
+  // NCCL's send ends when the other rank receives. Steps of a pipeline of GPUs are queued instead.
+  bool SendsAhead(size_t /*bytes*/) const override { return false; }
 
  private:
   void Gather(const Tensor& whole, std::span<const int64_t> ends, bool to_all);

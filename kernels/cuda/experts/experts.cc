@@ -12,12 +12,16 @@
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/gemm/tensor_map.h"
 
 namespace baton::cuda {
 namespace {
 
 // The most rows that are computed at once, which bounds the scratch memory.
-constexpr int64_t kMaxRows = 4096;
+constexpr int64_t kMaxRows = 8192;
+
+// Up to this number of rows, scores are computed without tensor cores, which has less latency.
+constexpr int64_t kFewScoreRows = 4;
 
 // Sets the pointers of `scratch` for `rows` rows in memory from `base` on, and returns its size.
 size_t Place(const PreparedExperts& experts,
@@ -33,8 +37,11 @@ size_t Place(const PreparedExperts& experts,
   take(scratch.scores, rows * experts.experts);
   take(scratch.pair_experts, pairs);
   take(scratch.pair_weights, pairs);
+  take(scratch.pair_ranks, pairs);
   take(scratch.pair_slots, pairs);
   take(scratch.slot_rows, pairs);
+  take(scratch.counts, int64_t{experts.experts} * kCountStride);
+  take(scratch.next_items, 2);
   take(scratch.tiles, experts.experts + pairs / 16 + 1);
   take(scratch.tile_count, 1);
   take(scratch.inner, pairs * experts.width);
@@ -44,6 +51,24 @@ size_t Place(const PreparedExperts& experts,
 
 const __nv_bfloat16* DataOf(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix).data();
+}
+
+// Whether the wgmma kernels can compute the experts: TMA loads their inputs in whole spans.
+bool FitsWgmma(const ExpertArgs& args) {
+  static_assert(kSpanNumbers % kMixedRows == 0);
+  return args.router->cols() % kSpanNumbers == 0 && args.down[0]->cols() % kSpanNumbers == 0;
+}
+
+// Sets one map of `maps` for each matrix, from the first one on.
+Status MakeMaps(std::span<const std::unique_ptr<Matrix>> matrices, std::span<CUtensorMap> maps) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const Matrix& matrix = *matrices[i];
+    const int64_t row_bytes = matrix.cols() * 2;
+    const MatrixView view{
+        DataOf(matrix), static_cast<int32_t>(matrix.rows()), row_bytes, row_bytes};
+    BATON_CUDA_RETURN_IF_ERROR(MakeMixedTensorMap(view, kWgmmaBoxRows, &maps[i]));
+  }
+  return OkStatus();
 }
 
 // The experts in `args` are those from `first` on of the router's.
@@ -102,17 +127,22 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
 
 class Experts::Impl {
  public:
+  explicit Impl(const ExpertsOptions& options) : options_(options) {}
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first);
+  bool deterministic() const { return options_.deterministic; }
 
  private:
   using Identity = std::tuple<const void*, const void*, const void*>;
   struct Layer {
     PreparedExperts experts;
     DeviceMemory table;
+    DeviceMemory maps;
   };
 
   Status Describe(const ExpertArgs& args, int32_t first, Layer& layer);
+  Status DescribeForWgmma(const ExpertArgs& args, Layer& layer);
 
+  ExpertsOptions options_;
   std::map<Identity, Layer> layers_;
   ScratchMemory scratch_;
 };
@@ -164,6 +194,28 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   experts.end = first + static_cast<int32_t>(args.gate_up.size());
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
+  const bool wgmma = options_.architecture == 90 && !options_.deterministic && FitsWgmma(args);
+  return wgmma ? DescribeForWgmma(args, layer) : OkStatus();
+}
+
+// Uploads the tensor maps of the experts' matrices, after Describe has set the numbers.
+Status Experts::Impl::DescribeForWgmma(const ExpertArgs& args, Layer& layer) {
+  PreparedExperts& experts = layer.experts;
+  const auto count = static_cast<size_t>(experts.experts);
+  const auto first = static_cast<size_t>(experts.first);
+  // In the order of the addresses above. No kernel reads the maps of experts that are not held.
+  std::vector<CUtensorMap> maps(2 * count);
+  const std::span<CUtensorMap> all(maps);
+  BATON_RETURN_IF_ERROR(MakeMaps(args.gate_up, all.subspan(first)));
+  BATON_RETURN_IF_ERROR(MakeMaps(args.down, all.subspan(count + first)));
+  const size_t bytes = std::span(maps).size_bytes();
+  BATON_RETURN_IF_ERROR(layer.maps.Reserve(bytes));
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaMemcpy(layer.maps.at(), maps.data(), bytes, cudaMemcpyHostToDevice));
+  experts.gate_up_maps = layer.maps.at<const CUtensorMap>();
+  experts.down_maps = experts.gate_up_maps + count;
+  experts.wgmma_rows = options_.wgmma_rows;
+  experts.sm_count = options_.sm_count;
   return OkStatus();
 }
 
@@ -171,8 +223,8 @@ Experts::Experts(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Experts::~Experts() = default;
 
-StatusOr<std::unique_ptr<Experts>> Experts::Create() {
-  return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>()));
+StatusOr<std::unique_ptr<Experts>> Experts::Create(const ExpertsOptions& options) {
+  return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>(options)));
 }
 
 StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows, int32_t first) {
@@ -188,11 +240,19 @@ cudaError_t Experts::Launch(const Tensor& x,
     const Tensor part = x.Rows(first, rows);
     ExpertScratch scratch;
     Place(experts, rows, experts.scratch, scratch);
-    cudaError_t error = LaunchScores(part, experts, scratch, stream);
-    if (error == cudaSuccess) error = LaunchChoice(rows, experts, scratch, stream);
-    if (error == cudaSuccess) error = LaunchGrouping(rows, experts, scratch, stream);
-    if (error == cudaSuccess) error = LaunchGateUp(part, experts, scratch, stream);
-    if (error == cudaSuccess) error = LaunchDown(rows, experts, scratch, stream);
+    const bool few = rows <= kFewScoreRows && !impl_->deterministic();
+    cudaError_t error = few ? LaunchFewScores(part, experts, scratch, stream)
+                            : LaunchScores(part, experts, scratch, stream);
+    if (error == cudaSuccess) error = LaunchRouting(rows, experts, scratch, stream);
+    const bool wgmma = UsesWgmma(experts, rows);
+    if (error == cudaSuccess) {
+      error = wgmma ? LaunchWgmmaGateUp(part, experts, scratch, stream)
+                    : LaunchGateUp(part, experts, scratch, stream);
+    }
+    if (error == cudaSuccess) {
+      error = wgmma ? LaunchWgmmaDown(rows, experts, scratch, stream)
+                    : LaunchDown(rows, experts, scratch, stream);
+    }
     if (error == cudaSuccess) {
       error = LaunchCombine(experts, scratch, out.Rows(first, rows), stream);
     }

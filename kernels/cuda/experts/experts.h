@@ -11,19 +11,30 @@
 
 namespace baton::cuda {
 
+struct ExpertsOptions {
+  // A row's bits do not depend on the number of rows: the same kernels without wgmma compute any
+  // number of rows.
+  bool deterministic = false;
+  int architecture = 90;  // 90 for sm_90
+  int sm_count = 132;
+  // From this mean number of rows per expert on, the GEMMs use wgmma.
+  int64_t wgmma_rows = 8;
+};
+
 // Mixture-of-experts layers: routing, then two GEMMs grouped by expert. Routing stays on the
-// device: the host never reads its result. A row's bits do not depend on the other rows. Holds
-// scratch memory. Used by one thread, on one stream.
+// device: the host never reads its result. A row's bits do not depend on the other rows; unless
+// `deterministic`, they depend on the number of rows. Holds scratch memory. Used by one thread, on
+// one stream.
 class Experts final {
  public:
-  static StatusOr<std::unique_ptr<Experts>> Create();
+  static StatusOr<std::unique_ptr<Experts>> Create(const ExpertsOptions& options);
   ~Experts();
 
-  // Uploads the addresses of the experts' matrices (once for each layer, which is recognised by the
-  // addresses in `args`) and reserves scratch memory for `rows` rows. The experts of `args` are
-  // those from number `first` on; with fewer than the router scores, the result of a row lacks the
-  // others. Must not be called while a graph is captured. Errors: InvalidArgument for shapes that
-  // do not match or sizes that are not multiples of 8; ResourceExhausted.
+  // Uploads the addresses and tensor maps of the experts' matrices (once for each layer, which is
+  // recognised by the addresses in `args`) and reserves scratch memory for `rows` rows. The experts
+  // of `args` are those from number `first` on; with fewer than the router scores, the result of a
+  // row lacks the others. Must not be called while a graph is captured. Errors: InvalidArgument for
+  // shapes that do not match or sizes that are not multiples of 8; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
   // so that a graph can capture it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
@@ -15,6 +16,9 @@ namespace baton::cuda {
 
 constexpr int32_t kMaxExperts = 512;
 constexpr int32_t kMaxExpertsPerToken = 32;
+constexpr int32_t kCountStride = 32;  // a cache line: atomic operations on one line take turns
+constexpr int32_t kWgmmaTileRows = 256;
+constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
 
 // The experts of one layer as the kernels take them, with their scratch memory. Equal values launch
 // the same kernels with the same arguments.
@@ -22,9 +26,14 @@ struct PreparedExperts {
   const __nv_bfloat16* router = nullptr;          // [experts][hidden]
   const __nv_bfloat16* const* gate_up = nullptr;  // device array, per expert [2·width][hidden]
   const __nv_bfloat16* const* down = nullptr;     // device array, per expert [hidden][width]
+  // Device arrays of one tensor map per expert; null when the wgmma kernels must not be used.
+  const CUtensorMap* gate_up_maps = nullptr;
+  const CUtensorMap* down_maps = nullptr;
+  int64_t wgmma_rows = 0;  // from this mean number of rows per expert on, they are used
+  int32_t sm_count = 0;
   int32_t experts = 0;
-  // This rank's experts, [first, end). The addresses of the others are null, and results of theirs
-  // are left out.
+  // This rank holds the experts [first, end). The others have null addresses and no tensor maps,
+  // and their results are left out.
   int32_t first = 0;
   int32_t end = 0;
   int32_t per_token = 0;
@@ -36,7 +45,7 @@ struct PreparedExperts {
   bool operator==(const PreparedExperts&) const = default;
 };
 
-// Rows of one expert that one thread block computes.
+// Rows of one expert that one thread block (with wgmma, a cluster of two) computes.
 struct ExpertTile {
   int32_t expert;
   int32_t first_slot;
@@ -44,48 +53,62 @@ struct ExpertTile {
 };
 
 // The memory through which the kernels pass their results on. Pair row · per_token + i is the row's
-// i-th expert, in ascending order of experts. Slots are the pairs sorted by expert.
+// i-th expert, in ascending order of experts. Slots are the pairs of the held experts, sorted by
+// expert.
 struct ExpertScratch {
   float* scores = nullptr;           // [rows][experts]
   int32_t* pair_experts = nullptr;   // [pairs]
   float* pair_weights = nullptr;     // [pairs]
-  int32_t* pair_slots = nullptr;     // [pairs]; -1: of another rank's expert
+  int32_t* pair_ranks = nullptr;     // [pairs], the position among the pairs of its expert
+  int32_t* pair_slots = nullptr;     // [pairs]; -1: the expert is not held
   int32_t* slot_rows = nullptr;      // [pairs]
+  int32_t* counts = nullptr;         // [experts][kCountStride], pairs of each held expert first
+  int32_t* next_items = nullptr;     // [2], for the wgmma GEMMs of gate and up and of down
   ExpertTile* tiles = nullptr;       // [MaxTiles]
   int32_t* tile_count = nullptr;     // [1]
   __nv_bfloat16* inner = nullptr;    // [pairs][width], by slot
   __nv_bfloat16* results = nullptr;  // [pairs][hidden], by slot
 };
 
+// Whether the experts' GEMMs use wgmma. A row's bits differ between the wgmma kernels and the
+// others.
+inline bool UsesWgmma(const PreparedExperts& experts, int64_t rows) {
+  return experts.gate_up_maps != nullptr &&
+         rows * experts.per_token >= experts.wgmma_rows * experts.experts;
+}
+
 // The rows of a tile. Tiles are small when each expert has few rows, so that they waste little of
-// the tensor cores' work, and large otherwise, so that a weight is read for many rows at once. A
-// row's bits are the same either way.
+// the tensor cores' work, and large otherwise, so that a weight is read for many rows at once.
+// Without wgmma, a row's bits are the same either way.
 inline int32_t TileRows(const PreparedExperts& experts, int64_t rows) {
+  if (UsesWgmma(experts, rows)) return kWgmmaTileRows;
   return rows * experts.per_token > 32 * int64_t{experts.experts} ? 64 : 16;
 }
 
 // An upper bound on the number of tiles, whichever experts the rows choose.
 inline int64_t MaxTiles(const PreparedExperts& experts, int64_t rows) {
   const int64_t pairs = rows * experts.per_token;
-  const int64_t used = pairs < experts.experts ? pairs : experts.experts;
+  const int64_t held = experts.end - experts.first;
+  const int64_t used = pairs < held ? pairs : held;
   return used + pairs / TileRows(experts, rows);
 }
 
-// scores = x · routerᵀ.
+// scores = x · routerᵀ. Also sets `counts` and `next_items` to zero.
 cudaError_t LaunchScores(const Tensor& x,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream);
-// Chooses each row's experts and their weights from the scores.
-cudaError_t LaunchChoice(int64_t rows,
-                         const PreparedExperts& experts,
-                         const ExpertScratch& scratch,
-                         cudaStream_t stream);
-// Assigns a slot to every pair, and divides the slots into tiles.
-cudaError_t LaunchGrouping(int64_t rows,
-                           const PreparedExperts& experts,
-                           const ExpertScratch& scratch,
-                           cudaStream_t stream);
+// The same for few rows. A score's bits differ from those of LaunchScores.
+cudaError_t LaunchFewScores(const Tensor& x,
+                            const PreparedExperts& experts,
+                            const ExpertScratch& scratch,
+                            cudaStream_t stream);
+// Chooses each row's experts and their weights from the scores, assigns a slot to every pair of a
+// held expert, and divides the slots into tiles.
+cudaError_t LaunchRouting(int64_t rows,
+                          const PreparedExperts& experts,
+                          const ExpertScratch& scratch,
+                          cudaStream_t stream);
 // inner = silu(gate x) · up x, for each slot, with x the slot's row.
 cudaError_t LaunchGateUp(const Tensor& x,
                          const PreparedExperts& experts,
@@ -96,7 +119,16 @@ cudaError_t LaunchDown(int64_t rows,
                        const PreparedExperts& experts,
                        const ExpertScratch& scratch,
                        cudaStream_t stream);
-// out = Σ weight · result over each row's pairs, in the order of experts.
+// The same two products where UsesWgmma.
+cudaError_t LaunchWgmmaGateUp(const Tensor& x,
+                              const PreparedExperts& experts,
+                              const ExpertScratch& scratch,
+                              cudaStream_t stream);
+cudaError_t LaunchWgmmaDown(int64_t rows,
+                            const PreparedExperts& experts,
+                            const ExpertScratch& scratch,
+                            cudaStream_t stream);
+// out = Σ weight · result over each row's pairs that have a slot, in the order of experts.
 cudaError_t LaunchCombine(const PreparedExperts& experts,
                           const ExpertScratch& scratch,
                           const Tensor& out,

@@ -1,20 +1,16 @@
 #include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/primitives/async_copy.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 
 // Grouped GEMMs: the rows of each expert times its matrix, with bf16 operands and float32
 // accumulators. Inputs are accumulated in order, so that an output's bits depend on its row and its
-// weights alone. Operands pass through a ring of pipeline stages of 64 inputs in shared memory. A
-// row of a stage is eight vectors of 16 bytes; vector v of row r is stored at place v ^ (r % 8), so
-// that ldmatrix has no bank conflicts.
+// weights alone. Operands pass through a ring of pipeline stages of 64 inputs in shared memory.
 namespace baton::cuda {
 namespace {
 
-constexpr int kThreads = 128;
 constexpr int kDepth = 64;  // inputs of a stage
-constexpr int kVectors = kDepth / 8;
-constexpr int kRowStep = kThreads / kVectors;  // rows that the thread block copies at a time
-constexpr int kStageRowBytes = kDepth * 2;
+constexpr int kVectors = kSwizzledRowVectors;
 
 enum class ExpertGemm { kScores, kGateUp, kDown };
 
@@ -29,12 +25,16 @@ struct ExpertGemmArgs {
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
-  void* out = nullptr;                 // kScores: f32, else bf16; [row or slot][outputs]
+  int32_t* counts = nullptr;           // kScores: set to zero, as next_items
+  int32_t* next_items = nullptr;
+  void* out = nullptr;  // kScores: f32, else bf16; [row or slot][outputs]
 };
 
 // The rows and weight rows of a thread block's tile, and how its warps divide them.
-template <int kRows_, int kWeightRows_, int kRowWarps_, int kStages_>
+template <int kRows_, int kWeightRows_, int kRowWarps_, int kStages_, int kThreads_ = 128>
 struct Tiling {
+  static constexpr int kThreads = kThreads_;
+  static constexpr int kRowStep = kThreads / kVectors;  // rows that the block copies at a time
   static constexpr int kRows = kRows_;
   static constexpr int kWeightRows = kWeightRows_;
   static constexpr int kStages = kStages_;
@@ -43,18 +43,16 @@ struct Tiling {
   static constexpr int kWarpWeightRows = kWeightRows / kWeightWarps;
   static constexpr int kRowAtoms = kWarpRows / 16;
   static constexpr int kWeightAtoms = kWarpWeightRows / 8;
-  static constexpr int kStageBytes = (kRows + kWeightRows) * kStageRowBytes;
+  static constexpr int kStageBytes = (kRows + kWeightRows) * kSwizzledRowBytes;
   static constexpr int kBytes = kStageBytes * kStages;
   static_assert(kWeightAtoms > 0 && kRowAtoms > 0);
 };
 
 using SmallTiling = Tiling<16, 32, 1, 8>;
+// For scores; the tiling does not change a score's bits.
+using FewScoresTiling = Tiling<16, 8, 1, 16, 32>;
+using ManyScoresTiling = Tiling<64, 64, 2, 4>;
 using LargeTiling = Tiling<64, 128, 2, 4>;
-
-__device__ __forceinline__ void CopyVector(uint32_t to, const void* from, bool present) {
-  const int bytes = present ? 16 : 0;  // cp.async fills the rest of the 16 bytes with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-}
 
 __device__ __forceinline__ void LoadMatrices(uint32_t (&to)[4], uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -73,16 +71,12 @@ __device__ __forceinline__ void MultiplyAdd(float (&sum)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ uint32_t VectorAt(uint32_t base, int row, int vector) {
-  return base + static_cast<uint32_t>(row * kStageRowBytes + (vector ^ (row & 7)) * 16);
-}
-
 // The part of every stage that this thread copies: one vector in each of some rows of x and of some
 // weight rows.
 template <class T, ExpertGemm kGemm>
 struct Source {
-  const __nv_bfloat16* x[T::kRows / kRowStep];
-  bool x_present[T::kRows / kRowStep];
+  const __nv_bfloat16* x[T::kRows / T::kRowStep];
+  bool x_present[T::kRows / T::kRowStep];
   const __nv_bfloat16* weight;  // in the thread's first weight row
   int64_t weight_step;          // elements between two weight rows of the thread
   int32_t weight_rows;          // number of the thread's weight rows that exist
@@ -93,8 +87,8 @@ struct Source {
     row = static_cast<int>(threadIdx.x) / kVectors;
     input = static_cast<int32_t>(threadIdx.x) % kVectors * 8;
 #pragma unroll
-    for (int i = 0; i < T::kRows / kRowStep; ++i) {
-      const int32_t at = row + i * kRowStep;
+    for (int i = 0; i < T::kRows / T::kRowStep; ++i) {
+      const int32_t at = row + i * T::kRowStep;
       x_present[i] = at < tile.rows;
       int64_t from = tile.first_slot + (x_present[i] ? at : 0);
       if (kGemm == ExpertGemm::kGateUp) from = args.slot_rows[from];
@@ -105,26 +99,30 @@ struct Source {
     // Gate and up rows alternate, so that one thread has both accumulators of an output.
     const bool gate_up = kGemm == ExpertGemm::kGateUp;
     const int32_t first = first_output + (gate_up ? row / 2 : row);
-    const int32_t step = gate_up ? kRowStep / 2 : kRowStep;
+    const int32_t step = gate_up ? T::kRowStep / 2 : T::kRowStep;
     const int32_t part = gate_up && row % 2 == 1 ? args.outputs : 0;
     weight_rows = first < args.outputs ? (args.outputs - first + step - 1) / step : 0;
     weight = matrix + int64_t{part + (weight_rows > 0 ? first : 0)} * args.inputs + input;
     weight_step = int64_t{step} * args.inputs;
   }
 
-  __device__ void Copy(uint32_t stage, int32_t first_input, int32_t inputs) const {
+  __device__ void CopyWeights(uint32_t stage, int32_t first_input, int32_t inputs) const {
     const bool in_depth = first_input + input < inputs;
 #pragma unroll
-    for (int i = 0; i < T::kWeightRows / kRowStep; ++i) {
+    for (int i = 0; i < T::kWeightRows / T::kRowStep; ++i) {
       const bool present = in_depth && i < weight_rows;
       const auto* from = present ? weight + i * weight_step + first_input : weight;
-      CopyVector(VectorAt(stage, T::kRows + row + i * kRowStep, input / 8), from, present);
+      CopyVector(SwizzledVector(stage, T::kRows + row + i * T::kRowStep, input / 8), from, present);
     }
+  }
+
+  __device__ void CopyX(uint32_t stage, int32_t first_input, int32_t inputs) const {
+    const bool in_depth = first_input + input < inputs;
 #pragma unroll
-    for (int i = 0; i < T::kRows / kRowStep; ++i) {
+    for (int i = 0; i < T::kRows / T::kRowStep; ++i) {
       const bool present = in_depth && x_present[i];
       const auto* from = present ? x[i] + first_input : x[0];
-      CopyVector(VectorAt(stage, row + i * kRowStep, input / 8), from, present);
+      CopyVector(SwizzledVector(stage, row + i * T::kRowStep, input / 8), from, present);
     }
   }
 };
@@ -143,14 +141,14 @@ __device__ __forceinline__ void MultiplyStage(
 #pragma unroll
     for (int i = 0; i < T::kRowAtoms; ++i) {
       const int row = first_row + 16 * i + lane % 16;
-      LoadMatrices(x[0][i], VectorAt(stage, row, 4 * k + lane / 16));
-      LoadMatrices(x[1][i], VectorAt(stage, row, 4 * k + 2 + lane / 16));
+      LoadMatrices(x[0][i], SwizzledVector(stage, row, 4 * k + lane / 16));
+      LoadMatrices(x[1][i], SwizzledVector(stage, row, 4 * k + 2 + lane / 16));
     }
 #pragma unroll
     for (int j = 0; j < T::kWeightAtoms; ++j) {
       uint32_t w[4];  // 32 inputs of eight weight rows
       const int row = T::kRows + first_weight_row + 8 * j + lane % 8;
-      LoadMatrices(w, VectorAt(stage, row, 4 * k + lane / 8));
+      LoadMatrices(w, SwizzledVector(stage, row, 4 * k + lane / 8));
 #pragma unroll
       for (int i = 0; i < T::kRowAtoms; ++i) {
         MultiplyAdd(accumulators[i][j], x[0][i], w[0], w[1]);
@@ -211,15 +209,25 @@ __device__ __forceinline__ void Store(
 
 // One thread block for each output tile (blockIdx.x) of each row tile (blockIdx.y).
 template <class T, ExpertGemm kGemm>
-__global__ void __launch_bounds__(kThreads) MultiplyTiles(const ExpertGemmArgs args) {
+__global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
-  WaitForPredecessor();
+  // Weights can be loaded before the previous kernel has finished, once the tiles are known. The
+  // kernel before the GEMM of gate and up finds the tiles. That GEMM lets the GEMM of down start
+  // only when the tiles are complete.
+  constexpr bool kEarlyWeights = kGemm != ExpertGemm::kGateUp;
+  if constexpr (!kEarlyWeights) WaitForPredecessor();
+  ReleaseSuccessor();
   ExpertTile tile;
   if constexpr (kGemm == ExpertGemm::kScores) {
     const auto first = static_cast<int32_t>(blockIdx.y) * T::kRows;
     tile = {0, first, min(T::kRows, args.rows - first)};
   } else {
-    if (static_cast<int32_t>(blockIdx.y) >= *args.tile_count) return;
+    if (static_cast<int32_t>(blockIdx.y) >= *args.tile_count) {
+      // When no row has chosen an expert of this rank, no block has a tile. The first ones wait all
+      // the same, because the next kernel takes this one's end for that of all kernels before.
+      if (blockIdx.y == 0) WaitForPredecessor();
+      return;
+    }
     tile = args.tiles[blockIdx.y];
   }
   constexpr int kOutputs = kGemm == ExpertGemm::kGateUp ? T::kWeightRows / 2 : T::kWeightRows;
@@ -228,15 +236,31 @@ __global__ void __launch_bounds__(kThreads) MultiplyTiles(const ExpertGemmArgs a
   const Source<T, kGemm> source(args, tile, first_output);
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const int32_t steps = CeilDiv(args.inputs, kDepth);
-  const auto fetch = [&](int32_t step) {
+  const auto stage_of = [&](int32_t step) {
+    return base + static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
+  };
+  const auto fetch = [&](int32_t step, bool weights) {
     if (step < steps) {
-      const auto stage = static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
-      source.Copy(base + stage, step * kDepth, args.inputs);
+      if (weights) source.CopyWeights(stage_of(step), step * kDepth, args.inputs);
+      source.CopyX(stage_of(step), step * kDepth, args.inputs);
     }
     asm volatile("cp.async.commit_group;");
   };
+  if constexpr (kEarlyWeights) {
 #pragma unroll
-  for (int32_t step = 0; step < T::kStages - 1; ++step) fetch(step);
+    for (int32_t step = 0; step < T::kStages - 1; ++step) {
+      if (step < steps) source.CopyWeights(stage_of(step), step * kDepth, args.inputs);
+    }
+    WaitForPredecessor();
+  }
+  if (kGemm == ExpertGemm::kScores && blockIdx.x == 0 && blockIdx.y == 0) {
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < args.outputs; i += T::kThreads) {
+      args.counts[i * kCountStride] = 0;
+    }
+    if (threadIdx.x < 2) args.next_items[threadIdx.x] = 0;
+  }
+#pragma unroll
+  for (int32_t step = 0; step < T::kStages - 1; ++step) fetch(step, !kEarlyWeights);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int first_row = warp / T::kWeightWarps * T::kWarpRows;
   const int weight_warp = warp % T::kWeightWarps;
@@ -244,9 +268,8 @@ __global__ void __launch_bounds__(kThreads) MultiplyTiles(const ExpertGemmArgs a
   for (int32_t step = 0; step < steps; ++step) {
     asm volatile("cp.async.wait_group %0;" ::"n"(T::kStages - 2));
     __syncthreads();
-    fetch(step + T::kStages - 1);
-    const auto stage = static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
-    MultiplyStage<T>(base + stage, first_row, weight_warp * T::kWarpWeightRows, accumulators);
+    fetch(step + T::kStages - 1, true);
+    MultiplyStage<T>(stage_of(step), first_row, weight_warp * T::kWarpWeightRows, accumulators);
   }
   Store<T, kGemm>(args, tile, first_row, first_output + weight_warp * kWarpOutputs, accumulators);
 }
@@ -259,7 +282,7 @@ cudaError_t LaunchTiles(const ExpertGemmArgs& args, int64_t row_tiles, cudaStrea
   if (error != cudaSuccess) return error;
   constexpr int kOutputs = kGemm == ExpertGemm::kGateUp ? T::kWeightRows / 2 : T::kWeightRows;
   const dim3 grid(CeilDiv(args.outputs, kOutputs), static_cast<uint32_t>(row_tiles));
-  return LaunchOverlapped(kernel, grid, dim3(kThreads), T::kBytes, stream, args);
+  return LaunchOverlapped(kernel, grid, dim3(T::kThreads), T::kBytes, stream, args);
 }
 
 template <ExpertGemm kGemm>
@@ -291,9 +314,20 @@ cudaError_t LaunchScores(const Tensor& x,
   args.inputs = experts.hidden;
   args.outputs = experts.experts;
   args.weight = experts.router;
+  args.counts = scratch.counts;
+  args.next_items = scratch.next_items;
   args.out = scratch.scores;
-  const int64_t tiles = (x.rows + SmallTiling::kRows - 1) / SmallTiling::kRows;
-  return LaunchTiles<SmallTiling, ExpertGemm::kScores>(args, tiles, stream);
+  // Large tiles read x and the router less often, but only many rows fill the GPU with them.
+  constexpr int64_t kFewRows = 64;
+  constexpr int64_t kLargeTilesFrom = 2048;
+  if (x.rows <= kFewRows) {
+    return LaunchTiles<FewScoresTiling, ExpertGemm::kScores>(
+        args, CeilDiv(x.rows, FewScoresTiling::kRows), stream);
+  }
+  return x.rows < kLargeTilesFrom ? LaunchTiles<SmallTiling, ExpertGemm::kScores>(
+                                        args, CeilDiv(x.rows, SmallTiling::kRows), stream)
+                                  : LaunchTiles<ManyScoresTiling, ExpertGemm::kScores>(
+                                        args, CeilDiv(x.rows, ManyScoresTiling::kRows), stream);
 }
 
 cudaError_t LaunchGateUp(const Tensor& x,

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
@@ -9,29 +11,71 @@
 namespace baton::cuda {
 namespace {
 
+constexpr int kScoreWarps = 4;
 constexpr int kChoiceWarps = 4;
-constexpr int kLaneScores = kMaxExperts / 32;
 constexpr int kGroupThreads = 1024;
-constexpr int kCombineThreads = 128;
+constexpr int kCombineThreads = 256;
 constexpr uint32_t kAll = 0xffffffffu;
 
-__device__ __forceinline__ uint64_t LargestOverWarp(uint64_t x) {
+// The scores of few rows: one warp for each expert. The warp loads the first part of its row of the
+// router before it waits for the previous kernel.
+__global__ void __launch_bounds__(32 * kScoreWarps) ScoreFewRows(const __nv_bfloat16* x,
+                                                                 int64_t stride,
+                                                                 int32_t rows,
+                                                                 const PreparedExperts experts,
+                                                                 const ExpertScratch scratch) {
+  constexpr int32_t kEarly = 8;  // vectors of a lane
+  ReleaseSuccessor();
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+  const auto expert = static_cast<int32_t>(blockIdx.x * kScoreWarps + threadIdx.x / 32);
+  const __nv_bfloat16* const router =
+      experts.router + int64_t{min(expert, experts.experts - 1)} * experts.hidden;
+  Packed8 early[kEarly];
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAll, x, offset);
-    x = other > x ? other : x;
+  for (int32_t i = 0; i < kEarly; ++i) {
+    const int32_t col = 8 * (lane + 32 * i);
+    if (col < experts.hidden) early[i] = Load8(router + col);
   }
-  return x;
+  WaitForPredecessor();
+  if (expert >= experts.experts) return;
+  if (lane == 0) scratch.counts[expert * kCountStride] = 0;
+  if (expert == 0 && lane < 2) scratch.next_items[lane] = 0;
+  for (int32_t row = 0; row < rows; ++row) {
+    float sum = 0;
+    const auto add = [&](const Packed8& weights, int32_t col) {
+      float w[8];
+      float v[8];
+      Unpack(weights, w);
+      Unpack(Load8(x + row * stride + col), v);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += w[i] * v[i];
+    };
+#pragma unroll
+    for (int32_t i = 0; i < kEarly; ++i) {
+      if (const int32_t col = 8 * (lane + 32 * i); col < experts.hidden) add(early[i], col);
+    }
+    for (int32_t col = 8 * (lane + 32 * kEarly); col < experts.hidden; col += 8 * 32) {
+      add(Load8(router + col), col);
+    }
+    sum = SumOverWarp(sum);
+    if (lane == 0) scratch.scores[int64_t{row} * experts.experts + expert] = sum;
+  }
 }
 
-// One warp for each row: softmax over all scores, then the experts with the highest probabilities.
-// Of equal ones, the lower index is chosen.
-__global__ void __launch_bounds__(32 * kChoiceWarps)
-    ChooseExperts(int32_t rows, const PreparedExperts experts, const ExpertScratch scratch) {
-  WaitForPredecessor();
+__device__ __forceinline__ bool IsHeld(const PreparedExperts& experts, int32_t expert) {
+  return expert >= experts.first && expert < experts.end;
+}
+
+// Runs on one warp: softmax over all scores of a row, then the experts with the highest
+// probabilities. Of equal ones, the lower index is chosen. A lane has kLaneScores scores. Counts
+// the pairs of held expert e in counts[e · kStride]; the order of an expert's pairs varies between
+// runs, but no row's bits depend on it.
+template <int kLaneScores, int kStride>
+__device__ __forceinline__ void ChooseForRow(int32_t row,
+                                             const PreparedExperts& experts,
+                                             const ExpertScratch& scratch,
+                                             int32_t* counts) {
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  const auto row = static_cast<int32_t>(blockIdx.x * kChoiceWarps + threadIdx.x / 32);
-  if (row >= rows) return;
   const float* scores = scratch.scores + int64_t{row} * experts.experts;
   float p[kLaneScores];  // of experts lane, lane + 32, …
   float highest = -INFINITY;
@@ -49,163 +93,272 @@ __global__ void __launch_bounds__(32 * kChoiceWarps)
   sum = SumOverWarp(sum);
   // Probabilities are not negative, so that their bits have the same order. The key of an expert
   // that was already chosen, or does not exist, is 0.
-  uint64_t keys[kLaneScores];
+  uint32_t keys[kLaneScores];
 #pragma unroll
   for (int i = 0; i < kLaneScores; ++i) {
-    const int32_t expert = lane + 32 * i;
     const uint32_t value = isnan(p[i]) ? 0 : __float_as_uint(p[i]);
-    keys[i] = expert < experts.experts ? uint64_t{value + 1} << 32 | (kAll - expert) : 0;
+    keys[i] = lane + 32 * i < experts.experts ? value + 1 : 0;
   }
   float chosen = 0;
   float weight = 0;        // of this lane's pair
   int32_t expert_of = -1;  // expert of this lane's pair
   for (int32_t k = 0; k < experts.per_token; ++k) {
-    uint64_t best = 0;
+    uint32_t best = 0;
 #pragma unroll
-    for (int i = 0; i < kLaneScores; ++i) best = keys[i] > best ? keys[i] : best;
-    best = LargestOverWarp(best);
+    for (int i = 0; i < kLaneScores; ++i) best = max(best, keys[i]);
+    best = __reduce_max_sync(kAll, best);
+    auto expert = static_cast<uint32_t>(kMaxExperts);
 #pragma unroll
-    for (int i = 0; i < kLaneScores; ++i) keys[i] = keys[i] == best ? 0 : keys[i];
-    const float value = __uint_as_float(static_cast<uint32_t>(best >> 32) - 1);
+    for (int i = kLaneScores - 1; i >= 0; --i) {
+      if (keys[i] == best) expert = static_cast<uint32_t>(lane + 32 * i);
+    }
+    expert = __reduce_min_sync(kAll, expert);
+#pragma unroll
+    for (int i = 0; i < kLaneScores; ++i) {
+      if (expert == static_cast<uint32_t>(lane + 32 * i)) keys[i] = 0;
+    }
+    const float value = __uint_as_float(best - 1);
     chosen += value;
     if (lane == k) {
       weight = value;
-      expert_of = static_cast<int32_t>(kAll - static_cast<uint32_t>(best));
+      expert_of = static_cast<int32_t>(expert);
     }
   }
-  int32_t rank = 0;
+  int32_t place = 0;
   for (int32_t k = 0; k < experts.per_token; ++k) {
-    rank += __shfl_sync(kAll, expert_of, k) < expert_of ? 1 : 0;
+    place += __shfl_sync(kAll, expert_of, k) < expert_of ? 1 : 0;
   }
   if (lane >= experts.per_token) return;
-  const int64_t pair = int64_t{row} * experts.per_token + rank;
+  const int64_t pair = int64_t{row} * experts.per_token + place;
   scratch.pair_experts[pair] = expert_of;
+  if (IsHeld(experts, expert_of)) {
+    scratch.pair_ranks[pair] = atomicAdd(counts + expert_of * kStride, 1);
+  }
   scratch.pair_weights[pair] = weight / (experts.normalize ? chosen : sum);
 }
 
-// One thread block: counts each expert's pairs, then assigns to each pair one of its expert's
-// slots. The order of an expert's slots varies between runs, but no row's bits depend on it.
+// Runs on one warp: sets `first_slots` of each expert from `counts`, and writes the tiles with
+// `writes_tiles`.
+__device__ __forceinline__ void FindSlots(int32_t tile_rows,
+                                          bool writes_tiles,
+                                          const PreparedExperts& experts,
+                                          const ExpertScratch& scratch,
+                                          const int32_t* counts,
+                                          int32_t* first_slots) {
+  // Prefix sums: each lane adds up some neighbouring experts, then the lanes' sums are scanned.
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int32_t each = CeilDiv(experts.experts, 32);
+  const int32_t first = lane * each;
+  const int32_t last = min(first + each, experts.experts);
+  int32_t slot_sum = 0;
+  int32_t tile_sum = 0;
+  for (int32_t e = first; e < last; ++e) {
+    slot_sum += counts[e];
+    tile_sum += CeilDiv(counts[e], tile_rows);
+  }
+  int32_t slot = slot_sum;
+  int32_t tile = tile_sum;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int32_t slots_below = __shfl_up_sync(kAll, slot, offset);
+    const int32_t tiles_below = __shfl_up_sync(kAll, tile, offset);
+    if (lane >= offset) {
+      slot += slots_below;
+      tile += tiles_below;
+    }
+  }
+  if (writes_tiles && lane == 31) *scratch.tile_count = tile;
+  slot -= slot_sum;
+  tile -= tile_sum;
+  for (int32_t e = first; e < last; ++e) {
+    first_slots[e] = slot;
+    for (int32_t done = 0; writes_tiles && done < counts[e]; done += tile_rows) {
+      scratch.tiles[tile++] = {e, slot + done, min(tile_rows, counts[e] - done)};
+    }
+    slot += counts[e];
+  }
+}
+
+__device__ __forceinline__ void AssignSlot(int32_t pair,
+                                           const PreparedExperts& experts,
+                                           const ExpertScratch& scratch,
+                                           const int32_t* first_slots) {
+  const int32_t expert = scratch.pair_experts[pair];
+  if (!IsHeld(experts, expert)) {
+    scratch.pair_slots[pair] = -1;
+    return;
+  }
+  const int32_t slot = first_slots[expert] + scratch.pair_ranks[pair];
+  scratch.pair_slots[pair] = slot;
+  scratch.slot_rows[slot] = pair / experts.per_token;
+}
+
+// One warp for each row.
+template <int kLaneScores>
+__global__ void __launch_bounds__(32 * kChoiceWarps)
+    ChooseExperts(int32_t rows, const PreparedExperts experts, const ExpertScratch scratch) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const auto row = static_cast<int32_t>(blockIdx.x * kChoiceWarps + threadIdx.x / 32);
+  if (row < rows) ChooseForRow<kLaneScores, kCountStride>(row, experts, scratch, scratch.counts);
+}
+
+// One thread for each pair. Every thread block computes the experts' first slots itself.
 __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
                                                             int32_t tile_rows,
                                                             const PreparedExperts experts,
                                                             const ExpertScratch scratch) {
   __shared__ int32_t counts[kMaxExperts];
-  __shared__ int32_t next[kMaxExperts];   // an expert's first slot, then its next free one
-  __shared__ int32_t tiles[kMaxExperts];  // an expert's first tile
+  __shared__ int32_t first_slots[kMaxExperts];
+  ReleaseSuccessor();
   WaitForPredecessor();
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < experts.experts) counts[thread] = scratch.counts[thread * kCountStride];
+  __syncthreads();
+  if (thread < 32) {
+    FindSlots(tile_rows, blockIdx.x == 0, experts, scratch, counts, first_slots);
+  }
+  __syncthreads();
+  const int32_t pair = static_cast<int32_t>(blockIdx.x) * kGroupThreads + thread;
+  if (pair < pairs) AssignSlot(pair, experts, scratch, first_slots);
+}
+
+// One thread block that does the work of both kernels above, for few rows.
+template <int kLaneScores>
+__global__ void __launch_bounds__(kGroupThreads) ChooseAndGroup(int32_t rows,
+                                                                int32_t tile_rows,
+                                                                const PreparedExperts experts,
+                                                                const ExpertScratch scratch) {
+  __shared__ int32_t counts[kMaxExperts];
+  __shared__ int32_t first_slots[kMaxExperts];
+  ReleaseSuccessor();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   if (thread < experts.experts) counts[thread] = 0;
   __syncthreads();
-  const auto held = [&](int32_t expert) { return expert >= experts.first && expert < experts.end; };
-  for (int32_t i = thread; i < pairs; i += kGroupThreads) {
-    const int32_t expert = scratch.pair_experts[i];
-    if (held(expert)) atomicAdd(&counts[expert], 1);
+  WaitForPredecessor();
+  for (int32_t row = thread / 32; row < rows; row += kGroupThreads / 32) {
+    ChooseForRow<kLaneScores, 1>(row, experts, scratch, counts);
   }
   __syncthreads();
-  if (thread < 32) {
-    // Prefix sums: each lane adds up some neighbouring experts, then the lanes' sums are scanned.
-    const int32_t each = CeilDiv(experts.experts, 32);
-    const int32_t first = thread * each;
-    const int32_t last = min(first + each, experts.experts);
-    int32_t slot_sum = 0;
-    int32_t tile_sum = 0;
-    for (int32_t e = first; e < last; ++e) {
-      slot_sum += counts[e];
-      tile_sum += CeilDiv(counts[e], tile_rows);
-    }
-    int32_t slot = slot_sum;
-    int32_t tile = tile_sum;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const int32_t slots_below = __shfl_up_sync(kAll, slot, offset);
-      const int32_t tiles_below = __shfl_up_sync(kAll, tile, offset);
-      if (thread >= offset) {
-        slot += slots_below;
-        tile += tiles_below;
-      }
-    }
-    if (thread == 31) *scratch.tile_count = tile;
-    slot -= slot_sum;
-    tile -= tile_sum;
-    for (int32_t e = first; e < last; ++e) {
-      next[e] = slot;
-      tiles[e] = tile;
-      slot += counts[e];
-      tile += CeilDiv(counts[e], tile_rows);
-    }
-  }
+  if (thread < 32) FindSlots(tile_rows, true, experts, scratch, counts, first_slots);
   __syncthreads();
-  if (thread < experts.experts) {
-    for (int32_t done = 0; done < counts[thread]; done += tile_rows) {
-      scratch.tiles[tiles[thread] + done / tile_rows] = {
-          thread, next[thread] + done, min(tile_rows, counts[thread] - done)};
-    }
-  }
-  __syncthreads();
-  for (int32_t i = thread; i < pairs; i += kGroupThreads) {
-    const int32_t expert = scratch.pair_experts[i];
-    if (!held(expert)) {
-      scratch.pair_slots[i] = -1;
-      continue;
-    }
-    const int32_t slot = atomicAdd(&next[expert], 1);
-    scratch.pair_slots[i] = slot;
-    scratch.slot_rows[slot] = i / experts.per_token;
+  for (int32_t pair = thread; pair < rows * experts.per_token; pair += kGroupThreads) {
+    AssignSlot(pair, experts, scratch, first_slots);
   }
 }
 
-// Adds up the weighted results of each row's experts. One thread block for each row.
+// Adds up the weighted results of each row's held experts. One thread block for each row. Results
+// are loaded in batches, so that several loads are under way at a time.
 __global__ void __launch_bounds__(kCombineThreads) CombineResults(const PreparedExperts experts,
                                                                   const ExpertScratch scratch,
                                                                   __nv_bfloat16* out,
                                                                   int64_t stride) {
+  constexpr int32_t kBatch = 8;
+  __shared__ int32_t slots[kMaxExpertsPerToken];
+  __shared__ float weights[kMaxExpertsPerToken];
+  ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t row = blockIdx.x;
-  const int64_t first_pair = row * experts.per_token;
+  if (const auto i = static_cast<int32_t>(threadIdx.x); i < experts.per_token) {
+    slots[i] = scratch.pair_slots[row * experts.per_token + i];
+    weights[i] = scratch.pair_weights[row * experts.per_token + i];
+  }
+  __syncthreads();
   for (auto col = static_cast<int32_t>(8 * threadIdx.x); col < experts.hidden;
        col += 8 * kCombineThreads) {
     float sum[8] = {};
-    for (int64_t pair = first_pair; pair < first_pair + experts.per_token; ++pair) {
-      const float weight = scratch.pair_weights[pair];
-      const int64_t slot = scratch.pair_slots[pair];
-      if (slot < 0) continue;
-      float result[8];
-      Unpack(Load8(scratch.results + slot * experts.hidden + col), result);
+    for (int32_t first = 0; first < experts.per_token; first += kBatch) {
+      Packed8 results[kBatch];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[i] += weight * result[i];
+      for (int32_t i = 0; i < kBatch; ++i) {
+        if (first + i >= experts.per_token) break;
+        const int64_t slot = slots[first + i];
+        if (slot >= 0) results[i] = Load8(scratch.results + slot * experts.hidden + col);
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) {
+        if (first + i >= experts.per_token) break;
+        if (slots[first + i] < 0) continue;
+        float result[8];
+        Unpack(results[i], result);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum[j] += weights[first + i] * result[j];
+      }
     }
     Store8(out + row * stride + col, Pack(sum));
   }
 }
 
-}  // namespace
+// Launches the instance of a kernel whose lanes have room for all scores of a row.
+template <class Launch>
+cudaError_t ForLaneScores(int32_t experts, const Launch& launch) {
+  if (experts <= 128) return launch(std::integral_constant<int, 4>());
+  return launch(std::integral_constant<int, kMaxExperts / 32>());
+}
 
-cudaError_t LaunchChoice(int64_t rows,
+cudaError_t LaunchChoice(int32_t rows,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream) {
-  const dim3 grid(CeilDiv(rows, kChoiceWarps));
-  return LaunchOverlapped(ChooseExperts,
-                          grid,
-                          dim3(32 * kChoiceWarps),
+  return ForLaneScores(experts.experts, [&](auto scores) {
+    return LaunchOverlapped(ChooseExperts<scores()>,
+                            dim3(CeilDiv(rows, kChoiceWarps)),
+                            dim3(32 * kChoiceWarps),
+                            0,
+                            stream,
+                            rows,
+                            experts,
+                            scratch);
+  });
+}
+
+}  // namespace
+
+cudaError_t LaunchFewScores(const Tensor& x,
+                            const PreparedExperts& experts,
+                            const ExpertScratch& scratch,
+                            cudaStream_t stream) {
+  return LaunchOverlapped(ScoreFewRows,
+                          dim3(CeilDiv(experts.experts, kScoreWarps)),
+                          dim3(32 * kScoreWarps),
                           0,
                           stream,
-                          static_cast<int32_t>(rows),
+                          reinterpret_cast<const __nv_bfloat16*>(x.data),
+                          x.stride,
+                          static_cast<int32_t>(x.rows),
                           experts,
                           scratch);
 }
 
-cudaError_t LaunchGrouping(int64_t rows,
-                           const PreparedExperts& experts,
-                           const ExpertScratch& scratch,
-                           cudaStream_t stream) {
+cudaError_t LaunchRouting(int64_t row_count,
+                          const PreparedExperts& experts,
+                          const ExpertScratch& scratch,
+                          cudaStream_t stream) {
+  const auto rows = static_cast<int32_t>(row_count);
+  const int32_t tile_rows = TileRows(experts, rows);
+  if (rows <= kGroupThreads / 32) {
+    return ForLaneScores(experts.experts, [&](auto scores) {
+      return LaunchOverlapped(ChooseAndGroup<scores()>,
+                              dim3(1),
+                              dim3(kGroupThreads),
+                              0,
+                              stream,
+                              rows,
+                              tile_rows,
+                              experts,
+                              scratch);
+    });
+  }
+  const cudaError_t error = LaunchChoice(rows, experts, scratch, stream);
+  if (error != cudaSuccess) return error;
+  const int32_t pairs = rows * experts.per_token;
   return LaunchOverlapped(GroupPairs,
-                          dim3(1),
+                          dim3(CeilDiv(pairs, kGroupThreads)),
                           dim3(kGroupThreads),
                           0,
                           stream,
-                          static_cast<int32_t>(rows * experts.per_token),
-                          TileRows(experts, rows),
+                          pairs,
+                          tile_rows,
                           experts,
                           scratch);
 }

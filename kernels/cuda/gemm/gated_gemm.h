@@ -13,7 +13,7 @@ namespace baton::cuda {
 // Whether LaunchGatedGemm can compute `problem`.
 bool GatedGemmSupports(const GemmProblem& problem);
 
-// The limits of the current device, of which `sm_count` SMs are used.
+// The limits of the current device when `sm_count` of its SMs are used.
 GatedLimits FindGatedLimits(int sm_count);
 
 // Launches a GEMM that GatedGemmSupports, with the given plan or with one of PlanGatedGemm. The

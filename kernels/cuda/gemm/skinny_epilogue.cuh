@@ -8,8 +8,8 @@
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/rows/silu.cuh"
 
-// The epilogue of the skinny GEMM: accumulators are added up over warp groups and thread blocks,
-// scaled and written.
+// The epilogue of the skinny GEMM: it adds the accumulators of all warp groups and thread blocks,
+// scales the results and writes them.
 namespace baton::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -89,8 +89,8 @@ Scaled(const SkinnyArguments& a, int32_t row, int32_t line, float4 sum) {
   return sum;
 }
 
-// Writes a tile of which one warp group has the complete sums. Each warp transposes its 16 outputs
-// of a matrix in shared memory, so that it writes neighbouring outputs together.
+// Writes a tile from the complete accumulators of one warp group. Each warp transposes its 16
+// outputs of a matrix in shared memory, so that it writes neighbouring outputs together.
 template <class Number, int kGroup, int kMatrices, bool kPairs>
 __device__ __forceinline__ void StoreTile(const SkinnyArguments& a,
                                           uint32_t staging,

@@ -22,7 +22,7 @@ cudaError_t LaunchSkinnyGemm(const GemmProblem& problem,
                              const SkinnyPlan& plan,
                              cudaStream_t stream);
 
-// The limits of the current device, of which `sm_count` SMs are used.
+// The limits of the current device when `sm_count` of its SMs are used.
 SkinnyLimits FindSkinnyLimits(int sm_count);
 
 }  // namespace baton::cuda

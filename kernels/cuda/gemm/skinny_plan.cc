@@ -41,11 +41,12 @@ int32_t TileOutputs(int32_t outputs, int32_t concurrent_clusters, int32_t most) 
   return std::min(RoundUp(CeilDiv(outputs, concurrent_clusters * waves), 8), most);
 }
 
-// Spans of a stage: about `wanted` bytes of weights, and at most `ring` bytes in all.
+// The number of spans in a pipeline stage: so that the stage has about `wanted` bytes of weights,
+// and at most `ring` bytes in all.
 int32_t StageSpans(
-    int32_t weight_bytes, int32_t most_spans, int32_t span_bytes, int32_t ring, int32_t wanted) {
+    int32_t weight_bytes, int32_t max_spans, int32_t span_bytes, int32_t ring, int32_t wanted) {
   int32_t spans = 1;
-  while (spans * weight_bytes < wanted * 3 / 4 && 2 * spans <= most_spans &&
+  while (spans * weight_bytes < wanted * 3 / 4 && 2 * spans <= max_spans &&
          2 * spans * span_bytes <= ring) {
     spans *= 2;
   }

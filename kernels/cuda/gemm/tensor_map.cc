@@ -1,5 +1,8 @@
 #include "kernels/cuda/gemm/tensor_map.h"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace baton::cuda {
 namespace {
 
@@ -27,25 +30,23 @@ Encode FindEncode() {
   return reinterpret_cast<Encode>(found);
 }
 
-}  // namespace
-
-cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap* map) {
+// Describes an array of bf16 of kRank dimensions. The first dimension is contiguous. `strides` are
+// those of the other dimensions, in bytes.
+template <size_t kRank>
+cudaError_t EncodeMap(const void* data,
+                      const cuuint64_t (&sizes)[kRank],
+                      const cuuint64_t (&strides)[kRank - 1],
+                      const cuuint32_t (&shape)[kRank],
+                      CUtensorMapL2promotion promotion,
+                      CUtensorMap* map) {
   static const Encode encode = FindEncode();
   if (encode == nullptr) return cudaErrorNotSupported;
-  const cuuint64_t sizes[] = {kSpanNumbers,
-                              static_cast<cuuint64_t>(matrix.rows),
-                              static_cast<cuuint64_t>(matrix.row_bytes / kSpanBytes)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride), kSpanBytes};
-  const cuuint32_t shape[] = {
-      kSpanNumbers, static_cast<cuuint32_t>(box.rows), static_cast<cuuint32_t>(box.spans)};
-  const cuuint32_t steps[] = {1, 1, 1};
-  // When the next box along k is the neighbour of this one, L2 promotion reads both at once.
-  const CUtensorMapL2promotion promotion =
-      box.spans == 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE;
+  cuuint32_t steps[kRank];
+  std::fill_n(steps, kRank, 1);
   const CUresult result = encode(map,
                                  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                 3,
-                                 const_cast<void*>(matrix.data),
+                                 kRank,
+                                 const_cast<void*>(data),
                                  sizes,
                                  strides,
                                  shape,
@@ -55,6 +56,36 @@ cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap*
                                  promotion,
                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap* map) {
+  const cuuint64_t sizes[] = {kSpanNumbers,
+                              static_cast<cuuint64_t>(matrix.rows),
+                              static_cast<cuuint64_t>(matrix.row_bytes / kSpanBytes)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride), kSpanBytes};
+  const cuuint32_t shape[] = {
+      kSpanNumbers, static_cast<cuuint32_t>(box.rows), static_cast<cuuint32_t>(box.spans)};
+  // When the next box along k is the neighbour of this one, L2 promotion reads both at once.
+  const CUtensorMapL2promotion promotion =
+      box.spans == 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE;
+  return EncodeMap(matrix.data, sizes, strides, shape, promotion, map);
+}
+
+cudaError_t MakeMixedTensorMap(const MatrixView& matrix, int32_t box_rows, CUtensorMap* map) {
+  // The dimensions are k, b, q, j and the groups of kMixedRows rows.
+  const auto row = static_cast<cuuint64_t>(matrix.stride);
+  const auto group = static_cast<cuuint64_t>(kMixedRows);
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.row_bytes / 2),
+                              2,
+                              4,
+                              4,
+                              static_cast<cuuint64_t>(matrix.rows) / group};
+  const cuuint64_t strides[] = {row, 8 * row, 2 * row, group * row};
+  const cuuint32_t shape[] = {
+      kSpanNumbers, 2, 4, 4, static_cast<cuuint32_t>(box_rows / kMixedRows)};
+  return EncodeMap(matrix.data, sizes, strides, shape, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, map);
 }
 
 }  // namespace baton::cuda

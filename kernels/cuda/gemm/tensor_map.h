@@ -69,4 +69,13 @@ struct Box {
 // be described.
 cudaError_t MakeTensorMap(const MatrixView& matrix, const Box& box, CUtensorMap* map);
 
+inline constexpr int32_t kMixedRows = 32;
+
+// As MakeTensorMap, for loads of one span of `box_rows` rows, a multiple of kMixedRows. The rows of
+// each kMixedRows rows of the matrix are loaded in another order: row 8q + 2j + b becomes row
+// 8j + 2q + b, for q and j below 4 and b below 2. As columns of WGMMA's accumulators (wgmma.cuh),
+// eight neighbouring rows of the matrix then belong to one thread. The matrix must have a multiple
+// of kMixedRows rows. TmaLoadMixedMulticast loads from the map.
+cudaError_t MakeMixedTensorMap(const MatrixView& matrix, int32_t box_rows, CUtensorMap* map);
+
 }  // namespace baton::cuda

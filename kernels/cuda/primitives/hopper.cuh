@@ -17,11 +17,17 @@ __device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t arrivals)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+// Orders this thread's accesses of shared memory through the generic proxy, and those that it has
+// observed of other threads, before later accesses through the async proxy (bulk copies, wgmma).
+__device__ __forceinline__ void FenceAsyncProxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Makes initialised barriers visible to bulk copies and, after a cluster barrier, to the other
 // blocks of the cluster.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  FenceAsyncProxy();
 }
 
 __device__ __forceinline__ void Arrive(uint32_t barrier) {
@@ -119,6 +125,29 @@ __device__ __forceinline__ void TmaLoadMulticast(uint32_t to,
       : "memory");
 }
 
+// As TmaLoadMulticast, from a map of MakeMixedTensorMap: the span that begins at number `x`, of the
+// rows from group `group` of kMixedRows rows on.
+__device__ __forceinline__ void TmaLoadMixedMulticast(uint32_t to,
+                                                      const CUtensorMap* map,
+                                                      int32_t x,
+                                                      int32_t group,
+                                                      uint32_t barrier,
+                                                      uint64_t eviction) {
+  constexpr uint16_t kBoth = 3;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6, %7;" ::"r"(
+          to),
+      "l"(map),
+      "r"(x),
+      "r"(0),
+      "r"(group),
+      "r"(barrier),
+      "h"(kBoth),
+      "l"(eviction)
+      : "memory");
+}
+
 __device__ __forceinline__ void ClusterArrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
@@ -145,6 +174,16 @@ __device__ __forceinline__ void ArriveRemote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Stores `value` in the shared memory of a block of the cluster. Its 4 bytes count towards
+// `barrier` of the same block. MapToRank gives both addresses.
+__device__ __forceinline__ void StoreRemoteAsync(uint32_t to, int32_t value, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(value),
+      "r"(barrier)
+      : "memory");
+}
+
 __device__ __forceinline__ float4 LoadRemote4(uint32_t address) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -157,7 +196,16 @@ __device__ __forceinline__ float4 LoadRemote4(uint32_t address) {
 #endif
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// wgmma exists on Hopper alone (sm_90a), not on later architectures.
+// wgmma exists on Hopper alone (sm_90a), not on later architectures. So does the reallocation of
+// registers between warp groups. All warps of a warp group must call the same function.
+template <int kRegisters>
+__device__ __forceinline__ void IncreaseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void DecreaseRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 
 // The descriptor of a matrix in shared memory. Its lines of 128 bytes are consecutive; 16-byte
 // pieces are permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle).

@@ -170,7 +170,7 @@ struct Scales {
   }
 };
 
-// RMS norm of a head, of which each of kThreads threads holds 16 numbers.
+// RMS norm of a head. Each of kThreads threads holds 16 numbers of the head.
 template <int kThreads>
 __device__ __forceinline__ void Normalize(
     const float* norm, int second, float epsilon, float (&lows)[8], float (&highs)[8]) {

@@ -33,7 +33,7 @@ __device__ __forceinline__ Totals OfBlock(Totals mine) {
 }
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
-                            int64_t table_rows,
+                            int64_t vocabulary,
                             int32_t first_token,
                             const int32_t* tokens,
                             const int32_t* chosen,
@@ -43,9 +43,9 @@ __global__ void EmbedKernel(const __nv_bfloat16* table,
   ReleaseSuccessor();
   WaitForPredecessor();
   const int32_t given = tokens[blockIdx.x];
-  const int32_t row = (given < 0 ? chosen[-1 - given] : given) - first_token;
-  const bool known = row >= 0 && row < table_rows;
-  const __nv_bfloat16* from = table + (known ? row : 0) * static_cast<int64_t>(cols);
+  const int32_t token = (given < 0 ? chosen[-1 - given] : given) - first_token;
+  const bool known = token >= 0 && token < vocabulary;
+  const __nv_bfloat16* from = table + (known ? token : 0) * static_cast<int64_t>(cols);
   float* to = out + blockIdx.x * stride;
   if (cols % 8 == 0) {
     for (int i = static_cast<int>(threadIdx.x) * 8; i < cols;
@@ -276,7 +276,7 @@ Delta DeltaOf(const NormLaunch& launch) {
 }  // namespace
 
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
-                        int64_t table_rows,
+                        int64_t vocabulary,
                         int32_t first_token,
                         const int32_t* tokens,
                         const int32_t* chosen,
@@ -288,7 +288,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           0,
                           stream,
                           table,
-                          table_rows,
+                          vocabulary,
                           first_token,
                           tokens,
                           chosen,

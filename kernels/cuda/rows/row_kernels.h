@@ -12,11 +12,11 @@
 // tensors are bf16. Strides are multiples of 8.
 namespace baton::cuda {
 
-// out[i] = table[tokens[i] − first_token], as float32 residual. The token ChosenBefore(k)
-// (step_input.h) stands for chosen[k]. A token outside the table, which has `table_rows` rows,
-// gives −0.
+// out[i] = table[tokens[i] − first_token], as float32 residual; the table has `vocabulary` rows.
+// The token ChosenBefore(k) (step_input.h) stands for chosen[k]. A token outside the table gives
+// −0.
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
-                        int64_t table_rows,
+                        int64_t vocabulary,
                         int32_t first_token,
                         const int32_t* tokens,
                         const int32_t* chosen,

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "common/base/status.h"
+#include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/sampling/sampling_kernels.h"
-#include "kernels/cuda/step/step_buffer.h"
 #include "kernels/sampling.h"
 #include "kernels/tensor.h"
 

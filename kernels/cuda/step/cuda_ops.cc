@@ -62,7 +62,10 @@ Status CudaOps::Create() {
                                        .sm_count = device_.sm_count()}));
   BATON_ASSIGN_OR_RETURN(attention_,
                          cuda::Attention::Create({.deterministic = options_.deterministic}));
-  BATON_ASSIGN_OR_RETURN(experts_, cuda::Experts::Create());
+  BATON_ASSIGN_OR_RETURN(experts_,
+                         cuda::Experts::Create({.deterministic = options_.deterministic,
+                                                .architecture = device_.architecture(),
+                                                .sm_count = device_.sm_count()}));
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));

@@ -8,18 +8,18 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/exchange/listed_exchange.h"
 #include "kernels/cuda/exchange/nccl_exchange.h"
-#include "kernels/cuda/model_check.h"
+#include "kernels/cuda/input/step_buffer.h"
+#include "kernels/cuda/input/step_layout.h"
+#include "kernels/cuda/step/cuda_options.h"
 #include "kernels/cuda/step/decode_sizes.h"
 #include "kernels/cuda/step/graph_cache.h"
+#include "kernels/cuda/step/model_check.h"
 #include "kernels/cuda/step/pending_step.h"
-#include "kernels/cuda/step/step_buffer.h"
-#include "kernels/cuda/step/step_layout.h"
 #include "kernels/cuda/step/step_ops.h"
 #include "kernels/ops.h"
 

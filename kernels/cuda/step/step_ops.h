@@ -15,9 +15,9 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
+#include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/sampling/sampling.h"
-#include "kernels/cuda/step/step_layout.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
@@ -29,7 +29,7 @@ namespace baton::cuda {
 
 struct EmbedOp {
   const CudaMatrix* table = nullptr;
-  int32_t first_token = 0;
+  int32_t first_token = 0;  // of row 0 of the table
   Tensor out;
   bool operator==(const EmbedOp&) const = default;
 };
@@ -49,8 +49,8 @@ struct RescaleOp {
   bool operator==(const RescaleOp&) const = default;
 };
 
-// residual += delta · delta_scales (when `delta` has data), then out = RMS norm of residual. Writes
-// `fp8_out` instead of `out` when `fp8_out` has data.
+// First residual += delta · delta_scales, if `delta` has data. Then the RMS norm of `residual` is
+// written to `fp8_out` if `fp8_out` has data, else to `out`.
 struct NormOp {
   Tensor residual;
   Tensor delta;             // without data: none

@@ -203,6 +203,22 @@ TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=127.0.0.1:99999"}), 2);
 }
 
+TEST_F(AppTest, ABodyThatIsAllowedCanAlwaysWait) {
+  const std::string limits = "process.http_limits.max_";
+  const auto exit_of = [&](int body, int waiting) {
+    return ExitOf({"--set",
+                   "model.path=m",
+                   "--set",
+                   fmt::format("{}body_bytes={}", limits, body),
+                   "--set",
+                   fmt::format("{}waiting_body_bytes={}", limits, waiting),
+                   "--set",
+                   "max_attempts=3"});
+  };
+  EXPECT_EQ(exit_of(2049, 2048), 2);
+  EXPECT_EQ(exit_of(2048, 2048), 1) << "the sample refuses max_attempts 3 when it starts";
+}
+
 TEST_F(AppTest, EveryProcessTellsOfItself) {
   LaunchReady("4");
   const std::string text = HttpGet(addresses_["http"], "/metrics").body;

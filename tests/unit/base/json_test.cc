@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/compare_meter.h"
+
 namespace baton {
 namespace {
 
@@ -47,6 +49,28 @@ TEST(JsonTest, KeepsTheOrderOfMembersAndTheLastOfEqualKeys) {
   // The library's own parser gives the same result, in quadratic time.
   EXPECT_EQ(ParseOrderedJson("the text", text)->dump(), nlohmann::ordered_json::parse(text).dump());
   EXPECT_EQ(ParseJson("the text", R"({"a": 1, "a": 2})")->dump(), R"({"a":2})");
+}
+
+// Each member takes at most this many comparisons of keys. In quadratic time, each of kManyKeys
+// members would take half of kManyKeys.
+constexpr size_t kComparisonsPerMember = 40;
+constexpr int kManyKeys = 4000;
+
+TEST(JsonTest, ComparesKeysInLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < kManyKeys; ++i) {
+    text += fmt::format("{}\"key{:08}\": {}", i == 0 ? "" : ", ", i * 7919LL % kManyKeys, i);
+  }
+  text += "}";
+  for (const bool ordered : {false, true}) {
+    const CompareMeter meter;
+    const size_t size =
+        ordered ? ParseOrderedJson("x", text)->size() : ParseJson("x", text)->size();
+    const size_t comparisons = meter.count();
+    EXPECT_EQ(size, static_cast<size_t>(kManyKeys));
+    EXPECT_GT(comparisons, 0u) << "the meter must see the comparisons";
+    EXPECT_LT(comparisons, kComparisonsPerMember * kManyKeys) << "ordered: " << ordered;
+  }
 }
 
 TEST(JsonTest, DepthIsBoundedWhileParsing) {

@@ -144,6 +144,14 @@ WorkerReport RandomValues::Report() {
   return out;
 }
 
+Welcome RandomValues::AnyWelcome() {
+  Welcome out;
+  out.router_id = Text();
+  out.router_tag = Any();
+  out.heartbeat = std::chrono::milliseconds(Count());
+  return out;
+}
+
 WorkerInfo RandomValues::Info() {
   WorkerInfo out;
   out.id = WorkerId(Text());

@@ -18,6 +18,7 @@ class RandomValues final {
   explicit RandomValues(uint64_t seed) : random_(seed) {}
 
   WorkerInfo Info();
+  Welcome AnyWelcome();
   // Every member has at least one entry.
   WorkerReport Report();
   // At least one command of each kind, in the order in which CommandsFromProto returns them.

@@ -59,24 +59,12 @@ class UnsetFields {
   std::set<std::string> set_;
 };
 
-pb::ToRouter ToProto(const WorkerReport& report) {
-  pb::ToRouter out;
-  if (report.load.has_value()) *out.mutable_heartbeat() = ToProto(*report.load);
-  for (const auto& token : report.tokens) *out.add_tokens() = ToProto(token);
-  for (const auto& handoff : report.handoffs) *out.add_handoffs() = ToProto(handoff);
-  for (const auto& finished : report.finished) *out.add_finished() = ToProto(finished);
-  for (const auto& failed : report.failed) *out.add_failed() = ToProto(failed);
-  for (const auto& event : report.cache_events) *out.add_cache_events() = ToProto(event);
-  if (report.drain) out.mutable_drain()->set_reason("leaves");
-  return out;
-}
-
 TEST(WireTest, EveryReportSurvives) {
   RandomValues values(1);
   UnsetFields unset;
   for (int i = 0; i < kRounds; ++i) {
     const WorkerReport report = values.Report();
-    const pb::ToRouter message = Sent(ToProto(report));
+    const pb::ToRouter message = Sent(ReportToProto(report));
     unset.See(message);
     const StatusOr<WorkerReport> back = ReportFromProto(message);
     ASSERT_TRUE(back.ok()) << back.status();
@@ -90,14 +78,37 @@ TEST(WireTest, EveryJoinSurvives) {
   UnsetFields unset;
   for (int i = 0; i < kRounds; ++i) {
     const WorkerInfo info = values.Info();
-    pb::ToRouter message;
-    *message.mutable_join() = ToProto(info);
+    const pb::ToRouter message = JoinToProto(info);
     unset.See(message.join());
     const StatusOr<WorkerInfo> back = WorkerInfoFromProto(Sent(message));
     ASSERT_TRUE(back.ok()) << back.status();
     ASSERT_EQ(*back, info) << message.DebugString();
   }
   EXPECT_THAT(unset.names(), IsEmpty());
+}
+
+TEST(WireTest, EveryWelcomeSurvives) {
+  RandomValues values(5);
+  UnsetFields unset;
+  for (int i = 0; i < kRounds; ++i) {
+    const Welcome welcome = values.AnyWelcome();
+    const pb::ToWorker message = WelcomeToProto(welcome);
+    unset.See(message.welcome());
+    const StatusOr<Welcome> back = WelcomeFromProto(Sent(message));
+    ASSERT_TRUE(back.ok()) << back.status();
+    ASSERT_EQ(*back, welcome) << message.DebugString();
+  }
+  EXPECT_THAT(unset.names(), IsEmpty());
+}
+
+TEST(WireTest, AFirstMessageWithoutWelcomeIsRefused) {
+  pb::ToWorker message;
+  message.set_send_snapshot(true);
+  EXPECT_EQ(Message(WelcomeFromProto(message).status()),
+            "the first message of a router must carry `welcome`");
+  message.mutable_welcome()->set_router_id(std::string(257, 'r'));
+  EXPECT_EQ(Message(WelcomeFromProto(message).status()),
+            "welcome.router_id has 257 bytes; at most 256 are allowed");
 }
 
 TEST(WireTest, EveryCommandSurvives) {

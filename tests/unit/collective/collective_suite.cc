@@ -1,7 +1,9 @@
 #include "tests/unit/collective/collective_suite.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -28,7 +30,7 @@ std::byte Expected(size_t call, size_t row, size_t column) {
   return static_cast<std::byte>((call * 131 + row * 31 + column * 7 + column / 251) % 253 + 1);
 }
 
-// Rows with a gap behind each, of which a rank knows the bytes begin … end - 1.
+// Rows with a gap behind each. A rank knows the bytes begin … end - 1 of each row.
 struct TestRows {
   TestRows(size_t call, size_t rows, size_t width, size_t gap, size_t begin, size_t end)
       : call_(call), width_(width), stride_(width + gap), bytes_(rows * (width + gap)) {
@@ -86,7 +88,7 @@ std::vector<size_t> EvenEnds(int size, size_t width) {
 }
 
 // A value whose sum depends on the order of the additions.
-float Addend(size_t call, int rank, size_t i) {
+float Addend(size_t call, size_t rank, size_t i) {
   const auto mixed =
       static_cast<uint32_t>((call * 7919 + rank * 104729 + i * 1299709) * 2654435761U);
   return std::ldexp(static_cast<float>(static_cast<int32_t>(mixed)),
@@ -95,13 +97,17 @@ float Addend(size_t call, int rank, size_t i) {
 
 void CheckAllReduce(Collective& group, size_t call, size_t count) {
   std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = Addend(call, group.rank(), i);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = Addend(call, static_cast<size_t>(group.rank()), i);
+  }
   const Status status = group.AllReduce(values);
   EXPECT_TRUE(status.ok()) << status;
   size_t different = 0;
   for (size_t i = 0; i < count; ++i) {
     float sum = Addend(call, 0, i);
-    for (int rank = 1; rank < group.size(); ++rank) sum += Addend(call, rank, i);
+    for (int rank = 1; rank < group.size(); ++rank) {
+      sum += Addend(call, static_cast<size_t>(rank), i);
+    }
     if (std::bit_cast<uint32_t>(sum) != std::bit_cast<uint32_t>(values[i])) ++different;
   }
   EXPECT_EQ(different, 0U) << "of " << count << " on rank " << group.rank();
@@ -270,8 +276,8 @@ TEST_P(CollectiveSuite, TensorAndPipelineGroupsRunSideBySide) {
     test.collectives = {{0, 1}, {1, 2}, {2, 0}};
   }
   runner().Run(test, [](TestRank& rank) {
-    for (int step = 0; step < 30; ++step) {
-      for (size_t i = 0; i < rank.collectives.size(); ++i) {
+    for (uint32_t step = 0; step < 30; ++step) {
+      for (uint32_t i = 0; i < rank.collectives.size(); ++i) {
         Collective* const group = rank.collectives[i].get();
         if (group != nullptr) RunRandomCalls(*group, step * 10 + i, 5, false);
       }

@@ -60,7 +60,7 @@ TEST(GroupMemoryTest, ALongMessageIsCut) {
 
 TEST(GroupMemoryTest, AnAbortWhoseProcessIsGoneBeforeTheMessageCounts) {
   const auto memory = Memory();
-  Overwrite(*memory, 64, 3);  // rank 2, and no message
+  Overwrite(*memory, 32, 3);  // rank 2, and no message
   EXPECT_EQ(Message(memory->abort_status()),
             "the group is aborted because of rank 2: no reason is known");
 }

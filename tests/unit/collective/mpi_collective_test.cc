@@ -1,7 +1,8 @@
-// Runs under mpirun with three ranks, each of which runs all tests in the same order.
+// Runs under mpirun with three ranks. Each rank runs all tests in the same order.
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -10,7 +11,7 @@
 #include "common/config/config.h"
 
 // Checks that the manifests of deploy/kubernetes fit the programs: commands, settings, ports and
-// periods.
+// periods, in every variant. tests/deploy checks the manifests as kustomize renders them.
 namespace baton {
 namespace {
 
@@ -18,6 +19,7 @@ using ::testing::Contains;
 using ::testing::Key;
 
 const std::string kFolder = BATON_TEST_DATA "/../../deploy/kubernetes/";
+const std::string kBase = kFolder + "base/";
 
 struct Workload {
   std::string name;
@@ -28,7 +30,7 @@ struct Workload {
 std::vector<YAML::Node> Documents(const std::string& kind) {
   std::vector<YAML::Node> found;
   for (const char* file : {"router.yaml", "prefill.yaml", "decode.yaml"}) {
-    for (const YAML::Node& document : YAML::LoadAllFromFile(kFolder + file)) {
+    for (const YAML::Node& document : YAML::LoadAllFromFile(kBase + file)) {
       if (document["kind"].as<std::string>() == kind) found.push_back(document);
     }
   }
@@ -56,8 +58,15 @@ std::string Substituted(std::string argument) {
   return argument;
 }
 
+// The file of the ConfigMap in a variant: the variant's own, or else that of all variants.
+std::string ConfigFile(const std::string& variant, const std::string& name) {
+  const std::string own = kFolder + variant + "/" + name;
+  return std::filesystem::exists(own) ? own : kBase + name;
+}
+
 // The configuration that the program loads from the container's command line and files.
-std::unique_ptr<google::protobuf::Message> Configuration(const Workload& workload) {
+std::unique_ptr<google::protobuf::Message> Configuration(const Workload& workload,
+                                                         const std::string& variant) {
   ConfigSources sources;
   std::vector<std::string> words;
   for (const char* part : {"command", "args"}) {
@@ -71,7 +80,8 @@ std::unique_ptr<google::protobuf::Message> Configuration(const Workload& workloa
     } else {
       EXPECT_EQ(words[i], "--config") << workload.name;
       EXPECT_EQ(words[i + 1].rfind("/config/", 0), 0u) << words[i + 1];
-      sources.files.push_back(kFolder + words[i + 1].substr(std::string("/config/").size()));
+      sources.files.push_back(
+          ConfigFile(variant, words[i + 1].substr(std::string("/config/").size())));
     }
   }
   EXPECT_EQ(words.at(0), workload.name);  // the program has the workload's name
@@ -118,12 +128,17 @@ void CheckCommon(const Workload& workload, const Config& config, double grace_se
   EXPECT_THAT(mounts, Contains(config.model().path().substr(0, config.model().path().rfind('/'))));
 }
 
-TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
+class DeployTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Variants,
+                         DeployTest,
+                         ::testing::Values("cpu", "gpu", "gpu-tp2", "gpu-tp4"));
+
+TEST_P(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
   const std::vector<Workload> workloads = Workloads();
   ASSERT_EQ(workloads.size(), 3u);
   for (const Workload& workload : workloads) {
     SCOPED_TRACE(workload.name);
-    const auto message = Configuration(workload);
+    const auto message = Configuration(workload, GetParam());
     const std::map<std::string, int> ports = ContainerPorts(workload);
     if (const auto* router = dynamic_cast<const config::RouterConfig*>(message.get())) {
       CheckCommon(workload, *router, router->drain_grace_seconds());
@@ -142,6 +157,8 @@ TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
       EXPECT_EQ(ports.at("kv"), PortOf(worker.kv_listen()));
       EXPECT_EQ(worker.kv_advertise(), "10.1.2.3");
       EXPECT_EQ(worker.worker_id(), "pod-0");
+      EXPECT_EQ(worker.engine().device() == "cpu" && worker.engine().devices().empty(),
+                GetParam() == std::string("cpu"));
     }
     for (const char* probe : {"readinessProbe", "livenessProbe"}) {
       EXPECT_THAT(ports,
@@ -150,7 +167,7 @@ TEST(DeployTest, EveryProgramTakesItsCommandLineAndListensWhereThePodSays) {
   }
 }
 
-TEST(DeployTest, ServicesLeadToPortsOfTheirPods) {
+TEST_P(DeployTest, ServicesLeadToPortsOfTheirPods) {
   std::map<std::string, int> worker_entrances;  // "service:port" to which workers connect
   for (const YAML::Node& service : Documents("Service")) {
     const std::string name = service["metadata"]["name"].as<std::string>();
@@ -165,7 +182,7 @@ TEST(DeployTest, ServicesLeadToPortsOfTheirPods) {
     }
   }
   for (const Workload& workload : Workloads()) {
-    const auto message = Configuration(workload);
+    const auto message = Configuration(workload, GetParam());
     const auto* worker = dynamic_cast<const config::WorkerConfig*>(message.get());
     if (worker == nullptr) continue;
     ASSERT_EQ(worker->routers_size(), 1);

@@ -34,7 +34,8 @@ TEST(ArenaTest, BlocksThenBytesThenTheShareOfWhatIsFree) {
 }
 
 TEST(ArenaTest, NotOneBlockIsAnErrorThatNamesTheNumbers) {
-  const auto bytes = ArenaBlocks(Asking(0, size_t{1} << 20, 0.5), Layout(), WholeModel(Layout()), kGib);
+  const auto bytes =
+      ArenaBlocks(Asking(0, size_t{1} << 20, 0.5), Layout(), WholeModel(Layout()), kGib);
   EXPECT_EQ(bytes.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(
       std::string(Message(bytes.status())),

@@ -39,6 +39,7 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   }
   request.tokens = std::move(tokens);
   request.prompt_length = static_cast<int32_t>(request.tokens.size());
+  if (random() % 16 == 0) request.max_tokens = static_cast<int32_t>(100 + random() % 100);
   request.samples = random() % 4 == 0 ? static_cast<int32_t>(1 + random() % 3) : 1;
   if (random() % 5 == 0 && request.prompt_length > 1 && request.max_tokens > 1) {
     // Resumed: the last token counts as output.
@@ -67,10 +68,10 @@ struct Sent {
 
 class RandomWorkload {
  public:
-  explicit RandomWorkload(uint64_t seed)
+  RandomWorkload(uint64_t seed, const FakeModel::Shape& shape)
       : random_(seed),
-        prefill_(RandomOptions(random_), ShapeFor(seed)),
-        decode_(RandomOptions(random_), ShapeFor(seed)),
+        prefill_(RandomOptions(random_), shape),
+        decode_(RandomOptions(random_), shape),
         driver_(prefill_, decode_, &random_) {}
 
   void Run(int requests) {
@@ -117,6 +118,16 @@ class RandomWorkload {
     }
   }
 
+  // An answer ends when it fills the arena, unless the arena holds a window and three blocks. Its
+  // last token needs no KV.
+  size_t MaxOutput(const Request& request) {
+    const int32_t blocks = decode_.executor().kv_blocks();
+    const int32_t window = decode_.model().traits().sliding_window;
+    if (window > 0 && blocks >= window / kBlockTokens + 5) return request.max_tokens;
+    const auto arena = static_cast<size_t>(blocks) * kBlockTokens;
+    return arena + 1 - std::min(arena, request.tokens.size());
+  }
+
   // Every request must end. A completed request has all its tokens; another request has a prefix of
   // them and a failure with a plausible code.
   void CheckEnd(const Sent& sent) {
@@ -128,10 +139,7 @@ class RandomWorkload {
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
     for (int32_t i = 0; i < request.samples; ++i) {
       std::vector<TokenId> expected = prefill_.model().Expected(request, i);
-      // An answer ends when it fills the arena; its last token needs no KV.
-      const size_t arena = static_cast<size_t>(decode_.executor().kv_blocks()) * kBlockTokens;
-      const size_t most = arena + 1 - std::min(arena, request.tokens.size());
-      expected.resize(std::min(expected.size(), most));
+      expected.resize(std::min(expected.size(), MaxOutput(request)));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
       if (completed) {
         ASSERT_EQ(got, expected) << "request " << request.id.value() << " sample " << i;
@@ -173,7 +181,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t steps_behind = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    RandomWorkload workload(seed);
+    RandomWorkload workload(seed, ShapeFor(seed));
     workload.Run(60);
     if (HasFailure()) return;
     preemptions += workload.preemptions();
@@ -184,6 +192,27 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
   EXPECT_GT(steps_behind, 100);
+}
+
+TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
+  int64_t preemptions = 0;
+  int64_t completed = 0;
+  int64_t steps_behind = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeModel::Shape shape = ShapeFor(seed);
+    shape.queues_steps = false;
+    shape.stages = static_cast<int32_t>(2 + seed % 3);
+    RandomWorkload workload(seed, shape);
+    workload.Run(60);
+    if (HasFailure()) return;
+    preemptions += workload.preemptions();
+    completed += workload.completed();
+    steps_behind += workload.steps_behind();
+  }
+  EXPECT_GT(preemptions, 50);
+  EXPECT_GT(completed, 700);
+  EXPECT_GT(steps_behind, 2000);
 }
 
 }  // namespace

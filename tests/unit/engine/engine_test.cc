@@ -34,7 +34,7 @@ TEST(EngineTest, SameTokensAtEveryChunkSize) {
     harness.Submit(request);
     ASSERT_TRUE(harness.RunUntilIdle());
     ASSERT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0)) << chunk;
-    EXPECT_LE(harness.model().most_rows(), chunk);
+    EXPECT_LE(harness.model().max_step_rows(), chunk);
   }
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <random>
 #include <set>
 
@@ -38,8 +39,8 @@ std::set<std::pair<RequestId, int32_t>> Running(const Scheduler& scheduler) {
 }
 
 // Checks that the plan keeps its budgets, has each sequence at most once, continues each sequence
-// where it stopped, and has a row for every decoding sequence. `left`: the requests of which a
-// sequence has left the running batch before.
+// where it stopped, and has a row for every decoding sequence. `left`: the requests with a
+// sequence that has left the running batch before.
 void CheckPlan(const Scheduler& scheduler,
                const StepPlan& plan,
                const std::set<RequestId>& left,
@@ -142,6 +143,119 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
     EXPECT_EQ(cache.available(), cache.total());
   }
   EXPECT_GT(plans_ahead, 500);
+}
+
+// Checks that a plan of a pipeline keeps its part of the budgets, and continues each sequence where
+// the plans under way stop.
+void CheckPipelinePlan(const StepPlan& plan,
+                       const std::vector<StepPlan>& under_way,
+                       const KvCache& cache,
+                       const Scheduler::Options& options) {
+  int32_t tokens = 0;
+  int32_t samples = 0;
+  std::set<const Sequence*> planned;
+  for (const PlanRow& row : plan.rows) {
+    ASSERT_TRUE(planned.insert(row.sequence).second);
+    ASSERT_EQ(row.sequence->state, SequenceState::kRunning);
+    ASSERT_EQ(row.first + row.count, row.sequence->planned());
+    ASSERT_GE(row.count, 1);
+    ASSERT_EQ(row.samples > 0, row.sequence->unplanned() == 0);
+    ASSERT_LE(cache.BlocksFor(row.first + row.count), row.sequence->table.size());
+    const int32_t written = row.first / cache.block_tokens();
+    ASSERT_EQ(cache.refs(row.sequence->table.blocks()[written]), 1) << "a shared block is written";
+    for (const StepPlan& other : under_way) {
+      for (const PlanRow& earlier : other.rows) {
+        if (earlier.sequence != row.sequence) continue;
+        ASSERT_EQ(earlier.samples, 0) << "a sequence decodes in two steps under way";
+        ASSERT_LE(earlier.first + earlier.count, row.first);
+      }
+    }
+    tokens += row.count;
+    samples += row.samples;
+  }
+  ASSERT_EQ(tokens, plan.tokens);
+  ASSERT_EQ(samples, plan.logit_rows);
+  ASSERT_LE(samples, options.engine.max_sequences);
+  const int32_t stages = options.stages;
+  // A step from which sequences were preempted may have all decodes.
+  const int32_t most = options.engine.max_step_tokens;
+  ASSERT_LE(tokens, under_way.empty() ? most : (most + stages - 1) / stages);
+}
+
+TEST(SchedulerRandomTest, StepsOfAPipelineAreDisjointAndNoDecodeStarves) {
+  std::map<size_t, int> plans;  // by plans under way
+  int64_t preemptions = 0;
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    Scheduler::Options options = RandomOptions(random);
+    options.stages = static_cast<int32_t>(2 + seed % 3);
+    KvCache cache(static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0);
+    Scheduler scheduler(options, cache);
+    Time now = Time{} + std::chrono::hours(1);
+    size_t submitted = 0;
+    size_t ended = 0;
+    std::vector<StepPlan> under_way;
+    std::map<const Sequence*, int> waits;  // steps since a decoding sequence was in one
+    const auto check = [&] {
+      const Status status = scheduler.CheckIntegrity();
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(scheduler.LeakedBlocks(), 0);
+      const Outcomes outcomes = scheduler.TakeOutcomes();
+      ended += outcomes.finished.size() + outcomes.failures.size();
+    };
+    while (submitted < 50 || !scheduler.idle() || !under_way.empty()) {
+      now += std::chrono::milliseconds(1);
+      if (submitted < 50 && random() % 2 == 0) {
+        Request request = MakeRequest(
+            ++submitted, 1 + random() % 30, random() % 4, static_cast<int32_t>(1 + random() % 20));
+        request.samples = static_cast<int32_t>(1 + random() % 2);
+        scheduler.Add(request, now);
+      }
+      if (random() % 30 == 0) scheduler.Cancel({RequestId(1 + random() % 50), Epoch(0)});
+      if (random() % 30 == 0) scheduler.StopSample({RequestId(1 + random() % 50), Epoch(0)}, 1);
+      check();
+      if (HasFailure()) return;
+      while (scheduler.can_plan() && random() % 4 != 0) {
+        const StepPlan& plan = scheduler.Plan(now);
+        CheckPipelinePlan(plan, under_way, cache, options);
+        const bool empty = plan.rows.empty();
+        if (!empty) {
+          ++plans[under_way.size()];
+          under_way.push_back(plan);
+        }
+        check();
+        if (HasFailure()) return;
+        if (empty) break;
+      }
+      if (under_way.empty()) continue;
+      if (random() % 100 == 0) {
+        scheduler.Abort(MakeStatus(StatusCode::kInternal, "the step failed"));
+        under_way.clear();
+        check();
+        continue;
+      }
+      std::map<const Sequence*, int> still;
+      for (const Sequence* sequence : scheduler.running()) {
+        if (sequence->remaining() != 1 || sequence->under_way > 0) continue;
+        still[sequence] = waits[sequence] + 1;
+        ASSERT_LT(still[sequence], 40) << "a decode starves";
+      }
+      waits = still;
+      std::vector<SampledToken> sampled(under_way.front().logit_rows);
+      for (SampledToken& token : sampled) token.token = static_cast<TokenId>(random() % 1000);
+      scheduler.Commit(sampled, now);
+      scheduler.StoreBlocks();
+      under_way.erase(under_way.begin());
+      check();
+      if (HasFailure()) return;
+    }
+    preemptions += scheduler.Counts().preemptions;
+    EXPECT_EQ(ended, submitted);
+    EXPECT_EQ(cache.available(), cache.total());
+  }
+  for (size_t behind = 0; behind < 4; ++behind) EXPECT_GT(plans[behind], 500) << behind;
+  EXPECT_GT(preemptions, 50);
 }
 
 }  // namespace

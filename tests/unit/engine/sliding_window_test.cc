@@ -26,7 +26,7 @@ class SlidingWindowTest : public testing::TestWithParam<bool> {
     return {.sliding_window = kWindow, .queues_steps = GetParam()};
   }
   // Runs until idle. Returns the most blocks in use after steps that computed no prompt.
-  static int32_t MostBlocksWhileDecoding(EngineHarness& harness) {
+  static int32_t MaxBlocksWhileDecoding(EngineHarness& harness) {
     int32_t most = 0;
     while (harness.Step()) {
       const EngineStats stats = harness.engine().Stats();
@@ -45,7 +45,7 @@ TEST_P(SlidingWindowTest, ASequenceHoldsOnlyTheBlocksOfItsWindow) {
     EngineHarness harness(options, Shape());
     const Request request = MakeRequest(1, 50, 7, 60);
     harness.Submit(request);
-    EXPECT_LE(MostBlocksWhileDecoding(harness), kWindowBlocks);
+    EXPECT_LE(MaxBlocksWhileDecoding(harness), kWindowBlocks);
     EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
     EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
     EXPECT_EQ(harness.model().faults(), 0);
@@ -96,6 +96,130 @@ TEST_P(SlidingWindowTest, AReceivedPromptShrinksToTheWindow) {
   EXPECT_EQ(driver.Tokens(request, 0), decode.model().Expected(request, 0));
 }
 
+constexpr int32_t kWideWindow = 32;
+
+// An arena of few blocks, and a context that is far longer.
+class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, AdmissionPolicy>> {
+ protected:
+  static FakeModel::Shape Shape() {
+    return {.context_length = 4096,
+            .sliding_window = kWideWindow,
+            .queues_steps = std::get<0>(GetParam())};
+  }
+  static HarnessOptions Options(int32_t blocks) {
+    HarnessOptions options;
+    options.kv.blocks = blocks;
+    options.kv.block_tokens = kBlockTokens;
+    options.max_step_tokens = 16;
+    options.max_sequences = 8;
+    options.prefix_cache = std::get<1>(GetParam());
+    options.admission = std::get<2>(GetParam());
+    return options;
+  }
+  static bool never_evicts() {
+    return std::get<2>(GetParam()) == AdmissionPolicy::kGuaranteedNoEvict;
+  }
+
+  // Runs the requests until idle, and checks their answers and that all blocks are free again.
+  static void ExpectAnswers(EngineHarness& harness, const std::vector<Request>& requests) {
+    for (const Request& request : requests) harness.Submit(request);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    for (const Request& request : requests) {
+      EXPECT_FALSE(harness.log(request).failure.has_value()) << *harness.log(request).failure;
+      for (int32_t i = 0; i < request.samples; ++i) {
+        EXPECT_EQ(std::ssize(harness.log(request).Tokens(i)), request.max_tokens);
+        EXPECT_EQ(harness.log(request).Tokens(i), harness.model().Expected(request, i));
+      }
+    }
+    EXPECT_EQ(harness.engine().Stats().blocks_free, harness.engine().Stats().blocks_total);
+    EXPECT_EQ(harness.engine().Stats().blocks_leaked, 0);
+    EXPECT_EQ(harness.model().faults(), 0);
+  }
+};
+
+// The arena holds 56 tokens.
+TEST_P(SmallArenaTest, AnAnswerMayBeFarLongerThanTheArena) {
+  EngineHarness harness(Options(14), Shape());
+  ExpectAnswers(harness, {MakeRequest(1, 20, 7, 600)});
+  EXPECT_EQ(harness.engine().Stats().preemptions, 0);
+}
+
+TEST_P(SmallArenaTest, APromptMayBeLongerThanTheArena) {
+  EngineHarness harness(Options(14), Shape());
+  ExpectAnswers(harness, {MakeRequest(1, 300, 7, 100), MakeRequest(2, 301, 8, 100)});
+}
+
+// A preempted sequence is recomputed chunk by chunk, because it is longer than the arena.
+TEST_P(SmallArenaTest, ALongSequenceIsRecomputedAfterAPreemption) {
+  HarnessOptions options = Options(14);
+  options.policy = SchedulingPolicy::kPriority;
+  EngineHarness harness(options, Shape());
+  const Request low = MakeRequest(1, 10, 7, 300);
+  harness.Submit(low);
+  while (harness.log(low).Tokens(0).size() < 150) ASSERT_TRUE(harness.Step());
+  Request high = MakeRequest(2, 10, 8, 300);
+  high.priority = 5;
+  harness.Submit(high);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const Request& request : {low, high}) {
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+  }
+  EXPECT_EQ(harness.engine().Stats().preemptions > 0, !never_evicts());
+}
+
+TEST_P(SmallArenaTest, LongSequencesPreemptEachOther) {
+  EngineHarness harness(Options(20), Shape());
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) requests.push_back(MakeRequest(1 + i, 10, 100 + i, 300));
+  ExpectAnswers(harness, requests);
+  EXPECT_EQ(harness.engine().Stats().preemptions > 0, !never_evicts());
+}
+
+TEST_P(SmallArenaTest, SamplesAreLongerThanTheArena) {
+  EngineHarness harness(Options(44), Shape());
+  Request request = MakeRequest(1, 90, 7, 300);
+  request.samples = 3;
+  request.sampling.temperature = 1;
+  ExpectAnswers(harness, {request});
+}
+
+// The blocks of a window and of a chunk are reserved, not those of the full length.
+TEST_P(SmallArenaTest, SeveralLongSequencesRunTogether) {
+  constexpr int kTogether = 4;
+  EngineHarness harness(Options(14 * kTogether), Shape());
+  std::vector<Request> requests;
+  for (int i = 0; i < kTogether; ++i) {
+    requests.push_back(MakeRequest(1 + i, 40, 100 + i, 300));
+    harness.Submit(requests.back());
+  }
+  int32_t most = 0;
+  while (harness.Step()) most = std::max(most, harness.engine().Stats().running);
+  EXPECT_EQ(most, kTogether);
+  EXPECT_EQ(harness.engine().Stats().preemptions, 0);
+  for (const Request& request : requests) {
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+  }
+}
+
+// A window and three blocks of a chunk do not fit: an answer ends when it fills the arena.
+TEST_P(SmallArenaTest, ATinyArenaEndsAnAnswer) {
+  EngineHarness harness(Options(12), Shape());
+  const Request request = MakeRequest(1, 20, 7, 600);
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  if (never_evicts()) {
+    EXPECT_TRUE(harness.log(request).failure.has_value());
+  } else {
+    EXPECT_EQ(harness.log(request).Tokens(0).size(), 12u * kBlockTokens + 1 - 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         SmallArenaTest,
+                         testing::Combine(testing::Bool(),
+                                          testing::Bool(),
+                                          testing::Values(AdmissionPolicy::kMaxUtilization,
+                                                          AdmissionPolicy::kGuaranteedNoEvict)));
 INSTANTIATE_TEST_SUITE_P(Queues, SlidingWindowTest, testing::Bool());
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_F(StepTimeTest, LearnsItsTerms) {
   EXPECT_NEAR(fit.prompt_token_ms, kPromptToken, 0.05 * kPromptToken);
   EXPECT_NEAR(fit.prompt_context_ms, kPromptContext, 0.3 * kPromptContext);
   ExpectWithin(kMixed, 0.02);
-  EXPECT_GE(model_.most_prompt_tokens(), 390);
+  EXPECT_GE(model_.max_prompt_tokens(), 390);
 }
 
 TEST_F(StepTimeTest, RemembersWhatPromptsCostThroughManyDecodes) {
@@ -88,7 +88,7 @@ TEST_F(StepTimeTest, KnowsNothingOfPromptsBeforeTheFirst) {
   for (int i = 0; i < 1000; ++i) Observe(Decodes());
   EXPECT_EQ(model_.fit().prompt_token_ms, 0);
   EXPECT_EQ(model_.fit().prompt_context_ms, 0);
-  EXPECT_EQ(model_.most_prompt_tokens(), 0);
+  EXPECT_EQ(model_.max_prompt_tokens(), 0);
   ExpectWithin({.decodes = 20, .decode_context = int64_t{20} * 4000}, 0.02);
 }
 
@@ -122,7 +122,7 @@ TEST_F(StepTimeTest, FollowsALastingChange) {
   EXPECT_NEAR(model_.PredictMs(work), 200, 5);
 }
 
-// A new worker has measured a few short prompts, some of which were slow for other reasons. This
+// A new worker has measured a few short prompts. Some of them were slow for other reasons. This
 // time must not be ascribed to their contexts, because a long prompt has hundreds of times as much
 // context.
 TEST_F(StepTimeTest, AFewNoisyShortPromptsForetellNoAbsurdTimeForLongOnes) {

@@ -128,6 +128,34 @@ TEST_F(GroupTest, EveryRankComputesTheStepsOfTheLeader) {
   EXPECT_EQ(group_->kv_arenas()[2].memory->data(), followers_[1]->memory().data());
 }
 
+TEST_F(GroupTest, SeveralStepsOfAPipelineAreUnderWay) {
+  FakeModel model({.stages = 3});
+  const auto local = LocalExecutor::Create(kKv, model).value();
+  GroupExecutor group(*local, *ring_, {}, {.limit = limit_});
+  EXPECT_EQ(group.stages(), 3);
+  const auto engine = Engine::Create({}, group, listener_, clock_).value();
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 6; ++id) {
+    requests.push_back(MakeRequest(id, static_cast<int32_t>(20 + 7 * id), id, 25));
+    requests.back().samples = 2;
+    engine->Submit(requests.back());
+  }
+  for (int i = 0; i < 1000 && engine->Step(); ++i) clock_.Advance(std::chrono::milliseconds(1));
+  for (const Request& request : requests) {
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      EXPECT_EQ(listener_.log({request.id, request.epoch}).Tokens(sample),
+                model.Expected(request, sample));
+    }
+  }
+  EXPECT_EQ(model.issued_as().rbegin()->first, 3U);
+  EXPECT_EQ(model.faults(), 0);
+  const Buffer& memory = *local->kv_arenas().front().memory;
+  for (auto& follower : followers_) {
+    EXPECT_TRUE(follower->Stop().ok());
+    EXPECT_EQ(std::memcmp(follower->memory().data(), memory.data(), memory.size()), 0);
+  }
+}
+
 TEST_F(GroupTest, ALateFollowerBreaksTheGroup) {
   followers_[1]->model().AllowRuns(0);
   GroupExecutor group(*local_, *ring_, {}, {.limit = std::chrono::milliseconds(30)});
@@ -163,13 +191,15 @@ class QueuingExecutor final : public Executor {
   std::span<const KvArena> kv_arenas() const override { return {}; }
   std::string device_name() const override { return "fake"; }
   bool queues_steps() const override { return true; }
+  int32_t stages() const override { return 1; }
+  Duration bubble() const override { return {}; }
   bool StepEnded() const override { return awaited_ < may_end; }
   Status Issue(const StepInput& /*input*/,
                std::span<const SamplingRow> /*sampling*/,
                std::span<SampledToken> /*out*/,
                const LayerWatch& /*watch*/) override {
     ++issued;
-    most_under_way = std::max(most_under_way.load(), issued - awaited_);
+    max_under_way = std::max(max_under_way.load(), issued - awaited_);
     return OkStatus();
   }
   Status Await() override {
@@ -181,7 +211,7 @@ class QueuingExecutor final : public Executor {
 
   std::atomic<int> may_end = 0;
   std::atomic<int> issued = 0;
-  std::atomic<int> most_under_way = 0;
+  std::atomic<int> max_under_way = 0;
 
  private:
   ModelTraits traits_;
@@ -214,7 +244,7 @@ TEST(FollowerTest, IssuesAStepWhileTheOneBeforeRuns) {
   EXPECT_EQ(ring->WaitEnded(2, {}, kSoon).code(), StatusCode::kDeadlineExceeded);
   executor.may_end = 4;
   EXPECT_TRUE(ring->WaitEnded(4, {}, kLimit).ok());
-  EXPECT_EQ(executor.most_under_way, 2);
+  EXPECT_EQ(executor.max_under_way, 2);
   thread.request_stop();
   thread.join();
   EXPECT_TRUE(result.ok()) << result;

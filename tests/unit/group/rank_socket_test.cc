@@ -40,8 +40,7 @@ TEST(RankSocketTest, AWaitEndsWhenTheOtherEndCloses) {
 
 TEST(RankSocketTest, AWaitIsBounded) {
   auto [a, b] = RankSocket::Pair().value();
-  EXPECT_EQ(b.Receive(std::chrono::milliseconds(5)).status().code(),
-            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(b.Receive(std::chrono::milliseconds(5)).status().code(), StatusCode::kDeadlineExceeded);
 }
 
 }  // namespace

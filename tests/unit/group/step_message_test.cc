@@ -61,8 +61,7 @@ TEST(StepMessageTest, IsDecodedAsItWasEncoded) {
     const RandomStep step(seed);
     size_t bytes = 0;
     const auto memory = Encoded(step, seed + 1, bytes);
-    const auto message =
-        DecodeStep({reinterpret_cast<const std::byte*>(memory.data()), bytes});
+    const auto message = DecodeStep({reinterpret_cast<const std::byte*>(memory.data()), bytes});
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_EQ(message->number, seed + 1);
     EXPECT_EQ(Vector(message->input.tokens), step.tokens);
@@ -85,8 +84,7 @@ TEST(StepMessageTest, AChangedBitOrLengthIsAnError) {
   for (size_t i = 0; i < bytes; ++i) {
     auto changed = memory;
     reinterpret_cast<std::byte*>(changed.data())[i] ^= std::byte{1};
-    const auto message =
-        DecodeStep({reinterpret_cast<const std::byte*>(changed.data()), bytes});
+    const auto message = DecodeStep({reinterpret_cast<const std::byte*>(changed.data()), bytes});
     EXPECT_FALSE(message.ok()) << "byte " << i;
   }
   for (size_t length = 0; length < bytes; ++length) {

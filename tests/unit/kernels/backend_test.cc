@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fakes/thread_collective.h"
+
 namespace baton {
 namespace {
 
@@ -13,6 +15,25 @@ TEST(OpenBackend, RefusesWhatTheCpuHasNot) {
   const auto cpu = OpenBackend({.device = "cpu", .cuda_library = {}});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   EXPECT_FALSE((*cpu)->ops().supports_fp8_kv());
+}
+
+TEST(OpenBackend, ARankOfAGroupHasAnExchange) {
+  ThreadGroup pair(2);
+  BackendOptions options{.device = "cpu", .cuda_library = {}};
+  options.groups.tensor = pair.rank(1);
+  const auto cpu = OpenBackend(options);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  ASSERT_NE((*cpu)->ops().exchange(), nullptr);
+  EXPECT_EQ((*cpu)->ops().exchange()->place(), (RankPlace{2, 1, 1, 0}));
+}
+
+TEST(OpenBackend, AGroupOfOneRankHasNoExchange) {
+  ThreadGroup one(1);
+  BackendOptions options{.device = "cpu", .cuda_library = {}};
+  options.groups = {.tensor = one.rank(0), .pipeline = one.rank(0)};
+  const auto cpu = OpenBackend(options);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ((*cpu)->ops().exchange(), nullptr);
 }
 
 TEST(OpenBackend, NamesADeviceThatIsNone) {

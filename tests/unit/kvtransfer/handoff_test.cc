@@ -146,7 +146,7 @@ TEST_P(HandoffTest, MovesOtherPlanes) {
   }
 }
 
-// A prompt of two blocks, the first of which is cached in both cache groups.
+// A prompt of two blocks. The first block is cached in both cache groups.
 TEST_P(HandoffTest, SendsOnlyWhatEachCacheGroupLacks) {
   HandoffPair::Options options = Options();
   options.layout = MixedLayout(5, 4, 8);

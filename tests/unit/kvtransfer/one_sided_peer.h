@@ -29,7 +29,7 @@ inline OneSidedFrame FrameOf(OneSidedType type, uint64_t key = 0) {
   return frame;
 }
 
-// Whether the transport's wait_fd becomes readable within so many milliseconds.
+// Whether the transport's wait_fd becomes readable within `milliseconds`.
 inline bool IsWokenIn(int milliseconds, const Transport& transport) {
   pollfd ready{transport.wait_fd(), POLLIN, 0};
   return ::poll(&ready, 1, milliseconds) == 1;

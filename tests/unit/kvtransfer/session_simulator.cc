@@ -390,7 +390,7 @@ void SessionSimulator::Grant(uint32_t session) {
   ReceiverSession::Reservation reservation;
   reservation.grant.window_key = slot.key;
   reservation.grant.cached_blocks = session % 3;
-  reservation.grant.contributors = kLinks;
+  reservation.grant.links = kLinks;
   reservation.link_bytes.assign(kLinks, kPieceBytes);
   for (uint32_t block = session % 3; block < kBlocks; ++block) {
     reservation.grant.blocks.push_back(BlockId(session * kBlocks + block));

@@ -144,7 +144,7 @@ class HeldBack {
 
   void TakeGrant() {
     Grant grant;
-    grant.contributors = 4;
+    grant.links = 4;
     grant.blocks = blocks_;
     sender_.OnMessage(grant, now_);
   }

@@ -437,10 +437,11 @@ TEST(DummyWeights, GiveTheSameModelForTheSameSeed) {
 TEST(MayUseFp8, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
   ModelSpec spec;
   spec.layers.resize(4);
+  Bf16Layers bf16;
   const auto layers = [&](WeightKind kind) {
     std::vector<int32_t> quantized;
     for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
-      if (MayUseFp8(spec, {kind, layer, -1})) quantized.push_back(layer);
+      if (MayUseFp8(spec, {kind, layer, -1}, bf16)) quantized.push_back(layer);
     }
     return quantized;
   };
@@ -455,8 +456,15 @@ TEST(MayUseFp8, IsTrueOfProductsOfDenseLayersButThoseThatLoseMost) {
   for (const WeightKind kind : {kRouter, kExpertGate, kExpertUp, kExpertDown}) {
     EXPECT_THAT(layers(kind), testing::IsEmpty());
   }
-  EXPECT_FALSE(MayUseFp8(spec, {kEmbedding}));
-  EXPECT_FALSE(MayUseFp8(spec, {kHead}));
+  bf16 = {.first_attention_outputs = 1, .first_mlps = 2, .last_mlps = 0};
+  EXPECT_THAT(layers(kAttentionOutput), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(layers(kDown), testing::ElementsAre(2, 3));
+  bf16 = {.first_attention_outputs = 9, .first_mlps = 0, .last_mlps = 9};
+  EXPECT_THAT(layers(kAttentionOutput), testing::IsEmpty());
+  EXPECT_THAT(layers(kUp), testing::IsEmpty());
+  EXPECT_THAT(layers(kQuery), testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_FALSE(MayUseFp8(spec, {kEmbedding}, bf16));
+  EXPECT_FALSE(MayUseFp8(spec, {kHead}, bf16));
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ void RankComparison::Step(std::span<const Chunk> chunks) {
 
 void RankComparison::CompareKv() {
   const KvView whole = alone_->kv();
-  const auto bytes = static_cast<size_t>(whole.block_tokens) * whole.head_dim *
-                     ShapeOf(whole.dtype).bytes;
+  const auto bytes =
+      static_cast<size_t>(whole.block_tokens) * whole.head_dim * ShapeOf(whole.dtype).bytes;
   for (int32_t rank = 0; rank < group_->ranks(); ++rank) {
     const KvShard& shard = group_->rank(rank).decoder().plan().kv_shard;
     const KvView part = group_->rank(rank).kv();

@@ -72,12 +72,9 @@ TEST_P(RankedFamily, HasTheBitsOfOneRank) {
   RankComparison(*spec, *model.weights, degrees).RunMixedBatches(70);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes,
-                         RankedFamily,
-                         testing::ValuesIn(Shapes()),
-                         [](const auto& test) {
-                           return test.param.family + "_" + NameOf(test.param.degrees);
-                         });
+INSTANTIATE_TEST_SUITE_P(Shapes, RankedFamily, testing::ValuesIn(Shapes()), [](const auto& test) {
+  return test.param.family + "_" + NameOf(test.param.degrees);
+});
 
 // Sizes that no degree divides, all biases and head norms, and random weights, which every rank
 // draws for itself.
@@ -125,8 +122,7 @@ TEST_P(RankedBlocks, HaveTheBitsOfOneRank) {
     if (degrees.pipeline > 1) continue;
     const auto whole = static_cast<double>(comparison.alone().decoder().weight_bytes());
     for (int32_t rank = 0; rank < degrees.tensor; ++rank) {
-      const auto part =
-          static_cast<double>(comparison.group().rank(rank).decoder().weight_bytes());
+      const auto part = static_cast<double>(comparison.group().rank(rank).decoder().weight_bytes());
       const bool copies_kv = degrees.tensor > spec->kv_heads;
       EXPECT_LE(part * degrees.tensor, whole * (copies_kv ? 1.2 : 1.001)) << "rank " << rank;
     }
@@ -146,8 +142,7 @@ TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
     ModelSpec spec = model.spec;
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{2, 2}}) {
       SCOPED_TRACE(NameOf(degrees));
-      RankComparison comparison(
-          spec, *model.weights, degrees, {.exchange = ExchangeMode::kReduce});
+      RankComparison comparison(spec, *model.weights, degrees, {.exchange = ExchangeMode::kReduce});
       const auto prompt = MakePrompt(30, 5, spec.vocab);
       const Chunk chunk{0, prompt, WantLogits::kAll};
       const auto want = comparison.alone().Step(chunk);

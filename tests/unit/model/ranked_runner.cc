@@ -43,6 +43,40 @@ StatusOr<std::vector<Logits>> RankedRunner::Step(std::span<const Chunk> chunks,
   return std::move(results.front());
 }
 
+StatusOr<std::vector<std::vector<Logits>>> RankedRunner::StepsUnderWay(
+    std::span<const std::vector<Chunk>> steps) {
+  StatusOr<std::vector<std::vector<Logits>>> result;
+  errors_.assign(runners_.size(), OkStatus());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 1; rank < runners_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        for (const std::vector<Chunk>& step : steps) {
+          errors_[rank] = runners_[rank]->TryStep(step).status();
+          if (!errors_[rank].ok()) return;
+        }
+      });
+    }
+    result = LeadSteps(steps);
+  }
+  errors_[0] = result.status();
+  for (const Status& error : errors_) BATON_RETURN_IF_ERROR(error);
+  return result;
+}
+
+StatusOr<std::vector<std::vector<Logits>>> RankedRunner::LeadSteps(
+    std::span<const std::vector<Chunk>> steps) {
+  std::vector<std::vector<Logits>> taken;
+  size_t issued = 0;
+  while (taken.size() < steps.size()) {
+    for (; issued < steps.size() && issued < taken.size() + pipeline_groups_[0]->size(); ++issued) {
+      BATON_RETURN_IF_ERROR(runners_[0]->Issue(steps[issued]));
+    }
+    BATON_ASSIGN_OR_RETURN(taken.emplace_back(), runners_[0]->Take());
+  }
+  return taken;
+}
+
 void RankedRunner::Reset() {
   for (const auto& runner : runners_) runner->Reset();
 }

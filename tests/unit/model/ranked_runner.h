@@ -28,6 +28,10 @@ class RankedRunner final {
 
   // Runs the step on all ranks. Returns the logits of the leader. `hook` is called on the leader.
   StatusOr<std::vector<Logits>> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
+  // Runs the steps on all ranks. The leader issues one step for each stage, or all steps when
+  // there are fewer, before it takes the logits of the oldest one. Returns the logits of each step.
+  StatusOr<std::vector<std::vector<Logits>>> StepsUnderWay(
+      std::span<const std::vector<Chunk>> steps);
   // Removes all sequences.
   void Reset();
 
@@ -43,6 +47,7 @@ class RankedRunner final {
 
  private:
   RankedRunner() = default;
+  StatusOr<std::vector<std::vector<Logits>>> LeadSteps(std::span<const std::vector<Chunk>> steps);
 
   std::vector<std::unique_ptr<ThreadGroup>> tensor_groups_;
   std::vector<std::unique_ptr<ThreadGroup>> pipeline_groups_;

@@ -63,12 +63,14 @@ struct Corruption {
 
 TEST(SafetensorsFile, NamesWhatIsWrongWithACorruptFile) {
   const std::vector<Corruption> corruptions = {
-      {"{", 0, "not a JSON object"},
+      {"{", 0, "x.safetensors: the header is not valid JSON in UTF-8: line 1, column "},
+      {"{\"a\": {}}\n]", 0, "needs dtype"},
+      {"{\"__metadata__\": {},\n  b}", 0, "not valid JSON in UTF-8: line 2, column 3: "},
       {"[]", 0, "not a JSON object"},
       {R"({"a":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}",
        0,
        "tensor a: needs dtype, shape and data_offsets"},
-      {"\xff\xfe", 0, "not a JSON object"},
+      {"\xff\xfe", 0, "not valid JSON in UTF-8: line 1, column 1"},
       {R"({"a":1})", 4, "tensor a: needs dtype, shape and data_offsets"},
       {R"({"a":{"dtype":1,"shape":[1],"data_offsets":[0,4]}})", 4, "needs dtype"},
       {R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4, "needs dtype"},

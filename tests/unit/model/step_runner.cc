@@ -43,7 +43,7 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .k_dim_major = ops.k_dim_major()});
   runner->layout_ = layout;
   runner->blocks_ = options.kv_blocks;
-  const size_t bytes = 
+  const size_t bytes =
       ShardBlockBytes(layout, runner->decoder_->plan().kv_shard) * options.kv_blocks;
   BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
   return runner;
@@ -69,13 +69,9 @@ std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerH
   return *std::move(logits);
 }
 
-StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,
-                                                  const LayerHook& hook) {
-  std::vector<TokenId> tokens;
-  std::vector<int32_t> positions;
-  std::vector<SequenceRows> rows;
-  std::vector<int32_t> tables;
-  std::vector<int32_t> logit_rows;
+StepRunner::Batch StepRunner::MakeBatch(std::span<const Chunk> chunks) {
+  Batch batch;
+  auto& [tokens, positions, rows, tables, logit_rows] = batch;
   for (const Chunk& chunk : chunks) {
     Sequence& state = Grow(chunk.sequence, chunk.tokens.size());
     SequenceRows part;
@@ -95,10 +91,31 @@ StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,
     }
     state.context += part.row_count;
   }
-  const StepInput input{tokens, positions, rows, tables, logit_rows};
+  return batch;
+}
+
+StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,
+                                                  const LayerHook& hook) {
+  const Batch batch = MakeBatch(chunks);
+  const StepInput input = batch.input();
   BATON_RETURN_IF_ERROR(device_.ops->BeginStep(input, kv()));
   const Tensor logits = decoder_->Forward(input, hook);
   BATON_RETURN_IF_ERROR(device_.ops->EndStep());
+  return device_.read(logits);
+}
+
+Status StepRunner::Issue(std::span<const Chunk> chunks) {
+  const Batch batch = MakeBatch(chunks);
+  BATON_RETURN_IF_ERROR(device_.ops->BeginStep(batch.input(), kv()));
+  decoder_->ForwardStage(batch.input());
+  issued_.push_back(batch.logit_rows.size());
+  return device_.ops->IssueStep();
+}
+
+StatusOr<std::vector<Logits>> StepRunner::Take() {
+  const Tensor logits = decoder_->TakeLogits(issued_.front());
+  issued_.pop_front();
+  BATON_RETURN_IF_ERROR(device_.ops->AwaitStep());
   return device_.read(logits);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -54,6 +55,10 @@ class StepRunner final {
   std::vector<Logits> Step(std::span<const Chunk> chunks, const LayerHook& hook = {});
   // The same, but returns the error of a step that fails.
   StatusOr<std::vector<Logits>> TryStep(std::span<const Chunk> chunks, const LayerHook& hook = {});
+  // The two parts of a step on the leader of a pipeline: several steps may be issued before the
+  // logits of the oldest one are taken.
+  Status Issue(std::span<const Chunk> chunks);
+  StatusOr<std::vector<Logits>> Take();
   std::vector<Logits> Step(const Chunk& chunk) { return Step(std::span(&chunk, 1)); }
   // Runs `tokens` in chunks of `chunk_rows`. Returns the logits after each token.
   std::vector<Logits> RunAll(int32_t sequence, std::span<const TokenId> tokens, size_t chunk_rows);
@@ -72,8 +77,20 @@ class StepRunner final {
     std::vector<int32_t> blocks;
   };
 
+  // A step as input of kernels.
+  struct Batch {
+    std::vector<TokenId> tokens;
+    std::vector<int32_t> positions;
+    std::vector<SequenceRows> rows;
+    std::vector<int32_t> tables;
+    std::vector<int32_t> logit_rows;
+
+    StepInput input() const { return {tokens, positions, rows, tables, logit_rows}; }
+  };
+
   StepRunner() = default;
   Sequence& Grow(int32_t sequence, size_t tokens);
+  Batch MakeBatch(std::span<const Chunk> chunks);
 
   std::unique_ptr<CpuDevice> cpu_;
   std::unique_ptr<Ops> cpu_ops_;
@@ -84,6 +101,7 @@ class StepRunner final {
   int32_t blocks_ = 0;
   int32_t used_blocks_ = 0;
   std::vector<Sequence> sequences_;
+  std::deque<size_t> issued_;  // the logit rows of the steps that Issue began
 };
 
 // The index of the highest logit; the lower index on a tie.

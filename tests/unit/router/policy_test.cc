@@ -173,9 +173,9 @@ TEST_F(PolicyTest, AQueueIsManyPromptsAndNotALongOne) {
 
 // One prefill and one decode worker. The decode worker has an ITL target of 30 ms and ten
 // sequences, whose step takes 3 ms, so that 270 prompt tokens fit into a step.
-class TakeOverTest : public PolicyTest {
+class ServeAloneTest : public PolicyTest {
  protected:
-  TakeOverTest() {
+  ServeAloneTest() {
     prefill_.resize(1);
     decode_.resize(1);
     records_[4]->info.itl_target = std::chrono::milliseconds(30);
@@ -190,7 +190,7 @@ class TakeOverTest : public PolicyTest {
   static constexpr double kAloneMs = 3 * 1269.0 / 270 + 100;
 };
 
-TEST_F(TakeOverTest, ADecodeWorkerComputesThePromptWhenTheQueueIsLong) {
+TEST_F(ServeAloneTest, ADecodeWorkerComputesThePromptWhenTheQueueIsLong) {
   EXPECT_NE(SelectBehind(0).prefill, nullptr);
   const Route route = SelectBehind(1000);
   EXPECT_EQ(route.prefill, nullptr);
@@ -198,7 +198,7 @@ TEST_F(TakeOverTest, ADecodeWorkerComputesThePromptWhenTheQueueIsLong) {
   EXPECT_NEAR(route.ttft_ms, kAloneMs, 0.01);
 }
 
-TEST_F(TakeOverTest, OnlyWhenThatIsClearlyEarlier) {
+TEST_F(ServeAloneTest, OnlyWhenThatIsClearlyEarlier) {
   const double prefill_ms = 2 * 1511.0 / 512 + 100;
   const auto queue_for = [&](double ms) {  // queued tokens that make the TTFT `ms`
     return static_cast<int64_t>((ms - prefill_ms - 2 * 511.0 / 512) / (0.1 + 2.0 / 512));
@@ -207,12 +207,12 @@ TEST_F(TakeOverTest, OnlyWhenThatIsClearlyEarlier) {
   EXPECT_EQ(SelectBehind(queue_for(1.3 * kAloneMs)).prefill, nullptr);
 }
 
-TEST_F(TakeOverTest, NotWithoutATarget) {
+TEST_F(ServeAloneTest, NotWithoutATarget) {
   records_[4]->info.itl_target = std::chrono::milliseconds(0);
   EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
 }
 
-TEST_F(TakeOverTest, NotWhenTheStepLeavesNoRoom) {
+TEST_F(ServeAloneTest, NotWhenTheStepLeavesNoRoom) {
   decode_[0].load.requests = 260;  // step of 28 ms
   EXPECT_EQ(SelectBehind(1'000'000).prefill, nullptr);
   decode_[0].load.requests = 270;  // step of 29 ms: leaves room for less than a block
@@ -221,7 +221,7 @@ TEST_F(TakeOverTest, NotWhenTheStepLeavesNoRoom) {
   EXPECT_NE(SelectBehind(1'000'000).prefill, nullptr);
 }
 
-TEST_F(TakeOverTest, NotWhileASpeedIsUnknown) {
+TEST_F(ServeAloneTest, NotWhileASpeedIsUnknown) {
   EngineLoad& stats = records_[4]->load.engine;
   const EngineLoad known = stats;
   stats.step_ms_base = stats.step_ms_per_token = 0;
@@ -232,7 +232,7 @@ TEST_F(TakeOverTest, NotWhileASpeedIsUnknown) {
   EXPECT_NE(SelectBehind(100'000).prefill, nullptr);
 }
 
-TEST_F(TakeOverTest, AFirstPromptIsBelievedToTakeAsLongAsOnThePrefillWorker) {
+TEST_F(ServeAloneTest, AFirstPromptIsBelievedToTakeAsLongAsOnThePrefillWorker) {
   records_[4]->load.engine.step_ms_per_prompt_token = 0;
   const Route route = SelectBehind(1000);
   EXPECT_EQ(route.prefill, nullptr);
@@ -241,7 +241,7 @@ TEST_F(TakeOverTest, AFirstPromptIsBelievedToTakeAsLongAsOnThePrefillWorker) {
   EXPECT_NE(SelectBehind(1000).prefill, nullptr) << "it is known to be slower";
 }
 
-TEST_F(TakeOverTest, PromptsThatItHasAlreadyCount) {
+TEST_F(ServeAloneTest, PromptsThatItHasAlreadyCount) {
   decode_[0].load.queued_tokens = 1000;
   EXPECT_NE(SelectBehind(1000).prefill, nullptr);
   const Route route = SelectBehind(5000);
@@ -249,19 +249,19 @@ TEST_F(TakeOverTest, PromptsThatItHasAlreadyCount) {
   EXPECT_NEAR(route.ttft_ms, 2 * kAloneMs, 0.01);
 }
 
-TEST_F(TakeOverTest, NotWithoutRoomForItsBlocks) {
+TEST_F(ServeAloneTest, NotWithoutRoomForItsBlocks) {
   EXPECT_EQ(SelectBehind(1000).prefill, nullptr);
   decode_[0].load.blocks_free = 10;
   query_.expected_output = 500;  // one of the ten requests ends every 155 ms
   EXPECT_NE(SelectBehind(1000).prefill, nullptr);
 }
 
-TEST_F(TakeOverTest, WithNobodyToDisturbItTakesWholeSteps) {
+TEST_F(ServeAloneTest, WithNobodyToDisturbItTakesWholeSteps) {
   decode_[0].load.requests = 0;
   EXPECT_NEAR(SelectBehind(5000).ttft_ms, 2 * 1511.0 / 512 + 100, 0.01);
 }
 
-TEST_F(TakeOverTest, ABurstSpreads) {
+TEST_F(ServeAloneTest, ABurstSpreads) {
   double longest = 0;
   int alone = 0;
   for (int i = 0; i < 20; ++i) {
@@ -277,7 +277,7 @@ TEST_F(TakeOverTest, ABurstSpreads) {
   EXPECT_LT(longest, 0.7 * 20 * 106) << "of what they would take one after the other";
 }
 
-TEST_F(TakeOverTest, OtherPoliciesDoNotCompareTimes) {
+TEST_F(ServeAloneTest, OtherPoliciesDoNotCompareTimes) {
   prefill_[0].load.queued_tokens = 100'000;
   for (const PolicyKind kind : kAll) {
     if (kind == PolicyKind::kCost) continue;

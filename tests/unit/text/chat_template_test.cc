@@ -7,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/json.h"
 #include "common/text/tokenizer.h"
 #include "tests/support/allocation_meter.h"
+#include "tests/support/compare_meter.h"
 #include "tests/unit/text/smollm2.h"
 
 namespace baton {
@@ -58,6 +60,22 @@ TEST(ChatTemplate, PrintsWhatJinja2Prints) {
     ++compared;
   }
   EXPECT_GT(compared, 200);
+}
+
+TEST(ChatTemplate, BuildsDictsInLinearTime) {
+  constexpr size_t kManyKeys = 4000;
+  constexpr size_t kComparisonsPerKey = 40;  // in quadratic time: half of kManyKeys
+  std::string text = R"({"big": {)";
+  for (size_t i = 0; i < kManyKeys; ++i) {
+    text += fmt::format("{}\"key{:08}\": {}", i == 0 ? "" : ", ", i, i);
+  }
+  const auto context = ParseOrderedJson("the context", text + "}}");
+  ASSERT_TRUE(context.ok()) << context.status();
+  const CompareMeter meter;
+  EXPECT_EQ(Render("{{ big.key00003999 }} {{ dict(big) | length }}", *context).value_or(""),
+            "3999 4000");
+  EXPECT_GT(meter.count(), 0u) << "the meter must see the comparisons";
+  EXPECT_LT(meter.count(), kComparisonsPerKey * kManyKeys);
 }
 
 class SmolLm2Chat : public ::testing::Test {

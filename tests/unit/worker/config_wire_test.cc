@@ -1,5 +1,7 @@
 #include "common/worker/config_wire.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,6 +92,18 @@ TEST(ConfigWireTest, EightBitsAreForWeightsAndKvApart) {
   };
   EXPECT_EQ(both("engine.kv_type=fp8", "engine.fp8_weights=false"), std::pair(false, DType::kFp8));
   EXPECT_EQ(both("engine.kv_type=auto", "engine.fp8_weights=true"), std::pair(true, DType::kBF16));
+}
+
+TEST(ConfigWireTest, TheWeightsThatStayInBf16AreSettings) {
+  const auto layers = [](const std::vector<std::string>& set) {
+    const Bf16Layers bf16 = ModelOptionsOf(Configured(set), WorkerKind::kDecode).bf16;
+    return std::array{bf16.first_attention_outputs, bf16.first_mlps, bf16.last_mlps};
+  };
+  EXPECT_THAT(layers({}), ElementsAre(2, 1, 1));
+  EXPECT_THAT(layers({"engine.bf16_layers.first_attention_outputs=0",
+                      "engine.bf16_layers.first_mlps=3",
+                      "engine.bf16_layers.last_mlps=4"}),
+              ElementsAre(0, 3, 4));
 }
 
 TEST(ConfigWireTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {

@@ -1,4 +1,4 @@
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 
 #include <algorithm>
 #include <set>

@@ -1,8 +1,7 @@
-#include "kernels/cuda/step/step_layout.h"
+#include "kernels/cuda/input/step_layout.h"
 
 #include <span>
 
-#include "kernels/cuda/model_check.h"
 #include "kernels/cuda/primitives/rounding.h"
 
 namespace baton::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/step/step_buffer.h"
+#include "kernels/cuda/input/step_buffer.h"
 
 #include <algorithm>
 #include <cstring>

@@ -4,11 +4,15 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "kernels/cuda/step/step_buffer.h"
+#include "kernels/cuda/input/step_buffer.h"
 #include "kernels/kv_view.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
+
+// A KV block has a multiple of this many tokens, because kernels read tokens in vectors of this
+// size.
+inline constexpr int32_t kBlockTokenMultiple = 8;
 
 // The padded input of a step, and its addresses on the device.
 //

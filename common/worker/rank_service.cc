@@ -1,4 +1,4 @@
-#include "common/worker/rank_follower.h"
+#include "common/worker/rank_service.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,13 +11,15 @@
 #include <utility>
 
 #include "common/base/thread.h"
+#include "common/config/mpirun.h"
 #include "common/engine/local_executor.h"
 #include "common/group/follower.h"
 #include "common/group/group_shape.h"
+#include "common/group/mpirun_start.h"
 #include "common/group/rank_socket.h"
 #include "common/log/log.h"
 #include "common/worker/model_host.h"
-#include "common/worker/rank_group.h"
+#include "common/worker/rank_config_wire.h"
 #include "common/worker/rank_messages.h"
 
 namespace baton {
@@ -120,13 +122,22 @@ class Rank {
   std::unique_ptr<StepRing> ring_;
 };
 
-}  // namespace
+// The socket to the leader: the one that the leader passed, or a new one when mpirun started this
+// process as a follower. Nothing when this process is a leader.
+StatusOr<std::optional<RankSocket>> FindLeader(const config::WorkerConfig& config,
+                                               UniqueFd passed) {
+  if (passed.valid()) return std::optional(RankSocket(std::move(passed)));
+  const auto place = PlaceInMpirun();
+  if (!place.has_value() || place->rank == 0) return std::optional<RankSocket>();
+  BATON_ASSIGN_OR_RETURN(RankSocket socket,
+                         ConnectToMpirunLeader(GroupShapeOf(config).ranks(), kWelcomeLimit));
+  return std::optional(std::move(socket));
+}
 
-int RunRank(const config::WorkerConfig& config, WorkerKind kind, UniqueFd socket) {
+int Follow(const config::WorkerConfig& config, WorkerKind kind, RankSocket leader) {
   // A supervisor that signals all processes of a service means the leader, which drains.
   ::signal(SIGTERM, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);
-  RankSocket leader(std::move(socket));
   const std::jthread watch = EndWithLeader(leader.fd());
   Rank rank(config, kind, leader);
   const Status status = rank.Run();
@@ -134,10 +145,31 @@ int RunRank(const config::WorkerConfig& config, WorkerKind kind, UniqueFd socket
   (void)leader.Send(ErrorMessage(status));
   if (rank.LeaderHangs()) {
     kLog.Error("the leader hangs and is killed, so that its requests go to other workers");
-    ::kill(::getppid(), SIGKILL);
+    if (const auto leader_pid = leader.peer(); leader_pid.ok()) ::kill(*leader_pid, SIGKILL);
   }
   FlushLog(kLogLimit);
   ::_exit(EXIT_FAILURE);
+}
+
+std::optional<int> RunRank(const config::WorkerConfig& config, WorkerKind kind, UniqueFd socket) {
+  auto leader = FindLeader(config, std::move(socket));
+  if (!leader.ok()) {
+    kLog.Error("a rank of a group cannot start: {}", Message(leader.status()));
+    return leader.status().code() == StatusCode::kInvalidArgument ? 2 : EXIT_FAILURE;
+  }
+  if (!leader->has_value()) return std::nullopt;
+  return Follow(config, kind, **std::move(leader));
+}
+
+}  // namespace
+
+std::optional<int> RunPrefillRank(const config::WorkerConfig& config, UniqueFd socket) {
+  return RunRank(config, WorkerKind::kPrefill, std::move(socket));
+}
+
+std::optional<int> RunDecodeRank(const config::WorkerConfig& config, UniqueFd socket) {
+  const WorkerKind kind = config.unified() ? WorkerKind::kUnified : WorkerKind::kDecode;
+  return RunRank(config, kind, std::move(socket));
 }
 
 }  // namespace baton

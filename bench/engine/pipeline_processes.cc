@@ -1,0 +1,59 @@
+#include "bench/engine/pipeline_processes.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/group/follower.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMessageBytes = size_t{1} << 24;
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PipelineProcesses>> PipelineProcesses::Start(int stages) {
+  std::unique_ptr<PipelineProcesses> self(new PipelineProcesses());
+  const GroupShape shape = {.tensor_parallel = 1, .pipeline_parallel = stages};
+  BATON_ASSIGN_OR_RETURN(self->memory_, GroupMemory::Create(shape.layout()));
+  BATON_ASSIGN_OR_RETURN(self->ring_, StepRing::Create(stages - 1, kMessageBytes));
+  const pid_t leader = ::getpid();
+  self->ranks_.push_back(leader);
+  for (int rank = 1; rank < stages && self->rank_ == 0; ++rank) {
+    const pid_t child = ::fork();
+    if (child < 0) return MakeStatus(StatusCode::kInternal, "fork failed");
+    if (child > 0) {
+      self->ranks_.push_back(child);
+      continue;
+    }
+    self->rank_ = rank;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != leader) ::_exit(1);
+  }
+  BATON_ASSIGN_OR_RETURN(self->collectives_,
+                         RankCollectives::Create(*self->memory_, shape, self->rank_, {}));
+  return self;
+}
+
+std::vector<double> PipelineProcesses::CpuSeconds() const {
+  std::vector<double> seconds;
+  for (const pid_t rank : ranks_) {
+    clockid_t clock = 0;
+    timespec used{};
+    if (::clock_getcpuclockid(rank, &clock) == 0) ::clock_gettime(clock, &used);
+    seconds.push_back(static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9);
+  }
+  return seconds;
+}
+
+Status PipelineProcesses::Follow(Executor& executor) {
+  FollowerOptions options;
+  options.follower = rank_ - 1;
+  // The processes end together, so the leader gives no sign of life.
+  options.leader_limit = std::chrono::hours(24);
+  return RunFollower(executor, *ring_, options, {});
+}
+
+}  // namespace baton

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "kernels/collective.h"
+
+namespace baton {
+
+struct CudaOptions {
+  // The bits of a row's result do not depend on which other rows are in the step.
+  bool deterministic = false;
+  // Matrices that may be quantized are stored in FP8 (E4M3), and their GEMMs convert activations to
+  // FP8, too, except for a single row.
+  bool fp8_weights = false;
+  // Decode steps run as CUDA graphs.
+  bool graphs = true;
+  // The groups of ranks in which this rank computes; they outlive the Ops.
+  RankGroups groups = {};
+};
+
+}  // namespace baton

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Checks every variant of deploy/kubernetes as kustomize renders it. `./dev manifests` runs this test.
+
+- Each object passes the schemas of the oldest and the newest Kubernetes in VERSIONS.
+- A worker's pod has as many GPUs as its configuration names, and enough time to drain.
+- The containers' command lines, with the files of the ConfigMap, start real processes, which answer a
+  prompt and end with status 0 after SIGTERM. Replaced are only addresses, the model (a tiny one), the size
+  of the KV arena, and GPUs, by CPUs: the number of ranks stays.
+
+Usage: manifests_test.py FOLDER_OF_PROGRAMS. Needs kubectl, and the Python package kubernetes-validate."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import kubernetes_validate
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MANIFESTS = os.path.join(ROOT, "deploy/kubernetes")
+BASE = "base"  # not a variant: incomplete alone
+MODEL = os.path.join(ROOT, "tests/data/tiny/llama_gqa")  # 8 heads, 2 KV heads, for 1, 2 or 4 ranks
+VERSIONS = ("1.30", "1.37")
+GPU = "nvidia.com/gpu"
+START_LIMIT = 120  # seconds
+LOCAL = "127.0.0.1:0"
+
+
+def check(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def variants():
+    return sorted(name for name in os.listdir(MANIFESTS)
+                  if name != BASE and os.path.exists(os.path.join(MANIFESTS, name, "kustomization.yaml")))
+
+
+def rendered(variant):
+    text = subprocess.run(["kubectl", "kustomize", os.path.join(MANIFESTS, variant)],
+                          check=True, capture_output=True, text=True).stdout
+    return list(yaml.safe_load_all(text))
+
+
+def workloads(objects):
+    """The pods' specifications by the names of their workloads."""
+    return {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in objects
+            if item["kind"] in ("Deployment", "StatefulSet")}
+
+
+def config_files(objects, pod):
+    """The files of the ConfigMap that the pod mounts: name to text."""
+    names = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    maps = [item["data"] for item in objects
+            if item["kind"] == "ConfigMap" and item["metadata"]["name"] in names]
+    check(len(names) == len(maps) == 1, f"the pod mounts the ConfigMaps {names}, of which {len(maps)} exist")
+    return maps[0]
+
+
+def merged(files):
+    """The settings of a worker: a later file overrides single settings of an earlier one."""
+    result = {}
+    for text in files:
+        for key, value in yaml.safe_load(text).items():
+            if isinstance(value, dict):
+                result.setdefault(key, {}).update(value)
+            else:
+                result[key] = value
+    return result
+
+
+def check_pod(name, pod, files):
+    words = pod["containers"][0]["command"]
+    settings = merged(files[os.path.basename(word)] for word in words if word.startswith("/config/"))
+    grace = pod["terminationGracePeriodSeconds"]
+    drain = settings["process"]["drain_seconds"] + settings.get("drain_grace_seconds", 0)
+    check(grace > drain, f"terminationGracePeriodSeconds is {grace}; a drain takes up to {drain} s")
+    engine = settings.get("engine", {})
+    devices = engine.get("devices", [engine.get("device", "cpu")])
+    gpus = [device for device in devices if device != "cpu"]
+    given = pod["containers"][0]["resources"].get("limits", {}).get(GPU, 0)
+    check(given == len(gpus), f"the pod has {given} GPUs; its configuration names {gpus}")
+    check(gpus == [f"cuda:{number}" for number in range(given)], f"{gpus} are not the pod's GPUs")
+    if "devices" in engine:
+        ranks = engine.get("tensor_parallel", 1) * engine.get("pipeline_parallel", 1)
+        check(ranks == len(devices), f"{ranks} ranks have {len(devices)} devices")
+        mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+        check("/dev/shm" in mounts, "NCCL needs a larger /dev/shm")
+        check(pod.get("shareProcessNamespace"), "followers cannot kill a leader that is process 1")
+    image = pod["containers"][0]["image"]
+    check(("cuda" in image) == bool(gpus), f"the image of a pod with {given} GPUs is {image}")
+    return engine, len(devices)
+
+
+def byte_tokenizer():
+    """A tokenizer of bytes, in GPT-2's alphabet: the tiny model has none of its own."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {**{byte: chr(byte) for byte in printable},
+                **{byte: chr(256 + at) for at, byte in enumerate(others)}}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    vocabulary = {alphabet[byte]: byte for byte in range(256)}
+    return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": byte_level,
+            "post_processor": None, "decoder": byte_level,
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
+
+
+class Program:
+    """A container's process. Its stderr goes to a file that is printed when the test fails."""
+
+    def __init__(self, programs, folder, name, pod, overrides):
+        container = pod["containers"][0]
+        words = [word.replace("$(POD_NAME)", name).replace("$(POD_IP)", "127.0.0.1")
+                 for word in container["command"] + container["args"]]
+        words = [word.replace("/config/", folder + "/", 1) if word.startswith("/config/") else word
+                 for word in words]
+        words[0] = os.path.join(programs, words[0])
+        for override in overrides:
+            words += ["--set", override]
+        self.name = name
+        self.log = os.path.join(folder, name + ".log")
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.addresses = {}
+
+    def await_ready(self):
+        """Reads the line `ready {…}` with the process' addresses."""
+        watchdog = threading.Timer(START_LIMIT, self.process.kill)
+        watchdog.start()
+        line = self.process.stdout.readline()
+        watchdog.cancel()
+        check(line.startswith("ready "), f"{self.name} did not start")
+        self.addresses = json.loads(line[len("ready "):])
+
+    def followers(self):
+        """How many processes this one has started."""
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="utf-8") as file:
+            return len(file.read().split())
+
+
+def answer(http):
+    """The router's answer to a prompt, once workers have joined it."""
+    body = json.dumps({"prompt": "The baton goes", "max_tokens": 8}).encode()
+    request = urllib.request.Request(f"http://{http}/v1/completions", body,
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=START_LIMIT) as response:
+        return json.load(response)
+
+
+def await_path(http, path):
+    deadline = time.monotonic() + START_LIMIT
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://{http}{path}", timeout=10):
+                return
+        except urllib.error.HTTPError as error:
+            check(time.monotonic() < deadline, f"{path} answers {error.code}: {error.read().decode()}")
+        time.sleep(0.1)
+
+
+def run_cluster(programs, folder, pods, engines):
+    common = [f"model.path={folder}/model", f"process.http_listen={LOCAL}"]
+    started = []
+    try:
+        router = Program(programs, folder, "baton-router", pods["baton-router"], common + [
+            f"listen={LOCAL}", f"worker_listen={LOCAL}", f"admin_listen={LOCAL}", "drain_grace_seconds=0"])
+        started.append(router)
+        router.await_ready()
+        for name in ("baton-prefill", "baton-decode"):
+            engine, ranks = engines[name]
+            on_cpu = ["engine.device=cpu", "engine.threads=1", "engine.kv_blocks=64"]
+            if "devices" in engine:
+                on_cpu.append(f"engine.devices=[{', '.join(['cpu'] * ranks)}]")
+            worker = Program(programs, folder, name, pods[name], common + on_cpu + [
+                f'routers=["{router.addresses["workers"]}"]', f"kv_listen={LOCAL}", "transfer.tcp_port=0"])
+            started.append(worker)
+            worker.await_ready()
+            check(worker.followers() == ranks - 1, f"{name} has {worker.followers()} followers")
+            await_path(worker.addresses["http"], pods[name]["containers"][0]["readinessProbe"]["httpGet"]["path"])
+        await_path(router.addresses["http"], "/readyz")
+        used = answer(router.addresses["http"])["usage"]["completion_tokens"]
+        check(used == 8, f"the answer has {used} tokens instead of 8")
+        for program in reversed(started):
+            program.process.send_signal(signal.SIGTERM)
+            status = program.process.wait(START_LIMIT)
+            check(status == 0, f"{program.name} ended with status {status} after SIGTERM")
+    except BaseException:
+        for program in started:
+            with open(program.log, encoding="utf-8") as log:
+                print(f"--- {program.name}\n{log.read()}")
+        raise
+    finally:
+        for program in started:
+            program.process.kill()
+            program.process.wait()
+
+
+def check_variant(variant, programs):
+    objects = rendered(variant)
+    for item in objects:
+        for version in VERSIONS:
+            kubernetes_validate.validate(item, version, strict=True)
+    pods = workloads(objects)
+    check(sorted(pods) == ["baton-decode", "baton-prefill", "baton-router"], f"the workloads are {sorted(pods)}")
+    engines = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, pod in pods.items():
+            files = config_files(objects, pod)
+            engines[name] = check_pod(name, pod, files)
+            for file, text in files.items():
+                with open(os.path.join(folder, file), "w", encoding="utf-8") as out:
+                    out.write(text)
+        shutil.copytree(MODEL, os.path.join(folder, "model"))
+        with open(os.path.join(folder, "model/tokenizer.json"), "w", encoding="utf-8") as out:
+            json.dump(byte_tokenizer(), out)
+        run_cluster(programs, folder, pods, engines)
+    return len(objects), engines["baton-decode"][1]
+
+
+def main():
+    programs = os.path.abspath(sys.argv[1])
+    names = variants()
+    check(names, f"{MANIFESTS} has no variant")
+    failed = 0
+    for variant in names:
+        try:
+            objects, ranks = check_variant(variant, programs)
+            print(f"{variant}: {objects} objects; a cluster of its processes, {ranks} per worker, answers")
+        except Exception as error:  # the next variant is checked all the same
+            failed += 1
+            print(f"Error: {variant}: {type(error).__name__}: {error}")
+    print(f"{len(names) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/device/matrix.h"
+#include "kernels/cuda/experts/experts.h"
+
+// Ranks that hold some of a layer's experts, on one GPU.
+namespace baton::cuda {
+namespace {
+
+constexpr int32_t kExperts = 6;
+constexpr int32_t kPerToken = 2;
+constexpr int64_t kHidden = 128;
+constexpr int64_t kWidth = 192;
+constexpr int64_t kMaxRows = 700;
+// Three ranks. With two experts per token, a single row leaves one of them without work.
+const std::vector<int32_t> kRankEnds = {1, 4, 6};
+
+class HeldExperts : public testing::Test {
+ protected:
+  void SetUp() override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+      GTEST_SKIP() << "no GPU: experts of a rank were NOT tested";
+    }
+    device_ = CudaDevice::Open(0).value();
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    router_ = Load(kExperts, kHidden);
+    for (int32_t e = 0; e < kExperts; ++e) {
+      gate_up_.push_back(Load(2 * kWidth, kHidden));
+      down_.push_back(Load(kHidden, kWidth));
+    }
+    ASSERT_TRUE(x_.Reserve(kMaxRows * kHidden * 2).ok());
+    ASSERT_TRUE(out_.Reserve(kMaxRows * kHidden * 2).ok());
+    const std::vector<std::byte> x = Numbers(kMaxRows * kHidden, 1.0f);
+    ASSERT_EQ(cudaMemcpy(x_.at(), x.data(), x.size(), cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  void TearDown() override {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  std::vector<std::byte> Numbers(int64_t count, float deviation) {
+    std::normal_distribution<float> normal(0.0f, deviation);
+    std::vector<std::byte> bytes(static_cast<size_t>(count) * 2);
+    for (size_t i = 0; i < bytes.size(); i += 2) {
+      const __nv_bfloat16 number = __float2bfloat16(normal(random_));
+      std::memcpy(bytes.data() + i, &number, 2);
+    }
+    return bytes;
+  }
+  std::unique_ptr<Matrix> Load(int64_t rows, int64_t cols) {
+    const std::vector<std::byte> bytes = Numbers(rows * cols, 0.15f);
+    auto buffer = device_->Allocate(bytes.size(), Sharing::kPrivate).value();
+    EXPECT_TRUE(device_->CopyIn(*buffer, 0, bytes).ok());
+    return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+  }
+
+  // The experts [first, end).
+  ExpertArgs Args(int32_t first, int32_t end) const {
+    const auto from = static_cast<size_t>(first);
+    const auto count = static_cast<size_t>(end - first);
+    return {.router = router_.get(),
+            .gate_up = std::span(gate_up_).subspan(from, count),
+            .down = std::span(down_).subspan(from, count),
+            .experts_per_token = kPerToken,
+            .rank_ends = kRankEnds};
+  }
+  std::vector<float> Compute(Experts& experts, int32_t first, int32_t end, int64_t rows) {
+    const PreparedExperts prepared = experts.Prepare(Args(first, end), rows, first).value();
+    Tensor in;
+    in.data = x_.at();
+    in.dtype = DType::kBF16;
+    in.rows = rows;
+    in.cols = in.stride = kHidden;
+    Tensor to = in;
+    to.data = out_.at();
+    EXPECT_EQ(experts.Launch(in, prepared, to, stream_), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    std::vector<__nv_bfloat16> numbers(static_cast<size_t>(rows * kHidden));
+    EXPECT_EQ(cudaMemcpy(numbers.data(), out_.at(), numbers.size() * 2, cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    std::vector<float> values;
+    for (const __nv_bfloat16 number : numbers) values.push_back(__bfloat162float(number));
+    return values;
+  }
+
+  std::mt19937_64 random_{5};
+  std::unique_ptr<CudaDevice> device_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Matrix> router_;
+  std::vector<std::unique_ptr<Matrix>> gate_up_;
+  std::vector<std::unique_ptr<Matrix>> down_;
+  DeviceMemory x_;
+  DeviceMemory out_;
+};
+
+// The kernels of few rows, of many rows, and of Hopper.
+TEST_F(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
+  struct Mode {
+    bool deterministic;
+    int64_t wgmma_rows;
+  };
+  for (const Mode mode : {Mode{true, 0}, Mode{false, kMaxRows}, Mode{false, 0}}) {
+    const ExpertsOptions options = {.deterministic = mode.deterministic,
+                                    .architecture = device_->architecture(),
+                                    .sm_count = device_->sm_count(),
+                                    .wgmma_rows = mode.wgmma_rows};
+    // One object for each rank, as in a group.
+    const auto whole = Experts::Create(options).value();
+    std::vector<std::unique_ptr<Experts>> ranks;
+    for (size_t r = 0; r < kRankEnds.size(); ++r) {
+      ranks.push_back(Experts::Create(options).value());
+    }
+    for (const int64_t rows : {1, 2, 4, 5, 32, 33, 200, 700, 1, 33}) {
+      const std::vector<float> expected = Compute(*whole, 0, kExperts, rows);
+      std::vector<float> sum(expected.size());
+      std::vector<float> sizes(expected.size());
+      int32_t first = 0;
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        const std::vector<float> part = Compute(*ranks[r], first, kRankEnds[r], rows);
+        for (size_t i = 0; i < part.size(); ++i) {
+          sum[i] += part[i];
+          sizes[i] += std::abs(part[i]);
+        }
+        first = kRankEnds[r];
+      }
+      // Each part and the whole were rounded to bf16.
+      float worst = 0;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        const float rounding = (sizes[i] + std::abs(expected[i])) / 256;
+        worst = std::max(worst, std::abs(sum[i] - expected[i]) / (rounding + 1e-20f));
+      }
+      EXPECT_LT(worst, 1) << rows << " rows, deterministic " << mode.deterministic
+                          << ", wgmma from " << mode.wgmma_rows;
+    }
+  }
+}
+
+TEST_F(HeldExperts, OthersThanTheRoutersAreRefused) {
+  const auto experts = Experts::Create({}).value();
+  EXPECT_EQ(experts->Prepare(Args(1, 4), 1, 4).status().code(), StatusCode::kInvalidArgument);
+  ExpertArgs alone = Args(0, 4);
+  alone.rank_ends = {};
+  EXPECT_EQ(experts->Prepare(alone, 1).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton::cuda

@@ -1,0 +1,295 @@
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/engine/scheduler.h"
+#include "tests/fakes/engine_harness.h"
+
+// Steps of a pipeline: as many are under way as there are stages. The fake model counts a fault
+// when two of them must not be under way together.
+namespace baton {
+namespace {
+
+HarnessOptions Options() {
+  HarnessOptions options;
+  options.kv.blocks = 256;
+  options.kv.block_tokens = 4;
+  options.max_step_tokens = 128;
+  options.max_sequences = 16;
+  return options;
+}
+
+class PipelineTest : public ::testing::TestWithParam<int32_t> {
+ protected:
+  EngineHarness harness_{Options(), {.stages = GetParam()}};
+
+  void ExpectTokens(const Request& request) {
+    for (int32_t i = 0; i < request.samples; ++i) {
+      EXPECT_EQ(harness_.log(request).Tokens(i), harness_.model().Expected(request, i));
+    }
+  }
+  // Steps until `request` has `count` tokens.
+  void RunUntilTokens(const Request& request, size_t count) {
+    for (int i = 0; i < 1000 && harness_.log(request).Tokens(0).size() < count; ++i) {
+      ASSERT_TRUE(harness_.Step());
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Stages, PipelineTest, ::testing::Values(2, 3, 4, 8));
+
+TEST_P(PipelineTest, DecodesAreDividedIntoAsManyStepsAsStages) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 16; ++i) {
+    requests.push_back(MakeRequest(i, 5, i, 40));
+    harness_.Submit(requests.back());
+  }
+  RunUntilTokens(requests.back(), 4);
+  const int64_t rows = harness_.model().rows_run();
+  const int64_t steps = harness_.engine().Stats().steps;
+  for (int i = 0; i < 2 * GetParam(); ++i) harness_.Step();
+  EXPECT_EQ(harness_.engine().Stats().steps, steps + 2 * GetParam());
+  EXPECT_NEAR(static_cast<double>(harness_.model().rows_run() - rows), 32, 2);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  for (const Request& request : requests) ExpectTokens(request);
+  const auto& issued = harness_.model().issued_as();
+  EXPECT_EQ(issued.rbegin()->first, static_cast<size_t>(GetParam()));
+  // Nearly every step is issued while the others are under way.
+  EXPECT_GT(issued.rbegin()->second * 10, harness_.engine().Stats().steps * 8);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+TEST_P(PipelineTest, ChunksOfAPromptFollowEachOther) {
+  const Request request = MakeRequest(1, 400, 1, 3);
+  harness_.Submit(request);
+  harness_.Step();
+  // One chunk has ended, and the others are behind it.
+  EXPECT_EQ(harness_.engine().Stats().steps, 1);
+  EXPECT_EQ(harness_.model().issued_as().rbegin()->first, static_cast<size_t>(GetParam()));
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  ExpectTokens(request);
+  EXPECT_EQ(harness_.model().rows_run(), 402);
+  EXPECT_LE(harness_.model().max_step_rows(), std::max(64, 128 / GetParam()));
+}
+
+TEST_P(PipelineTest, ASmallPromptIsOneChunkAndALargerOneIsDivided) {
+  HarnessOptions options = Options();
+  options.max_step_tokens = 1024;
+  EngineHarness harness(options, {.stages = GetParam()});
+  const Request small = MakeRequest(1, 60, 1, 1);
+  harness.Submit(small);
+  harness.Step();
+  EXPECT_TRUE(harness.log(small).ended());
+  const Request larger = MakeRequest(2, 100, 2, 1);
+  harness.Submit(larger);
+  harness.Step();
+  EXPECT_FALSE(harness.log(larger).ended());
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.log(small).Tokens(0), harness.model().Expected(small, 0));
+  EXPECT_EQ(harness.log(larger).Tokens(0), harness.model().Expected(larger, 0));
+}
+
+TEST_P(PipelineTest, SamplesOfOneRequestAreInDifferentSteps) {
+  Request request = MakeRequest(1, 6, 1, 20);
+  request.samples = 5;
+  harness_.Submit(request);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  ExpectTokens(request);
+  EXPECT_GT(harness_.model().copies(), 0);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+// A step has the token before when it samples, so penalties need no wait.
+TEST_P(PipelineTest, PenaltiesDoNotStopThePipeline) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(MakeRequest(i, 6, i, 20));
+    requests.back().sampling.presence_penalty = 0.5f;
+    harness_.Submit(requests.back());
+  }
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  for (const Request& request : requests) ExpectTokens(request);
+  EXPECT_EQ(harness_.model().issued_as().rbegin()->first, static_cast<size_t>(GetParam()));
+}
+
+TEST_P(PipelineTest, CancelledWhileItsStepsAreUnderWay) {
+  const Request prompt = MakeRequest(1, 400, 1, 5);
+  const Request other = MakeRequest(2, 6, 2, 60);
+  harness_.Submit(other);
+  harness_.Submit(prompt);
+  harness_.Step();
+  harness_.engine().Cancel(prompt.id, prompt.epoch);
+  harness_.Step();
+  EXPECT_EQ(harness_.log(prompt).failure->code(), StatusCode::kCancelled);
+  RunUntilTokens(other, 5);
+  harness_.engine().Cancel(other.id, other.epoch);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  EXPECT_EQ(harness_.log(other).failure->code(), StatusCode::kCancelled);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+TEST_P(PipelineTest, AFailedStepTakesThoseUnderWayAlong) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(MakeRequest(i, 6, i, 30));
+    harness_.Submit(requests.back());
+  }
+  RunUntilTokens(requests.back(), 5);
+  harness_.model().FailRuns(1, /*late=*/true);
+  harness_.Step();
+  for (const Request& request : requests) {
+    EXPECT_EQ(harness_.log(request).failure->code(), StatusCode::kInternal);
+  }
+  const Request later = MakeRequest(20, 6, 1, 30);
+  harness_.Submit(later);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  ExpectTokens(later);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+TEST_P(PipelineTest, PreemptionWaitsForTheStepsUnderWay) {
+  HarnessOptions options = Options();
+  options.kv.blocks = 20;
+  EngineHarness harness(options, {.stages = GetParam()});
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(MakeRequest(i, 6, i, 40));
+    harness.Submit(requests.back());
+  }
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const Request& request : requests) {
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+  }
+  EXPECT_GT(harness.engine().Stats().preemptions, 0);
+  EXPECT_EQ(harness.engine().Stats().blocks_free, 20);
+}
+
+// The listener learns the layers of a chunk when it knows the chunk before.
+TEST_P(PipelineTest, ChunksOfAHandOffAreReportedInOrder) {
+  Request request = MakeRequest(1, 400, 1, 5);
+  request.kind = RequestKind::kPrefill;
+  harness_.Submit(request);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  const RequestLog& log = harness_.log(request);
+  EXPECT_TRUE(log.all_announced);
+  EXPECT_EQ(log.announced.size(), 100u);
+  EXPECT_TRUE(log.ended());
+  EXPECT_EQ(harness_.engine().Stats().leases, 1);
+  harness_.engine().ReleaseKv(request.id, request.epoch);
+  harness_.Step();
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+// The tokens of later chunks attend to more, so the chunks become smaller and take equally long.
+TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
+  StepTimeModel times;
+  for (int i = 0; i < 200; ++i) {
+    const int32_t tokens = 100 + 50 * (i % 7);
+    const int64_t context = int64_t{tokens} * (200 + 900 * (i % 5));
+    const double ms = 0.1 * tokens + 0.0001 * static_cast<double>(context);
+    times.Observe({.prompt_tokens = tokens, .prompt_context = context}, FromSeconds(ms / 1e3));
+  }
+  Scheduler::Options options;
+  options.engine.max_step_tokens = 1024;
+  options.limits = {.context_length = 1 << 14, .vocabulary = 1000, .max_samples = 1};
+  options.stages = 2;
+  KvCache cache(1000, 16, true);
+  Scheduler scheduler(options, cache);
+  scheduler.set_step_time(times);
+  const Time now = Time{} + std::chrono::hours(1);
+  scheduler.Add(MakeRequest(1, 8000, 1, 2), now);
+  std::vector<int32_t> chunks;
+  for (int32_t planned = 0; planned < 8000;) {
+    const StepPlan& plan = scheduler.Plan(now);
+    ASSERT_EQ(plan.rows.size(), 1u);
+    planned += plan.tokens;
+    chunks.push_back(plan.tokens);
+    // The rest is divided among the steps under way.
+    if (planned < 7700) {
+      EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
+    }
+    if (scheduler.can_plan()) continue;
+    scheduler.Commit({}, now);
+    scheduler.StoreBlocks();
+  }
+  EXPECT_EQ(chunks.front(), 512);
+  EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater<>()));
+  EXPECT_LT(chunks[chunks.size() - 3], 100);
+  EXPECT_GE(chunks[chunks.size() - 2], 16);
+  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+}
+
+// The step copies the last block of the prompt, which the hand-off still holds. A peer may write a
+// free block at once, before the copy has run.
+TEST(PipelineScheduleTest, ALeaseThatEndsKeepsItsBlocksWhileAStepIsUnderWay) {
+  Scheduler::Options options;
+  options.engine.max_step_tokens = 16;
+  options.limits = {.context_length = 64, .vocabulary = 1000, .max_samples = 1};
+  options.stages = 2;
+  KvCache cache(10, 4, true);
+  Scheduler scheduler(options, cache);
+  const Time now = Time{} + std::chrono::hours(1);
+  Request request = MakeRequest(1, 6, 1, 8);
+  request.kind = RequestKind::kDecode;
+  const RequestKey key = {request.id, request.epoch};
+  scheduler.Add(request, now);
+  scheduler.Plan(now);
+  std::vector<SampledToken> first(1);
+  first[0].token = 7;
+  scheduler.Activate(key, std::move(first), now);
+  const StepPlan& plan = scheduler.Plan(now);
+  ASSERT_EQ(plan.rows.size(), 1u);
+  ASSERT_EQ(plan.copies.size(), 1u);
+  const int32_t available = cache.available();
+  scheduler.ReleaseKv(key);
+  EXPECT_EQ(cache.available(), available);
+  std::vector<SampledToken> sampled(1);
+  sampled[0].token = 8;
+  scheduler.Commit(sampled, now);
+  scheduler.StoreBlocks();
+  EXPECT_GT(cache.available(), available);
+  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+}
+
+// Nobody would release a hand-off that the listener was never told.
+TEST_P(PipelineTest, ACancelledHandOffKeepsTheChunksThatWereReported) {
+  for (const int steps : {0, 1, 2}) {
+    Request request = MakeRequest(10 + steps, 400, 1 + steps, 5);
+    request.kind = RequestKind::kPrefill;
+    const Request other = MakeRequest(20 + steps, 6, 2, 60);
+    harness_.Submit(other);
+    RunUntilTokens(other, 3);
+    harness_.Submit(request);
+    for (int i = 0; i < steps; ++i) harness_.Step();
+    harness_.engine().Cancel(request.id, request.epoch);
+    harness_.Step();
+    const RequestLog& log = harness_.log(request);
+    ASSERT_TRUE(log.ended());
+    const bool known = !log.announced.empty() || log.layers_told > 0;
+    EXPECT_EQ(harness_.engine().Stats().leases, known ? 1 : 0) << steps << " steps";
+    const size_t announced = log.announced.size();
+    ASSERT_TRUE(harness_.RunUntilIdle());
+    EXPECT_EQ(log.announced.size(), announced) << "a chunk after the end";
+    if (known) harness_.engine().ReleaseKv(request.id, request.epoch);
+    harness_.Step();
+    EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+  }
+}
+
+TEST_P(PipelineTest, AReleasedHandOffReportsNoMoreChunks) {
+  Request request = MakeRequest(1, 400, 1, 5);
+  request.kind = RequestKind::kPrefill;
+  harness_.Submit(request);
+  harness_.Step();
+  const size_t announced = harness_.log(request).announced.size();
+  EXPECT_GT(announced, 0u);
+  harness_.engine().ReleaseKv(request.id, request.epoch);
+  ASSERT_TRUE(harness_.RunUntilIdle());
+  EXPECT_EQ(harness_.log(request).announced.size(), announced);
+  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+}
+
+}  // namespace
+}  // namespace baton
