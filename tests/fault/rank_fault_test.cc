@@ -45,10 +45,11 @@ class RankFaultTest : public FaultTest {
     const std::vector<pid_t> followers = ChildrenOf(leader);
     ASSERT_GE(followers.size() + 1, rank + 1);
     const Answers answers = RunAll([&] {
-      WaitBusy(worker);
+      WaitBusy({worker});
       ::kill(rank == 0 ? leader : followers[rank - 1], signal);
     });
     ExpectEqual(answers);
+    ExpectDisturbed();
     EXPECT_NE(process(worker).WaitExit(kGone), std::optional<int>());
     const Time deadline = SteadyClock().Now() + kGone;
     while (std::ranges::any_of(followers, Runs) && SteadyClock().Now() < deadline) {

@@ -199,6 +199,7 @@ TEST_F(AppTest, ExitStatusesTellWhatWasWrong) {
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "policy=worst"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.log.modules.kv=loud"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=3"}), 1);
+  EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "max_attempts=12"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=nowhere"}), 2);
   EXPECT_EQ(ExitOf({"--set", "model.path=m", "--set", "process.http_listen=127.0.0.1:99999"}), 2);
 }
@@ -216,7 +217,7 @@ TEST_F(AppTest, ABodyThatIsAllowedCanAlwaysWait) {
                    "max_attempts=3"});
   };
   EXPECT_EQ(exit_of(2049, 2048), 2);
-  EXPECT_EQ(exit_of(2048, 2048), 1) << "the sample refuses max_attempts 3 when it starts";
+  EXPECT_EQ(exit_of(2048, 2048), 1) << "the sample cannot start with max_attempts 3";
 }
 
 TEST_F(AppTest, EveryProcessTellsOfItself) {

@@ -45,7 +45,8 @@ void LogMuch() {
 }
 
 StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext&) {
-  if (config.max_attempts() == 3) return InvalidArgument("max_attempts 3 is not liked");
+  if (config.max_attempts() == 3) return Status(StatusCode::kUnavailable, "3: cannot start now");
+  if (config.max_attempts() == 12) return InvalidArgument("max_attempts 12 is not liked");
   if (config.max_attempts() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
   if (config.max_attempts() >= 7 && config.max_attempts() <= 10) LogMuch();
   if (config.max_attempts() == 8) std::abort();
