@@ -251,7 +251,11 @@ int RunService(const ServiceInfo& info,
   if (!failure.ok()) {
     kLog.Error("{} cannot go on: {}", info.name, Message(failure));
     (*service)->Stop();
-  } else if ((*service)->Finished()) {
+    // The destructors of a lost device may take long or hang.
+    FlushLog(kOutputLimit);
+    ::_exit(kExitFailed);
+  }
+  if ((*service)->Finished()) {
     kLog.Info("{} has finished its work and exits", info.name);
     (*service)->Stop();
   } else {
@@ -262,7 +266,7 @@ int RunService(const ServiceInfo& info,
   (*http)->Stop();
   service->reset();
   kLog.Info("stopped");
-  return failure.ok() ? 0 : kExitFailed;
+  return 0;
 }
 
 }  // namespace baton
