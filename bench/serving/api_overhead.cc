@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/quantile.h"
 #include "common/base/thread.h"
+#include "common/model/model_identity.h"
 #include "common/rpc/channel.h"
 #include "proto/generation.grpc.pb.h"
 #include "router/router_service.h"
@@ -88,6 +89,9 @@ nlohmann::json MeasureApiOverhead() {
   InProcess router(&router::StartRouter, {"model.path=" + model.path()});
   FakeWorker::Options options;
   options.router = router.address("workers");
+  const auto identity = IdentifyModel(model.path(), {});
+  BATON_CHECK(identity.ok(), "{}", Message(identity.status()));
+  options.model = *identity;
   FakeWorker worker(options);
   const std::jthread answers = StartThread("worker", [&worker](const std::stop_token&) {
     for (size_t i = 0; i < size_t{2} * kRequests; ++i) {
