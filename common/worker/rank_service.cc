@@ -54,7 +54,7 @@ class Rank {
 
   Status Run() {
     BATON_RETURN_IF_ERROR(Join());
-    const Status status = Follow();
+    Status status = Follow();
     memory_->Abort(rank_, Message(status));
     return status;
   }
@@ -138,6 +138,8 @@ int Follow(const config::WorkerConfig& config, WorkerKind kind, RankSocket leade
   // A supervisor that signals all processes of a service means the leader, which drains.
   ::signal(SIGTERM, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);
+  // Runs until the process ends.
+  // NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores)
   const std::jthread watch = EndWithLeader(leader.fd());
   Rank rank(config, kind, leader);
   const Status status = rank.Run();

@@ -136,7 +136,7 @@ class GpuExchange : public testing::Test {
     BATON_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&executable, captured, 0));
     cudaGraphDestroy(captured);
     BATON_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(executable, stream));
-    const Status ended = ToStatus(cudaStreamSynchronize(stream), "an exchange in a graph");
+    Status ended = ToStatus(cudaStreamSynchronize(stream), "an exchange in a graph");
     cudaGraphExecDestroy(executable);
     return ended;
   }
@@ -249,7 +249,7 @@ TEST_F(GpuExchange, TimesAllReduces) {
         return Time(rank, op, kOps, at(milliseconds, rank));
       }));
       std::printf("all-reduce of %lld KB%s: %.2f us\n",
-                  static_cast<long long>(rows * 8),
+                  static_cast<long long>(rows) * 8,
                   gather_only ? ", without the sum" : "",
                   milliseconds[0] * 1e3 / kOps);
     }

@@ -283,7 +283,7 @@ class GpuGroupFailure : public GpuGroup {
         body();
         return OkStatus();
       }
-      const Status status = group.runner(0).TryStep({&chunk, 1}).status();
+      Status status = group.runner(0).TryStep({&chunk, 1}).status();
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       return status;
     });

@@ -50,7 +50,7 @@ TEST_P(PipelineTest, DecodesAreDividedIntoAsManyStepsAsStages) {
   const int64_t rows = harness_.model().rows_run();
   const int64_t steps = harness_.engine().Stats().steps;
   for (int i = 0; i < 2 * GetParam(); ++i) harness_.Step();
-  EXPECT_EQ(harness_.engine().Stats().steps, steps + 2 * GetParam());
+  EXPECT_EQ(harness_.engine().Stats().steps, steps + int64_t{2} * GetParam());
   EXPECT_NEAR(static_cast<double>(harness_.model().rows_run() - rows), 32, 2);
   ASSERT_TRUE(harness_.RunUntilIdle());
   for (const Request& request : requests) ExpectTokens(request);
