@@ -205,6 +205,10 @@ void DrainAndStop(Service& service, const SignalWaiter& signals, Duration limit)
 
 }  // namespace
 
+int ExitStatusOf(const Status& error) {
+  return error.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
 int RunService(const ServiceInfo& info,
                int argc,
                char** argv,
@@ -241,9 +245,7 @@ int RunService(const ServiceInfo& info,
   startup = {};
   if (!service.ok()) {
     kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
-    // A wrong setting that only the service can see, for example one that does not fit the model.
-    const bool wrong_setting = service.status().code() == StatusCode::kInvalidArgument;
-    return wrong_setting ? kExitUsage : kExitFailed;
+    return ExitStatusOf(service.status());
   }
   readiness.Set(service->get());
   AnnounceReady(**http, **service);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/app/service.h"
+#include "common/base/status.h"
 #include "common/base/unique_fd.h"
 #include "common/config/config.h"
 
@@ -21,6 +22,10 @@ struct ServiceInfo {
 // The flag that makes a worker's program one rank of a group that another process leads; its value
 // is the descriptor of the socket to the leader. The leader passes it; it is not for users.
 inline constexpr std::string_view kRankSocketFlag = "rank-socket";
+
+// The exit status of a process that cannot start because of `error`: 2 for a wrong setting
+// (InvalidArgument), for example one that does not fit the model; else 1.
+int ExitStatusOf(const Status& error);
 
 // Runs this process until its end and returns the exit status, if it is such a rank or another rank
 // than 0 of an mpirun; else returns nothing. `socket` is not valid without the flag.

@@ -85,29 +85,31 @@ struct StepRing::Slot {
   alignas(kLine) uint64_t bytes = 0;
 };
 
-namespace {
-
 // The messages that one follower has ended.
-struct Ended {
+struct StepRing::Ended {
   alignas(kLine) std::atomic<uint64_t> count{0};
 };
 
-}  // namespace
+// The bytes of a slot and of a whole ring.
+size_t StepRing::SlotBytes(size_t message_bytes) {
+  return sizeof(Slot) + RoundUp(message_bytes, kLine);
+}
+
+size_t StepRing::RingBytes(size_t followers, size_t message_bytes) {
+  return sizeof(Shared) + sizeof(Ended) * followers + kSlots * SlotBytes(message_bytes);
+}
 
 StatusOr<std::unique_ptr<StepRing>> StepRing::Create(int followers, size_t message_bytes) {
   BATON_CHECK(followers >= 1 && followers <= kMaxFollowers, "{} followers", followers);
   BATON_CHECK(message_bytes <= kMaxMessageBytes, "messages of {} bytes", message_bytes);
-  const size_t slot = sizeof(Slot) + RoundUp(message_bytes, kLine);
-  const size_t bytes =
-      sizeof(Shared) + sizeof(Ended) * static_cast<size_t>(followers) + kSlots * slot;
+  const size_t bytes = RingBytes(static_cast<size_t>(followers), message_bytes);
   UniqueFd fd(::memfd_create("baton-steps", MFD_CLOEXEC));
   if (!fd.valid()) return SystemError("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return SystemError("ftruncate");
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return SystemError("mmap");
   auto* shared = new (base) Shared();
-  auto* ended = reinterpret_cast<Ended*>(shared + 1);
-  for (int i = 0; i < followers; ++i) new (ended + i) Ended();
+  for (int i = 0; i < followers; ++i) new (reinterpret_cast<Ended*>(shared + 1) + i) Ended();
   shared->message_bytes = message_bytes;
   shared->followers = static_cast<uint32_t>(followers);
   shared->magic = kMagic;
@@ -127,8 +129,7 @@ StatusOr<std::unique_ptr<StepRing>> StepRing::Open(UniqueFd fd) {
   if (base == MAP_FAILED) return SystemError("mmap");
   std::unique_ptr<StepRing> ring(new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
   const Shared& shared = ring->shared_;
-  const size_t expected = sizeof(Shared) + sizeof(Ended) * size_t{shared.followers} +
-                          kSlots * (sizeof(Slot) + RoundUp(shared.message_bytes, kLine));
+  const size_t expected = RingBytes(shared.followers, shared.message_bytes);
   if (shared.magic != kMagic || shared.message_bytes > kMaxMessageBytes || expected != bytes) {
     return InvalidArgument(
         "step ring: descriptor {} of {} bytes is not a step ring", ring->fd(), bytes);
@@ -152,9 +153,8 @@ size_t StepRing::message_bytes() const {
 }
 
 StepRing::Slot& StepRing::SlotOf(uint64_t number) const {
-  const size_t slot = sizeof(Slot) + RoundUp(shared_.message_bytes, kLine);
-  return *reinterpret_cast<Slot*>(base_ + sizeof(Shared) + sizeof(Ended) * shared_.followers +
-                                  number % kSlots * slot);
+  std::byte* const slots = base_ + sizeof(Shared) + sizeof(Ended) * shared_.followers;
+  return *reinterpret_cast<Slot*>(slots + number % kSlots * SlotBytes(shared_.message_bytes));
 }
 
 std::byte* StepRing::DataOf(uint64_t number) const {
@@ -183,13 +183,17 @@ void StepRing::Publish() {
   if (shared_.sleepers.load() > 0) FutexWake(shared_.turn);
 }
 
+StepRing::Ended* StepRing::ended() const {
+  return reinterpret_cast<Ended*>(base_ + sizeof(Shared));
+}
+
 Status StepRing::WaitEnded(uint64_t number, const Waiting& waiting, Duration limit) {
-  auto* ended = reinterpret_cast<Ended*>(base_ + sizeof(Shared));
+  const Ended* const by_follower = ended();
   uint32_t late = 0;
   bool reached = false;
   const auto all = [&] {
     while (late < shared_.followers &&
-           ended[late].count.load(std::memory_order_acquire) >= number) {
+           by_follower[late].count.load(std::memory_order_acquire) >= number) {
       ++late;
     }
     return late == shared_.followers;
@@ -234,8 +238,7 @@ StatusOr<std::optional<std::span<const std::byte>>> StepRing::Next(const Waiting
 }
 
 void StepRing::End(int follower) {
-  auto* ended = reinterpret_cast<Ended*>(base_ + sizeof(Shared));
-  ended[follower].count.store(++ended_, std::memory_order_release);
+  ended()[follower].count.store(++ended_, std::memory_order_release);
 }
 
 }  // namespace baton

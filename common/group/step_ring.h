@@ -70,9 +70,13 @@ class StepRing final {
  private:
   struct Shared;
   struct Slot;
+  struct Ended;
+  static size_t SlotBytes(size_t message_bytes);
+  static size_t RingBytes(size_t followers, size_t message_bytes);
   StepRing(UniqueFd fd, std::byte* base, size_t bytes);
   Slot& SlotOf(uint64_t number) const;
   std::byte* DataOf(uint64_t number) const;
+  Ended* ended() const;  // one for each follower
 
   const UniqueFd fd_;
   std::byte* const base_;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/app/run_service.h"
 #include "common/base/thread.h"
 #include "common/config/mpirun.h"
 #include "common/engine/local_executor.h"
@@ -157,7 +158,7 @@ std::optional<int> RunRank(const config::WorkerConfig& config, WorkerKind kind, 
   auto leader = FindLeader(config, std::move(socket));
   if (!leader.ok()) {
     kLog.Error("a rank of a group cannot start: {}", Message(leader.status()));
-    return leader.status().code() == StatusCode::kInvalidArgument ? 2 : EXIT_FAILURE;
+    return ExitStatusOf(leader.status());
   }
   if (!leader->has_value()) return std::nullopt;
   return Follow(config, kind, **std::move(leader));

@@ -13,30 +13,27 @@ CollectiveRows RowsOf(const Tensor& tensor) {
 
 }  // namespace
 
-std::span<const size_t> CpuExchange::BytesOf(std::span<const int64_t> ends) {
+std::span<const size_t> CpuExchange::BytesOf(const Tensor& whole, std::span<const int64_t> ends) {
+  BATON_CHECK(
+      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
+      "{} ends of {} columns",
+      ends.size(),
+      whole.cols);
   ends_.clear();
   for (const int64_t end : ends) ends_.push_back(static_cast<size_t>(end) * sizeof(float));
   return ends_;
 }
 
 void CpuExchange::AllGather(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(
-      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
-      "{} ends of {} columns",
-      ends.size(),
-      whole.cols);
+  const std::span<const size_t> bytes = BytesOf(whole, ends);
   if (failed() || place_.tensor_parallel == 1) return;
-  status_ = groups_.tensor->AllGather(RowsOf(whole), BytesOf(ends));
+  status_ = groups_.tensor->AllGather(RowsOf(whole), bytes);
 }
 
 void CpuExchange::GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) {
-  BATON_CHECK(
-      ends.size() == static_cast<size_t>(place_.tensor_parallel) && ends.back() == whole.cols,
-      "{} ends of {} columns",
-      ends.size(),
-      whole.cols);
+  const std::span<const size_t> bytes = BytesOf(whole, ends);
   if (failed() || place_.tensor_parallel == 1) return;
-  status_ = groups_.tensor->GatherToFirst(RowsOf(whole), BytesOf(ends));
+  status_ = groups_.tensor->GatherToFirst(RowsOf(whole), bytes);
 }
 
 void CpuExchange::ForFloats(const Tensor& x,

@@ -36,8 +36,8 @@ class CpuExchange final : public Exchange {
   bool SendsAhead(size_t bytes) const override;
 
  private:
-  // `ends` in bytes.
-  std::span<const size_t> BytesOf(std::span<const int64_t> ends);
+  // `ends`, the columns of `whole` at which the parts of the ranks end, in bytes.
+  std::span<const size_t> BytesOf(const Tensor& whole, std::span<const int64_t> ends);
   // Calls `exchange` for the whole tensor at once, or row by row when its rows are not contiguous.
   void ForFloats(const Tensor& x, const std::function<Status(std::span<float>)>& exchange);
 

@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/engine/decoder_runner.h"
 #include "tests/gpu/rank_threads.h"
+#include "tests/gpu/read_logits.h"
 #include "tests/unit/model/rank_comparison.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -22,19 +23,6 @@ namespace baton {
 namespace {
 
 constexpr int kRanks = RankThreads::kRanks;
-
-std::vector<Logits> ReadDevice(const Tensor& logits) {
-  std::vector<Logits> result(static_cast<size_t>(logits.rows),
-                             Logits(static_cast<size_t>(logits.cols)));
-  for (size_t row = 0; row < result.size(); ++row) {
-    const auto* from =
-        reinterpret_cast<const float*>(logits.data) + static_cast<int64_t>(row) * logits.stride;
-    const cudaError_t error = cudaMemcpy(
-        result[row].data(), from, result[row].size() * sizeof(float), cudaMemcpyDeviceToHost);
-    BATON_CHECK(error == cudaSuccess, "{}", cudaGetErrorString(error));
-  }
-  return result;
-}
 
 // The runners of both ranks, which run every step together.
 class Group {

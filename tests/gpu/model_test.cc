@@ -12,6 +12,7 @@
 #include "common/base/mapped_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "tests/gpu/read_logits.h"
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -49,19 +50,6 @@ constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll 
 // choice gives the same likelihood as the GPU.
 constexpr Bounds kTinyExperts = {
     .margin = 0.5, .steps_for_each_difference = 5, .nll = 2e-2, .nll_tokens = 64};
-
-std::vector<Logits> ReadDevice(const Tensor& logits) {
-  std::vector<Logits> result(static_cast<size_t>(logits.rows),
-                             Logits(static_cast<size_t>(logits.cols)));
-  for (size_t row = 0; row < result.size(); ++row) {
-    const auto* from =
-        reinterpret_cast<const float*>(logits.data) + static_cast<int64_t>(row) * logits.stride;
-    const cudaError_t error = cudaMemcpy(
-        result[row].data(), from, result[row].size() * sizeof(float), cudaMemcpyDeviceToHost);
-    BATON_CHECK(error == cudaSuccess, "{}", cudaGetErrorString(error));
-  }
-  return result;
-}
 
 // Opens the GPU for each test.
 class GpuModel : public testing::Test {
