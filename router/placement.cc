@@ -20,7 +20,7 @@ int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
 }
 
 bool Contains(const std::vector<BootId>& boots, BootId boot) {
-  return std::find(boots.begin(), boots.end(), boot) != boots.end();
+  return !boots.empty() && std::ranges::find(boots, boot) != boots.end();
 }
 
 int64_t TokensOf(const Placement::Query& query) {
@@ -114,9 +114,6 @@ void Placement::Gather(const Query& query,
     // Waiting for a worker that now has another suspect is better than a worker in query.avoid.
     if (!out.empty() || busy) break;
   }
-  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
-    return a.worker->info.id < b.worker->info.id;
-  });
 }
 
 // Finds out which workers have cached the prompt and the output so far (sets depth_ and hashes_).

@@ -35,7 +35,11 @@ StatusOr<WorkerSlot> WorkerBook::Add(WorkerInfo info, Time now) {
     record.joined = now;
     record.last_heard = now;
     entries_[i]->last_heartbeat = now;
-    slots_.insert(std::upper_bound(slots_.begin(), slots_.end(), WorkerSlot(i)), WorkerSlot(i));
+    const auto id_of = [this](WorkerSlot slot) -> const WorkerId& {
+      return this->record(slot).info.id;
+    };
+    const WorkerSlot slot(i);
+    slots_.insert(std::ranges::upper_bound(slots_, id_of(slot), {}, id_of), slot);
     return WorkerSlot(i);
   }
   return MakeStatus(StatusCode::kResourceExhausted,

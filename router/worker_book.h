@@ -57,7 +57,7 @@ class WorkerBook final {
   bool Has(WorkerSlot slot) const { return slot.value() < kMaxWorkers && entries_[slot.value()]; }
   const WorkerRecord& record(WorkerSlot slot) const { return entries_[slot.value()]->record; }
   WorkerSlot Find(const WorkerId& id) const;  // kNoWorker when absent
-  // The joined workers, sorted by slot.
+  // The joined workers, sorted by id.
   const std::vector<WorkerSlot>& slots() const { return slots_; }
 
   void SetState(WorkerSlot slot, WorkerState state) {

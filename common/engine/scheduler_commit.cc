@@ -29,7 +29,8 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     const auto tokens = sampled.subspan(used, row.samples);
     used += row.samples;
-    if (std::ranges::count(tokens, kNoToken, &SampledToken::token) > 0) {
+    // All samples of a row come from the same logits, so either all of them have a token or none.
+    if (!tokens.empty() && tokens[0].token == kNoToken) {
       FailWithoutToken(active);
       continue;
     }

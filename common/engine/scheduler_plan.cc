@@ -81,6 +81,7 @@ void Scheduler::AppendPlaceholders() {
 // are computed.
 void Scheduler::LeaseChunks() {
   for (const PlanRow& row : plan_->rows) {
+    if (row.sequence->request->request.kind != RequestKind::kPrefill) continue;
     auto chunk = LeaseChunk(*row.sequence, row.first + row.count, row.samples > 0);
     if (chunk) plan_->chunks.push_back(*std::move(chunk));
   }
@@ -245,9 +246,10 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
 // Gives `sequence` the blocks for its next `count` tokens. A block that others use is copied first.
 // False when too few blocks are available.
 bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
-  const int32_t before = cache_.available();
   const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
   const int32_t first = sequence.computed / cache_.block_tokens();
+  if (need <= sequence.table.size() && sequence.table.IsExclusive(first)) return true;
+  const int32_t before = cache_.available();
   if (need > sequence.table.size() && !sequence.table.Grow(need - sequence.table.size())) {
     return false;
   }

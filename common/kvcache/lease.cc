@@ -60,9 +60,13 @@ void Lease::Replace(int32_t index, BlockId block) {
   Put(index, block);
 }
 
+bool Lease::IsExclusive(int32_t index) const {
+  return cache_->refs(blocks_[index]) == 1;
+}
+
 bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {
+  if (IsExclusive(index)) return true;
   const BlockId old = blocks_[index];
-  if (cache_->refs(old) == 1) return true;
   const auto fresh = cache_->Take();
   if (!fresh) return false;
   copy = BlockCopy{static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh->value())};

@@ -43,6 +43,8 @@ class Lease final {
   void ReleaseBefore(int32_t index);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t index, BlockId block);
+  // Whether this lease is the only user of the block at `index`.
+  bool IsExclusive(int32_t index) const;
   // Makes this lease the only user of the block at `index`. When the block has other users, a new
   // block takes its place, and the caller must run `copy` before it writes the new block. False
   // when no block is available.
