@@ -26,6 +26,9 @@ struct BackendOptions {
   // in
   // ../lib or ../bin.
   std::string cuda_library;
+  // GPU: the folder that keeps choices among kernels, which are made by timing, for the next start.
+  // Empty: they are not kept.
+  std::string kernel_cache = {};
   // The groups of ranks in which this rank computes; they outlive the backend.
   RankGroups groups = {};
 };
@@ -54,6 +57,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "3 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "4 " __VERSION__;
 
 }  // namespace baton

@@ -101,6 +101,13 @@ class Ops {
   // `rows` rows and `decode_rows` decoding sequences. Empty on a CPU.
   virtual WarmUpSizes SizesToWarmUp(int32_t /*rows*/, int32_t /*decode_rows*/) const { return {}; }
 
+  // Whether a step has chosen among kernels by timing them. Steps of other sizes must then time
+  // them as well, before the engine serves.
+  virtual bool has_timed_kernels() const { return false; }
+  // Keeps the choices for the next process on this machine (BackendOptions::kernel_cache). Errors:
+  // the folder cannot be written.
+  virtual Status KeepTimedKernels() { return OkStatus(); }
+
   // The exchanges with the other ranks of the group; null when this rank is the only one.
   virtual Exchange* exchange() { return nullptr; }
 

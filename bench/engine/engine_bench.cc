@@ -18,7 +18,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/engine/pipeline_processes.h"
+#include "bench/engine/forked_ranks.h"
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
@@ -42,12 +42,14 @@ struct Arguments {
   std::string device{kCpu};
   std::string weights = "auto";
   std::string kv = "auto";
+  std::string kernel_cache;
   std::vector<Case> cases;
   std::map<std::string, int32_t> numbers = {{"threads", 2},
                                             {"budget", 512},
                                             {"itl_target_ms", 0},
                                             {"dummy", 0},
                                             {"repeat", 1},
+                                            {"tensor", 1},
                                             {"pipeline", 1},
                                             {"deterministic", 0}};
 };
@@ -78,6 +80,8 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.weights = value;
     } else if (name == "--kv") {
       arguments.kv = value;
+    } else if (name == "--kernel_cache") {
+      arguments.kernel_cache = value;
     } else if (name == "--cases") {
       BATON_ASSIGN_OR_RETURN(arguments.cases, ParseCases(value));
     } else if (name.starts_with("--") && arguments.numbers.contains(name.substr(2))) {
@@ -89,6 +93,16 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
   if (arguments.model.empty()) return InvalidArgument("--model PATH is missing");
   if (arguments.cases.empty()) arguments.cases.emplace_back();
   return arguments;
+}
+
+// The device of a rank: --device names one for all ranks, or one for each, separated by commas.
+StatusOr<std::string> DeviceOf(const Arguments& arguments, int ranks, int rank) {
+  std::vector<std::string> devices;
+  std::istringstream parts(arguments.device);
+  for (std::string part; std::getline(parts, part, ',');) devices.push_back(part);
+  if (devices.size() == 1) return devices[0];
+  if (std::cmp_equal(devices.size(), ranks)) return devices[static_cast<size_t>(rank)];
+  return InvalidArgument("--device names {} devices for {} ranks", devices.size(), ranks);
 }
 
 StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
@@ -170,7 +184,7 @@ KvOptions KvOfAll(const std::vector<Case>& cases, DType dtype) {
 }
 
 // The processor time of this process, or of each rank.
-std::vector<double> CpuSeconds(const PipelineProcesses* ranks) {
+std::vector<double> CpuSeconds(const ForkedRanks* ranks) {
   if (ranks != nullptr) return ranks->CpuSeconds();
   return {static_cast<double>(std::clock()) / CLOCKS_PER_SEC};
 }
@@ -311,10 +325,13 @@ class CaseRun final {
 Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
   const auto number = [&](const char* name) { return arguments.numbers.at(name); };
-  std::unique_ptr<PipelineProcesses> ranks;
-  if (number("pipeline") > 1) {
-    BATON_ASSIGN_OR_RETURN(ranks, PipelineProcesses::Start(number("pipeline")));
+  std::unique_ptr<ForkedRanks> ranks;
+  const GroupShape shape = {number("tensor"), number("pipeline")};
+  if (shape.ranks() > 1) {
+    BATON_ASSIGN_OR_RETURN(ranks, ForkedRanks::Start(shape));
   }
+  BATON_ASSIGN_OR_RETURN(const std::string device,
+                         DeviceOf(arguments, shape.ranks(), ranks ? ranks->rank() : 0));
   const SteadyClock clock;
   const Time start = clock.Now();
   BATON_ASSIGN_OR_RETURN(
@@ -322,11 +339,12 @@ Status Main(int argc, char** argv) {
       OpenModel(arguments.model,
                 {.format = number("dummy") != 0 ? LoadFormat::kDummy : LoadFormat::kAuto}));
   BATON_ASSIGN_OR_RETURN(const auto backend,
-                         OpenBackend({.device = arguments.device,
+                         OpenBackend({.device = device,
                                       .threads = number("threads"),
                                       .deterministic = number("deterministic") != 0,
                                       .fp8_weights = arguments.weights == "fp8",
                                       .cuda_library = {},
+                                      .kernel_cache = arguments.kernel_cache,
                                       .groups = ranks ? ranks->groups() : RankGroups{}}));
   int32_t most = 1;
   for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
@@ -374,6 +392,7 @@ Status Main(int argc, char** argv) {
       result["load_s"] = load;
       result["weight_bytes"] = decoder->weight_bytes();
       if (arguments.device == kCpu) result["threads"] = number("threads");
+      result["tensor"] = number("tensor");
       result["pipeline"] = number("pipeline");
       std::printf("%s\n", result.dump().c_str());
       std::fflush(stdout);

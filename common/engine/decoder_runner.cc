@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -134,12 +135,20 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
   const SteadyClock clock;
   const Time start = clock.Now();
   int steps = 0;
-  const std::vector<int32_t> sizes = SizesToWarmUp().prompt_rows;
+  std::vector<int32_t> sizes = SizesToWarmUp().prompt_rows;
+  std::erase_if(sizes, [&](int32_t rows) { return rows > traits_.context_length; });
   if (sizes.empty()) return OkStatus();
-  for (const int32_t rows : sizes) {
-    if (rows > traits_.context_length) break;
-    BATON_RETURN_IF_ERROR(RunAlike(kv, 1, 0, rows));
+  const auto run = [&](int32_t rows) -> Status {
     ++steps;
+    return RunAlike(kv, 1, 0, rows);
+  };
+  // The largest step tells whether kernels must be timed at every size. Otherwise the smaller steps
+  // run only where they are cheap, because other kernels compute few rows.
+  constexpr int32_t kCheapRows = 512;
+  BATON_RETURN_IF_ERROR(run(sizes.back()));
+  for (const int32_t rows : std::span(sizes).first(sizes.size() - 1)) {
+    if (rows > kCheapRows && !decoder_.ops().has_timed_kernels()) break;
+    BATON_RETURN_IF_ERROR(run(rows));
   }
   // A later chunk of a prompt runs other kernels than the first one, and needs memory for the part
   // of the prompt that is already in the KV cache.
@@ -167,6 +176,11 @@ Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
     }
   }
   if (steps > 0) LogWarmUp("decoding", steps, clock.Now() - start);
+  const Status kept = decoder_.ops().KeepTimedKernels();
+  if (!kept.ok()) {
+    kLog.Warning("the next start must time kernels again: {}; engine.kernel_cache names the folder",
+                 kept.ToString());
+  }
   return OkStatus();
 }
 

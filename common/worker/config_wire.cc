@@ -1,5 +1,7 @@
 #include "common/worker/config_wire.h"
 
+#include "common/config/home.h"
+
 namespace baton {
 namespace {
 
@@ -68,6 +70,11 @@ std::string Name(WorkerKind kind) {
   return "worker";
 }
 
+std::string KernelCacheOf(const config::EngineConfig& engine) {
+  if (engine.kernel_cache() == "off") return "";
+  return engine.kernel_cache().empty() ? HomeFolder() + "/kernels" : engine.kernel_cache();
+}
+
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
   const config::EngineConfig& engine = config.engine();
   ModelHostOptions options;
@@ -82,6 +89,7 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.backend.deterministic = engine.deterministic();
   options.backend.fp8_weights = engine.fp8_weights();
   options.backend.cuda_library = engine.cuda_library();
+  options.backend.kernel_cache = KernelCacheOf(engine);
   options.context_length = engine.context_length();
   options.max_step_tokens = StepTokensOf(engine, kind);
   options.max_sequences = engine.max_sequences();

@@ -7,13 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <fmt/format.h>
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/gemm/algorithm_file.h"
 #include "kernels/cuda/gemm/gated_gemm.h"
 #include "kernels/cuda/gemm/gemv.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -59,6 +62,10 @@ size_t PaddedWeightBytes(const GemmProblem& problem) {
   return (WeightBytes(problem) + 255) / 256 * 256;
 }
 
+size_t OutBytes(const GemmProblem& problem) {
+  return static_cast<size_t>(problem.rows * problem.out_stride) * ShapeOf(problem.out_dtype).bytes;
+}
+
 // The largest power of two, up to 256, that divides the address.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
@@ -73,36 +80,6 @@ int32_t RowClass(int32_t rows) {
   while (rows > 256 && rows > 8 * step) step *= 2;
   return RoundUp(rows, step);
 }
-
-// The properties of a GEMM that determine its algorithm.
-struct Key {
-  int32_t rows = 0;
-  int32_t n = 0;
-  int32_t k = 0;
-  int64_t x_stride = 0;
-  int64_t out_stride = 0;
-  DType dtype = DType::kBF16;  // of the operands
-  DType out_dtype = DType::kBF16;
-  bool bias = false;
-  bool accumulate = false;
-  std::array<uint32_t, 3> alignment = {};
-
-  bool operator==(const Key&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const Key& key) {
-    return H::combine(std::move(h),
-                      key.rows,
-                      key.n,
-                      key.k,
-                      key.x_stride,
-                      key.out_stride,
-                      key.dtype,
-                      key.out_dtype,
-                      key.bias,
-                      key.accumulate,
-                      key.alignment);
-  }
-};
 
 struct Timed {
   cublasLtMatmulAlgo_t algorithm;
@@ -186,7 +163,7 @@ class Gemm::Impl {
     BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&weights_), kWeightsBytes));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&start_));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end_));
-    return OkStatus();
+    return options_.cache_folder.empty() ? OkStatus() : ReadCache();
   }
 
   bool UsesSkinny(const GemmProblem& problem) const {
@@ -204,11 +181,24 @@ class Gemm::Impl {
 
   Status Prepare(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
-    const Key key = KeyOf(problem);
+    const GemmKey key = KeyOf(problem);
+    if (algorithms_.contains(key)) return OkStatus();
+    if (cached_.contains(key)) TakeFromCache(problem, key, stream);
     if (algorithms_.contains(key)) return OkStatus();
     BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best, Choose(problem, key, stream));
     algorithms_.emplace(key, best);
     return OkStatus();
+  }
+
+  bool has_timed() const { return has_timed_; }
+
+  Status WriteCache() const {
+    if (cache_path_.empty() || !has_timed_ || lacked_memory_) return OkStatus();
+    std::vector<ChosenAlgorithm> all;
+    for (const auto* some : {&algorithms_, &cached_}) {
+      for (const auto& [key, algorithm] : *some) all.push_back({key, algorithm});
+    }
+    return WriteAlgorithms(cache_path_, identity_, all);
   }
 
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream) {
@@ -224,7 +214,7 @@ class Gemm::Impl {
   }
 
  private:
-  Key KeyOf(const GemmProblem& problem) const {
+  GemmKey KeyOf(const GemmProblem& problem) const {
     return {.rows = options_.deterministic ? kDeterministicRows : RowClass(problem.rows),
             .n = problem.n,
             .k = problem.k,
@@ -236,6 +226,46 @@ class Gemm::Impl {
             .accumulate = problem.accumulate,
             .alignment = {
                 AlignmentOf(problem.weight), AlignmentOf(problem.x), AlignmentOf(problem.out)}};
+  }
+
+  // Without a file that can be used, all algorithms are chosen by timing, and the file is written.
+  Status ReadCache() {
+    int device = 0;
+    int driver = 0;
+    cudaDeviceProp properties;
+    BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+    BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+    BATON_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
+    identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}",
+                            properties.name,
+                            options_.sm_count,
+                            driver,
+                            cublasLtGetVersion());
+    cache_path_ = AlgorithmPath(options_.cache_folder, identity_);
+    const auto found = ReadAlgorithms(cache_path_, identity_);
+    if (!found.ok()) return OkStatus();
+    for (const ChosenAlgorithm& chosen : *found) cached_.emplace(chosen.key, chosen.algorithm);
+    return OkStatus();
+  }
+
+  // Takes the cached algorithms of this GEMM for all row classes up to this one. Each runs once,
+  // into memory of its own, which loads its kernel and shows that it runs here.
+  void TakeFromCache(const GemmProblem& problem, const GemmKey& key, cudaStream_t stream) {
+    DeviceMemory place;
+    if (!place.Reserve(OutBytes(problem)).ok()) return;
+    GemmProblem trial = problem;
+    trial.out = place.at();
+    absl::erase_if(cached_, [&](const auto& entry) {
+      const auto& [cached, algorithm] = entry;
+      GemmKey same = cached;
+      same.rows = key.rows;
+      if (!(same == key) || cached.rows > key.rows) return false;
+      trial.rows = std::min(cached.rows, problem.rows);
+      if (Multiply(trial, algorithm, stream) == CUBLAS_STATUS_SUCCESS) {
+        algorithms_.emplace(cached, algorithm);
+      }
+      return true;
+    });
   }
 
   cublasStatus_t Multiply(const GemmProblem& problem,
@@ -264,7 +294,7 @@ class Gemm::Impl {
 
   // The algorithms that cuBLASLt proposes for the row class, in its order of preference.
   StatusOr<std::vector<cublasLtMatmulAlgo_t>> Candidates(const GemmProblem& problem,
-                                                         const Key& key) {
+                                                         const GemmKey& key) {
     Descriptors descriptors(problem, key.rows);
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulPreferenceInit(&preference);
@@ -333,7 +363,7 @@ class Gemm::Impl {
   // again, in turn, so that a change of clocks or power does not favour one of them. The lowest
   // median wins.
   StatusOr<cublasLtMatmulAlgo_t> Choose(const GemmProblem& problem,
-                                        const Key& key,
+                                        const GemmKey& key,
                                         cudaStream_t stream) {
     BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(problem, key));
     if (options_.deterministic || candidates.size() == 1) return candidates.front();
@@ -341,9 +371,11 @@ class Gemm::Impl {
     // problem.out: a residual, or the input of an earlier op. Without such memory, the first
     // candidate is used untimed.
     DeviceMemory place;
-    const Status reserved = place.Reserve(static_cast<size_t>(problem.rows * problem.out_stride) *
-                                          ShapeOf(problem.out_dtype).bytes);
-    if (!reserved.ok()) return candidates.front();
+    if (!place.Reserve(OutBytes(problem)).ok()) {
+      lacked_memory_ = true;
+      return candidates.front();
+    }
+    has_timed_ = true;
     GemmProblem trial = problem;
     trial.out = place.at();
     const size_t size = WeightBytes(problem);
@@ -386,7 +418,14 @@ class Gemm::Impl {
   std::byte* weights_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
-  absl::flat_hash_map<Key, cublasLtMatmulAlgo_t> algorithms_;
+  absl::flat_hash_map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
+  // The cache of algorithms: its file, what the file is valid for, and those of its entries that
+  // have not been used.
+  std::string cache_path_;
+  std::string identity_;
+  absl::flat_hash_map<GemmKey, cublasLtMatmulAlgo_t> cached_;
+  bool has_timed_ = false;
+  bool lacked_memory_ = false;  // some algorithm was chosen without timing
 };
 
 Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -410,6 +449,14 @@ Status Gemm::Prepare(const GemmProblem& problem, cudaStream_t stream) {
 
 bool Gemm::SupportsFused(const GemmProblem& problem) const {
   return impl_->SupportsFused(problem);
+}
+
+bool Gemm::has_timed() const {
+  return impl_->has_timed();
+}
+
+Status Gemm::WriteCache() const {
+  return impl_->WriteCache();
 }
 
 bool Gemm::deterministic() const {

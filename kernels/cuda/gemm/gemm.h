@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -16,6 +17,8 @@ struct GemmOptions {
   bool deterministic = false;
   int architecture = 90;  // 90 for sm_90
   int sm_count = 132;
+  // The folder that keeps timed choices between processes (algorithm_file.h); empty: none.
+  std::string cache_folder;
 };
 
 // GEMMs through cuBLASLt, whose algorithms are timed once for each shape and row class, and through
@@ -37,6 +40,10 @@ class Gemm final {
   // Whether one of our own kernels computes `problem`, with the operations that are fused into it
   // (GemmProblem's norm and silu_mul).
   bool SupportsFused(const GemmProblem& problem) const;
+  // Whether Prepare has timed algorithms, because the cache did not have them.
+  bool has_timed() const;
+  // Adds the algorithms that were timed to the cache. Errors: the file cannot be written.
+  Status WriteCache() const;
   // GemmOptions::deterministic.
   bool deterministic() const;
   // Launches a GEMM that was prepared.

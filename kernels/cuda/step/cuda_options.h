@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "kernels/collective.h"
 
 namespace baton {
@@ -12,6 +14,8 @@ struct CudaOptions {
   bool fp8_weights = false;
   // Decode steps run as CUDA graphs.
   bool graphs = true;
+  // The folder that keeps choices made by timing between processes; empty: none is kept.
+  std::string kernel_cache = {};
   // The groups of ranks in which this rank computes; they outlive the Ops.
   RankGroups groups = {};
 };

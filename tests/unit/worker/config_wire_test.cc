@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/config.h"
+#include "common/config/home.h"
 
 namespace baton {
 namespace {
@@ -50,12 +51,14 @@ TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kDecode).backend;
   EXPECT_EQ(backend.device, "cuda:1");
   EXPECT_FALSE(backend.deterministic);
+  EXPECT_EQ(backend.kernel_cache, HomeFolder() + "/kernels");
 }
 
 TEST(ConfigWireTest, WhatIsSaidWins) {
   const config::WorkerConfig config = Configured({"engine.device=cuda:0",
                                                   "engine.deterministic=true",
                                                   "engine.cuda_library=/lib/x.so",
+                                                  "engine.kernel_cache=/cache",
                                                   "engine.max_step_tokens=100",
                                                   "engine.kv_memory_mib=64",
                                                   "engine.kv_memory_fraction=0.25",
@@ -69,7 +72,13 @@ TEST(ConfigWireTest, WhatIsSaidWins) {
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kPrefill).backend;
   EXPECT_TRUE(backend.deterministic);
   EXPECT_EQ(backend.cuda_library, "/lib/x.so");
+  EXPECT_EQ(backend.kernel_cache, "/cache");
   EXPECT_FALSE(backend.fp8_weights);
+}
+
+TEST(ConfigWireTest, TheKernelCacheCanBeTurnedOff) {
+  const auto config = Configured({"engine.device=cuda:0", "engine.kernel_cache=off"});
+  EXPECT_EQ(ModelOptionsOf(config, WorkerKind::kDecode).backend.kernel_cache, "");
 }
 
 TEST(ConfigWireTest, OnlyDevicesThatMayHangLimitSteps) {

@@ -1,4 +1,4 @@
-#include "bench/engine/pipeline_processes.h"
+#include "bench/engine/forked_ranks.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -14,14 +14,13 @@ constexpr size_t kMessageBytes = size_t{1} << 24;
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PipelineProcesses>> PipelineProcesses::Start(int stages) {
-  std::unique_ptr<PipelineProcesses> self(new PipelineProcesses());
-  const GroupShape shape = {.tensor_parallel = 1, .pipeline_parallel = stages};
+StatusOr<std::unique_ptr<ForkedRanks>> ForkedRanks::Start(const GroupShape& shape) {
+  std::unique_ptr<ForkedRanks> self(new ForkedRanks());
   BATON_ASSIGN_OR_RETURN(self->memory_, GroupMemory::Create(shape.layout()));
-  BATON_ASSIGN_OR_RETURN(self->ring_, StepRing::Create(stages - 1, kMessageBytes));
+  BATON_ASSIGN_OR_RETURN(self->ring_, StepRing::Create(shape.ranks() - 1, kMessageBytes));
   const pid_t leader = ::getpid();
   self->ranks_.push_back(leader);
-  for (int rank = 1; rank < stages && self->rank_ == 0; ++rank) {
+  for (int rank = 1; rank < shape.ranks() && self->rank_ == 0; ++rank) {
     const pid_t child = ::fork();
     if (child < 0) return MakeStatus(StatusCode::kInternal, "fork failed");
     if (child > 0) {
@@ -37,7 +36,7 @@ StatusOr<std::unique_ptr<PipelineProcesses>> PipelineProcesses::Start(int stages
   return self;
 }
 
-std::vector<double> PipelineProcesses::CpuSeconds() const {
+std::vector<double> ForkedRanks::CpuSeconds() const {
   std::vector<double> seconds;
   for (const pid_t rank : ranks_) {
     clockid_t clock = 0;
@@ -48,7 +47,7 @@ std::vector<double> PipelineProcesses::CpuSeconds() const {
   return seconds;
 }
 
-Status PipelineProcesses::Follow(Executor& executor) {
+Status ForkedRanks::Follow(Executor& executor) {
   FollowerOptions options;
   options.follower = rank_ - 1;
   // The processes end together, so the leader gives no sign of life.

@@ -12,12 +12,11 @@
 
 namespace baton {
 
-// The ranks of a pipeline of one rank a stage, as processes that this process forks. The processes
-// end with it.
-class PipelineProcesses final {
+// The ranks of a group, as processes that this process forks. The processes end with it.
+class ForkedRanks final {
  public:
-  // Forks stages 1, 2, …: returns in every process. No thread may run before.
-  static StatusOr<std::unique_ptr<PipelineProcesses>> Start(int stages);
+  // Forks ranks 1, 2, …: returns in every process. No thread may run before.
+  static StatusOr<std::unique_ptr<ForkedRanks>> Start(const GroupShape& shape);
 
   int rank() const { return rank_; }
   RankGroups groups() const { return collectives_->groups(); }
@@ -29,7 +28,7 @@ class PipelineProcesses final {
   Status Follow(Executor& executor);
 
  private:
-  PipelineProcesses() = default;
+  ForkedRanks() = default;
 
   int rank_ = 0;
   std::vector<pid_t> ranks_;  // on rank 0: the processes, by rank
