@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "kernels/collective.h"
 #include "kernels/tensor.h"
@@ -57,6 +58,8 @@ class Exchange {
   virtual ~Exchange() = default;
   virtual const RankPlace& place() const = 0;
   virtual ExchangeMode mode() const = 0;
+  // How the tensor ranks exchange, for a log line.
+  virtual std::string description() const = 0;
 
   // Tensor rank r has computed columns ends[r − 1] … ends[r] − 1 of every row of `whole` (from 0 on
   // for rank 0). Afterwards every tensor rank has all columns.

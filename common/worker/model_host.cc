@@ -66,6 +66,15 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   host->backend_ = *std::move(opened);
   const std::string device = DescribeDevice(*host->backend_, backend);
   kLog.Info("{} opened in {:.1f} s", device, ToSeconds(clock.Now() - start));
+  if (const Exchange* exchange = host->backend_->ops().exchange(); exchange != nullptr) {
+    const RankPlace& place = exchange->place();
+    kLog.Info("tensor rank {} of {}, stage {} of {}; ranks exchange {}",
+              place.tensor_rank,
+              place.tensor_parallel,
+              place.stage,
+              place.pipeline_parallel,
+              exchange->description());
+  }
 
   const Time load_start = clock.Now();
   Time last_line = load_start;

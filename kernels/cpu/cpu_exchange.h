@@ -26,6 +26,7 @@ class CpuExchange final : public Exchange {
   bool failed() const { return !status_.ok(); }
 
   const RankPlace& place() const override { return place_; }
+  std::string description() const override { return "through host memory"; }
   ExchangeMode mode() const override { return mode_; }
   void AllGather(const Tensor& whole, std::span<const int64_t> ends) override;
   void GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) override;

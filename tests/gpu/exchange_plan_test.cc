@@ -20,8 +20,8 @@ using testing::HasSubstr;
 
 class ListedExchangeTest : public testing::Test {
  protected:
-  ListedExchange Make(const RankPlace& place) {
-    return ListedExchange(place,
+  ListedExchange Make(const RankPlace& place, size_t slot_bytes = 0) {
+    return ListedExchange({.place = place, .slot_bytes = slot_bytes},
                           {.pad =
                                [](const Tensor& tensor) {
                                  Tensor padded = tensor;
@@ -48,6 +48,46 @@ class ListedExchangeTest : public testing::Test {
   size_t asked_ = 0;
   std::vector<ExchangeOp> ops_;
 };
+
+TEST_F(ListedExchangeTest, ExchangesThatFitUseTheHalvesOfTheSlotsInTurn) {
+  auto two = Make(RankPlace::Of(2, 1, 1), size_t{64} << 10);
+  int32_t tokens[3] = {};
+  for (int step = 0; step < 2; ++step) {
+    ops_.clear();
+    two.BeginStep();
+    two.AllReduce(Rows(4, 4096, 4096));  // 32 KiB
+    two.AllReduce(Rows(8, 4096, 4096));  // 64 KiB
+    two.AllReduce(Rows(9, 4096, 4096));  // too large
+    two.AllReduce(Rows(4, 4092, 4096));  // rows are no multiple of 16 bytes
+    two.GatherToFirst(Rows(4, 100, 100), {{50, 100}});
+    two.GatherToFirst(Rows(4, 100, 100), {{51, 100}});  // columns are no multiple of 4 bytes
+    two.Barrier();
+    two.EndStep(tokens, 3);
+    std::vector<int32_t> halves;
+    for (const ExchangeOp& op : ops_) {
+      halves.push_back(std::visit(
+          [](const auto& one) {
+            if constexpr (requires { one.half; }) return one.half;
+            return int32_t{9};
+          },
+          op));
+    }
+    // The last one only evens out the number of exchanges.
+    EXPECT_THAT(halves, testing::ElementsAre(0, 1, -1, -1, 0, -1, 1, 0, 1));
+    EXPECT_TRUE(std::holds_alternative<BarrierOp>(ops_.back()));
+  }
+}
+
+TEST_F(ListedExchangeTest, AnEvenNumberOfExchangesNeedsNoOther) {
+  auto two = Make(RankPlace::Of(2, 1, 0), size_t{64} << 10);
+  two.BeginStep();
+  two.AllReduce(Rows(4, 4096, 4096));
+  int32_t tokens[3] = {};
+  two.EndStep(tokens, 3);
+  ASSERT_EQ(ops_.size(), 2u);
+  EXPECT_EQ(last<ShareTokensOp>().count, 3);
+  EXPECT_EQ(last<ShareTokensOp>().half, 1);
+}
 
 TEST_F(ListedExchangeTest, SmallSumsAndThoseOfTwoRanksGatherAllParts) {
   auto two = Make(RankPlace::Of(2, 1, 1));

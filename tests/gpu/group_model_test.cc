@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,7 +32,9 @@ class Group {
       : threads_(pipeline, limit), model_(model) {
     const Status made = threads_.MakeOps({.deterministic = deterministic});
     BATON_CHECK(made.ok(), "{}", Message(made));
+    std::mutex loading;  // a weight source serves one thread at a time
     Expect(threads_.Run([&](int rank) -> Status {
+      const std::lock_guard lock(loading);
       BATON_ASSIGN_OR_RETURN(
           runners_[static_cast<size_t>(rank)],
           StepRunner::Create(

@@ -33,6 +33,16 @@ same() {
   printf -v "$1" '%s' "$count"
 }
 
+# await_end PID: waits up to 10 seconds until the process has ended. A zombie has ended: nobody may reap an orphan at once.
+await_end() {
+  local i
+  for ((i = 0; i < 1000; i++)); do
+    [[ $(awk '{print $3}' "/proc/$1/stat" 2>/dev/null) =~ ^[^Z] ]] || return 0
+    sleep 0.01
+  done
+  return 1
+}
+
 # lose VARIABLE NAME SHAPE SIGNAL: starts a group NAME and sends SIGNAL to its follower, while requests run. Sets VARIABLE to the
 # milliseconds after which both processes have ended.
 lose() {
@@ -48,8 +58,8 @@ lose() {
   say "$4 to process $follower, rank 1 of $name, while $(metric "$name" baton_worker_sequences_running) requests run there"
   begin=$(date +%s%N)
   kill "-$4" "$follower"
-  timeout 10 tail -s 0.01 --pid="$leader" -f /dev/null || fail "the leader of $name still runs after 10 seconds"
-  timeout 10 tail -s 0.01 --pid="$follower" -f /dev/null || fail "the follower of $name still runs after 10 seconds"
+  await_end "$leader" || fail "the leader of $name still runs after 10 seconds"
+  await_end "$follower" || fail "the follower of $name still runs after 10 seconds"
   printf -v "$1" '%s' $((($(date +%s%N) - begin) / 1000000))
   kill -9 "$leader" "$follower" 2>/dev/null
   wait "$leader" 2>/dev/null

@@ -10,19 +10,24 @@
 // The exchanges of a step as data (step/step_ops.h).
 namespace baton::cuda {
 
+// The `half` of an exchange between tensor ranks: the half of the slots (PeerSlots) through which
+// it moves the numbers, without scratch memory, or this.
+inline constexpr int32_t kThroughNccl = -1;
+
 // x = the sum of all tensor ranks' x. The numbers are added in float32 in the order of the ranks
 // and the sum is rounded once. Neither ncclAllReduce nor ncclReduceScatter promises that: their
-// order depends on size, algorithm and number of ranks. So NCCL only moves the numbers, and a
-// kernel adds them. Both ways below give the same bits.
+// order depends on size, algorithm and number of ranks. So NCCL, or a kernel that pushes, only
+// moves the numbers, and a kernel adds them. All ways give the same bits.
 struct ReduceOp {
   Tensor x;
   int32_t ranks = 0;
+  int32_t half = kThroughNccl;
   // Scratch memory: [ranks][rows][cols], by rank.
   std::byte* parts = nullptr;
   // Every rank adds one slice of the numbers and the ranks gather the slices, which moves less than
   // gathering all parts does when there are more than two ranks. `x` has no gaps and equal slices.
   bool two_shot = false;
-  // Only the parts are gathered, because the next op adds them.
+  // Only the parts are gathered or pushed, because the next op adds them.
   bool gather_only = false;
   bool operator==(const ReduceOp&) const = default;
 };
@@ -33,12 +38,14 @@ struct GatherColumnsOp {
   Tensor whole;
   std::vector<int64_t> ends;
   bool to_all = false;
+  int32_t half = kThroughNccl;
   std::byte* packed = nullptr;  // scratch memory of the size of `whole` without gaps
   bool operator==(const GatherColumnsOp&) const = default;
 };
 
 // Later ops run when all tensor ranks have finished their earlier ones.
 struct BarrierOp {
+  int32_t half = kThroughNccl;
   std::byte* marks = nullptr;  // scratch memory, kMarkBytes for each rank
   bool operator==(const BarrierOp&) const = default;
 };
@@ -58,6 +65,7 @@ struct StageOp {
 struct ShareTokensOp {
   int32_t* tokens = nullptr;
   int32_t count = 0;
+  int32_t half = kThroughNccl;
   bool operator==(const ShareTokensOp&) const = default;
 };
 

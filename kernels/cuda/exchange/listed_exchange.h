@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "kernels/cuda/exchange/exchange_ops.h"
 #include "kernels/exchange.h"
@@ -20,10 +21,24 @@ class ListedExchange final : public Exchange {
     std::function<std::byte*(size_t)> scratch;  // device memory; null when there is none
     std::function<void(ExchangeOp)> add;
   };
+  struct Options {
+    RankPlace place;
+    size_t slot_bytes = 0;  // PeerExchange::part_bytes; 0 without slots
+    std::string description = {};
+  };
 
-  ListedExchange(const RankPlace& place, Step step) : place_(place), step_(std::move(step)) {}
+  ListedExchange(Options options, Step step)
+      : options_(std::move(options)), step_(std::move(step)) {}
 
-  const RankPlace& place() const override { return place_; }
+  // Called before the first op of a step.
+  void BeginStep() { half_ = 0; }
+  // Called after the last op: gives the `count` sampled tokens to the ranks that embed them, and
+  // lets the step use the halves of the slots equally often, so that steps, which may be graphs,
+  // can follow each other in any order.
+  void EndStep(int32_t* tokens, int32_t count);
+
+  const RankPlace& place() const override { return options_.place; }
+  std::string description() const override { return options_.description; }
   // A rank multiplies by whole weights of its heads, so that activations are exchanged twice in a
   // layer, not four times.
   ExchangeMode mode() const override { return ExchangeMode::kReduce; }
@@ -37,11 +52,13 @@ class ListedExchange final : public Exchange {
   bool SendsAhead(size_t /*bytes*/) const override { return false; }
 
  private:
+  int32_t HalfFor(size_t bytes);
   void Gather(const Tensor& whole, std::span<const int64_t> ends, bool to_all);
   void Stage(const Tensor& x, int32_t stage, bool send);
 
-  const RankPlace place_;
+  const Options options_;
   const Step step_;
+  int32_t half_ = 0;  // of the next exchange through slots
 };
 
 }  // namespace baton::cuda

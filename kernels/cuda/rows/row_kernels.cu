@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/primitives/block_reduce.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/peer_parts.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
@@ -69,6 +70,7 @@ struct NormArguments {
   int64_t delta_stride;
   int32_t delta_parts;
   int64_t delta_part;  // numbers of a part
+  PeerParts peers;
   OutputScales delta_scales;
   const float* weight;
   float epsilon;
@@ -80,12 +82,27 @@ struct NormArguments {
 };
 
 // What the kernel adds to the residual.
-enum class Delta { kNone, kOne, kParts };
+enum class Delta { kNone, kOne, kParts, kPeers };
 
 // Eight numbers of a row of delta. The sum of parts is rounded as a separate op would store it.
 template <Delta kDelta>
 __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float (&to)[8]) {
   const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
+  if constexpr (kDelta == Delta::kPeers) {
+    for (int32_t rank = 0; rank < a.peers.ranks; ++rank) {
+      float more[8];
+      if (rank == a.peers.rank) {
+        Read8(from, more);
+      } else {
+        const uint4 bits = TakePart(a.peers, rank, (blockIdx.x * a.delta_stride + at) / 8);
+        Unpack(*reinterpret_cast<const Packed8*>(&bits), more);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[i] = rank == 0 ? more[i] : to[i] + more[i];
+    }
+    Unpack(Pack(to), to);
+    return;
+  }
   Read8(from, to);
   if constexpr (kDelta == Delta::kParts) {
     for (int32_t part = 1; part < a.delta_parts; ++part) {
@@ -264,12 +281,16 @@ NormFunction NormFor(Delta delta, bool quantize) {
     case Delta::kParts:
       return quantize ? NormKernel<kVectors, Delta::kParts, true>
                       : NormKernel<kVectors, Delta::kParts, false>;
+    case Delta::kPeers:
+      return quantize ? NormKernel<kVectors, Delta::kPeers, true>
+                      : NormKernel<kVectors, Delta::kPeers, false>;
   }
   return nullptr;
 }
 
 Delta DeltaOf(const NormLaunch& launch) {
   if (launch.delta.data == nullptr) return Delta::kNone;
+  if (launch.peers.slots != nullptr) return Delta::kPeers;
   return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
 }
 
@@ -297,7 +318,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                           static_cast<int>(out.cols));
 }
 
-bool NormWritesFp8(const Tensor& residual, const Tensor& delta) {
+bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta) {
   return residual.cols % 8 == 0 && residual.cols <= kMaxFp8Columns && residual.stride % 8 == 0 &&
          (delta.data == nullptr || delta.stride % 8 == 0);
 }
@@ -313,6 +334,7 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .delta_stride = launch.delta.stride,
       .delta_parts = launch.delta_parts,
       .delta_part = launch.delta.rows * launch.delta.cols,
+      .peers = launch.peers,
       .delta_scales = launch.delta_scales,
       .weight = launch.weight,
       .epsilon = launch.epsilon,
@@ -323,7 +345,7 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .cols = static_cast<int>(residual.cols),
   };
   if (residual.rows == 0) return cudaSuccess;
-  const bool whole = NormWritesFp8(residual, launch.delta) && launch.out.stride % 8 == 0;
+  const bool whole = NormReadsWholeRows(residual, launch.delta) && launch.out.stride % 8 == 0;
   const bool one = residual.cols <= 8 * 1024;
   const NormFunction kernel = !whole ? AnyNormKernel
                               : one  ? NormFor<1>(delta, quantize)

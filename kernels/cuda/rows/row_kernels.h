@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/primitives/peer_parts.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/tensor.h"
 
@@ -26,11 +27,13 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 // residual += delta · delta_scales, if `delta` has data; then
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
 // `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
-// without gaps, one behind the other; their sum, as LaunchRankSum would store it, is added.
+// without gaps, one behind the other; their sum, as LaunchRankSum would store it, is added. With
+// slots in `peers`, `delta` is this rank's part, without gaps, and the slots have the others.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;
   int32_t delta_parts = 1;
+  PeerParts peers{};
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
@@ -38,8 +41,8 @@ struct NormLaunch {
   Fp8Rows fp8_out{};
 };
 cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream);
-// Whether LaunchNorm can write rows like these in FP8.
-bool NormWritesFp8(const Tensor& residual, const Tensor& delta);
+// Whether LaunchNorm can write rows like these in FP8, and add parts of other ranks to them.
+bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta);
 
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);

@@ -59,7 +59,8 @@ Status CudaOps::Create() {
   BATON_ASSIGN_OR_RETURN(gemm_,
                          Gemm::Create({.deterministic = options_.deterministic,
                                        .architecture = device_.architecture(),
-                                       .sm_count = device_.sm_count()}));
+                                       .sm_count = device_.sm_count(),
+                                       .cache_folder = options_.kernel_cache}));
   BATON_ASSIGN_OR_RETURN(attention_,
                          cuda::Attention::Create({.deterministic = options_.deterministic}));
   BATON_ASSIGN_OR_RETURN(experts_,
@@ -74,9 +75,11 @@ Status CudaOps::Create() {
 
 Status CudaOps::ConnectRanks() {
   if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(exchange_, NcclExchange::Create(options_.groups));
+  BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups));
   listed_ = std::make_unique<ListedExchange>(
-      exchange_->place(),
+      ListedExchange::Options{.place = exchange_->place(),
+                              .slot_bytes = exchange_->slot_bytes(),
+                              .description = exchange_->description()},
       ListedExchange::Step{
           .pad = [this](const Tensor& tensor) { return Padded(tensor); },
           .scratch = [this](size_t bytes) -> std::byte* {
@@ -126,6 +129,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   pending().Clear();
   error_ = OkStatus();
   next_quantized_ = 0;
+  if (listed_ != nullptr) listed_->BeginStep();
   fixed_->Clear();
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
@@ -151,20 +155,12 @@ Status CudaOps::IssueStep() {
 
 Status CudaOps::StartStep() {
   BATON_RETURN_IF_ERROR(error_);
-  ShareTokens();
+  if (listed_ != nullptr) listed_->EndStep(sampling_->tokens(), layout_.logit_rows);
   BATON_RETURN_IF_ERROR(PlanStep());
   BATON_RETURN_IF_ERROR(RunStep());
   if (!pending().sampled.empty()) BATON_RETURN_IF_ERROR(sampling_->Fetch(next_, stream_));
   BATON_CUDA_RETURN_IF_ERROR(pending().End(stream_, /*marked=*/!layout_.recorded));
   return OkStatus();
-}
-
-void CudaOps::ShareTokens() {
-  if (listed_ == nullptr) return;
-  const RankPlace& place = listed_->place();
-  // Only the first stage embeds tokens.
-  if (place.tensor_parallel == 1 || place.stage != 0 || layout_.logit_rows == 0) return;
-  ops_list_.emplace_back(ExchangeOp(ShareTokensOp{sampling_->tokens(), layout_.logit_rows}));
 }
 
 bool CudaOps::StepEnded() const {

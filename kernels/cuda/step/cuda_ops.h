@@ -11,8 +11,8 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/device/scratch_memory.h"
+#include "kernels/cuda/exchange/group_exchange.h"
 #include "kernels/cuda/exchange/listed_exchange.h"
-#include "kernels/cuda/exchange/nccl_exchange.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/step/cuda_options.h"
@@ -44,6 +44,9 @@ class CudaOps final : public Ops {
   WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override {
     return cuda::SizesToWarmUp(rows, decode_rows);
   }
+  // The ranks of a group must run the same steps, whatever each of them has timed.
+  bool has_timed_kernels() const override { return exchange_ != nullptr || gemm_->has_timed(); }
+  Status KeepTimedKernels() override { return gemm_->WriteCache(); }
   Exchange* exchange() override { return listed_.get(); }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
@@ -93,8 +96,6 @@ class CudaOps final : public Ops {
   CudaOps(CudaDevice& device, const CudaOptions& options);
   Status Create();
   Status ConnectRanks();
-  // Lists the op that gives the sampled tokens to the ranks which embed them.
-  void ShareTokens();
   // The index of the oldest step under way.
   size_t oldest() const { return (next_ + pending_.size() - under_way_) % pending_.size(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
@@ -122,7 +123,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
   // Both null when this rank is the only one.
-  std::unique_ptr<NcclExchange> exchange_;
+  std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
   GraphCache graphs_;  // destroyed before exchange_
 

@@ -101,7 +101,7 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   if (ops.empty()) return false;
   if (auto* norm = std::get_if<NormOp>(&ops.back())) {
     if (!SamePlace(quantize.x.data, norm->out) || norm->fp8_out.data != nullptr ||
-        norm->out.rows != quantize.x.rows || !NormWritesFp8(norm->residual, norm->delta)) {
+        norm->out.rows != quantize.x.rows || !NormReadsWholeRows(norm->residual, norm->delta)) {
       return false;
     }
     norm->fp8_out = quantize.out;
@@ -129,6 +129,9 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   return true;
 }
 
+// Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
+constexpr int64_t kMaxNumbersInNorm = int64_t{512} << 10;
+
 // Lets a norm add up the parts of all ranks.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
@@ -136,6 +139,15 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   if (reduce == nullptr || reduce->two_shot || norm.delta.data == nullptr ||
       !SamePlace(norm.delta.data, reduce->x) || reduce->x.dtype != DType::kBF16 ||
       reduce->x.rows != norm.delta.rows || reduce->x.stride != reduce->x.cols) {
+    return;
+  }
+  if (reduce->half != kThroughNccl) {
+    if (!NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0 ||
+        reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) {
+      return;
+    }
+    reduce->gather_only = true;
+    norm.peers_half = reduce->half;
     return;
   }
   reduce->gather_only = true;
@@ -243,15 +255,18 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                                stream);
           },
           [&](const NormOp& c) {
-            return LaunchNorm({.residual = c.residual,
-                               .delta = c.delta,
-                               .delta_parts = c.delta_parts,
-                               .delta_scales = c.delta_scales,
-                               .weight = c.weight,
-                               .epsilon = c.epsilon,
-                               .out = c.out,
-                               .fp8_out = c.fp8_out},
-                              stream);
+            return LaunchNorm(
+                {.residual = c.residual,
+                 .delta = c.delta,
+                 .delta_parts = c.delta_parts,
+                 .peers = c.peers_half < 0 ? PeerParts{}
+                                           : context.exchange->peers()->Parts(c.peers_half),
+                 .delta_scales = c.delta_scales,
+                 .weight = c.weight,
+                 .epsilon = c.epsilon,
+                 .out = c.out,
+                 .fp8_out = c.fp8_out},
+                stream);
           },
           [&](const QuantizeOp& c) { return LaunchQuantize(c.x, c.out, stream); },
           [&](const RescaleOp& c) { return LaunchRescale(c.x, c.scales, c.bias, stream); },

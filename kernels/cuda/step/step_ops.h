@@ -11,7 +11,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/exchange/exchange_ops.h"
-#include "kernels/cuda/exchange/nccl_exchange.h"
+#include "kernels/cuda/exchange/group_exchange.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
@@ -53,8 +53,9 @@ struct RescaleOp {
 // written to `fp8_out` if `fp8_out` has data, else to `out`.
 struct NormOp {
   Tensor residual;
-  Tensor delta;             // without data: none
-  int32_t delta_parts = 1;  // as NormLaunch::delta_parts
+  Tensor delta;                       // without data: none
+  int32_t delta_parts = 1;            // as NormLaunch::delta_parts
+  int32_t peers_half = kThroughNccl;  // the half of the slots that has the other ranks' parts
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
@@ -173,7 +174,7 @@ struct OpContext {
   Attention& attention;
   Experts& experts;
   Sampling& sampling;
-  NcclExchange* exchange;  // null: the only rank
+  GroupExchange* exchange;  // null: the only rank
   std::span<const cudaEvent_t> marks;
   cudaStream_t stream = nullptr;
 };

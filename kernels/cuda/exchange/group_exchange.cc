@@ -1,6 +1,8 @@
-#include "kernels/cuda/exchange/nccl_exchange.h"
+#include "kernels/cuda/exchange/group_exchange.h"
 
 #include <variant>
+
+#include <fmt/format.h>
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/exchange/rank_sum.h"
@@ -41,18 +43,22 @@ Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<NcclExchange>> NcclExchange::Create(const RankGroups& groups) {
-  std::unique_ptr<NcclExchange> result(new NcclExchange(groups));
+StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups& groups) {
+  std::unique_ptr<GroupExchange> result(new GroupExchange(groups));
   const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
   if (groups.tensor != nullptr) {
     BATON_ASSIGN_OR_RETURN(result->tensor_,
                            NcclCommunicator::Create(library, *groups.tensor, groups.limit));
+    auto peers = PeerExchange::Create(*groups.tensor);
+    result->why_no_peers_ = peers.status();
+    if (peers.ok()) result->peers_ = *std::move(peers);
+    BATON_RETURN_IF_ERROR(groups.tensor->status());
   }
   if (groups.pipeline != nullptr) {
     BATON_ASSIGN_OR_RETURN(result->pipeline_,
                            NcclCommunicator::Create(library, *groups.pipeline, groups.limit));
   }
-  NcclExchange& exchange = *result;
+  GroupExchange& exchange = *result;
   result->watch_ = std::make_unique<ExchangeWatch>(
       ExchangeWatch::Options{.broken = [&exchange] { return exchange.Broken(); },
                              .abort = [&exchange] { exchange.Abort(); },
@@ -62,7 +68,13 @@ StatusOr<std::unique_ptr<NcclExchange>> NcclExchange::Create(const RankGroups& g
   return result;
 }
 
-Status NcclExchange::Broken() const {
+std::string GroupExchange::description() const {
+  if (peers_ != nullptr) return "through each other's memory";
+  if (tensor_ == nullptr) return "through NCCL";
+  return fmt::format("through NCCL, which is slower: {}", Message(why_no_peers_));
+}
+
+Status GroupExchange::Broken() const {
   for (const Collective* group : {groups_.tensor, groups_.pipeline}) {
     if (group != nullptr) BATON_RETURN_IF_ERROR(group->status());
   }
@@ -72,18 +84,29 @@ Status NcclExchange::Broken() const {
   return OkStatus();
 }
 
-void NcclExchange::Abort() const {
+void GroupExchange::Abort() const {
+  if (peers_ != nullptr) peers_->Abort();
   for (NcclCommunicator* ranks : {tensor_.get(), pipeline_.get()}) {
     if (ranks != nullptr) ranks->Abort();
   }
 }
 
-Status NcclExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
+Status GroupExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(watch_->status());
-  return std::visit([&](const auto& one) { return Run(one, stream); }, op);
+  return std::visit(
+      [&](const auto& one) -> Status {
+        if constexpr (requires { one.half; }) {
+          if (one.half != kThroughNccl) {
+            BATON_CUDA_RETURN_IF_ERROR(peers_->Launch(one, stream));
+            return OkStatus();
+          }
+        }
+        return Run(one, stream);
+      },
+      op);
 }
 
-Status NcclExchange::Run(const ReduceOp& op, cudaStream_t stream) {
+Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
   if (op.two_shot) return ReduceSlices(op, stream);
   const size_t bytes = BytesOf(op.x, op.x.rows * op.x.cols);
   const std::byte* mine = op.x.data;
@@ -98,7 +121,7 @@ Status NcclExchange::Run(const ReduceOp& op, cudaStream_t stream) {
   return OkStatus();
 }
 
-Status NcclExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
+Status GroupExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
   const int64_t numbers = op.x.rows * op.x.cols / op.ranks;
   const size_t bytes = BytesOf(op.x, numbers);
   const auto slice = [&](std::byte* data, int rank) {
@@ -121,7 +144,7 @@ Status NcclExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
   return tensor_->AllGather(mine, op.x.data, bytes, stream);
 }
 
-Status NcclExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
+Status GroupExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
   const int me = tensor_->rank();
   // Each rank's columns without gaps, by rank.
   const auto columns = [&](int rank) {
@@ -152,13 +175,13 @@ Status NcclExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
   return OkStatus();
 }
 
-Status NcclExchange::Run(const BarrierOp& op, cudaStream_t stream) {
+Status GroupExchange::Run(const BarrierOp& op, cudaStream_t stream) {
   // A rank has all marks only after all have come.
   return tensor_->AllGather(
       op.marks + static_cast<size_t>(tensor_->rank()) * kMarkBytes, op.marks, kMarkBytes, stream);
 }
 
-Status NcclExchange::Run(const StageOp& op, cudaStream_t stream) {
+Status GroupExchange::Run(const StageOp& op, cudaStream_t stream) {
   const bool gaps = op.packed != nullptr;
   const Tensor packed = gaps ? PackedAt(op.x, op.packed) : op.x;
   if (gaps && op.send) BATON_RETURN_IF_ERROR(CopyRows(op.x, packed, stream));
@@ -169,7 +192,7 @@ Status NcclExchange::Run(const StageOp& op, cudaStream_t stream) {
   return OkStatus();
 }
 
-Status NcclExchange::Run(const ShareTokensOp& op, cudaStream_t stream) {
+Status GroupExchange::Run(const ShareTokensOp& op, cudaStream_t stream) {
   return tensor_->Broadcast(reinterpret_cast<std::byte*>(op.tokens),
                             static_cast<size_t>(op.count) * sizeof(int32_t),
                             stream);

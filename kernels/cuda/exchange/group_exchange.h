@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -11,18 +12,26 @@
 #include "kernels/cuda/exchange/exchange_ops.h"
 #include "kernels/cuda/exchange/exchange_watch.h"
 #include "kernels/cuda/exchange/nccl_communicator.h"
+#include "kernels/cuda/exchange/peer_exchange.h"
 #include "kernels/exchange.h"
 
 namespace baton::cuda {
 
-// Runs the exchanges of a step through NCCL, on the stream of the step. One thread, except watch().
-class NcclExchange final {
+// Runs the exchanges of a step on the stream of the step: those of tensor ranks through each
+// other's memory where it can be reached, the others through NCCL. One thread, except watch().
+class GroupExchange final {
  public:
   // Connects the ranks of `groups`, which outlive the result, for the current device. Errors: those
   // of NcclCommunicator::Create.
-  static StatusOr<std::unique_ptr<NcclExchange>> Create(const RankGroups& groups);
+  static StatusOr<std::unique_ptr<GroupExchange>> Create(const RankGroups& groups);
 
   const RankPlace& place() const { return place_; }
+  // Null when the tensor ranks cannot reach each other's memory.
+  const PeerExchange* peers() const { return peers_.get(); }
+  // PeerExchange::part_bytes; 0 without peers().
+  size_t slot_bytes() const { return peers_ == nullptr ? 0 : peers_->part_bytes(); }
+  // How tensor ranks exchange, and why not otherwise.
+  std::string description() const;
   // Issues `op`. A graph can capture it.
   Status Launch(const ExchangeOp& op, cudaStream_t stream);
   // Ends exchanges that cannot end by themselves.
@@ -30,7 +39,7 @@ class NcclExchange final {
   const ExchangeWatch& watch() const { return *watch_; }
 
  private:
-  explicit NcclExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
+  explicit GroupExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
   Status Broken() const;
   void Abort() const;
   Status Run(const ReduceOp& op, cudaStream_t stream);
@@ -45,6 +54,8 @@ class NcclExchange final {
   const SteadyClock clock_;
   std::unique_ptr<NcclCommunicator> tensor_;
   std::unique_ptr<NcclCommunicator> pipeline_;
+  std::unique_ptr<PeerExchange> peers_;
+  Status why_no_peers_;
   std::unique_ptr<ExchangeWatch> watch_;
   std::vector<NcclCommunicator::Transfer> transfers_;  // scratch
 };

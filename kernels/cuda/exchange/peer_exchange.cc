@@ -1,0 +1,64 @@
+#include "kernels/cuda/exchange/peer_exchange.h"
+
+namespace baton::cuda {
+
+StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
+  BATON_ASSIGN_OR_RETURN(auto slots, PeerSlots::Create(host));
+  return std::unique_ptr<PeerExchange>(
+      new PeerExchange(std::move(slots), host.rank(), host.size()));
+}
+
+cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
+  const PeerTargets to = slots_->Targets(op.half);
+  const PeerParts parts = slots_->Parts(op.half);
+  return op.gather_only ? LaunchPeerPush(op.x, to, parts, stream)
+                        : LaunchPeerSum(op.x, to, parts, stream);
+}
+
+cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {
+  const auto columns = [&](int rank) -> PeerRows {
+    const auto index = static_cast<size_t>(rank);
+    const int64_t first = rank == 0 ? 0 : op.ends[index - 1];
+    const auto bytes = static_cast<int64_t>(ShapeOf(op.whole.dtype).bytes);
+    return {.data = op.whole.data + first * bytes,
+            .rows = op.whole.rows,
+            .row_bytes = (op.ends[index] - first) * bytes,
+            .stride = op.whole.stride * bytes};
+  };
+  PeerCopy copy;
+  if (op.to_all || rank_ != 0) copy.own = columns(rank_);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    copy.sends[PlaceOf(rank)] = copy.own.data != nullptr && (op.to_all || rank == 0);
+    if (op.to_all || rank_ == 0) copy.from[PlaceOf(rank)] = columns(rank);
+  }
+  return Copy(copy, op.half, stream);
+}
+
+cudaError_t PeerExchange::Launch(const BarrierOp& op, cudaStream_t stream) const {
+  return Copy({}, op.half, stream);
+}
+
+cudaError_t PeerExchange::Launch(const ShareTokensOp& op, cudaStream_t stream) const {
+  const int64_t bytes = op.count * static_cast<int64_t>(sizeof(int32_t));
+  const PeerRows tokens = {.data = reinterpret_cast<std::byte*>(op.tokens),
+                           .rows = 1,
+                           .row_bytes = bytes,
+                           .stride = bytes};
+  // No token has these bits with another sign, but kNoToken has those of an empty slot.
+  PeerCopy copy;
+  copy.flip = 0x80000000;
+  if (rank_ == 0) {
+    copy.own = tokens;
+    copy.sends.fill(true);
+  } else {
+    copy.from[PlaceOf(0)] = tokens;
+  }
+  return Copy(copy, op.half, stream);
+}
+
+cudaError_t PeerExchange::Copy(const PeerCopy& copy, int half, cudaStream_t stream) const {
+  return LaunchPeerCopy(copy, slots_->Targets(half), slots_->Parts(half), stream);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "common/base/status.h"
+#include "kernels/cuda/exchange/exchange_ops.h"
+#include "kernels/cuda/exchange/peer_slots.h"
+
+namespace baton::cuda {
+
+// Runs the exchanges of tensor ranks through their slots, by kernels on the stream of the step. One
+// thread, except Abort.
+class PeerExchange final {
+ public:
+  // Errors: those of PeerSlots::Create.
+  static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host);
+
+  // The most bytes that one rank sends in an exchange.
+  size_t part_bytes() const { return slots_->part_bytes(); }
+  // What a kernel behind a ReduceOp with `gather_only` needs to add the parts.
+  PeerParts Parts(int half) const { return slots_->Parts(half); }
+
+  // Issue ops with a half of the slots. A graph can capture them.
+  cudaError_t Launch(const ReduceOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const GatherColumnsOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const BarrierOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const ShareTokensOp& op, cudaStream_t stream) const;
+  // Ends the exchanges under way on this rank's device. Any thread.
+  void Abort() { slots_->Abort(); }
+
+ private:
+  PeerExchange(std::unique_ptr<PeerSlots> slots, int rank, int ranks)
+      : slots_(std::move(slots)), rank_(rank), ranks_(ranks) {}
+  cudaError_t Copy(const PeerCopy& copy, int half, cudaStream_t stream) const;
+  // The place of another rank in a list without this rank.
+  size_t PlaceOf(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
+
+  const std::unique_ptr<PeerSlots> slots_;
+  const int rank_;
+  const int ranks_;
+};
+
+}  // namespace baton::cuda

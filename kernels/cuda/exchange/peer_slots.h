@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/collective.h"
+#include "kernels/cuda/device/pinned_memory.h"
+#include "kernels/cuda/exchange/peer_kernels.h"
+#include "kernels/cuda/primitives/peer_parts.h"
+
+namespace baton::cuda {
+
+// Memory on each rank's device into which the other ranks push numbers, over NVLink or PCIe. There
+// are no flags: a slot that has not been filled holds kEmptySlot in every word, so the kernel that
+// needs the numbers waits for the numbers themselves.
+//
+// The slots have two halves, which consecutive exchanges use in turn. In every exchange each rank
+// receives something from each other rank. When a rank has received it, the other rank has finished
+// the exchange before, whose slots are therefore empty again. All ranks make the same exchanges in
+// the same order, each on one stream. One thread, except Abort.
+class PeerSlots final {
+ public:
+  static constexpr int kHalves = 2;
+
+  // Gives the ranks of `host` access to each other's slots, for the current device. Errors, equal
+  // on all ranks: Unavailable when a rank's device cannot reach another's memory,
+  // ResourceExhausted; those of `host`.
+  static StatusOr<std::unique_ptr<PeerSlots>> Create(Collective& host);
+  // The other ranks must have ended their last exchange.
+  ~PeerSlots();
+  PeerSlots(const PeerSlots&) = delete;
+
+  // The largest part in bytes.
+  size_t part_bytes() const { return part_bytes_; }
+  // This rank's slots in the memory of the other ranks, by rank without this one.
+  PeerTargets Targets(int half) const;
+  // The slots of the other ranks in this rank's memory.
+  PeerParts Parts(int half) const;
+  // Ends the waits of all kernels on this rank's device. Any thread.
+  void Abort();
+
+ private:
+  // What another rank needs to access this rank's slots.
+  struct Address;
+
+  PeerSlots(int rank, int ranks);
+  Status Allocate();
+  StatusOr<std::byte*> Open(const Address& peer);
+  size_t HalfBytes() const { return part_bytes_ * static_cast<size_t>(ranks_ - 1); }
+
+  const int rank_;
+  const int ranks_;
+  const size_t part_bytes_;
+  int device_ = 0;
+  std::byte* own_ = nullptr;          // [halves][ranks − 1][part_bytes]
+  std::vector<std::byte*> peers_;     // the other ranks' memory, by rank; null for this rank
+  std::vector<std::byte*> imported_;  // those of them that must be closed
+  PinnedMemory aborted_;
+};
+
+}  // namespace baton::cuda
