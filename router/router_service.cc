@@ -89,6 +89,15 @@ Status CheckTimes(const config::RouterConfig& config) {
   return OkStatus();
 }
 
+Status CheckPorts(const config::RouterConfig& config, const ProcessSecurity& security) {
+  BATON_RETURN_IF_ERROR(security.CheckPort("listen", config.listen(), PortUsers::kClients));
+  BATON_RETURN_IF_ERROR(security.CheckPort(
+      "process.http_listen", config.process().http_listen(), PortUsers::kClients));
+  BATON_RETURN_IF_ERROR(
+      security.CheckPort("admin_listen", config.admin_listen(), PortUsers::kOperators));
+  return security.CheckPort("worker_listen", config.worker_listen(), PortUsers::kPeers);
+}
+
 StatusOr<OwnModel> OwnModelOf(const config::ModelConfig& config, const ModelText& text) {
   OpenOptions options;
   if (config.load_format() == config::ModelConfig::DUMMY) options.format = LoadFormat::kDummy;
@@ -161,7 +170,9 @@ class RouterService final : public Service {
             probe_),
         generation_(frontend_, *core_),
         admin_({name_, text_->name()}, *core_, probe_, context.clock),
-        worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())}, *core_),
+        worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},
+                      *core_,
+                      context.security.peers()),
         openai_(frontend_, config.max_requests()) {
     openai_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
@@ -265,6 +276,7 @@ class RouterService final : public Service {
 StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
                                                AppContext& context) {
   BATON_RETURN_IF_ERROR(CheckTimes(config));
+  BATON_RETURN_IF_ERROR(CheckPorts(config, context.security));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));

@@ -67,7 +67,8 @@ void HttpConnection::NextRequest(Duration limit) {
   phase_ = Phase::kHead;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
-  parser_->body_limit(shared_->options.max_body_bytes);
+  max_body_bytes_ = shared_->options.max_body_bytes;
+  parser_->body_limit(max_body_bytes_);
   parsed_bytes_ = 0;
   request_ = {};
   route_ = {};
@@ -129,8 +130,8 @@ bool HttpConnection::CheckSizes(bool need_more) {
     Refuse(431, fmt::format("the header is over the limit of {} bytes", limits.max_header_bytes));
     return false;
   }
-  if (sent > limits.max_body_bytes) {
-    Refuse(413, fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+  if (sent > max_body_bytes_) {
+    Refuse(413, fmt::format("the body is over the limit of {} bytes", max_body_bytes_));
   } else if (need_more && buffer_.size() > kMaxChunkLineBytes) {
     Refuse(400,
            fmt::format("a chunk's size line, or the trailer, is over the limit of {} bytes",
@@ -149,8 +150,7 @@ bool HttpConnection::CheckSizes(bool need_more) {
 void HttpConnection::OnParseError(beast::error_code error) {
   const HttpServerOptions& limits = shared_->options;
   if (error == http::error::body_limit) {
-    return Refuse(413,
-                  fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+    return Refuse(413, fmt::format("the body is over the limit of {} bytes", max_body_bytes_));
   }
   if (error == http::error::header_limit) {
     return Refuse(431,
@@ -171,11 +171,31 @@ bool HttpConnection::OnHead() {
     Refuse(refusal.status, refusal.message);
     return false;
   }
-  if (!FindRoute()) return false;
+  if (!PassGate() || !FindRoute()) return false;
   parser_->eager(true);
   if (parser_->is_done()) return true;
   Arm(shared_->options.body_timeout);
   if (ExpectsContinue(head) && head.version() >= 11 && buffer_.size() == 0) Continue();
+  return true;
+}
+
+bool HttpConnection::PassGate() {
+  if (!shared_->options.gate) return true;
+  HttpVerdict verdict = shared_->options.gate(request_);
+  if (verdict.status != 0) {
+    Refuse(verdict.status, verdict.message, verdict.challenge);
+    return false;
+  }
+  if (!verdict.client.empty()) request_.client = std::move(verdict.client);
+  if (verdict.max_body_bytes == 0 || verdict.max_body_bytes >= max_body_bytes_) return true;
+  max_body_bytes_ = verdict.max_body_bytes;
+  // The parser has checked the length that the header states against the server's limit.
+  const auto stated = parser_->content_length();
+  if (stated && *stated > max_body_bytes_) {
+    Refuse(413, fmt::format("the body is over this key's limit of {} bytes", max_body_bytes_));
+    return false;
+  }
+  parser_->body_limit(max_body_bytes_);
   return true;
 }
 
@@ -227,12 +247,13 @@ std::shared_ptr<ConnectionExchange> HttpConnection::MakeExchange(bool keep_alive
   return exchange;
 }
 
-void HttpConnection::Refuse(int status, const std::string& why) {
+void HttpConnection::Refuse(int status, const std::string& why, const std::string& challenge) {
   shared_->probe.OnRefused(status);
   if (request_.id.empty()) request_ = ToRequest(parser_->get().base());
   const auto exchange = MakeExchange(/*keep_alive=*/false);
   parser_.reset();  // frees the received part of the body while the connection lingers
   if (status == 503) exchange->AddHeader("Retry-After", "1");
+  if (!challenge.empty()) exchange->AddHeader("WWW-Authenticate", challenge);
   exchange->Fail(status, why);
 }
 

@@ -88,6 +88,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Parse();
   // Handles a complete header. False when it has already been answered; then no body is read.
   bool OnHead();
+  // Asks the server's gate. False when the request has been refused.
+  bool PassGate();
   // Sets route_. False when there is no handler to call and the request has been answered.
   bool FindRoute();
   // False when the bytes so far exceed a limit and the request has been refused.
@@ -98,7 +100,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::shared_ptr<ConnectionExchange> MakeExchange(bool keep_alive);
   // Answers with an error of the server itself. Does not read the rest of the request and closes
   // the connection after the answer.
-  void Refuse(int status, const std::string& why);
+  void Refuse(int status, const std::string& why, const std::string& challenge = {});
   void Continue();
   void WatchForDisconnect(uint64_t exchange_number);
   void WriteNext();
@@ -121,6 +123,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   size_t parsed_bytes_ = 0;  // bytes of the header, then of the body with its framing
+  size_t max_body_bytes_ = 0;
   HttpRequest request_;
   HttpRoutes::Route route_;
   ByteBudget::Share body_share_;

@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "common/base/clock.h"
+#include "common/base/peer_proof.h"
 
 namespace baton {
 
@@ -22,6 +23,8 @@ struct ConnectionLimits {
   // The most concurrent calls that a server accepts on one connection; further calls wait in the
   // client. Each pair of Baton's processes uses one stream.
   int max_streams = 128;
+  // How the two ends of a stream prove who they are (DuplexStream). Null: they do not.
+  std::shared_ptr<const PeerProofs> proofs;
 };
 
 // A plain-text channel to "host:port". It connects lazily, on the first call. Each call of this
