@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/host_port.h"
+#include "common/http/tls/http_tls.h"
 #include "common/log/log.h"
 #include "common/security/cluster_proofs.h"
 #include "common/security/loopback.h"
@@ -37,9 +38,11 @@ std::string_view WhoMayUse(PortUsers users) {
     case PortUsers::kOperators:
       return "drain workers";
     case PortUsers::kPeers:
+      return "join as a worker or hand over KV";
+    case PortUsers::kKvData:
       break;
   }
-  return "join as a worker or write KV";
+  return "connect as a prefill worker";
 }
 
 std::string_view NeededSetting(PortUsers users) {
@@ -49,6 +52,9 @@ std::string_view NeededSetting(PortUsers users) {
     case PortUsers::kOperators:
       return "security.admin_keys_file (`baton key add` writes one)";
     case PortUsers::kPeers:
+      return "security.cluster_secret_file (the same secret in all routers and workers) or "
+             "security.cluster_tls";
+    case PortUsers::kKvData:
       break;
   }
   return "security.cluster_secret_file (the same secret in all routers and workers)";
@@ -87,16 +93,62 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
   BATON_ASSIGN_OR_RETURN(
       security->operators_,
       OpenKeys("admin_keys_file", config.admin_keys_file(), *security->refusals_));
+  BATON_RETURN_IF_ERROR(security->OpenTls());
   return security;
+}
+
+Status ProcessSecurity::OpenTls() {
+  const config::TlsConfig& tls = config_.tls();
+  if (!tls.certificate_file().empty() || !tls.key_file().empty()) {
+    tls_ = std::make_shared<const RpcTls>(RpcTls{tls.certificate_file(), tls.key_file(), "", ""});
+    if (const Status checked = CheckTls(*tls_); !checked.ok()) return WrongFile("tls", checked);
+    auto streams = HttpTls::Open(tls.certificate_file(), tls.key_file(), *refusals_);
+    if (!streams.ok()) return WrongFile("tls", streams.status());
+    http_streams_ = *std::move(streams);
+  }
+  const config::ClusterTlsConfig& cluster = config_.cluster_tls();
+  if (cluster.certificate_file().empty() && cluster.key_file().empty() &&
+      cluster.ca_file().empty()) {
+    return OkStatus();
+  }
+  if (cluster.certificate_file().empty() || cluster.ca_file().empty()) {
+    return InvalidArgument(
+        "security.cluster_tls needs certificate_file, key_file and ca_file, all of them");
+  }
+  cluster_tls_ = std::make_shared<const RpcTls>(RpcTls{
+      cluster.certificate_file(), cluster.key_file(), cluster.ca_file(), cluster.peer_name()});
+  const Status checked = CheckTls(*cluster_tls_);
+  return checked.ok() ? OkStatus() : WrongFile("cluster_tls", checked);
+}
+
+void ProcessSecurity::SecurePeers(ConnectionLimits& limits) const {
+  limits.tls = cluster_tls_;
+  limits.proofs = peers_;
+}
+
+void ProcessSecurity::SecureOperators(ConnectionLimits& limits, const std::string& address) const {
+  const StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok() || !IsLoopback(parsed->host)) limits.tls = tls_;
+}
+
+bool ProcessSecurity::IsProven(PortUsers users) const {
+  switch (users) {
+    case PortUsers::kClients:
+      return clients_ != nullptr;
+    case PortUsers::kOperators:
+      return operators_ != nullptr;
+    case PortUsers::kPeers:
+      return peers_ != nullptr || cluster_tls_ != nullptr;
+    case PortUsers::kKvData:
+      break;
+  }
+  return peers_ != nullptr;
 }
 
 Status ProcessSecurity::CheckPort(std::string_view setting,
                                   const std::string& address,
                                   PortUsers users) const {
-  const bool proven = users == PortUsers::kPeers       ? peers_ != nullptr
-                      : users == PortUsers::kOperators ? operators_ != nullptr
-                                                       : clients_ != nullptr;
-  if (proven) return OkStatus();
+  if (IsProven(users)) return OkStatus();
   BATON_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(address));
   if (IsLoopback(parsed.host)) return OkStatus();
   if (config_.insecure()) {

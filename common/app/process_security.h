@@ -6,16 +6,18 @@
 
 #include "common/base/peer_proof.h"
 #include "common/base/status.h"
+#include "common/config/config.h"
 #include "common/http/http_server.h"
 #include "common/metrics/metrics.h"
+#include "common/rpc/channel.h"
 #include "common/security/authenticator.h"
 #include "common/security/refusals.h"
-#include "proto/config.pb.h"
 
 namespace baton {
 
-// Who may use a port.
-enum class PortUsers { kClients, kOperators, kPeers };
+// Who may use a port. kPeers: processes of the cluster, which prove themselves with the cluster's
+// secret or a certificate; kKvData: those that send KV, which need the secret.
+enum class PortUsers { kClients, kOperators, kPeers, kKvData };
 
 // What a process needs to recognise clients, operators and other processes of its cluster, as
 // SecurityConfig says. Thread-safe.
@@ -30,8 +32,14 @@ class ProcessSecurity final {
   // are. With security.insecure, only warns. To be called before a port is opened.
   Status CheckPort(std::string_view setting, const std::string& address, PortUsers users) const;
 
-  // How processes of the cluster prove who they are; null: they do not.
-  const std::shared_ptr<const PeerProofs>& peers() const { return peers_; }
+  // Adds the encryption and the proofs of connections between processes of the cluster.
+  void SecurePeers(ConnectionLimits& limits) const;
+  // Adds the encryption of a port for clients or operators at `address`. Operators' commands on the
+  // same machine need none, because the certificate is for the name that clients use.
+  void SecureClients(ConnectionLimits& limits) const { limits.tls = tls_; }
+  void SecureOperators(ConnectionLimits& limits, const std::string& address) const;
+  // How the HTTP port encrypts; null: it does not.
+  const std::shared_ptr<HttpStreams>& http_streams() const { return http_streams_; }
   // Recognises clients, or operators; null: they need no key.
   Authenticator* clients() const { return clients_.get(); }
   Authenticator* operators() const { return operators_.get(); }
@@ -44,10 +52,15 @@ class ProcessSecurity final {
 
  private:
   ProcessSecurity(const config::SecurityConfig& config, MetricsRegistry& metrics);
+  Status OpenTls();
+  bool IsProven(PortUsers users) const;
 
   const config::SecurityConfig config_;
   const std::shared_ptr<Refusals> refusals_;
   std::shared_ptr<const PeerProofs> peers_;
+  std::shared_ptr<const RpcTls> tls_;
+  std::shared_ptr<const RpcTls> cluster_tls_;
+  std::shared_ptr<HttpStreams> http_streams_;
   std::unique_ptr<Authenticator> clients_;
   std::unique_ptr<Authenticator> operators_;
 };

@@ -241,6 +241,7 @@ int RunService(const ServiceInfo& info,
   Readiness readiness;
   HttpServerOptions http_options = HttpOptionsOf(process, metrics);
   http_options.gate = (*security)->MakeHttpGate(process.http_listen());
+  http_options.streams = (*security)->http_streams();
   auto http = HttpServer::Start(http_options);
   if (!http.ok()) {
     kLog.Error("process.http_listen: {}", Message(http.status()));

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 
 #include "common/http/http_error.h"
@@ -41,11 +40,11 @@ HttpShared::HttpShared(const HttpServerOptions& options_in)
       handlers(static_cast<size_t>(options.handler_threads)) {}
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared,
-                               asio::ip::tcp::socket socket,
+                               std::unique_ptr<HttpStream> stream,
                                ConnectionSlots::Slot slot)
     : shared_(std::move(shared)),
       slot_(std::move(slot)),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       timer_(shared_->io) {}
 
 HttpConnection::~HttpConnection() {
@@ -60,7 +59,17 @@ void HttpConnection::Start() {
     shared_->open[this] = weak_from_this();
     shared_->probe.SetConnections(static_cast<int>(shared_->open.size()));
   }
-  NextRequest(shared_->options.header_timeout);
+  Arm(shared_->options.header_timeout);
+  stream_->AsyncHandshake(
+      [self = shared_from_this()](beast::error_code error) { self->OnHandshake(error); });
+}
+
+void HttpConnection::OnHandshake(beast::error_code error) {
+  if (phase_ == Phase::kClosed) return;
+  if (!error) return NextRequest(shared_->options.header_timeout);
+  shared_->probe.OnFailedHandshake();
+  kLog.Debug("{}: the TLS handshake failed: {}", slot_.address(), error.message());
+  Close();
 }
 
 void HttpConnection::NextRequest(Duration limit) {
@@ -78,15 +87,22 @@ void HttpConnection::NextRequest(Duration limit) {
 }
 
 void HttpConnection::Read() {
+  if (reading_) return;
+  reading_ = true;
   const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kHeadReadBytes;
-  socket_.async_read_some(buffer_.prepare(bytes),
-                          [self = shared_from_this()](beast::error_code error, size_t got) {
-                            self->OnRead(error, got);
-                          });
+  stream_->AsyncRead(buffer_.prepare(bytes),
+                     [self = shared_from_this()](beast::error_code error, size_t got) {
+                       self->OnRead(error, got);
+                     });
 }
 
 void HttpConnection::OnRead(beast::error_code error, size_t bytes) {
-  if (phase_ == Phase::kClosed) return;
+  reading_ = false;
+  if (phase_ == Phase::kClosed || phase_ == Phase::kLinger) return;
+  if (phase_ == Phase::kAnswer) {
+    buffer_.commit(bytes);
+    return OnReadDuringAnswer(error);
+  }
   if (timed_out_) {
     if (phase_ == Phase::kHead && !parser_->got_some()) return Close();
     return Refuse(408,
@@ -286,15 +302,24 @@ void HttpConnection::Dispatch() {
              });
 }
 
+void HttpConnection::OnReadDuringAnswer(beast::error_code error) {
+  if (error) OnClientDisconnect();
+}
+
 void HttpConnection::WatchForDisconnect(uint64_t exchange_number) {
-  socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                     [self = shared_from_this(), exchange_number](beast::error_code error) {
-                       if (error || self->exchange_number_ != exchange_number) return;
-                       char byte = 0;
-                       const auto got =
-                           ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-                       if (got <= 0) self->OnClientDisconnect();
-                     });
+  if (stream_->is_encrypted()) {
+    if (buffer_.size() == 0) Read();
+    return;
+  }
+  stream_->socket().async_wait(
+      asio::ip::tcp::socket::wait_read,
+      [self = shared_from_this(), exchange_number](beast::error_code error) {
+        if (error || self->exchange_number_ != exchange_number) return;
+        char byte = 0;
+        const auto got =
+            ::recv(self->stream_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got <= 0) self->OnClientDisconnect();
+      });
 }
 
 void HttpConnection::OnClientDisconnect() {
@@ -323,7 +348,7 @@ void HttpConnection::WriteNext() {
     if (parts.size() == kMaxParts) break;
   }
   writing_ = parts.size();
-  asio::async_write(socket_, parts, [self = shared_from_this()](beast::error_code error, size_t) {
+  stream_->AsyncWrite(parts, [self = shared_from_this()](beast::error_code error, size_t) {
     self->OnWritten(error);
   });
 }
@@ -345,19 +370,22 @@ void HttpConnection::OnWritten(beast::error_code error) {
 
 void HttpConnection::Linger() {
   phase_ = Phase::kLinger;
-  beast::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   Arm(kLingerTime);
   buffer_.clear();
-  Discard();
+  stream_->AsyncShutdown([self = shared_from_this()](beast::error_code) {
+    if (self->phase_ != Phase::kLinger) return;
+    // The shutdown of an encrypted stream has also awaited the client's.
+    if (self->stream_->is_encrypted()) return self->Close();
+    self->Discard();
+  });
 }
 
 void HttpConnection::Discard() {
-  socket_.async_read_some(buffer_.prepare(kBodyReadBytes),
-                          [self = shared_from_this()](beast::error_code error, size_t) {
-                            if (error) return self->Close();
-                            self->Discard();
-                          });
+  stream_->AsyncRead(buffer_.prepare(kBodyReadBytes),
+                     [self = shared_from_this()](beast::error_code error, size_t) {
+                       if (error) return self->Close();
+                       self->Discard();
+                     });
 }
 
 void HttpConnection::Arm(Duration limit) {
@@ -371,10 +399,10 @@ void HttpConnection::Arm(Duration limit) {
 }
 
 void HttpConnection::OnTimeout() {
-  if (phase_ == Phase::kAnswer || phase_ == Phase::kLinger) return Close();
+  if (phase_ != Phase::kHead && phase_ != Phase::kBody) return Close();
   timed_out_ = true;
   beast::error_code ignored;
-  socket_.cancel(ignored);  // OnRead is called next and answers
+  stream_->socket().cancel(ignored);  // OnRead is called next and answers
 }
 
 void HttpConnection::Close() {
@@ -386,8 +414,8 @@ void HttpConnection::Close() {
   phase_ = Phase::kClosed;
   timer_.cancel();
   beast::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  stream_->socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_->socket().close(ignored);
   slot_.Release();
   OnClientDisconnect();
 }

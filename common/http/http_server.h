@@ -37,6 +37,8 @@ struct HttpVerdict {
 // Called on the io thread, so it must be quick. Must be thread-safe.
 using HttpGate = std::function<HttpVerdict(const HttpRequest& request)>;
 
+class HttpStreams;  // http_stream.h
+
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port; for port 0 the system chooses a free port
   int handler_threads = 2;
@@ -53,7 +55,8 @@ struct HttpServerOptions {
   Duration idle_timeout = std::chrono::seconds(60);    // between requests
   Duration write_timeout = std::chrono::seconds(30);   // for one write to be accepted
   MetricsRegistry* metrics = nullptr;                  // outlives the server; null: no metrics
-  HttpGate gate;                                       // empty: every request is served
+  HttpGate gate = nullptr;                             // empty: every request is served
+  std::shared_ptr<HttpStreams> streams = nullptr;      // of the connections; null: no encryption
 };
 
 // The answer to one request, which its handler gives: either one Reply, or Begin, any number of
@@ -84,7 +87,7 @@ class HttpExchange {
 
 // An HTTP/1.1 server for answers, streams and probes, with keep-alive and with limits of
 // connections, sizes and time. Errors of the server itself are JSON in the shape of the OpenAI API.
-// No TLS. Handlers run on a small pool of threads and may block it for a short time; a handler that
+// Handlers run on a small pool of threads and may block it for a short time; a handler that
 // needs longer keeps the exchange and answers later. A handler's exception is answered with 500,
 // logged and counted. Thread-safe.
 class HttpServer final {

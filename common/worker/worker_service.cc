@@ -77,6 +77,8 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   if (kind != WorkerKind::kPrefill) {
     BATON_RETURN_IF_ERROR(
         context.security.CheckPort("kv_listen", config.kv_listen(), PortUsers::kPeers));
+    BATON_RETURN_IF_ERROR(context.security.CheckPort(
+        "the tcp transport at kv_listen", config.kv_listen(), PortUsers::kKvData));
   }
   std::unique_ptr<WorkerService> service(new WorkerService());
   BATON_RETURN_IF_ERROR(service->MakeExecutor(config, kind));
@@ -91,7 +93,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.program_version = Version();
   options.engine = EngineOptionsOf(config, kind);
-  options.limits.proofs = context.security.peers();
+  context.security.SecurePeers(options.limits);
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());

@@ -11,7 +11,7 @@ constexpr uint32_t kProofMagic = 0x31534842;  // kPeerProofMagic
 
 Status CheckPreface(const Preface& preface, PayloadKind expected) {
   if (preface.magic == kProofMagic) {
-    return MakeStatus(StatusCode::kUnauthenticated,
+    return MakeStatus(StatusCode::kFailedPrecondition,
                       "the peer proves the cluster's secret, but this worker has none; set its "
                       "security.cluster_secret_file");
   }

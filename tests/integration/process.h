@@ -33,6 +33,7 @@ class InProcess final {
     security_ = *std::move(security);
     HttpServerOptions options;
     options.gate = security_->MakeHttpGate(options.listen);
+    options.streams = security_->http_streams();
     http_ = *HttpServer::Start(options);
     context_.emplace(AppContext{metrics_, *http_, clock_, *security_});
     StatusOr<std::unique_ptr<Service>> service = start(config, *context_);

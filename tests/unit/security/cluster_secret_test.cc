@@ -68,7 +68,7 @@ TEST(ClusterSecret, GeneratesWhatItReads) {
 
 TEST(ClusterSecret, NamesTheFile) {
   const std::string path = ::testing::TempDir() + "cluster_secret_test";
-  EXPECT_EQ(ClusterSecret::Load(path + "/absent").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ClusterSecret::Load(path + "_absent").status().code(), StatusCode::kNotFound);
   std::ofstream(path) << "short";
   EXPECT_THAT(std::string(Message(ClusterSecret::Load(path).status())), HasSubstr(path));
 }
