@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "common/log/log.h"
 #include "common/security/api_keys.h"
 #include "common/security/cluster_proofs.h"
 #include "tests/integration/router_service.h"
@@ -119,7 +120,7 @@ TEST_F(DoorTest, GrpcNeedsAKeyOfAClient) {
   }
   const auto call = Begin("key-alice", Ask("hi"));
   const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
-  worker.Say(dispatch, 0, 0, "yes", FinishReason::kStop);
+  worker.Say(dispatch, 0, 0, "yes", FinishReason::kLength);
   worker.Finish(dispatch);
   EXPECT_TRUE(call->ReadToEnd().ok());
   EXPECT_EQ(call->text[0], "yes");
@@ -188,6 +189,7 @@ TEST_F(DoorTest, AdminNeedsAKeyOfAnOperatorAndWritesAnAuditLog) {
   EXPECT_EQ(admin_->GetStatus(&context, {}, &status).error_code(),
             grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Refused("admin"), 3);
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   EXPECT_THAT(log.Text(),
               AllOf(HasSubstr("audit: DrainWorker w7 by of-root/root from ipv4:127.0.0.1"),
                     Not(HasSubstr("key-root"))));

@@ -32,6 +32,7 @@ class InProcess final {
     BATON_CHECK(security.ok(), "{}", Message(security.status()));
     security_ = *std::move(security);
     HttpServerOptions options;
+    options.metrics = &metrics_;
     options.gate = security_->MakeHttpGate(options.listen);
     options.streams = security_->http_streams();
     http_ = *HttpServer::Start(options);

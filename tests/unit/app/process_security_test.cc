@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/config.h"
+#include "common/log/log.h"
 #include "common/security/api_keys.h"
 #include "common/security/cluster_secret.h"
 #include "tests/support/captured_stderr.h"
@@ -77,6 +78,7 @@ TEST_F(ProcessSecurityTest, InsecureOpensThePortAndTheLogSaysSo) {
   config::SecurityConfig config;
   config.set_insecure(true);
   EXPECT_EQ(Refusal(config, "0.0.0.0:7080", PortUsers::kOperators), "");
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   EXPECT_THAT(log.Text(),
               HasSubstr("security.insecure is true: whoever reaches listen = "
                         "0.0.0.0:7080 may drain workers"));

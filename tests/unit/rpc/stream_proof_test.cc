@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/log/log.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/duplex_stream.h"
 #include "common/rpc/rpc_server.h"
@@ -136,6 +137,7 @@ TEST_F(StreamProofTest, AnotherSecretIsRefusedCountedAndLogged) {
   CapturedStderr log;
   EXPECT_THAT(RefusalOf(kSecret, kOther), HasSubstr("security.cluster_secret_file"));
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("baton_security_refused_total{port=\"ToRouter\"} 1"));
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   EXPECT_THAT(log.Text(), HasSubstr("ToRouter: refused ipv4:127.0.0.1"));
 }
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/log/log.h"
 #include "common/security/loopback.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/temporary_folder.h"
@@ -131,6 +132,7 @@ TEST(Refusals, CountsAllAndLogsOneOfAKind) {
   }
   refusals.Add("grpc", "10.0.0.1", Status(StatusCode::kUnauthenticated, "expired"));
   EXPECT_THAT(metrics.Serialize(), HasSubstr("baton_security_refused_total{port=\"grpc\"} 6"));
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   const std::string text = log.Text();
   const size_t first = text.find("grpc: refused 10.0.0.1: no key");
   ASSERT_NE(first, std::string::npos) << text;

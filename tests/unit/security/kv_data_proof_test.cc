@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/log/log.h"
 #include "common/security/cluster_proofs.h"
 #include "kvtransfer/make_transport.h"
 #include "kvtransfer/tcp/tcp_address.h"
@@ -138,6 +139,7 @@ TEST_F(KvDataProofTest, StrangersWriteNothing) {
 }
 
 TEST_F(KvDataProofTest, GarbageIsRefusedCountedAndLoggedOnce) {
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));  // of the tests before
   CapturedStderr log;
   const Preface preface;
   const std::string valid(reinterpret_cast<const char*>(&preface), sizeof(preface));
@@ -149,6 +151,7 @@ TEST_F(KvDataProofTest, GarbageIsRefusedCountedAndLoggedOnce) {
     EXPECT_TRUE(Closes(garbage)) << garbage;
   }
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("baton_security_refused_total{port=\"KvData\"} 5"));
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   const std::string text = log.Text();
   const size_t first = text.find("did not prove");
   ASSERT_NE(first, std::string::npos) << text;
