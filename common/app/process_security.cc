@@ -48,7 +48,7 @@ std::string_view WhoMayUse(PortUsers users) {
 std::string_view NeededSetting(PortUsers users) {
   switch (users) {
     case PortUsers::kClients:
-      return "security.api_keys_file (`baton key add` writes one)";
+      return "security.api_keys_file (`baton key add` writes one) or security.jwks_file";
     case PortUsers::kOperators:
       return "security.admin_keys_file (`baton key add` writes one)";
     case PortUsers::kPeers:
@@ -61,10 +61,10 @@ std::string_view NeededSetting(PortUsers users) {
 }
 
 StatusOr<std::unique_ptr<Authenticator>> OpenKeys(std::string_view setting,
-                                                  const std::string& path,
+                                                  const Authenticator::Files& files,
                                                   Refusals& refusals) {
-  if (path.empty()) return std::unique_ptr<Authenticator>();
-  auto keys = Authenticator::Open(path, refusals);
+  if (files.keys.empty() && files.jwks.empty()) return std::unique_ptr<Authenticator>();
+  auto keys = Authenticator::Open(files, refusals);
   if (!keys.ok()) return WrongFile(setting, keys.status());
   return keys;
 }
@@ -88,11 +88,16 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
     security->peers_ =
         std::make_shared<const ClusterProofs>(*std::move(secret), security->refusals_);
   }
-  BATON_ASSIGN_OR_RETURN(security->clients_,
-                         OpenKeys("api_keys_file", config.api_keys_file(), *security->refusals_));
+  const Authenticator::Files clients{
+      config.api_keys_file(), config.jwks_file(), {config.jwt_issuer(), config.jwt_audience()}};
+  BATON_ASSIGN_OR_RETURN(
+      security->clients_,
+      OpenKeys(clients.jwks.empty() ? "api_keys_file" : "api_keys_file, security.jwks_file",
+               clients,
+               *security->refusals_));
   BATON_ASSIGN_OR_RETURN(
       security->operators_,
-      OpenKeys("admin_keys_file", config.admin_keys_file(), *security->refusals_));
+      OpenKeys("admin_keys_file", {config.admin_keys_file(), "", {}}, *security->refusals_));
   BATON_RETURN_IF_ERROR(security->OpenTls());
   return security;
 }

@@ -6,15 +6,12 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 
-#include "common/log/log.h"
-
 namespace baton {
 namespace {
 
 constexpr std::string_view kBearer = "bearer ";
 constexpr std::string_view kBasic = "basic ";
-
-const Logger kLog("security");
+constexpr std::string_view kTokenId = "jwt/";
 
 Status Unauthenticated(std::string message) {
   return Status(StatusCode::kUnauthenticated, std::move(message));
@@ -29,47 +26,39 @@ Caller CallerOf(const ApiKey& key) {
   return {key.id(), key.tenant, key.limits};
 }
 
+Caller CallerOf(const JwtClaims& claims) {
+  return {fmt::format("{}{}/{}", kTokenId, claims.tenant, claims.subject), claims.tenant, {}};
+}
+
 bool HasScheme(std::string_view value, std::string_view scheme) {
   return absl::StartsWithIgnoreCase({value.data(), value.size()}, {scheme.data(), scheme.size()});
 }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const std::string& keys_file,
+StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const Files& files,
                                                              Refusals& refusals) {
-  FileWatch watch(keys_file);  // before the file is read, so that no change is missed
-  BATON_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(keys_file));
-  return std::unique_ptr<Authenticator>(
-      new Authenticator(std::move(watch), std::move(keys), refusals));
+  BATON_ASSIGN_OR_RETURN(auto keys,
+                         ReloadedFile<ApiKeys>::Open(files.keys, &ApiKeys::Load, refusals));
+  const auto load_tokens = [policy = files.policy](const std::string& path) {
+    return JwtKeys::Load(path, policy);
+  };
+  BATON_ASSIGN_OR_RETURN(auto tokens,
+                         ReloadedFile<JwtKeys>::Open(files.jwks, load_tokens, refusals));
+  return std::unique_ptr<Authenticator>(new Authenticator(std::move(keys), std::move(tokens)));
 }
 
-Authenticator::Authenticator(FileWatch watch, ApiKeys keys, Refusals& refusals)
-    : refusals_(refusals),
-      watch_(std::move(watch)),
-      keys_(std::make_shared<const ApiKeys>(std::move(keys))) {}
-
-std::shared_ptr<const ApiKeys> Authenticator::Keys() {
-  std::lock_guard lock(mutex_);
-  if (!watch_.Changed(SteadyClock().Now())) return keys_;
-  StatusOr<ApiKeys> keys = ApiKeys::Load(watch_.path());
-  if (keys.ok()) {
-    kLog.Info("{}: read {} keys", watch_.path(), keys->keys().size());
-    keys_ = std::make_shared<const ApiKeys>(*std::move(keys));
-  } else {
-    refusals_.probe().OnReloadFailed();
-    kLog.Error("the changed file of keys cannot be read, so the earlier keys stay valid: {}",
-               Message(keys.status()));
-  }
-  return keys_;
-}
-
-StatusOr<Caller> Authenticator::Authenticate(std::string_view key) {
-  if (key.empty()) {
+StatusOr<Caller> Authenticator::Authenticate(std::string_view credential) {
+  if (credential.empty()) {
     return Unauthenticated(
         "an API key is missing; send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
   }
-  const std::shared_ptr<const ApiKeys> keys = Keys();
-  const ApiKey* const found = keys->Find(key);
+  if (const auto tokens = tokens_.Get(); tokens != nullptr && JwtKeys::IsToken(credential)) {
+    BATON_ASSIGN_OR_RETURN(const JwtClaims claims, tokens->Verify(credential, UnixSeconds()));
+    return CallerOf(claims);
+  }
+  const std::shared_ptr<const ApiKeys> keys = keys_.Get();
+  const ApiKey* const found = keys == nullptr ? nullptr : keys->Find(credential);
   if (found == nullptr) return Unauthenticated("the API key is not valid here");
   if (found->revoked) {
     return Unauthenticated(fmt::format("the API key \"{}\" was revoked", found->id()));
@@ -82,8 +71,14 @@ StatusOr<Caller> Authenticator::Authenticate(std::string_view key) {
 }
 
 std::optional<Caller> Authenticator::Find(std::string_view id) {
-  const std::shared_ptr<const ApiKeys> keys = Keys();
-  const ApiKey* const found = keys->FindId(id);
+  // The id of a key has one slash.
+  const size_t last = id.rfind('/');
+  if (id.starts_with(kTokenId) && last != std::string_view::npos && last >= kTokenId.size()) {
+    const std::string tenant(id.substr(kTokenId.size(), last - kTokenId.size()));
+    return CallerOf(JwtClaims{std::string(id.substr(last + 1)), tenant});
+  }
+  const std::shared_ptr<const ApiKeys> keys = keys_.Get();
+  const ApiKey* const found = keys == nullptr ? nullptr : keys->FindId(id);
   if (found == nullptr) return std::nullopt;
   return CallerOf(*found);
 }

@@ -44,7 +44,7 @@ class AuthenticatorTest : public ::testing::Test {
     EXPECT_THAT(std::string(Message(caller.status())), Not(HasSubstr("secret of")));
     return std::string(Message(caller.status()));
   }
-  void Open() { authenticator_ = Authenticator::Open(path_, refusals_).value(); }
+  void Open() { authenticator_ = Authenticator::Open({path_, "", {}}, refusals_).value(); }
   // Repeats `check` for as long as a changed file may stay unnoticed.
   static bool Eventually(const std::function<bool()>& check) {
     for (int i = 0; i < 500; ++i) {
@@ -109,7 +109,7 @@ TEST_F(AuthenticatorTest, KeepsTheKeysWhenTheChangedFileIsWrong) {
 }
 
 TEST_F(AuthenticatorTest, AMissingFileIsAnError) {
-  EXPECT_EQ(Authenticator::Open(path_ + "/absent", refusals_).status().code(),
+  EXPECT_EQ(Authenticator::Open({path_ + "_absent", "", {}}, refusals_).status().code(),
             StatusCode::kNotFound);
 }
 
