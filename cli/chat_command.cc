@@ -26,6 +26,7 @@ constexpr const char* kHelp =
 
 struct ChatFlags {
   std::string server = kDefaultServer;
+  EndpointFlags endpoint;
   std::string system;
   GenerateCall call;
 };
@@ -34,8 +35,8 @@ struct ChatFlags {
 // receives it.
 class Chat final {
  public:
-  explicit Chat(const ChatFlags& flags)
-      : flags_(flags), interrupts_({SIGINT}), client_(flags.server) {
+  Chat(const ChatFlags& flags, const RouterEndpoint& endpoint)
+      : flags_(flags), interrupts_({SIGINT}), client_(endpoint) {
     Reset();
   }
 
@@ -118,15 +119,22 @@ class Chat final {
   GenerateAccount last_;
 };
 
+Status RunChat(const ChatFlags& flags) {
+  BATON_ASSIGN_OR_RETURN(const RouterEndpoint endpoint,
+                         EndpointOf(flags.server, flags.endpoint, kClientKeyFile));
+  return Chat(flags, endpoint).Run();
+}
+
 }  // namespace
 
 void AddChatCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = app.add_subcommand("chat", "Chat with the model");
   AddServerFlag(*command, flags->server);
+  AddEndpointFlags(*command, flags->endpoint);
   command->add_option("--system", flags->system, "the system message");
   AddSamplingFlags(*command, flags->call);
-  command->callback([flags, &exit_status] { exit_status = Report(Chat(*flags).Run()); });
+  command->callback([flags, &exit_status] { exit_status = Report(RunChat(*flags)); });
 }
 
 }  // namespace baton

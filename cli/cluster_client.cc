@@ -3,10 +3,10 @@
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/client_context.h>
 
+#include "cli/endpoint_channel.h"
 #include "cli/reachability.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
 
@@ -83,33 +83,37 @@ void SetLimit(grpc::ClientContext& context) {
 }  // namespace
 
 struct ClusterClient::Impl {
-  explicit Impl(const std::string& address_in)
-      : address(address_in), stub(admin::v1::Admin::NewStub(MakeChannel(address_in))) {}
-  std::string address;
+  explicit Impl(const RouterEndpoint& endpoint_in)
+      : endpoint(endpoint_in), stub(admin::v1::Admin::NewStub(ChannelTo(endpoint_in))) {}
+  const RouterEndpoint endpoint;
   std::unique_ptr<admin::v1::Admin::Stub> stub;
 };
 
-ClusterClient::ClusterClient(const std::string& address) : impl_(std::make_unique<Impl>(address)) {}
+ClusterClient::ClusterClient(const RouterEndpoint& endpoint)
+    : impl_(std::make_unique<Impl>(endpoint)) {}
 ClusterClient::~ClusterClient() = default;
 
 StatusOr<ClusterSummary> ClusterClient::GetStatus() {
   grpc::ClientContext context;
+  AddKey(impl_->endpoint, context);
   SetLimit(context);
   admin::v1::ClusterStatus response;
   const Status got = FromGrpc(impl_->stub->GetStatus(&context, {}, &response));
-  if (!got.ok()) return ExplainUnreachable(got, impl_->address, kAdminPort);
+  if (!got.ok()) return ExplainUnreachable(got, impl_->endpoint.address, kAdminPort);
   return FromProto(response);
 }
 
 Status ClusterClient::Drain(const std::string& worker_id, bool keep) {
   grpc::ClientContext context;
+  AddKey(impl_->endpoint, context);
   SetLimit(context);
   admin::v1::DrainWorkerRequest request;
   request.set_worker_id(worker_id);
   request.set_keep(keep);
   admin::v1::DrainWorkerResponse response;
-  return ExplainUnreachable(
-      FromGrpc(impl_->stub->DrainWorker(&context, request, &response)), impl_->address, kAdminPort);
+  return ExplainUnreachable(FromGrpc(impl_->stub->DrainWorker(&context, request, &response)),
+                            impl_->endpoint.address,
+                            kAdminPort);
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/router_endpoint.h"
 #include "common/base/status.h"
 
 namespace baton {
@@ -70,7 +71,7 @@ struct ClusterSummary {
 // A client of a router's Admin service, which listens on admin_listen. Thread-safe.
 class ClusterClient final {
  public:
-  explicit ClusterClient(const std::string& address);
+  explicit ClusterClient(const RouterEndpoint& endpoint);
   ~ClusterClient();
 
   // Errors: Unavailable, which names the address and the command that starts a cluster.

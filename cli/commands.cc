@@ -51,6 +51,7 @@ int RunBaton(int argc, char** argv) {
                     AddChatCommand,
                     AddStatusCommand,
                     AddDrainCommand,
+                    AddKeyCommand,
                     AddModelCommand}) {
     add(app, exit_status);
   }

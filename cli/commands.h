@@ -22,6 +22,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_status);
 void AddChatCommand(CLI::App& app, int& exit_status);
 void AddStatusCommand(CLI::App& app, int& exit_status);
 void AddDrainCommand(CLI::App& app, int& exit_status);
+void AddKeyCommand(CLI::App& app, int& exit_status);
 void AddModelCommand(CLI::App& app, int& exit_status);
 
 }  // namespace baton

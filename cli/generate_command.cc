@@ -16,6 +16,7 @@ namespace {
 
 struct GenerateFlags {
   std::string server = kDefaultServer;
+  EndpointFlags endpoint;
   std::string prompt;
   std::string system;
   bool raw = false;
@@ -34,7 +35,9 @@ Status Generate(GenerateFlags& flags) {
     if (!flags.system.empty()) flags.call.turns.push_back({"system", flags.system});
     flags.call.turns.push_back({"user", flags.prompt});
   }
-  GenerationClient client(flags.server);
+  BATON_ASSIGN_OR_RETURN(const RouterEndpoint endpoint,
+                         EndpointOf(flags.server, flags.endpoint, kClientKeyFile));
+  GenerationClient client(endpoint);
   const auto print = [&flags](std::string_view text) {
     if (flags.json) return;
     fmt::print("{}", text);
@@ -58,6 +61,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_status) {
   command->add_option("prompt", flags->prompt, "the user's message; - reads the message from stdin")
       ->required();
   AddServerFlag(*command, flags->server);
+  AddEndpointFlags(*command, flags->endpoint);
   CLI::Option* system = command->add_option("--system", flags->system, "the system message");
   command->add_flag("--raw", flags->raw, "send the prompt as it is, without the chat template")
       ->excludes(system);

@@ -3,8 +3,8 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include "cli/endpoint_channel.h"
 #include "cli/reachability.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/rpc_status.h"
 #include "common/text/utf8.h"
 #include "proto/generation.grpc.pb.h"
@@ -109,15 +109,15 @@ ConnectionLimits PatientLimits() {
 }  // namespace
 
 struct GenerationClient::Impl {
-  explicit Impl(const std::string& address_in)
-      : address(address_in),
-        stub(v1::Generation::NewStub(MakeChannel(address_in, PatientLimits()))) {}
-  std::string address;
+  explicit Impl(const RouterEndpoint& endpoint_in)
+      : endpoint(endpoint_in),
+        stub(v1::Generation::NewStub(ChannelTo(endpoint_in, PatientLimits()))) {}
+  const RouterEndpoint endpoint;
   std::unique_ptr<v1::Generation::Stub> stub;
 };
 
-GenerationClient::GenerationClient(const std::string& address)
-    : impl_(std::make_unique<Impl>(address)) {}
+GenerationClient::GenerationClient(const RouterEndpoint& endpoint)
+    : impl_(std::make_unique<Impl>(endpoint)) {}
 GenerationClient::~GenerationClient() = default;
 
 StatusOr<GenerateAccount> GenerationClient::Generate(
@@ -126,6 +126,7 @@ StatusOr<GenerateAccount> GenerationClient::Generate(
     const std::stop_token& stop) {
   BATON_RETURN_IF_ERROR(CheckTexts(call));
   grpc::ClientContext context;
+  AddKey(impl_->endpoint, context);
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const auto reader = impl_->stub->Generate(&context, ToProto(call));
   GenerateAccount account;
@@ -137,19 +138,20 @@ StatusOr<GenerateAccount> GenerationClient::Generate(
   }
   const Status ended = FromGrpc(reader->Finish());
   if (!failure.ok()) return failure;
-  if (!ended.ok()) return ExplainUnreachable(ended, impl_->address);
+  if (!ended.ok()) return ExplainUnreachable(ended, impl_->endpoint.address);
   return account;
 }
 
 StatusOr<std::string> GenerationClient::ModelName() {
   grpc::ClientContext context;
+  AddKey(impl_->endpoint, context);
   context.set_deadline(std::chrono::system_clock::now() + kShortCall);
   v1::ListModelsResponse response;
   const Status listed = FromGrpc(impl_->stub->ListModels(&context, {}, &response));
-  if (!listed.ok()) return ExplainUnreachable(listed, impl_->address);
+  if (!listed.ok()) return ExplainUnreachable(listed, impl_->endpoint.address);
   if (response.models().empty()) {
     return MakeStatus(
-        StatusCode::kUnavailable, "the router at {} serves no model yet", impl_->address);
+        StatusCode::kUnavailable, "the router at {} serves no model yet", impl_->endpoint.address);
   }
   return response.models(0).name();
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/router_endpoint.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
@@ -59,7 +60,7 @@ struct GenerateAccount {
 // A client of a router's Generation service. Thread-safe.
 class GenerationClient final {
  public:
-  explicit GenerationClient(const std::string& address);
+  explicit GenerationClient(const RouterEndpoint& endpoint);
   ~GenerationClient();
 
   // Streams an answer: calls `on_text` with each piece of text on the caller's thread. A stop

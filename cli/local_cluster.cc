@@ -43,6 +43,9 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const LocalClusterOp
                                                             Duration limit) {
   const Time deadline = Now() + limit;
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
+  if (options.secret_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(cluster->own_secret_, SecretFile::Create());
+  }
   BATON_RETURN_IF_ERROR(cluster->LaunchRouter());
   BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->router(), deadline));
   const std::vector<WorkerPlan> plans = PlanWorkers(options.workers);
@@ -81,6 +84,7 @@ Status LocalCluster::LaunchRouter() {
       QuotedOverride("listen", options_.listen),
       QuotedOverride("admin_listen", options_.admin),
       QuotedOverride("process.http_listen", options_.http),
+      QuotedOverride("security.cluster_secret_file", secret_file()),
       "drain_grace_seconds=0",  // there is no load balancer to wait for
   };
   settings.insert(settings.end(), options_.router_set.begin(), options_.router_set.end());
@@ -94,6 +98,7 @@ Status LocalCluster::LaunchWorker(const WorkerPlan& plan) {
       QuotedOverride("worker_id", plan.name),
       QuotedOverride("model.path", options_.model),
       fmt::format("routers=[\"{}\"]", router().addresses.at("workers")),
+      QuotedOverride("security.cluster_secret_file", secret_file()),
       fmt::format("engine.threads={}", options_.threads),
   };
   settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());

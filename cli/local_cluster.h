@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/secret_file.h"
 #include "cli/worker_plan.h"
 #include "common/app/child_process.h"
 #include "common/base/clock.h"
@@ -21,6 +22,7 @@ struct LocalClusterOptions {
   std::string listen = "127.0.0.1:0";  // gRPC for clients
   std::string admin = "127.0.0.1:0";   // gRPC for operators
   std::string http = "127.0.0.1:0";
+  std::string secret_file;              // the cluster's secret; empty: a new one
   std::vector<std::string> router_set;  // more arguments for --set of the router
   std::vector<std::string> worker_set;  // more arguments for --set of all workers
   std::vector<std::string> decode_set;  // more arguments for --set of decode workers
@@ -44,6 +46,10 @@ class LocalCluster final {
 
   ClusterMember& router() { return members_.front(); }
   std::vector<ClusterMember>& members() { return members_; }
+  // The file with the cluster's secret, which lasts as long as this object, if it made the file.
+  const std::string& secret_file() const {
+    return own_secret_ == nullptr ? options_.secret_file : own_secret_->path();
+  }
   // The member with this name; null when there is none.
   ClusterMember* Find(const std::string& name);
   const std::string& server() const { return members_.front().addresses.at("grpc"); }
@@ -76,6 +82,7 @@ class LocalCluster final {
   Status Explain(const ClusterMember& member, const Status& status) const;
 
   const LocalClusterOptions options_;
+  std::unique_ptr<SecretFile> own_secret_;
   std::vector<ClusterMember> members_;  // the router first
   std::map<std::string, bool> reported_;
 };

@@ -24,6 +24,12 @@ Status ExplainUnreachable(const Status& status,
         port.name,
         port.flag);
   }
+  if (status.code() == StatusCode::kUnauthenticated) {
+    return MakeStatus(StatusCode::kUnauthenticated,
+                      "{}: {}; pass a file with a key as --key-file",
+                      address,
+                      Message(status));
+  }
   constexpr std::string_view kTransportWords[] = {"failed to connect",
                                                   "Connection refused",
                                                   "DNS resolution failed",

@@ -13,6 +13,7 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 if(BATON_BUILD_SERVICES)
+  find_package(OpenSSL REQUIRED)
   find_package(Protobuf REQUIRED)
   find_package(gRPC CONFIG REQUIRED)
   find_package(yaml-cpp REQUIRED)

@@ -20,7 +20,7 @@ StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(Worker& worker,
   std::unique_ptr<DecodeRole> role(new DecodeRole(worker, options));
   transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->receiver_, KvReceiver::Create(std::move(transfer), *role));
-  role->service_ = std::make_unique<KvControlService>(*role->receiver_);
+  role->service_ = std::make_unique<KvControlService>(*role->receiver_, options.limits.proofs);
   grpc::Service* services[] = {role->service_.get()};
   BATON_ASSIGN_OR_RETURN(role->server_, RpcServer::Start(options.listen, services, options.limits));
   return role;

@@ -13,6 +13,7 @@ StatusOr<std::string> AddDecodeRole(const config::WorkerConfig& config, Worker& 
   BATON_ASSIGN_OR_RETURN(KvTransferOptions transfer, TransferOptionsOf(config, worker));
   DecodeOptions options;
   options.listen = config.kv_listen();
+  options.limits = worker.limits();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<DecodeRole> role,
                          DecodeRole::Create(worker, std::move(transfer), options));
   BATON_ASSIGN_OR_RETURN(std::string address, AdvertisedAddress(config, role->kv_address()));

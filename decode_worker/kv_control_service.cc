@@ -30,7 +30,7 @@ grpc::ServerBidiReactor<kv::v1::Frame, kv::v1::Frame>* KvControlService::Control
   };
   handler.on_closed = [this, connection](const Status& status) { OnClosed(connection, status); };
   // gRPC makes no callback before this method has returned the reactor.
-  connection->stream = Stream::Accept(context, std::move(handler), kQueuedFrames);
+  connection->stream = Stream::Accept(context, std::move(handler), kQueuedFrames, proofs_);
   connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
   return connection->stream.get();
 }

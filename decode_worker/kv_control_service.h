@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "common/rpc/duplex_stream.h"
 #include "common/worker/kv_control_wire.h"
@@ -16,7 +17,9 @@ namespace baton {
 // Thread-safe. `receiver` outlives the server that serves this service.
 class KvControlService final : public kv::v1::KvControl::CallbackService {
  public:
-  explicit KvControlService(KvReceiver& receiver) : receiver_(receiver) {}
+  // `proofs`: how prefill workers prove that they belong to the cluster; null: they do not.
+  KvControlService(KvReceiver& receiver, std::shared_ptr<const PeerProofs> proofs)
+      : receiver_(receiver), proofs_(std::move(proofs)) {}
 
   grpc::ServerBidiReactor<kv::v1::Frame, kv::v1::Frame>* Control(
       grpc::CallbackServerContext* context) override;
@@ -30,6 +33,7 @@ class KvControlService final : public kv::v1::KvControl::CallbackService {
   void OnClosed(const std::shared_ptr<Connection>& connection, const Status& status);
 
   KvReceiver& receiver_;
+  const std::shared_ptr<const PeerProofs> proofs_;
   std::mutex mutex_;
   std::map<WorkerId, std::shared_ptr<Connection>> peers_;  // guarded by mutex_
 };

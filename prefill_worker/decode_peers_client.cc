@@ -88,7 +88,8 @@ void DecodePeers::Dial(const Peer& peer) {
         stub->async()->Control(call, end);
       },
       std::move(handler),
-      kQueuedFrames);
+      kQueuedFrames,
+      limits_.proofs);
   connection->out = std::make_unique<FrameStream<Stream>>(connection->stream);
   Stream::Dial(connection->stream);
   Envelope greeting;

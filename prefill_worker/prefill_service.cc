@@ -11,8 +11,10 @@ namespace baton {
 
 Status AddPrefillRole(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(KvTransferOptions transfer, TransferOptionsOf(config, worker));
+  PrefillOptions options;
+  options.limits = worker.limits();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PrefillRole> role,
-                         PrefillRole::Create(worker, std::move(transfer), PrefillOptions()));
+                         PrefillRole::Create(worker, std::move(transfer), options));
   worker.SetRole(RequestKind::kPrefill, std::move(role), "");
   return OkStatus();
 }

@@ -5,10 +5,15 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "common/app/version.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc_status.h"
+#include "router/request_error.h"
 
 namespace baton::router {
 namespace {
+
+// Each action of an operator: who, what, from where.
+const Logger kAudit("audit");
 
 std::string RolesOf(const WorkerInfo& info) {
   if (info.can_prefill && info.can_decode) return "prefill+decode";
@@ -54,10 +59,12 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
 }  // namespace
 
 AdminService::AdminService(Identity identity,
+                           const CallGate& gate,
                            CoreLoop& core,
                            const RouterProbe& probe,
                            const Clock& clock)
     : identity_(std::move(identity)),
+      gate_(gate),
       core_(core),
       probe_(probe),
       clock_(clock),
@@ -97,6 +104,10 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const admin::v1::GetStatusRequest*,
                                                   admin::v1::ClusterStatus* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (const auto operator_id = gate_.Admit(*context); !operator_id.ok()) {
+    reactor->Finish(ToGrpc(operator_id.status()));
+    return reactor;
+  }
   core_.Post([this, reactor, response](RouterCore& core, Time now) {
     Fill(core, now, *response);
     reactor->Finish(grpc::Status::OK);
@@ -108,6 +119,16 @@ grpc::ServerUnaryReactor* AdminService::DrainWorker(grpc::CallbackServerContext*
                                                     const admin::v1::DrainWorkerRequest* request,
                                                     admin::v1::DrainWorkerResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const StatusOr<std::string> operator_id = gate_.Admit(*context);
+  if (!operator_id.ok()) {
+    reactor->Finish(ToGrpc(operator_id.status()));
+    return reactor;
+  }
+  kAudit.Info("DrainWorker {}{} by {} from {}",
+              Shown(request->worker_id()),
+              request->keep() ? " (keep)" : "",
+              *operator_id,
+              context->peer());
   core_.Post(
       [reactor, id = WorkerId(request->worker_id()), keep = request->keep()](
           RouterCore& core, Time now) { reactor->Finish(ToGrpc(core.Drain(id, keep, now))); });

@@ -3,13 +3,15 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/rpc/call_gate.h"
 #include "proto/admin.grpc.pb.h"
 #include "router/core_loop.h"
 #include "router/router_probe.h"
 
 namespace baton::router {
 
-// The Admin service for operators: status and drain (admin.proto). Thread-safe.
+// The Admin service for operators: status and drain (admin.proto). Logs who drains a worker.
+// Thread-safe.
 class AdminService final : public admin::v1::Admin::CallbackService {
  public:
   struct Identity {
@@ -18,7 +20,11 @@ class AdminService final : public admin::v1::Admin::CallbackService {
   };
 
   // All outlive the service and its server.
-  AdminService(Identity identity, CoreLoop& core, const RouterProbe& probe, const Clock& clock);
+  AdminService(Identity identity,
+               const CallGate& gate,
+               CoreLoop& core,
+               const RouterProbe& probe,
+               const Clock& clock);
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const admin::v1::GetStatusRequest* request,
@@ -34,6 +40,7 @@ class AdminService final : public admin::v1::Admin::CallbackService {
   void Fill(const RouterCore& core, Time now, admin::v1::ClusterStatus& out) const;
 
   const Identity identity_;
+  const CallGate gate_;
   CoreLoop& core_;
   const RouterProbe& probe_;
   const Clock& clock_;

@@ -81,12 +81,6 @@ ChatInput ChatFromProto(const v1::Chat& in) {
   return chat;
 }
 
-std::string ClientOf(const grpc::CallbackServerContext& context) {
-  std::string peer = context.peer();  // ipv4:10.0.0.1:4321, ipv6:[::1]:4321, unix:path
-  if (!peer.starts_with("unix")) peer.resize(std::min(peer.size(), peer.rfind(':')));
-  return peer;
-}
-
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   GenerationRequest out;
   out.model = in.model();
@@ -125,9 +119,11 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
 
 GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer& bytes,
+                                      const CallGate& gate,
                                       RequestFrontend& frontend) {
   v1::GenerateRequest request;
-  const Status parsed = ParseMessage(bytes, request);
+  const StatusOr<std::string> client = gate.Admit(*context);
+  const Status parsed = client.ok() ? ParseMessage(bytes, request) : client.status();
   const std::shared_ptr<GenerateStream> stream(new GenerateStream(request.echo_tokens()));
   stream->self_ = stream;
   if (!parsed.ok()) {
@@ -137,7 +133,7 @@ GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
     return stream.get();
   }
   GenerationRequest generation = RequestFromProto(request);
-  generation.client = ClientOf(*context);
+  generation.client = *client;
   const auto deadline = context->deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     const auto left = deadline - std::chrono::system_clock::now();

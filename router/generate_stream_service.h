@@ -10,6 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "common/rpc/call_gate.h"
 #include "proto/generation.pb.h"
 #include "router/generation.h"
 #include "router/request_frontend.h"
@@ -23,10 +24,11 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                              public GenerationObserver,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  // Starts the generation of `request`, a serialised GenerateRequest. The raw pointer is for gRPC;
-  // the stream owns itself.
+  // Starts the generation of `request`, a serialised GenerateRequest, if `gate` admits the call.
+  // The raw pointer is for gRPC; the stream owns itself.
   static GenerateStream* Begin(grpc::CallbackServerContext* context,
                                const grpc::ByteBuffer& request,
+                               const CallGate& gate,
                                RequestFrontend& frontend);
 
   void OnDelta(GenerationDelta delta) override;
@@ -67,7 +69,5 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 // The request of a GenerateRequest message (generation.proto). Not checked: see CheckRequest.
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in);
 ChatInput ChatFromProto(const v1::Chat& in);
-// The address of a call's client, without its port.
-std::string ClientOf(const grpc::CallbackServerContext& context);
 
 }  // namespace baton::router

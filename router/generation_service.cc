@@ -18,13 +18,18 @@ constexpr int kMaxDetokenize = 1 << 20;
 template <class Request, class Response>
 grpc::ServerUnaryReactor* Answer(
     grpc::CallbackServerContext* context,
+    const CallGate& gate,
     RequestFrontend& frontend,
     const grpc::ByteBuffer& bytes,
     grpc::ByteBuffer& answer,
     Status (*fill)(const RequestFrontend&, const Request&, const TextLimits&, Response&)) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const std::string client = ClientOf(*context);
-  frontend.PostTokenizing(client, bytes.Length(), [=, &frontend, &bytes, &answer] {
+  const StatusOr<std::string> client = gate.Admit(*context);
+  if (!client.ok()) {
+    reactor->Finish(ToGrpc(client.status()));
+    return reactor;
+  }
+  frontend.PostTokenizing(*client, bytes.Length(), [=, &frontend, &bytes, &answer] {
     const TextLimits limits{.context_length = frontend.context_length(),
                             .cancelled = [context] { return context->IsCancelled(); }};
     Request request;
@@ -86,24 +91,29 @@ Status DetokenizeInto(const RequestFrontend& frontend,
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return GenerateStream::Begin(context, *request, frontend_);
+  return GenerateStream::Begin(context, *request, gate_, frontend_);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* response) {
-  return Answer(context, frontend_, *request, *response, &TokenizeInto);
+  return Answer(context, gate_, frontend_, *request, *response, &TokenizeInto);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
-  return Answer(context, frontend_, *request, *response, &DetokenizeInto);
+  return Answer(context, gate_, frontend_, *request, *response, &DetokenizeInto);
 }
 
 grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context,
                                                         const v1::ListModelsRequest*,
                                                         v1::ListModelsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (const auto client = gate_.Admit(*context); !client.ok()) {
+    reactor->Finish(ToGrpc(client.status()));
+    return reactor;
+  }
   v1::Model& model = *response->add_models();
   model.set_name(frontend_.text().name());
   model.set_context_length(frontend_.context_length());
@@ -111,7 +121,6 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
   if (const auto cluster = core_.identity(); cluster.has_value()) {
     model.set_fingerprint(fmt::format("{}", cluster->fingerprint));
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/rpc/call_gate.h"
 #include "proto/generation.grpc.pb.h"
 #include "router/core_loop.h"
 #include "router/request_frontend.h"
@@ -16,8 +17,9 @@ using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<
 // The public gRPC API (generation.proto). Thread-safe.
 class GenerationService final : public RawGeneration {
  public:
-  // Both outlive the service and its server.
-  GenerationService(RequestFrontend& frontend, CoreLoop& core) : frontend_(frontend), core_(core) {}
+  // All outlive the service and its server.
+  GenerationService(const CallGate& gate, RequestFrontend& frontend, CoreLoop& core)
+      : gate_(gate), frontend_(frontend), core_(core) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -32,6 +34,7 @@ class GenerationService final : public RawGeneration {
                                        v1::ListModelsResponse* response) override;
 
  private:
+  const CallGate gate_;
   RequestFrontend& frontend_;
   CoreLoop& core_;
 };

@@ -14,6 +14,7 @@ namespace baton::router {
 // (https://platform.openai.com/docs/guides/error-codes).
 namespace reason {
 inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
+inline constexpr std::string_view kRateLimitExceeded = "rate_limit_exceeded";
 inline constexpr std::string_view kModelNotFound = "model_not_found";
 inline constexpr std::string_view kUnknownParameter = "unknown_parameter";
 inline constexpr std::string_view kUnsupportedParameter = "unsupported_parameter";

@@ -54,11 +54,13 @@ class RequestFrontend::Running final : public Generation,
   Running(RequestFrontend& frontend,
           RequestId id,
           GenerationRequest request,
+          std::shared_ptr<CallerTicket> ticket,
           std::shared_ptr<GenerationObserver> observer)
       : frontend_(frontend),
         id_(id),
         arrival_(frontend.clock_.Now()),
         request_(std::move(request)),
+        ticket_(std::move(ticket)),
         observer_(std::move(observer)) {}
 
   // Called on a tokenizer thread.
@@ -154,6 +156,8 @@ class RequestFrontend::Running final : public Generation,
 
   void EndOnce(GenerationEnd end) {
     ended_ = true;
+    if (ticket_ != nullptr) ticket_->CountOutput(end.generated_tokens);
+    ticket_.reset();
     if (const auto thrown = CaughtFrom([&] { observer_->OnEnd(std::move(end)); })) {
       kLog.Error("request {}: its end could not be delivered: {}", id_, *thrown);
     }
@@ -165,7 +169,8 @@ class RequestFrontend::Running final : public Generation,
       std::lock_guard lock(mutex_);
       if (cancelled_.has_value()) return *cancelled_;
     }
-    auto spec = frontend_.MakeSpec(request_, id_, arrival_, [this] { return left_.load(); });
+    auto spec =
+        frontend_.MakeSpec(request_, id_, arrival_, ticket_.get(), [this] { return left_.load(); });
     std::lock_guard lock(mutex_);
     if (cancelled_.has_value()) return *cancelled_;
     return spec;
@@ -213,6 +218,7 @@ class RequestFrontend::Running final : public Generation,
   const RequestId id_;
   const Time arrival_;
   const GenerationRequest request_;
+  std::shared_ptr<CallerTicket> ticket_;  // null when clients need no key, and after the end
   const std::shared_ptr<GenerationObserver> observer_;
   std::vector<SampleText> samples_;
   std::vector<std::optional<Time>> last_token_;  // per sample
@@ -238,6 +244,7 @@ RequestFrontend::RequestFrontend(const FrontendOptions& options,
       clock_(clock),
       probe_(probe),
       limits_{.vocabulary = text.vocabulary()},
+      caller_limits_(options.callers, clock),
       tokenizers_(std::make_unique<FairThreads>("tokenize", options.tokenizer_threads)) {}
 
 int32_t RequestFrontend::context_length() const {
@@ -269,18 +276,23 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
     draining = draining_;
     if (!draining) ++running_;
   }
-  if (draining) {
+  StatusOr<std::shared_ptr<CallerTicket>> ticket =
+      draining ? Status(StatusCode::kUnavailable, "this router is shutting down")
+               : caller_limits_.Admit(request.client);
+  if (!ticket.ok()) {
     GenerationEnd end;
-    end.status = Status(StatusCode::kUnavailable, "this router is shutting down");
+    end.status = ticket.status();
     end.retryable = true;
     probe_.OnRejected(end.status);
     observer->OnEnd(std::move(end));
+    if (!draining) Ended();
     return nullptr;
   }
   const RequestId id(options_.tag | requests_.fetch_add(1));
   const std::string client = request.client;
   const size_t bytes = InputBytes(request);
-  auto running = std::make_shared<Running>(*this, id, std::move(request), std::move(observer));
+  auto running = std::make_shared<Running>(
+      *this, id, std::move(request), *std::move(ticket), std::move(observer));
   PostTokenizing(client, bytes, [running] { running->Prepare(); });
   return running;
 }
@@ -355,6 +367,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     const GenerationRequest& request,
     RequestId id,
     Time arrival,
+    const CallerTicket* ticket,
     std::function<bool()> cancelled) const {
   BATON_RETURN_IF_ERROR(CheckModel(request.model));
   BATON_RETURN_IF_ERROR(CheckRequest(request, limits_));
@@ -376,6 +389,9 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     spec->stop_tokens.insert(spec->stop_tokens.end(), ends.begin(), ends.end());
   }
   static_cast<PassedOptions&>(*spec) = request;
+  if (ticket != nullptr) {
+    BATON_RETURN_IF_ERROR(ticket->Apply(*spec, request.max_tokens.has_value()));
+  }
   spec->arrival = arrival;
   const bool own_timeout = request.timeout > Duration::zero();
   spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);

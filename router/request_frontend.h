@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "router/caller_limits.h"
 #include "router/core_loop.h"
 #include "router/fair_threads.h"
 #include "router/generation.h"
@@ -26,6 +27,8 @@ struct FrontendOptions {
   Duration default_timeout = std::chrono::seconds(600);
   GenerationDefaults sampling;   // for parameters that a request does not set
   size_t tokenizer_threads = 2;  // see RouterConfig
+  // Recognises clients by their keys, and outlives the frontend; null: clients need no key.
+  Authenticator* callers = nullptr;
 };
 
 // The API's handle of a running generation.
@@ -56,7 +59,7 @@ class RequestFrontend final {
   void Stop();
 
   // Starts a generation without blocking. Errors are reported to the observer. Returns null when
-  // the router is draining.
+  // the router is draining or the client's key has reached a limit.
   std::shared_ptr<Generation> Start(GenerationRequest request,
                                     std::shared_ptr<GenerationObserver> observer);
 
@@ -80,6 +83,7 @@ class RequestFrontend final {
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpec(const GenerationRequest& request,
                                                   RequestId id,
                                                   Time arrival,
+                                                  const CallerTicket* ticket,
                                                   std::function<bool()> cancelled) const;
 
   const FrontendOptions options_;
@@ -88,6 +92,7 @@ class RequestFrontend final {
   const Clock& clock_;
   RouterProbe& probe_;
   const RequestLimits limits_;
+  CallerLimits caller_limits_;
   std::atomic<uint64_t> requests_{0};
 
   std::mutex mutex_;

@@ -89,6 +89,21 @@ Status CheckTimes(const config::RouterConfig& config) {
   return OkStatus();
 }
 
+Status CheckPorts(const config::RouterConfig& config, const ProcessSecurity& security) {
+  BATON_RETURN_IF_ERROR(security.CheckPort("listen", config.listen(), PortUsers::kClients));
+  BATON_RETURN_IF_ERROR(security.CheckPort(
+      "process.http_listen", config.process().http_listen(), PortUsers::kClients));
+  BATON_RETURN_IF_ERROR(
+      security.CheckPort("admin_listen", config.admin_listen(), PortUsers::kOperators));
+  return security.CheckPort("worker_listen", config.worker_listen(), PortUsers::kPeers);
+}
+
+ConnectionLimits PeerLimits(const ProcessSecurity& security) {
+  ConnectionLimits limits;
+  security.SecurePeers(limits);
+  return limits;
+}
+
 StatusOr<OwnModel> OwnModelOf(const config::ModelConfig& config, const ModelText& text) {
   OpenOptions options;
   if (config.load_format() == config::ModelConfig::DUMMY) options.format = LoadFormat::kDummy;
@@ -154,14 +169,22 @@ class RouterService final : public Service {
                             .hash_secret = config.hash_secret(),
                             .default_timeout = FromSeconds(config.default_timeout_seconds()),
                             .sampling = sampling,
-                            .tokenizer_threads = static_cast<size_t>(config.tokenizer_threads())},
+                            .tokenizer_threads = static_cast<size_t>(config.tokenizer_threads()),
+                            .callers = context.security.clients()},
             *text_,
             *core_,
             context.clock,
             probe_),
-        generation_(frontend_, *core_),
-        admin_({name_, text_->name()}, *core_, probe_, context.clock),
-        worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())}, *core_),
+        generation_(
+            {context.security.clients(), context.security.refusals(), "grpc"}, frontend_, *core_),
+        admin_({name_, text_->name()},
+               {context.security.operators(), context.security.refusals(), "admin"},
+               *core_,
+               probe_,
+               context.clock),
+        worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},
+                      *core_,
+                      PeerLimits(context.security).proofs),
         openai_(frontend_, config.max_requests()) {
     openai_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
@@ -183,8 +206,9 @@ class RouterService final : public Service {
     core_.reset();
   }
 
-  Status Listen(const config::RouterConfig& config) {
+  Status Listen(const config::RouterConfig& config, const ProcessSecurity& security) {
     ConnectionLimits limits;
+    security.SecureClients(limits);
     limits.max_message_bytes = static_cast<size_t>(config.max_request_bytes());
     limits.ping_every = std::chrono::seconds(30);
     limits.ping_timeout = std::chrono::seconds(20);
@@ -193,10 +217,14 @@ class RouterService final : public Service {
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
     health_ = std::make_unique<Health>(*clients_);
     core_->WatchReady([this](const Status& ready) { health_->SetReady(ready.ok()); });
+    ConnectionLimits operator_limits;
+    security.SecureOperators(operator_limits, config.admin_listen());
     grpc::Service* const admin_services[] = {&admin_};
-    BATON_ASSIGN_OR_RETURN(operators_, RpcServer::Start(config.admin_listen(), admin_services));
+    BATON_ASSIGN_OR_RETURN(
+        operators_, RpcServer::Start(config.admin_listen(), admin_services, operator_limits));
     grpc::Service* const worker_services[] = {&worker_links_};
-    BATON_ASSIGN_OR_RETURN(workers_, RpcServer::Start(config.worker_listen(), worker_services));
+    BATON_ASSIGN_OR_RETURN(
+        workers_, RpcServer::Start(config.worker_listen(), worker_services, PeerLimits(security)));
     return OkStatus();
   }
 
@@ -265,6 +293,7 @@ class RouterService final : public Service {
 StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
                                                AppContext& context) {
   BATON_RETURN_IF_ERROR(CheckTimes(config));
+  BATON_RETURN_IF_ERROR(CheckPorts(config, context.security));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));
@@ -279,7 +308,7 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
   const uint64_t tag = RandomId() & kTagMask;
   auto router =
       std::make_unique<RouterService>(config, std::move(text), model, sampling, context, tag);
-  BATON_RETURN_IF_ERROR(router->Listen(config));
+  BATON_RETURN_IF_ERROR(router->Listen(config, context.security));
   return router;
 }
 

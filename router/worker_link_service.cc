@@ -20,7 +20,8 @@ grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerLinkS
     return link->OnMessage(message);
   };
   handler.on_closed = [link](const Status& why) { link->OnClosed(why); };
-  auto stream = WorkerLinkServer::Stream::Accept(context, std::move(handler), kUnsentMessages);
+  auto stream =
+      WorkerLinkServer::Stream::Accept(context, std::move(handler), kUnsentMessages, proofs_);
   link->Attach(stream);
   return stream.get();
 }

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <utility>
+
+#include "common/base/peer_proof.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/core_loop.h"
 #include "router/worker_link_server.h"
@@ -10,8 +14,10 @@ namespace baton::router {
 // Thread-safe.
 class WorkerLinkService final : public worker::v1::WorkerLink::CallbackService {
  public:
-  // `core` outlives the service and its server.
-  WorkerLinkService(Welcome welcome, CoreLoop& core) : welcome_(std::move(welcome)), core_(core) {}
+  // `core` outlives the service and its server. `proofs`: how workers prove that they belong to the
+  // cluster; null: they do not.
+  WorkerLinkService(Welcome welcome, CoreLoop& core, std::shared_ptr<const PeerProofs> proofs)
+      : welcome_(std::move(welcome)), core_(core), proofs_(std::move(proofs)) {}
 
   grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* Open(
       grpc::CallbackServerContext* context) override;
@@ -19,6 +25,7 @@ class WorkerLinkService final : public worker::v1::WorkerLink::CallbackService {
  private:
   const Welcome welcome_;  // for every worker that joins
   CoreLoop& core_;
+  const std::shared_ptr<const PeerProofs> proofs_;
 };
 
 }  // namespace baton::router

@@ -78,11 +78,12 @@ std::optional<int> ParseFlags(
   return std::nullopt;
 }
 
-const config::ProcessConfig& ProcessOf(const pb::Message& message) {
-  const auto* field = message.GetDescriptor()->FindFieldByName("process");
-  BATON_CHECK(field != nullptr, "{} has no field `process`", message.GetTypeName());
-  return dynamic_cast<const config::ProcessConfig&>(
-      message.GetReflection()->GetMessage(message, field));
+// The message in the field `name` that the configuration of every process has.
+template <class Part>
+const Part& PartOf(const pb::Message& message, const char* name) {
+  const auto* field = message.GetDescriptor()->FindFieldByName(name);
+  BATON_CHECK(field != nullptr, "{} has no field `{}`", message.GetTypeName(), name);
+  return dynamic_cast<const Part&>(message.GetReflection()->GetMessage(message, field));
 }
 
 Status SetUpLog(const config::LogConfig& log) {
@@ -217,7 +218,7 @@ int RunService(const ServiceInfo& info,
                const RunRankFunction& run_rank) {
   int rank_socket = -1;
   if (const auto exit = ParseFlags(info, argc, argv, config, rank_socket)) return *exit;
-  const config::ProcessConfig& process = ProcessOf(config);
+  const auto& process = PartOf<config::ProcessConfig>(config, "process");
   for (const Status& checked : {SetUpLog(process.log()), CheckHttpLimits(process.http_limits())}) {
     if (checked.ok()) continue;
     WriteStderr(fmt::format("{}: {}\n", info.name, Message(checked)));
@@ -231,15 +232,24 @@ int RunService(const ServiceInfo& info,
   const SteadyClock clock;
   MetricsRegistry metrics;
   const ProcessProbe process_probe(metrics);
+  const auto security =
+      ProcessSecurity::Open(PartOf<config::SecurityConfig>(config, "security"), metrics);
+  if (!security.ok()) {
+    WriteStderr(fmt::format("{}: {}\n", info.name, Message(security.status())));
+    return kExitUsage;
+  }
   Readiness readiness;
-  auto http = HttpServer::Start(HttpOptionsOf(process, metrics));
+  HttpServerOptions http_options = HttpOptionsOf(process, metrics);
+  http_options.gate = (*security)->MakeHttpGate(process.http_listen());
+  http_options.streams = (*security)->http_streams();
+  auto http = HttpServer::Start(http_options);
   if (!http.ok()) {
     kLog.Error("process.http_listen: {}", Message(http.status()));
     return kExitFailed;
   }
   AddAdminEndpoints(**http, metrics, [&readiness] { return readiness.Get(); });
 
-  AppContext context{metrics, **http, clock};
+  AppContext context{metrics, **http, clock, **security};
   std::jthread startup = ExitOnSignal(signals);
   auto service = start(context);
   startup = {};

@@ -38,8 +38,8 @@ using RunRankFunction = std::function<std::optional<int>(UniqueFd socket)>;
 // for wrong flags or configuration, also when only the service finds it (InvalidArgument).
 //
 // `config` is an empty message of the process' configuration type with a field `process`
-// (config.proto's ProcessConfig); it is filled before `start` is called. `run_rank` is called
-// before `start` and may be the whole life of the process.
+// (config.proto's ProcessConfig) and a field `security`; it is filled before `start` is called.
+// `run_rank` is called before `start` and may be the whole life of the process.
 int RunService(const ServiceInfo& info,
                int argc,
                char** argv,

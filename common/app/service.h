@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "common/app/process_security.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/http/http_server.h"
@@ -15,6 +16,7 @@ struct AppContext {
   MetricsRegistry& metrics;
   HttpServer& http;  // serves /metrics, /healthz and /readyz; a service may add routes
   const Clock& clock;
+  const ProcessSecurity& security;
 };
 
 // A router or a worker, as the object that a process runs. Its Start function makes it; RunService

@@ -18,4 +18,9 @@ std::string HomeFolder() {
   return Environment("HOME") + "/.cache/baton";
 }
 
+std::string ConfigFolder() {
+  if (const auto config = Environment("XDG_CONFIG_HOME"); !config.empty()) return config + "/baton";
+  return Environment("HOME") + "/.config/baton";
+}
+
 }  // namespace baton

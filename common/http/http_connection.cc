@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 
 #include "common/http/http_error.h"
@@ -41,11 +40,11 @@ HttpShared::HttpShared(const HttpServerOptions& options_in)
       handlers(static_cast<size_t>(options.handler_threads)) {}
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared,
-                               asio::ip::tcp::socket socket,
+                               std::unique_ptr<HttpStream> stream,
                                ConnectionSlots::Slot slot)
     : shared_(std::move(shared)),
       slot_(std::move(slot)),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       timer_(shared_->io) {}
 
 HttpConnection::~HttpConnection() {
@@ -60,14 +59,25 @@ void HttpConnection::Start() {
     shared_->open[this] = weak_from_this();
     shared_->probe.SetConnections(static_cast<int>(shared_->open.size()));
   }
-  NextRequest(shared_->options.header_timeout);
+  Arm(shared_->options.header_timeout);
+  stream_->AsyncHandshake(
+      [self = shared_from_this()](beast::error_code error) { self->OnHandshake(error); });
+}
+
+void HttpConnection::OnHandshake(beast::error_code error) {
+  if (phase_ == Phase::kClosed) return;
+  if (!error) return NextRequest(shared_->options.header_timeout);
+  shared_->probe.OnFailedHandshake();
+  kLog.Debug("{}: the TLS handshake failed: {}", slot_.address(), error.message());
+  Close();
 }
 
 void HttpConnection::NextRequest(Duration limit) {
   phase_ = Phase::kHead;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
-  parser_->body_limit(shared_->options.max_body_bytes);
+  max_body_bytes_ = shared_->options.max_body_bytes;
+  parser_->body_limit(max_body_bytes_);
   parsed_bytes_ = 0;
   request_ = {};
   route_ = {};
@@ -77,15 +87,22 @@ void HttpConnection::NextRequest(Duration limit) {
 }
 
 void HttpConnection::Read() {
+  if (reading_) return;
+  reading_ = true;
   const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kHeadReadBytes;
-  socket_.async_read_some(buffer_.prepare(bytes),
-                          [self = shared_from_this()](beast::error_code error, size_t got) {
-                            self->OnRead(error, got);
-                          });
+  stream_->AsyncRead(buffer_.prepare(bytes),
+                     [self = shared_from_this()](beast::error_code error, size_t got) {
+                       self->OnRead(error, got);
+                     });
 }
 
 void HttpConnection::OnRead(beast::error_code error, size_t bytes) {
-  if (phase_ == Phase::kClosed) return;
+  reading_ = false;
+  if (phase_ == Phase::kClosed || phase_ == Phase::kLinger) return;
+  if (phase_ == Phase::kAnswer) {
+    buffer_.commit(bytes);
+    return OnReadDuringAnswer(error);
+  }
   if (timed_out_) {
     if (phase_ == Phase::kHead && !parser_->got_some()) return Close();
     return Refuse(408,
@@ -129,8 +146,8 @@ bool HttpConnection::CheckSizes(bool need_more) {
     Refuse(431, fmt::format("the header is over the limit of {} bytes", limits.max_header_bytes));
     return false;
   }
-  if (sent > limits.max_body_bytes) {
-    Refuse(413, fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+  if (sent > max_body_bytes_) {
+    Refuse(413, fmt::format("the body is over the limit of {} bytes", max_body_bytes_));
   } else if (need_more && buffer_.size() > kMaxChunkLineBytes) {
     Refuse(400,
            fmt::format("a chunk's size line, or the trailer, is over the limit of {} bytes",
@@ -149,8 +166,7 @@ bool HttpConnection::CheckSizes(bool need_more) {
 void HttpConnection::OnParseError(beast::error_code error) {
   const HttpServerOptions& limits = shared_->options;
   if (error == http::error::body_limit) {
-    return Refuse(413,
-                  fmt::format("the body is over the limit of {} bytes", limits.max_body_bytes));
+    return Refuse(413, fmt::format("the body is over the limit of {} bytes", max_body_bytes_));
   }
   if (error == http::error::header_limit) {
     return Refuse(431,
@@ -171,11 +187,31 @@ bool HttpConnection::OnHead() {
     Refuse(refusal.status, refusal.message);
     return false;
   }
-  if (!FindRoute()) return false;
+  if (!PassGate() || !FindRoute()) return false;
   parser_->eager(true);
   if (parser_->is_done()) return true;
   Arm(shared_->options.body_timeout);
   if (ExpectsContinue(head) && head.version() >= 11 && buffer_.size() == 0) Continue();
+  return true;
+}
+
+bool HttpConnection::PassGate() {
+  if (!shared_->options.gate) return true;
+  HttpVerdict verdict = shared_->options.gate(request_);
+  if (verdict.status != 0) {
+    Refuse(verdict.status, verdict.message, verdict.challenge);
+    return false;
+  }
+  if (!verdict.client.empty()) request_.client = std::move(verdict.client);
+  if (verdict.max_body_bytes == 0 || verdict.max_body_bytes >= max_body_bytes_) return true;
+  max_body_bytes_ = verdict.max_body_bytes;
+  // The parser has checked the length that the header states against the server's limit.
+  const auto stated = parser_->content_length();
+  if (stated && *stated > max_body_bytes_) {
+    Refuse(413, fmt::format("the body is over this key's limit of {} bytes", max_body_bytes_));
+    return false;
+  }
+  parser_->body_limit(max_body_bytes_);
   return true;
 }
 
@@ -227,12 +263,13 @@ std::shared_ptr<ConnectionExchange> HttpConnection::MakeExchange(bool keep_alive
   return exchange;
 }
 
-void HttpConnection::Refuse(int status, const std::string& why) {
+void HttpConnection::Refuse(int status, const std::string& why, const std::string& challenge) {
   shared_->probe.OnRefused(status);
   if (request_.id.empty()) request_ = ToRequest(parser_->get().base());
   const auto exchange = MakeExchange(/*keep_alive=*/false);
   parser_.reset();  // frees the received part of the body while the connection lingers
   if (status == 503) exchange->AddHeader("Retry-After", "1");
+  if (!challenge.empty()) exchange->AddHeader("WWW-Authenticate", challenge);
   exchange->Fail(status, why);
 }
 
@@ -265,15 +302,24 @@ void HttpConnection::Dispatch() {
              });
 }
 
+void HttpConnection::OnReadDuringAnswer(beast::error_code error) {
+  if (error) OnClientDisconnect();
+}
+
 void HttpConnection::WatchForDisconnect(uint64_t exchange_number) {
-  socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                     [self = shared_from_this(), exchange_number](beast::error_code error) {
-                       if (error || self->exchange_number_ != exchange_number) return;
-                       char byte = 0;
-                       const auto got =
-                           ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-                       if (got <= 0) self->OnClientDisconnect();
-                     });
+  if (stream_->is_encrypted()) {
+    if (buffer_.size() == 0) Read();
+    return;
+  }
+  stream_->socket().async_wait(
+      asio::ip::tcp::socket::wait_read,
+      [self = shared_from_this(), exchange_number](beast::error_code error) {
+        if (error || self->exchange_number_ != exchange_number) return;
+        char byte = 0;
+        const auto got =
+            ::recv(self->stream_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got <= 0) self->OnClientDisconnect();
+      });
 }
 
 void HttpConnection::OnClientDisconnect() {
@@ -302,7 +348,7 @@ void HttpConnection::WriteNext() {
     if (parts.size() == kMaxParts) break;
   }
   writing_ = parts.size();
-  asio::async_write(socket_, parts, [self = shared_from_this()](beast::error_code error, size_t) {
+  stream_->AsyncWrite(parts, [self = shared_from_this()](beast::error_code error, size_t) {
     self->OnWritten(error);
   });
 }
@@ -324,19 +370,22 @@ void HttpConnection::OnWritten(beast::error_code error) {
 
 void HttpConnection::Linger() {
   phase_ = Phase::kLinger;
-  beast::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   Arm(kLingerTime);
   buffer_.clear();
-  Discard();
+  stream_->AsyncShutdown([self = shared_from_this()](beast::error_code) {
+    if (self->phase_ != Phase::kLinger) return;
+    // The shutdown of an encrypted stream has also awaited the client's.
+    if (self->stream_->is_encrypted()) return self->Close();
+    self->Discard();
+  });
 }
 
 void HttpConnection::Discard() {
-  socket_.async_read_some(buffer_.prepare(kBodyReadBytes),
-                          [self = shared_from_this()](beast::error_code error, size_t) {
-                            if (error) return self->Close();
-                            self->Discard();
-                          });
+  stream_->AsyncRead(buffer_.prepare(kBodyReadBytes),
+                     [self = shared_from_this()](beast::error_code error, size_t) {
+                       if (error) return self->Close();
+                       self->Discard();
+                     });
 }
 
 void HttpConnection::Arm(Duration limit) {
@@ -350,10 +399,10 @@ void HttpConnection::Arm(Duration limit) {
 }
 
 void HttpConnection::OnTimeout() {
-  if (phase_ == Phase::kAnswer || phase_ == Phase::kLinger) return Close();
+  if (phase_ != Phase::kHead && phase_ != Phase::kBody) return Close();
   timed_out_ = true;
   beast::error_code ignored;
-  socket_.cancel(ignored);  // OnRead is called next and answers
+  stream_->socket().cancel(ignored);  // OnRead is called next and answers
 }
 
 void HttpConnection::Close() {
@@ -365,8 +414,8 @@ void HttpConnection::Close() {
   phase_ = Phase::kClosed;
   timer_.cancel();
   beast::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  stream_->socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_->socket().close(ignored);
   slot_.Release();
   OnClientDisconnect();
 }

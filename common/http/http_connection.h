@@ -10,7 +10,6 @@
 #include <unordered_map>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -22,6 +21,7 @@
 #include "common/http/http_probe.h"
 #include "common/http/http_routes.h"
 #include "common/http/http_server.h"
+#include "common/http/http_stream.h"
 
 namespace baton {
 
@@ -51,18 +51,18 @@ struct HttpShared {
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::shared_ptr<HttpShared> shared,
-                 boost::asio::ip::tcp::socket socket,
+                 std::unique_ptr<HttpStream> stream,
                  ConnectionSlots::Slot slot);
   ~HttpConnection();
 
-  // Reads the first request.
+  // Does the stream's handshake, and reads the first request.
   void Start();
   void Close();
   // True while no request is being served, so that the connection can be closed for another one
   // without loss.
-  bool is_dispensable() const { return phase_ == Phase::kHead || phase_ == Phase::kLinger; }
+  bool is_dispensable() const { return phase_ <= Phase::kHead || phase_ == Phase::kLinger; }
 
-  boost::asio::ip::tcp::socket& socket() { return socket_; }
+  HttpStream& stream() { return *stream_; }
   const std::string& over_limit() const { return slot_.over_limit(); }
 
   // Runs `work` on the io thread, in the order of the calls; drops it when the connection is
@@ -78,16 +78,20 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void AddUnsent(size_t bytes) { unsent_bytes_ += bytes; }
 
  private:
-  enum class Phase { kHead, kBody, kAnswer, kLinger, kClosed };
+  enum class Phase { kHandshake, kHead, kBody, kAnswer, kLinger, kClosed };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  void OnHandshake(boost::beast::error_code error);
   void NextRequest(Duration limit);
+  // Reads more bytes, unless a read is in progress.
   void Read();
   void OnRead(boost::beast::error_code error, size_t bytes);
   bool HasBytesToParse() const;
   void Parse();
   // Handles a complete header. False when it has already been answered; then no body is read.
   bool OnHead();
+  // Asks the server's gate. False when the request has been refused.
+  bool PassGate();
   // Sets route_. False when there is no handler to call and the request has been answered.
   bool FindRoute();
   // False when the bytes so far exceed a limit and the request has been refused.
@@ -98,9 +102,12 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::shared_ptr<ConnectionExchange> MakeExchange(bool keep_alive);
   // Answers with an error of the server itself. Does not read the rest of the request and closes
   // the connection after the answer.
-  void Refuse(int status, const std::string& why);
+  void Refuse(int status, const std::string& why, const std::string& challenge = {});
   void Continue();
+  // Notices when the client disconnects during its exchange. An encrypted stream must read for
+  // that: it may receive a part of the next request.
   void WatchForDisconnect(uint64_t exchange_number);
+  void OnReadDuringAnswer(boost::beast::error_code error);
   void WriteNext();
   void OnWritten(boost::beast::error_code error);
   // Delays the close until the client has had time to read the answer, because a TCP reset would
@@ -113,14 +120,16 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   std::shared_ptr<HttpShared> shared_;
   ConnectionSlots::Slot slot_;
-  boost::asio::ip::tcp::socket socket_;
+  const std::unique_ptr<HttpStream> stream_;
   boost::asio::steady_timer timer_;  // bounds the current phase
-  Phase phase_ = Phase::kHead;
+  Phase phase_ = Phase::kHandshake;
+  bool reading_ = false;  // a read is in progress
   bool timed_out_ = false;
 
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   size_t parsed_bytes_ = 0;  // bytes of the header, then of the body with its framing
+  size_t max_body_bytes_ = 0;
   HttpRequest request_;
   HttpRoutes::Route route_;
   ByteBudget::Share body_share_;

@@ -7,7 +7,9 @@ namespace baton {
 std::string HttpErrorBody(int status, std::string_view message) {
   using Json = nlohmann::ordered_json;
   const char* type = status < 500 ? "invalid_request_error" : "server_error";
-  const Json code = status == 405 ? Json("method_not_supported") : Json(nullptr);
+  Json code = nullptr;
+  if (status == 401) code = "invalid_api_key";
+  if (status == 405) code = "method_not_supported";
   const Json body = {
       {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}};
   // The message may quote bytes of the request that are not UTF-8.

@@ -10,7 +10,10 @@ HttpProbe::HttpProbe(MetricsRegistry& registry)
       exceptions_(
           registry.AddCounter("baton_http_exceptions_total",
                               "Exceptions in HTTP handlers (answered with status 500) and on "
-                              "the server's own thread.")) {}
+                              "the server's own thread.")),
+      failed_handshakes_(registry.AddCounter(
+          "baton_http_failed_tls_handshakes_total",
+          "HTTP connections whose TLS handshake failed, for example plain HTTP on a TLS port.")) {}
 
 void HttpProbe::OnRefused(int status) {
   registry_

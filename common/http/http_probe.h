@@ -12,6 +12,8 @@ class HttpProbe final {
   void SetConnections(int count) { connections_.Set(count); }
   // Counts an exception of a handler or of the io thread.
   void OnException() { exceptions_.Add(); }
+  // Counts a connection whose TLS handshake failed.
+  void OnFailedHandshake() { failed_handshakes_.Add(); }
   // Counts a request that the server itself refused with `status`, or a connection that it closed
   // for want of slots (503).
   void OnRefused(int status);
@@ -20,6 +22,7 @@ class HttpProbe final {
   MetricsRegistry& registry_;
   Gauge connections_;
   Counter exceptions_;
+  Counter failed_handshakes_;
 };
 
 }  // namespace baton

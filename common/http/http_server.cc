@@ -17,6 +17,7 @@
 #include "common/http/http_connection.h"
 #include "common/http/http_error.h"
 #include "common/http/http_head.h"
+#include "common/http/plain_stream.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -164,7 +165,8 @@ class HttpServer::Impl final {
 
   void Serve(tcp::socket socket, ConnectionSlots::Slot slot) {
     const bool reserved = slot.reserved();
-    auto connection = std::make_shared<HttpConnection>(shared_, std::move(socket), std::move(slot));
+    auto connection =
+        std::make_shared<HttpConnection>(shared_, MakeStream(std::move(socket)), std::move(slot));
     if (reserved) {
       std::erase_if(reserved_, [](const auto& weak) { return weak.expired(); });
       reserved_.push_back(connection);
@@ -172,12 +174,18 @@ class HttpServer::Impl final {
     connection->Start();
   }
 
+  std::unique_ptr<HttpStream> MakeStream(tcp::socket socket) {
+    const auto& streams = shared_->options.streams;
+    if (streams != nullptr) return streams->MakeStream(std::move(socket));
+    return std::make_unique<PlainStream>(std::move(socket));
+  }
+
   // Makes room for a probe when silent connections hold all reserved slots.
   void CloseOldestReserved() {
     for (const auto& weak : reserved_) {
       const auto connection = weak.lock();
       if (connection == nullptr || !connection->is_dispensable()) continue;
-      RefuseConnection(connection->socket(), connection->over_limit());
+      RefuseConnection(connection->stream().socket(), connection->over_limit());
       return connection->Close();
     }
   }
@@ -186,7 +194,11 @@ class HttpServer::Impl final {
   void RefuseConnection(tcp::socket& socket, const std::string& why) {
     shared_->probe.OnRefused(503);
     const std::string answer = ServerIsFull(why);
-    (void)::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // A client with TLS could not read a plain answer.
+    if (shared_->options.streams == nullptr) {
+      (void)::send(
+          socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     boost::system::error_code ignored;
     socket.shutdown(tcp::socket::shutdown_both, ignored);
   }

@@ -13,6 +13,32 @@
 
 namespace baton {
 
+struct HttpRequest {
+  std::string id;                              // x-request-id of the client, or a new id
+  std::string method;                          // "GET", "POST", …
+  std::string path;                            // without the query, percent-decoding not applied
+  std::string query;                           // after '?', or empty
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // Reply and Begin free it
+  std::string client;  // the client's address without the port, or what HttpVerdict says
+
+  // The value of the header `name` (in lower case), or empty.
+  std::string_view header(const std::string& name) const;
+};
+
+// Whether a request may be served. Decided when its header is complete, before its body is read.
+struct HttpVerdict {
+  int status = 0;             // of the refusal; 0: the request is served
+  std::string message;        // of the refusal
+  std::string challenge;      // of a refusal with 401: the value of WWW-Authenticate
+  std::string client;         // who asks, for HttpRequest::client; empty: known by the address only
+  size_t max_body_bytes = 0;  // of this request, if less than the server's limit; 0: no other limit
+};
+// Called on the io thread, so it must be quick. Must be thread-safe.
+using HttpGate = std::function<HttpVerdict(const HttpRequest& request)>;
+
+class HttpStreams;  // http_stream.h
+
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port; for port 0 the system chooses a free port
   int handler_threads = 2;
@@ -29,19 +55,8 @@ struct HttpServerOptions {
   Duration idle_timeout = std::chrono::seconds(60);    // between requests
   Duration write_timeout = std::chrono::seconds(30);   // for one write to be accepted
   MetricsRegistry* metrics = nullptr;                  // outlives the server; null: no metrics
-};
-
-struct HttpRequest {
-  std::string id;                              // x-request-id of the client, or a new id
-  std::string method;                          // "GET", "POST", …
-  std::string path;                            // without the query, percent-decoding not applied
-  std::string query;                           // after '?', or empty
-  std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;                            // Reply and Begin free it
-  std::string client;                          // the client's address without the port
-
-  // The value of the header `name` (in lower case), or empty.
-  std::string_view header(const std::string& name) const;
+  HttpGate gate = nullptr;                             // empty: every request is served
+  std::shared_ptr<HttpStreams> streams = nullptr;      // of the connections; null: no encryption
 };
 
 // The answer to one request, which its handler gives: either one Reply, or Begin, any number of
@@ -72,7 +87,7 @@ class HttpExchange {
 
 // An HTTP/1.1 server for answers, streams and probes, with keep-alive and with limits of
 // connections, sizes and time. Errors of the server itself are JSON in the shape of the OpenAI API.
-// No TLS. Handlers run on a small pool of threads and may block it for a short time; a handler that
+// Handlers run on a small pool of threads and may block it for a short time; a handler that
 // needs longer keeps the exchange and answers later. A handler's exception is answered with 500,
 // logged and counted. Thread-safe.
 class HttpServer final {

@@ -34,7 +34,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(limits.connect_timeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (limits.tls == nullptr) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  if (!limits.tls->peer_name.empty()) {
+    arguments.SetSslTargetNameOverride(limits.tls->peer_name);
+  }
+  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(*limits.tls), arguments);
 }
 
 void ApplyLimits(const ConnectionLimits& limits, grpc::ServerBuilder& builder) {

@@ -8,6 +8,8 @@
 #include <grpcpp/server_builder.h>
 
 #include "common/base/clock.h"
+#include "common/base/peer_proof.h"
+#include "common/rpc/rpc_tls.h"
 
 namespace baton {
 
@@ -22,9 +24,13 @@ struct ConnectionLimits {
   // The most concurrent calls that a server accepts on one connection; further calls wait in the
   // client. Each pair of Baton's processes uses one stream.
   int max_streams = 128;
+  // Encryption; null: none.
+  std::shared_ptr<const RpcTls> tls;
+  // How the two ends of a stream prove who they are (DuplexStream). Null: they do not.
+  std::shared_ptr<const PeerProofs> proofs;
 };
 
-// A plain-text channel to "host:port". It connects lazily, on the first call. Each call of this
+// A channel to "host:port". It connects lazily, on the first call. Each call of this
 // function makes a connection of its own, so that a slow or failed channel does not affect others.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ConnectionLimits& limits = {});

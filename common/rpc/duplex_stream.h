@@ -6,9 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/client_callback.h>
@@ -16,6 +19,7 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/peer_proof.h"
 #include "common/base/status.h"
 #include "common/rpc/rpc_status.h"
 
@@ -33,8 +37,10 @@ struct StreamHandler {
 };
 
 // One end of a bidirectional stream. Messages are sent through a bounded queue, which never blocks
-// the sender, and received by a handler. `Base` is gRPC's client or server reactor. Public methods
-// are thread-safe.
+// the sender, and received by a handler. With PeerProofs, the two ends first prove to each other
+// who they are, in the field `handshake` of the messages; meanwhile messages wait in the queue, and
+// the handler receives nothing. `Base` is gRPC's client or server reactor. Public methods are
+// thread-safe.
 template <class Base, class Out, class In>
 class DuplexStream : public Base {
  public:
@@ -76,13 +82,42 @@ class DuplexStream : public Base {
  protected:
   static constexpr bool kDials = std::is_same_v<Base, grpc::ClientBidiReactor<Out, In>>;
 
-  DuplexStream(StreamHandler<In> handler, size_t capacity)
-      : handler_(std::move(handler)), capacity_(capacity) {}
+  DuplexStream(StreamHandler<In> handler, size_t capacity, std::shared_ptr<const PeerProofs> proofs)
+      : handler_(std::move(handler)), capacity_(capacity), proofs_(std::move(proofs)) {
+    if (proofs_ == nullptr) return;
+    proof_ = proofs_->Make(kDials ? PeerSide::kDialler : PeerSide::kListener, Purpose());
+    proving_ = true;
+    if (kDials) handshake_.emplace().set_handshake(proof_->Begin());
+  }
 
   void Begin(std::shared_ptr<DuplexStream> self) {
     self_ = std::move(self);
     this->StartRead(&incoming_);
   }
+
+  // Starts the next write, if one is due.
+  void Continue() {
+    Action action;
+    {
+      std::lock_guard lock(mutex_);
+      action = NextLocked();
+    }
+    Run(action);
+  }
+
+  // Closes the stream of a peer that is not proven yet.
+  void RefusePeer(const Status& why) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!proving_ || phase_ == Phase::kClosing) return;
+    }
+    if (!kDials) proofs_->OnRefused(Purpose(), PeerName(), why);
+    Close(why);
+  }
+
+  bool has_proofs() const { return proofs_ != nullptr; }
+  // The address of the other end, for messages.
+  virtual std::string PeerName() const = 0;
 
   // Called when gRPC does not use the reactor any more.
   void Ended(const Status& transport_status) {
@@ -122,17 +157,48 @@ class DuplexStream : public Base {
       if (phase_ >= phase) return false;
       phase_ = phase;
       if (!why_.has_value() && (!status.ok() || phase == Phase::kClosing)) why_ = status;
-      if (phase == Phase::kClosing) queue_.clear();
+      if (phase == Phase::kClosing) {
+        queue_.clear();
+        handshake_.reset();
+      }
       action = NextLocked();
     }
     Run(action);
     return true;
   }
 
+  // The type of the dialler's messages names the protocol.
+  static std::string_view Purpose() {
+    return (kDials ? Out::descriptor() : In::descriptor())->name();
+  }
+
+  // Takes the next message of the handshake. A message of anything else is refused.
+  void OnHandshake(const std::string& message) {
+    const StatusOr<std::string> answer = proof_->OnMessage(message);
+    if (!answer.ok()) return RefusePeer(answer.status());
+    Action action;
+    {
+      std::lock_guard lock(mutex_);
+      if (!answer->empty()) handshake_.emplace().set_handshake(*answer);
+      proving_ = !proof_->done();
+      action = NextLocked();
+    }
+    Run(action);
+  }
+
+  void OnMessage() {
+    if (proof_ != nullptr && !proof_->done()) return OnHandshake(incoming_.handshake());
+    Status status = proof_ == nullptr && !incoming_.handshake().empty()
+                        ? Status(StatusCode::kUnauthenticated,
+                                 "one end of the connection proves the cluster's secret, but the "
+                                 "other has none; set security.cluster_secret_file of both")
+                        : handler_.on_message(std::exchange(incoming_, In()));
+    if (!status.ok()) Close(status);
+  }
+
   void OnReadDone(bool ok) override {
     if (ok) {
-      const Status status = handler_.on_message(std::exchange(incoming_, In()));
-      if (!status.ok()) Close(status);
+      OnMessage();
       this->StartRead(&incoming_);
       return;
     }
@@ -142,6 +208,7 @@ class DuplexStream : public Base {
       phase_ = Phase::kClosing;
       reading_ended_ = true;
       queue_.clear();
+      handshake_.reset();
       action = NextLocked();
     }
     Run(action);
@@ -152,6 +219,13 @@ class DuplexStream : public Base {
   // Chooses the next operation of the writing half. At most one of them is in progress.
   Action NextLocked() {
     if (writing_) return Action::kNone;
+    if (handshake_.has_value()) {
+      outgoing_ = std::move(*handshake_);
+      handshake_.reset();
+      writing_ = true;
+      return Action::kWrite;
+    }
+    if (proving_ && phase_ != Phase::kClosing && !queue_.empty()) return Action::kNone;
     if (!queue_.empty()) {
       outgoing_ = std::move(queue_.front());
       queue_.pop_front();
@@ -192,12 +266,16 @@ class DuplexStream : public Base {
 
   StreamHandler<In> handler_;
   const size_t capacity_;
+  const std::shared_ptr<const PeerProofs> proofs_;
+  std::unique_ptr<PeerProof> proof_;  // used by the constructor and by reads, one at a time
   In incoming_;
   Out outgoing_;
   std::shared_ptr<DuplexStream> self_;
 
   mutable std::mutex mutex_;
   std::deque<Out> queue_;
+  std::optional<Out> handshake_;  // to be sent before the queue
+  bool proving_ = false;          // the handshake is not complete: the queue waits
   Phase phase_ = Phase::kOpen;
   bool writing_ = false;
   bool writes_ended_ = false;
@@ -222,11 +300,13 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
   using Start = std::function<void(grpc::ClientContext*, grpc::ClientBidiReactor<Out, In>*)>;
 
   // A stream that is not dialled yet. `capacity`: the most messages that may wait to be written.
+  // `proofs`: null when the ends need not prove who they are.
   static std::shared_ptr<ClientStream> Create(Start start,
                                               StreamHandler<In> handler,
-                                              size_t capacity) {
+                                              size_t capacity,
+                                              std::shared_ptr<const PeerProofs> proofs = nullptr) {
     return std::shared_ptr<ClientStream>(
-        new ClientStream(std::move(start), std::move(handler), capacity));
+        new ClientStream(std::move(start), std::move(handler), capacity, std::move(proofs)));
   }
 
   // Starts the call. To be called once, and before any Send. The handler may be called from now on.
@@ -236,13 +316,19 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
     stream->AddHold();
     stream->Begin(stream);
     stream->StartCall();
+    if (stream->has_proofs()) stream->Continue();
   }
 
   void Abort() override { context_.TryCancel(); }
 
  private:
-  ClientStream(Start start, StreamHandler<In> handler, size_t capacity)
-      : Stream(std::move(handler), capacity), start_(std::move(start)) {}
+  ClientStream(Start start,
+               StreamHandler<In> handler,
+               size_t capacity,
+               std::shared_ptr<const PeerProofs> proofs)
+      : Stream(std::move(handler), capacity, std::move(proofs)), start_(std::move(start)) {}
+
+  std::string PeerName() const override { return context_.peer(); }
 
   void OnWritesDoneDone(bool ok) override { this->WritingEnded(ok); }
   void OnDone(const grpc::Status& status) override { this->Ended(FromGrpc(status)); }
@@ -252,33 +338,61 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
 };
 
 // The listening end. The service's method makes it and returns it as the reactor. It lives at least
-// until the stream has ended, even when its owner drops it earlier.
+// until the stream has ended, even when its owner drops it earlier. With `proofs`, a peer that has
+// not proven itself after kProofLimit is refused.
 template <class Out, class In>
 class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In> {
   using Stream = DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In>;
 
  public:
+  static constexpr auto kProofLimit = std::chrono::seconds(10);
+
   static std::shared_ptr<ServerStream> Accept(grpc::CallbackServerContext* context,
                                               StreamHandler<In> handler,
-                                              size_t capacity) {
-    std::shared_ptr<ServerStream> stream(new ServerStream(context, std::move(handler), capacity));
+                                              size_t capacity,
+                                              std::shared_ptr<const PeerProofs> proofs = nullptr) {
+    std::shared_ptr<ServerStream> stream(
+        new ServerStream(context, std::move(handler), capacity, std::move(proofs)));
     stream->Begin(stream);
+    if (stream->has_proofs()) {
+      stream->proof_limit_.Set(std::chrono::system_clock::now() + kProofLimit,
+                               [weak = std::weak_ptr<ServerStream>(stream)](bool expired) {
+                                 const auto self = weak.lock();
+                                 if (expired && self != nullptr) self->OnProofLimit();
+                               });
+    }
     return stream;
   }
 
   void Abort() override { context_->TryCancel(); }
 
  private:
-  ServerStream(grpc::CallbackServerContext* context, StreamHandler<In> handler, size_t capacity)
-      : Stream(std::move(handler), capacity), context_(context) {}
+  ServerStream(grpc::CallbackServerContext* context,
+               StreamHandler<In> handler,
+               size_t capacity,
+               std::shared_ptr<const PeerProofs> proofs)
+      : Stream(std::move(handler), capacity, std::move(proofs)),
+        context_(context),
+        peer_(context->peer()) {}
+
+  std::string PeerName() const override { return peer_; }
+  void OnProofLimit() {
+    this->RefusePeer(MakeStatus(StatusCode::kUnauthenticated,
+                                "the peer did not prove that it knows the cluster's secret within "
+                                "{} s",
+                                kProofLimit.count()));
+  }
 
   void OnDone() override {
+    if (this->has_proofs()) proof_limit_.Cancel();
     this->Ended(context_->IsCancelled()
                     ? Status(StatusCode::kUnavailable, "the peer cancelled the stream or was lost")
                     : OkStatus());
   }
 
   grpc::CallbackServerContext* const context_;
+  const std::string peer_;
+  grpc::Alarm proof_limit_;
 };
 
 }  // namespace baton

@@ -17,7 +17,10 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address
   grpc::ServerBuilder builder;
   ApplyLimits(limits, builder);
   int port = 0;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(
+      address,
+      limits.tls == nullptr ? grpc::InsecureServerCredentials() : ServerCredentialsOf(*limits.tls),
+      &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {

@@ -78,6 +78,8 @@ class Worker final : private EngineListener, private RouterEvents {
   WorkerProbe& probe() { return probe_; }
   const WorkerInfo& identity() const { return identity_; }
   Dma* dma() const { return options_.dma; }
+  // Of the connections to other processes of the cluster.
+  const ConnectionLimits& limits() const { return options_.limits; }
 
   // For roles, on the worker's thread.
   void Report(RouterKey router, const HandoffReport& report);

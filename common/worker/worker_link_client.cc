@@ -63,7 +63,8 @@ WorkerLinkClient::WorkerLinkClient(RouterKey key,
         stub->async()->Open(call, end);
       },
       std::move(handler),
-      kQueuedMessages);
+      kQueuedMessages,
+      context_.limits.proofs);
   Stream::Dial(stream_);
   stream_->Send(JoinToProto(context_.self));
 }

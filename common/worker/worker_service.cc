@@ -74,6 +74,12 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
                                                         AppContext& context,
                                                         WorkerKind kind,
                                                         const AddRoles& add_roles) {
+  if (kind != WorkerKind::kPrefill) {
+    BATON_RETURN_IF_ERROR(
+        context.security.CheckPort("kv_listen", config.kv_listen(), PortUsers::kPeers));
+    BATON_RETURN_IF_ERROR(context.security.CheckPort(
+        "the tcp transport at kv_listen", config.kv_listen(), PortUsers::kKvData));
+  }
   std::unique_ptr<WorkerService> service(new WorkerService());
   BATON_RETURN_IF_ERROR(service->MakeExecutor(config, kind));
   WorkerOptions options;
@@ -87,6 +93,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.program_version = Version();
   options.engine = EngineOptionsOf(config, kind);
+  context.security.SecurePeers(options.limits);
   options.dma = service->model_->dma();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
@@ -184,6 +191,7 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
     BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
     options.transport.advertise_host = told.host;
   }
+  options.transport.proofs = worker.limits().proofs;
   options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
   options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
   options.checksums = config.transfer().checksums();

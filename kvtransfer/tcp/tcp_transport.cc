@@ -151,6 +151,7 @@ StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, 
   Connection::Options options{std::move(socket), peer.ToString()};
   options.dma = dma_;
   options.epoll_fd = epoll_.get();
+  options.proofs = options_.proofs;
   return std::make_unique<TcpConnection>(std::move(options), windows_, now);
 }
 
@@ -183,6 +184,9 @@ StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
   options.preface.kind = PayloadKind::kInline;
   options.preface.region = peer_region;
   options.connect_timeout = options_.connect_timeout;
+  if (options_.proofs != nullptr) {
+    options.proof = options_.proofs->Make(PeerSide::kDialler, kDataPurpose);
+  }
   return std::make_unique<FrameChannel>(std::move(options));
 }
 

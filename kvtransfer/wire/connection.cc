@@ -28,6 +28,9 @@ Connection::Connection(Options options, WindowTable& windows, Time now)
       dma_(options.dma),
       epoll_fd_(options.epoll_fd),
       windows_(windows),
+      proofs_(std::move(options.proofs)),
+      proof_(proofs_ == nullptr ? nullptr : proofs_->Make(PeerSide::kListener, kDataPurpose)),
+      state_(proof_ == nullptr ? State::kPreface : State::kProof),
       last_progress_(now) {}
 
 Connection::~Connection() = default;
@@ -70,6 +73,8 @@ void Connection::OnWindowClosed(uint64_t key) {
 
 StatusOr<bool> Connection::Advance() {
   switch (state_) {
+    case State::kProof:
+      return ReceiveProof();
     case State::kPreface:
       return ReceivePreface();
     case State::kHeader: {
@@ -102,6 +107,24 @@ StatusOr<bool> Connection::Fill(void* to, size_t size) {
     budget_ -= std::min(budget_, got);
   }
   filled_ = 0;
+  return true;
+}
+
+StatusOr<bool> Connection::ReceiveProof() {
+  BATON_ASSIGN_OR_RETURN(const bool complete, Fill(proof_message_.data(), proof_message_.size()));
+  // Other protocols send less than a message, or wait for an answer, so the first bytes decide.
+  const size_t filled = complete ? proof_message_.size() : filled_;
+  const std::string_view message(proof_message_.data(), filled);
+  const size_t known = std::min(filled, kPeerProofMagic.size());
+  const bool garbage = message.substr(0, known) != kPeerProofMagic.substr(0, known);
+  if (!complete && !garbage) return false;
+  StatusOr<std::string> answer = proof_->OnMessage(message);
+  if (!answer.ok()) {
+    proofs_->OnRefused(kDataPurpose, peer_, answer.status());
+    return answer.status();
+  }
+  acks_ += *answer;
+  if (proof_->done()) state_ = State::kPreface;
   return true;
 }
 
@@ -280,8 +303,7 @@ StatusOr<size_t> Connection::Receive(std::span<const iovec> to) {
   }
   if (got > 0) return static_cast<size_t>(got);
   // A peer that only tests whether it can connect sends nothing at all.
-  const bool between_frames =
-      filled_ == 0 && (state_ == State::kHeader || state_ == State::kPreface);
+  const bool between_frames = filled_ == 0 && (state_ == State::kHeader || in_preface());
   if (between_frames) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
   return MakeStatus(StatusCode::kUnavailable, "closed by the peer in the middle of a frame");
 }

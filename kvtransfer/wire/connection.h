@@ -2,6 +2,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/peer_proof.h"
 #include "common/base/unique_fd.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
@@ -19,10 +21,11 @@
 
 namespace baton {
 
-// The receiving end of one stream channel: parses frames, writes payloads only where an open window
-// allows it, and acknowledges. The subclass defines how payload bytes arrive. Never blocks; memory
-// is bounded by the runs of one frame. Payloads for a GPU's memory first go to StagingBuffers,
-// and are acknowledged after the copy from there has ended. Owned by FrameServer; its thread only.
+// The receiving end of one stream channel: checks the peer's proof, parses frames, writes payloads
+// only where an open window allows it, and acknowledges. The subclass defines how payload bytes
+// arrive. Never blocks; memory is bounded by the runs of one frame. Payloads for a GPU's memory
+// first go to StagingBuffers, and are acknowledged after the copy from there has ended. Owned by
+// FrameServer; its thread only.
 class Connection : public PeerConnection {
  public:
   struct Options {
@@ -31,6 +34,8 @@ class Connection : public PeerConnection {
     PayloadKind kind = PayloadKind::kInline;
     Dma* dma = nullptr;  // for regions in a GPU's memory; else null
     int epoll_fd = -1;   // the transport's
+    // How the peer proves who it is, before its preface; null: it does not.
+    std::shared_ptr<const PeerProofs> proofs = nullptr;
   };
   Connection(Options options, WindowTable& windows, Time now);
   ~Connection() override;
@@ -41,7 +46,7 @@ class Connection : public PeerConnection {
   int fd() const override { return socket_.get(); }
   const std::string& peer() const override { return peer_; }
   Time stalled_since() const override;
-  bool in_preface() const override { return state_ == State::kPreface; }
+  bool in_preface() const override { return state_ <= State::kPreface; }
   bool wants_write() const override { return !acks_.empty(); }
   bool is_landing() const override { return !landing_.empty(); }
   bool has_more() const override { return has_more_; }
@@ -62,7 +67,7 @@ class Connection : public PeerConnection {
   StatusOr<size_t> Receive(std::span<const iovec> to);
 
  private:
-  enum class State { kPreface, kHeader, kRuns, kPayload };
+  enum class State { kProof, kPreface, kHeader, kRuns, kPayload };
 
   // A payload that is being copied from a staging buffer to the region.
   struct Landing {
@@ -76,6 +81,7 @@ class Connection : public PeerConnection {
   // Fills `size` bytes at `to`, over several calls if necessary. False: not complete yet.
   StatusOr<bool> Fill(void* to, size_t size);
   StatusOr<bool> Advance();
+  StatusOr<bool> ReceiveProof();
   StatusOr<bool> ReceivePreface();
   Status StartFrame();
   StatusOr<bool> ContinuePayload();
@@ -93,7 +99,10 @@ class Connection : public PeerConnection {
   Dma* const dma_;
   const int epoll_fd_;
   WindowTable& windows_;
-  State state_ = State::kPreface;
+  const std::shared_ptr<const PeerProofs> proofs_;
+  const std::unique_ptr<PeerProof> proof_;
+  std::array<char, kPeerProofBytes> proof_message_{};
+  State state_;
   size_t filled_ = 0;
   Preface preface_;
   std::vector<UniqueFd> descriptors_;

@@ -3,8 +3,18 @@
 #include <algorithm>
 
 namespace baton {
+namespace {
+
+constexpr uint32_t kProofMagic = 0x31534842;  // kPeerProofMagic
+
+}  // namespace
 
 Status CheckPreface(const Preface& preface, PayloadKind expected) {
+  if (preface.magic == kProofMagic) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "the peer proves the cluster's secret, but this worker has none; set its "
+                      "security.cluster_secret_file");
+  }
   if (preface.magic != kPrefaceMagic) {
     return InvalidArgument("the connection opens with {:#010x}, not with KV data's {:#010x}",
                            preface.magic,

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "kvtransfer/transport.h"
 
@@ -17,6 +18,9 @@ constexpr uint32_t kPrefaceMagic = 0x504b5642;  // "BVKP"
 constexpr uint32_t kWriteMagic = 0x574b5642;    // "BVKW"
 constexpr uint32_t kAckMagic = 0x414b5642;      // "BVKA"
 constexpr uint16_t kFrameVersion = 1;
+// Of the handshake (common/base/peer_proof.h) that comes before the preface, if the transport's
+// options have PeerProofs.
+constexpr std::string_view kDataPurpose = "KvData";
 constexpr uint64_t kMaxOpBytes = uint64_t{1} << 30;
 constexpr uint32_t kMaxOpRuns = 1u << 13;
 constexpr size_t kMaxOutstandingOps = 4096;  // of one channel

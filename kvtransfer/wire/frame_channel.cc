@@ -27,7 +27,9 @@ FrameChannel::FrameChannel(Options options)
       descriptors_(std::move(options.descriptors)),
       slots_(std::move(options.slots)),
       staging_(std::move(options.staging)),
-      connect_timeout_(options.connect_timeout) {
+      connect_timeout_(options.connect_timeout),
+      proof_(std::move(options.proof)),
+      proof_out_(proof_ == nullptr ? "" : proof_->Begin()) {
   watched_ = EPOLLIN | EPOLLOUT;
   if (const Status status = WatchFd(epoll_fd_, socket_.get(), watched_); !status.ok()) {
     Die(Status(StatusCode::kUnavailable, status.message()), WriteEvent::Kind::kFailed);
@@ -132,7 +134,7 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
 
 size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
   if (status_.ok()) {
-    if (!connected_) CheckConnected(now);
+    if (!connected_ || !is_proven()) CheckConnected(now);
     if (status_.ok() && staging_ != nullptr) PumpStaging();
     if (status_.ok() && connected_) {
       SendQueued();
@@ -166,6 +168,35 @@ void FrameChannel::CheckConnected(Time now) {
                    "connect: no answer for {:.1f} s",
                    ToSeconds(connect_timeout_)),
         WriteEvent::Kind::kFailed);
+  }
+}
+
+bool FrameChannel::SendProof() {
+  while (!proof_out_.empty()) {
+    const ssize_t sent =
+        ::send(socket_.get(), proof_out_.data(), proof_out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        Die(MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno)),
+            WriteEvent::Kind::kFailed);
+      }
+      return false;
+    }
+    proof_out_.erase(0, static_cast<size_t>(sent));
+  }
+  return is_proven();
+}
+
+void FrameChannel::TakeProof(std::string_view& bytes) {
+  while (!is_proven() && !bytes.empty() && status_.ok()) {
+    const size_t part = std::min(kPeerProofBytes - proof_in_.size(), bytes.size());
+    proof_in_ += bytes.substr(0, part);
+    bytes.remove_prefix(part);
+    if (proof_in_.size() < kPeerProofBytes) return;
+    const StatusOr<std::string> answer = proof_->OnMessage(std::exchange(proof_in_, {}));
+    if (!answer.ok()) return Die(answer.status(), WriteEvent::Kind::kFailed);
+    proof_out_ += *answer;
   }
 }
 
@@ -205,7 +236,7 @@ bool FrameChannel::SendPreface() {
 }
 
 void FrameChannel::SendQueued() {
-  if (!SendPreface()) return;
+  if (!SendProof() || !SendPreface()) return;
   uint64_t budget = kQuantum;
   while (!queue_.empty() && budget > 0 && is_ready(queue_.front())) {
     Op& op = queue_.front();
@@ -250,13 +281,19 @@ void FrameChannel::ReceiveAcks() {
                  WriteEvent::Kind::kFailed);
     }
     if (got == 0) {
-      return Die(MakeStatus(StatusCode::kUnavailable, "the peer closed the data connection"),
+      return Die(MakeStatus(StatusCode::kUnavailable,
+                            "the peer closed the data connection{}",
+                            is_proven() ? ""
+                                        : " during the handshake; its log says why (compare "
+                                          "security.cluster_secret_file of both)"),
                  WriteEvent::Kind::kFailed);
     }
-    for (size_t at = 0; at < static_cast<size_t>(got) && status_.ok();) {
-      const size_t part = std::min(sizeof(ack_) - ack_filled_, static_cast<size_t>(got) - at);
-      std::memcpy(reinterpret_cast<char*>(&ack_) + ack_filled_, buffer.data() + at, part);
-      at += part;
+    std::string_view bytes(buffer.data(), static_cast<size_t>(got));
+    TakeProof(bytes);
+    while (!bytes.empty() && status_.ok()) {
+      const size_t part = std::min(sizeof(ack_) - ack_filled_, bytes.size());
+      std::memcpy(reinterpret_cast<char*>(&ack_) + ack_filled_, bytes.data(), part);
+      bytes.remove_prefix(part);
       ack_filled_ += part;
       if (ack_filled_ < sizeof(ack_)) break;
       ack_filled_ = 0;
@@ -346,8 +383,9 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
 }
 
 void FrameChannel::WatchSocket() {
-  const bool wants_write = !connected_ || preface_sent_ < sizeof(preface_) ||
-                           (!queue_.empty() && is_ready(queue_.front()));
+  const bool has_frame =
+      preface_sent_ < sizeof(preface_) || (!queue_.empty() && is_ready(queue_.front()));
+  const bool wants_write = !connected_ || !proof_out_.empty() || (is_proven() && has_frame);
   const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
   if (wanted == watched_) return;
   watched_ = wanted;

@@ -6,9 +6,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "common/base/peer_proof.h"
 #include "common/base/unique_fd.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
@@ -31,6 +33,7 @@ class FrameChannel final : public Channel {
     std::unique_ptr<SlotTable> slots;         // set if the receiver reads the source itself (shm)
     std::unique_ptr<StagingBuffers> staging;  // set if the source is a GPU's memory
     Duration connect_timeout{};
+    std::unique_ptr<PeerProof> proof;  // exchanged before the preface; null: none
   };
 
   explicit FrameChannel(Options options);
@@ -67,7 +70,12 @@ class FrameChannel final : public Channel {
   size_t FrameParts(const Op& op, std::span<iovec> parts) const;
   void CheckConnected(Time now);
   void SendQueued();
+  bool is_proven() const { return proof_ == nullptr || proof_->done(); }
+  // Sends what is due of the handshake. Returns true when the handshake is complete.
+  bool SendProof();
   bool SendPreface();
+  // Takes bytes of the handshake from the front of `bytes`.
+  void TakeProof(std::string_view& bytes);
   void ReceiveAcks();
   void OnAck(const WriteAck& ack);
   void AfterSend();
@@ -86,6 +94,9 @@ class FrameChannel final : public Channel {
   const Duration connect_timeout_;
   Time connect_until_{};
   bool connected_ = false;
+  const std::unique_ptr<PeerProof> proof_;
+  std::string proof_out_;  // bytes of the handshake to be sent
+  std::string proof_in_;   // an incomplete message
   size_t preface_sent_ = 0;
   uint32_t watched_ = 0;
   Status status_;

@@ -138,7 +138,10 @@ void FrameServer::CloseStalled(Time now) {
 
 void FrameServer::Close(int fd, const Status& reason) {
   const auto found = connections_.find(fd);
-  if (reason.code() != StatusCode::kOutOfRange) {
+  // PeerProofs has logged why it refused a peer.
+  const bool refused =
+      reason.code() == StatusCode::kUnauthenticated && found->second.connection->in_preface();
+  if (reason.code() != StatusCode::kOutOfRange && !refused) {
     Log(fmt::format("KV data connection from {} closed: {}",
                     found->second.connection->peer(),
                     Message(reason)));

@@ -66,6 +66,7 @@ StatusOr<UniqueFd> ConnectLocal(std::string_view name, int type) {
           socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
     return SocketError("connect to", name);
   }
+  BATON_RETURN_IF_ERROR(LocalPeer(socket).status());
   return socket;
 }
 

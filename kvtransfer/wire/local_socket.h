@@ -17,6 +17,7 @@ StatusOr<std::string> HostBootId();
 
 // `type`: SOCK_STREAM or SOCK_SEQPACKET.
 StatusOr<UniqueFd> ListenLocal(std::string_view name, int type);
+// PermissionDenied when the listener runs as another user.
 StatusOr<UniqueFd> ConnectLocal(std::string_view name, int type);
 
 // The process at the other end. PermissionDenied if it runs as another user: abstract sockets have

@@ -4,14 +4,16 @@
 - Each object passes the schemas of the oldest and the newest Kubernetes in VERSIONS.
 - A worker's pod has as many GPUs as its configuration names, and enough time to drain.
 - The containers' command lines, with the files of the ConfigMap, start real processes, which answer a
-  prompt and end with status 0 after SIGTERM. Replaced are only addresses, the model (a tiny one), the size
-  of the KV arena, and GPUs, by CPUs: the number of ranks stays.
+  prompt over TLS with a key, and no prompt without, and end with status 0 after SIGTERM. The Secrets that
+  README.md names are made for the test. Replaced are only addresses, the model (a tiny one), the size of
+  the KV arena, and GPUs, by CPUs: the number of ranks stays.
 
 Usage: manifests_test.py FOLDER_OF_PROGRAMS. Needs kubectl, and the Python package kubernetes-validate."""
 import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -76,6 +78,16 @@ def merged(files):
     return result
 
 
+def check_secrets(pod, security):
+    """Every file that the configuration takes from a Secret is in a volume that the pod mounts."""
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    files = [value for value in [*security.values(), *security.get("tls", {}).values()]
+             if isinstance(value, str)]
+    check(files, "the pod's configuration names no secret")
+    for file in files:
+        check(os.path.dirname(file) in mounts, f"{file} is not in a volume of the pod")
+
+
 def check_pod(name, pod, files):
     words = pod["containers"][0]["command"]
     settings = merged(files[os.path.basename(word)] for word in words if word.startswith("/config/"))
@@ -95,6 +107,7 @@ def check_pod(name, pod, files):
         check("/dev/shm" in mounts, "NCCL needs a larger /dev/shm")
         check(pod.get("shareProcessNamespace"), "followers cannot kill a leader that is process 1")
     image = pod["containers"][0]["image"]
+    check_secrets(pod, settings.get("security", {}))
     check(("cuda" in image) == bool(gpus), f"the image of a pod with {given} GPUs is {image}")
     return engine, len(devices)
 
@@ -110,6 +123,25 @@ def byte_tokenizer():
     return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": byte_level,
             "post_processor": None, "decoder": byte_level,
             "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
+
+
+def make_secrets(programs, folder):
+    """The content of the Secrets that README.md names, as files below `folder`; returns a client's key."""
+    def baton(*words):
+        return subprocess.run([os.path.join(programs, "baton"), *words],
+                              check=True, capture_output=True, text=True).stdout
+
+    for name in ("cluster", "keys", "tls"):
+        os.makedirs(os.path.join(folder, "secrets", name))
+    with open(os.path.join(folder, "secrets/cluster/secret"), "w", encoding="utf-8") as out:
+        out.write(baton("key", "secret"))
+    key = baton("key", "add", "client", "--file", os.path.join(folder, "secrets/keys/api_keys.json")).strip()
+    baton("key", "add", "operator", "--file", os.path.join(folder, "secrets/keys/admin_keys.json"))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                    "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+                    "-keyout", os.path.join(folder, "secrets/tls/tls.key"),
+                    "-out", os.path.join(folder, "secrets/tls/tls.crt")], check=True, capture_output=True)
+    return key
 
 
 class Program:
@@ -145,27 +177,50 @@ class Program:
             return len(file.read().split())
 
 
-def answer(http):
+def answer(http, trust, key):
     """The router's answer to a prompt, once workers have joined it."""
     body = json.dumps({"prompt": "The baton goes", "max_tokens": 8}).encode()
-    request = urllib.request.Request(f"http://{http}/v1/completions", body,
-                                     {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=START_LIMIT) as response:
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(f"https://{http}/v1/completions", body, headers)
+    with urllib.request.urlopen(request, timeout=START_LIMIT, context=trust) as response:
         return json.load(response)
 
 
-def await_path(http, path):
+def check_strangers(http, trust):
+    """Without a key, or with another one, there is no answer and no page."""
+    for key in ("", "baton-another"):
+        try:
+            answer(http, trust, key)
+            raise AssertionError(f"the key \"{key}\" gets an answer")
+        except urllib.error.HTTPError as error:
+            check(error.code == 401, f"the key \"{key}\" gets status {error.code}")
+    for path in ("/", "/metrics", "/status.json"):
+        try:
+            with urllib.request.urlopen(f"https://{http}{path}", timeout=10, context=trust):
+                raise AssertionError(f"{path} needs no key")
+        except urllib.error.HTTPError as error:
+            check(error.code == 401, f"{path} answers {error.code} without a key")
+
+
+def await_probe(program, pod, trust):
+    """Awaits the pod's readiness probe."""
+    probe = pod["containers"][0]["readinessProbe"]["httpGet"]
+    url = f"{probe.get('scheme', 'HTTP').lower()}://{program.addresses['http']}{probe['path']}"
     deadline = time.monotonic() + START_LIMIT
     while True:
         try:
-            with urllib.request.urlopen(f"http://{http}{path}", timeout=10):
+            with urllib.request.urlopen(url, timeout=10, context=trust):
                 return
         except urllib.error.HTTPError as error:
-            check(time.monotonic() < deadline, f"{path} answers {error.code}: {error.read().decode()}")
+            check(time.monotonic() < deadline, f"{url} answers {error.code}: {error.read().decode()}")
         time.sleep(0.1)
 
 
 def run_cluster(programs, folder, pods, engines):
+    key = make_secrets(programs, folder)
+    trust = ssl.create_default_context(cafile=os.path.join(folder, "secrets/tls/tls.crt"))
     common = [f"model.path={folder}/model", f"process.http_listen={LOCAL}"]
     started = []
     try:
@@ -183,9 +238,10 @@ def run_cluster(programs, folder, pods, engines):
             started.append(worker)
             worker.await_ready()
             check(worker.followers() == ranks - 1, f"{name} has {worker.followers()} followers")
-            await_path(worker.addresses["http"], pods[name]["containers"][0]["readinessProbe"]["httpGet"]["path"])
-        await_path(router.addresses["http"], "/readyz")
-        used = answer(router.addresses["http"])["usage"]["completion_tokens"]
+            await_probe(worker, pods[name], trust)
+        await_probe(router, pods["baton-router"], trust)
+        check_strangers(router.addresses["http"], trust)
+        used = answer(router.addresses["http"], trust, key)["usage"]["completion_tokens"]
         check(used == 8, f"the answer has {used} tokens instead of 8")
         for program in reversed(started):
             program.process.send_signal(signal.SIGTERM)
@@ -216,7 +272,7 @@ def check_variant(variant, programs):
             engines[name] = check_pod(name, pod, files)
             for file, text in files.items():
                 with open(os.path.join(folder, file), "w", encoding="utf-8") as out:
-                    out.write(text)
+                    out.write(text.replace("/secrets/", f"{folder}/secrets/"))
         shutil.copytree(MODEL, os.path.join(folder, "model"))
         with open(os.path.join(folder, "model/tokenizer.json"), "w", encoding="utf-8") as out:
             json.dump(byte_tokenizer(), out)

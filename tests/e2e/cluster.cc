@@ -79,6 +79,7 @@ void ClusterTest::StartSecondRouter() {
   LocalClusterOptions options = Options();
   options.log_folder += "/second";
   options.router_set = {"router_id=second"};
+  options.secret_file = cluster().secret_file();
   std::filesystem::create_directories(options.log_folder);
   auto started = LocalCluster::Start(options, kStartLimit);
   ASSERT_TRUE(started.ok()) << started.status();

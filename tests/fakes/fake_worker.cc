@@ -36,7 +36,8 @@ FakeWorker::FakeWorker(const Options& options) {
         stub->async()->Open(call, end);
       },
       std::move(handler),
-      100'000);
+      100'000,
+      options.proofs);
   Stream::Dial(stream_);
   pb::ToRouter hello;
   pb::Join& join = *hello.mutable_join();

@@ -31,6 +31,7 @@ class FakeWorker final {
     ModelIdentity model;       // must equal the router's model, or the router refuses the worker
     uint64_t hash_secret = 0;
     uint32_t version = worker::v1::PROTOCOL_VERSION;
+    std::shared_ptr<const PeerProofs> proofs = nullptr;  // null: the worker has no secret
   };
 
   // Returns when the router has accepted or refused the worker.

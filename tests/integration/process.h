@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +22,22 @@ class InProcess final {
   // `overrides`: "path.to.field=value".
   template <class Config>
   InProcess(StatusOr<std::unique_ptr<Service>> (*start)(const Config&, AppContext&),
-            std::vector<std::string> overrides)
-      : http_(*HttpServer::Start({})), context_{metrics_, *http_, clock_} {
+            std::vector<std::string> overrides) {
     Config config;
     ConfigSources sources;
     sources.overrides = std::move(overrides);
     const Status loaded = LoadConfig(sources, config);
     BATON_CHECK(loaded.ok(), "{}", Message(loaded));
-    StatusOr<std::unique_ptr<Service>> service = start(config, context_);
+    auto security = ProcessSecurity::Open(config.security(), metrics_);
+    BATON_CHECK(security.ok(), "{}", Message(security.status()));
+    security_ = *std::move(security);
+    HttpServerOptions options;
+    options.metrics = &metrics_;
+    options.gate = security_->MakeHttpGate(options.listen);
+    options.streams = security_->http_streams();
+    http_ = *HttpServer::Start(options);
+    context_.emplace(AppContext{metrics_, *http_, clock_, *security_});
+    StatusOr<std::unique_ptr<Service>> service = start(config, *context_);
     BATON_CHECK(service.ok(), "{}", Message(service.status()));
     service_ = *std::move(service);
   }
@@ -55,8 +64,9 @@ class InProcess final {
  private:
   SteadyClock clock_;
   MetricsRegistry metrics_;
+  std::unique_ptr<ProcessSecurity> security_;
   std::unique_ptr<HttpServer> http_;
-  AppContext context_;
+  std::optional<AppContext> context_;
   std::unique_ptr<Service> service_;
 };
 

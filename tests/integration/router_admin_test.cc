@@ -268,7 +268,8 @@ TEST(RouterStart, TimesThatContradictEachOtherAreRefused) {
     MetricsRegistry metrics;
     SteadyClock clock;
     const auto http = HttpServer::Start({});
-    AppContext context{metrics, **http, clock};
+    const auto security = ProcessSecurity::Open(config.security(), metrics);
+    AppContext context{metrics, **http, clock, **security};
     const auto router = router::StartRouter(config, context);
     EXPECT_EQ(router.status().code(), StatusCode::kInvalidArgument);
     return std::string(Message(router.status()));

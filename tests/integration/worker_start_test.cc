@@ -58,7 +58,9 @@ TEST(WorkerStart, ItsRolesAreThereBeforeItDials) {
   SteadyClock clock;
   const auto http = HttpServer::Start({});
   ASSERT_TRUE(http.ok()) << http.status();
-  AppContext context{metrics, **http, clock};
+  const auto security = ProcessSecurity::Open(config.security(), metrics);
+  ASSERT_TRUE(security.ok()) << security.status();
+  AppContext context{metrics, **http, clock, **security};
   std::string said;
   const auto service = WorkerService::Start(
       config, context, WorkerKind::kPrefill, [&](const config::WorkerConfig&, Worker& worker) {
@@ -106,14 +108,17 @@ TEST(WorkerStart, AWildcardIsNotToldToOthers) {
   config::WorkerConfig config;
   ConfigSources sources;
   sources.overrides = Settings(router, "w");
-  sources.overrides.insert(sources.overrides.end(),
-                           {"kv_listen=0.0.0.0:0", "kv_advertise=127.0.0.1"});
+  sources.overrides.insert(
+      sources.overrides.end(),
+      {"kv_listen=0.0.0.0:0", "kv_advertise=127.0.0.1", "security.insecure=true"});
   ASSERT_TRUE(LoadConfig(sources, config).ok());
   MetricsRegistry metrics;
   SteadyClock clock;
   const auto http = HttpServer::Start({.listen = "0.0.0.0:0"});
   ASSERT_TRUE(http.ok()) << http.status();
-  AppContext context{metrics, **http, clock};
+  const auto security = ProcessSecurity::Open(config.security(), metrics);
+  ASSERT_TRUE(security.ok()) << security.status();
+  AppContext context{metrics, **http, clock, **security};
   const auto worker = StartDecodeWorker(config, context);
   ASSERT_TRUE(worker.ok()) << worker.status();
   const worker::v1::Join join = router.AwaitJoin("w");

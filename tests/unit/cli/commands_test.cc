@@ -61,6 +61,7 @@ TEST(CommandsTest, TheManualAndTheCompletionHaveEachCommandAndFlagOfHelp) {
                                                   {"chat"},
                                                   {"status"},
                                                   {"drain"},
+                                                  {"key", "add"},
                                                   {"model"},
                                                   {"model", "inspect"}}) {
     std::vector<std::string> words = command;

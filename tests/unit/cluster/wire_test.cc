@@ -70,7 +70,9 @@ TEST(WireTest, EveryReportSurvives) {
     ASSERT_TRUE(back.ok()) << back.status();
     ASSERT_EQ(*back, report) << message.DebugString();
   }
-  EXPECT_THAT(unset.names(), testing::ElementsAre("baton.worker.v1.ToRouter.join"));
+  EXPECT_THAT(
+      unset.names(),
+      testing::ElementsAre("baton.worker.v1.ToRouter.handshake", "baton.worker.v1.ToRouter.join"));
 }
 
 TEST(WireTest, EveryJoinSurvives) {
@@ -122,7 +124,9 @@ TEST(WireTest, EveryCommandSurvives) {
     ASSERT_TRUE(back.refused.empty()) << back.refused.front().status;
     ASSERT_EQ(back.commands, commands) << message.DebugString();
   }
-  EXPECT_THAT(unset.names(), testing::ElementsAre("baton.worker.v1.ToWorker.welcome"));
+  EXPECT_THAT(unset.names(),
+              testing::ElementsAre("baton.worker.v1.ToWorker.handshake",
+                                   "baton.worker.v1.ToWorker.welcome"));
 }
 
 TEST(WireTest, DeadlinesCrossAsTheTimeThatIsLeft) {

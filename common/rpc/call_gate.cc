@@ -1,0 +1,30 @@
+#include "common/rpc/call_gate.h"
+
+namespace baton {
+namespace {
+
+std::string AddressOf(const grpc::ServerContextBase& context) {
+  const std::string peer = context.peer();
+  return peer.substr(0, peer.rfind(':'));
+}
+
+std::string MetadataOf(const grpc::ServerContextBase& context, const char* name) {
+  const auto& all = context.client_metadata();
+  const auto found = all.find(name);
+  return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+StatusOr<std::string> CallGate::Admit(const grpc::ServerContextBase& context) const {
+  std::string address = AddressOf(context);
+  if (callers_ == nullptr) return address;
+  std::string key = MetadataOf(context, "x-api-key");
+  if (key.empty()) key = KeyOfAuthorization(MetadataOf(context, "authorization"));
+  StatusOr<Caller> caller = callers_->Authenticate(key);
+  if (caller.ok()) return std::move(caller->id);
+  refusals_->Add(port_, address, caller.status());
+  return caller.status();
+}
+
+}  // namespace baton

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include "common/base/status.h"
+
+namespace baton {
+
+// The PEM files of one end of encrypted connections. gRPC reads changed files again within a
+// second; running connections go on.
+struct RpcTls {
+  std::string certificate_file;  // empty at a client that has no certificate
+  std::string key_file;
+  // The authority of the other end's certificate. Empty: a server accepts clients without
+  // certificates, and a client uses the system's authorities.
+  std::string ca_file;
+  std::string peer_name;  // client: the name in the server's certificate; empty: the dialled host
+};
+
+// InvalidArgument when a file cannot be read, or when certificate and key do not belong together.
+// To be called before the credentials are made: gRPC itself only logs such faults.
+Status CheckTls(const RpcTls& tls);
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls);
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const RpcTls& tls);
+
+}  // namespace baton

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/security/api_keys.h"
+#include "common/security/jwt.h"
+#include "common/security/refusals.h"
+#include "common/security/reloaded_file.h"
+
+namespace baton {
+
+// A client or operator who has proven who he is.
+struct Caller {
+  std::string id;  // "tenant/name" of a key, "jwt/tenant/subject" of a token
+  std::string tenant;
+  KeyLimits limits;
+};
+
+// Recognises callers by API keys and by JSON Web Tokens. Files are read again when they change.
+// When a changed file cannot be read, what was read before stays valid, and the log says so.
+// Thread-safe.
+class Authenticator final {
+ public:
+  struct Files {
+    std::string keys;  // ApiKeys; empty: there are no API keys
+    std::string jwks;  // JwtKeys; empty: tokens are not accepted
+    JwtPolicy policy;
+  };
+
+  // Errors of ApiKeys::Load and JwtKeys::Load. `refusals` outlives the authenticator.
+  static StatusOr<std::unique_ptr<Authenticator>> Open(const Files& files, Refusals& refusals);
+
+  // The caller who presents `credential`, a key or a token. Unauthenticated when it is empty,
+  // unknown, expired or revoked; the message never repeats it.
+  StatusOr<Caller> Authenticate(std::string_view credential);
+  // The caller with an id that Authenticate has returned; nothing when the key was removed.
+  std::optional<Caller> Find(std::string_view id);
+
+ private:
+  Authenticator(ReloadedFile<ApiKeys> keys, ReloadedFile<JwtKeys> tokens)
+      : keys_(std::move(keys)), tokens_(std::move(tokens)) {}
+
+  ReloadedFile<ApiKeys> keys_;
+  ReloadedFile<JwtKeys> tokens_;
+};
+
+// The key in the value of a header `Authorization`: of "Bearer KEY", or the password of "Basic …",
+// with which browsers open pages. Empty when there is none.
+std::string KeyOfAuthorization(std::string_view value);
+
+}  // namespace baton

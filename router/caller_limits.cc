@@ -1,0 +1,123 @@
+#include "router/caller_limits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/security/digest.h"
+#include "router/request_error.h"
+
+namespace baton::router {
+namespace {
+
+// Separates the tenant from the client's own salt; a tenant's name cannot contain it.
+constexpr char kSaltSeparator = '\n';
+
+// The tenant's salt. A client may divide it further by a salt of its own, which is hashed so that
+// the result is short.
+std::string SaltOf(const std::string& tenant, const std::string& own) {
+  if (own.empty()) return tenant;
+  return tenant + kSaltSeparator + Base64Url(BytesOf(Sha256(own)));
+}
+
+Status OverLimit(std::string_view limit, const std::string& id, const std::string& detail) {
+  return WithReason(MakeStatus(StatusCode::kResourceExhausted,
+                               "the key \"{}\" has reached its limit {}: {}",
+                               id,
+                               limit,
+                               detail),
+                    reason::kRateLimitExceeded);
+}
+
+std::string RetryIn(Duration wait) {
+  return fmt::format("try again in {:.0f} s", std::max(1.0, std::ceil(ToSeconds(wait))));
+}
+
+}  // namespace
+
+Duration RateBudget::Wait(double rate, Time now) {
+  if (rate <= 0) return Duration::zero();
+  const double most = std::max(1.0, rate);
+  level_ = used_ ? std::min(most, level_ + rate * ToSeconds(now - last_)) : most;
+  used_ = true;
+  last_ = now;
+  // A whole unit must be there, so that a rate below 1 means one unit now and then.
+  const double missing = std::min(1.0, most) - level_;
+  return missing <= 0 ? Duration::zero() : FromSeconds(missing / rate);
+}
+
+CallerTicket::~CallerTicket() {
+  limits_.End(caller_.id);
+}
+
+Status CallerTicket::Apply(RequestSpec& spec, bool own_max) const {
+  const KeyLimits& limits = caller_.limits;
+  const auto prompt = static_cast<int64_t>(spec.prompt.size());
+  if (limits.prompt_tokens > 0 && prompt > limits.prompt_tokens) {
+    return InvalidArgument(
+        "the prompt has {} tokens; the limit prompt_tokens of the key \"{}\" is {}",
+        prompt,
+        caller_.id,
+        limits.prompt_tokens);
+  }
+  if (limits.output_tokens > 0) {
+    const int64_t each = std::max<int64_t>(1, limits.output_tokens / spec.samples);
+    if (own_max && spec.max_tokens > each) {
+      return InvalidMember("max_tokens",
+                           "max_tokens is {} for {} samples; the limit output_tokens of the key "
+                           "\"{}\" is {}",
+                           spec.max_tokens,
+                           spec.samples,
+                           caller_.id,
+                           limits.output_tokens);
+    }
+    spec.max_tokens = static_cast<int32_t>(std::min<int64_t>(spec.max_tokens, each));
+    spec.min_tokens = std::min(spec.min_tokens, spec.max_tokens);
+  }
+  spec.cache_salt = SaltOf(caller_.tenant, spec.cache_salt);
+  limits_.Count(caller_.id, prompt);
+  return OkStatus();
+}
+
+void CallerTicket::CountOutput(int64_t tokens) const {
+  limits_.Count(caller_.id, tokens);
+}
+
+StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& client) {
+  if (callers_ == nullptr) return std::shared_ptr<CallerTicket>();
+  std::optional<Caller> caller = callers_->Find(client);
+  if (!caller.has_value()) {
+    return MakeStatus(StatusCode::kUnauthenticated, "the key \"{}\" was removed", client);
+  }
+  const KeyLimits& limits = caller->limits;
+  const Time now = clock_.Now();
+  {
+    std::lock_guard lock(mutex_);
+    Usage& usage = usage_[caller->id];
+    if (limits.requests_in_flight > 0 && usage.in_flight >= limits.requests_in_flight) {
+      return OverLimit("requests_in_flight",
+                       caller->id,
+                       fmt::format("{} requests are running", usage.in_flight));
+    }
+    if (const Duration wait = usage.tokens.Wait(limits.tokens_per_second, now); wait.count() > 0) {
+      return OverLimit("tokens_per_second", caller->id, RetryIn(wait));
+    }
+    const Duration wait = usage.requests.Wait(limits.requests_per_second, now);
+    if (wait.count() > 0) return OverLimit("requests_per_second", caller->id, RetryIn(wait));
+    usage.requests.Take(1);
+    ++usage.in_flight;
+  }
+  return std::make_shared<CallerTicket>(*this, *std::move(caller));
+}
+
+void CallerLimits::Count(const std::string& id, int64_t tokens) {
+  std::lock_guard lock(mutex_);
+  usage_[id].tokens.Take(static_cast<double>(tokens));
+}
+
+void CallerLimits::End(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  --usage_[id].in_flight;
+}
+
+}  // namespace baton::router

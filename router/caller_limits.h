@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/security/authenticator.h"
+#include "router/types.h"
+
+namespace baton::router {
+
+// A budget that refills at `rate` units a second, up to what one second gives, at least one unit. A
+// cost that is known only afterwards may take it below zero. Not thread-safe.
+class RateBudget final {
+ public:
+  // The time until the budget is positive; zero: now. rate 0: no limit.
+  Duration Wait(double rate, Time now);
+  void Take(double cost) { level_ -= cost; }
+
+ private:
+  double level_ = 0;
+  Time last_{};
+  bool used_ = false;
+};
+
+class CallerLimits;
+
+// One request of a caller who has a key. The destructor ends the request.
+class CallerTicket final {
+ public:
+  CallerTicket(CallerLimits& limits, Caller caller) : limits_(limits), caller_(std::move(caller)) {}
+  ~CallerTicket();
+  CallerTicket(const CallerTicket&) = delete;
+  CallerTicket& operator=(const CallerTicket&) = delete;
+
+  // Applies the key's limits and tenant to a request whose prompt is known, and counts the prompt's
+  // tokens. `own_max`: the request sets max_tokens itself; else max_tokens is lowered to the limit.
+  // ResourceExhausted or InvalidArgument that names the limit.
+  Status Apply(RequestSpec& spec, bool own_max) const;
+  void CountOutput(int64_t tokens) const;
+
+ private:
+  CallerLimits& limits_;
+  const Caller caller_;
+};
+
+// Enforces the limits of the keys with which clients call (KeyLimits). Must outlive its tickets.
+// Thread-safe.
+class CallerLimits final {
+ public:
+  // `callers`: null when clients need no key; then there are no limits. Outlives this object.
+  CallerLimits(Authenticator* callers, const Clock& clock) : callers_(callers), clock_(clock) {}
+
+  // A ticket for a request of `client`, the id of a key; null when clients need no key. Errors:
+  // ResourceExhausted that names the limit and the seconds to wait; Unauthenticated when the key
+  // was removed meanwhile.
+  StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client);
+
+ private:
+  friend class CallerTicket;
+  struct Usage {
+    int64_t in_flight = 0;
+    RateBudget requests;
+    RateBudget tokens;
+  };
+
+  void Count(const std::string& id, int64_t tokens);
+  void End(const std::string& id);
+
+  Authenticator* const callers_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::map<std::string, Usage> usage_;  // by the key's id; guarded by mutex_
+};
+
+}  // namespace baton::router

@@ -1,0 +1,222 @@
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <gmock/gmock.h>
+
+#include "cli/generation_client.h"
+#include "common/base/host_port.h"
+#include "tests/integration/router_service.h"
+#include "tests/support/raw_http.h"
+#include "tests/support/test_certificates.h"
+
+// A router's ports with TLS, and clients with right and wrong ideas of it.
+namespace baton {
+namespace {
+
+namespace asio = boost::asio;
+using ::testing::HasSubstr;
+
+// A TLS connection to an HTTP port. Failures give an empty result.
+class HttpsConnection final {
+ public:
+  HttpsConnection(const std::string& address, const std::string& ca_file) {
+    const HostPort to = ParseHostPort(address).value();
+    context_.load_verify_file(ca_file, error_);
+    stream_.set_verify_mode(asio::ssl::verify_peer);
+    stream_.set_verify_callback(asio::ssl::host_name_verification(to.host));
+    if (!error_) {
+      stream_.next_layer().connect({asio::ip::make_address(to.host), to.port}, error_);
+    }
+    const unsigned char protocols[] = "\x02h2\x08http/1.1";
+    SSL_set_alpn_protos(stream_.native_handle(), protocols, sizeof(protocols) - 1);
+    if (!error_) stream_.handshake(asio::ssl::stream_base::client, error_);
+  }
+
+  const boost::system::error_code& error() const { return error_; }
+  std::string protocol() {
+    const unsigned char* name = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(stream_.native_handle(), &name, &size);
+    return {reinterpret_cast<const char*>(name), size};
+  }
+  std::string serial() {
+    X509* peer = SSL_get1_peer_certificate(stream_.native_handle());
+    if (peer == nullptr) return "";
+    BIGNUM* number = ASN1_INTEGER_to_BN(X509_get_serialNumber(peer), nullptr);
+    char* text = BN_bn2hex(number);
+    std::string serial = text;
+    OPENSSL_free(text);
+    BN_free(number);
+    X509_free(peer);
+    return serial;
+  }
+  void Send(const std::string& bytes) { asio::write(stream_, asio::buffer(bytes), error_); }
+  std::string ReadUntil(const std::string& marker) {
+    std::string text;
+    char part[4096];
+    while (!error_ && text.find(marker) == std::string::npos) {
+      const size_t got = stream_.read_some(asio::buffer(part), error_);
+      text.append(part, got);
+    }
+    return text;
+  }
+
+ private:
+  asio::io_context io_;
+  asio::ssl::context context_{asio::ssl::context::tls_client};
+  asio::ssl::stream<asio::ip::tcp::socket> stream_{io_, context_};
+  boost::system::error_code error_;
+};
+
+class AuthorityFixture {
+ protected:
+  TestAuthority::Leaf ServerLeaf() const {
+    TestAuthority::Leaf leaf;
+    leaf.file = "server";
+    leaf.dns_names = {"localhost"};
+    leaf.ip_addresses = {"127.0.0.1"};
+    return leaf;
+  }
+  std::vector<std::string> Settings() {
+    const CertificateFiles server = authority_.Make(ServerLeaf());
+    TestAuthority::Leaf member;
+    member.file = "member";
+    member.dns_names = {"baton"};
+    member_ = authority_.Make(member);
+    return {"security.tls.certificate_file=" + server.certificate,
+            "security.tls.key_file=" + server.key,
+            "security.cluster_tls.certificate_file=" + member_.certificate,
+            "security.cluster_tls.key_file=" + member_.key,
+            "security.cluster_tls.ca_file=" + authority_.ca_file()};
+  }
+
+  TestAuthority authority_;
+  CertificateFiles member_;
+};
+
+class DoorTlsTest : public AuthorityFixture, public RouterServiceTest {
+ protected:
+  DoorTlsTest() : RouterServiceTest(Settings()) {}
+
+  std::string GrpcAddress() { return router_->address("grpc"); }
+  StatusOr<std::string> ModelName(const std::string& address, const std::string& ca_file) {
+    RouterEndpoint endpoint(address);
+    endpoint.tls = true;
+    endpoint.ca_file = ca_file;
+    return GenerationClient(endpoint).ModelName();
+  }
+  // A call of the port for workers, by a peer with these files.
+  grpc::Status CallWorkers(const std::shared_ptr<const RpcTls>& tls) {
+    ConnectionLimits limits;
+    limits.tls = tls;
+    return RawCall(MakeChannel(router_->address("workers"), limits),
+                   "/baton.worker.v1.WorkerLink/Open",
+                   "",
+                   std::chrono::seconds(5))
+        .status;
+  }
+};
+
+TEST_F(DoorTlsTest, GrpcClientsCheckTheRouter) {
+  const auto name = ModelName(GrpcAddress(), authority_.ca_file());
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_EQ(*name, "bytes");
+  const TestAuthority another;
+  EXPECT_FALSE(ModelName(GrpcAddress(), another.ca_file()).ok());
+  EXPECT_FALSE(GenerationClient(GrpcAddress()).ModelName().ok());  // without encryption
+}
+
+TEST_F(DoorTlsTest, HttpsServesSeveralRequestsAndSpeaksHttp1) {
+  HttpsConnection connection(router_->http(), authority_.ca_file());
+  ASSERT_FALSE(connection.error()) << connection.error().message();
+  EXPECT_EQ(connection.protocol(), "http/1.1");
+  for (int i = 0; i < 3; ++i) {
+    connection.Send("GET /v1/models HTTP/1.1\r\nHost: t\r\n\r\n");
+    EXPECT_THAT(connection.ReadUntil("\"bytes\""), HasSubstr("200 OK"));
+  }
+  // Two requests at once.
+  connection.Send(
+      "GET /v1/models HTTP/1.1\r\nHost: t\r\n\r\nGET /nothing HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(connection.ReadUntil("nothing is served"), HasSubstr("200 OK"));
+  connection.Send("GET /nothing HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(connection.ReadUntil("no such text"), HasSubstr("404"));
+  EXPECT_EQ(connection.error(), asio::error::eof) << connection.error().message();
+}
+
+TEST_F(DoorTlsTest, PlainHttpOnTheTlsPortIsRefusedAndCounted) {
+  RawConnection plain(router_->http());
+  plain.Send("GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_TRUE(plain.ReadToEnd().has_value());
+  EXPECT_EQ(router_->Metric("baton_http_failed_tls_handshakes_total"), 1);
+  HttpsConnection after(router_->http(), authority_.ca_file());
+  EXPECT_FALSE(after.error()) << after.error().message();
+}
+
+TEST_F(DoorTlsTest, AChangedCertificateIsUsedWithoutARestart) {
+  const std::string before = HttpsConnection(router_->http(), authority_.ca_file()).serial();
+  ASSERT_FALSE(before.empty());
+  authority_.Make(ServerLeaf());
+  std::string after = before;
+  Await(
+      [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        after = HttpsConnection(router_->http(), authority_.ca_file()).serial();
+        return after != before;
+      },
+      "the new certificate");
+  // A half-written file changes nothing.
+  std::ofstream(authority_.Make(ServerLeaf()).certificate) << "-----BEGIN CERTIFICATE-----\nxyz";
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_FALSE(HttpsConnection(router_->http(), authority_.ca_file()).error());
+}
+
+TEST_F(DoorTlsTest, WrongCertificatesOfTheRouterAreRefused) {
+  TestAuthority::Leaf expired = ServerLeaf();
+  expired.valid_seconds = -60;
+  TestAuthority::Leaf other_host = ServerLeaf();
+  other_host.dns_names = {"elsewhere.example"};
+  other_host.ip_addresses = {"10.1.2.3"};
+  TestAuthority::Leaf self_signed = ServerLeaf();
+  self_signed.self_signed = true;
+  for (TestAuthority::Leaf leaf : {expired, other_host, self_signed}) {
+    leaf.file = "wrong";
+    const CertificateFiles files = authority_.Make(leaf);
+    InProcess wrong(&router::StartRouter,
+                    {"model.path=" + model_.path(),
+                     "security.tls.certificate_file=" + files.certificate,
+                     "security.tls.key_file=" + files.key});
+    EXPECT_TRUE(HttpsConnection(wrong.http(), authority_.ca_file()).error());
+    EXPECT_FALSE(ModelName(wrong.address("grpc"), authority_.ca_file()).ok());
+  }
+}
+
+TEST_F(DoorTlsTest, PeersNeedACertificateOfTheCluster) {
+  const auto member = std::make_shared<const RpcTls>(
+      RpcTls{member_.certificate, member_.key, authority_.ca_file(), "baton"});
+  // The service answers, and refuses the empty message.
+  EXPECT_EQ(CallWorkers(member).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CallWorkers(nullptr).error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto without =
+      std::make_shared<const RpcTls>(RpcTls{"", "", authority_.ca_file(), "baton"});
+  EXPECT_EQ(CallWorkers(without).error_code(), grpc::StatusCode::UNAVAILABLE);
+  const TestAuthority another;
+  TestAuthority::Leaf leaf;
+  leaf.dns_names = {"baton"};
+  const CertificateFiles stranger = another.Make(leaf);
+  EXPECT_EQ(CallWorkers(std::make_shared<const RpcTls>(RpcTls{
+                            stranger.certificate, stranger.key, authority_.ca_file(), "baton"}))
+                .error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  const auto other_name = std::make_shared<const RpcTls>(
+      RpcTls{member_.certificate, member_.key, authority_.ca_file(), "another"});
+  EXPECT_EQ(CallWorkers(other_name).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace baton
