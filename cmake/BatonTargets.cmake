@@ -83,6 +83,16 @@ function(baton_test name)
   endforeach()
 endfunction()
 
+# baton_soak(NAME) declares the ctest NAME_soak, with the label `soak`: it runs the disabled tests of the binary
+# of baton_test NAME, which take minutes. `./dev test` without arguments omits it.
+function(baton_soak name)
+  if(NOT TARGET ${name})
+    return()
+  endif()
+  add_test(NAME ${name}_soak COMMAND $<TARGET_FILE:${name}> --gtest_also_run_disabled_tests --gtest_filter=*DISABLED_*)
+  set_tests_properties(${name}_soak PROPERTIES TIMEOUT 3000 LABELS soak)
+endfunction()
+
 # baton_benchmark(NAME SOURCES … DEPS …) declares a benchmark in build/<preset>/bench, which `./dev bench`
 # runs. It must need no arguments and print JSON (Google Benchmark does so with $BENCHMARK_FORMAT).
 function(baton_benchmark name)

@@ -71,11 +71,8 @@ void KvReceiver::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envel
   if (const auto* offer = std::get_if<Offer>(&message)) return DoOffer(peer, key, *offer);
   if (std::holds_alternative<Fail>(message) || std::holds_alternative<DrainAck>(message)) return;
   ++counters_.rejected_messages;
-  if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
-    core_.Send(peer,
-               key,
-               baton::Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")});
-  }
+  std::optional<ControlMessage> answer = AnswerWithoutReceiver(message);
+  if (answer.has_value()) core_.Send(peer, key, *std::move(answer));
 }
 
 void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer) {

@@ -28,6 +28,13 @@ std::string_view Name(ReceiverState state) {
   return "unknown";
 }
 
+std::optional<ControlMessage> AnswerWithoutReceiver(const ControlMessage& message) {
+  if (!std::holds_alternative<Seal>(message) && !std::holds_alternative<Renew>(message)) {
+    return std::nullopt;
+  }
+  return Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")};
+}
+
 ReceiverSession::ReceiverSession(Offer offer,
                                  uint32_t block_count,
                                  const SessionTimes& times,

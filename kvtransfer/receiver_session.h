@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,10 @@ enum class ReceiverState {
   kWithdrawn,
 };
 std::string_view Name(ReceiverState state);
+
+// What a receiver answers to a message, other than OFFER, of a session that it does not have;
+// nullopt: nothing.
+std::optional<ControlMessage> AnswerWithoutReceiver(const ControlMessage& message);
 
 // One hand-off, as the decode worker sees it. Pure: no I/O, threads or clock. Granted blocks may be
 // written from OpenWindows until ReportCommitted or ReportReleased. These two come only after

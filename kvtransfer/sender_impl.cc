@@ -215,14 +215,9 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
 
 void KvSender::Impl::AnswerUnknown(const WorkerId& peer, const Envelope& envelope) {
   const SessionKey key(envelope.session, envelope.epoch);
-  const ControlMessage& message = envelope.message;
-  // A session is erased only when none of its writes is outstanding.
-  if (std::holds_alternative<baton::Abort>(message)) return core_.Send(peer, key, DrainAck{false});
-  ++counters_.rejected_messages;
-  if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
-    core_.Send(
-        peer, key, Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")});
-  }
+  if (!std::holds_alternative<baton::Abort>(envelope.message)) ++counters_.rejected_messages;
+  std::optional<ControlMessage> answer = AnswerWithoutSender(envelope.message);
+  if (answer.has_value()) core_.Send(peer, key, *std::move(answer));
 }
 
 void KvSender::Impl::Act(const SessionKey& key) {

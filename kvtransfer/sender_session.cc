@@ -37,6 +37,14 @@ std::string_view Name(SenderState state) {
   return "unknown";
 }
 
+std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message) {
+  if (std::holds_alternative<baton::Abort>(message)) return DrainAck{false};
+  if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
+    return Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")};
+  }
+  return std::nullopt;
+}
+
 SenderSession::SenderSession(Params params, const SessionTimes& times, Time now)
     : params_(std::move(params)),
       times_(times),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,10 @@ enum class SenderState {
   kEnded,
 };
 std::string_view Name(SenderState state);
+
+// What a sender answers to a message of a session that it does not have; nullopt: nothing. It ends
+// a session only when none of the session's writes is outstanding.
+std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message);
 
 // One hand-off, as the prefill worker sees it. Pure: no I/O, threads or clock; every input carries
 // the time, and TakeActions() returns the actions. Source blocks may be read from the first

@@ -124,6 +124,7 @@ class HandoffPair final {
   const SessionLogs& received() const { return received_; }
   SessionLogs& received() { return received_; }
   TestMemory& sender_arena(size_t shard) { return *sender_arenas_[shard]; }
+  TestMemory& receiver_arena(size_t shard) { return *receiver_arenas_[shard]; }
   void DisconnectSender();  // as if the control stream broke
   void DisconnectReceiver();
 

@@ -46,6 +46,7 @@ class MemoryChannel final : public Channel {
       write.delay = Duration(static_cast<int64_t>(fabric_.random_() % faults.latest.count()));
     }
     write.never = fabric_.Chance(faults.never);
+    write.torn = fabric_.Chance(faults.torn);
     outstanding_.insert(write.op);
     const OpId id(write.op);
     peer_->incoming_.push_back(std::move(write));
@@ -131,6 +132,11 @@ class MemoryChannel final : public Channel {
 std::unique_ptr<Transport> MemoryFabric::MakeTransport() {
   return std::make_unique<MemoryTransport>(*this,
                                            UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+}
+
+void MemoryFabric::SetFaults(const WriteFaults& faults) {
+  std::lock_guard lock(mutex_);
+  faults_ = faults;
 }
 
 void MemoryFabric::HoldCloses() {
@@ -249,17 +255,42 @@ size_t MemoryTransport::Poll(Time now, std::span<Arrival> arrivals) {
   return count;
 }
 
+void MemoryTransport::ReadPayload(Incoming& write) {
+  write.payload.clear();
+  for (const WriteRun& run : write.runs) {
+    const std::byte* from = write.channel->source().data + run.source;
+    write.payload.insert(write.payload.end(), from, from + run.bytes);
+  }
+}
+
+void MemoryTransport::CopyIn(const Incoming& write, size_t bytes) const {
+  size_t at = 0;
+  for (const WriteRun& run : write.runs) {
+    const size_t count = std::min<size_t>(run.bytes, bytes - at);
+    std::memcpy(
+        windows_.Find(write.region)->data + run.destination, write.payload.data() + at, count);
+    at += count;
+  }
+}
+
+void MemoryTransport::Tear(Incoming write, Time now) {
+  ReadPayload(write);
+  CopyIn(write, write.payload.size() / 2);
+  write.torn = false;
+  write.due =
+      now + Duration(static_cast<int64_t>(fabric_.random_() % fabric_.faults_.latest.count()));
+  incoming_.push_back(std::move(write));
+}
+
 void MemoryTransport::Apply(Incoming write, Time now) {
   const Status allowed = windows_.CheckWrite(write.window_key, write.region, write.runs);
   if (!allowed.ok()) {
     if (write.channel) write.channel->End(write.op, WriteEvent::Kind::kFailed, allowed);
     return;
   }
+  if (write.torn) return Tear(std::move(write), now);
   if (write.channel) {
-    for (const WriteRun& run : write.runs) {
-      const std::byte* from = write.channel->source().data + run.source;
-      write.payload.insert(write.payload.end(), from, from + run.bytes);
-    }
+    ReadPayload(write);
     if (!write.payload.empty() && fabric_.Chance(fabric_.faults_.corrupt)) {
       write.payload[fabric_.random_() % write.payload.size()] ^= std::byte{1};
     }
@@ -269,13 +300,8 @@ void MemoryTransport::Apply(Incoming write, Time now) {
   arrival.region = write.region;
   arrival.tag = write.tag;
   arrival.bytes = write.payload.size();
-  size_t at = 0;
-  for (const WriteRun& run : write.runs) {
-    std::memcpy(
-        windows_.Find(write.region)->data + run.destination, write.payload.data() + at, run.bytes);
-    at += run.bytes;
-    arrival.ranges.push_back({run.destination, run.bytes});
-  }
+  CopyIn(write, write.payload.size());
+  for (const WriteRun& run : write.runs) arrival.ranges.push_back({run.destination, run.bytes});
   GranuleHasher hasher;
   hasher.Start(write.granule);
   hasher.Update(write.payload);

@@ -23,6 +23,7 @@ struct WriteFaults {
   double late = 0;     // applied up to `latest` later, so that writes overtake each other
   double twice = 0;    // applied again, up to `latest` after the first time
   double never = 0;    // not applied; the sender aborts or fences it
+  double torn = 0;     // half is applied at once, and the whole up to `latest` later
   double corrupt = 0;  // other bytes land; the checksum detects this
   Duration latest = std::chrono::milliseconds(60);
 };
@@ -37,6 +38,8 @@ class MemoryFabric final {
 
   std::unique_ptr<Transport> MakeTransport();
 
+  // The faults of the writes that are posted from now on. May be called from any thread.
+  void SetFaults(const WriteFaults& faults);
   // From now on no window closes before ReleaseCloses, as if its peer did not confirm that it
   // writes no more. May be called from any thread.
   void HoldCloses();
@@ -54,8 +57,8 @@ class MemoryFabric final {
     return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
   }
 
-  const WriteFaults faults_;
   mutable std::recursive_mutex mutex_;
+  WriteFaults faults_;
   std::mt19937_64 random_;
   std::map<std::string, MemoryTransport*> endpoints_;
   uint64_t next_endpoint_ = 1;
@@ -103,10 +106,15 @@ class MemoryTransport final : public Transport {
     Duration delay{};
     Time due{};
     bool never = false;
+    bool torn = false;
   };
 
   void Signal() const;
   void Apply(Incoming write, Time now);
+  // Applies the first half of the write's bytes, and the whole write later.
+  void Tear(Incoming write, Time now);
+  static void ReadPayload(Incoming& write);
+  void CopyIn(const Incoming& write, size_t bytes) const;
 
   MemoryFabric& fabric_;
   const UniqueFd event_;

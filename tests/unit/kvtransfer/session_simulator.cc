@@ -184,15 +184,14 @@ void SessionSimulator::ToSender(uint32_t session, const ControlMessage& message)
   }
 }
 
-// Answers messages of unknown sessions as KvReceiver does.
 void SessionSimulator::DeliverToReceiver(uint32_t session, const ControlMessage& message) {
   ReceiverSlot& slot = receivers_[session];
   if (slot.machine) {
     slot.machine->OnMessage(message, now_);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
     slot.machine = std::make_unique<ReceiverSession>(*offer, kBlocks, times_, now_);
-  } else if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
-    return ToSender(session, Abort{MakeStatus(StatusCode::kNotFound, "unknown")});
+  } else if (const auto answer = AnswerWithoutReceiver(message); answer.has_value()) {
+    return ToSender(session, *answer);
   }
   ActReceiver(session);
 }
@@ -207,10 +206,8 @@ void SessionSimulator::DeliverToSender(uint32_t session, const ControlMessage& m
     slot.machine->OnMessage(message, now_);
     return ActSender(session);
   }
-  if (std::holds_alternative<Abort>(message)) return ToReceiver(session, DrainAck{false});
-  if (std::holds_alternative<baton::Grant>(message)) {
-    ToReceiver(session, Fail{MakeStatus(StatusCode::kNotFound, "unknown")});
-  }
+  const std::optional<ControlMessage> answer = AnswerWithoutSender(message);
+  if (answer.has_value()) ToReceiver(session, *answer);
 }
 
 void SessionSimulator::ActSender(uint32_t session) {

@@ -1,0 +1,471 @@
+// The router and the prefill worker of HandoffWorld.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/overloaded.h"
+#include "tests/explorer/handoff_world.h"
+#include "tests/explorer/world_constants.h"
+
+namespace baton {
+namespace {
+
+const WorkerId kPrefillName("prefill");
+const WorkerId kDecodeName("decode");
+const Status kCancelledStatus(StatusCode::kCancelled, "cancelled");
+const Status kStepFailed(StatusCode::kInternal, "the step failed");
+const Status kStreamLost(StatusCode::kUnavailable, "the stream ended");
+const Status kWriteLost(StatusCode::kUnavailable, "the write is lost");
+
+uint32_t IndexOf(const RequestKey& request) {
+  return static_cast<uint32_t>(request.first.value() - 1);
+}
+
+}  // namespace
+
+// ---- the router
+
+void HandoffWorld::StartAttempt(uint32_t request) {
+  Client& client = clients_[request];
+  if (client.ended) return;
+  ++client.attempts;
+  client.prefill_epoch = client.decode_epoch = Epoch(++client.epochs);
+  SendDispatch(request, RequestKind::kDecode);
+  SendDispatch(request, RequestKind::kPrefill);
+}
+
+void HandoffWorld::SendDispatch(uint32_t request, RequestKind kind) {
+  const Client& client = clients_[request];
+  const bool decode = kind == RequestKind::kDecode;
+  DispatchCommand dispatch;
+  dispatch.request.id = RequestId(request + 1);
+  dispatch.request.epoch = decode ? client.decode_epoch : client.prefill_epoch;
+  dispatch.request.kind = kind;
+  dispatch.request.tokens = std::vector<TokenId>(size_t{kBlocks} * kTokensPerBlock, 1);
+  // The session id stays the same: only the epoch tells the attempts apart.
+  dispatch.session = SessionId(request + 1);
+  dispatch.peer.id = decode ? kPrefillName : kDecodeName;
+  Emit({.kind = decode ? Kind::kDecodeCommand : Kind::kPrefillCommand,
+        .life = decode ? decode_joined_ : prefill_joined_,
+        .payload = std::make_shared<const Payload>(WorkerCommand(std::move(dispatch)))});
+}
+
+void HandoffWorld::CancelParts(uint32_t request) {
+  const Client& client = clients_[request];
+  if (client.attempts == 0) return;
+  const RequestId id(request + 1);
+  Emit({.kind = Kind::kPrefillCommand,
+        .life = prefill_joined_,
+        .payload = std::make_shared<const Payload>(
+            WorkerCommand(CancelCommand{id, client.prefill_epoch, false}))});
+  Emit({.kind = Kind::kDecodeCommand,
+        .life = decode_joined_,
+        .payload = std::make_shared<const Payload>(
+            WorkerCommand(CancelCommand{id, client.decode_epoch, false}))});
+}
+
+void HandoffWorld::Retry(uint32_t request) {
+  if (clients_[request].attempts >= kMaxAttempts) return EndRequest(request);
+  CancelParts(request);
+  StartAttempt(request);
+}
+
+void HandoffWorld::Redirect(uint32_t request) {
+  Client& client = clients_[request];
+  if (client.redirects >= kMaxRedirects) return Retry(request);
+  ++client.redirects;
+  ++redirects_;
+  const RequestId id(request + 1);
+  Emit({.kind = Kind::kDecodeCommand,
+        .life = decode_joined_,
+        .payload = std::make_shared<const Payload>(
+            WorkerCommand(CancelCommand{id, client.decode_epoch, false}))});
+  client.decode_epoch = Epoch(++client.epochs);
+  SendDispatch(request, RequestKind::kDecode);
+  RedirectCommand redirect{
+      id, client.prefill_epoch, SessionId(request + 1), client.decode_epoch, {}};
+  redirect.peer.id = kDecodeName;
+  Emit({.kind = Kind::kPrefillCommand,
+        .life = prefill_joined_,
+        .payload = std::make_shared<const Payload>(WorkerCommand(std::move(redirect)))});
+}
+
+void HandoffWorld::EndRequest(uint32_t request) {
+  if (clients_[request].ended) return;
+  clients_[request].ended = true;
+  CancelParts(request);
+}
+
+void HandoffWorld::OnReport(const Event& event, bool prefill) {
+  const uint32_t request = IndexOf(event.request);
+  const Client& client = clients_[request];
+  const Epoch present = prefill ? client.prefill_epoch : client.decode_epoch;
+  if (client.ended || event.request.second != present) return;
+  if (event.number == kRefused) return Redirect(request);
+  if (event.number == kFailed) return Retry(request);
+  if (prefill) return;  // the decode worker finishes the request
+  ++served_;
+  EndRequest(request);
+}
+
+void HandoffWorld::OnGone(bool prefill) {
+  if (prefill) {
+    prefill_joined_ = prefill_life_;
+  } else {
+    decode_joined_ = decode_life_;
+  }
+  for (uint32_t request = 0; request < clients_.size(); ++request) {
+    if (!clients_[request].ended && clients_[request].attempts > 0) Retry(request);
+  }
+}
+
+// ---- the process and its engine
+
+void HandoffWorld::CrashPrefill() {
+  ++prefill_life_;
+  prefill_.emplace(PrefillHandoffs::Limits{.redirect_wait = kRoleWait, .handoff = kHandoffLimit});
+  for (uint32_t block = 0; block < kSourceBlocks; ++block) {
+    source_[block] = {};
+    prefill_->engine.free.push_back(BlockId(block));
+  }
+  for (auto& [id, write] : writes_) write.in_network = true;
+}
+
+void HandoffWorld::OnPrefillCommand(const WorkerCommand& command) {
+  if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
+    const RequestKey key(dispatch->request.id, dispatch->request.epoch);
+    const Status status = prefill_->role.OnDispatch(kRouter, *dispatch, now_);
+    if (status.ok()) {
+      prefill_->engine.jobs[key] = {std::make_shared<const Request>(dispatch->request)};
+      Emit({.kind = Kind::kPrefillStep, .life = prefill_life_, .request = key, .number = kCompute});
+    } else {
+      Violate("the router dispatched an attempt twice");
+    }
+  } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
+    const RequestKey key(cancel->id, cancel->epoch);
+    Emit({.kind = Kind::kPrefillStep, .life = prefill_life_, .request = key, .number = kCancelled});
+    prefill_->role.OnCancel(kRouter, key);
+  } else if (const auto* redirect = std::get_if<RedirectCommand>(&command)) {
+    prefill_->role.OnRedirect(kRouter, *redirect);
+  }
+  ActPrefill();
+}
+
+void HandoffWorld::OnPrefillStep(const Event& event, Deviation deviation) {
+  const auto found = prefill_->engine.jobs.find(event.request);
+  if (found == prefill_->engine.jobs.end() || found->second.ended) return;
+  Job& job = found->second;
+  if (event.number == kCancelled) return EndPrefill(event.request, kCancelledStatus);
+  if (deviation == Deviation::kDamage) return EndPrefill(event.request, kStepFailed);
+  if (job.computed == kBlocks) return EndPrefill(event.request, OkStatus());
+  Engine& engine = prefill_->engine;
+  if (engine.free.empty()) return engine.waiting.push_back(event.request);
+  const BlockId block = engine.free.back();
+  engine.free.pop_back();
+  const auto& [id, epoch] = event.request;
+  source_[block.value()] = {TagOf(id, epoch.value(), job.computed), event.request};
+  job.blocks.push_back(block);
+  job.leased = true;
+  Emit({.kind = Kind::kPrefillEvent,
+        .life = prefill_life_,
+        .request = event.request,
+        .number = kChunk + job.computed});
+  ++job.computed;
+  Emit({.kind = Kind::kPrefillStep,
+        .life = prefill_life_,
+        .request = event.request,
+        .number = kCompute});
+}
+
+void HandoffWorld::EndPrefill(const RequestKey& key, const Status& status) {
+  Job& job = prefill_->engine.jobs.at(key);
+  job.ended = true;
+  if (!job.leased) FreeSources(job);
+  Emit({.kind = Kind::kPrefillEvent,
+        .life = prefill_life_,
+        .request = key,
+        .number = kEnded,
+        .status = status});
+}
+
+void HandoffWorld::OnPrefillEvent(const Event& event) {
+  const auto& [id, epoch] = event.request;
+  Job& job = prefill_->engine.jobs.at(event.request);
+  if (event.number >= kChunk) {
+    const auto index = static_cast<uint32_t>(event.number - kChunk);
+    prefill_->role.OnChunk({id, epoch, static_cast<int32_t>(index), {&job.blocks[index], 1}}, now_);
+    return ActPrefill();
+  }
+  job.in_book = false;
+  if (event.status.ok()) {
+    TokenOutput token;
+    token.id = id;
+    token.epoch = epoch;
+    token.token.token = FirstTokenOf(id, epoch);
+    token.finish = FinishReason::kHandedOff;
+    prefill_->role.OnToken(token);
+  }
+  prefill_->role.OnEnded(event.request, event.status);
+  ActPrefill();
+  if (!event.status.ok() && !job.end_reported) {
+    Emit({.kind = Kind::kPrefillReport,
+          .life = prefill_life_,
+          .request = event.request,
+          .number = kFailed});
+  }
+}
+
+void HandoffWorld::ReleaseSource(const RequestKey& key) {
+  const auto found = prefill_->engine.jobs.find(key);
+  if (found == prefill_->engine.jobs.end() || !std::exchange(found->second.leased, false)) {
+    return Violate("the prefill worker releases blocks without a lease");
+  }
+  if (!found->second.ended) return Violate("blocks are released before they are computed");
+  FreeSources(found->second);
+}
+
+void HandoffWorld::FreeSources(Job& job) {
+  Engine& engine = prefill_->engine;
+  for (const BlockId block : job.blocks) {
+    source_[block.value()] = {};
+    if (std::ranges::find(engine.free, block) != engine.free.end()) Violate("freed twice");
+    engine.free.push_back(block);
+  }
+  for (; !engine.waiting.empty(); engine.waiting.pop_front()) {
+    Emit({.kind = Kind::kPrefillStep,
+          .life = prefill_life_,
+          .request = engine.waiting.front(),
+          .number = kCompute});
+  }
+}
+
+// ---- the role
+
+void HandoffWorld::ActPrefill() {
+  for (auto actions = prefill_->role.TakeActions(); !actions.empty();
+       actions = prefill_->role.TakeActions()) {
+    for (const PrefillAction& action : actions) Act(action);
+  }
+}
+
+void HandoffWorld::Act(const PrefillAction& action) {
+  if (std::holds_alternative<ConnectPeer>(action)) {
+    if (prefill_->connected) {
+      return prefill_->role.OnPeerSettled(kDecodeName, OkStatus(), now_);
+    }
+    if (!std::exchange(prefill_->dialling, true)) {
+      Emit({.kind = Kind::kDial, .life = prefill_life_});
+    }
+  } else if (const auto* report = std::get_if<ReportHandoff>(&action)) {
+    const HandoffReport& handoff = report->report;
+    if (handoff.outcome == HandoffReport::Outcome::kCommitted ||
+        handoff.outcome == HandoffReport::Outcome::kNotNeeded) {
+      return;
+    }
+    const bool refused = handoff.outcome == HandoffReport::Outcome::kRefused;
+    Emit({.kind = Kind::kPrefillReport,
+          .life = prefill_life_,
+          .request = {handoff.id, handoff.epoch},
+          .number = refused ? kRefused : kFailed});
+  } else if (const auto* failure = std::get_if<ReportFailure>(&action)) {
+    Emit({.kind = Kind::kPrefillReport,
+          .life = prefill_life_,
+          .request = failure->request,
+          .number = kFailed});
+  } else if (const auto* drop = std::get_if<DropRequest>(&action)) {
+    Job& job = prefill_->engine.jobs.at(drop->request);
+    if (!job.in_book) return;
+    job.end_reported = true;
+    Emit({.kind = Kind::kPrefillStep,
+          .life = prefill_life_,
+          .request = drop->request,
+          .number = kCancelled});
+  } else if (const auto* release = std::get_if<ReleaseKv>(&action)) {
+    ReleaseSource(release->request);
+  } else {
+    Emit({.kind = Kind::kSenderCall,
+          .life = prefill_life_,
+          .payload = std::make_shared<const Payload>(action)});
+  }
+}
+
+void HandoffWorld::OnSenderCallback(const Event& event) {
+  if (event.number == kRefused) {
+    prefill_->role.OnRefused(event.session, event.status, now_);
+  } else {
+    prefill_->role.OnFinished(event.session, event.status, {}, now_);
+  }
+  ActPrefill();
+}
+
+void HandoffWorld::OnDial() {
+  prefill_->dialling = false;
+  prefill_->connected = true;
+  ++stream_;
+  LosePrefill();  // HELLO of a new stream ends the sessions of the old one
+  decode_->knows_peer = true;
+  prefill_->role.OnPeerSettled(kDecodeName, OkStatus(), now_);
+  ActPrefill();
+}
+
+// ---- the sender: as KvSender::Impl
+
+void HandoffWorld::OnSenderCall(const PrefillAction& action) {
+  if (const auto* offer = std::get_if<OfferKv>(&action)) return OfferSession(*offer);
+  const SessionKey key =
+      std::visit(Overloaded{[](const SendBlocks& send) { return send.session; },
+                            [](const SealKv& seal) { return seal.session; },
+                            [](const AbortSession& abort) { return abort.session; },
+                            [](const auto&) { return SessionKey(); }},
+                 action);
+  Sending* session = prefill_->sessions.Find(key);
+  if (session == nullptr) return;
+  if (const auto* send = std::get_if<SendBlocks>(&action)) {
+    const Status added = session->machine.AddBlocks(send->first_index, send->blocks, 1, now_);
+    if (!added.ok()) Violate("blocks do not fit their session");
+  } else if (const auto* seal = std::get_if<SealKv>(&action)) {
+    session->machine.Seal(std::to_string(seal->first_tokens.at(0).token), now_);
+  } else {
+    session->machine.Abort(std::get<AbortSession>(action).reason, now_);
+  }
+  ActSender(key);
+}
+
+void HandoffWorld::OfferSession(const OfferKv& action) {
+  const SessionKey key(action.offer.session, action.offer.epoch);
+  Sending* session = prefill_->sessions.Find(key);
+  if (session != nullptr && session->machine.state() != SenderState::kRefused) return;
+  if (session == nullptr) {
+    SenderSession::Params params;
+    params.total_tokens = action.offer.total_tokens;
+    params.block_count = kBlocks;
+    params.timeout = action.offer.timeout;
+    session = &prefill_->sessions.Add(key, params, kTimes, now_);
+    session->peer = kDecodeName;
+  } else {
+    session->machine.OfferAgain(action.offer.timeout, now_);
+  }
+  if (!prefill_->connected) {
+    (void)session->machine.TakeActions();
+    session->machine.OnPeerLost(kStreamLost, now_);
+  }
+  ActSender(key);
+}
+
+void HandoffWorld::OnSenderMessage(const Event& event) {
+  if (!prefill_->connected) return;
+  const auto& message = std::get<ControlMessage>(*event.payload);
+  Sending* session = prefill_->sessions.Find(event.session);
+  if (session == nullptr) {
+    const std::optional<ControlMessage> answer = AnswerWithoutSender(message);
+    if (answer.has_value()) {
+      Emit({.kind = Kind::kToReceiver,
+            .session = event.session,
+            .payload = std::make_shared<const Payload>(*answer)});
+    }
+    return;
+  }
+  if (std::holds_alternative<baton::Grant>(message)) session->machine.SetLinks({0});
+  session->machine.OnMessage(message, now_);
+  ActSender(event.session);
+}
+
+void HandoffWorld::ActSender(const SessionKey& key) {
+  while (Sending* session = prefill_->sessions.Find(key)) {
+    const std::vector<SenderAction> actions = session->machine.TakeActions();
+    if (actions.empty()) return;
+    for (const SenderAction& action : actions) {
+      session = prefill_->sessions.Find(key);
+      if (session == nullptr) return;
+      Act(key, *session, action);
+    }
+  }
+}
+
+void HandoffWorld::Act(const SessionKey& key, Sending& session, const SenderAction& action) {
+  if (const auto* send = std::get_if<SendControl>(&action)) {
+    if (!prefill_->connected) return;
+    Emit({.kind = Kind::kToReceiver,
+          .session = key,
+          .payload = std::make_shared<const Payload>(send->message)});
+  } else if (const auto* post = std::get_if<PostBlocks>(&action)) {
+    if (!prefill_->connected) return session.machine.OnWriteLost(post->pieces, kStreamLost, now_);
+    Post(key, session.machine, *post);
+  } else if (std::holds_alternative<StopWrites>(action)) {
+    Emit({.kind = Kind::kStopWrites, .life = prefill_life_, .session = key});
+  } else if (std::holds_alternative<FenceWrites>(action)) {
+    Emit({.kind = Kind::kFenceWrites, .life = prefill_life_, .session = key});
+  } else if (const auto* refused = std::get_if<ReportRefused>(&action)) {
+    Emit({.kind = Kind::kSenderCallback,
+          .life = prefill_life_,
+          .session = key,
+          .number = kRefused,
+          .status = refused->status});
+  } else if (std::holds_alternative<ReportQuarantined>(action)) {
+    ++quarantined_;
+  } else if (const auto* end = std::get_if<ReportEnd>(&action)) {
+    for (const auto& [id, write] : writes_) {
+      if (write.session == key && !write.in_network) Violate("a session ended with writes");
+    }
+    const Status status = end->status;
+    prefill_->sessions.Erase(key);
+    Emit({.kind = Kind::kSenderCallback,
+          .life = prefill_life_,
+          .session = key,
+          .number = kFinished,
+          .status = status});
+  }
+}
+
+void HandoffWorld::Post(const SessionKey& key, SenderSession& machine, const PostBlocks& post) {
+  for (const uint32_t block : post.blocks) {
+    const BlockPair pair = machine.pair(block, 0);
+    const SourceCell& cell = source_[pair.source.value()];
+    if (!cell.owner.has_value() || cell.owner->first.value() != key.first.value()) {
+      return Violate("a freed source is sent");
+    }
+    const uint64_t id = next_write_++;
+    writes_[id] = {
+        key, machine.grant().window_key, block, pair.source, pair.destination, cell.value};
+    const uint64_t checksum = cell.value;
+    Emit({.kind = Kind::kWrite, .life = prefill_life_, .session = key, .number = id});
+    machine.OnPosted(0, block, {&checksum, 1}, kPieceBytes, now_);
+  }
+}
+
+void HandoffWorld::LoseDecode() {
+  prefill_->connected = false;
+  std::vector<SessionKey> keys = prefill_->sessions.With(kDecodeName);
+  for (const SessionKey& key : keys) {
+    if (Sending* session = prefill_->sessions.Find(key)) {
+      session->machine.OnPeerLost(kStreamLost, now_);
+      ActSender(key);
+    }
+    Emit({.kind = Kind::kFenceWrites, .life = prefill_life_, .session = key});
+  }
+}
+
+void HandoffWorld::EndWrite(uint64_t id, bool done) {
+  const auto found = writes_.find(id);
+  if (found == writes_.end()) return;
+  const Write write = found->second;
+  writes_.erase(found);
+  if (write.in_network) return;
+  Sending* session = prefill_->sessions.Find(write.session);
+  if (session == nullptr) return;
+  if (done) {
+    session->machine.OnWritten(1, kPieceBytes, now_);
+  } else {
+    session->machine.OnWriteLost(1, kWriteLost, now_);
+  }
+  ActSender(write.session);
+}
+
+void HandoffWorld::EndWritesOf(const SessionKey& session) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, write] : writes_) {
+    if (write.session == session && !write.in_network) ids.push_back(id);
+  }
+  for (const uint64_t id : ids) EndWrite(id, false);
+}
+
+}  // namespace baton
