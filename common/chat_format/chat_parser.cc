@@ -33,6 +33,11 @@ std::vector<ChatEvent> ChatParser::Finish() {
   return events_.Take();
 }
 
+bool ChatParser::in_reasoning() const {
+  if (harmony_.has_value()) return harmony_->in_reasoning();
+  return reasoning_.has_value() && reasoning_->in_reasoning();
+}
+
 void ChatParser::AddRest(std::string_view text) {
   if (calls_.has_value()) {
     calls_->Append(text, events_);

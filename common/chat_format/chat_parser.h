@@ -33,6 +33,8 @@ class ChatParser final {
   std::vector<ChatEvent> Append(std::string_view text);
   // The events of what was held back. Call once, at the end.
   std::vector<ChatEvent> Finish();
+  // Whether the text so far ends in the reasoning.
+  bool in_reasoning() const;
 
  private:
   void AddRest(std::string_view text);

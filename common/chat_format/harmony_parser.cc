@@ -86,11 +86,11 @@ void HarmonyParser::OnMarker(std::string_view marker, ChatEvents& out) {
 }
 
 void HarmonyParser::BeginMessage(ChatEvents& out) {
-  const std::string_view recipient = WordBehind(header_, kRecipient);
+  std::string_view recipient = WordBehind(header_, kRecipient);
+  if (recipient.starts_with(kFunctions)) recipient.remove_prefix(kFunctions.size());
   const std::string_view channel = WordBehind(header_, kChannel);
   if (options_.calls && !recipient.empty() && recipient != "assistant") {
-    const bool function = recipient.starts_with(kFunctions);
-    out.BeginCall(function ? recipient.substr(kFunctions.size()) : recipient);
+    out.BeginCall(recipient);
     raw_ = header_;
     arguments_ = {};
     phase_ = Phase::kCall;
@@ -103,9 +103,10 @@ void HarmonyParser::BeginMessage(ChatEvents& out) {
 void HarmonyParser::AddArguments(std::string_view text, ChatEvents& out) {
   size_t length = arguments_.Scan(text);
   out.Arguments(text.substr(0, length));
-  while (length < text.size() && IsSpace(text[length])) ++length;
+  const bool bad = arguments_.state() == JsonScanner::State::kBad;
+  while (!bad && length < text.size() && IsSpace(text[length])) ++length;
   raw_ += text.substr(0, length);
-  if (length == text.size() && arguments_.state() != JsonScanner::State::kBad) return;
+  if (length == text.size() && !bad) return;
   FailCall(out);
   out.Content(text.substr(length));
 }

@@ -23,6 +23,7 @@ class HarmonyParser final {
 
   void Append(std::string_view text, ChatEvents& out);
   void Finish(ChatEvents& out);
+  bool in_reasoning() const { return phase_ == Phase::kReasoning; }
 
  private:
   enum class Phase : uint8_t { kHeader, kContent, kReasoning, kCall };

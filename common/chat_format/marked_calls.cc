@@ -32,7 +32,7 @@ const MarkedFormat kKimiCalls = {.call_begin = "<|tool_call_begin|>",
 CallReader::State MarkedCalls::Read(std::string_view& text, ChatEvents& out) {
   while (!text.empty()) {
     if (phase_ == Phase::kBefore && text.front() == '{') {
-      BeginCall(out);
+      if (!BeginCall(out)) return State::kBad;
       scanner_ = {};
       phase_ = Phase::kArguments;
     }
@@ -130,13 +130,16 @@ CallReader::State MarkedCalls::TakeAfter(char c) {
   return State::kMore;
 }
 
-void MarkedCalls::BeginCall(ChatEvents& out) const {
-  if (!format_.header_is_id) return out.BeginCall(header_);
+bool MarkedCalls::BeginCall(ChatEvents& out) const {
   std::string_view name = header_;
   constexpr std::string_view kFunctions = "functions.";
-  if (name.starts_with(kFunctions)) name.remove_prefix(kFunctions.size());
-  name = name.substr(0, name.rfind(':'));
-  out.BeginCall(name, header_);
+  if (format_.header_is_id) {
+    if (name.starts_with(kFunctions)) name.remove_prefix(kFunctions.size());
+    name = name.substr(0, name.rfind(':'));
+  }
+  if (name.empty()) return false;
+  out.BeginCall(name, format_.header_is_id ? header_ : "");
+  return true;
 }
 
 CallReader::State MarkedCalls::Finish(ChatEvents&) {

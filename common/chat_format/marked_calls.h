@@ -41,7 +41,8 @@ class MarkedCalls final : public CallReader {
   State TakeBetween(char c);
   State TakeHeader(char c);
   State TakeAfter(char c);
-  void BeginCall(ChatEvents& out) const;
+  // False: the header has no name.
+  bool BeginCall(ChatEvents& out) const;
 
   const MarkedFormat format_;
   Phase phase_ = Phase::kBetween;

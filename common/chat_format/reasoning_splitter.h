@@ -21,6 +21,7 @@ class ReasoningSplitter final {
   std::string Append(std::string_view text, ChatEvents& out);
   // The text that is held back, if it is not reasoning.
   std::string Finish(ChatEvents& out);
+  bool in_reasoning() const { return phase_ == Phase::kReasoning; }
 
  private:
   enum class Phase : uint8_t { kStart, kReasoning, kAfter, kContent };

@@ -1,15 +1,13 @@
-#include "router/openai_request.h"
+#include "router/api/openai_request.h"
 
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/json.h"
-#include "router/openai_members.h"
+#include "router/api/chat_members.h"
+#include "router/api/json_members.h"
+#include "router/api/openai_members.h"
 #include "router/request_check.h"
 #include "router/request_error.h"
 
@@ -20,122 +18,13 @@ using Json = nlohmann::ordered_json;  // keeps the order of members for chat tem
 
 constexpr int32_t kDefaultCompletionTokens = 16;
 
-// The member; nullptr when it is absent or null.
-const Json* Member(const Json& object, std::string_view name) {
-  const auto it = object.find(name);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-Status Wrong(std::string_view name, std::string_view wanted) {
-  return InvalidMember(name, "{} must be {}", name, wanted);
-}
-
-Status Read(const Json& object, std::string_view name, std::optional<float>& out) {
-  const Json* value = Member(object, name);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_number()) return Wrong(name, "a number");
-  out = static_cast<float>(value->get<double>());
-  return OkStatus();
-}
-
-template <class T>
-Status ReadInt(const Json& object, const char* name, std::optional<T>& out) {
-  const Json* value = Member(object, name);
-  if (value == nullptr) return OkStatus();
-  if (value->is_number_unsigned()) {
-    const auto number = value->get<uint64_t>();
-    if (number <= static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-      out = static_cast<T>(number);
-      return OkStatus();
-    }
-  } else if (value->is_number_integer()) {
-    const auto number = value->get<int64_t>();
-    if (std::is_signed_v<T> && number >= std::numeric_limits<T>::min()) {
-      out = static_cast<T>(number);
-      return OkStatus();
-    }
-  } else {
-    return Wrong(name, "an integer");
-  }
-  return InvalidMember(name, "{} is {}; it is out of range", name, value->dump());
-}
-
-Status ReadBool(const Json& object, const char* name, bool& out) {
-  const Json* value = Member(object, name);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_boolean()) return Wrong(name, "true or false");
-  out = value->get<bool>();
-  return OkStatus();
-}
-
-Status ReadString(const Json& object, const char* name, std::string& out) {
-  const Json* value = Member(object, name);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_string()) return Wrong(name, "a string");
-  out = value->get<std::string>();
-  return OkStatus();
-}
-
-StatusOr<std::vector<TokenId>> ReadTokens(std::string_view name, const Json& value) {
-  std::vector<TokenId> out;
-  out.reserve(value.size());
-  for (const Json& id : value) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      return Wrong(name, "an array of token ids");
-    }
-    out.push_back(static_cast<TokenId>(id.get<int64_t>()));
-  }
-  return out;
-}
-
 Status ReadStops(const Json& body, GenerationRequest& out) {
-  if (const Json* stop = Member(body, "stop"); stop != nullptr) {
-    if (stop->is_string()) {
-      out.stop.push_back(stop->get<std::string>());
-    } else if (stop->is_array()) {
-      for (const Json& one : *stop) {
-        if (!one.is_string()) return Wrong("stop", "a string or an array of strings");
-        out.stop.push_back(one.get<std::string>());
-      }
-    } else {
-      return Wrong("stop", "a string or an array of strings");
-    }
-  }
+  BATON_RETURN_IF_ERROR(ReadStrings(body, "stop", out.stop));
   if (const Json* ids = Member(body, "stop_token_ids"); ids != nullptr) {
     if (!ids->is_array()) return Wrong("stop_token_ids", "an array of token ids");
     BATON_ASSIGN_OR_RETURN(out.stop_token_ids, ReadTokens("stop_token_ids", *ids));
   }
   return OkStatus();
-}
-
-Status ReadLogitBias(const Json& body, SamplingInput& out) {
-  const Json* bias = Member(body, "logit_bias");
-  if (bias == nullptr) return OkStatus();
-  if (!bias->is_object()) return Wrong("logit_bias", "an object that maps token ids to numbers");
-  for (const auto& [key, value] : bias->items()) {
-    TokenId token = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (error != std::errc() || end != key.data() + key.size() || !value.is_number()) {
-      return Wrong("logit_bias", "an object that maps token ids to numbers");
-    }
-    out.logit_bias.push_back({token, static_cast<float>(value.get<double>())});
-  }
-  return OkStatus();
-}
-
-// The text of a message: a string, or an array of text parts.
-StatusOr<std::string> ReadContent(const Json& content, const std::string& name) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) return Wrong(name, "a string or an array of text parts");
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
-    const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
-    if (!is_text) return Wrong(fmt::format("{}[{}]", name, i), "a text part");
-    text += part["text"].get<std::string>();
-  }
-  return text;
 }
 
 StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
@@ -154,11 +43,10 @@ StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
   return turn;
 }
 
-Status ReadTools(const Json& body, ChatInput& chat) {
+Status ReadTools(const Json& body, ChatInput& chat, ChatOutput& output) {
   const Json* choice = Member(body, "tool_choice");
   if (choice != nullptr && *choice != "auto" && *choice != "none") {
-    return WithReason(Wrong("tool_choice", "\"auto\" or \"none\"; others are not supported"),
-                      reason::kUnsupportedParameter);
+    return Unsupported("tool_choice", "must be \"auto\" or \"none\"; others are not supported");
   }
   bool parallel = true;
   BATON_RETURN_IF_ERROR(ReadBool(body, "parallel_tool_calls", parallel));
@@ -167,13 +55,9 @@ Status ReadTools(const Json& body, ChatInput& chat) {
   if (!tools->is_array()) return Wrong("tools", "an array");
   const bool offered = choice == nullptr || *choice != "none";
   if (tools->empty() || !offered) return OkStatus();
-  if (!parallel) {
-    return WithReason(InvalidMember("parallel_tool_calls",
-                                    "parallel_tool_calls: false is not supported with tools: the "
-                                    "model decides how many it calls"),
-                      reason::kUnsupportedParameter);
-  }
   chat.tools_json = tools->dump();
+  output.calls = true;
+  output.one_call = !parallel;
   return OkStatus();
 }
 
@@ -196,7 +80,7 @@ Status ReadTemplateArguments(const Json& body, ChatInput& chat) {
   return ReadBool(body, "continue_final_message", chat.continue_final_message);
 }
 
-Status ReadChat(const Json& body, OpenAiRequest& out) {
+Status ReadChat(const Json& body, ApiRequest& out) {
   const Json* messages = Member(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return Wrong("messages", "an array of at least one message");
@@ -207,7 +91,10 @@ Status ReadChat(const Json& body, OpenAiRequest& out) {
                            ReadMessage((*messages)[i], fmt::format("messages[{}]", i)));
     chat.turns.push_back(std::move(turn));
   }
-  BATON_RETURN_IF_ERROR(ReadTools(body, chat));
+  ChatOutput& output = out.generation.chat_output.emplace();
+  BATON_RETURN_IF_ERROR(ReadTools(body, chat, output));
+  BATON_RETURN_IF_ERROR(ReadString(body, "reasoning_effort", chat.reasoning_effort));
+  BATON_RETURN_IF_ERROR(ReadBool(body, "include_reasoning", out.include_reasoning));
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, chat));
   out.inputs.emplace_back(std::move(chat));
   return OkStatus();
@@ -221,7 +108,7 @@ StatusOr<PromptInput> ReadPrompt(const Json& prompt, const std::string& name) {
   return PromptInput(std::move(tokens));
 }
 
-Status ReadPrompts(const Json& body, OpenAiRequest& out) {
+Status ReadPrompts(const Json& body, ApiRequest& out) {
   const Json* prompt = Member(body, "prompt");
   if (prompt == nullptr || (prompt->is_array() && prompt->empty())) {
     return Wrong("prompt", "a string, an array of token ids, or an array of these");
@@ -257,7 +144,7 @@ Status ReadLogprobs(OpenAiKind kind, const Json& body, GenerationRequest& out) {
   return OkStatus();
 }
 
-Status ReadEcho(const Json& body, OpenAiRequest& out) {
+Status ReadEcho(const Json& body, ApiRequest& out) {
   BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
   if (!out.echo || !out.generation.top_logprobs.has_value()) return OkStatus();
   return WithReason(InvalidMember("echo",
@@ -311,31 +198,15 @@ Status ReadLengths(OpenAiKind kind, const Json& body, GenerationRequest& out) {
   return OkStatus();
 }
 
-Status ReadSampling(const Json& body, SamplingInput& out) {
-  for (const SamplingField& field : kSamplingFields) {
-    BATON_RETURN_IF_ERROR(Read(body, field.name, out.*field.override_value));
-  }
-  BATON_RETURN_IF_ERROR(ReadInt(body, "top_k", out.top_k));
-  // vLLM accepts -1 for "no limit"; here 0 means no limit.
-  if (out.top_k == -1) out.top_k = 0;
-  std::optional<int64_t> seed;
-  BATON_RETURN_IF_ERROR(ReadInt(body, "seed", seed));
-  if (seed.has_value()) out.seed = static_cast<uint64_t>(*seed);
-  return ReadLogitBias(body, out);
-}
-
 }  // namespace
 
-StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view text) {
-  const StatusOr<Json> parsed = ParseOrderedJson("the body", text);
-  if (!parsed.ok()) {
-    const std::string member = TooDeepMember(parsed.status());
-    return member.empty() ? parsed.status() : AtMember(parsed.status(), member);
-  }
-  const Json& body = *parsed;
-  if (!body.is_object()) return InvalidArgument("the body must be a JSON object");
-  OpenAiRequest out;
-  out.kind = kind;
+StatusOr<ApiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view text) {
+  BATON_ASSIGN_OR_RETURN(const Json body, ParseBody(text));
+  return ReadOpenAiRequest(kind, body);
+}
+
+StatusOr<ApiRequest> ReadOpenAiRequest(OpenAiKind kind, const Json& body) {
+  ApiRequest out;
   GenerationRequest& generation = out.generation;
   generation.names.text = "prompt";
   generation.names.tokens = "prompt";
@@ -353,14 +224,12 @@ StatusOr<OpenAiRequest> ParseOpenAiRequest(OpenAiKind kind, std::string_view tex
   BATON_RETURN_IF_ERROR(ReadSamples(body, generation));
   BATON_RETURN_IF_ERROR(ReadText(body, generation));
   if (kind == OpenAiKind::kCompletion) BATON_RETURN_IF_ERROR(ReadEcho(body, out));
-  std::optional<int32_t> priority;
-  BATON_RETURN_IF_ERROR(ReadInt(body, "priority", priority));
-  generation.priority = priority.value_or(0);
-  BATON_RETURN_IF_ERROR(ReadString(body, "cache_salt", generation.cache_salt));
+  BATON_RETURN_IF_ERROR(ReadPassed(body, generation));
   BATON_RETURN_IF_ERROR(ReadBool(body, "stream", out.stream));
   if (const Json* options = Member(body, "stream_options"); options != nullptr) {
     if (!options->is_object()) return Wrong("stream_options", "an object");
     BATON_RETURN_IF_ERROR(ReadBool(*options, "include_usage", out.include_usage));
+    BATON_RETURN_IF_ERROR(ReadBool(*options, "continuous_usage_stats", out.continuous_usage));
   }
   return out;
 }

@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/base/status.h"
-#include "router/openai_request.h"
+#include "router/api/openai_request.h"
 
 namespace baton::router {
 

@@ -1,4 +1,4 @@
-#include "router/openai_members.h"
+#include "router/api/openai_members.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -57,7 +57,7 @@ constexpr Member kMembers[] = {
     {"guided_json", Use::kUnsupported},
     {"guided_regex", Use::kUnsupported},
     {"ignore_eos"},
-    {"include_reasoning", Use::kUnsupported, Where::kChat, "true"},
+    {"include_reasoning", Use::kRead, Where::kChat},
     {"include_stop_str_in_output"},
     {"logit_bias"},
     {"logits_processors", Use::kUnsupported},
@@ -79,11 +79,7 @@ constexpr Member kMembers[] = {
     {"prompt_cache_key", Use::kIgnored},
     {"prompt_cache_retention", Use::kIgnored},
     {"prompt_logprobs", Use::kUnsupported},
-    {"reasoning_effort",
-     Use::kUnsupported,
-     Where::kChat,
-     {},
-     "if the model's chat template reads it, put it into chat_template_kwargs"},
+    {"reasoning_effort", Use::kRead, Where::kChat},
     {"repetition_penalty"},
     {"request_id", Use::kIgnored},
     {"response_format", Use::kUnsupported, Where::kBoth, R"({"type":"text"})"},
@@ -102,6 +98,7 @@ constexpr Member kMembers[] = {
     {"structured_outputs", Use::kUnsupported},
     {"suffix", Use::kUnsupported, Where::kCompletion, "\"\""},
     {"temperature"},
+    {"timeout_ms"},
     {"tool_choice", Use::kRead, Where::kChat},
     {"tools", Use::kRead, Where::kChat},
     {"top_k"},
@@ -115,7 +112,7 @@ constexpr Member kMembers[] = {
 };
 
 constexpr Member kStreamOptions[] = {
-    {"continuous_usage_stats", Use::kUnsupported, Where::kBoth, "false"},
+    {"continuous_usage_stats"},
     {"include_obfuscation", Use::kIgnored},
     {"include_usage"},
 };
