@@ -104,6 +104,7 @@ void ApiCall::OnDelta(size_t prompt, GenerationDelta delta) {
   if (first && !prompts_.empty()) delta.text.insert(0, prompts_[prompt]);
   choices_[number].Add(delta);
   if (!stream_) return;
+  choices_[number].logprobs.clear();  // they are sent now, and the end does not repeat them
   if (!streaming_) Write(answer_->Begin(so_far_));
   Write(answer_->Delta({number, first, std::move(delta), so_far_}));
 }
