@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
+#include "common/chat_format/chat_event.h"
 #include "common/cluster/request.h"
 #include "common/cluster/sampling_fields.h"
 #include "router/types.h"
@@ -30,6 +31,13 @@ struct ChatInput {
   std::string tools_json;               // a JSON array, or empty
   std::string arguments_json;           // further template variables: a JSON object, or empty
   bool continue_final_message = false;  // the prompt ends inside the last turn, after its content
+  std::string reasoning_effort = {};    // a variable of the template; empty: not set
+};
+
+// How the output of a chat is divided for its client (common/chat_format).
+struct ChatOutput {
+  bool calls = false;     // calls of the offered tools are separated from content
+  bool one_call = false;  // the sample ends with its first call
 };
 
 using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
@@ -56,6 +64,8 @@ struct GenerationRequest : PassedOptions {
   std::string client;  // the client's address, for round-robin between clients (FairThreads)
   std::string model;
   PromptInput input;
+  // Set: deltas have events instead of text. Needs a chat as input.
+  std::optional<ChatOutput> chat_output;
   // Adds BOS and EOS to the prompt if the model's tokenizer does. Default: true for text; false for
   // a chat, whose template writes them. No effect on token input.
   std::optional<bool> add_special_tokens;
@@ -88,10 +98,13 @@ struct TokenLogprobs {
 // A part of one sample's output.
 struct GenerationDelta {
   int32_t sample = 0;
-  std::string text;  // complete UTF-8
+  std::string text;               // complete UTF-8
+  std::vector<ChatEvent> events;  // see GenerationRequest::chat_output; each call has an id
+  int32_t prompt_tokens = 0;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprobs> logprobs;
   FinishReason finish = FinishReason::kNone;
+  int32_t stop_index = -1;  // of the stop string that ended the sample, or -1
 };
 
 // The end of a generation.
@@ -100,6 +113,7 @@ struct GenerationEnd {
   bool retryable = false;
   int32_t prompt_tokens = 0;
   int32_t generated_tokens = 0;
+  int32_t reasoning_tokens = 0;  // of the generated tokens; only with chat_output
   RequestAccount account;
 };
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/json.h"
+#include "common/base/mapped_file.h"
 #include "common/model/open_model.h"
 #include "common/model/tokenizer_source.h"
 #include "router/request_error.h"
@@ -153,6 +154,30 @@ Status CutAtContinueMark(std::vector<TextSegment>& prompt) {
                        "content of the last message");
 }
 
+StatusOr<ChatTemplateSource> TemplateSource(const std::string& model, const std::string& file) {
+  if (file.empty()) return LoadChatTemplate(model);
+  StatusOr<std::string> text = ReadFile(file);
+  if (!text.ok()) return InvalidArgument("chat_template: {}", Message(text.status()));
+  return ChatTemplateSource{*std::move(text), file};
+}
+
+// Sets the variables of the template that choose how much the model reasons. An effort that the
+// template does not read would silently have no effect.
+Status SetReasoningEffort(const ChatInput& chat, std::string_view source, Json& context) {
+  constexpr const char* kEffort = "reasoning_effort";
+  constexpr const char* kThinking = "enable_thinking";
+  if (chat.reasoning_effort.empty()) return OkStatus();
+  const auto reads = [&](const char* name) { return source.find(name) != std::string_view::npos; };
+  if (!reads(kEffort) && !reads(kThinking)) {
+    return WithReason(
+        InvalidMember(kEffort, "reasoning_effort is not read by this model's chat template"),
+        reason::kUnsupportedParameter);
+  }
+  if (!context.contains(kEffort)) context[kEffort] = chat.reasoning_effort;
+  if (!context.contains(kThinking)) context[kThinking] = chat.reasoning_effort != "none";
+  return OkStatus();
+}
+
 EncodeLimits EncodeLimitsOf(const TextLimits& limits) {
   return {.max_tokens = limits.max_tokens, .cancelled = limits.cancelled};
 }
@@ -165,29 +190,35 @@ Status CheckCancelled(const TextLimits& limits) {
 }  // namespace
 
 StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
-                                                     const std::string& name) {
+                                                     const ModelTextOptions& options) {
   // Dummy weights: the router needs shape and name, not the weight files.
   BATON_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(path, {.format = LoadFormat::kDummy}));
   const ModelSpec& spec = model.spec;
   BATON_ASSIGN_OR_RETURN(TokenizerSpec tokenizer_spec, LoadTokenizerSpec(path));
   std::vector<TokenId> end_tokens = tokenizer_spec.eos;
   BATON_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Create(std::move(tokenizer_spec)));
-  const StatusOr<ChatTemplateSource> source = LoadChatTemplate(path);
+  const StatusOr<ChatTemplateSource> source = TemplateSource(path, options.chat_template);
   std::optional<ChatTemplate> chat_template;
+  ChatFormats formats;
   if (source.ok()) {
+    formats.calls = ToolCallFormatOf(source->text);
+    formats.reasoning = ReasoningFormatOf(source->text);
     auto parsed = ChatTemplate::Parse(source->text);
     if (!parsed.ok()) return Annotate(parsed.status(), source->origin);
     chat_template = *std::move(parsed);
   } else if (source.status().code() != StatusCode::kNotFound) {
     return source.status();
   }
+  formats.calls = options.calls.value_or(formats.calls);
+  formats.reasoning = options.reasoning.value_or(formats.reasoning);
   const auto vocabulary = std::max(spec.vocab, static_cast<int32_t>(tokenizer.vocab_size()));
-  return std::make_unique<ModelText>(name.empty() ? model.name : name,
+  return std::make_unique<ModelText>(options.name.empty() ? model.name : options.name,
                                      std::move(tokenizer),
                                      std::move(chat_template),
                                      std::move(end_tokens),
                                      spec.context_length,
-                                     vocabulary);
+                                     vocabulary,
+                                     formats);
 }
 
 ModelText::ModelText(std::string name,
@@ -195,13 +226,40 @@ ModelText::ModelText(std::string name,
                      std::optional<ChatTemplate> chat_template,
                      std::vector<TokenId> end_tokens,
                      int32_t context_length,
-                     int32_t vocabulary)
+                     int32_t vocabulary,
+                     const ChatFormats& formats)
     : name_(std::move(name)),
       tokenizer_(std::move(tokenizer)),
       template_(std::move(chat_template)),
       end_tokens_(std::move(end_tokens)),
       context_length_(context_length),
-      vocabulary_(vocabulary) {}
+      vocabulary_(vocabulary),
+      formats_(formats) {
+  for (const std::vector<std::string_view>& markers :
+       {TokensOf(formats.calls), TokensOf(formats.reasoning)}) {
+    for (const std::string_view marker : markers) {
+      if (const auto token = tokenizer_.Find(marker)) chat_tokens_.push_back(*token);
+    }
+  }
+}
+
+ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
+                                           const ChatOutput& output,
+                                           std::span<const TokenId> prompt) const {
+  // The last tokens of the prompt contain the marker of the reasoning, even if it has one token for
+  // each byte.
+  constexpr size_t kLastTokens = 32;
+  const size_t last = std::min(prompt.size(), kLastTokens);
+  ChatParserOptions options;
+  options.reasoning = formats_.reasoning;
+  options.in_reasoning =
+      BeginsReasoning(formats_.reasoning, tokenizer_.Decode(prompt.last(last), false));
+  if (!output.calls) return options;
+  options.calls = formats_.calls;
+  const StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);
+  if (tools.ok()) options.tools = std::make_shared<const ToolSchemas>(*tools);
+  return options;
+}
 
 // Refuses a text that cannot fit into the context even in the shortest possible encoding.
 Status ModelText::CheckLength(size_t bytes, const TextLimits& limits) const {
@@ -267,6 +325,7 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
     return InvalidArgument("model {} has no chat template; use text instead of chat", name_);
   }
   BATON_ASSIGN_OR_RETURN(Json context, TemplateContext(chat, tokenizer_));
+  BATON_RETURN_IF_ERROR(SetReasoningEffort(chat, template_->source(), context));
   RenderOptions options;
   options.now = std::chrono::system_clock::now();
   options.cancelled = limits.cancelled;

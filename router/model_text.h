@@ -5,12 +5,15 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/status.h"
+#include "common/chat_format/chat_parser.h"
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "router/generation.h"
@@ -25,20 +28,34 @@ struct TextLimits {
   std::function<bool()> cancelled = nullptr;  // returns true when the client has disconnected
 };
 
+// How the model writes calls and reasoning.
+struct ChatFormats {
+  ToolCallFormat calls = ToolCallFormat::kNone;
+  ReasoningFormat reasoning = ReasoningFormat::kNone;
+};
+
+struct ModelTextOptions {
+  std::string name = "";           // empty: from the model's files
+  std::string chat_template = "";  // a file that replaces the model's template; empty: none
+  // Absent: found in the template.
+  std::optional<ToolCallFormat> calls = std::nullopt;
+  std::optional<ReasoningFormat> reasoning = std::nullopt;
+};
+
 // The router's view of the model: tokenizer, chat template and limits. Immutable, thread-safe.
 class ModelText final {
  public:
-  // Reads tokenizer, template and shape from the model's files. An empty `name` is taken from the
-  // files.
+  // Reads tokenizer, template and shape from the model's files.
   static StatusOr<std::unique_ptr<ModelText>> Load(const std::string& path,
-                                                   const std::string& name);
+                                                   const ModelTextOptions& options);
 
   ModelText(std::string name,
             Tokenizer tokenizer,
             std::optional<ChatTemplate> chat_template,
             std::vector<TokenId> end_tokens,
             int32_t context_length,
-            int32_t vocabulary);
+            int32_t vocabulary,
+            const ChatFormats& formats = {});
 
   // The prompt's tokens. Special tokens are recognised only in text that the template itself wrote.
   // Errors: InvalidArgument naming the fault of the input, also when a limit is exceeded, because a
@@ -51,6 +68,14 @@ class ModelText final {
   StatusOr<std::vector<TokenId>> EncodeText(std::string_view text,
                                             EncodeOptions options,
                                             const TextLimits& limits) const;
+
+  // The parser for the answer to `chat`, whose tokens are `prompt`.
+  ChatParserOptions ParserOptions(const ChatInput& chat,
+                                  const ChatOutput& output,
+                                  std::span<const TokenId> prompt) const;
+  const ChatFormats& formats() const { return formats_; }
+  // Special tokens that ChatParser needs in the text.
+  std::span<const TokenId> chat_tokens() const { return chat_tokens_; }
 
   const std::string& name() const { return name_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -72,6 +97,8 @@ class ModelText final {
   const std::vector<TokenId> end_tokens_;
   const int32_t context_length_;
   const int32_t vocabulary_;
+  const ChatFormats formats_;
+  std::vector<TokenId> chat_tokens_;
 };
 
 }  // namespace baton::router

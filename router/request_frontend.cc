@@ -88,13 +88,19 @@ class RequestFrontend::Running final : public Generation,
     if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
     const auto* chat = std::get_if<ChatInput>(&request_.input);
-    const SampleTextOptions options{
+    SampleTextOptions options{
         .skip_special = request_.skip_special_tokens,
         .continues_text = chat == nullptr || chat->continue_final_message,
         .logprobs = request_.top_logprobs.has_value(),
         .min_tokens = (*spec)->min_tokens,
         .include_stop = request_.include_stop_string,
     };
+    if (chat != nullptr && request_.chat_output.has_value()) {
+      const ModelText& text = frontend_.text_;
+      options.chat = text.ParserOptions(*chat, *request_.chat_output, (*spec)->prompt);
+      options.chat_tokens = text.chat_tokens();
+      options.one_call = request_.chat_output->one_call;
+    }
     StatusOr<StopStrings> strings = StopStrings::Create(request_.stop);
     if (!strings.ok()) return EndWith(AtMember(Annotate(strings.status(), "stop"), "stop"));
     const auto stops = std::make_shared<const StopStrings>(*std::move(strings));
@@ -123,6 +129,7 @@ class RequestFrontend::Running final : public Generation,
       GenerationDelta& delta = deltas[output->sample];
       touched[output->sample] = true;
       delta.sample = output->sample;
+      delta.prompt_tokens = prompt_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
       sample.Append(*output, delta);
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
@@ -202,12 +209,13 @@ class RequestFrontend::Running final : public Generation,
     end.prompt_tokens = prompt_tokens_;
     for (size_t i = 0; i < samples_.size(); ++i) {
       end.generated_tokens += samples_[i].token_count();
+      end.reasoning_tokens += samples_[i].reasoning_token_count();
       if (samples_[i].ended()) continue;
       // The request failed before this sample ended. The text that was held back is valid output.
       GenerationDelta rest;
       rest.sample = static_cast<int32_t>(i);
       samples_[i].Flush(rest);
-      if (!rest.text.empty()) observer_->OnDelta(std::move(rest));
+      if (!rest.text.empty() || !rest.events.empty()) observer_->OnDelta(std::move(rest));
     }
     end.account = std::move(outcome.account);
     if (end.status.ok()) frontend_.probe_.OnServed(frontend_.clock_.Now() - arrival_);
@@ -251,6 +259,11 @@ int32_t RequestFrontend::context_length() const {
   const std::optional<ClusterIdentity> cluster = core_.identity();
   if (!cluster.has_value() || cluster->context_length <= 0) return text_.context_length();
   return std::min(text_.context_length(), cluster->context_length);
+}
+
+std::string RequestFrontend::fingerprint() const {
+  const std::optional<ClusterIdentity> cluster = core_.identity();
+  return cluster.has_value() ? fmt::format("fp_{}", cluster->fingerprint) : "";
 }
 
 Status RequestFrontend::CheckModel(const std::string& model) const {
@@ -363,6 +376,16 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   return OkStatus();
 }
 
+// Tools are refused when the router could not recognise calls in the output.
+Status RequestFrontend::CheckTools(const GenerationRequest& request) const {
+  const bool offered = request.chat_output.has_value() && request.chat_output->calls;
+  if (!offered || text_.formats().calls != ToolCallFormat::kNone) return OkStatus();
+  return WithReason(InvalidMember("tools",
+                                  "tools are not supported by this model: its chat template has no "
+                                  "known format for calls (router setting tool_call_format)"),
+                    reason::kUnsupportedParameter);
+}
+
 StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     const GenerationRequest& request,
     RequestId id,
@@ -371,6 +394,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     std::function<bool()> cancelled) const {
   BATON_RETURN_IF_ERROR(CheckModel(request.model));
   BATON_RETURN_IF_ERROR(CheckRequest(request, limits_));
+  BATON_RETURN_IF_ERROR(CheckTools(request));
   auto spec = std::make_shared<RequestSpec>();
   spec->id = id;
   const TextLimits limits{.context_length = context_length(),

@@ -69,6 +69,8 @@ class RequestFrontend final {
   const ModelText& text() const { return text_; }
   // The most tokens that a prompt and its output may have together.
   int32_t context_length() const;
+  // Of the weights that the workers have, "fp_…"; empty while no worker has joined.
+  std::string fingerprint() const;
   // NotFound when `model` is not the served model. An empty name means the served model.
   Status CheckModel(const std::string& model) const;
   // Queues `work`, a job of `client` with `bytes` bytes of input, for a tokenizer thread
@@ -79,6 +81,7 @@ class RequestFrontend final {
   class Running;
 
   void Ended();
+  Status CheckTools(const GenerationRequest& request) const;
   Status SetLengths(const GenerationRequest& request, RequestSpec& spec) const;
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpec(const GenerationRequest& request,
                                                   RequestId id,

@@ -16,10 +16,10 @@
 #include "common/model/model_identity.h"
 #include "common/rpc/rpc_server.h"
 #include "router/admin_service.h"
+#include "router/api/http_api.h"
+#include "router/api/openai_answer.h"
 #include "router/generation_service.h"
 #include "router/model_text.h"
-#include "router/openai_api.h"
-#include "router/openai_response.h"
 #include "router/request_frontend.h"
 #include "router/status_page.h"
 #include "router/worker_link_service.h"
@@ -71,6 +71,28 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, const OwnModel& mo
   options.seed = config.seed();
   return options;
 }
+
+HttpApiOptions ApiOptionsOf(const config::RouterConfig& config) {
+  return {.max_requests = config.max_requests(),
+          .keep_alive = FromSeconds(config.sse_keep_alive_seconds()),
+          .cors_origins = {config.cors_allow_origins().begin(), config.cors_allow_origins().end()}};
+}
+
+// The settings' values of both formats are AUTO, then the formats in their order.
+ModelTextOptions TextOptionsOf(const config::RouterConfig& config) {
+  ModelTextOptions options;
+  options.name = config.model().name();
+  options.chat_template = config.chat_template();
+  if (config.tool_call_format() != config::ToolCalls::AUTO) {
+    options.calls = static_cast<ToolCallFormat>(config.tool_call_format() - 1);
+  }
+  if (config.reasoning_format() != config::Reasoning::AUTO) {
+    options.reasoning = static_cast<ReasoningFormat>(config.reasoning_format() - 1);
+  }
+  return options;
+}
+static_assert(config::ToolCalls::HARMONY - 1 == static_cast<int>(ToolCallFormat::kHarmony));
+static_assert(config::Reasoning::HARMONY - 1 == static_cast<int>(ReasoningFormat::kHarmony));
 
 // Checks relations between settings, which the ranges of single settings cannot express.
 Status CheckTimes(const config::RouterConfig& config) {
@@ -185,8 +207,8 @@ class RouterService final : public Service {
         worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},
                       *core_,
                       PeerLimits(context.security).proofs),
-        openai_(frontend_, config.max_requests()) {
-    openai_.AddRoutes(context.http);
+        api_(frontend_, ApiOptionsOf(config)) {
+    api_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
       exchange->Reply(200, "text/html; charset=utf-8", std::string(StatusPage()));
     });
@@ -277,7 +299,7 @@ class RouterService final : public Service {
   GenerationService generation_;
   AdminService admin_;
   WorkerLinkService worker_links_;
-  OpenAiApi openai_;
+  HttpApi api_;
   std::unique_ptr<RpcServer> clients_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<RpcServer> operators_;
@@ -296,7 +318,7 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
   BATON_RETURN_IF_ERROR(CheckPorts(config, context.security));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), config.model().name()));
+  BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), TextOptionsOf(config)));
   BATON_ASSIGN_OR_RETURN(const OwnModel model, OwnModelOf(config.model(), *text));
   GenerationDefaults sampling;
   if (config.model().generation_config()) {

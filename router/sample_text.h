@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/chat_format/chat_parser.h"
 #include "common/text/detokenizer.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/tokenizer.h"
@@ -18,6 +21,9 @@ struct SampleTextOptions {
   bool logprobs = false;
   int32_t min_tokens = 0;     // stop strings that end within the first min_tokens are ignored
   bool include_stop = false;  // the stop string that ended the sample is part of its text
+  std::optional<ChatParserOptions> chat = std::nullopt;  // set: deltas have events instead of text
+  std::span<const TokenId> chat_tokens = {};             // special tokens that `chat` needs
+  bool one_call = false;                                 // the sample ends with its first call
 };
 
 // Turns one sample's tokens into the text for its client: only whole characters, no part of a stop
@@ -35,21 +41,28 @@ class SampleText final {
   void Flush(GenerationDelta& delta);
 
   bool ended() const { return ended_; }
-  // Whether a stop string ended the sample. The workers do not know about stop strings.
+  // Whether a stop string or a call ended the sample. The workers do not know about either.
   bool stopped() const { return stopped_; }
   int32_t token_count() const { return token_count_; }
+  int32_t reasoning_token_count() const { return reasoning_tokens_; }
 
  private:
   void AppendText(const std::string& text, GenerationDelta& delta);
+  void AddText(const std::string& text, GenerationDelta& delta);
+  void AddEvents(std::vector<ChatEvent> events, GenerationDelta& delta);
+  void EndChat(GenerationDelta& delta);
+  std::string NewCallId() const;
   TextLogprob Describe(TokenId token, float logprob) const;
 
   Tokenizer tokenizer_;  // copies share their data
   SampleTextOptions options_;
   Detokenizer detokenizer_;
   StopMatcher matcher_;
+  std::optional<ChatParser> chat_;
   bool ended_ = false;
   bool stopped_ = false;
   int32_t token_count_ = 0;
+  int32_t reasoning_tokens_ = 0;
   int64_t characters_ = 0;  // characters detokenised so far; counted only for logprobs
 };
 

@@ -29,7 +29,7 @@ HttpRoutes::Match HttpRoutes::Find(const std::string& method, const std::string&
   if (methods == nullptr) return {};
   Match match;
   for (const auto& [served, route] : *methods) {
-    match.allow += served + ", ";
+    if (served != "OPTIONS") match.allow += served + ", ";
     if (served == "GET") match.allow += "HEAD, ";
     if (served == (method == "HEAD" ? "GET" : method)) match.route = route;
   }

@@ -1,5 +1,7 @@
 #include "common/text/detokenizer.h"
 
+#include <algorithm>
+
 #include "common/text/metaspace.h"
 #include "common/text/normalizer.h"
 #include "common/text/utf8.h"
@@ -26,7 +28,10 @@ std::string ReplaceEachInvalidByte(std::string_view text) {
 
 std::string Detokenizer::Append(TokenId token) {
   if (!tokenizer_.Contains(token)) return "";
-  if (options_.skip_special && tokenizer_.is_special(token)) return "";
+  if (options_.skip_special && tokenizer_.is_special(token)) {
+    const std::span<const TokenId> shown = options_.shown_special;
+    if (std::find(shown.begin(), shown.end(), token) == shown.end()) return "";
+  }
   AppendBytes(token);
   return TakeComplete(IncompleteTail(pending_));
 }

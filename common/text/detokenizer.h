@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "common/base/ids.h"
@@ -9,6 +10,7 @@ namespace baton {
 
 struct DetokenizeOptions {
   bool skip_special = true;
+  std::span<const TokenId> shown_special = {};  // special tokens that are not left out
   // The tokens continue earlier text, so the leading space of the first token is kept. (Otherwise
   // it is dropped where SentencePiece tokenizers add one before the first word.)
   bool continues_text = false;

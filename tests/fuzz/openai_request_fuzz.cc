@@ -2,10 +2,15 @@
 #include <string_view>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "common/base/check.h"
 #include "common/text/utf8.h"
+#include "router/api/json_members.h"
+#include "router/api/messages_request.h"
+#include "router/api/openai_request.h"
+#include "router/api/responses_request.h"
 #include "router/model_text.h"
-#include "router/openai_request.h"
 #include "router/request_check.h"
 
 namespace baton::router {
@@ -28,6 +33,14 @@ ModelText MakeText() {
   return ModelText("fuzz", *std::move(tokenizer), *std::move(chat), {}, kContext, 256);
 }
 
+// The readers of all HTTP APIs.
+StatusOr<ApiRequest> Parse(int api, std::string_view text) {
+  if (api < 2) return ParseOpenAiRequest(static_cast<OpenAiKind>(api), text);
+  BATON_ASSIGN_OR_RETURN(const auto body, ParseBody(text));
+  if (api == 2) return ReadResponsesRequest(body);
+  return ReadMessagesRequest(MessagesKind::kCreate, body);
+}
+
 }  // namespace
 }  // namespace baton::router
 
@@ -37,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 65536) return 0;
   static const auto* text = new ModelText(MakeText());
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const OpenAiKind kind : {OpenAiKind::kChat, OpenAiKind::kCompletion}) {
-    const StatusOr<OpenAiRequest> request = ParseOpenAiRequest(kind, body);
+  for (int api = 0; api < 4; ++api) {
+    const StatusOr<ApiRequest> request = Parse(api, body);
     if (!request.ok()) {
       BATON_CHECK(request.status().code() == StatusCode::kInvalidArgument,
                   "{}",

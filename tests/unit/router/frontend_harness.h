@@ -38,7 +38,7 @@ class FrontendHarness final {
 
  private:
   const ByteModel model_ = ByteModel::WithoutWeights(64);
-  const std::unique_ptr<ModelText> text_ = ModelText::Load(model_.path(), "").value();
+  const std::unique_ptr<ModelText> text_ = ModelText::Load(model_.path(), {}).value();
   MetricsRegistry metrics_;
   RouterProbe probe_{metrics_};
   const SteadyClock clock_;

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "router/openai_request.h"
+#include "router/api/openai_request.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -51,7 +51,7 @@ StatusOr<std::string> Prompt(const std::string& chat_template, const ChatInput& 
 
 // The same for the body of an OpenAI request.
 StatusOr<std::string> PromptOfBody(const std::string& chat_template, const std::string& body) {
-  BATON_ASSIGN_OR_RETURN(const OpenAiRequest request, ParseOpenAiRequest(OpenAiKind::kChat, body));
+  BATON_ASSIGN_OR_RETURN(const ApiRequest request, ParseOpenAiRequest(OpenAiKind::kChat, body));
   return Prompt(chat_template, std::get<ChatInput>(request.inputs.at(0)));
 }
 

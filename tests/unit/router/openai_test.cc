@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "router/openai_request.h"
-#include "router/openai_response.h"
+#include "router/api/openai_answer.h"
+#include "router/api/openai_request.h"
 #include "router/request_check.h"
 #include "router/request_error.h"
 
@@ -22,7 +22,7 @@ constexpr OpenAiKind kChat = OpenAiKind::kChat;
 constexpr OpenAiKind kCompletion = OpenAiKind::kCompletion;
 
 // Parses a valid request with the additional `member`.
-StatusOr<OpenAiRequest> ParseWith(OpenAiKind kind, const std::string& member) {
+StatusOr<ApiRequest> ParseWith(OpenAiKind kind, const std::string& member) {
   const char* rest =
       kind == kChat ? R"("messages": [{"role": "user", "content": "x"}])" : R"("prompt": "x")";
   return ParseOpenAiRequest(kind, fmt::format("{{{}, {}}}", member, rest));
@@ -160,8 +160,8 @@ TEST(OpenAiRequest, RefusesWhatIsMalformedAndNamesTheMember) {
        "messages[0].content[0]"},
       {R"({"messages": [{"role": "user"}], "tool_choice": "required"})", "tool_choice"},
       {R"({"messages": [{"role": "user"}], "tools": {}})", "tools"},
-      {R"({"messages": [{"role": "user"}], "tools": [{}], "parallel_tool_calls": false})",
-       "parallel_tool_calls"},
+      {R"({"messages": [{"role": "user"}], "tool_choice": {"type": "function"}})", "tool_choice"},
+      {R"({"messages": [{"role": "user"}], "timeout_ms": 0})", "timeout_ms"},
       {R"({"messages": [{"role": "user"}], "top_logprobs": 1})", "top_logprobs"},
       {R"({"messages": [{"role": "user"}], "chat_template_kwargs": []})", "chat_template_kwargs"},
       {R"({"messages": [{"role": "user"}], "best_of": 2})", "best_of"}};
@@ -238,7 +238,6 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
       {"structured_outputs", R"({"json": {}})"},
       {"response_format", R"({"type": "json_object"})"},
       {"prompt_logprobs", "0"},
-      {"reasoning_effort", "\"low\""},
       {"chat_template", "\"x\""},
       {"audio", "{}"},
       {"modalities", R"(["text", "audio"])"},
@@ -256,9 +255,6 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
   }
   const Status suffix = ParseWith(kCompletion, R"("suffix": "end")").status();
   EXPECT_EQ(MemberOf(suffix), "suffix");
-  const Status stats =
-      ParseWith(kChat, R"("stream_options": {"continuous_usage_stats": true})").status();
-  EXPECT_EQ(MemberOf(stats), "stream_options.continuous_usage_stats");
 }
 
 TEST(OpenAiRequest, UnknownMembersAreRefusedWithTheNearestKnownOne) {
@@ -316,6 +312,23 @@ TEST(OpenAiRequest, ToolsAreNotOfferedWhenNoneMayBeCalled) {
   EXPECT_EQ(tools_of("none"), "");
 }
 
+TEST(OpenAiRequest, ReadsHowCallsAndReasoningAreShown) {
+  const auto request = ParseWith(kChat, R"("tools": [{}], "parallel_tool_calls": false,
+    "include_reasoning": false, "reasoning_effort": "low", "timeout_ms": 1500,
+    "stream_options": {"continuous_usage_stats": true})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_TRUE(request->generation.chat_output.has_value());
+  EXPECT_TRUE(request->generation.chat_output->calls);
+  EXPECT_TRUE(request->generation.chat_output->one_call);
+  EXPECT_FALSE(request->include_reasoning);
+  EXPECT_TRUE(request->continuous_usage);
+  EXPECT_EQ(request->generation.timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(std::get<ChatInput>(request->inputs[0]).reasoning_effort, "low");
+  const auto plain = ParseWith(kChat, R"("tools": [])");
+  EXPECT_FALSE(plain->generation.chat_output->calls);
+  EXPECT_FALSE(ParseWith(kCompletion, R"("n": 1)")->generation.chat_output.has_value());
+}
+
 // ---- answers
 
 // Parses the JSON of one event.
@@ -325,24 +338,29 @@ Json Event(const std::string& chunk) {
   return Json::parse(chunk.substr(6));
 }
 
+ApiDelta First(GenerationDelta delta) {
+  return {.choice = 0, .first = true, .delta = std::move(delta), .usage = {}};
+}
+
 TEST(OpenAiResponse, ShapesAChat) {
-  const OpenAiAnswer answer{kChat, "id-1", "m", 5};
+  OpenAiAnswer answer(
+      {.kind = kChat, .id = "id-1", .model = "m", .created = 5, .with_logprobs = true});
   GenerationEnd end;
   end.prompt_tokens = 3;
   end.generated_tokens = 4;
-  std::vector<OpenAiChoice> choices(1);
+  std::vector<ApiChoice> choices(1);
   choices[0].text = "hi";
   choices[0].finish = FinishReason::kStop;
   choices[0].logprobs.push_back({0, {1, -0.5f, "\xc3"}, {}});
-  const Json body = Json::parse(OpenAiBody(answer, choices, true, end));
+  const Json body = Json::parse(answer.Body(choices, end));
   EXPECT_EQ(body["choices"][0]["message"]["content"], "hi");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["bytes"][0], 0xc3);
   EXPECT_EQ(body["usage"]["total_tokens"], 7);
 
   GenerationDelta delta;
-  delta.text = "x";
-  const Json event = Event(OpenAiChunk(answer, delta, true));
+  delta.events.push_back({ChatEvent::Kind::kContent, "x", ""});
+  const Json event = Event(answer.Delta(First(delta)));
   EXPECT_EQ(event["object"], "chat.completion.chunk");
   EXPECT_EQ(event["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(event["choices"][0]["delta"]["content"], "x");
@@ -351,24 +369,26 @@ TEST(OpenAiResponse, ShapesAChat) {
 }
 
 TEST(OpenAiResponse, ChunksBeforeTheUsageSayNull) {
-  const OpenAiAnswer answer{
-      .kind = kCompletion, .id = "i", .model = "m", .created = 5, .include_usage = true};
-  const Json event = Event(OpenAiChunk(answer, GenerationDelta(), true));
+  OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m", .include_usage = true});
+  const Json event = Event(answer.Delta(First({})));
   ASSERT_TRUE(event.contains("usage"));
   EXPECT_TRUE(event["usage"].is_null());
   GenerationEnd end;
   end.prompt_tokens = 2;
   end.generated_tokens = 3;
-  const Json last = Event(OpenAiUsageChunk(answer, end));
+  const std::string rest = answer.End({}, end);
+  const size_t done = rest.find("data: [DONE]\n\n");
+  ASSERT_NE(done, std::string::npos);
+  const Json last = Event(rest.substr(0, done));
   EXPECT_EQ(last["usage"]["total_tokens"], 5);
   EXPECT_EQ(last["choices"], Json::array());
 }
 
 TEST(OpenAiResponse, LogprobsOfACompletionSayWhereTokensBeginAndHoldTheChosenOne) {
-  const OpenAiAnswer answer{kCompletion, "i", "m", 5};
+  OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m"});
   GenerationDelta delta;
   delta.logprobs.push_back({7, {1, -3.0f, "c"}, {{2, -0.5f, "a"}}});
-  const Json logprobs = Event(OpenAiChunk(answer, delta, false))["choices"][0]["logprobs"];
+  const Json logprobs = Event(answer.Delta(First(delta)))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs, Json::parse(R"({"tokens": ["c"], "token_logprobs": [-3.0],
                                       "top_logprobs": [{"a": -0.5, "c": -3.0}],
                                       "text_offset": [7]})"));

@@ -23,7 +23,7 @@ class ModelTextTest : public testing::Test {
   }
   // Sets text_; returns the error of ModelText::Load.
   Status Load() {
-    auto text = ModelText::Load(model_.path(), "");
+    auto text = ModelText::Load(model_.path(), {});
     if (text.ok()) text_ = *std::move(text);
     return text.status();
   }

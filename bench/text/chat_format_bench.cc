@@ -1,0 +1,91 @@
+// The cost of dividing a chat model's output into content, reasoning and calls, for each token.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "common/chat_format/chat_parser.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kTokenBytes = 4;  // about the mean of English text
+
+struct Case {
+  const char* name;
+  ToolCallFormat calls;
+  ReasoningFormat reasoning;
+  std::string text;
+};
+
+std::string Repeated(std::string_view text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+const std::vector<Case>& Cases() {
+  static const auto* cases = [] {
+    const std::string prose = Repeated("Some words, a < b, and more of them.\n", 100);
+    const std::string object = "{\"a\": \"" + Repeated("some text, ", 300) + "\", \"b\": [1, 2]}";
+    return new std::vector<Case>{
+        {"content", ToolCallFormat::kHermes, ReasoningFormat::kThink, prose},
+        {"reasoning",
+         ToolCallFormat::kHermes,
+         ReasoningFormat::kThink,
+         "<think>" + prose + "</think>Yes"},
+        {"hermes",
+         ToolCallFormat::kHermes,
+         ReasoningFormat::kNone,
+         "<tool_call>{\"name\": \"f\", \"arguments\": " + object + "}</tool_call>"},
+        {"pythonic",
+         ToolCallFormat::kPythonic,
+         ReasoningFormat::kNone,
+         "<|python_start|>[f(a=\"" + Repeated("some text, ", 300) + "\")]"},
+        {"qwen_coder",
+         ToolCallFormat::kQwenCoder,
+         ReasoningFormat::kNone,
+         "<tool_call><function=f><parameter=a>\n" + prose + "\n</parameter></function>"},
+        {"deepseek",
+         ToolCallFormat::kDeepSeek,
+         ReasoningFormat::kNone,
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + object},
+        {"harmony",
+         ToolCallFormat::kHarmony,
+         ReasoningFormat::kHarmony,
+         "<|channel|>analysis<|message|>" + prose + "<|end|>"},
+    };
+  }();
+  return *cases;
+}
+
+void Parse(benchmark::State& state, const Case& one) {
+  ChatParserOptions options;
+  options.calls = one.calls;
+  options.reasoning = one.reasoning;
+  for (auto _ : state) {
+    ChatParser parser(options);
+    for (size_t at = 0; at < one.text.size(); at += kTokenBytes) {
+      benchmark::DoNotOptimize(parser.Append(std::string_view(one.text).substr(at, kTokenBytes)));
+    }
+    benchmark::DoNotOptimize(parser.Finish());
+  }
+  const auto tokens = static_cast<double>((one.text.size() + kTokenBytes - 1) / kTokenBytes);
+  state.counters["ns_per_token"] =
+      benchmark::Counter(tokens * static_cast<double>(state.iterations()) * 1e-9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  for (const baton::Case& one : baton::Cases()) {
+    benchmark::RegisterBenchmark(one.name,
+                                 [&one](benchmark::State& state) { baton::Parse(state, one); });
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "common/chat_format/call_scanner.h"
+#include "common/chat_format/chat_event.h"
+#include "common/chat_format/chat_format.h"
+#include "common/chat_format/harmony_parser.h"
+#include "common/chat_format/reasoning_splitter.h"
+#include "common/chat_format/tool_schemas.h"
+
+namespace baton {
+
+struct ChatParserOptions {
+  ToolCallFormat calls = ToolCallFormat::kNone;
+  ReasoningFormat reasoning = ReasoningFormat::kNone;
+  bool in_reasoning = false;  // the prompt ends inside of the reasoning, see BeginsReasoning
+  std::shared_ptr<const ToolSchemas> tools = std::make_shared<ToolSchemas>();
+};
+
+// Divides the text that a chat model writes into content, reasoning and calls, as the text arrives.
+// The events do not depend on how the text is divided, apart from the division of their own text.
+// Nothing is lost but white space around calls and reasoning: what is not a whole call becomes
+// content. Holds back no more than the beginning of a marker, and the part of a call before its
+// arguments. Not thread-safe.
+class ChatParser final {
+ public:
+  explicit ChatParser(const ChatParserOptions& options);
+
+  std::vector<ChatEvent> Append(std::string_view text);
+  // The events of what was held back. Call once, at the end.
+  std::vector<ChatEvent> Finish();
+  // Whether the text so far ends in the reasoning.
+  bool in_reasoning() const;
+
+ private:
+  void AddRest(std::string_view text);
+
+  ChatEvents events_;
+  std::optional<HarmonyParser> harmony_;
+  std::optional<ReasoningSplitter> reasoning_;
+  std::optional<CallScanner> calls_;
+};
+
+}  // namespace baton

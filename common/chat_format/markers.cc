@@ -1,0 +1,34 @@
+#include "common/chat_format/markers.h"
+
+#include <utility>
+
+namespace baton {
+
+Markers::Markers(std::vector<std::string_view> markers) : markers_(std::move(markers)) {
+  for (const std::string_view marker : markers_) {
+    if (first_.find(marker.front()) == std::string::npos) first_ += marker.front();
+  }
+}
+
+Markers::Found Markers::Find(std::string_view text, bool last) const {
+  if (markers_.empty()) return {text.size(), -1};
+  const auto next = [&](size_t from) {
+    const size_t at =
+        first_.size() == 1 ? text.find(first_[0], from) : text.find_first_of(first_, from);
+    return at == std::string_view::npos ? text.size() : at;
+  };
+  for (size_t at = next(0); at < text.size(); at = next(at + 1)) {
+    const std::string_view rest = text.substr(at);
+    int longest = -1;
+    for (size_t i = 0; i < markers_.size(); ++i) {
+      const std::string_view marker = markers_[i];
+      if (!last && rest.size() < marker.size() && marker.starts_with(rest)) return {at, -1};
+      const bool longer = longest < 0 || marker.size() > (*this)[longest].size();
+      if (longer && rest.starts_with(marker)) longest = static_cast<int>(i);
+    }
+    if (longest >= 0) return {at, longest};
+  }
+  return {text.size(), -1};
+}
+
+}  // namespace baton

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "router/generation.h"
+
+namespace baton::router {
+
+struct ApiCallOfTool {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON
+};
+
+// The output of one sample of one prompt so far.
+struct ApiChoice {
+  std::string text;
+  std::string reasoning;
+  std::vector<ApiCallOfTool> calls;
+  std::vector<TokenLogprobs> logprobs;
+  FinishReason finish = FinishReason::kNone;
+  int32_t stop_index = -1;     // of the stop string that ended it, or -1
+  bool past_deadline = false;  // the deadline cut the output off
+
+  // Adds the text and events of `delta`. A call that failed becomes text.
+  void Add(const GenerationDelta& delta);
+};
+
+// A part of the stream of one choice.
+struct ApiDelta {
+  size_t choice = 0;
+  bool first = false;  // the first part of this choice
+  GenerationDelta delta;
+  GenerationEnd usage;  // the tokens so far, of all choices
+};
+
+// Formats the answer to one request in the form of one API. One instance serves one request; calls
+// do not overlap.
+class ApiAnswer {
+ public:
+  virtual ~ApiAnswer() = default;
+
+  // The whole answer.
+  virtual std::string Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) = 0;
+
+  // The events of a stream. Begin comes before the first Delta, End is last. `usage`: so far.
+  virtual std::string Begin(const GenerationEnd& usage) = 0;
+  virtual std::string Delta(const ApiDelta& delta) = 0;
+  virtual std::string End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) = 0;
+  // The end of a stream that failed after it had begun.
+  virtual std::string Failure(const Status& status) = 0;
+
+  // The body of an answer with the HTTP status HttpStatusOf(status).
+  virtual std::string Error(const Status& status) = 0;
+};
+
+// The HTTP status of an error.
+int HttpStatusOf(const Status& status);
+
+}  // namespace baton::router

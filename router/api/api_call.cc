@@ -1,0 +1,179 @@
+#include "router/api/api_call.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton::router {
+namespace {
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kKeepAlive = ": keep-alive\n\n";
+
+void RemoveReasoning(GenerationDelta& delta) {
+  std::erase_if(delta.events,
+                [](const ChatEvent& event) { return event.kind == ChatEvent::Kind::kReasoning; });
+}
+
+}  // namespace
+
+void ReplyError(HttpExchange& http, const Status& status, const std::string& body) {
+  const int code = HttpStatusOf(status);
+  if (code == 429 || code == 503) http.AddHeader("Retry-After", "1");
+  http.Reply(code, kJson, body);
+}
+
+// The observer of one prompt's generation.
+class ApiCall::Part final : public GenerationObserver {
+ public:
+  Part(std::shared_ptr<ApiCall> call, size_t prompt) : call_(std::move(call)), prompt_(prompt) {}
+
+  void OnDelta(GenerationDelta delta) override { call_->OnDelta(prompt_, std::move(delta)); }
+  void OnEnd(GenerationEnd end) override { call_->OnEnd(end); }
+
+ private:
+  const std::shared_ptr<ApiCall> call_;
+  const size_t prompt_;
+};
+
+ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
+                 const ApiRequest& request,
+                 std::vector<std::string> prompts,
+                 std::shared_ptr<HttpExchange> http)
+    : answer_(std::move(answer)),
+      stream_(request.stream),
+      include_reasoning_(request.include_reasoning),
+      samples_(static_cast<size_t>(request.generation.samples)),
+      prompts_(std::move(prompts)),
+      http_(std::move(http)),
+      choices_(request.inputs.size() * samples_),
+      begun_(choices_.size(), false),
+      prompt_tokens_(request.inputs.size(), 0),
+      running_(request.inputs.size()) {}
+
+void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
+  const size_t count = request.inputs.size();
+  for (size_t i = 0; i < count; ++i) {
+    GenerationRequest one = request.generation;
+    one.input = std::move(request.inputs[i]);
+    if (count > 1) one.names.text = one.names.tokens = fmt::format("prompt[{}]", i);
+    Keep(frontend.Start(std::move(one), std::make_shared<Part>(shared_from_this(), i)));
+  }
+  // A client that disconnects, or reads too slowly, cancels the generations.
+  http_->OnDisconnect([weak = weak_from_this()] {
+    if (const auto call = weak.lock(); call != nullptr) {
+      call->CancelAll(Status(StatusCode::kCancelled, "the client left"));
+    }
+  });
+}
+
+void ApiCall::Keep(const std::shared_ptr<Generation>& generation) {
+  if (generation == nullptr) return;
+  Status failure;
+  {
+    std::lock_guard lock(mutex_);
+    generations_.push_back(generation);
+    failure = failure_;
+  }
+  if (!failure.ok()) generation->Cancel(failure);
+}
+
+void ApiCall::CancelAll(const Status& why) {
+  std::vector<std::weak_ptr<Generation>> generations;
+  {
+    std::lock_guard lock(mutex_);
+    generations = generations_;
+  }
+  for (const auto& weak : generations) {
+    if (const auto running = weak.lock(); running != nullptr) running->Cancel(why);
+  }
+}
+
+void ApiCall::OnDelta(size_t prompt, GenerationDelta delta) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;
+  const size_t number = prompt * samples_ + static_cast<size_t>(delta.sample);
+  if (!include_reasoning_) RemoveReasoning(delta);
+  const bool first = !begun_[number];
+  so_far_.prompt_tokens += delta.prompt_tokens - prompt_tokens_[prompt];
+  prompt_tokens_[prompt] = delta.prompt_tokens;
+  so_far_.generated_tokens += static_cast<int32_t>(delta.tokens.size());
+  const bool says_nothing = delta.text.empty() && delta.events.empty() && delta.logprobs.empty() &&
+                            delta.finish == FinishReason::kNone;
+  if (says_nothing && !first) return;
+  begun_[number] = true;
+  if (first && !prompts_.empty()) delta.text.insert(0, prompts_[prompt]);
+  choices_[number].Add(delta);
+  if (!stream_) return;
+  choices_[number].logprobs.clear();  // they are sent now, and the end does not repeat them
+  if (!streaming_) Write(answer_->Begin(so_far_));
+  Write(answer_->Delta({number, first, std::move(delta), so_far_}));
+}
+
+void ApiCall::OnEnd(const GenerationEnd& end) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    total_.prompt_tokens += end.prompt_tokens;
+    total_.generated_tokens += end.generated_tokens;
+    total_.reasoning_tokens += end.reasoning_tokens;
+    total_.account.cached_tokens += end.account.cached_tokens;
+    if (end.status.ok() || EndByDeadline(end.status)) {
+      if (--running_ == 0) Complete();
+      return;
+    }
+    failure_ = end.status;
+    Fail(end.status);
+  }
+  CancelAll(Status(StatusCode::kCancelled, "another prompt of the same request failed"));
+}
+
+// Whether the answer is what was generated until the deadline.
+bool ApiCall::EndByDeadline(const Status& status) {
+  if (stream_ || status.code() != StatusCode::kDeadlineExceeded) return false;
+  if (std::find(begun_.begin(), begun_.end(), true) == begun_.end()) return false;
+  for (ApiChoice& choice : choices_) {
+    if (choice.finish != FinishReason::kNone) continue;
+    choice.finish = FinishReason::kLength;
+    choice.past_deadline = true;
+  }
+  return true;
+}
+
+void ApiCall::Fail(const Status& status) {
+  ended_ = true;
+  if (!begun_stream_) return ReplyError(*http_, status, answer_->Error(status));
+  Write(answer_->Failure(status));
+  http_->Finish();
+}
+
+void ApiCall::Complete() {
+  ended_ = true;
+  if (!stream_) return http_->Reply(200, kJson, answer_->Body(choices_, total_));
+  if (!streaming_) Write(answer_->Begin(so_far_));
+  Write(answer_->End(choices_, total_));
+  http_->Finish();
+}
+
+void ApiCall::Write(std::string events) {
+  if (!begun_stream_) {
+    begun_stream_ = true;
+    http_->AddHeader("Cache-Control", "no-cache");
+    http_->Begin(200, "text/event-stream");
+  }
+  streaming_ = true;
+  last_write_ = SteadyClock().Now();
+  if (!events.empty()) http_->Write(std::move(events));
+}
+
+bool ApiCall::KeepAlive(Time since, Time now) {
+  std::lock_guard lock(mutex_);
+  if (ended_ || !stream_) return false;
+  if (last_write_ == Time{}) last_write_ = now;  // the first look at this call
+  if (last_write_ > since) return true;
+  const bool streaming = streaming_;
+  Write(kKeepAlive);
+  streaming_ = streaming;
+  return true;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/http/http_server.h"
+#include "router/api/api_answer.h"
+#include "router/api/api_request.h"
+#include "router/request_frontend.h"
+
+namespace baton::router {
+
+// One HTTP request and its generations, one for each prompt. Combines their output into one body at
+// the end, or into one stream. The first generation that fails ends the others and the call. A
+// failure before the first event of a stream becomes an HTTP status, a later one an error event.
+// When the deadline ends an answer that is not streamed, the client gets what was generated. Kept
+// alive by its generations. Thread-safe.
+class ApiCall final : public std::enable_shared_from_this<ApiCall> {
+ public:
+  // `prompts`: the text of each prompt if it is to be echoed, else empty.
+  ApiCall(std::unique_ptr<ApiAnswer> answer,
+          const ApiRequest& request,
+          std::vector<std::string> prompts,
+          std::shared_ptr<HttpExchange> http);
+
+  // Starts all generations. `frontend` outlives the call.
+  void Start(RequestFrontend& frontend, ApiRequest request);
+  // Writes a comment if a stream has written nothing since `since`. Returns false when the call has
+  // ended or does not stream.
+  bool KeepAlive(Time since, Time now);
+
+ private:
+  class Part;
+
+  void OnDelta(size_t prompt, GenerationDelta delta);
+  void OnEnd(const GenerationEnd& end);
+  void Keep(const std::shared_ptr<Generation>& generation);
+  void CancelAll(const Status& why);
+  void Fail(const Status& status);
+  bool EndByDeadline(const Status& status);
+  void Complete();
+  void Write(std::string events);
+
+  const std::unique_ptr<ApiAnswer> answer_;
+  const bool stream_;
+  const bool include_reasoning_;
+  const size_t samples_;  // per prompt
+  const std::vector<std::string> prompts_;
+  const std::shared_ptr<HttpExchange> http_;
+
+  std::mutex mutex_;  // guards the following members and the order of events
+  std::vector<std::weak_ptr<Generation>> generations_;
+  std::vector<ApiChoice> choices_;      // sorted by prompt, then sample
+  std::vector<bool> begun_;             // per choice: its first output has arrived
+  std::vector<int32_t> prompt_tokens_;  // per prompt, once known
+  size_t running_;                      // number of prompts that have not ended
+  GenerationEnd total_;
+  GenerationEnd so_far_;
+  Status failure_;
+  bool begun_stream_ = false;  // the head of the stream was sent
+  bool streaming_ = false;     // the stream's first event was sent
+  bool ended_ = false;
+  Time last_write_{};
+};
+
+// Answers the request with an error in the form of the API.
+void ReplyError(HttpExchange& http, const Status& status, const std::string& body);
+
+}  // namespace baton::router

@@ -1,0 +1,223 @@
+#include "router/api/http_api.h"
+
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/app/version.h"
+#include "common/base/hash.h"
+#include "router/api/answer_json.h"
+#include "router/api/api_call.h"
+#include "router/api/json_members.h"
+#include "router/api/messages_answer.h"
+#include "router/api/messages_request.h"
+#include "router/api/openai_answer.h"
+#include "router/api/responses_answer.h"
+#include "router/api/responses_request.h"
+#include "router/api/text_endpoints.h"
+#include "router/request_error.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kJson = "application/json";
+constexpr std::string_view kModelPath = "/v1/models/";
+constexpr const char* kTimeoutHeader = "x-request-timeout-ms";
+constexpr int64_t kMaxTimeoutMs = int64_t{24} * 3600 * 1000;
+
+int64_t UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+std::string NewId() {
+  return fmt::format("{:016x}", RandomId());
+}
+
+// Decodes percent-encoded bytes, %41 to A (RFC 3986, section 2.1). A '%' without two hexadecimal
+// digits stays.
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* const digits = text.data() + i + 1;
+    const bool coded = text[i] == '%' && i + 2 < text.size() &&
+                       std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out.push_back(coded ? static_cast<char>(byte) : text[i]);
+    if (coded) i += 2;
+  }
+  return out;
+}
+
+// Sets the time limit of the header, unless the body has set one.
+Status ReadTimeoutHeader(const HttpRequest& http, GenerationRequest& out) {
+  const std::string_view text = http.header(kTimeoutHeader);
+  if (text.empty() || out.timeout > Duration::zero()) return OkStatus();
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < 1 || value > kMaxTimeoutMs) {
+    return InvalidMember(kTimeoutHeader,
+                         "the header {} is \"{}\"; it must be between 1 and {} milliseconds",
+                         kTimeoutHeader,
+                         Shown(text),
+                         kMaxTimeoutMs);
+  }
+  out.timeout = std::chrono::milliseconds(value);
+  return OkStatus();
+}
+
+}  // namespace
+
+HttpApi::HttpApi(RequestFrontend& frontend, const HttpApiOptions& options)
+    : frontend_(frontend),
+      max_requests_(options.max_requests),
+      started_(UnixSeconds()),
+      cors_(options.cors_origins),
+      keep_alive_(options.keep_alive) {}
+
+void HttpApi::AddRoutes(HttpServer& http) {
+  AddGeneration(http, "/v1/chat/completions", &HttpApi::ReadChat, &OpenAiError);
+  AddGeneration(http, "/v1/completions", &HttpApi::ReadCompletion, &OpenAiError);
+  AddGeneration(http, "/v1/responses", &HttpApi::ReadResponses, &OpenAiError);
+  AddGeneration(http, "/v1/messages", &HttpApi::ReadMessages, &MessagesError);
+  using Exchange = std::shared_ptr<HttpExchange>;
+  Route(http, "POST", "/v1/messages/count_tokens", [this](const Exchange& exchange) {
+    HandleCountTokens(frontend_, exchange);
+  });
+  Route(http, "POST", "/tokenize", [this](const Exchange& exchange) {
+    HandleTokenize(frontend_, exchange);
+  });
+  Route(http, "POST", "/detokenize", [this](const Exchange& exchange) {
+    HandleDetokenize(frontend_, exchange);
+  });
+  Route(http, "GET", "/version", [](const Exchange& exchange) {
+    exchange->Reply(200, kJson, Dump({{"version", Version()}}));
+  });
+  Route(http, "GET", "/v1/models", [this](const Exchange& exchange) {
+    exchange->Reply(
+        200, kJson, OpenAiModels(frontend_.text().name(), started_, frontend_.context_length()));
+  });
+  Route(http, "GET", std::string(kModelPath) + "*", [this](const Exchange& exchange) {
+    Model(*exchange);
+  });
+}
+
+void HttpApi::Route(HttpServer& http,
+                    const std::string& method,
+                    const std::string& path,
+                    HttpServer::Handler handler) {
+  http.AddRoute(
+      method,
+      path,
+      [this, handler = std::move(handler)](const std::shared_ptr<HttpExchange>& exchange) {
+        cors_.AddHeaders(*exchange);
+        handler(exchange);
+      });
+  if (!cors_.enabled()) return;
+  http.AddRoute("OPTIONS", path, [this, method](const std::shared_ptr<HttpExchange>& exchange) {
+    cors_.ReplyToPreflight(*exchange, method);
+  });
+}
+
+void HttpApi::AddGeneration(HttpServer& http, const std::string& path, Reader reader, Error error) {
+  Route(http, "POST", path, [this, reader, error](const std::shared_ptr<HttpExchange>& exchange) {
+    Generate(reader, error, exchange);
+  });
+}
+
+void HttpApi::Model(HttpExchange& exchange) const {
+  const std::string_view path = exchange.request().path;
+  const std::string name = PercentDecoded(path.substr(kModelPath.size()));
+  const Status known = frontend_.CheckModel(name);
+  if (!known.ok()) return ReplyError(exchange, known, OpenAiError(known));
+  exchange.Reply(200, kJson, OpenAiModel(name, started_, frontend_.context_length()));
+}
+
+void HttpApi::Generate(Reader reader, Error error, const std::shared_ptr<HttpExchange>& exchange) {
+  StatusOr<Call> call = Read(reader, exchange->request());
+  if (!call.ok()) {
+    frontend_.CountRefused(call.status());
+    return ReplyError(*exchange, call.status(), error(call.status()));
+  }
+  ApiRequest& request = call->request;
+  request.generation.client = exchange->request().client;
+  std::vector<std::string> echoes;
+  if (request.echo) echoes = PromptTexts(request);
+  const auto running =
+      std::make_shared<ApiCall>(std::move(call->answer), request, std::move(echoes), exchange);
+  if (request.stream) keep_alive_.Watch(running);
+  running->Start(frontend_, std::move(request));
+}
+
+StatusOr<HttpApi::Call> HttpApi::Read(Reader reader, const HttpRequest& http) const {
+  BATON_ASSIGN_OR_RETURN(const Json body, ParseBody(http.body));
+  BATON_ASSIGN_OR_RETURN(Call call, (this->*reader)(body));
+  BATON_RETURN_IF_ERROR(CheckPrompts(call.request));
+  BATON_RETURN_IF_ERROR(ReadTimeoutHeader(http, call.request.generation));
+  return call;
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadChat(const Json& body) const {
+  return ReadOpenAi(OpenAiKind::kChat, body);
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadCompletion(const Json& body) const {
+  return ReadOpenAi(OpenAiKind::kCompletion, body);
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadOpenAi(OpenAiKind kind, const Json& body) const {
+  BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadOpenAiRequest(kind, body));
+  const char* const prefix = kind == OpenAiKind::kChat ? "chatcmpl-" : "cmpl-";
+  auto answer = std::make_unique<OpenAiAnswer>(
+      OpenAiHead{.kind = kind,
+                 .id = prefix + NewId(),
+                 .model = frontend_.text().name(),
+                 .fingerprint = frontend_.fingerprint(),
+                 .created = UnixSeconds(),
+                 .with_logprobs = request.generation.top_logprobs.has_value(),
+                 .include_usage = request.include_usage,
+                 .continuous_usage = request.continuous_usage});
+  return Call{std::move(request), std::move(answer)};
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadResponses(const Json& body) const {
+  BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadResponsesRequest(body));
+  auto answer =
+      std::make_unique<ResponsesAnswer>(NewId(), frontend_.text().name(), UnixSeconds(), body);
+  return Call{std::move(request), std::move(answer)};
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadMessages(const Json& body) const {
+  BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadMessagesRequest(MessagesKind::kCreate, body));
+  auto answer =
+      std::make_unique<MessagesAnswer>(NewId(), frontend_.text().name(), request.generation.stop);
+  return Call{std::move(request), std::move(answer)};
+}
+
+// A request with more prompts than max_requests would be refused at every try.
+Status HttpApi::CheckPrompts(const ApiRequest& request) const {
+  if (std::cmp_less_equal(request.inputs.size(), max_requests_)) return OkStatus();
+  return InvalidMember("prompt",
+                       "prompt has {} prompts; this router takes at most {} requests at a time "
+                       "(max_requests)",
+                       request.inputs.size(),
+                       max_requests_);
+}
+
+std::vector<std::string> HttpApi::PromptTexts(const ApiRequest& request) const {
+  std::vector<std::string> texts;
+  for (const PromptInput& input : request.inputs) {
+    const auto* tokens = std::get_if<std::vector<TokenId>>(&input);
+    texts.push_back(tokens == nullptr ? std::get<std::string>(input)
+                                      : frontend_.text().tokenizer().Decode(
+                                            *tokens, request.generation.skip_special_tokens));
+  }
+  return texts;
+}
+
+}  // namespace baton::router

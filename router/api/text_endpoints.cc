@@ -1,0 +1,148 @@
+#include "router/api/text_endpoints.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/exception_border.h"
+#include "common/log/log.h"
+#include "router/api/answer_json.h"
+#include "router/api/api_call.h"
+#include "router/api/json_members.h"
+#include "router/api/messages_answer.h"
+#include "router/api/messages_request.h"
+#include "router/api/openai_answer.h"
+#include "router/api/openai_request.h"
+#include "router/request_check.h"
+#include "router/request_error.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Compute = StatusOr<Json> (*)(const RequestFrontend&, const Json& body, const TextLimits&);
+using Error = std::string (*)(const Status&);
+
+const Logger kLog("router");
+
+constexpr size_t kMaxDetokenize = size_t{1} << 20;
+
+void AnswerOnTokenizerThread(RequestFrontend& frontend,
+                             const std::shared_ptr<HttpExchange>& exchange,
+                             Compute compute,
+                             Error error) {
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  exchange->OnDisconnect([left] { *left = true; });
+  const size_t bytes = exchange->request().body.size();
+  frontend.PostTokenizing(exchange->request().client, bytes, [=, &frontend] {
+    const TextLimits limits{.context_length = frontend.context_length(),
+                            .cancelled = [left] { return left->load(); }};
+    StatusOr<Json> answer = Status(StatusCode::kInternal, "the router failed; its log says why");
+    const auto thrown = CaughtFrom([&] {
+      const StatusOr<Json> body = ParseBody(exchange->request().body);
+      answer = body.ok() ? compute(frontend, *body, limits) : body.status();
+    });
+    if (thrown.has_value()) kLog.Error("{} failed: {}", exchange->request().path, *thrown);
+    if (answer.ok()) return exchange->Reply(200, "application/json", Dump(*answer));
+    ReplyError(*exchange, answer.status(), error(answer.status()));
+  });
+}
+
+// The tokens of a request with one input, which the API has read.
+StatusOr<std::vector<TokenId>> TokensOf(const RequestFrontend& frontend,
+                                        ApiRequest& request,
+                                        const TextLimits& limits) {
+  GenerationRequest& generation = request.generation;
+  generation.input = std::move(request.inputs.front());
+  BATON_RETURN_IF_ERROR(frontend.CheckModel(generation.model));
+  BATON_RETURN_IF_ERROR(CheckRequest(generation, {.vocabulary = frontend.text().vocabulary()}));
+  return frontend.text().Encode(generation, limits);
+}
+
+StatusOr<Json> Tokenize(const RequestFrontend& frontend,
+                        const Json& body,
+                        const TextLimits& limits) {
+  BATON_RETURN_IF_ERROR(CheckKnown(body,
+                                   "",
+                                   {"add_generation_prompt",
+                                    "add_special_tokens",
+                                    "chat_template_kwargs",
+                                    "continue_final_message",
+                                    "messages",
+                                    "model",
+                                    "prompt",
+                                    "return_token_strs",
+                                    "tools"}));
+  bool with_strings = false;
+  BATON_RETURN_IF_ERROR(ReadBool(body, "return_token_strs", with_strings));
+  Json rest = body;
+  rest.erase("return_token_strs");
+  const bool chat = Member(body, "messages") != nullptr;
+  if (chat == (Member(body, "prompt") != nullptr)) {
+    return InvalidMember("prompt", "the request must have either prompt or messages");
+  }
+  BATON_ASSIGN_OR_RETURN(
+      ApiRequest request,
+      ReadOpenAiRequest(chat ? OpenAiKind::kChat : OpenAiKind::kCompletion, rest));
+  if (request.inputs.size() != 1) return Wrong("prompt", "one prompt");
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(frontend, request, limits));
+  Json answer = {
+      {"count", tokens.size()}, {"max_model_len", frontend.context_length()}, {"tokens", tokens}};
+  if (!with_strings) return answer;
+  Json& strings = answer["token_strs"] = Json::array();
+  for (const TokenId token : tokens) strings.push_back(frontend.text().tokenizer().piece(token));
+  return answer;
+}
+
+StatusOr<Json> Detokenize(const RequestFrontend& frontend, const Json& body, const TextLimits&) {
+  BATON_RETURN_IF_ERROR(CheckKnown(body, "", {"model", "skip_special_tokens", "tokens"}));
+  std::string model;
+  BATON_RETURN_IF_ERROR(ReadString(body, "model", model));
+  BATON_RETURN_IF_ERROR(frontend.CheckModel(model));
+  bool skip_special = false;
+  BATON_RETURN_IF_ERROR(ReadBool(body, "skip_special_tokens", skip_special));
+  const Json* given = Member(body, "tokens");
+  if (given == nullptr || !given->is_array()) return Wrong("tokens", "an array of token ids");
+  if (given->size() > kMaxDetokenize) {
+    return InvalidMember(
+        "tokens", "tokens has {} entries; at most {} are allowed", given->size(), kMaxDetokenize);
+  }
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ReadTokens("tokens", *given));
+  const Tokenizer& tokenizer = frontend.text().tokenizer();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokenizer.Contains(tokens[i])) continue;
+    return InvalidMember(fmt::format("tokens[{}]", i),
+                         "tokens[{}] is {}; the vocabulary has {} tokens",
+                         i,
+                         tokens[i],
+                         tokenizer.vocab_size());
+  }
+  return Json{{"prompt", tokenizer.Decode(tokens, skip_special)}};
+}
+
+StatusOr<Json> CountTokens(const RequestFrontend& frontend,
+                           const Json& body,
+                           const TextLimits& limits) {
+  BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadMessagesRequest(MessagesKind::kCountTokens, body));
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(frontend, request, limits));
+  return Json{{"input_tokens", tokens.size()}};
+}
+
+}  // namespace
+
+void HandleTokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
+  AnswerOnTokenizerThread(frontend, exchange, &Tokenize, &OpenAiError);
+}
+
+void HandleDetokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
+  AnswerOnTokenizerThread(frontend, exchange, &Detokenize, &OpenAiError);
+}
+
+void HandleCountTokens(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
+  AnswerOnTokenizerThread(frontend, exchange, &CountTokens, &MessagesError);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "common/http/http_server.h"
+#include "router/request_frontend.h"
+
+namespace baton::router {
+
+// Handlers of endpoints that only convert between text and tokens. They answer on a tokenizer
+// thread. `frontend` outlives the server's handlers.
+
+// vLLM's /tokenize: a prompt or the messages of a chat → tokens.
+void HandleTokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+// vLLM's /detokenize: tokens → a prompt.
+void HandleDetokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+// Anthropic's /v1/messages/count_tokens.
+void HandleCountTokens(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+
+}  // namespace baton::router

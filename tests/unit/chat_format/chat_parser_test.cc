@@ -1,0 +1,210 @@
+// The golden outputs of tests/data/chat_format, divided in every way.
+#include "common/chat_format/chat_parser.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/mapped_file.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = ChatEvent::Kind;
+
+const std::map<std::string, ToolCallFormat> kCallFormats = {
+    {"none", ToolCallFormat::kNone},
+    {"hermes", ToolCallFormat::kHermes},
+    {"llama_json", ToolCallFormat::kLlamaJson},
+    {"pythonic", ToolCallFormat::kPythonic},
+    {"mistral", ToolCallFormat::kMistral},
+    {"qwen_coder", ToolCallFormat::kQwenCoder},
+    {"deepseek", ToolCallFormat::kDeepSeek},
+    {"dsml", ToolCallFormat::kDsml},
+    {"glm", ToolCallFormat::kGlm},
+    {"kimi", ToolCallFormat::kKimi},
+    {"harmony", ToolCallFormat::kHarmony},
+};
+const std::map<std::string, ReasoningFormat> kReasoningFormats = {
+    {"none", ReasoningFormat::kNone},
+    {"think", ReasoningFormat::kThink},
+    {"mistral_think", ReasoningFormat::kMistralThink},
+    {"seed_think", ReasoningFormat::kSeedThink},
+    {"harmony", ReasoningFormat::kHarmony},
+};
+
+Json ToJson(const ChatEvent& event) {
+  switch (event.kind) {
+    case Kind::kContent:
+      return {"content", event.text};
+    case Kind::kReasoning:
+      return {"reasoning", event.text};
+    case Kind::kCallBegin:
+      return event.id.empty() ? Json{"call", event.text} : Json{"call", event.text, event.id};
+    case Kind::kArguments:
+      return {"arguments", event.text};
+    case Kind::kCallEnd:
+      return Json::array({"end"});
+    case Kind::kCallFailed:
+      return {"failed", event.text};
+  }
+  return {};
+}
+
+// Joins texts of the same kind that follow each other.
+void Add(std::vector<ChatEvent> from, std::vector<ChatEvent>& to) {
+  for (ChatEvent& event : from) {
+    const bool is_text = event.kind == Kind::kContent || event.kind == Kind::kReasoning ||
+                         event.kind == Kind::kArguments;
+    if (is_text && !to.empty() && to.back().kind == event.kind) {
+      to.back().text += event.text;
+    } else {
+      to.push_back(std::move(event));
+    }
+  }
+}
+
+Json Parse(const ChatParserOptions& options, const std::vector<std::string_view>& pieces) {
+  ChatParser parser(options);
+  std::vector<ChatEvent> events;
+  for (const std::string_view piece : pieces) Add(parser.Append(piece), events);
+  Add(parser.Finish(), events);
+  Json out = Json::array();
+  for (const ChatEvent& event : events) out.push_back(ToJson(event));
+  return out;
+}
+
+class Goldens : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Goldens, GiveTheSameEventsHoweverTheTextIsDivided) {
+  const std::string path = fmt::format("{}/chat_format/{}.json", BATON_TEST_DATA, GetParam());
+  const Json file = Json::parse(ReadFile(path).value());
+  ASSERT_FALSE(file["cases"].empty());
+  ChatParserOptions options;
+  options.calls = kCallFormats.at(file["calls"]);
+  options.reasoning = kReasoningFormats.at(file["reasoning"]);
+  options.tools = std::make_shared<const ToolSchemas>(file["tools"]);
+  for (const Json& one : file["cases"]) {
+    SCOPED_TRACE(one["name"]);
+    options.in_reasoning = one.value("in_reasoning", false);
+    const std::string text = one["text"];
+    EXPECT_EQ(Parse(options, {text}), one["events"]);
+    std::vector<std::string_view> bytes;
+    for (size_t i = 0; i < text.size(); ++i) bytes.push_back(std::string_view(text).substr(i, 1));
+    EXPECT_EQ(Parse(options, bytes), one["events"]) << "byte by byte";
+    for (size_t at = 1; at < text.size(); ++at) {
+      const std::string_view all = text;
+      ASSERT_EQ(Parse(options, {all.substr(0, at), all.substr(at)}), one["events"])
+          << "divided before byte " << at;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllFormats,
+                         Goldens,
+                         ::testing::Values("hermes",
+                                           "llama_json",
+                                           "pythonic",
+                                           "mistral",
+                                           "qwen_coder",
+                                           "deepseek",
+                                           "dsml",
+                                           "glm",
+                                           "kimi",
+                                           "harmony"),
+                         [](const auto& test) { return test.param; });
+
+TEST(ChatParser, PassesArgumentsOnAsTheyArrive) {
+  ChatParserOptions options;
+  options.calls = ToolCallFormat::kHermes;
+  ChatParser parser(options);
+  EXPECT_THAT(parser.Append("<tool_call>{\"name\": \"f\", \"arguments\": "), ::testing::IsEmpty());
+  EXPECT_EQ(parser.Append("{\"city\": \"Zü").size(), 2u);
+  const std::vector<ChatEvent> more = parser.Append("rich");
+  ASSERT_EQ(more.size(), 1u);
+  EXPECT_EQ(more[0], (ChatEvent{Kind::kArguments, "rich", ""}));
+}
+
+TEST(ChatParser, WithoutFormatsAllTextIsContent) {
+  const std::string text = "<think>a</think><tool_call>{\"name\": \"f\"}</tool_call>";
+  EXPECT_EQ(Parse({}, {text}), Json::array({Json{"content", text}}));
+}
+
+TEST(ChatParser, CallsOrReasoningOfHarmonyCanBeLeftInTheText) {
+  const std::string text =
+      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+      "to=functions.f<|message|>{}<|call|>";
+  ChatParserOptions options;
+  options.reasoning = ReasoningFormat::kHarmony;
+  EXPECT_EQ(Parse(options, {text}), Json::parse(R"([["reasoning", "a"], ["content", "{}"]])"));
+  options.reasoning = ReasoningFormat::kNone;
+  options.calls = ToolCallFormat::kHarmony;
+  EXPECT_EQ(Parse(options, {text}),
+            Json::parse(R"([["content", "a"], ["call", "f"], ["arguments", "{}"], ["end"]])"));
+}
+
+TEST(ChatParser, ArgumentsNestNoDeeperThanOtherJson) {
+  ChatParserOptions options;
+  options.calls = ToolCallFormat::kHermes;
+  const auto last_event = [&](int depth) {
+    const std::string object =
+        std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
+    const std::string text =
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + object + "}}</tool_call>";
+    return Parse(options, {text}).back()[0];
+  };
+  EXPECT_EQ(last_event(59), "end");
+  EXPECT_EQ(last_event(60), "content");
+  EXPECT_EQ(last_event(100'000), "content");
+}
+
+// ---- formats
+
+TEST(ChatFormat, IsFoundInTheTemplate) {
+  const std::pair<const char*, ToolCallFormat> cases[] = {
+      {"", ToolCallFormat::kNone},
+      {"{{ '<|start|>assistant<|channel|>final<|message|>' }}", ToolCallFormat::kHarmony},
+      {"<tool_call>\n{\"name\": <function-name>", ToolCallFormat::kHermes},
+      {"<tool_call>\n<function=example>", ToolCallFormat::kQwenCoder},
+      {"<tool_call>{function-name}\n<arg_key>", ToolCallFormat::kGlm},
+      {"'[TOOL_CALLS]'", ToolCallFormat::kMistral},
+      {"<|python_tag|>", ToolCallFormat::kLlamaJson},
+      {"[func_name1(params_name1=params_value1", ToolCallFormat::kPythonic},
+      {"<|tool_calls_section_begin|>", ToolCallFormat::kKimi},
+      {"<｜tool▁calls▁begin｜>", ToolCallFormat::kDeepSeek},
+      {"<｜DSML｜function_calls> <｜tool▁calls▁begin｜>", ToolCallFormat::kDsml},
+  };
+  for (const auto& [text, format] : cases) EXPECT_EQ(ToolCallFormatOf(text), format) << text;
+  for (const auto& [file, format] : {std::pair("qwen25_style", ToolCallFormat::kHermes),
+                                     std::pair("qwen3_style", ToolCallFormat::kHermes),
+                                     std::pair("llama31_style", ToolCallFormat::kLlamaJson),
+                                     std::pair("mistral_v3_style", ToolCallFormat::kMistral),
+                                     std::pair("macros_style", ToolCallFormat::kNone)}) {
+    const std::string path = fmt::format("{}/text/templates/{}.jinja", BATON_TEST_DATA, file);
+    EXPECT_EQ(ToolCallFormatOf(ReadFile(path).value()), format) << file;
+  }
+}
+
+TEST(ChatFormat, ReasoningIsFoundInTheTemplate) {
+  EXPECT_EQ(ReasoningFormatOf("<|im_start|>"), ReasoningFormat::kNone);
+  EXPECT_EQ(ReasoningFormatOf("split('</think>')"), ReasoningFormat::kThink);
+  EXPECT_EQ(ReasoningFormatOf("[THINK]"), ReasoningFormat::kMistralThink);
+  EXPECT_EQ(ReasoningFormatOf("</seed:think>"), ReasoningFormat::kSeedThink);
+  EXPECT_EQ(ReasoningFormatOf("<|channel|>"), ReasoningFormat::kHarmony);
+}
+
+TEST(ChatFormat, ThePromptMayEndInTheReasoning) {
+  EXPECT_TRUE(BeginsReasoning(ReasoningFormat::kThink, "<|assistant|><think>\n"));
+  EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kThink, "<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kNone, "<think>"));
+  EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kHarmony, "<|start|>assistant"));
+}
+
+}  // namespace
+}  // namespace baton
