@@ -12,6 +12,12 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
+# The transport verbs is built where this header is (the package libibverbs-dev).
+find_path(BATON_VERBS_HEADER infiniband/verbs.h)
+if(NOT BATON_VERBS_HEADER)
+  message(STATUS "infiniband/verbs.h was not found: the build has no KV transport verbs")
+endif()
+
 if(BATON_BUILD_SERVICES)
   find_package(OpenSSL REQUIRED)
   find_package(Protobuf REQUIRED)

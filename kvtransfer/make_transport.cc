@@ -4,7 +4,24 @@
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
+#ifdef BATON_HAS_VERBS
+#include "kvtransfer/verbs/verbs_transport.h"
+#endif
+
 namespace baton {
+namespace {
+
+StatusOr<std::unique_ptr<Transport>> MakeVerbs(const KvTransferOptions& options) {
+#ifdef BATON_HAS_VERBS
+  return VerbsTransport::Create(options.transport, options.log);
+#else
+  (void)options;
+  return MakeStatus(StatusCode::kUnavailable,
+                    "this build has no verbs: build it where libibverbs-dev is installed");
+#endif
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                    const KvTransferOptions& options) {
@@ -13,7 +30,8 @@ StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
   }
   if (name == "shm") return ShmTransport::Create(options.transport, options.log);
   if (name == "tcp") return TcpTransport::Create(options.transport, options.dma, options.log);
-  return InvalidArgument("KV transport '{}' is unknown; this build has cuda_ipc, shm and tcp",
+  if (name == "verbs") return MakeVerbs(options);
+  return InvalidArgument("KV transport '{}' is unknown; there are cuda_ipc, verbs, shm and tcp",
                          name);
 }
 

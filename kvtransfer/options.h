@@ -31,16 +31,31 @@ struct LocalShard {
   uint32_t block_count = 0;
 };
 
+// Settings of the transport "verbs".
+struct VerbsOptions {
+  // The RDMA devices in the order of the rails: "mlx5_0", or "mlx5_0:2" for port 2. Empty: the
+  // first device whose port is active.
+  std::vector<std::string> devices;
+  // Index of the GID. -1: the best GID for RoCE v2 (IPv4 before IPv6), or the first GID for
+  // InfiniBand.
+  int gid_index = -1;
+  uint32_t queue_pairs = 4;   // of a channel on each rail, 1 to 16
+  uint8_t traffic_class = 0;  // of the packets: RoCE's DSCP in the upper six bits
+  // Receiving side: the TCP port for the frames, at the host of listen_address. 0: a free port.
+  uint16_t listen_port = 0;
+};
+
 struct TransportOptions {
-  // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "shm",
-  // "tcp".
+  // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "verbs",
+  // "shm", "tcp".
   std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};
   // If set, the only transport that may be used: a peer that it does not reach is refused.
   std::string require_transport;
-  // tcp, receiving side: the address to listen on; port 0 picks a free port.
+  // tcp and verbs, receiving side: the address to listen on; port 0 picks a free port. verbs
+  // listens on another port of the same host.
   std::string listen_address = "0.0.0.0:0";
-  // tcp, receiving side: the host that peers connect to. Empty: the host of listen_address, or an
-  // address of this machine if that is a wildcard.
+  // tcp and verbs, receiving side: the host that peers connect to. Empty: the host of
+  // listen_address, or an address of this machine if that is a wildcard.
   std::string advertise_host;
   uint32_t max_connections = 1024;  // per endpoint
   Duration connect_timeout = std::chrono::seconds(3);
@@ -48,8 +63,9 @@ struct TransportOptions {
   Duration stall_timeout = std::chrono::seconds(10);
   // tcp: how the two ends of a connection prove who they are. Null: they do not.
   std::shared_ptr<const PeerProofs> proofs;
-  // cuda_ipc, receiving side: how long a peer may take to confirm that it writes no more.
+  // cuda_ipc and verbs, receiving side: how long a peer may take to confirm that it writes no more.
   Duration fence_timeout = std::chrono::seconds(2);
+  VerbsOptions verbs;
 };
 
 class DataPlane;

@@ -140,7 +140,7 @@ std::vector<std::string> TransportsOf(const config::TransferConfig& config, Memo
     return {config.transports().begin(), config.transports().end()};
   }
   if (arena == MemoryKind::kCuda) return {"cuda_ipc", "tcp"};
-  return {"shm", "tcp"};
+  return {"shm", "verbs", "tcp"};
 }
 
 }  // namespace baton

@@ -171,6 +171,16 @@ std::vector<LocalShard> LocalShardsOf(const Executor& executor) {
   return shards;
 }
 
+VerbsOptions VerbsOptionsOf(const config::VerbsConfig& config) {
+  VerbsOptions options;
+  options.devices = {config.devices().begin(), config.devices().end()};
+  options.gid_index = config.gid_index();
+  options.queue_pairs = static_cast<uint32_t>(config.queue_pairs());
+  options.traffic_class = static_cast<uint8_t>(config.traffic_class());
+  options.listen_port = static_cast<uint16_t>(config.port());
+  return options;
+}
+
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
   BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
   const WorkerInfo& self = worker.identity();
@@ -192,6 +202,7 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
     options.transport.advertise_host = told.host;
   }
   options.transport.proofs = worker.limits().proofs;
+  options.transport.verbs = VerbsOptionsOf(config.transfer().verbs());
   options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
   options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
   options.checksums = config.transfer().checksums();

@@ -146,6 +146,7 @@ StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();
   options.connect_timeout = options_.connect_timeout;
+  options.takes_held_writes = true;
   return std::make_unique<OneSidedChannel>(std::move(options));
 }
 

@@ -7,8 +7,9 @@ Status DmaCopier::Connect(std::string_view access) {
   return OkStatus();
 }
 
-Status DmaCopier::Copy(uint64_t id, std::span<const WriteRun> runs) {
-  return queue_->Copy(id, source_, *peer_memory_, runs);
+StatusOr<uint32_t> DmaCopier::Copy(uint64_t id, std::span<const WriteRun> runs) {
+  BATON_RETURN_IF_ERROR(queue_->Copy(id, source_, *peer_memory_, runs));
+  return 0;
 }
 
 Status DmaCopier::Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) {

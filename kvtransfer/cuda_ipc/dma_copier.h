@@ -22,7 +22,7 @@ class DmaCopier final : public Copier {
   // `access` is an export of the peer's Dma.
   Status Connect(std::string_view access) override;
   uint64_t peer_bytes() const override { return peer_memory_ ? peer_memory_->size() : 0; }
-  Status Copy(uint64_t id, std::span<const WriteRun> runs) override;
+  StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun> runs) override;
   Status Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) override;
   // Does nothing: a copy engine cannot be stopped.
   void Fence() override {}

@@ -23,6 +23,8 @@ class IpcAccess final : public RemoteAccess {
   const std::string& peer() const override { return peer_; }
   // The greeting of a DmaCopier is empty. Returns what Dma::Export returns.
   StatusOr<std::string> Open(const Buffer& memory, std::string_view greeting) override;
+  // True: a copy engine ends a copy when its bytes are in place.
+  bool HasLanded(uint32_t) override { return true; }
   // True once the process has ended.
   bool Revoke() override;
   int wait_fd() const override { return process_.get(); }

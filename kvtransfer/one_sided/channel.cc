@@ -40,6 +40,7 @@ OneSidedChannel::OneSidedChannel(Options options)
     : epoll_fd_(options.epoll_fd),
       source_bytes_(options.source_bytes),
       connect_timeout_(options.connect_timeout),
+      takes_held_writes_(options.takes_held_writes),
       socket_(std::move(options.socket)),
       copier_(std::move(options.copier)) {
   // If watching fails, here and below, the periodic Poll calls of the user still move the channel
@@ -72,6 +73,9 @@ StatusOr<OpId> OneSidedChannel::PostWrite(const WriteOp& op) {
   if (op.runs.size() > kMaxOneSidedRecords) {
     return InvalidArgument(
         "a write of {} runs; at most {} are allowed", op.runs.size(), kMaxOneSidedRecords);
+  }
+  if (op.held && !takes_held_writes_) {
+    return InvalidArgument("a held write, but this transport does not prefer bursts");
   }
   Op queued;
   BATON_ASSIGN_OR_RETURN(queued.header, HeaderOf(op, next_op_, source_bytes_));
@@ -288,7 +292,7 @@ bool OneSidedChannel::TryStart(Op& op) {
 }
 
 Status OneSidedChannel::StartCopy(Op& op) {
-  BATON_RETURN_IF_ERROR(copier_->Copy(CopyId(op.header.op), op.runs));
+  BATON_ASSIGN_OR_RETURN(op.mark, copier_->Copy(CopyId(op.header.op), op.runs));
   op.started = op.copying = true;
   has_moved_ = true;
   ++windows_[op.header.window_key].copies;
@@ -335,7 +339,7 @@ void OneSidedChannel::OnCopied(Op& op, const Status& status) {
   }
   const uint64_t key = op.header.window_key;
   --windows_[key].copies;
-  if (!op.verdict) SendLanded(op);
+  SendEnd(op);
   ConfirmIfDrained(key);
 }
 
@@ -368,9 +372,14 @@ double OneSidedChannel::bytes_per_second() const {
   return rate_seconds_ > 0 ? rate_bytes_ / rate_seconds_ : 0;
 }
 
-void OneSidedChannel::SendLanded(const Op& op) {
+void OneSidedChannel::SendEnd(const Op& op) {
   OneSidedFrame landed = FrameOf(OneSidedType::kLanded, op.header.window_key);
   landed.header.op = op.header.op;
+  landed.header.code = op.mark;
+  if (op.verdict) {
+    landed.header.type = OneSidedType::kTakenBack;
+    return Send(landed);
+  }
   landed.header.tag = op.header.tag;
   landed.header.granule = op.header.granule;
   landed.header.bytes = op.header.payload_bytes;

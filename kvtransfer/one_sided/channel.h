@@ -31,6 +31,7 @@ class OneSidedChannel final : public Channel {
     uint32_t peer_region = 0;
     int epoll_fd = -1;  // the transport's
     Duration connect_timeout{};
+    bool takes_held_writes = false;  // the transport prefers bursts
   };
 
   explicit OneSidedChannel(Options options);
@@ -59,6 +60,7 @@ class OneSidedChannel final : public Channel {
     bool copying = false;
     bool summing = false;
     bool acknowledged = false;
+    uint32_t mark = 0;  // of the copy
     // How the operation ends once nothing reads its source any more, if that is known already.
     std::optional<WriteEvent> verdict;
   };
@@ -90,7 +92,8 @@ class OneSidedChannel final : public Channel {
   void OnCopied(Op& op, const Status& status);
   void MeasureRate(Time now);
   void JudgePolling(Time now);
-  void SendLanded(const Op& op);
+  // Reports that the operation's copy has ended.
+  void SendEnd(const Op& op);
   void OnSummed(Op& op, DmaDone done);
   // Ends the operation with this event as soon as nothing reads its source.
   void EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status);
@@ -112,6 +115,7 @@ class OneSidedChannel final : public Channel {
   const int epoll_fd_;
   const uint64_t source_bytes_;
   const Duration connect_timeout_;
+  const bool takes_held_writes_;
   // Both are null once the channel is dead and its last operation has ended.
   std::unique_ptr<FrameSocket> socket_;
   std::unique_ptr<Copier> copier_;

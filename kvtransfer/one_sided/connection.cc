@@ -40,14 +40,14 @@ Status OneSidedConnection::Step(Time, size_t quantum) {
       has_more_ = true;
       break;
     }
-    BATON_ASSIGN_OR_RETURN(const std::optional<OneSidedFrame> frame, socket_->Receive());
+    BATON_ASSIGN_OR_RETURN(std::optional<OneSidedFrame> frame, socket_->Receive());
     if (!frame) break;
-    BATON_RETURN_IF_ERROR(OnFrame(*frame));
+    BATON_RETURN_IF_ERROR(OnFrame(*std::move(frame)));
   }
   return OkStatus();
 }
 
-Status OneSidedConnection::OnFrame(const OneSidedFrame& frame) {
+Status OneSidedConnection::OnFrame(OneSidedFrame frame) {
   if (said_bye_ || greeted_ == (frame.header.type == OneSidedType::kHello)) {
     return InvalidArgument("a frame of type {} is not allowed at this point",
                            static_cast<uint16_t>(frame.header.type));
@@ -58,10 +58,12 @@ Status OneSidedConnection::OnFrame(const OneSidedFrame& frame) {
     case OneSidedType::kAsk:
       return OnAsk(frame);
     case OneSidedType::kLanded:
-      return OnLanded(frame);
+      BATON_RETURN_IF_ERROR(CheckLanded(frame));
+      [[fallthrough]];
+    case OneSidedType::kTakenBack:
     case OneSidedType::kDrained:
-      receiver_.OnDrained(id_, frame.header.key);
-      return OkStatus();
+      BATON_RETURN_IF_ERROR(receiver_.OnReport(id_, std::move(frame)));
+      return broken_;
     case OneSidedType::kNote:
       receiver_.OnNote(id_, region_, frame);
       return OkStatus();
@@ -106,17 +108,14 @@ Status OneSidedConnection::OnAsk(const OneSidedFrame& frame) {
   return OkStatus();
 }
 
-Status OneSidedConnection::OnLanded(const OneSidedFrame& frame) {
+Status OneSidedConnection::CheckLanded(const OneSidedFrame& frame) {
   WriteHeader header;
   header.run_count = static_cast<uint32_t>(frame.runs.size());
   header.op = frame.header.op;
   header.granule = frame.header.granule;
   header.payload_bytes = frame.header.bytes;
   BATON_RETURN_IF_ERROR(CheckHeader(header));
-  BATON_RETURN_IF_ERROR(CheckRuns(header, frame.runs));
-  const Status started = receiver_.OnLanded(id_, region_, frame);
-  if (!started.ok()) Acknowledge(header.op, started);
-  return broken_;
+  return CheckRuns(header, frame.runs);
 }
 
 void OneSidedConnection::OnWindowClosed(uint64_t key) {
@@ -125,6 +124,11 @@ void OneSidedConnection::OnWindowClosed(uint64_t key) {
   close.header.type = OneSidedType::kClose;
   close.header.key = key;
   if (broken_.ok()) broken_ = socket_->Send(close);
+}
+
+void OneSidedConnection::Break(const Status& reason) {
+  if (broken_.ok()) broken_ = reason;
+  has_more_ = true;
 }
 
 void OneSidedConnection::Acknowledge(uint64_t op, const Status& status) {

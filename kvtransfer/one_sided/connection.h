@@ -38,12 +38,15 @@ class OneSidedConnection final : public PeerConnection {
 
   // Acknowledges an operation, with OK or the reason why it does not count.
   void Acknowledge(uint64_t op, const Status& status);
+  // Makes the next Step, which must follow, return `reason`.
+  void Break(const Status& reason);
 
  private:
-  Status OnFrame(const OneSidedFrame& frame);
+  Status OnFrame(OneSidedFrame frame);
   Status OnHello(const OneSidedFrame& frame);
   Status OnAsk(const OneSidedFrame& frame);
-  Status OnLanded(const OneSidedFrame& frame);
+  // InvalidArgument: the report contradicts itself.
+  static Status CheckLanded(const OneSidedFrame& frame);
 
   const std::unique_ptr<FrameSocket> socket_;
   const std::string peer_;

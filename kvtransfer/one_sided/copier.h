@@ -29,9 +29,10 @@ class Copier {
 
   // Starts to copy all runs, from offsets of the local region to offsets of the peer's region. The
   // caller has checked that the runs lie inside both. After an error nothing was started. Else
-  // Poll returns a DmaDone with `id` once: OK when every byte is in place, an error when the end of
-  // the copy is not known, so that its bytes may still land.
-  virtual Status Copy(uint64_t id, std::span<const WriteRun> runs) = 0;
+  // Poll returns a DmaDone with `id` once: OK when the peer has every byte, an error when the end
+  // of the copy is not known, so that its bytes may still land. Returns the mark by which the
+  // peer's RemoteAccess::HasLanded recognises the copy.
+  virtual StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun> runs) = 0;
   // Starts to compute the checksum (kernels/granule_checksum.h) of each `granule` bytes of these
   // ranges of the local region, whose total must be a multiple of `granule`. After an error nothing
   // was started. Else Poll returns a DmaDone with `id` once.

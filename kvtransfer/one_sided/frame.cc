@@ -30,7 +30,7 @@ size_t MaxRecords(OneSidedType type) {
 bool IsKnown(OneSidedType type) {
   const auto value = static_cast<uint16_t>(type);
   return (value >= static_cast<uint16_t>(OneSidedType::kHello) &&
-          value <= static_cast<uint16_t>(OneSidedType::kNote)) ||
+          value <= static_cast<uint16_t>(OneSidedType::kTakenBack)) ||
          (value >= static_cast<uint16_t>(OneSidedType::kWelcome) &&
           value <= static_cast<uint16_t>(OneSidedType::kAck));
 }

@@ -16,13 +16,17 @@ namespace baton {
 
 enum class OneSidedType : uint16_t {
   // From the sender.
-  kHello = 1,   // op: the region to write; text: Copier::Greeting
-  kAsk = 2,     // key: asks for the right to write through that window
-  kLanded = 3,  // key, op, tag, granule, bytes, runs: these copies have ended
+  kHello = 1,  // op: the region to write; text: Copier::Greeting
+  kAsk = 2,    // key: asks for the right to write through that window
+  // key, op, tag, granule, bytes, runs: this operation's copy has ended; code: its mark
+  // (Copier::Copy)
+  kLanded = 3,
   // key: no copy through that window is under way, and none follows before the next kAsk for it.
   kDrained = 4,
   kBye = 5,   // no copy is under way, and none will follow
   kNote = 6,  // key, text: Channel::PostNote
+  // key, op, code: as kLanded, but the operation was aborted meanwhile and does not count
+  kTakenBack = 7,
   // From the receiver.
   kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
   // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
@@ -34,10 +38,10 @@ enum class OneSidedType : uint16_t {
 
 struct OneSidedHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
-  uint16_t version = 1;
+  uint16_t version = 2;
   OneSidedType type = OneSidedType::kHello;
   uint32_t count = 0;  // number of runs or ranges, or bytes of text
-  uint32_t code = 0;   // a StatusCode
+  uint32_t code = 0;   // a StatusCode; of kLanded and kTakenBack a mark
   uint64_t key = 0;
   uint64_t op = 0;
   uint64_t tag = 0;

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "kvtransfer/epoll.h"
+#include "kvtransfer/wire/frame.h"
 
 namespace baton {
 namespace {
@@ -17,8 +18,12 @@ constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 // The most arrivals that may wait to be taken: a note among them can be 100 kB.
 constexpr size_t kMaxArrivals = 256;
 
-void Watch(int epoll_fd, int fd) {
-  const Status watched = WatchFd(epoll_fd, fd);
+// The most reports of one peer that may wait for bytes to land: an end for each operation that a
+// channel can have, and as many that were taken back.
+constexpr size_t kMaxReports = 2 * kMaxOutstandingOps;
+
+void Watch(int epoll_fd, int fd, uint32_t events) {
+  const Status watched = WatchFd(epoll_fd, fd, events);
   BATON_CHECK(watched.ok(), "{}", Message(watched));
 }
 
@@ -31,7 +36,7 @@ OneSidedReceiver::OneSidedReceiver(WindowTable& windows,
       options_(std::move(options)),
       grants_(options_.fence_timeout),
       checksums_(std::move(checksums)) {
-  Watch(options_.epoll_fd, checksums_->wait_fd());
+  Watch(options_.epoll_fd, checksums_->wait_fd(), EPOLLIN);
 }
 
 std::unique_ptr<PeerConnection> OneSidedReceiver::Add(std::unique_ptr<FrameSocket> socket,
@@ -39,7 +44,7 @@ std::unique_ptr<PeerConnection> OneSidedReceiver::Add(std::unique_ptr<FrameSocke
                                                       Time now) {
   const uint64_t id = next_peer_++;
   std::string name = access->peer();
-  peers_[id] = {std::move(access), nullptr};
+  peers_[id].access = std::move(access);
   return std::make_unique<OneSidedConnection>(std::move(socket), std::move(name), id, *this, now);
 }
 
@@ -50,6 +55,7 @@ void OneSidedReceiver::OnConnected(uint64_t peer, OneSidedConnection* connection
 void OneSidedReceiver::OnGone(uint64_t id, bool drained) {
   Peer& peer = peers_.at(id);
   peer.connection = nullptr;
+  peer.reports.clear();
   if (drained || !grants_.holds_any(id) || peer.access->Revoke()) {
     peers_.erase(id);
     grants_.OnDrained(id);
@@ -60,12 +66,40 @@ void OneSidedReceiver::OnGone(uint64_t id, bool drained) {
         fmt::format("the KV data connection of {0} closed, but {0} may still write until it ends",
                     peer.access->peer()));
   }
-  Watch(options_.epoll_fd, peer.access->wait_fd());
+  WatchAccess(peer);
 }
 
-void OneSidedReceiver::OnDrained(uint64_t peer, uint64_t key) {
-  grants_.OnDrained(peer, key);
-  ReportClosed();
+void OneSidedReceiver::WatchAccess(Peer& peer) const {
+  if (std::exchange(peer.is_watched, true)) return;
+  Watch(options_.epoll_fd, peer.access->wait_fd(), EPOLLIN | EPOLLET);
+}
+
+Status OneSidedReceiver::OnReport(uint64_t id, OneSidedFrame frame) {
+  Peer& peer = peers_.at(id);
+  if (peer.reports.size() >= kMaxReports) {
+    return InvalidArgument("the peer reports more than {} copies whose bytes do not land",
+                           peer.reports.size());
+  }
+  has_moved_ = true;
+  peer.reports.push_back(std::move(frame));
+  TakeReports(id, peer);
+  return OkStatus();
+}
+
+void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
+  for (; !peer.reports.empty(); peer.reports.pop_front()) {
+    const OneSidedFrame& frame = peer.reports.front();
+    if (frame.header.type == OneSidedType::kDrained) {
+      grants_.OnDrained(id, frame.header.key);
+      ReportClosed();
+      continue;
+    }
+    if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
+    has_moved_ = true;
+    if (frame.header.type == OneSidedType::kTakenBack) continue;
+    const Status counts = OnLanded(id, peer, frame);
+    if (!counts.ok()) peer.connection->Acknowledge(frame.header.op, counts);
+  }
 }
 
 StatusOr<std::string> OneSidedReceiver::OpenAccess(uint64_t peer,
@@ -75,6 +109,7 @@ StatusOr<std::string> OneSidedReceiver::OpenAccess(uint64_t peer,
   if (memory == nullptr) {
     return InvalidArgument("the peer wants to write region {}, which is unknown", region);
   }
+  peers_.at(peer).region = region;
   return peers_.at(peer).access->Open(*memory->buffer, greeting);
 }
 
@@ -86,27 +121,25 @@ const WriteWindow* OneSidedReceiver::Give(uint64_t peer, uint64_t key, uint32_t 
   return window;
 }
 
-Status OneSidedReceiver::OnLanded(uint64_t peer, uint32_t region, const OneSidedFrame& frame) {
+Status OneSidedReceiver::OnLanded(uint64_t id, const Peer& peer, const OneSidedFrame& frame) {
   const OneSidedHeader& header = frame.header;
-  has_moved_ = true;
-  if (!grants_.holds(peer, header.key)) {
+  if (!grants_.holds(id, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "the peer was not given such a write window");
   }
-  Status allowed = windows_.CheckWrite(header.key, region, frame.runs);
+  Status allowed = windows_.CheckWrite(header.key, peer.region, frame.runs);
   if (!allowed.ok()) {
     const bool outside = allowed.code() == StatusCode::kPermissionDenied;
     if (outside && options_.log) {
-      options_.log(fmt::format("{} wrote into memory that it was not given: {}",
-                               peers_.at(peer).access->peer(),
-                               Message(allowed)));
+      options_.log(fmt::format(
+          "{} wrote into memory that it was not given: {}", peer.access->peer(), Message(allowed)));
     }
     return allowed;
   }
   Landed landed;
-  landed.peer = peer;
+  landed.peer = id;
   landed.op = header.op;
   landed.arrival.window_key = header.key;
-  landed.arrival.region = region;
+  landed.arrival.region = peer.region;
   landed.arrival.tag = header.tag;
   landed.arrival.bytes = header.bytes;
   for (const WriteRun& run : frame.runs) {
@@ -116,10 +149,10 @@ Status OneSidedReceiver::OnLanded(uint64_t peer, uint32_t region, const OneSided
     Count(std::move(landed), OkStatus());
     return OkStatus();
   }
-  const uint64_t id = next_sum_++;
+  const uint64_t sum = next_sum_++;
   BATON_RETURN_IF_ERROR(checksums_->Checksum(
-      id, *windows_.Find(region)->buffer, landed.arrival.ranges, header.granule));
-  summing_[id] = std::move(landed);
+      sum, *windows_.Find(peer.region)->buffer, landed.arrival.ranges, header.granule));
+  summing_[sum] = std::move(landed);
   return OkStatus();
 }
 
@@ -187,17 +220,32 @@ void OneSidedReceiver::TakeRevoked() {
   }
 }
 
-void OneSidedReceiver::RevokeOverdue(Time now) {
+void OneSidedReceiver::RevokeOverdue(Time now, FrameServer& server) {
   for (const uint64_t id : grants_.Overdue(now)) {
-    if (peers_.at(id).access->Revoke()) grants_.OnDrained(id);
+    Peer& peer = peers_.at(id);
+    if (!peer.access->Revoke()) continue;
+    peer.reports.clear();
+    grants_.OnDrained(id);
+    if (peer.connection == nullptr) continue;
+    peer.connection->Break(MakeStatus(StatusCode::kAborted,
+                                      "{} did not confirm a close within {:.3f} s, so its access "
+                                      "was revoked",
+                                      peer.access->peer(),
+                                      ToSeconds(options_.fence_timeout)));
+    server.Refresh(peer.connection->fd());
   }
 }
 
 bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   if (std::exchange(has_moved_, false)) moved_ = now;
   TakeChecksums(server);
+  for (auto& [id, peer] : peers_) {
+    if (peer.reports.empty()) continue;
+    TakeReports(id, peer);
+    server.Refresh(peer.connection->fd());
+  }
   TakeRevoked();
-  RevokeOverdue(now);
+  RevokeOverdue(now, server);
   grants_.OnTime(now);
   ReportClosed();
   const bool wants_poll = now < moved_ + kLongestPolling;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,16 +47,17 @@ class OneSidedReceiver final {
   // From the connections.
   void OnConnected(uint64_t peer, OneSidedConnection* connection);
   void OnGone(uint64_t peer, bool drained);
-  void OnDrained(uint64_t peer, uint64_t key);
   // Lets the peer write into the region (RemoteAccess::Open). InvalidArgument: the region is
   // unknown.
   StatusOr<std::string> OpenAccess(uint64_t peer, uint32_t region, std::string_view greeting);
   // The window that the peer may write through from now on, or null.
   const WriteWindow* Give(uint64_t peer, uint64_t key, uint32_t region);
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
-  // The bytes of an operation have landed. Its acknowledgement follows, unless this call returns an
-  // error.
-  Status OnLanded(uint64_t peer, uint32_t region, const OneSidedFrame& frame);
+  // The peer reports the end of a copy (kLanded, kTakenBack) or that it writes no more through a
+  // window (kDrained). Reports take effect in their order, and a copy's not before its bytes are in
+  // place. An operation's acknowledgement follows. An error: the peer reports more copies than a
+  // channel can have.
+  Status OnReport(uint64_t peer, OneSidedFrame frame);
   // Whether no further frame may be read, because too many arrivals have not been taken yet.
   bool is_behind() const;
   // Ignored unless the peer was given the window and the window is open.
@@ -65,6 +67,9 @@ class OneSidedReceiver final {
   struct Peer {
     std::unique_ptr<RemoteAccess> access;
     OneSidedConnection* connection = nullptr;  // null: closed without kBye
+    uint32_t region = 0;
+    std::deque<OneSidedFrame> reports;  // the first one waits for bytes to land
+    bool is_watched = false;            // the access's wait_fd
   };
   struct Landed {
     uint64_t peer = 0;
@@ -72,11 +77,15 @@ class OneSidedReceiver final {
     Arrival arrival;
   };
 
+  // Handles the peer's reports up to the first one whose bytes are not in place yet.
+  void TakeReports(uint64_t id, Peer& peer);
+  Status OnLanded(uint64_t id, const Peer& peer, const OneSidedFrame& frame);
+  void WatchAccess(Peer& peer) const;
   void Count(Landed landed, const Status& status);
   void TakeChecksums(FrameServer& server);
   void TakeRevoked();
   // Revokes the access of peers that did not confirm a close within the fence time-out.
-  void RevokeOverdue(Time now);
+  void RevokeOverdue(Time now, FrameServer& server);
   void ReportClosed();
 
   WindowTable& windows_;

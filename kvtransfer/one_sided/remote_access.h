@@ -22,13 +22,17 @@ class RemoteAccess {
   // at most kMaxOneSidedRecords bytes. Called once. Errors: InvalidArgument for a greeting that is
   // not valid or memory that cannot be shared.
   virtual StatusOr<std::string> Open(const Buffer& memory, std::string_view greeting) = 0;
+  // Whether the bytes of a copy that the peer reported as ended are in this process's memory, where
+  // they can be read and where none of them can land later. `mark` is what the peer's Copier::Copy
+  // returned; it is not trusted. If false, wait_fd() becomes readable when the answer may change.
+  virtual bool HasLanded(uint32_t mark) = 0;
   // Takes the access back for ever, as far as this process can do that without the peer. True: no
   // byte of the peer can land any more. Called when the peer's connection ends without kBye, and in
   // every Poll of the transport after that until it returns true. Also called when the peer does
   // not confirm a close within the fence time-out.
   virtual bool Revoke() = 0;
-  // Becomes readable when Revoke, which returned false, may return true. Owned by this object and
-  // constant.
+  // Becomes readable when Revoke or HasLanded, which returned false, may return true. It may stay
+  // readable after that, so it is watched edge-triggered. Owned by this object and constant.
   virtual int wait_fd() const = 0;
 };
 

@@ -13,6 +13,10 @@ constexpr int kPollMs = 10;
 }  // namespace
 
 OneSidedTransport::~OneSidedTransport() {
+  EndPeers();
+}
+
+void OneSidedTransport::EndPeers() {
   if (!receiver_) return;
   const SteadyClock clock;
   const Time limit = clock.Now() + options_.fence_timeout;
@@ -26,6 +30,7 @@ OneSidedTransport::~OneSidedTransport() {
     log_("a peer may still write into this process's KV memory, which is being freed");
   }
   StopServing();
+  receiver_.reset();
 }
 
 TransportCaps OneSidedTransport::caps() const {

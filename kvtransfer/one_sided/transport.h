@@ -14,7 +14,6 @@ namespace baton {
 // kvtransfer/transport.h.
 class OneSidedTransport : public FrameTransport {
  public:
-  // Waits, at most for the fence time-out, until no peer can write any more.
   ~OneSidedTransport() override;
 
   TransportCaps caps() const override;
@@ -30,10 +29,13 @@ class OneSidedTransport : public FrameTransport {
 
   using FrameTransport::FrameTransport;
   // Starts to serve peers. `checksums` computes the checksums of the bytes that land in the
-  // regions. An error of `accept` refuses the peer. The destructor of this class may still call
-  // `accept`, so it must not use the subclass.
+  // regions. An error of `accept` refuses the peer.
   void ServePeers(UniqueFd listener, std::unique_ptr<DmaQueue> checksums, Accept accept);
   bool ServeMore(Time now) override;
+  // Waits, at most for the fence time-out, until no peer can write any more, and disconnects all.
+  // The destructor of this class does that too. A subclass whose plugs or `accept` use its members
+  // calls this method in its own destructor.
+  void EndPeers();
 
  private:
   std::unique_ptr<OneSidedReceiver> receiver_;

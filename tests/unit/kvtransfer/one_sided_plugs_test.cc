@@ -1,4 +1,6 @@
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -33,6 +35,8 @@ std::array<std::unique_ptr<FrameSocket>, 2> ConnectedSockets() {
           std::make_unique<IpcSocket>(UniqueFd(fds[1]))};
 }
 
+constexpr uint32_t kMark = 0x03000007;
+
 // The calls of a RecordingCopier. Outlives the copier.
 struct CopierCalls {
   std::string access;
@@ -50,9 +54,9 @@ class RecordingCopier final : public Copier {
     return OkStatus();
   }
   uint64_t peer_bytes() const override { return 4096; }
-  Status Copy(uint64_t id, std::span<const WriteRun>) override {
+  StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun>) override {
     calls_.copies.push_back(id);
-    return OkStatus();
+    return kMark;
   }
   Status Checksum(uint64_t, std::span<const ByteRange>, uint64_t) override { return OkStatus(); }
   void Fence() override { ++calls_.fences; }
@@ -155,11 +159,37 @@ TEST_F(CopierTest, ACopyWithoutAKnownEndIsNotConfirmed) {
   EXPECT_EQ(heard_.Last(OneSidedType::kBye), nullptr);
 }
 
+TEST_F(CopierTest, TheEndOfACopyIsReportedWithItsMark) {
+  StartCopy();
+  calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
+  Poll();
+  const OneSidedFrame* landed = heard_.Last(OneSidedType::kLanded);
+  ASSERT_NE(landed, nullptr);
+  EXPECT_EQ(landed->header.code, kMark);
+}
+
+TEST_F(CopierTest, TheEndOfACopyThatWasTakenBackIsReportedToo) {
+  StartCopy();
+  channel_->RequestAbort(OpId(1));
+  calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
+  Poll();
+  EXPECT_EQ(heard_.Last(OneSidedType::kLanded), nullptr);
+  const OneSidedFrame* end = heard_.Last(OneSidedType::kTakenBack);
+  ASSERT_NE(end, nullptr);
+  EXPECT_EQ(end->header.code, kMark);
+  EXPECT_EQ(end->header.key, kKey);
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
+}
+
 // The calls of a RecordingAccess. Outlives the access.
 struct AccessCalls {
   std::string greeting;
   int revokes = 0;
   bool is_revoked = false;  // what Revoke returns
+  bool has_landed = true;   // what HasLanded returns
+  std::vector<uint32_t> marks;
+  const UniqueFd wait = *MakeEventFd();
 };
 
 class RecordingAccess final : public RemoteAccess {
@@ -170,16 +200,19 @@ class RecordingAccess final : public RemoteAccess {
     calls_.greeting = greeting;
     return std::string("my memory");
   }
+  bool HasLanded(uint32_t mark) override {
+    calls_.marks.push_back(mark);
+    return calls_.has_landed;
+  }
   bool Revoke() override {
     ++calls_.revokes;
     return calls_.is_revoked;
   }
-  int wait_fd() const override { return wait_.get(); }
+  int wait_fd() const override { return calls_.wait.get(); }
 
  private:
   AccessCalls& calls_;
   const std::string peer_ = "queue pair 7";
-  const UniqueFd wait_ = *MakeEventFd();
 };
 
 class RemoteAccessTest : public testing::Test {
@@ -213,6 +246,13 @@ class RemoteAccessTest : public testing::Test {
   void Say(const OneSidedFrame& frame) {
     EXPECT_TRUE(peer_->Send(frame).ok());
     EXPECT_TRUE(connection_->Step(Time{}, 1 << 20).ok());
+  }
+  static OneSidedFrame Landed() {
+    OneSidedFrame landed = FrameOf(OneSidedType::kLanded, kKey);
+    landed.header.code = kMark;
+    landed.header.bytes = 100;
+    landed.runs = {{0, 0, 100}};
+    return landed;
   }
   // The kinds of the arrivals since the last call.
   std::vector<Arrival::Kind> Kinds() {
@@ -275,6 +315,56 @@ TEST_F(RemoteAccessTest, APeerThatDoesNotConfirmInTimeIsRevoked) {
   now_ += std::chrono::milliseconds(1);
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
   EXPECT_EQ(calls_.revokes, 1);
+}
+
+TEST_F(RemoteAccessTest, APeerThatWasRevokedIsDisconnected) {
+  receiver_->CloseWindow(kKey);
+  calls_.is_revoked = true;
+  Kinds();
+  now_ += kFence;
+  Kinds();
+  const Status step = connection_->Step(now_, 1 << 20);
+  EXPECT_EQ(step.code(), StatusCode::kAborted) << step;
+}
+
+// The report came on the socket, the bytes take another way.
+TEST_F(RemoteAccessTest, ACopyCountsWhenItsBytesHaveLanded) {
+  calls_.has_landed = false;
+  Say(Landed());
+  EXPECT_TRUE(Kinds().empty());
+  EXPECT_EQ(calls_.marks.front(), kMark);
+  const uint64_t one = 1;
+  ASSERT_EQ(::write(calls_.wait.get(), &one, sizeof(one)), 8);
+  pollfd ready{epoll_.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ready, 1, 0), 1) << "nobody is woken";
+  calls_.has_landed = true;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kArrived});
+  Hear(*peer_, heard_);
+  EXPECT_NE(heard_.Last(OneSidedType::kAck), nullptr);
+  receiver_->CloseWindow(kKey);
+}
+
+TEST_F(RemoteAccessTest, AConfirmedCloseCountsAfterTheBytesOfAllCopies) {
+  calls_.has_landed = false;
+  OneSidedFrame taken_back = FrameOf(OneSidedType::kTakenBack, kKey);
+  taken_back.header.code = kMark;
+  Say(taken_back);
+  receiver_->CloseWindow(kKey);
+  Say(FrameOf(OneSidedType::kDrained, kKey));
+  EXPECT_TRUE(Kinds().empty()) << "a byte may land in a closed window";
+  calls_.has_landed = true;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+}
+
+TEST_F(RemoteAccessTest, AFloodOfCopiesThatDoNotLandEndsTheConnection) {
+  calls_.has_landed = false;
+  Status step;
+  for (int i = 0; i < 20000 && step.ok(); ++i) {
+    ASSERT_TRUE(peer_->Send(Landed()).ok());
+    step = connection_->Step(Time{}, 1 << 20);
+  }
+  EXPECT_EQ(step.code(), StatusCode::kInvalidArgument) << step;
+  receiver_->CloseWindow(kKey);
 }
 
 TEST_F(RemoteAccessTest, APeerThatCannotBeRevokedLeavesItsWindowUnfenced) {

@@ -117,7 +117,7 @@ TEST(ConfigWireTest, TheWeightsThatStayInBf16AreSettings) {
 
 TEST(ConfigWireTest, TransportsFollowTheMemoryUnlessTheyAreNamed) {
   const config::TransferConfig automatic = Configured({}).transfer();
-  EXPECT_THAT(TransportsOf(automatic, MemoryKind::kHost), ElementsAre("shm", "tcp"));
+  EXPECT_THAT(TransportsOf(automatic, MemoryKind::kHost), ElementsAre("shm", "verbs", "tcp"));
   EXPECT_THAT(TransportsOf(automatic, MemoryKind::kCuda), ElementsAre("cuda_ipc", "tcp"));
   const config::TransferConfig named = Configured({"transfer.transports=[tcp]"}).transfer();
   EXPECT_THAT(TransportsOf(named, MemoryKind::kHost), ElementsAre("tcp"));

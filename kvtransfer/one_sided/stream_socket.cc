@@ -1,0 +1,83 @@
+#include "kvtransfer/one_sided/stream_socket.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr size_t kReadBytes = size_t{64} << 10;
+
+}  // namespace
+
+Status StreamSocket::Send(const OneSidedFrame& frame) {
+  const std::string bytes = EncodeOneSidedFrame(frame);
+  const auto length = static_cast<uint32_t>(bytes.size());
+  std::string message(reinterpret_cast<const char*>(&length), sizeof(length));
+  message += bytes;
+  out_.push_back(std::move(message));
+  return Flush();
+}
+
+Status StreamSocket::Flush() {
+  while (!out_.empty()) {
+    const std::string& message = out_.front();
+    const ssize_t sent = ::send(
+        socket_.get(), message.data() + sent_, message.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      // ENOTCONN: a connection that is still being made on some kernels.
+      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN) return OkStatus();
+      return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
+    }
+    sent_ += static_cast<size_t>(sent);
+    if (sent_ < message.size()) continue;
+    out_.pop_front();
+    sent_ = 0;
+  }
+  return OkStatus();
+}
+
+StatusOr<std::optional<OneSidedFrame>> StreamSocket::TakeFrame() {
+  const std::string_view left = std::string_view(in_).substr(taken_);
+  uint32_t length = 0;
+  if (left.size() < sizeof(length)) return std::optional<OneSidedFrame>();
+  std::memcpy(&length, left.data(), sizeof(length));
+  if (length > kMaxOneSidedFrameBytes) {
+    return InvalidArgument(
+        "a frame of {} bytes; at most {} are allowed", length, kMaxOneSidedFrameBytes);
+  }
+  if (left.size() - sizeof(length) < length) return std::optional<OneSidedFrame>();
+  const std::string_view bytes = left.substr(sizeof(length), length);
+  BATON_ASSIGN_OR_RETURN(OneSidedFrame frame,
+                         ParseOneSidedFrame(std::as_bytes(std::span(bytes.data(), bytes.size()))));
+  taken_ += sizeof(length) + length;
+  return std::optional<OneSidedFrame>(std::move(frame));
+}
+
+StatusOr<std::optional<OneSidedFrame>> StreamSocket::Receive() {
+  while (true) {
+    BATON_ASSIGN_OR_RETURN(std::optional<OneSidedFrame> frame, TakeFrame());
+    if (frame) return frame;
+    in_.erase(0, taken_);
+    taken_ = 0;
+    const size_t held = in_.size();
+    in_.resize(held + kReadBytes);
+    const ssize_t got = ::recv(socket_.get(), in_.data() + held, kReadBytes, MSG_DONTWAIT);
+    in_.resize(held + static_cast<size_t>(got > 0 ? got : 0));
+    if (got > 0) continue;
+    if (got == 0 && held == 0) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
+    if (got == 0) {
+      return MakeStatus(StatusCode::kUnavailable, "closed by the peer in the middle of a frame");
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return frame;
+    return MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno));
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,16 @@
+#!/bin/bash
+# Garbage in handshakes and a link that goes down, then writes over a link that loses packets.
+failures=0
+rdma_guest_test --gtest_color=no --gtest_brief=1 --gtest_filter='Rdma*' || failures=$((failures + 1))
+
+tc qdisc add dev veth0 root netem loss 1%
+tc qdisc add dev veth1 root netem loss 1%
+rdma_guest_test --gtest_color=no --gtest_brief=1 \
+  --gtest_filter='*AWriteArrives/verbs:*ABigScatteredWriteArrives/verbs:*NothingLandsAfter*/verbs' ||
+  failures=$((failures + 1))
+tc -s qdisc show dev veth0
+tc -s qdisc show dev veth0 | grep -q 'dropped [1-9]' || {
+  echo "the link lost no packet, so the test with loss has shown nothing"
+  failures=$((failures + 1))
+}
+exit "$failures"
