@@ -67,7 +67,7 @@ StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& op
       continue;
     }
     last = Annotate(bound.status(), fmt::format("KV transport {}", name));
-    if (options.log) options.log(fmt::format("not used: {}", Message(last)));
+    if (options.log_info) options.log_info(fmt::format("not used: {}", Message(last)));
   }
   if (transports.empty()) return last;
   return transports;

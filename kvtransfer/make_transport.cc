@@ -13,7 +13,7 @@ namespace {
 
 StatusOr<std::unique_ptr<Transport>> MakeVerbs(const KvTransferOptions& options) {
 #ifdef BATON_HAS_VERBS
-  return VerbsTransport::Create(options.transport, options.log);
+  return VerbsTransport::Create(options.transport, options.log, options.log_info);
 #else
   (void)options;
   return MakeStatus(StatusCode::kUnavailable,

@@ -94,10 +94,12 @@ struct KvTransferOptions {
   // processes, and for data planes under test.
   std::function<StatusOr<std::unique_ptr<DataPlane>>(const KvTransferOptions& options, bool listen)>
       make_data_plane;
-  // Receives log lines, one line per call: connections and sessions that ended with an error, and
-  // transports that cannot be used. Called on the internal thread, and during Create on the
-  // caller's; must not block. May be empty.
+  // Receives log lines, one line per call: connections and sessions that ended with an error.
+  // Called on the internal thread, and during Create on the caller's; must not block. May be empty.
   std::function<void(std::string_view)> log;
+  // As `log`, for lines about what this machine has: the devices in use, and the transports that
+  // cannot be used.
+  std::function<void(std::string_view)> log_info;
 };
 
 // InvalidArgument that names the invalid part: layout, shards, arenas too small for their blocks,

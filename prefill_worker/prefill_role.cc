@@ -18,6 +18,7 @@ StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,
                                                            const PrefillOptions& options) {
   std::unique_ptr<PrefillRole> role(new PrefillRole(worker, options));
   transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
+  transfer.log_info = [](std::string_view line) { kLog.Info("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->sender_, KvSender::Create(std::move(transfer), *role));
   role->peers_ =
       std::make_unique<DecodePeers>(*role->sender_,

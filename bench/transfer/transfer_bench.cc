@@ -1,7 +1,8 @@
 // Measures how fast KV moves between two processes of this machine, and how long a small hand-off
 // takes. Prints one JSON object.
 // Usage: kv_transfer_bench [SECONDS_PER_CASE [SENDER_DEVICE RECEIVER_DEVICE [MIB_PER_WRITE]]]
-// Both devices default to "cpu". MIB_PER_WRITE = 0 leaves the write size to the transport.
+// Both devices default to "cpu". "verbs:rxe0" is the CPU with the RDMA device rxe0, over verbs
+// only. MIB_PER_WRITE = 0 leaves the write size to the transport.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -56,9 +57,11 @@ T Must(StatusOr<T> value) {
   std::exit(1);
 }
 
+constexpr std::string_view kVerbsPrefix = "verbs:";
+
 std::unique_ptr<Backend> Open(const std::string& device) {
   BackendOptions options;
-  options.device = device;
+  options.device = device.starts_with(kVerbsPrefix) ? "cpu" : device;
   return Must(OpenBackend(options));
 }
 
@@ -73,7 +76,10 @@ struct Memory {
   TestMemory arena;
 };
 
-KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Memory& memory) {
+KvTransferOptions MakeOptions(const BenchCase& c,
+                              const char* name,
+                              const Memory& memory,
+                              const std::string& device) {
   KvTransferOptions options;
   options.worker = WorkerId(name);
   options.layout = c.layout;
@@ -81,6 +87,9 @@ KvTransferOptions MakeOptions(const BenchCase& c, const char* name, const Memory
   options.dma = memory.backend->dma();
   options.transport.require_transport = c.transport;
   options.transport.listen_address = "127.0.0.1:0";
+  if (device.starts_with(kVerbsPrefix)) {
+    options.transport.verbs.devices = {device.substr(kVerbsPrefix.size())};
+  }
   options.checksums = c.checksums;
   return options;
 }
@@ -121,7 +130,8 @@ int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     (void)!::send(socket.get(), exported.data(), exported.size(), MSG_NOSIGNAL);
   }
   GrantAll listener(c);
-  auto receiver = Must(KvReceiver::Create(MakeOptions(c, "decode", memory), listener));
+  auto receiver =
+      Must(KvReceiver::Create(MakeOptions(c, "decode", memory, setup.receiver_device), listener));
   listener.receiver = receiver.get();
   SocketControl control(std::move(socket));
   const Envelope hello = Must(control.Receive());
@@ -202,7 +212,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   Memory memory(c, setup.sender_device);
   const double raw_rate = RawCopyRate(c, memory, socket);
   WaitEnd listener;
-  KvTransferOptions options = MakeOptions(c, "prefill", memory);
+  KvTransferOptions options = MakeOptions(c, "prefill", memory, setup.sender_device);
   options.op_bytes = setup.write_mib << 20;
   auto sender = Must(KvSender::Create(std::move(options), listener));
   SocketControl control(std::move(socket));
@@ -265,7 +275,14 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
       DenseLayout({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16});
   const KvLayout large =
       DenseLayout({.layers = 32, .kv_heads = 8, .head_dim = 128, .dtype = DType::kBF16});
+  const KvLayout tiny =
+      DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16});
   std::vector<BenchCase> cases;
+  if (setup.sender_device.starts_with(kVerbsPrefix)) {
+    for (const bool checksums : {true, false}) cases.push_back({"verbs", small, checksums, 32, 64});
+    cases.push_back({"verbs", tiny, true, 1, 64});
+    return cases;
+  }
   if (setup.sender_device != "cpu") {
     for (const bool checksums : {true, false}) {
       for (const uint32_t blocks : {1u, 32u, 128u, 512u}) {
@@ -282,8 +299,6 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
     }
     cases.push_back({transport, small, true, 4});
   }
-  const KvLayout tiny =
-      DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16});
   cases.push_back({"shm", tiny, true, 4});
   cases.push_back({"tcp", tiny, true, 4});
   return cases;

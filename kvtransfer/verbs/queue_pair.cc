@@ -63,15 +63,18 @@ StatusOr<size_t> CompletionQueue::Poll(std::span<ibv_wc> completions) {
 }
 
 void CompletionQueue::Arm() {
+  is_armed_ = true;
   // An error delays the caller to its next periodic Poll.
   (void)ibv_req_notify_cq(queue_.get(), /*solicited_only=*/0);
 }
 
 void CompletionQueue::TakeNotifications() {
+  // At most one notification follows an Arm, so most calls need no system call.
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  while (verbs_.get_cq_event(channel_.get(), &queue, &context) == 0) {
+  while (is_armed_ && verbs_.get_cq_event(channel_.get(), &queue, &context) == 0) {
     verbs_.ack_cq_events(queue, 1);
+    is_armed_ = false;
   }
 }
 

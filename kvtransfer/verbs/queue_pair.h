@@ -34,6 +34,7 @@ class CompletionQueue final {
   const VerbsLibrary& verbs_;
   VerbsPtr<ibv_comp_channel> channel_;
   VerbsPtr<ibv_cq> queue_;
+  bool is_armed_ = false;  // a notification may come
 };
 
 // A reliable connected (RC) queue pair: one end of a connection between two rails. Owned by one end

@@ -120,6 +120,22 @@ StatusOr<std::unique_ptr<Rail>> Rail::Open(const VerbsLibrary& verbs,
   return rail;
 }
 
+Status Rail::QueryActivePort(ibv_port_attr& attributes) const {
+  if (verbs_.query_port(context_.get(), port_number_, &attributes) == 0 &&
+      attributes.state == IBV_PORT_ACTIVE) {
+    return OkStatus();
+  }
+  return MakeStatus(StatusCode::kUnavailable,
+                    "port {} of RDMA device {} is not active (ibv_devinfo shows its state)",
+                    port_number_,
+                    device_);
+}
+
+bool Rail::IsActive() const {
+  ibv_port_attr attributes{};
+  return QueryActivePort(attributes).ok();
+}
+
 Status Rail::QueryPort(const VerbsOptions& options) {
   ibv_device_attr device{};
   if (verbs_.query_device(context_.get(), &device) != 0 || port_number_ > device.phys_port_cnt) {
@@ -132,13 +148,7 @@ Status Rail::QueryPort(const VerbsOptions& options) {
   max_requests_ = static_cast<uint32_t>(std::max(device.max_qp_wr, 1));
   traffic_class_ = options.traffic_class;
   ibv_port_attr attributes{};
-  if (verbs_.query_port(context_.get(), port_number_, &attributes) != 0 ||
-      attributes.state != IBV_PORT_ACTIVE) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "port {} of RDMA device {} is not active (ibv_devinfo shows its state)",
-                      port_number_,
-                      device_);
-  }
+  BATON_RETURN_IF_ERROR(QueryActivePort(attributes));
   port_.lid = attributes.lid;
   port_.mtu = static_cast<uint8_t>(attributes.active_mtu);
   return ChooseGid(options, attributes);

@@ -58,11 +58,15 @@ class Rail final {
   // A queue pair failed. For kRetryAfter no new channel uses the rail, if there is another rail.
   void MarkFailed(Time now) { failed_ = now; }
   bool is_paused(Time now) const { return failed_ != Time{} && now < failed_ + kRetryAfter; }
+  // Asks the device whether the port is active.
+  bool IsActive() const;
 
   static constexpr Duration kRetryAfter = std::chrono::seconds(10);
 
  private:
   explicit Rail(const VerbsLibrary& verbs) : verbs_(verbs) {}
+  // The port's attributes, if it is active.
+  Status QueryActivePort(ibv_port_attr& attributes) const;
   Status QueryPort(const VerbsOptions& options);
   // Chooses the GID: the configured one, else the best one for RoCE v2.
   Status ChooseGid(const VerbsOptions& options, const ibv_port_attr& attributes);

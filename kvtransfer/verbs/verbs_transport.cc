@@ -34,9 +34,11 @@ class VerbsTransport::VerbsRegion final : public Region {
 };
 
 StatusOr<std::unique_ptr<Transport>> VerbsTransport::Create(
-    const TransportOptions& options, std::function<void(std::string_view)> log) {
+    const TransportOptions& options,
+    std::function<void(std::string_view)> log,
+    const std::function<void(std::string_view)>& log_info) {
   BATON_ASSIGN_OR_RETURN(const VerbsLibrary* const verbs, VerbsLibrary::Load());
-  BATON_ASSIGN_OR_RETURN(auto rails, OpenRails(*verbs, options.verbs, log));
+  BATON_ASSIGN_OR_RETURN(auto rails, OpenRails(*verbs, options.verbs, log_info));
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
   return std::unique_ptr<Transport>(new VerbsTransport(
@@ -115,7 +117,7 @@ StatusOr<std::vector<RailQueues::RailUse>> VerbsTransport::RailsTo(const VerbsDe
     const RailQueues::RailUse use{
         static_cast<uint16_t>(i), rails_[i].get(), options_.verbs.queue_pairs};
     all.push_back(use);
-    if (!rails_[i]->is_paused(now)) working.push_back(use);
+    if (!rails_[i]->is_paused(now) && rails_[i]->IsActive()) working.push_back(use);
   }
   if (all.empty()) return problem;
   return working.empty() ? all : working;

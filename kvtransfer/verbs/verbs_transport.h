@@ -19,9 +19,12 @@ namespace baton {
 // kvtransfer/transport.h. Descriptor: VerbsDescriptor.
 class VerbsTransport final : public OneSidedTransport {
  public:
-  // Unavailable if there is no libibverbs or no device; the message states what was looked for.
-  static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
-                                                     std::function<void(std::string_view)> log);
+  // `log_info` receives a line for each rail. Unavailable if there is no libibverbs or no device;
+  // the message states what was looked for.
+  static StatusOr<std::unique_ptr<Transport>> Create(
+      const TransportOptions& options,
+      std::function<void(std::string_view)> log,
+      const std::function<void(std::string_view)>& log_info);
   ~VerbsTransport() override;
 
   std::string_view name() const override { return "verbs"; }
@@ -51,8 +54,8 @@ class VerbsTransport final : public OneSidedTransport {
                  std::vector<std::unique_ptr<Rail>> rails);
 
   const Registration* Find(const Buffer& buffer) const;
-  // The rails that a new channel to this peer uses: those that both sides have and that are not
-  // paused, or, if all are paused, all of them.
+  // The rails that a new channel to this peer uses: those that both sides have and that are active
+  // and not paused. If there is none, all that both sides have.
   StatusOr<std::vector<RailQueues::RailUse>> RailsTo(const VerbsDescriptor& peer, Time now) const;
 
   const std::vector<std::unique_ptr<Rail>> rails_;

@@ -39,8 +39,8 @@ void ClusterTest::StartCluster(int prefill,
                                const std::vector<std::string>& router_set) {
   second_router_.reset();
   cluster_.reset();
-  ASSERT_TRUE(std::filesystem::exists(BATON_TEST_MODEL))
-      << "the model \"" << BATON_TEST_MODEL << "\" is absent: `./dev test` fetches it";
+  ASSERT_TRUE(std::filesystem::exists(Model()))
+      << "the model \"" << Model() << "\" is absent: `./dev test` fetches it";
   if (log_folder_.empty()) {
     static int tests = 0;
     log_folder_ = ::testing::TempDir() + fmt::format("baton_e2e_{}_{}", ::getpid(), ++tests);
@@ -62,7 +62,7 @@ LocalClusterOptions ClusterTest::Options() const {
   LocalClusterOptions options;
   options.binary_folder = BATON_BINARY_FOLDER;
   options.log_folder = log_folder_;
-  options.model = BATON_TEST_MODEL;
+  options.model = Model();
   options.threads = 1;  // several workers share the machine
   options.worker_set = {"engine.kv_memory_mib=128"};
   return options;

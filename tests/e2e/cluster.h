@@ -89,6 +89,9 @@ class ClusterTest : public ::testing::Test {
   static std::string LongPromptOf(int number);
   static constexpr int kLongPromptTokens = 1400;
 
+  // The path of the model that clusters serve.
+  virtual std::string Model() const { return BATON_TEST_MODEL; }
+
  private:
   LocalClusterOptions Options() const;
 

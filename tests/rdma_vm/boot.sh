@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # boot.sh TEST FILE…: boots a guest with soft-RoCE devices (rdma_rxe, no hardware, no root), runs the guest
-# script TEST in it, and exits with the script's status. Each FILE is copied to the guest: a program to /bin
-# with the libraries that it needs, any other file to /data. The machine is emulated (QEMU TCG), so everything
-# in it is slow. `./dev test -L rdma` installs what this script needs; see README.md.
+# script TEST in it, and exits with the script's status. Each FILE, a program or a folder, is copied to the same
+# path in the guest; a program also gets a link in /bin, and the libraries that it needs. The machine is
+# emulated (QEMU TCG), so everything in it is slow. `./dev test -L rdma` installs what this script needs; see
+# README.md.
 #
 # Variables: MEMORY_MIB (default 2048), TIMEOUT_S (default 900).
 set -euo pipefail
@@ -24,7 +25,7 @@ version=$(<"$kernel/version")
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-mkdir -p "$root"/{bin,data,dev,proc,sys,tmp,run,etc/libibverbs.d,modules,usr,lib64} "$root/lib/x86_64-linux-gnu/libibverbs"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc/libibverbs.d,modules,usr,lib64} "$root/lib/x86_64-linux-gnu/libibverbs"
 ln -s ../lib "$root/usr/lib"
 
 # copy_program FILE FOLDER: with the libraries that it needs.
@@ -46,14 +47,20 @@ for program in bash ip rdma tc; do
   rm -f "$root/bin/$program" # busybox's
   copy_program "$(PATH="$PATH:/usr/sbin:/sbin" command -v "$program")" bin
 done
+ln -sf bash "$root/bin/sh" # busybox's shell prefers busybox's own ip and tc
 script=$1
 shift
 for file in "$@"; do
-  if [[ -x $file ]]; then
-    copy_program "$file" bin
-  else
-    cp -L "$file" "$root/data/"
+  file=$(realpath "$file")
+  mkdir -p "$root${file%/*}"
+  if [[ -d $file ]]; then
+    cp -RL "$file" "$root${file%/*}/"
+    continue
   fi
+  copy_program "$file" "${file%/*}"
+  # The guest copies everything once more when it starts.
+  strip --strip-debug "$root$file" 2>/dev/null || true
+  ln -s "$file" "$root/bin/${file##*/}"
 done
 # Programs open these at run time.
 copy_program $libraries/libibverbs.so.1 lib/x86_64-linux-gnu
@@ -71,6 +78,7 @@ printf '127.0.0.1 localhost guest\n' >"$root/etc/hosts"
 printf 'root:x:0:0:root:/:/bin/bash\n' >"$root/etc/passwd"
 install -m 755 "$here/guest/init" "$root/init"
 install -m 644 "$here/guest/network.sh" "$root/network.sh"
+install -m 755 "$here/guest/run_tests" "$root/bin/run_tests"
 install -m 755 "$script" "$root/guest_test"
 
 # Not compressed, because unpacking is slow in an emulated machine.
@@ -78,11 +86,12 @@ install -m 755 "$script" "$root/guest_test"
 rm -rf "$root"
 trap 'rm -f "$root.cpio" "$root.log"' EXIT
 
+# A processor without AVX: the workers then take their portable kernels, which are faster than emulated AVX.
 timeout --kill-after=5 "${TIMEOUT_S:-900}" \
-  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "${MEMORY_MIB:-2048}" -smp 2 \
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu Nehalem -m "${MEMORY_MIB:-2048}" -smp 2 \
   -nodefaults -display none -no-reboot -serial stdio -nic none \
   -kernel "$kernel/boot/vmlinuz-$version" -initrd "$root.cpio" \
-  -append "console=ttyS0 panic=-1 quiet" </dev/null | tr -d '\r' | tee "$root.log" || true
+  -append "console=ttyS0 panic=-1 quiet" </dev/null | sed -u 's/\r$//' | tee "$root.log" || true
 status=$(sed -n 's/^GUEST_STATUS=//p' "$root.log" | tail -1)
 [[ -n $status ]] || die "the guest ended without a status (or did not end within ${TIMEOUT_S:-900} s)"
 exit "$status"

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kvtransfer/make_transport.h"
@@ -36,9 +37,25 @@ size_t CountOpenFiles() {
   return count;
 }
 
+// Runs a command of the guest.
+void RunCommand(const std::string& command) {
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+void TakeDown(int pair) {
+  RunCommand(fmt::format("ip link set veth{} down", 2 * pair));
+}
+// Linux forgets the routes and neighbours of a link that went down.
+void BringUp(int pair) {
+  RunCommand(fmt::format("ip link set veth{} up", 2 * pair));
+  RunCommand(fmt::format("bash -c '. /network.sh && route_pair {}'", pair));
+}
+
 class RdmaFaultTest : public testing::Test {
  protected:
-  RdmaFaultTest() {
+  using Devices = std::vector<std::string>;
+
+  explicit RdmaFaultTest(const Devices& senders = {"rxe0"}, const Devices& receivers = {"rxe1"})
+      : sender_(On(senders)), receiver_(On(receivers)) {
     FillPattern({from_.buffer().data(), kArenaBytes}, 3);
     source_ = *sender_->Register(from_.buffer());
     destination_ = *receiver_->Register(to_.buffer());
@@ -54,24 +71,27 @@ class RdmaFaultTest : public testing::Test {
     destination_.reset();
   }
 
-  std::unique_ptr<Transport> On(const char* device) {
+  std::unique_ptr<Transport> On(const Devices& devices) {
     KvTransferOptions options;
     options.transport.listen_address = "127.0.0.1:0";
-    options.transport.verbs.devices = {device};
+    options.transport.fence_timeout = std::chrono::milliseconds(200);
+    options.transport.verbs.devices = devices;
     options.log = [this](auto line) { log_ += line; };
     return *MakeTransport("verbs", options);
   }
   void Drive() {
     std::array<WriteEvent, 16> events;
-    const Time now = SteadyClock().Now();
     if (channel_) {
-      const size_t count = channel_->Poll(now, events);
+      const size_t count = channel_->Poll(SteadyClock().Now(), events);
       for (const WriteEvent& event : std::span(events).first(count)) {
         ++(event.kind == WriteEvent::Kind::kDone ? done_ : failed_);
       }
     }
+    DriveReceiver();
+  }
+  void DriveReceiver() {
     std::array<Arrival, 16> arrivals;
-    const size_t count = receiver_->Poll(now, arrivals);
+    const size_t count = receiver_->Poll(SteadyClock().Now(), arrivals);
     for (const Arrival& arrival : std::span(arrivals).first(count)) {
       closed_ |= arrival.kind == Arrival::Kind::kClosed;
     }
@@ -102,8 +122,8 @@ class RdmaFaultTest : public testing::Test {
   std::string log_;
   TestMemory from_{HostDevice(), kArenaBytes};
   TestMemory to_{HostDevice(), kArenaBytes};
-  std::unique_ptr<Transport> sender_ = On("rxe0");
-  std::unique_ptr<Transport> receiver_ = On("rxe1");
+  std::unique_ptr<Transport> sender_;
+  std::unique_ptr<Transport> receiver_;
   std::unique_ptr<Region> source_;
   std::unique_ptr<Region> destination_;
   std::string descriptor_;
@@ -169,14 +189,11 @@ TEST_F(RdmaFaultTest, AGarbageHandshakeIsRefusedAndLeaksNothing) {
 
 TEST_F(RdmaFaultTest, ALinkThatIsDownForAMomentDelaysWrites) {
   ExpectThatAWriteArrives();
-  ASSERT_EQ(std::system("ip link set veth0 down"), 0);
+  TakeDown(0);
   to_.Fill(std::byte{0});
   Write(0, kArenaBytes);
   for (int i = 0; i < 10; ++i) Drive();
-  ASSERT_EQ(std::system("/bin/bash -c '. /network.sh; ip link set veth0 up; ip route replace "
-                        "10.0.0.2/32 dev veth0 src 10.0.0.1 table 101; ip neigh replace 10.0.0.2 "
-                        "lladdr $(cat /sys/class/net/veth1/address) dev veth0'"),
-            0);
+  BringUp(0);
   DriveUntil([&] { return done_ == 2 || failed_ > 0; });
   if (failed_ == 0) {
     EXPECT_EQ(to_.GetAll(), from_.GetAll());
@@ -190,7 +207,7 @@ TEST_F(RdmaFaultTest, ALinkThatIsDownForAMomentDelaysWrites) {
 
 TEST_F(RdmaFaultTest, ALinkThatStaysDownFailsWrites) {
   ExpectThatAWriteArrives();
-  ASSERT_EQ(std::system("ip link set veth0 down"), 0);
+  TakeDown(0);
   for (uint64_t i = 0; i < 8; ++i) Write(i << 17, 1 << 17);
   DriveUntil([&] { return failed_ == 8; });
   EXPECT_EQ(channel_->status().code(), StatusCode::kUnavailable);
@@ -198,17 +215,55 @@ TEST_F(RdmaFaultTest, ALinkThatStaysDownFailsWrites) {
   receiver_->CloseWindow(kKey);
   DriveUntil([&] { return closed_; });
   to_.Fill(std::byte{0x55});
-  ASSERT_EQ(
-      std::system("/bin/bash -c 'ip link set veth0 up; ip route replace 10.0.0.2/32 dev veth0 "
-                  "src 10.0.0.1 table 101; ip neigh replace 10.0.0.2 lladdr $(cat "
-                  "/sys/class/net/veth1/address) dev veth0'"),
-      0);
+  BringUp(0);
   for (int i = 0; i < 1000; ++i) Drive();
   for (const std::byte byte : to_.GetAll()) ASSERT_EQ(byte, std::byte{0x55});
   closed_ = false;
   ASSERT_TRUE(receiver_->OpenWindow({kKey, destination_->id(), {{0, kArenaBytes}}}).ok());
   channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
   failed_ = 0;
+  ExpectThatAWriteArrives();
+}
+
+// The network holds the packets of a write back until the receiver has fenced the sender, which is
+// stopped, and has given the memory away.
+TEST_F(RdmaFaultTest, ADelayedWriteDoesNotLandAfterTheFence) {
+  ExpectThatAWriteArrives();
+  RunCommand("tc qdisc add dev veth0 root netem delay 1500ms");
+  Write(0, kArenaBytes / 8);
+  for (int i = 0; i < 20; ++i) Drive();
+  receiver_->CloseWindow(kKey);
+  const Time start = SteadyClock().Now();
+  while (!closed_ && SteadyClock().Now() < start + std::chrono::seconds(1)) DriveReceiver();
+  ASSERT_TRUE(closed_) << "the fence came too late for this test";
+  to_.Fill(std::byte{0x55});
+  while (SteadyClock().Now() < start + std::chrono::seconds(3)) DriveReceiver();
+  for (const std::byte byte : to_.GetAll()) ASSERT_EQ(byte, std::byte{0x55});
+  RunCommand("tc qdisc del dev veth0 root");
+  closed_ = false;
+  ASSERT_TRUE(receiver_->OpenWindow({kKey, destination_->id(), {{0, kArenaBytes}}}).ok());
+  channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
+  failed_ = 0;
+  ExpectThatAWriteArrives();
+}
+
+class RdmaTwoRailsTest : public RdmaFaultTest {
+ protected:
+  RdmaTwoRailsTest() : RdmaFaultTest({"rxe0", "rxe2"}, {"rxe1", "rxe3"}) {}
+};
+
+TEST_F(RdmaTwoRailsTest, ADeadRailIsLeftOutAndTriedAgain) {
+  ExpectThatAWriteArrives();
+  TakeDown(1);
+  for (uint64_t i = 0; i < 8; ++i) Write(i << 17, 1 << 17);
+  DriveUntil([&] { return !channel_->status().ok(); });
+  EXPECT_THAT(std::string(Message(channel_->status())), testing::HasSubstr("rxe2 port 1"));
+  DriveUntil([&] { return done_ + failed_ == 9; });
+  failed_ = 0;
+  channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
+  ExpectThatAWriteArrives();
+  BringUp(1);
+  channel_ = *sender_->Connect(*source_, descriptor_, destination_->id());
   ExpectThatAWriteArrives();
 }
 

@@ -1,3 +1,3 @@
 #!/bin/bash
 # The conformance suite of transports over verbs, and the tests with a second process.
-exec rdma_guest_test --gtest_color=no --gtest_brief=1 --gtest_filter='-Rdma*'
+exec run_tests rdma_guest_test '-Rdma*'

@@ -5,18 +5,28 @@
 # addresses off the wire, so that neither loss nor a dead link could be tested; the rules below send the
 # packets over the pair.
 
-# attach END PEER_END OWN_ADDRESS PEER_ADDRESS
+# route END PEER_END OWN_ADDRESS PEER_ADDRESS: sets what is lost when the link goes down.
+route() {
+  ip neigh replace "$4" lladdr "$(cat "/sys/class/net/veth$2/address")" dev "veth$1"
+  ip route replace "$4/32" dev "veth$1" src "$3" table $((101 + $1))
+}
+
+# route_pair PAIR
+route_pair() {
+  route $((2 * $1)) $((2 * $1 + 1)) "10.0.$1.1" "10.0.$1.2"
+  route $((2 * $1 + 1)) $((2 * $1)) "10.0.$1.2" "10.0.$1.1"
+}
+
+# attach END OWN_ADDRESS PEER_ADDRESS
 attach() {
-  local end=$1 peer_end=$2 own=$3 peer=$4 table=$((101 + $1))
+  local end=$1 own=$2 peer=$3
   ip link set "veth$end" mtu 4200 # makes RDMA packets of 4096 bytes possible
   ip addr add "$own/32" dev "veth$end"
   ip link set "veth$end" up
   echo 1 >"/proc/sys/net/ipv4/conf/veth$end/accept_local"
   echo 0 >"/proc/sys/net/ipv4/conf/veth$end/rp_filter"
-  ip neigh replace "$peer" lladdr "$(cat "/sys/class/net/veth$peer_end/address")" dev "veth$end"
-  ip route add "$peer/32" dev "veth$end" src "$own" table "$table"
-  ip rule add pref 1 iif "veth$end" lookup local            # packets that arrive are for this machine
-  ip rule add pref 2 from "$own" to "$peer" lookup "$table" # packets that leave take the pair
+  ip rule add pref 1 iif "veth$end" lookup local                  # packets that arrive are for this machine
+  ip rule add pref 2 from "$own" to "$peer" lookup $((101 + end)) # packets that leave take the pair
 }
 
 # make_rail_pairs COUNT
@@ -25,8 +35,9 @@ make_rail_pairs() {
   for ((pair = 0; pair < $1; ++pair)); do
     even=$((2 * pair)) odd=$((2 * pair + 1))
     ip link add "veth$even" type veth peer name "veth$odd"
-    attach "$even" "$odd" "10.0.$pair.1" "10.0.$pair.2"
-    attach "$odd" "$even" "10.0.$pair.2" "10.0.$pair.1"
+    attach "$even" "10.0.$pair.1" "10.0.$pair.2"
+    attach "$odd" "10.0.$pair.2" "10.0.$pair.1"
+    route_pair "$pair"
   done
   ip rule add pref 10 lookup local
   ip rule del pref 0
