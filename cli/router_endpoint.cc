@@ -70,9 +70,10 @@ StatusOr<RouterEndpoint> EndpointOf(const std::string& address,
     return endpoint;
   }
   if (!endpoint.tls && !StaysHere(address)) return endpoint;
-  StatusOr<std::string> key = ReadKey(ConfigFolder() + "/" + default_key);
-  if (key.ok()) endpoint.key = *std::move(key);
-  if (!key.ok() && key.status().code() != StatusCode::kNotFound) return key.status();
+  const StatusOr<std::string> key = ReadKey(ConfigFolder() + "/" + default_key);
+  if (key.status().code() == StatusCode::kNotFound) return endpoint;
+  if (!key.ok()) return key.status();
+  endpoint.key = *key;
   return endpoint;
 }
 

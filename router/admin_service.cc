@@ -12,6 +12,8 @@
 namespace baton::router {
 namespace {
 
+constexpr size_t kMaxCallers = 50;
+
 // Each action of an operator: who, what, from where.
 const Logger kAudit("audit");
 
@@ -56,16 +58,28 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_cache_hit_rate(prompt > 0 ? static_cast<double>(stats.cached_tokens) / prompt : 0);
 }
 
+void FillCaller(const CallerUsage& usage, admin::v1::CallerStatus& out) {
+  out.set_id(usage.id);
+  out.set_running(usage.running);
+  out.set_requests(usage.requests);
+  out.set_tokens(usage.tokens);
+  for (const auto& [code, count] : usage.errors) {
+    (*out.mutable_errors())[absl::StatusCodeToString(code)] = count;
+  }
+}
+
 }  // namespace
 
 AdminService::AdminService(Identity identity,
                            const CallGate& gate,
                            CoreLoop& core,
+                           const CallerLimits& callers,
                            const RouterProbe& probe,
                            const Clock& clock)
     : identity_(std::move(identity)),
       gate_(gate),
       core_(core),
+      callers_(callers),
       probe_(probe),
       clock_(clock),
       started_(clock.Now()) {}
@@ -87,6 +101,7 @@ void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStat
     entry.set_attempts(refused.attempts);
     entry.set_age_ms(ToMillis(now - refused.last));
   }
+  for (const CallerUsage& usage : callers_.Top(kMaxCallers)) FillCaller(usage, *out.add_callers());
   out.set_requests_running(counts.running);
   out.set_requests_waiting(counts.waiting);
   out.set_index_entries(counts.index_entries);

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/call_gate.h"
 #include "proto/admin.grpc.pb.h"
+#include "router/caller_limits.h"
 #include "router/core_loop.h"
 #include "router/router_probe.h"
 
@@ -23,6 +24,7 @@ class AdminService final : public admin::v1::Admin::CallbackService {
   AdminService(Identity identity,
                const CallGate& gate,
                CoreLoop& core,
+               const CallerLimits& callers,
                const RouterProbe& probe,
                const Clock& clock);
 
@@ -42,6 +44,7 @@ class AdminService final : public admin::v1::Admin::CallbackService {
   const Identity identity_;
   const CallGate gate_;
   CoreLoop& core_;
+  const CallerLimits& callers_;
   const RouterProbe& probe_;
   const Clock& clock_;
   const Time started_;

@@ -79,8 +79,8 @@ Status CallerTicket::Apply(RequestSpec& spec, bool own_max) const {
   return OkStatus();
 }
 
-void CallerTicket::CountOutput(int64_t tokens) const {
-  limits_.Count(caller_.id, tokens);
+void CallerTicket::CountEnd(int64_t tokens, const Status& status) const {
+  limits_.Count(caller_.id, tokens, status);
 }
 
 StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& client) {
@@ -89,35 +89,66 @@ StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& c
   if (!caller.has_value()) {
     return MakeStatus(StatusCode::kUnauthenticated, "the key \"{}\" was removed", client);
   }
-  const KeyLimits& limits = caller->limits;
-  const Time now = clock_.Now();
   {
     std::lock_guard lock(mutex_);
     Usage& usage = usage_[caller->id];
-    if (limits.requests_in_flight > 0 && usage.in_flight >= limits.requests_in_flight) {
-      return OverLimit("requests_in_flight",
-                       caller->id,
-                       fmt::format("{} requests are running", usage.in_flight));
+    ++usage.total.requests;
+    const Status within = CheckRates(usage, *caller);
+    if (!within.ok()) {
+      ++usage.total.errors[within.code()];
+      return within;
     }
-    if (const Duration wait = usage.tokens.Wait(limits.tokens_per_second, now); wait.count() > 0) {
-      return OverLimit("tokens_per_second", caller->id, RetryIn(wait));
-    }
-    const Duration wait = usage.requests.Wait(limits.requests_per_second, now);
-    if (wait.count() > 0) return OverLimit("requests_per_second", caller->id, RetryIn(wait));
     usage.requests.Take(1);
-    ++usage.in_flight;
+    ++usage.total.running;
   }
   return std::make_shared<CallerTicket>(*this, *std::move(caller));
 }
 
-void CallerLimits::Count(const std::string& id, int64_t tokens) {
+Status CallerLimits::CheckRates(Usage& usage, const Caller& caller) {
+  const KeyLimits& limits = caller.limits;
+  const Time now = clock_.Now();
+  if (limits.requests_in_flight > 0 && usage.total.running >= limits.requests_in_flight) {
+    return OverLimit("requests_in_flight",
+                     caller.id,
+                     fmt::format("{} requests are running", usage.total.running));
+  }
+  if (const Duration wait = usage.tokens.Wait(limits.tokens_per_second, now); wait.count() > 0) {
+    return OverLimit("tokens_per_second", caller.id, RetryIn(wait));
+  }
+  const Duration wait = usage.requests.Wait(limits.requests_per_second, now);
+  if (wait.count() > 0) return OverLimit("requests_per_second", caller.id, RetryIn(wait));
+  return OkStatus();
+}
+
+std::vector<CallerUsage> CallerLimits::Top(size_t most) const {
+  std::vector<CallerUsage> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, usage] : usage_) {
+      all.push_back(usage.total);
+      all.back().id = id;
+    }
+  }
+  const size_t count = std::min(most, all.size());
+  std::partial_sort(all.begin(),
+                    all.begin() + static_cast<ptrdiff_t>(count),
+                    all.end(),
+                    [](const auto& a, const auto& b) { return a.requests > b.requests; });
+  all.resize(count);
+  return all;
+}
+
+void CallerLimits::Count(const std::string& id, int64_t tokens, const Status& status) {
   std::lock_guard lock(mutex_);
-  usage_[id].tokens.Take(static_cast<double>(tokens));
+  Usage& usage = usage_[id];
+  usage.tokens.Take(static_cast<double>(tokens));
+  usage.total.tokens += tokens;
+  if (!status.ok()) ++usage.total.errors[status.code()];
 }
 
 void CallerLimits::End(const std::string& id) {
   std::lock_guard lock(mutex_);
-  --usage_[id].in_flight;
+  --usage_[id].total.running;
 }
 
 }  // namespace baton::router

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -30,6 +32,15 @@ class RateBudget final {
 
 class CallerLimits;
 
+// What a caller has used since the router's start.
+struct CallerUsage {
+  std::string id;
+  int64_t running = 0;
+  int64_t requests = 0;
+  int64_t tokens = 0;
+  std::map<StatusCode, int64_t> errors;
+};
+
 // One request of a caller who has a key. The destructor ends the request.
 class CallerTicket final {
  public:
@@ -42,7 +53,8 @@ class CallerTicket final {
   // tokens. `own_max`: the request sets max_tokens itself; else max_tokens is lowered to the limit.
   // ResourceExhausted or InvalidArgument that names the limit.
   Status Apply(RequestSpec& spec, bool own_max) const;
-  void CountOutput(int64_t tokens) const;
+  // Counts the end of the request, which has generated `tokens`.
+  void CountEnd(int64_t tokens, const Status& status) const;
 
  private:
   CallerLimits& limits_;
@@ -61,20 +73,25 @@ class CallerLimits final {
   // was removed meanwhile.
   StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client);
 
+  // The `most` callers with the most requests.
+  std::vector<CallerUsage> Top(size_t most) const;
+
  private:
   friend class CallerTicket;
   struct Usage {
-    int64_t in_flight = 0;
+    CallerUsage total;
     RateBudget requests;
     RateBudget tokens;
   };
 
-  void Count(const std::string& id, int64_t tokens);
+  // ResourceExhausted when a limit is reached.
+  Status CheckRates(Usage& usage, const Caller& caller);
+  void Count(const std::string& id, int64_t tokens, const Status& status = OkStatus());
   void End(const std::string& id);
 
   Authenticator* const callers_;
   const Clock& clock_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, Usage> usage_;  // by the key's id; guarded by mutex_
 };
 

@@ -163,7 +163,7 @@ class RequestFrontend::Running final : public Generation,
 
   void EndOnce(GenerationEnd end) {
     ended_ = true;
-    if (ticket_ != nullptr) ticket_->CountOutput(end.generated_tokens);
+    if (ticket_ != nullptr) ticket_->CountEnd(end.generated_tokens, end.status);
     ticket_.reset();
     if (const auto thrown = CaughtFrom([&] { observer_->OnEnd(std::move(end)); })) {
       kLog.Error("request {}: its end could not be delivered: {}", id_, *thrown);

@@ -67,6 +67,7 @@ class RequestFrontend final {
   void CountRefused(const Status& why) { probe_.OnRejected(why); }
 
   const ModelText& text() const { return text_; }
+  const CallerLimits& callers() const { return caller_limits_; }
   // The most tokens that a prompt and its output may have together.
   int32_t context_length() const;
   // Of the weights that the workers have, "fp_…"; empty while no worker has joined.

@@ -202,6 +202,7 @@ class RouterService final : public Service {
         admin_({name_, text_->name()},
                {context.security.operators(), context.security.refusals(), "admin"},
                *core_,
+               frontend_.callers(),
                probe_,
                context.clock),
         worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},

@@ -28,6 +28,8 @@ th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align:
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
 <th>preemptions<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
+<div class="scroll" id="asking" hidden><h2>Clients</h2><table><thead><tr><th>tenant / key<th>errors
+<th>running<th>requests<th>tokens</tr></thead><tbody id="callers"></tbody></table></div>
 <div class="scroll" id="refused" hidden><h2>Refused joins</h2><table><thead><tr><th>worker<th>from
 <th>because<th>attempts<th>last</tr></thead><tbody id="refusals"></tbody></table></div>
 <script>
@@ -74,6 +76,13 @@ async function refresh() {
       cell(row, w.preemptions);
       cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
       cell(row, w.blocks_quarantined, w.blocks_quarantined !== 0);
+    }
+    $('asking').hidden = s.callers.length === 0;
+    $('callers').replaceChildren();
+    for (const c of s.callers) {
+      const row = $('callers').insertRow();
+      const errors = Object.entries(c.errors).map(([kind, n]) => n + ' ' + kind).join(', ');
+      cell(row, c.id); cell(row, errors || '-', errors); cell(row, c.running); cell(row, c.requests); cell(row, c.tokens);
     }
     $('refused').hidden = s.refused_joins.length === 0;
     $('refusals').replaceChildren();

@@ -1,5 +1,8 @@
 #include "common/rpc/rpc_tls.h"
 
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
@@ -10,13 +13,30 @@ namespace {
 
 constexpr unsigned kReloadSeconds = 1;
 constexpr size_t kMaxPemBytes = size_t{1} << 20;
-constexpr std::string_view kPemBegin = "-----BEGIN ";
 
-Status CheckPem(const std::string& path) {
+template <auto kFree>
+struct FreeWith {
+  template <class T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
+using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+
+StatusOr<Bio> ReadPem(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxPemBytes));
-  if (text.find(kPemBegin) != std::string::npos) return OkStatus();
-  return InvalidArgument(
-      "'{}' is not a PEM file: it has no line that begins with {}", path, kPemBegin);
+  Bio bio(BIO_new(BIO_s_mem()));
+  BIO_write(bio.get(), text.data(), static_cast<int>(text.size()));
+  return bio;
+}
+
+StatusOr<Certificate> ReadCertificate(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const Bio pem, ReadPem(path));
+  Certificate certificate(PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr));
+  if (certificate != nullptr) return certificate;
+  return InvalidArgument("'{}' is not a PEM file with a certificate", path);
 }
 
 std::shared_ptr<grpc::experimental::CertificateProviderInterface> Watch(const RpcTls& tls) {
@@ -32,10 +52,16 @@ Status CheckTls(const RpcTls& tls) {
                            tls.certificate_file,
                            tls.key_file);
   }
-  for (const std::string& path : {tls.certificate_file, tls.key_file, tls.ca_file}) {
-    if (!path.empty()) BATON_RETURN_IF_ERROR(CheckPem(path));
-  }
-  return OkStatus();
+  if (!tls.ca_file.empty()) BATON_RETURN_IF_ERROR(ReadCertificate(tls.ca_file).status());
+  if (tls.certificate_file.empty()) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(const Certificate certificate, ReadCertificate(tls.certificate_file));
+  BATON_ASSIGN_OR_RETURN(const Bio pem, ReadPem(tls.key_file));
+  const Key key(PEM_read_bio_PrivateKey(pem.get(), nullptr, nullptr, nullptr));
+  if (key == nullptr)
+    return InvalidArgument("'{}' is not a PEM file with a private key", tls.key_file);
+  if (X509_check_private_key(certificate.get(), key.get()) == 1) return OkStatus();
+  return InvalidArgument(
+      "the key in '{}' is not that of the certificate '{}'", tls.key_file, tls.certificate_file);
 }
 
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls) {

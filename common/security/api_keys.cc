@@ -60,9 +60,10 @@ StatusOr<KeyLimits> ParseLimits(const Json& json) {
   if (!json.is_object()) return InvalidArgument("limits must be an object");
   KeyLimits limits;
   for (const auto& [name, value] : json.items()) {
-    const auto* field = std::find_if(std::begin(kLimitFields),
-                                     std::end(kLimitFields),
-                                     [&](const LimitField& one) { return one.name == name; });
+    const auto* field = std::find_if(
+        std::begin(kLimitFields), std::end(kLimitFields), [&wanted = name](const LimitField& one) {
+          return one.name == wanted;
+        });
     if (field == std::end(kLimitFields)) {
       return InvalidArgument("limits.{} is unknown", Shortened(name, kMaxName));
     }

@@ -158,6 +158,8 @@ TEST_F(EndToEndTest, TheToolTalksToTheCluster) {
 TEST_F(EndToEndTest, SigtermLetsRunningRequestsFinish) {
   StartCluster(1, 1);
   const auto undisturbed = Ask(PromptOf(3), 200).tokens;
+  // The next wait must not see the request that has just ended.
+  ASSERT_TRUE(WaitMetric("decode-0", "baton_worker_sequences_running", 0));
   auto answer = std::async(std::launch::async, [&] { return Ask(PromptOf(3), 200); });
   ASSERT_TRUE(WaitMetric("decode-0", "baton_worker_sequences_running", 1));
   EXPECT_TRUE(cluster().Drain(kAnswerLimit));

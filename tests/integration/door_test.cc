@@ -253,6 +253,14 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
       Http("POST", "/v1/completions", "x-api-key: key-limited\r\n", std::string(2001, ' '));
   EXPECT_EQ(large.status, 413);
   EXPECT_THAT(large.body, HasSubstr("2000 bytes"));
+
+  const Json status =
+      Json::parse(Http("GET", "/status.json", "Authorization: Basic YTprZXktcm9vdA==\r\n").body);
+  const Json& caller = status["callers"].at(0);
+  EXPECT_EQ(caller["id"], "of-limited/limited");
+  EXPECT_EQ(caller["running"], "0");
+  EXPECT_EQ(caller["errors"]["RESOURCE_EXHAUSTED"], "2");
+  EXPECT_EQ(caller["errors"]["INVALID_ARGUMENT"], "2");
 }
 
 }  // namespace

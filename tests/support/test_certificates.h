@@ -24,11 +24,11 @@ class TestAuthority final {
   const std::string& ca_file() const { return ca_.certificate; }
 
   struct Leaf {
-    std::string file = "leaf";              // the name of the files
-    std::vector<std::string> dns_names;     // subject alternative names
-    std::vector<std::string> ip_addresses;  // subject alternative names
-    long valid_seconds = 3600;              // negative: it has expired
-    bool self_signed = false;               // signed by itself instead of the authority
+    std::string file = "leaf";                   // the name of the files
+    std::vector<std::string> dns_names = {};     // subject alternative names
+    std::vector<std::string> ip_addresses = {};  // subject alternative names
+    long valid_seconds = 3600;                   // negative: it has expired
+    bool self_signed = false;                    // signed by itself instead of the authority
   };
   // Replaces the files of an earlier certificate with the same name.
   CertificateFiles Make(const Leaf& leaf) const;

@@ -12,6 +12,7 @@
 #include "common/security/cluster_secret.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton {
 namespace {
@@ -117,6 +118,21 @@ TEST_F(ProcessSecurityTest, WrongFilesAreWrongSettings) {
   garbage.mutable_tls()->set_certificate_file(folder_.Write("c", "-----BEGIN CERTIFICATE-----\nx"));
   garbage.mutable_tls()->set_key_file(folder_.Write("k", "-----BEGIN PRIVATE KEY-----\nx"));
   EXPECT_THAT(error(garbage), HasSubstr("is not a PEM file with a certificate"));
+  const TestAuthority authority;
+  const CertificateFiles one = authority.Make({.file = "one"});
+  const CertificateFiles two = authority.Make({.file = "two"});
+  for (const bool of_cluster : {false, true}) {
+    config::SecurityConfig mixed;
+    if (of_cluster) {
+      mixed.mutable_cluster_tls()->set_certificate_file(one.certificate);
+      mixed.mutable_cluster_tls()->set_key_file(two.key);
+      mixed.mutable_cluster_tls()->set_ca_file(authority.ca_file());
+    } else {
+      mixed.mutable_tls()->set_certificate_file(one.certificate);
+      mixed.mutable_tls()->set_key_file(two.key);
+    }
+    EXPECT_THAT(error(mixed), HasSubstr("is not that of the certificate"));
+  }
   config::SecurityConfig cluster;
   cluster.mutable_cluster_tls()->set_ca_file(folder_.Write("ca", "-----BEGIN CERTIFICATE-----"));
   EXPECT_THAT(error(cluster), HasSubstr("all of them"));

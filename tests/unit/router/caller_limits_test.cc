@@ -1,0 +1,150 @@
+#include "router/caller_limits.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "router/request_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(RateBudget, RefillsUpToOneSecond) {
+  ManualClock clock;
+  RateBudget budget;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(budget.Wait(5, clock.Now()), Duration::zero()) << i;
+    budget.Take(1);
+  }
+  EXPECT_NEAR(ToSeconds(budget.Wait(5, clock.Now())), 0.2, 1e-6);
+  clock.Advance(std::chrono::milliseconds(200));
+  EXPECT_EQ(budget.Wait(5, clock.Now()), Duration::zero());
+  clock.Advance(std::chrono::hours(1));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(budget.Wait(5, clock.Now()), Duration::zero());
+    budget.Take(1);
+  }
+  EXPECT_GT(budget.Wait(5, clock.Now()), Duration::zero());
+}
+
+TEST(RateBudget, ARateBelowOneMeansOneUnitNowAndThen) {
+  ManualClock clock;
+  RateBudget budget;
+  EXPECT_EQ(budget.Wait(0.1, clock.Now()), Duration::zero());
+  budget.Take(1);
+  EXPECT_NEAR(ToSeconds(budget.Wait(0.1, clock.Now())), 10, 1e-6);
+  clock.Advance(std::chrono::seconds(10));
+  EXPECT_EQ(budget.Wait(0.1, clock.Now()), Duration::zero());
+}
+
+TEST(RateBudget, ADebtMustBePaid) {
+  ManualClock clock;
+  RateBudget budget;
+  EXPECT_EQ(budget.Wait(100, clock.Now()), Duration::zero());
+  budget.Take(1100);
+  EXPECT_NEAR(ToSeconds(budget.Wait(100, clock.Now())), 10.01, 1e-6);
+}
+
+class CallerLimitsTest : public ::testing::Test {
+ protected:
+  void Allow(const KeyLimits& limits) {
+    ApiKeys keys;
+    ApiKey key;
+    key.name = "k";
+    key.tenant = "t";
+    key.digest = Sha256("key");
+    key.limits = limits;
+    ASSERT_TRUE(keys.Add(key).ok());
+    callers_ =
+        Authenticator::Open({folder_.Write("keys", keys.ToJson()), "", {}}, refusals_).value();
+    limits_ = std::make_unique<CallerLimits>(callers_.get(), clock_);
+  }
+  std::string Refusal() {
+    const auto ticket = limits_->Admit("t/k");
+    EXPECT_EQ(ticket.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(ReasonOf(ticket.status()), "rate_limit_exceeded");
+    return std::string(Message(ticket.status()));
+  }
+
+  TemporaryFolder folder_;
+  MetricsRegistry metrics_;
+  Refusals refusals_{metrics_};
+  ManualClock clock_;
+  std::unique_ptr<Authenticator> callers_;
+  std::unique_ptr<CallerLimits> limits_;
+};
+
+TEST_F(CallerLimitsTest, WithoutKeysThereAreNoLimits) {
+  EXPECT_EQ(*CallerLimits(nullptr, clock_).Admit("10.0.0.1"), nullptr);
+}
+
+TEST_F(CallerLimitsTest, RequestsInFlightAreCountedUntilTheirEnd) {
+  Allow({.requests_in_flight = 2});
+  auto first = *limits_->Admit("t/k");
+  auto second = *limits_->Admit("t/k");
+  EXPECT_THAT(Refusal(), HasSubstr("requests_in_flight"));
+  first.reset();
+  EXPECT_TRUE(limits_->Admit("t/k").ok());
+}
+
+TEST_F(CallerLimitsTest, RequestsASecondAreLimited) {
+  Allow({.requests_per_second = 1});
+  EXPECT_TRUE(limits_->Admit("t/k").ok());
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("requests_per_second"), HasSubstr("try again in 1 s")));
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_TRUE(limits_->Admit("t/k").ok());
+}
+
+TEST_F(CallerLimitsTest, TokensOfPromptsAndAnswersAreLimited) {
+  Allow({.tokens_per_second = 10});
+  const auto ticket = *limits_->Admit("t/k");
+  RequestSpec spec;
+  spec.prompt = std::vector<TokenId>(40, 1);
+  spec.max_tokens = 10;
+  ASSERT_TRUE(ticket->Apply(spec, true).ok());
+  ticket->CountEnd(71, OkStatus());
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("tokens_per_second"), HasSubstr("try again in 11 s")));
+  clock_.Advance(std::chrono::seconds(11));
+  EXPECT_TRUE(limits_->Admit("t/k").ok());
+}
+
+TEST_F(CallerLimitsTest, AnAnswerWithoutMaxTokensIsShortened) {
+  Allow({.output_tokens = 50});
+  const auto ticket = *limits_->Admit("t/k");
+  RequestSpec spec;
+  spec.samples = 2;
+  spec.max_tokens = 1000;
+  ASSERT_TRUE(ticket->Apply(spec, false).ok());
+  EXPECT_EQ(spec.max_tokens, 25);
+  spec.max_tokens = 26;
+  EXPECT_THAT(std::string(Message(ticket->Apply(spec, true))), HasSubstr("output_tokens"));
+}
+
+TEST_F(CallerLimitsTest, UsageIsCountedByCaller) {
+  Allow({.requests_in_flight = 1});
+  const auto ticket = *limits_->Admit("t/k");
+  Refusal();
+  ticket->CountEnd(7, Status(StatusCode::kInternal, "broken"));
+  const std::vector<CallerUsage> top = limits_->Top(10);
+  ASSERT_EQ(top.size(), 1u);
+  EXPECT_EQ(top[0].id, "t/k");
+  EXPECT_EQ(top[0].running, 1);
+  EXPECT_EQ(top[0].requests, 2);
+  EXPECT_EQ(top[0].tokens, 7);
+  EXPECT_EQ(top[0].errors.at(StatusCode::kResourceExhausted), 1);
+  EXPECT_EQ(top[0].errors.at(StatusCode::kInternal), 1);
+  EXPECT_TRUE(limits_->Top(0).empty());
+}
+
+TEST_F(CallerLimitsTest, AKeyThatWasRemovedIsRefused) {
+  Allow({});
+  EXPECT_EQ(limits_->Admit("t/other").status().code(), StatusCode::kUnauthenticated);
+}
+
+}  // namespace
+}  // namespace baton::router
