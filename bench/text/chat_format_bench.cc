@@ -1,7 +1,7 @@
-// The cost of dividing a chat model's output into content, reasoning and calls, for each token.
+// The cost of dividing a chat model's output into content, reasoning and calls, in tokens a second.
+#include <array>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <benchmark/benchmark.h>
 
@@ -10,6 +10,7 @@
 namespace baton {
 namespace {
 
+constexpr size_t kCases = 7;
 constexpr size_t kTokenBytes = 4;  // about the mean of English text
 
 struct Case {
@@ -25,11 +26,11 @@ std::string Repeated(std::string_view text, int times) {
   return out;
 }
 
-const std::vector<Case>& Cases() {
+const std::array<Case, kCases>& Cases() {
   static const auto* cases = [] {
     const std::string prose = Repeated("Some words, a < b, and more of them.\n", 100);
     const std::string object = "{\"a\": \"" + Repeated("some text, ", 300) + "\", \"b\": [1, 2]}";
-    return new std::vector<Case>{
+    return new std::array<Case, kCases>{{
         {"content", ToolCallFormat::kHermes, ReasoningFormat::kThink, prose},
         {"reasoning",
          ToolCallFormat::kHermes,
@@ -55,37 +56,31 @@ const std::vector<Case>& Cases() {
          ToolCallFormat::kHarmony,
          ReasoningFormat::kHarmony,
          "<|channel|>analysis<|message|>" + prose + "<|end|>"},
-    };
+    }};
   }();
   return *cases;
 }
 
-void Parse(benchmark::State& state, const Case& one) {
+void ParseOutput(benchmark::State& state) {
+  const Case& one = Cases()[static_cast<size_t>(state.range(0))];
+  state.SetLabel(one.name);
   ChatParserOptions options;
   options.calls = one.calls;
   options.reasoning = one.reasoning;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     ChatParser parser(options);
     for (size_t at = 0; at < one.text.size(); at += kTokenBytes) {
       benchmark::DoNotOptimize(parser.Append(std::string_view(one.text).substr(at, kTokenBytes)));
     }
     benchmark::DoNotOptimize(parser.Finish());
   }
-  const auto tokens = static_cast<double>((one.text.size() + kTokenBytes - 1) / kTokenBytes);
-  state.counters["ns_per_token"] =
-      benchmark::Counter(tokens * static_cast<double>(state.iterations()) * 1e-9,
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  const size_t tokens = (one.text.size() + kTokenBytes - 1) / kTokenBytes;
+  state.counters["tokens"] = benchmark::Counter(static_cast<double>(tokens),
+                                                benchmark::Counter::kIsIterationInvariantRate);
 }
+BENCHMARK(ParseOutput)->DenseRange(0, static_cast<int64_t>(kCases) - 1);
 
 }  // namespace
 }  // namespace baton
 
-int main(int argc, char** argv) {
-  for (const baton::Case& one : baton::Cases()) {
-    benchmark::RegisterBenchmark(one.name,
-                                 [&one](benchmark::State& state) { baton::Parse(state, one); });
-  }
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+BENCHMARK_MAIN();

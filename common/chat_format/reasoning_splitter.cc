@@ -29,7 +29,7 @@ std::string ReasoningSplitter::TakeStart(std::string_view text, ChatEvents& out)
   while (begin < held_.size() && IsSpace(held_[begin])) ++begin;
   const std::string_view rest = std::string_view(held_).substr(begin);
   if (rest.size() < begin_.size() && begin_.starts_with(rest)) return "";
-  const std::string all = std::exchange(held_, {});
+  std::string all = std::exchange(held_, {});
   if (!std::string_view(all).substr(begin).starts_with(begin_)) {
     phase_ = Phase::kContent;
     return all;

@@ -1,5 +1,6 @@
 #include "router/api/keep_alive.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/thread.h"
@@ -8,6 +9,7 @@ namespace baton::router {
 namespace {
 
 constexpr int kLooksPerInterval = 4;
+constexpr Duration kShortestWait = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -30,8 +32,9 @@ void KeepAlive::Watch(const std::shared_ptr<ApiCall>& call) {
 
 void KeepAlive::Run(const std::stop_token& stop) {
   const SteadyClock clock;
+  const Duration wait = std::max<Duration>(interval_ / kLooksPerInterval, kShortestWait);
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, stop, interval_ / kLooksPerInterval, [] { return false; })) {
+  while (!wake_.wait_for(lock, stop, wait, [] { return false; })) {
     if (stop.stop_requested()) return;
     std::vector<std::weak_ptr<ApiCall>> calls = std::exchange(calls_, {});
     lock.unlock();

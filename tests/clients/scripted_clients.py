@@ -8,6 +8,9 @@ import time
 
 import anthropic
 import openai
+from langchain_core.messages import HumanMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 
 from checks import equal, run
 
@@ -158,6 +161,23 @@ def check_messages_stream(address):
     equal(final.stop_reason, "tool_use")
     assert {"thinking", "text", "input_json"} <= kinds, kinds
     assert client.messages.count_tokens(model=MODEL, messages=user("Hi")).input_tokens == 8
+
+
+@tool
+def weather(city: str, days: int) -> str:
+    """The weather of a city."""
+    return f"rain for {days} days"
+
+
+def check_langchain_loop(address):
+    for responses in (False, True):
+        model = ChatOpenAI(base_url=address + "/v1", api_key="none", model=MODEL,
+                           use_responses_api=responses).bind_tools([weather])
+        messages = [HumanMessage("Weather?")]
+        answer = model.invoke(messages)
+        equal([(call["name"], call["args"]) for call in answer.tool_calls], [("weather", ARGUMENTS)])
+        messages += [answer] + [weather.invoke(call) for call in answer.tool_calls]
+        equal(model.invoke(messages).text, "It rains in Bern.")
 
 
 def check_errors(address):
