@@ -40,7 +40,15 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
                                  transport.transport(),
                                  transport.bytes(),
                                  transport.transfers(),
-                                 transport.gigabytes_per_second()});
+                                 transport.gigabytes_per_second(),
+                                 transport.not_taken(),
+                                 transport.writes(),
+                                 transport.resent_blocks(),
+                                 transport.checksum_errors(),
+                                 transport.fences(),
+                                 transport.open(),
+                                 transport.quarantined_blocks(),
+                                 transport.oldest_ms()});
   }
   return worker;
 }

@@ -15,6 +15,14 @@ struct TransportSummary {
   uint64_t bytes = 0;
   uint64_t transfers = 0;
   double gigabytes_per_second = 0;
+  std::string not_taken = {};  // why preferred transports are not in use
+  uint64_t writes = 0;
+  uint64_t resent_blocks = 0;
+  uint64_t checksum_errors = 0;
+  uint64_t fences = 0;
+  uint32_t open = 0;  // hand-offs under way
+  uint32_t quarantined_blocks = 0;
+  double oldest_ms = 0;  // the age of the oldest hand-off under way
 };
 
 struct WorkerSummary {

@@ -23,6 +23,7 @@ struct StatusFlags {
   EndpointFlags endpoint;
   bool watch = false;
   bool json = false;
+  bool transfers = false;
   double interval_seconds = 1;
 };
 
@@ -30,7 +31,9 @@ Status Show(const StatusFlags& flags, ClusterClient& client) {
   BATON_ASSIGN_OR_RETURN(const ClusterSummary cluster, client.GetStatus());
   fmt::print("{}{}",
              flags.watch && !flags.json ? kClearScreen : "",
-             flags.json ? cluster.json + "\n" : FormatCluster(cluster));
+             flags.json        ? cluster.json + "\n"
+             : flags.transfers ? FormatTransfers(cluster)
+                               : FormatCluster(cluster));
   std::fflush(stdout);
   return OkStatus();
 }
@@ -72,6 +75,10 @@ void AddStatusCommand(CLI::App& app, int& exit_status) {
   AddEndpointFlags(*command, flags->endpoint);
   CLI::Option* watch = command->add_flag("--watch", flags->watch, "refresh until Ctrl-C");
   command->add_flag("--json", flags->json, "print JSON (ClusterStatus of proto/admin.proto)");
+  command->add_flag("--transfers",
+                    flags->transfers,
+                    "show the KV transfers of each pair: faults, open hand-offs, and why faster "
+                    "transports are not in use");
   command->add_option("--interval", flags->interval_seconds, "seconds between two refreshes")
       ->check(CLI::Range(0.1, 3600.0))
       ->needs(watch);

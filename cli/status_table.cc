@@ -105,4 +105,41 @@ std::string FormatCluster(const ClusterSummary& cluster) {
   return text + FormatRefused(cluster.refused);
 }
 
+std::string FormatTransfers(const ClusterSummary& cluster) {
+  std::vector<std::vector<std::string>> rows = {{"WORKER",
+                                                 "PEER",
+                                                 "OVER",
+                                                 "OPEN",
+                                                 "OLDEST",
+                                                 "TRANSFERS",
+                                                 "WRITES",
+                                                 "BYTES",
+                                                 "GB/S",
+                                                 "RESENT",
+                                                 "DAMAGED",
+                                                 "FENCES",
+                                                 "QUARANTINED",
+                                                 "NOT TAKEN"}};
+  for (const auto& worker : cluster.workers) {
+    for (const auto& transport : worker.transports) {
+      rows.push_back({worker.id,
+                      transport.peer,
+                      transport.transport,
+                      fmt::format("{}", transport.open),
+                      FormatMillis(transport.oldest_ms),
+                      fmt::format("{}", transport.transfers),
+                      fmt::format("{}", transport.writes),
+                      FormatBytes(transport.bytes),
+                      fmt::format("{:.2f}", transport.gigabytes_per_second),
+                      fmt::format("{}", transport.resent_blocks),
+                      fmt::format("{}", transport.checksum_errors),
+                      fmt::format("{}", transport.fences),
+                      fmt::format("{}", transport.quarantined_blocks),
+                      transport.not_taken});
+    }
+  }
+  if (rows.size() == 1) return "no KV was transferred\n";
+  return FormatTable(rows);
+}
+
 }  // namespace baton

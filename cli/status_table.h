@@ -10,4 +10,8 @@ namespace baton {
 // joins.
 std::string FormatCluster(const ClusterSummary& cluster);
 
+// The KV transfers of each pair of workers in detail: state, counts of faults, and why faster
+// transports are not in use.
+std::string FormatTransfers(const ClusterSummary& cluster);
+
 }  // namespace baton

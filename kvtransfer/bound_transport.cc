@@ -39,7 +39,7 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
         endpoint == nullptr
             ? MakeStatus(StatusCode::kUnavailable, "the peer does not offer this transport")
             : transports[i].transport->Reaches(endpoint->descriptor);
-    if (reached.ok()) return LinkRoute{link, i, *endpoint};
+    if (reached.ok()) return LinkRoute{link, i, *endpoint, why};
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", transports[i].name, Message(reached));
   }
   return MakeStatus(StatusCode::kFailedPrecondition,
@@ -51,25 +51,27 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
 
 }  // namespace
 
-StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options) {
+StatusOr<BoundTransports> BindTransports(const KvTransferOptions& options) {
   const std::string& required = options.transport.require_transport;
-  std::vector<BoundTransport> transports;
+  BoundTransports transports;
   if (!required.empty()) {
     BATON_ASSIGN_OR_RETURN(BoundTransport bound, Bind(required, options));
-    transports.push_back(std::move(bound));
+    transports.usable.push_back(std::move(bound));
     return transports;
   }
   Status last = InvalidArgument("KV transfer: no transport is named");
   for (const std::string& name : options.transport.names) {
     StatusOr<BoundTransport> bound = Bind(name, options);
     if (bound.ok()) {
-      transports.push_back(*std::move(bound));
+      transports.usable.push_back(*std::move(bound));
       continue;
     }
     last = Annotate(bound.status(), fmt::format("KV transport {}", name));
+    transports.unusable += fmt::format(
+        "{}{}: {}", transports.unusable.empty() ? "" : "; ", name, Message(bound.status()));
     if (options.log_info) options.log_info(fmt::format("not used: {}", Message(last)));
   }
-  if (transports.empty()) return last;
+  if (transports.usable.empty()) return last;
   return transports;
 }
 

@@ -18,15 +18,22 @@ struct BoundTransport {
   std::vector<std::unique_ptr<Region>> regions;  // by shard; destroyed before the transport
 };
 
-// The transports that options.transport allows and that can register the arenas, in order of
-// preference; at least one. With require_transport: only that transport, or its error.
-StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options);
+struct BoundTransports {
+  std::vector<BoundTransport> usable;  // in order of preference; at least one
+  std::string unusable;                // the names of the others, each with its reason; or empty
+};
+
+// The transports that options.transport allows, divided by whether they can register the arenas.
+// With require_transport: only that transport, or its error.
+StatusOr<BoundTransports> BindTransports(const KvTransferOptions& options);
 
 // A link and the transport that carries it.
 struct LinkRoute {
   KvLink link;
   size_t transport = 0;  // index into the bound transports
   KvEndpoint endpoint;
+  // The names of the transports before it, each with the reason why it does not reach the shard.
+  std::string not_taken;
 };
 
 // The links to a peer (PlanLinks), each with the first transport that reaches the peer's

@@ -90,6 +90,8 @@ class PeerWriter {
   virtual bool takes_notes() const = 0;
   // "shm", or "shm+tcp" if the links use different transports.
   virtual const std::string& transport_name() const = 0;
+  // Why the transports that are preferred to these are not in use, each with its reason; or empty.
+  virtual const std::string& not_taken() const = 0;
   // The number of write operations so far.
   virtual uint64_t ops() const = 0;
 };

@@ -18,9 +18,13 @@ constexpr size_t kMaxHeld = 256;
 
 LocalPeerWriter::LocalPeerWriter(const KvTransferOptions& options,
                                  std::vector<BoundTransport>& transports,
+                                 std::string unusable,
                                  Hello theirs,
                                  const std::vector<LinkRoute>& routes)
-    : options_(options), transports_(transports), theirs_(std::move(theirs)) {
+    : options_(options),
+      transports_(transports),
+      theirs_(std::move(theirs)),
+      not_taken_(std::move(unusable)) {
   for (const LinkRoute& route : routes) {
     Link link;
     link.link = route.link;
@@ -41,6 +45,9 @@ size_t LocalPeerWriter::ShardOf(const LinkRoute& route) {
   const std::string& name = transports_[route.transport].name;
   if (transport_name_.find(name) == std::string::npos) {
     transport_name_ += (transport_name_.empty() ? "" : "+") + name;
+  }
+  if (!route.not_taken.empty() && not_taken_.find(route.not_taken) == std::string::npos) {
+    not_taken_ += (not_taken_.empty() ? "" : "; ") + route.not_taken;
   }
   const TransportCaps caps = transports_[route.transport].transport->caps();
   ShardChannel& shard = shards_.emplace_back();

@@ -19,9 +19,10 @@ namespace baton {
 // bounded number of bytes in flight. Further writes wait, in order.
 class LocalPeerWriter final : public PeerWriter {
  public:
-  // Options and transports must outlive the writer.
+  // Options and transports must outlive the writer. `unusable`: BoundTransports::unusable.
   LocalPeerWriter(const KvTransferOptions& options,
                   std::vector<BoundTransport>& transports,
+                  std::string unusable,
                   Hello theirs,
                   const std::vector<LinkRoute>& routes);
 
@@ -41,6 +42,7 @@ class LocalPeerWriter final : public PeerWriter {
   Duration GroupTime() const override;
   bool takes_notes() const override;
   const std::string& transport_name() const override { return transport_name_; }
+  const std::string& not_taken() const override { return not_taken_; }
   uint64_t ops() const override { return ops_; }
 
  private:
@@ -110,6 +112,7 @@ class LocalPeerWriter final : public PeerWriter {
   std::vector<Link> links_;
   std::vector<ShardChannel> shards_;
   std::string transport_name_;
+  std::string not_taken_;
   uint64_t ops_ = 0;
 };
 

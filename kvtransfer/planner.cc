@@ -244,6 +244,7 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   const uint64_t source_block = ShardBlockBytes(layout, source);
   const uint64_t destination_block = ShardBlockBytes(layout, destination);
   std::vector<WriteRun> runs;
+  runs.reserve(blocks.size() * in_block.size());
   for (const BlockPair& block : blocks) {
     const uint64_t from = block.source.value() * source_block;
     const uint64_t to = block.destination.value() * destination_block;

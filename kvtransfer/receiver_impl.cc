@@ -48,7 +48,6 @@ Status KvReceiver::Impl::OnMessage(const WorkerId& peer, Envelope envelope) {
 
 void KvReceiver::Impl::DoRemovePeer(const WorkerId& id) {
   if (peers_.erase(id) == 0) return;
-  counters_.transports.erase(id);
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
   for (const SessionKey& key : sessions_.With(id)) {
@@ -180,6 +179,9 @@ void KvReceiver::Impl::OnArrival(const SessionKey& key,
   const Time now = core_.Now();
   counters_.bytes += piece.bytes;
   ++counters_.ops;
+  PeerTransferStats& peer = counters_.by_peer[session->peer];
+  peer.transport = transport;
+  ++peer.writes;
   session->stats.transport = transport;
   session->stats.bytes += piece.bytes;
   session->stats.stream = now - session->granted_at;
@@ -226,7 +228,9 @@ void KvReceiver::Impl::OnWindowsClosed(const SessionKey& key, const Status& stat
 void KvReceiver::Impl::Act(const SessionKey& key) {
   while (Session* session = sessions_.Find(key)) {
     const uint32_t damaged = session->machine.damaged_blocks();
-    counters_.checksum_errors += damaged - session->stats.resent_blocks;
+    const uint32_t more_damaged = damaged - session->stats.resent_blocks;
+    counters_.checksum_errors += more_damaged;
+    if (more_damaged > 0) counters_.by_peer[session->peer].checksum_errors += more_damaged;
     session->stats.resent_blocks = damaged;
     std::vector<ReceiverAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
@@ -326,7 +330,12 @@ Time KvReceiver::Impl::Iteration(Time now) {
 void KvReceiver::Impl::PublishStats() {
   KvTransferStats stats = counters_;
   stats.peers = static_cast<uint32_t>(peers_.size());
+  const Time now = core_.Now();
   for (const auto& [key, session] : sessions_) {
+    if (session.machine.ended()) continue;
+    PeerTransferStats& peer = stats.by_peer[session.peer];
+    ++peer.open;
+    peer.oldest = std::max(peer.oldest, now - session.offered);
     switch (session.machine.state()) {
       case ReceiverState::kPending:
         ++stats.offered;
@@ -341,6 +350,7 @@ void KvReceiver::Impl::PublishStats() {
       case ReceiverState::kQuarantined:
         ++stats.quarantined;
         stats.quarantined_blocks += static_cast<uint32_t>(session.machine.grant().blocks.size());
+        peer.quarantined_blocks += static_cast<uint32_t>(session.machine.grant().blocks.size());
         break;
       default:
         break;

@@ -77,7 +77,13 @@ void KvSender::Impl::DoAddPeer(const WorkerId& id, Peer peer) {
   // again.
   const Status connected = peer.writer->Connect();
   if (!connected.ok()) core_.Log(fmt::format("worker {}: {}", id, Message(connected)));
-  counters_.transports[id] = peer.writer->transport_name();
+  PeerTransferStats& stats = counters_.by_peer[id];
+  stats.transport = peer.writer->transport_name();
+  stats.not_taken = peer.writer->not_taken();
+  if (!stats.not_taken.empty()) {
+    core_.Log(fmt::format(
+        "worker {}: KV goes over {}; not taken: {}", id, stats.transport, stats.not_taken));
+  }
   peers_[id] = std::move(peer);
 }
 
@@ -90,10 +96,11 @@ void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
     sessions_.Find(key)->machine.OnPeerLost(lost, core_.Now());
     Act(key);
   }
-  ops_of_gone_peers_ += found->second.writer->ops();
+  PeerTransferStats& stats = counters_.by_peer[id];
+  stats.writes += found->second.writer->ops();
+  if (!found->second.writer->idle()) ++stats.fences;
   found->second.writer->FenceAll();
   departing_.push_back(std::move(found->second.writer));
-  counters_.transports.erase(id);
   peers_.erase(found);
 }
 
@@ -246,6 +253,7 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (writer != nullptr) writer->Stop(key, *this);
   } else if (std::holds_alternative<FenceWrites>(action)) {
+    ++counters_.by_peer[session.peer].fences;
     core_.Log(fmt::format("session {}.{}: fencing worker {}", key.first, key.second, session.peer));
     if (writer != nullptr) writer->Fence(key);
   } else if (std::holds_alternative<ReportGranted>(action)) {
@@ -349,6 +357,7 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   stats.bytes = session.machine.bytes();
   stats.resent_blocks = session.machine.resent_blocks();
   stats.blocks -= stats.resent_blocks;
+  counters_.by_peer[session.peer].resent_blocks += stats.resent_blocks;
   stats.total = core_.Now() - session.offered;
   if (session.busy > Duration{}) {
     stats.bytes_per_second = static_cast<double>(stats.bytes) / ToSeconds(session.busy);
@@ -395,15 +404,18 @@ Time KvSender::Impl::Iteration(Time now) {
 void KvSender::Impl::PublishStats() {
   KvTransferStats stats = counters_;
   stats.peers = static_cast<uint32_t>(peers_.size());
-  stats.ops = ops_of_gone_peers_;
-  for (const auto& [id, peer] : peers_) {
-    stats.ops += peer.writer->ops();
-  }
+  for (const auto& [id, peer] : peers_) stats.by_peer[id].writes += peer.writer->ops();
+  for (const auto& [id, peer] : stats.by_peer) stats.ops += peer.writes;
+  const Time now = core_.Now();
   for (const auto& [key, session] : sessions_) {
     const SenderState state = session.machine.state();
+    PeerTransferStats& peer = stats.by_peer[session.peer];
+    ++peer.open;
+    peer.oldest = std::max(peer.oldest, now - session.offered);
     if (state == SenderState::kQuarantined) {
       ++stats.quarantined;
       stats.quarantined_blocks += session.machine.block_count();
+      peer.quarantined_blocks += session.machine.block_count();
     } else if (state >= SenderState::kDraining) {
       ++stats.draining;
     } else if (state >= SenderState::kStreaming) {

@@ -93,7 +93,6 @@ class KvSender::Impl final : public WriteListener {
   std::map<WorkerId, Peer> peers_;
   std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; kept until their last events came
   SessionTable<Session> sessions_;
-  uint64_t ops_of_gone_peers_ = 0;
   KvTransferStats counters_;
 };
 

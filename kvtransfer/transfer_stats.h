@@ -24,6 +24,21 @@ struct TransferStats {
   double bytes_per_second = 0;
 };
 
+// Gauges and counters of one KvSender or KvReceiver for one peer.
+struct PeerTransferStats {
+  std::string transport;  // in use; "shm+tcp" if the links use different transports
+  // Sender: why the transports that are preferred to `transport` are not in use. Empty: the first
+  // choice is in use.
+  std::string not_taken;
+  uint64_t writes = 0;           // write operations since the start
+  uint64_t resent_blocks = 0;    // sender: blocks written again, because they arrived damaged
+  uint64_t checksum_errors = 0;  // receiver: blocks that arrived damaged
+  uint64_t fences = 0;           // sender: drains that only a fence ended
+  uint32_t open = 0;             // hand-offs under way
+  uint32_t quarantined_blocks = 0;
+  Duration oldest{};  // the age of the oldest hand-off under way
+};
+
 // Gauges and counters of one KvSender or KvReceiver.
 struct KvTransferStats {
   uint32_t peers = 0;
@@ -38,9 +53,9 @@ struct KvTransferStats {
   uint64_t refused = 0;
   uint64_t bytes = 0;
   uint64_t ops = 0;
-  uint64_t checksum_errors = 0;                // receiver: blocks that arrived damaged
-  uint64_t rejected_messages = 0;              // messages about an unknown session
-  std::map<WorkerId, std::string> transports;  // the transports in use, by peer
+  uint64_t checksum_errors = 0;    // receiver: blocks that arrived damaged
+  uint64_t rejected_messages = 0;  // messages about an unknown session
+  std::map<WorkerId, PeerTransferStats> by_peer;
 };
 
 }  // namespace baton

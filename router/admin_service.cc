@@ -46,6 +46,14 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
     transport.set_bytes(traffic.bytes);
     transport.set_transfers(traffic.transfers);
     transport.set_gigabytes_per_second(traffic.bytes_per_second / 1e9);
+    transport.set_not_taken(traffic.not_taken);
+    transport.set_writes(traffic.writes);
+    transport.set_resent_blocks(traffic.resent_blocks);
+    transport.set_checksum_errors(traffic.checksum_errors);
+    transport.set_fences(traffic.fences);
+    transport.set_open(traffic.open);
+    transport.set_quarantined_blocks(traffic.quarantined_blocks);
+    transport.set_oldest_ms(traffic.oldest_ms);
   }
   out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
   out.set_admin_address(worker.info.admin_address);

@@ -92,10 +92,14 @@ double RoomMs(const Candidate& worker, const RouteQuery& query) {
   return waiting_for <= 0 ? 0 : waiting_for / requests * query.expected_output * step;
 }
 
-double TransferMs(const Candidate& decode, const RouteQuery& query) {
-  if (query.transfer_bytes_per_second <= 0) return 0;
+double TransferMs(const Candidate& prefill, const Candidate& decode, const RouteQuery& query) {
+  const std::map<WorkerId, PeerTraffic>& peers = prefill.worker->load.peers;
+  const auto pair = peers.find(decode.worker->info.id);
+  const bool measured = pair != peers.end() && pair->second.bytes_per_second > 0;
+  const double rate = measured ? pair->second.bytes_per_second : query.transfer_bytes_per_second;
+  if (rate <= 0) return 0;
   const double bytes = (query.prompt_tokens - decode.cached_tokens) * query.kv_bytes_per_token;
-  return bytes / query.transfer_bytes_per_second * 1e3;
+  return bytes / rate * 1e3;
 }
 
 bool MayServeLocally(const Candidate& decode, const RouteQuery& query) {

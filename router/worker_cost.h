@@ -22,9 +22,9 @@ double StepMs(const Candidate& worker, int32_t prompt_tokens, int32_t samples);
 // Time until the worker has free blocks and batch places for `samples` sequences of this size.
 double RoomMs(const Candidate& worker, const RouteQuery& query);
 
-// Time to transfer the KV that `decode` has not cached. Zero while the speed of hand-offs is
-// unknown.
-double TransferMs(const Candidate& decode, const RouteQuery& query);
+// Time to transfer the KV that `decode` has not cached, at the rate that `prefill` measured to
+// `decode`, or at the average of all hand-offs while that is unknown. Zero while both are unknown.
+double TransferMs(const Candidate& prefill, const Candidate& decode, const RouteQuery& query);
 
 // Whether the decode worker may serve the prompt alone because of its prefix cache: it has cached
 // at least half of the prompt, and at most query.local_tokens are uncached.

@@ -40,8 +40,17 @@ struct PeerTraffic {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  // Of the last transfer, while bytes moved. 0 where only the sender knows.
+  // Average of the latest transfers, while bytes moved. 0 where only the sender knows.
   double bytes_per_second = 0;
+  // Why the transports that are preferred to `transport` are not in use, each with its reason.
+  std::string not_taken = {};
+  uint64_t writes = 0;           // write operations
+  uint64_t resent_blocks = 0;    // written again, because they arrived damaged
+  uint64_t checksum_errors = 0;  // blocks that arrived damaged
+  uint64_t fences = 0;           // drains that only a fence ended
+  uint32_t open = 0;             // hand-offs under way
+  uint32_t quarantined_blocks = 0;
+  double oldest_ms = 0;  // the age of the oldest hand-off under way
 
   // Adds the other direction's traffic with a peer that both prefills and decodes.
   PeerTraffic& operator+=(const PeerTraffic& other);

@@ -9,7 +9,10 @@ void HandoffOutput::Do(const ReportHandoff& action) {
     if (!report.transport.empty()) traffic.transport = report.transport;
     traffic.bytes += report.bytes;
     ++traffic.transfers;
-    traffic.bytes_per_second = report.bytes_per_second;
+    if (report.bytes_per_second > 0) {
+      double& rate = traffic.bytes_per_second;
+      rate = rate == 0 ? report.bytes_per_second : 0.8 * rate + 0.2 * report.bytes_per_second;
+    }
   }
   worker_.Report(action.router, report);
 }

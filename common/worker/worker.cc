@@ -21,6 +21,18 @@ bool MustAwaitHandoffs(const WorkerRole* role) {
   return stats.quarantined == 0 || stats.offered + stats.streaming + stats.draining > 0;
 }
 
+PeerTraffic TrafficOf(const PeerTransferStats& stats) {
+  return {.transport = stats.transport,
+          .not_taken = stats.not_taken,
+          .writes = stats.writes,
+          .resent_blocks = stats.resent_blocks,
+          .checksum_errors = stats.checksum_errors,
+          .fences = stats.fences,
+          .open = stats.open,
+          .quarantined_blocks = stats.quarantined_blocks,
+          .oldest_ms = ToMillis(stats.oldest)};
+}
+
 const Logger kLog("worker");
 
 // Logs a warning when one request of full context length does not fit the arena: this is allowed,
@@ -369,11 +381,11 @@ WorkerLoad Worker::Load() {
   load.digest_sequence = digest_sequence_;
   for (const WorkerRole* role : {prefill_.get(), decode_.get()}) {
     if (role == nullptr) continue;
-    for (const auto& [peer, traffic] : role->traffic()) {
-      const auto [known, is_new] = load.peers.try_emplace(peer, traffic);
-      if (!is_new) known->second += traffic;
-    }
+    for (const auto& [peer, traffic] : role->traffic()) load.peers[peer] += traffic;
+    const KvTransferStats transfers = role->transfers();
+    for (const auto& [peer, stats] : transfers.by_peer) load.peers[peer] += TrafficOf(stats);
   }
+  probe_.SetPeers(load.peers);
   load.blocks_quarantined = blocks_quarantined_;
   load.draining = draining_;
   return load;

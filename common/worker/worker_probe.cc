@@ -72,7 +72,10 @@ void WorkerProbe::Attach(const Engine& engine, const Executor& executor) {
                 {{"device", executor.device_name()}})
       .Set(1);
   block_tokens_.Set(executor.kv_layout().block_tokens);
-  update_ = metrics_.AddUpdate([this, &engine] { Update(engine.Stats()); });
+  update_ = metrics_.AddUpdate([this, &engine] {
+    Update(engine.Stats());
+    UpdatePeers();
+  });
   attached_ = true;
 }
 
@@ -111,6 +114,64 @@ void WorkerProbe::RequestEnded(const BookEntry& entry,
   if (entry.tokens > 1) {
     tpot_.Observe(ToSeconds(entry.last_token - entry.first_token) / (entry.tokens - 1));
   }
+}
+
+void WorkerProbe::SetPeers(const std::map<WorkerId, PeerTraffic>& peers) {
+  std::lock_guard lock(peers_mutex_);
+  peers_ = peers;
+}
+
+void WorkerProbe::UpdatePeers() {
+  std::lock_guard lock(peers_mutex_);
+  for (const auto& [peer, traffic] : peers_) UpdatePeer(peer, traffic);
+}
+
+void WorkerProbe::UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic) {
+  const MetricLabels labels = {{"peer", peer.value()}};
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    metrics_.AddGauge(name, help, labels).Set(value);
+  };
+  const auto counter = [&](const char* name, const char* help, uint64_t total) {
+    metrics_.AddCounter(name, help, labels).RaiseTo(static_cast<double>(total));
+  };
+  gauge("baton_kv_peer_handoffs", "KV hand-offs under way with the peer.", traffic.open);
+  gauge("baton_kv_peer_oldest_handoff_seconds",
+        "Age of the oldest KV hand-off under way with the peer, in seconds.",
+        traffic.oldest_ms / 1e3);
+  gauge("baton_kv_peer_quarantined_blocks",
+        "KV blocks in quarantine that the peer may still read or write. Alert when not 0.",
+        traffic.quarantined_blocks);
+  gauge("baton_kv_peer_bytes_per_second",
+        "Average rate of the latest KV hand-offs to the peer, while bytes moved. 0: not known.",
+        traffic.bytes_per_second);
+  counter("baton_kv_peer_bytes_total",
+          "Bytes of KV that committed hand-offs moved to or from the peer.",
+          traffic.bytes);
+  counter("baton_kv_peer_writes_total", "Write operations to or from the peer.", traffic.writes);
+  counter("baton_kv_peer_resent_blocks_total",
+          "KV blocks that were written to the peer again, because they arrived damaged.",
+          traffic.resent_blocks);
+  counter("baton_kv_peer_checksum_errors_total",
+          "KV blocks from the peer that arrived damaged.",
+          traffic.checksum_errors);
+  counter("baton_kv_peer_fences_total",
+          "Drains of KV writes to the peer that only a fence ended.",
+          traffic.fences);
+  const MetricLabels present = {
+      {"peer", peer.value()}, {"transport", traffic.transport}, {"not_taken", traffic.not_taken}};
+  const auto in_use = [&](const MetricLabels& transport, double value) {
+    metrics_
+        .AddGauge(
+            "baton_kv_peer_transport",
+            "1 for the transport in use with the peer. The label not_taken says why preferred "
+            "transports are not in use.",
+            transport)
+        .Set(value);
+  };
+  MetricLabels& known = transports_[peer];
+  if (!known.empty() && known != present) in_use(known, 0);
+  known = present;
+  in_use(present, 1);
 }
 
 void WorkerProbe::HandoffCommitted(Duration transfer,

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/cluster/load.h"
 #include "common/cluster/request.h"
 #include "common/engine/engine.h"
 #include "common/metrics/metrics.h"
@@ -25,6 +28,8 @@ class WorkerProbe final {
 
   // The number of KV blocks in quarantine now.
   void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
+  // The KV transfers with each peer, for the next scrape.
+  void SetPeers(const std::map<WorkerId, PeerTraffic>& peers);
   // Counts a request that ended. `times` is valid only when `status` is OK.
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
   // `transfer`: time from the last prompt chunk ready to KV committed; zero on the receiver, which
@@ -37,10 +42,15 @@ class WorkerProbe final {
 
  private:
   void Update(const EngineStats& stats);
+  void UpdatePeers();
+  void UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic);
 
   MetricsRegistry& metrics_;
   MetricsRegistry::UpdateKey update_ = 0;
   bool attached_ = false;
+  std::mutex peers_mutex_;
+  std::map<WorkerId, PeerTraffic> peers_;        // guarded by peers_mutex_
+  std::map<WorkerId, MetricLabels> transports_;  // the labels of each peer's present transport
 
   Gauge running_;
   Gauge waiting_;

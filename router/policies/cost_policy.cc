@@ -40,7 +40,8 @@ Route CostPolicy::Select(const RouteQuery& query) {
   };
   const auto arrival_cost = [&](const Candidate& worker) {
     const Route route = route_over(worker);
-    const double transfer = route.prefill == nullptr ? 0 : TransferMs(worker, query);
+    const double transfer =
+        route.prefill == nullptr ? 0 : TransferMs(*route.prefill, worker, query);
     return decode_cost(worker) + route.ttft_ms + transfer;
   };
   return route_over(choice_.Best(query.decode, arrival_cost));

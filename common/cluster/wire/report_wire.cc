@@ -45,6 +45,14 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
     entry->set_bytes(traffic.bytes);
     entry->set_transfers(traffic.transfers);
     entry->set_bytes_per_second(traffic.bytes_per_second);
+    entry->set_not_taken(traffic.not_taken);
+    entry->set_writes(traffic.writes);
+    entry->set_resent_blocks(traffic.resent_blocks);
+    entry->set_checksum_errors(traffic.checksum_errors);
+    entry->set_fences(traffic.fences);
+    entry->set_open(traffic.open);
+    entry->set_quarantined_blocks(traffic.quarantined_blocks);
+    entry->set_oldest_ms(traffic.oldest_ms);
   }
   heartbeat.set_prompt_tokens(load.engine.prompt_tokens);
   heartbeat.set_cached_tokens(load.engine.cached_tokens);
@@ -79,8 +87,19 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.digest = {in.digest_high(), in.digest_low()};
   out.digest_sequence = in.digest_sequence();
   for (const wire::PeerTransport& peer : in.peers()) {
-    out.peers[WorkerId(peer.peer())] = {
-        peer.transport(), peer.bytes(), peer.transfers(), std::max(0.0, peer.bytes_per_second())};
+    PeerTraffic& traffic = out.peers[WorkerId(peer.peer())];
+    traffic.transport = peer.transport();
+    traffic.bytes = peer.bytes();
+    traffic.transfers = peer.transfers();
+    traffic.bytes_per_second = std::max(0.0, peer.bytes_per_second());
+    traffic.not_taken = peer.not_taken();
+    traffic.writes = peer.writes();
+    traffic.resent_blocks = peer.resent_blocks();
+    traffic.checksum_errors = peer.checksum_errors();
+    traffic.fences = peer.fences();
+    traffic.open = peer.open();
+    traffic.quarantined_blocks = peer.quarantined_blocks();
+    traffic.oldest_ms = std::max(0.0, peer.oldest_ms());
   }
   out.blocks_quarantined = std::max(0, in.blocks_quarantined());
   out.draining = in.draining();

@@ -91,6 +91,32 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("QUARANTINED 5"));
 }
 
+TEST(StatusTableTest, ShowsEachPairsTransfersAndWhyFasterTransportsAreNotInUse) {
+  ClusterSummary cluster;
+  EXPECT_THAT(FormatTransfers(cluster), HasSubstr("no KV was transferred"));
+  WorkerSummary worker;
+  worker.id = "prefill-0";
+  worker.transports.push_back({.peer = "decode-0",
+                               .transport = "tcp",
+                               .bytes = 5000000,
+                               .transfers = 3,
+                               .gigabytes_per_second = 0.75,
+                               .not_taken = "shm: another host",
+                               .writes = 12,
+                               .resent_blocks = 2,
+                               .checksum_errors = 1,
+                               .fences = 4,
+                               .open = 6,
+                               .quarantined_blocks = 8,
+                               .oldest_ms = 1500});
+  cluster.workers.push_back(worker);
+  const std::string table = FormatTransfers(cluster);
+  EXPECT_THAT(table, HasSubstr("NOT TAKEN"));
+  EXPECT_THAT(table, HasSubstr("prefill-0  decode-0  tcp   6"));
+  EXPECT_THAT(table, HasSubstr("3          12      5.0 MB  0.75  2       1        4       8"));
+  EXPECT_THAT(table, HasSubstr("shm: another host"));
+}
+
 TEST(StatusTableTest, ShowsWhoWasNotLetIn) {
   ClusterSummary cluster;
   EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("REFUSED")));

@@ -99,7 +99,18 @@ WorkerLoad RandomValues::Load() {
   out.digest = Hash();
   out.digest_sequence = Any();
   for (int64_t i = Between(1, 3); i > 0; --i) {
-    out.peers[WorkerId(Text())] = {Text(), Any(), Any(), Double()};
+    out.peers[WorkerId(Text())] = {.transport = Text(),
+                                   .bytes = Any(),
+                                   .transfers = Any(),
+                                   .bytes_per_second = Double(),
+                                   .not_taken = Text(),
+                                   .writes = Any(),
+                                   .resent_blocks = Any(),
+                                   .checksum_errors = Any(),
+                                   .fences = Any(),
+                                   .open = static_cast<uint32_t>(Any()),
+                                   .quarantined_blocks = static_cast<uint32_t>(Any()),
+                                   .oldest_ms = Double()};
   }
   out.blocks_quarantined = Count();
   out.draining = Bool();

@@ -61,10 +61,12 @@ class TransportChoiceTest : public testing::Test {
     if (!added.ok()) return std::string(Message(added));
     const SteadyClock clock;
     const Time until = clock.Now() + std::chrono::seconds(10);
-    while ((*sender)->Stats().transports.empty() && clock.Now() < until) std::this_thread::yield();
-    const auto transports = (*sender)->Stats().transports;
+    while ((*sender)->Stats().by_peer.empty() && clock.Now() < until) std::this_thread::yield();
+    const auto peers = (*sender)->Stats().by_peer;
     (*sender)->RemovePeer(peer);
-    return transports.contains(peer) ? transports.at(peer) : "nothing";
+    if (!peers.contains(peer)) return "nothing";
+    not_taken_ = peers.at(peer).not_taken;
+    return peers.at(peer).transport;
   }
 
   CpuDevice cpu_;
@@ -73,6 +75,7 @@ class TransportChoiceTest : public testing::Test {
   NoStream stream_;
   std::string required_;
   std::string log_;
+  std::string not_taken_;  // PeerTransferStats::not_taken
 };
 
 TEST_F(TransportChoiceTest, GpusOfOneHostUseCudaIpc) {
@@ -83,6 +86,9 @@ TEST_F(TransportChoiceTest, GpusOfOneHostUseCudaIpc) {
 TEST_F(TransportChoiceTest, GpusThatDoNotReachEachOtherUseTcp) {
   gpu_.Isolate();
   EXPECT_EQ(Choose(gpu_, &gpu_), "tcp");
+  EXPECT_NE(not_taken_.find("shm: "), std::string::npos) << not_taken_;
+  EXPECT_NE(not_taken_.find("cuda_ipc: no way to the peer's GPU"), std::string::npos) << not_taken_;
+  EXPECT_NE(log_.find("KV goes over tcp; not taken: " + not_taken_), std::string::npos) << log_;
 }
 
 TEST_F(TransportChoiceTest, WhatIsRequiredIsUsedOrFails) {
@@ -97,6 +103,12 @@ TEST_F(TransportChoiceTest, WhatIsRequiredIsUsedOrFails) {
 
 TEST_F(TransportChoiceTest, HostMemoryUsesShm) {
   EXPECT_EQ(Choose(cpu_, nullptr), "shm");
+  EXPECT_NE(not_taken_.find("cuda_ipc: "), std::string::npos) << not_taken_;
+}
+
+TEST_F(TransportChoiceTest, TheFirstChoiceNeedsNoReason) {
+  EXPECT_EQ(Choose(gpu_, &gpu_), "cuda_ipc");
+  EXPECT_EQ(not_taken_.find("cuda_ipc"), std::string::npos) << not_taken_;
 }
 
 // The devices' checksums detect bytes that change during the transfer.

@@ -136,6 +136,33 @@ TEST_F(PolicyTest, CostWeighsTheTransferAgainstTheStepTime) {
   EXPECT_NE(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
 }
 
+TEST_F(PolicyTest, CostUsesTheRateThatEachPairMeasured) {
+  query_.kv_bytes_per_token = 131072;
+  query_.transfer_bytes_per_second = 10e9;  // 13 ms
+  const auto measure = [&](double bytes_per_second) {
+    for (int i = 0; i < 4; ++i) {
+      records_[i]->load.peers[WorkerId("w7")].bytes_per_second = bytes_per_second;
+    }
+  };
+  measure(100e9);
+  EXPECT_EQ(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
+  decode_[3].load.requests = 5;  // costs 50 · 0.5 ms, more than the transfer saves
+  EXPECT_NE(Select(PolicyKind::kCost).decode->slot, WorkerSlot(7));
+  decode_[3].load.requests = 0;
+  measure(1e9);
+  for (int seed = 1; seed < 20; ++seed) {
+    EXPECT_NE(Select(PolicyKind::kCost, static_cast<uint64_t>(seed)).decode->slot, WorkerSlot(7));
+  }
+  measure(0);  // not known: as the others
+  query_.transfer_bytes_per_second = 0;
+  bool selected = false;
+  for (int seed = 1; seed < 100; ++seed) {
+    selected |=
+        Select(PolicyKind::kCost, static_cast<uint64_t>(seed)).decode->slot == WorkerSlot(7);
+  }
+  EXPECT_TRUE(selected);
+}
+
 TEST_F(PolicyTest, CostAvoidsADecodeWorkerWithoutRoom) {
   for (int i = 0; i < 3; ++i) {
     decode_[i].load.blocks_free = 10;

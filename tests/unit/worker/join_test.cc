@@ -129,7 +129,9 @@ TEST(WorkerJoin, WhatTheRouterSaysIsRepeatedUntilItLetsTheWorkerIn) {
 // A role that does nothing; it only returns its traffic.
 class IdleRole final : public WorkerRole {
  public:
-  explicit IdleRole(std::map<WorkerId, PeerTraffic> traffic) : traffic_(std::move(traffic)) {}
+  explicit IdleRole(std::map<WorkerId, PeerTraffic> traffic,
+                    std::map<WorkerId, PeerTransferStats> transfers = {})
+      : traffic_(std::move(traffic)), transfers_(std::move(transfers)) {}
   Status OnDispatch(RouterKey, DispatchCommand) override { return OkStatus(); }
   void OnRedirect(RouterKey, const RedirectCommand&) override {}
   void OnCancel(RouterKey, RequestId, Epoch) override {}
@@ -143,11 +145,16 @@ class IdleRole final : public WorkerRole {
   void OnTick(Time) override {}
   size_t open_handoffs() const override { return 0; }
   const std::map<WorkerId, PeerTraffic>& traffic() const override { return traffic_; }
-  KvTransferStats transfers() const override { return {}; }
+  KvTransferStats transfers() const override {
+    KvTransferStats stats;
+    stats.by_peer = transfers_;
+    return stats;
+  }
   void Stop() override {}
 
  private:
   const std::map<WorkerId, PeerTraffic> traffic_;
+  const std::map<WorkerId, PeerTransferStats> transfers_;
 };
 
 TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
@@ -162,15 +169,30 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   options.routers.targets = {router.address()};
   auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
   ASSERT_TRUE(worker.ok()) << worker.status();
-  (*worker)->SetRole(RequestKind::kPrefill,
-                     std::make_unique<IdleRole>(std::map<WorkerId, PeerTraffic>{
-                         {WorkerId("peer"), {"shm", 1000, 3, 2e9}}}),
-                     "");
   (*worker)->SetRole(
-      RequestKind::kDecode,
-      std::make_unique<IdleRole>(std::map<WorkerId, PeerTraffic>{
-          {WorkerId("peer"), {"shm", 500, 4, 0}}, {WorkerId("other"), {"tcp", 7, 1, 0}}}),
-      "127.0.0.1:1");
+      RequestKind::kPrefill,
+      std::make_unique<IdleRole>(
+          std::map<WorkerId, PeerTraffic>{{WorkerId("peer"), {"shm", 1000, 3, 2e9}}},
+          std::map<WorkerId, PeerTransferStats>{{WorkerId("peer"),
+                                                 {.transport = "shm",
+                                                  .not_taken = "cuda_ipc: there is none",
+                                                  .writes = 20,
+                                                  .resent_blocks = 2,
+                                                  .fences = 1,
+                                                  .open = 4,
+                                                  .oldest = std::chrono::milliseconds(1500)}}}),
+      "");
+  (*worker)->SetRole(RequestKind::kDecode,
+                     std::make_unique<IdleRole>(
+                         std::map<WorkerId, PeerTraffic>{{WorkerId("peer"), {"shm", 500, 4, 0}},
+                                                         {WorkerId("other"), {"tcp", 7, 1, 0}}},
+                         std::map<WorkerId, PeerTransferStats>{{WorkerId("peer"),
+                                                                {.transport = "shm",
+                                                                 .not_taken = "",
+                                                                 .checksum_errors = 3,
+                                                                 .open = 1,
+                                                                 .quarantined_blocks = 5}}}),
+                     "127.0.0.1:1");
   ASSERT_TRUE((*worker)->Start().ok());
   router.AwaitJoin("both");
   const worker::v1::Heartbeat beat = router.LastHeartbeat("both");
@@ -181,6 +203,24 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   EXPECT_EQ(beat.peers(1).bytes(), 1500u);
   EXPECT_EQ(beat.peers(1).transfers(), 7u);
   EXPECT_EQ(beat.peers(1).bytes_per_second(), 2e9);
+  EXPECT_EQ(beat.peers(1).not_taken(), "cuda_ipc: there is none");
+  EXPECT_EQ(beat.peers(1).writes(), 20u);
+  EXPECT_EQ(beat.peers(1).resent_blocks(), 2u);
+  EXPECT_EQ(beat.peers(1).checksum_errors(), 3u);
+  EXPECT_EQ(beat.peers(1).fences(), 1u);
+  EXPECT_EQ(beat.peers(1).open(), 5u);
+  EXPECT_EQ(beat.peers(1).quarantined_blocks(), 5u);
+  EXPECT_EQ(beat.peers(1).oldest_ms(), 1500);
+  const std::string scraped = metrics.Serialize();
+  for (const char* line : {"baton_kv_peer_transport{not_taken=\"cuda_ipc: there is "
+                           "none\",peer=\"peer\",transport=\"shm\"} 1",
+                           "baton_kv_peer_handoffs{peer=\"peer\"} 5",
+                           "baton_kv_peer_bytes_total{peer=\"peer\"} 1500",
+                           "baton_kv_peer_checksum_errors_total{peer=\"peer\"} 3",
+                           "baton_kv_peer_quarantined_blocks{peer=\"peer\"} 5",
+                           "baton_kv_peer_oldest_handoff_seconds{peer=\"peer\"} 1.5"}) {
+    EXPECT_NE(scraped.find(line), std::string::npos) << line << " is not in\n" << scraped;
+  }
 }
 
 // ---- a drain by a router

@@ -129,6 +129,11 @@ TEST_F(QuarantineTest, IsShownByBothWorkersUntilItIsOver) {
   for (const auto& [worker, node] : {std::pair("p", p_.get()), std::pair("d", d_.get())}) {
     EXPECT_EQ(router_.LastHeartbeat(worker).blocks_quarantined(), 6) << worker;
     EXPECT_EQ(router_.LastHeartbeat(worker).blocks_leaked(), 0) << worker;
+    const worker::v1::PeerTransport peer = router_.LastHeartbeat(worker).peers(0);
+    EXPECT_EQ(peer.quarantined_blocks(), 6u) << worker;
+    EXPECT_EQ(peer.open(), 1u) << worker;
+    EXPECT_GT(peer.oldest_ms(), 0) << worker;
+    EXPECT_EQ(peer.fences(), std::string_view(worker) == "p" ? 1u : 0u) << worker;
     EXPECT_THAT(node->metrics().Serialize(), HasSubstr("baton_kv_quarantined_blocks 6\n"));
   }
   barrier_.up = false;  // now a fence can be proven
