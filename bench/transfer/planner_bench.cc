@@ -38,7 +38,7 @@ void PlanLayer(benchmark::State& state) {
   const std::vector<KvShard> to = Ranks(layout, 2);
   const std::vector<BlockPair> pairs = Pairs(state.range(0));
   size_t runs = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const auto links = PlanLinks(layout, from, to);
     BATON_CHECK(links.ok(), "{}", Message(links.status()));
     runs = 0;
@@ -60,7 +60,7 @@ void PlanLink(benchmark::State& state) {
   const auto links = PlanLinks(layout, from, to);
   BATON_CHECK(links.ok(), "{}", Message(links.status()));
   const KvLink& link = links->front();
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(
         PlanRuns(layout, from[link.source], to[link.destination], link, pairs));
   }

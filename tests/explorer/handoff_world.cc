@@ -186,7 +186,8 @@ void HandoffWorld::Delay() {
     queue_.pop_front();
     return;
   }
-  std::ranges::stable_partition(queue_, [&](const Event& event) { return event.kind != kind; });
+  std::stable_partition(
+      queue_.begin(), queue_.end(), [&](const Event& event) { return event.kind != kind; });
 }
 
 bool HandoffWorld::IsStale(const Event& event) const {
