@@ -143,12 +143,15 @@ void PrintAddresses(LocalCluster& cluster, const std::string& log_folder) {
       "\nThe cluster is up; Ctrl-C drains it. Logs: {}\n{}\n"
       "  baton chat{}\n"
       "  baton status --watch{}\n"
-      "  curl http://{}/metrics\n",
+      "  curl http://{}/metrics\n"
+      "Another worker joins with --set 'routers=[\"{}\"]' --set security.cluster_secret_file={}\n",
       log_folder,
       FormatTable(rows),
       server,
       admin,
-      http);
+      http,
+      cluster.router().addresses.at("workers"),
+      cluster.secret_file());
   std::fflush(stdout);
 }
 

@@ -105,6 +105,7 @@ TEST_F(RankClusterTest, MpirunStartsAGroup) {
                       "engine.tensor_parallel=3",
                       "engine.threads=1",
                       "engine.kv_memory_mib=64",
+                      "security.cluster_secret_file=" + cluster().secret_file(),
                       fmt::format("routers=[\"{}\"]", cluster().router().addresses.at("workers"))}),
        ""});
   ASSERT_TRUE(group.ok()) << group.status();
