@@ -61,7 +61,7 @@ struct TransportOptions {
   Duration connect_timeout = std::chrono::seconds(3);
   // A peer that is silent this long before its preface or inside a frame is disconnected.
   Duration stall_timeout = std::chrono::seconds(10);
-  // tcp: how the two ends of a connection prove who they are. Null: they do not.
+  // tcp and verbs: how the two ends of a connection prove who they are. Null: they do not.
   std::shared_ptr<const PeerProofs> proofs;
   // cuda_ipc and verbs, receiving side: how long a peer may take to confirm that it writes no more.
   Duration fence_timeout = std::chrono::seconds(2);

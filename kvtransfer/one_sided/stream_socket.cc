@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -14,6 +15,14 @@ constexpr size_t kReadBytes = size_t{64} << 10;
 
 }  // namespace
 
+StreamSocket::StreamSocket(UniqueFd socket,
+                           std::unique_ptr<PeerProof> proof,
+                           PeerSide side,
+                           OnRefused on_refused)
+    : socket_(std::move(socket)), proof_(std::move(proof)), on_refused_(std::move(on_refused)) {
+  if (proof_ != nullptr && side == PeerSide::kDialler) proof_out_ = proof_->Begin();
+}
+
 Status StreamSocket::Send(const OneSidedFrame& frame) {
   const std::string bytes = EncodeOneSidedFrame(frame);
   const auto length = static_cast<uint32_t>(bytes.size());
@@ -24,22 +33,53 @@ Status StreamSocket::Send(const OneSidedFrame& frame) {
 }
 
 Status StreamSocket::Flush() {
-  while (!out_.empty()) {
-    const std::string& message = out_.front();
-    const ssize_t sent = ::send(
-        socket_.get(), message.data() + sent_, message.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      // ENOTCONN: a connection that is still being made on some kernels.
-      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN) return OkStatus();
-      return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
-    }
-    sent_ += static_cast<size_t>(sent);
-    if (sent_ < message.size()) continue;
+  if (!proof_out_.empty()) {
+    BATON_ASSIGN_OR_RETURN(const bool all, SendPart(proof_out_));
+    if (!all) return OkStatus();
+    proof_out_.clear();
+  }
+  while (is_proven() && !out_.empty()) {
+    BATON_ASSIGN_OR_RETURN(const bool all, SendPart(out_.front()));
+    if (!all) return OkStatus();
     out_.pop_front();
-    sent_ = 0;
   }
   return OkStatus();
+}
+
+StatusOr<bool> StreamSocket::SendPart(const std::string& message) {
+  while (sent_ < message.size()) {
+    const ssize_t sent = ::send(
+        socket_.get(), message.data() + sent_, message.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      sent_ += static_cast<size_t>(sent);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    // ENOTCONN: a connection that is still being made on some kernels.
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN) return false;
+    return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
+  }
+  sent_ = 0;
+  return true;
+}
+
+Status StreamSocket::TakeProof() {
+  while (!is_proven()) {
+    const std::string_view left = std::string_view(in_).substr(taken_);
+    const std::string_view message = left.substr(0, kPeerProofBytes);
+    // Other protocols send less than a message, or wait for an answer, so the first bytes decide.
+    const size_t known = std::min(message.size(), kPeerProofMagic.size());
+    const bool garbage = message.substr(0, known) != kPeerProofMagic.substr(0, known);
+    if (message.size() < kPeerProofBytes && !garbage) return OkStatus();
+    StatusOr<std::string> answer = proof_->OnMessage(message);
+    if (!answer.ok()) {
+      if (on_refused_) on_refused_(answer.status());
+      return answer.status();
+    }
+    taken_ += message.size();
+    proof_out_ += *answer;
+  }
+  return Flush();
 }
 
 StatusOr<std::optional<OneSidedFrame>> StreamSocket::TakeFrame() {
@@ -61,7 +101,13 @@ StatusOr<std::optional<OneSidedFrame>> StreamSocket::TakeFrame() {
 
 StatusOr<std::optional<OneSidedFrame>> StreamSocket::Receive() {
   while (true) {
-    BATON_ASSIGN_OR_RETURN(std::optional<OneSidedFrame> frame, TakeFrame());
+    std::optional<OneSidedFrame> frame;
+    if (!is_proven()) BATON_RETURN_IF_ERROR(TakeProof());
+    if (is_proven()) {
+      BATON_ASSIGN_OR_RETURN(frame, TakeFrame());
+    } else {
+      BATON_RETURN_IF_ERROR(Flush());
+    }
     if (frame) return frame;
     in_.erase(0, taken_);
     taken_ = 0;

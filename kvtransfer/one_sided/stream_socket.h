@@ -3,10 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "common/base/peer_proof.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
 #include "kvtransfer/one_sided/frame_socket.h"
@@ -14,25 +17,43 @@
 namespace baton {
 
 // Carries frames over a stream socket: each frame follows its length in bytes, a little-endian
-// 32-bit number. Contract, owner and thread: FrameSocket.
+// 32-bit number. Before the first frame, both ends may prove who they are. Contract, owner and
+// thread: FrameSocket.
 class StreamSocket final : public FrameSocket {
  public:
-  // `socket` is non-blocking and connected, or is connecting.
-  explicit StreamSocket(UniqueFd socket) : socket_(std::move(socket)) {}
+  // Called when the peer has not proven who it is.
+  using OnRefused = std::function<void(const Status&)>;
+
+  // `socket` is non-blocking and connected, or is connecting. Without `proof`, frames follow at
+  // once.
+  explicit StreamSocket(UniqueFd socket,
+                        std::unique_ptr<PeerProof> proof = nullptr,
+                        PeerSide side = PeerSide::kListener,
+                        OnRefused on_refused = {});
 
   int fd() const override { return socket_.get(); }
-  size_t waiting() const override { return out_.size(); }
+  size_t waiting() const override {
+    return (proof_out_.empty() ? 0 : 1) + (is_proven() ? out_.size() : 0);
+  }
   Status Send(const OneSidedFrame& frame) override;
   Status Flush() override;
   StatusOr<std::optional<OneSidedFrame>> Receive() override;
 
  private:
+  bool is_proven() const { return proof_ == nullptr || proof_->done(); }
+  // Sends as much of `message` from `sent_` on as fits. True: all of it.
+  StatusOr<bool> SendPart(const std::string& message);
+  // Handles the messages of the proof in `in_`.
+  Status TakeProof();
   // The next whole frame of `in_`, or nothing.
   StatusOr<std::optional<OneSidedFrame>> TakeFrame();
 
   const UniqueFd socket_;
+  const std::unique_ptr<PeerProof> proof_;
+  const OnRefused on_refused_;
+  std::string proof_out_;  // messages of the proof to be sent, before any frame
   std::deque<std::string> out_;
-  size_t sent_ = 0;   // bytes of out_.front()
+  size_t sent_ = 0;   // bytes of proof_out_, or else of out_.front()
   std::string in_;    // received bytes
   size_t taken_ = 0;  // bytes of in_ that were returned as frames
 };

@@ -9,6 +9,7 @@
 #include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/verbs/verbs_access.h"
 #include "kvtransfer/verbs/verbs_copier.h"
+#include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/host_dma_queue.h"
 
 namespace baton {
@@ -94,13 +95,24 @@ StatusOr<std::string> VerbsTransport::Listen() {
                AcceptedPeer peer;
                BATON_ASSIGN_OR_RETURN(
                    peer.access, VerbsAccess::Create(peer_address.ToString(), rails_, find_keys));
-               peer.socket = std::make_unique<StreamSocket>(std::move(accepted));
+               peer.socket = AcceptSocket(std::move(accepted), peer_address.ToString());
                return peer;
              });
   VerbsDescriptor descriptor;
   descriptor.address = listener.advertised.ToString();
   for (const auto& rail : rails_) descriptor.rails.push_back(rail->port());
   return EncodeVerbsDescriptor(descriptor);
+}
+
+std::unique_ptr<FrameSocket> VerbsTransport::AcceptSocket(UniqueFd accepted,
+                                                          const std::string& peer) const {
+  if (options_.proofs == nullptr) return std::make_unique<StreamSocket>(std::move(accepted));
+  const auto& proofs = options_.proofs;
+  return std::make_unique<StreamSocket>(
+      std::move(accepted),
+      proofs->Make(PeerSide::kListener, kDataPurpose),
+      PeerSide::kListener,
+      [proofs, peer](const Status& why) { proofs->OnRefused(kDataPurpose, peer, why); });
 }
 
 StatusOr<std::vector<RailQueues::RailUse>> VerbsTransport::RailsTo(const VerbsDescriptor& peer,
@@ -152,7 +164,12 @@ StatusOr<std::unique_ptr<Channel>> VerbsTransport::Connect(const Region& local,
   BATON_ASSIGN_OR_RETURN(options.copier,
                          VerbsCopier::Create(uses, std::move(source), std::move(checksums)));
   BATON_ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(address));
-  options.socket = std::make_unique<StreamSocket>(std::move(socket));
+  std::unique_ptr<PeerProof> proof;
+  if (options_.proofs != nullptr) {
+    proof = options_.proofs->Make(PeerSide::kDialler, kDataPurpose);
+  }
+  options.socket =
+      std::make_unique<StreamSocket>(std::move(socket), std::move(proof), PeerSide::kDialler);
   options.source_bytes = memory.bytes;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();

@@ -54,6 +54,8 @@ class VerbsTransport final : public OneSidedTransport {
                  std::vector<std::unique_ptr<Rail>> rails);
 
   const Registration* Find(const Buffer& buffer) const;
+  // The socket of a peer that has connected; it must prove who it is when options_.proofs says so.
+  std::unique_ptr<FrameSocket> AcceptSocket(UniqueFd accepted, const std::string& peer) const;
   // The rails that a new channel to this peer uses: those that both sides have and that are active
   // and not paused. If there is none, all that both sides have.
   StatusOr<std::vector<RailQueues::RailUse>> RailsTo(const VerbsDescriptor& peer, Time now) const;
