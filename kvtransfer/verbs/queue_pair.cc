@@ -14,8 +14,9 @@
 namespace baton {
 namespace {
 
-// A lost packet is sent again after 4.096 µs · 2^14 = 67 ms, at most 7 times.
-constexpr uint8_t kTimeoutExponent = 14;
+// A lost packet is sent again after 4.096 µs · 2^16 = 268 ms, at most 7 times. A shorter time-out
+// sends packets again that are only late: soft-RoCE then fails with "remote invalid request".
+constexpr uint8_t kTimeoutExponent = 16;
 constexpr uint8_t kRetries = 7;
 // A receiver without a receive request lets the sender wait 82 ms (code 26), at most 6 times; 7
 // would mean for ever.
