@@ -1,8 +1,8 @@
 // Host time to plan a hand-off between workers of unequal shape: 8 ranks send to 2 ranks.
-#include <benchmark/benchmark.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "common/base/check.h"
 #include "kvtransfer/planner.h"

@@ -16,7 +16,7 @@ struct OpenAiHead {
   std::string id = {};
   std::string model = {};
   std::string fingerprint = {};  // of the model's weights; empty: unknown
-  int64_t created = 0;      // seconds since 1970
+  int64_t created = 0;           // seconds since 1970
   bool with_logprobs = false;
   bool include_usage = false;  // each chunk has a member `usage`, which is null except in the last
   bool continuous_usage = false;  // … which is the usage so far

@@ -86,9 +86,7 @@ __device__ __forceinline__ uint4 SumOf(const PeerParts& parts, const uint4& own,
 // A thread pushes its next vector before it adds the one before, so that the sums of a large tensor
 // are computed while the rest moves.
 template <class T>
-__global__ void PushAndSumKernel(const VectorRows x,
-                                 const PeerTargets to,
-                                 const PeerParts parts) {
+__global__ void PushAndSumKernel(const VectorRows x, const PeerTargets to, const PeerParts parts) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t step = int64_t{gridDim.x} * kThreads;
@@ -177,8 +175,8 @@ VectorRows VectorsOf(const Tensor& x) {
 }
 
 dim3 BlocksFor(int64_t units) {
-  return dim3(static_cast<unsigned>(
-      std::clamp<int64_t>(CeilDiv(units, int64_t{kThreads}), 1, kMaxBlocks)));
+  return dim3(
+      static_cast<unsigned>(std::clamp<int64_t>(CeilDiv(units, int64_t{kThreads}), 1, kMaxBlocks)));
 }
 
 template <class Unit>
@@ -204,8 +202,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
     arguments.from[peer] = UnitsOf<Unit>(copy.from[peer]);
     most = std::max(most, arguments.from[peer].count);
   }
-  return LaunchOverlapped(
-      CopyKernel<Unit>, BlocksFor(most), dim3(kThreads), 0, stream, arguments);
+  return LaunchOverlapped(CopyKernel<Unit>, BlocksFor(most), dim3(kThreads), 0, stream, arguments);
 }
 
 }  // namespace
@@ -226,15 +223,15 @@ cudaError_t LaunchPeerSum(const Tensor& x,
                           cudaStream_t stream) {
   const VectorRows rows = VectorsOf(x);
   if (rows.count == 0) return cudaSuccess;
-  return LaunchOverlapped(x.dtype == DType::kF32 ? PushAndSumKernel<float>
-                                                 : PushAndSumKernel<__nv_bfloat16>,
-                          BlocksFor(rows.count),
-                          dim3(kThreads),
-                          0,
-                          stream,
-                          rows,
-                          to,
-                          parts);
+  return LaunchOverlapped(
+      x.dtype == DType::kF32 ? PushAndSumKernel<float> : PushAndSumKernel<__nv_bfloat16>,
+      BlocksFor(rows.count),
+      dim3(kThreads),
+      0,
+      stream,
+      rows,
+      to,
+      parts);
 }
 
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,

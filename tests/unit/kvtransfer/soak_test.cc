@@ -50,7 +50,8 @@ class BlockLeases final {
     const auto node = taken_.extract(session);
     if (node.empty()) return;
     for (const BlockId block : node.mapped()) {
-      if (!free_.insert(block).second) ADD_FAILURE() << "block " << block.value() << " is free already";
+      if (!free_.insert(block).second)
+        ADD_FAILURE() << "block " << block.value() << " is free already";
     }
   }
   bool complete() const { return taken_.empty() && free_.size() == kArenaBlocks; }

@@ -44,7 +44,8 @@ class TransportChoiceTest : public testing::Test {
     options.dma = dma;
     options.transport.require_transport = required_;
     options.transport.listen_address = "127.0.0.1:0";
-    options.log_info = [this](auto line) { log_ += line; };
+    options.log = [this](auto line) { log_ += line; };
+    options.log_info = options.log;
     return options;
   }
   // The transport in use, or the error if there is none.
