@@ -28,19 +28,25 @@ const KvEndpoint* FindEndpoint(const KvShardInfo& shard, const std::string& tran
   return nullptr;
 }
 
+// Appends why the transport `name` is not taken.
+void AddReason(std::string& reasons, const std::string& name, const Status& why) {
+  reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, Message(why));
+}
+
 StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
                               const Hello& theirs,
                               const KvLink& link) {
   const KvShardInfo& shard = theirs.shards[link.destination];
   std::string why;
   for (size_t i = 0; i < transports.size(); ++i) {
+    if (!transports[i].unusable.empty()) why += (why.empty() ? "" : "; ") + transports[i].unusable;
     const KvEndpoint* endpoint = FindEndpoint(shard, transports[i].name);
     const Status reached =
         endpoint == nullptr
             ? MakeStatus(StatusCode::kUnavailable, "the peer does not offer this transport")
             : transports[i].transport->Reaches(endpoint->descriptor);
     if (reached.ok()) return LinkRoute{link, i, *endpoint, why};
-    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", transports[i].name, Message(reached));
+    AddReason(why, transports[i].name, reached);
   }
   return MakeStatus(StatusCode::kFailedPrecondition,
                     "no KV transport reaches shard {} of worker {} ({})",
@@ -51,27 +57,28 @@ StatusOr<LinkRoute> PlanRoute(const std::vector<BoundTransport>& transports,
 
 }  // namespace
 
-StatusOr<BoundTransports> BindTransports(const KvTransferOptions& options) {
+StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options) {
   const std::string& required = options.transport.require_transport;
-  BoundTransports transports;
+  std::vector<BoundTransport> transports;
   if (!required.empty()) {
     BATON_ASSIGN_OR_RETURN(BoundTransport bound, Bind(required, options));
-    transports.usable.push_back(std::move(bound));
+    transports.push_back(std::move(bound));
     return transports;
   }
+  std::string unusable;
   Status last = InvalidArgument("KV transfer: no transport is named");
   for (const std::string& name : options.transport.names) {
     StatusOr<BoundTransport> bound = Bind(name, options);
     if (bound.ok()) {
-      transports.usable.push_back(*std::move(bound));
+      bound->unusable = std::exchange(unusable, {});
+      transports.push_back(*std::move(bound));
       continue;
     }
     last = Annotate(bound.status(), fmt::format("KV transport {}", name));
-    transports.unusable += fmt::format(
-        "{}{}: {}", transports.unusable.empty() ? "" : "; ", name, Message(bound.status()));
+    AddReason(unusable, name, bound.status());
     if (options.log_info) options.log_info(fmt::format("not used: {}", Message(last)));
   }
-  if (transports.usable.empty()) return last;
+  if (transports.empty()) return last;
   return transports;
 }
 

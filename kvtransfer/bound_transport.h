@@ -16,23 +16,21 @@ struct BoundTransport {
   std::string name;
   std::unique_ptr<Transport> transport;
   std::vector<std::unique_ptr<Region>> regions;  // by shard; destroyed before the transport
+  // The names of the transports that would be preferred to this one, but less than the bound
+  // transport before it, and cannot be used in this process, each with the reason; or empty.
+  std::string unusable;
 };
 
-struct BoundTransports {
-  std::vector<BoundTransport> usable;  // in order of preference; at least one
-  std::string unusable;                // the names of the others, each with its reason; or empty
-};
-
-// The transports that options.transport allows, divided by whether they can register the arenas.
-// With require_transport: only that transport, or its error.
-StatusOr<BoundTransports> BindTransports(const KvTransferOptions& options);
+// The transports that options.transport allows and that can register the arenas, in order of
+// preference; at least one. With require_transport: only that transport, or its error.
+StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& options);
 
 // A link and the transport that carries it.
 struct LinkRoute {
   KvLink link;
   size_t transport = 0;  // index into the bound transports
   KvEndpoint endpoint;
-  // The names of the transports before it, each with the reason why it does not reach the shard.
+  // The names of the preferred transports, each with the reason why it does not reach the shard.
   std::string not_taken;
 };
 

@@ -27,9 +27,7 @@ std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
 StatusOr<std::unique_ptr<LocalDataPlane>> LocalDataPlane::Create(const KvTransferOptions& options,
                                                                  bool listen) {
   std::unique_ptr<LocalDataPlane> plane(new LocalDataPlane(options));
-  BATON_ASSIGN_OR_RETURN(BoundTransports bound, BindTransports(options));
-  plane->transports_ = std::move(bound.usable);
-  plane->unusable_ = std::move(bound.unusable);
+  BATON_ASSIGN_OR_RETURN(plane->transports_, BindTransports(options));
   BATON_RETURN_IF_ERROR(plane->MakeShards(listen));
   return plane;
 }
@@ -63,7 +61,7 @@ std::vector<int> LocalDataPlane::wait_fds() const {
 StatusOr<std::unique_ptr<PeerWriter>> LocalDataPlane::NewWriter(const Hello& theirs) {
   BATON_ASSIGN_OR_RETURN(const std::vector<LinkRoute> routes,
                          PlanRoutes(options_, transports_, theirs));
-  return std::make_unique<LocalPeerWriter>(options_, transports_, unusable_, theirs, routes);
+  return std::make_unique<LocalPeerWriter>(options_, transports_, theirs, routes);
 }
 
 Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant) {

@@ -55,7 +55,6 @@ class LocalDataPlane final : public DataPlane {
 
   const KvTransferOptions& options_;
   std::vector<BoundTransport> transports_;
-  std::string unusable_;  // BoundTransports::unusable
   std::vector<KvShardInfo> shards_;
   std::map<SessionKey, SessionWindows> sessions_;
   std::unordered_map<uint64_t, WindowOwner> windows_;  // by window key

@@ -18,13 +18,9 @@ constexpr size_t kMaxHeld = 256;
 
 LocalPeerWriter::LocalPeerWriter(const KvTransferOptions& options,
                                  std::vector<BoundTransport>& transports,
-                                 std::string unusable,
                                  Hello theirs,
                                  const std::vector<LinkRoute>& routes)
-    : options_(options),
-      transports_(transports),
-      theirs_(std::move(theirs)),
-      not_taken_(std::move(unusable)) {
+    : options_(options), transports_(transports), theirs_(std::move(theirs)) {
   for (const LinkRoute& route : routes) {
     Link link;
     link.link = route.link;

@@ -19,10 +19,9 @@ namespace baton {
 // bounded number of bytes in flight. Further writes wait, in order.
 class LocalPeerWriter final : public PeerWriter {
  public:
-  // Options and transports must outlive the writer. `unusable`: BoundTransports::unusable.
+  // Options and transports must outlive the writer.
   LocalPeerWriter(const KvTransferOptions& options,
                   std::vector<BoundTransport>& transports,
-                  std::string unusable,
                   Hello theirs,
                   const std::vector<LinkRoute>& routes);
 

@@ -109,7 +109,8 @@ TEST_F(TransportChoiceTest, HostMemoryUsesShm) {
 
 TEST_F(TransportChoiceTest, TheFirstChoiceNeedsNoReason) {
   EXPECT_EQ(Choose(gpu_, &gpu_), "cuda_ipc");
-  EXPECT_EQ(not_taken_.find("cuda_ipc"), std::string::npos) << not_taken_;
+  // Transports that are preferred less are not missed.
+  EXPECT_EQ(not_taken_, "");
 }
 
 // The devices' checksums detect bytes that change during the transfer.
