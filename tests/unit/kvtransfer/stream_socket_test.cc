@@ -16,7 +16,7 @@ namespace {
 // A proof of two messages that contain the secret.
 class SharedWord final : public PeerProof {
  public:
-  SharedWord(PeerSide side, std::string word) : side_(side), message_(kPeerProofMagic) {
+  SharedWord(PeerSide side, const std::string& word) : side_(side), message_(kPeerProofMagic) {
     message_ += word;
     message_.resize(kPeerProofBytes);
   }

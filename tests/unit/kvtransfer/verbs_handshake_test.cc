@@ -1,7 +1,9 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,8 +118,7 @@ TEST(VerbsDescriptorTest, OtherTextsAreRefused) {
                                   "1|a:1|" + rail + "0",
                                   "1|a:1|opa" + rail.substr(2),
                                   "1|a:1|ib:zz" + rail.substr(5),
-                                  "1|a:1|" + rail + "," + rail + "," + rail + "," + rail + "," +
-                                      rail + "," + rail + "," + rail + "," + rail + "," + rail}) {
+                                  fmt::format("1|a:1|{}", fmt::join(std::vector(9, rail), ","))}) {
     EXPECT_FALSE(ParseVerbsDescriptor(text).ok()) << text;
   }
 }
