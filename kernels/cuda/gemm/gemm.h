@@ -18,7 +18,7 @@ struct GemmOptions {
   int architecture = 90;  // 90 for sm_90
   int sm_count = 132;
   // The folder that keeps timed choices between processes (algorithm_file.h); empty: none.
-  std::string cache_folder;
+  std::string cache_folder = {};
 };
 
 // GEMMs through cuBLASLt, whose algorithms are timed once for each shape and row class, and through
