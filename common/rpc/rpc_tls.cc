@@ -6,6 +6,7 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
+#include "common/base/free_with.h"
 #include "common/base/mapped_file.h"
 
 namespace baton {
@@ -14,13 +15,6 @@ namespace {
 constexpr unsigned kReloadSeconds = 1;
 constexpr size_t kMaxPemBytes = size_t{1} << 20;
 
-template <auto kFree>
-struct FreeWith {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
 using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
 using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;

@@ -9,6 +9,8 @@
 #include <absl/strings/escaping.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/free_with.h"
+
 namespace baton {
 namespace {
 
@@ -19,13 +21,6 @@ constexpr int kMinRsaBits = 2048;
 constexpr int kMaxRsaBits = 8192;
 constexpr size_t kCoordinateBytes = 32;  // of P-256 and Ed25519
 
-template <auto kFree>
-struct FreeWith {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
 using Number = std::unique_ptr<BIGNUM, FreeWith<BN_free>>;
 using Builder = std::unique_ptr<OSSL_PARAM_BLD, FreeWith<OSSL_PARAM_BLD_free>>;
 using Params = std::unique_ptr<OSSL_PARAM, FreeWith<OSSL_PARAM_free>>;
