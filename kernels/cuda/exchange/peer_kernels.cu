@@ -1,8 +1,7 @@
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "kernels/cuda/exchange/peer_kernels.h"
+#include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/peer_parts.cuh"
 #include "kernels/cuda/primitives/rounding.h"
@@ -42,19 +41,6 @@ __global__ void PushKernel(const VectorRows x, const PeerTargets to, int32_t pee
     const uint4 value = Pushed(*x.at(i));
     for (int32_t peer = 0; peer < peers; ++peer) StoreVolatile(to[peer] + i, value);
   }
-}
-
-__device__ __forceinline__ float ToFloat(float x) {
-  return x;
-}
-__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-__device__ __forceinline__ void Store(float x, float* to) {
-  *to = x;
-}
-__device__ __forceinline__ void Store(float x, __nv_bfloat16* to) {
-  *to = __float2bfloat16(x);
 }
 
 template <class T>

@@ -1,8 +1,7 @@
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "kernels/cuda/exchange/rank_sum.h"
+#include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
@@ -12,19 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 1056;
-
-__device__ __forceinline__ float ToFloat(float x) {
-  return x;
-}
-__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-__device__ __forceinline__ void Store(float x, float* to) {
-  *to = x;
-}
-__device__ __forceinline__ void Store(float x, __nv_bfloat16* to) {
-  *to = __float2bfloat16(x);
-}
 
 template <class T>
 struct SumArguments {
