@@ -34,7 +34,13 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
   worker.address = from.address();
   worker.http_address = from.admin_address();
   worker.device = from.device();
+  worker.deterministic = from.deterministic();
   worker.version = from.version();
+  for (const auto& rank : from.ranks()) {
+    RankSummary& summary = worker.ranks.emplace_back();
+    summary.step_ms = rank.step_ms();
+    if (rank.has_exchange_ms()) summary.exchange_ms = rank.exchange_ms();
+  }
   for (const auto& transport : from.transports()) {
     worker.transports.push_back({transport.peer(),
                                  transport.transport(),
@@ -68,6 +74,15 @@ ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
   cluster.ttft_p99_ms = from.ttft_p99_ms();
   cluster.tpot_p50_ms = from.tpot_p50_ms();
   cluster.tpot_p99_ms = from.tpot_p99_ms();
+  if (from.has_replays()) {
+    const admin::v1::ReplayStatus& replays = from.replays();
+    cluster.replays = ReplaySummary{replays.sample(),
+                                    replays.checked(),
+                                    replays.mismatches(),
+                                    {replays.skipped().begin(), replays.skipped().end()},
+                                    replays.waiting(),
+                                    replays.running()};
+  }
   for (const auto& worker : from.workers()) cluster.workers.push_back(FromProto(worker));
   for (const auto& refused : from.refused_joins()) {
     cluster.refused.push_back({refused.worker_id(),
@@ -75,6 +90,28 @@ ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
                                refused.reason(),
                                refused.attempts(),
                                refused.age_ms()});
+  }
+  for (const auto& pair : from.failing_pairs()) {
+    cluster.failing_pairs.push_back({pair.prefill_worker(),
+                                     pair.decode_worker(),
+                                     pair.failures(),
+                                     pair.reason(),
+                                     pair.age_ms(),
+                                     pair.avoided_ms()});
+  }
+  for (const auto& refused : from.refused_peers()) {
+    cluster.refused_peers.push_back({refused.port(),
+                                     refused.address(),
+                                     refused.reason(),
+                                     refused.refusals(),
+                                     refused.age_ms()});
+  }
+  for (const auto& caller : from.callers()) {
+    cluster.callers.push_back({caller.id(),
+                               caller.running(),
+                               caller.requests(),
+                               caller.tokens(),
+                               {caller.errors().begin(), caller.errors().end()}});
   }
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
@@ -107,8 +144,28 @@ StatusOr<ClusterSummary> ClusterClient::GetStatus() {
   SetLimit(context);
   admin::v1::ClusterStatus response;
   const Status got = FromGrpc(impl_->stub->GetStatus(&context, {}, &response));
-  if (!got.ok()) return ExplainUnreachable(got, impl_->endpoint.address, kAdminPort);
+  if (!got.ok()) return ExplainUnreachable(got, impl_->endpoint, kAdminPort);
   return FromProto(response);
+}
+
+StatusOr<PinnedAnswer> ClusterClient::GenerateOn(const PinnedCall& call) {
+  grpc::ClientContext context;
+  AddKey(impl_->endpoint, context);
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(call.timeout_ms) + kCallLimit);
+  admin::v1::GenerateOnRequest request;
+  request.set_prompt(call.prompt);
+  request.set_raw(call.raw);
+  request.set_prefill_worker(call.prefill);
+  request.set_decode_worker(call.decode);
+  request.set_max_tokens(call.max_tokens);
+  if (call.seed.has_value()) request.set_seed(*call.seed);
+  request.set_timeout_ms(call.timeout_ms);
+  admin::v1::GenerateOnResponse response;
+  const Status got = FromGrpc(impl_->stub->GenerateOn(&context, request, &response));
+  if (!got.ok()) return ExplainUnreachable(got, impl_->endpoint, kAdminPort);
+  return PinnedAnswer{{response.token_ids().begin(), response.token_ids().end()},
+                      response.finish()};
 }
 
 Status ClusterClient::Drain(const std::string& worker_id, bool keep) {
@@ -120,7 +177,7 @@ Status ClusterClient::Drain(const std::string& worker_id, bool keep) {
   request.set_keep(keep);
   admin::v1::DrainWorkerResponse response;
   return ExplainUnreachable(FromGrpc(impl_->stub->DrainWorker(&context, request, &response)),
-                            impl_->endpoint.address,
+                            impl_->endpoint,
                             kAdminPort);
 }
 

@@ -51,8 +51,10 @@ int RunBaton(int argc, char** argv) {
                     AddChatCommand,
                     AddStatusCommand,
                     AddDrainCommand,
+                    AddVerifyCommand,
                     AddKeyCommand,
-                    AddModelCommand}) {
+                    AddModelCommand,
+                    AddHostCommand}) {
     add(app, exit_status);
   }
   app.set_version_flag("--version", fmt::format("baton {}", Version()));

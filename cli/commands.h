@@ -22,7 +22,10 @@ void AddGenerateCommand(CLI::App& app, int& exit_status);
 void AddChatCommand(CLI::App& app, int& exit_status);
 void AddStatusCommand(CLI::App& app, int& exit_status);
 void AddDrainCommand(CLI::App& app, int& exit_status);
+// Exit status 1: the tokens differ; 2: an error.
+void AddVerifyCommand(CLI::App& app, int& exit_status);
 void AddKeyCommand(CLI::App& app, int& exit_status);
 void AddModelCommand(CLI::App& app, int& exit_status);
+void AddHostCommand(CLI::App& app, int& exit_status);
 
 }  // namespace baton

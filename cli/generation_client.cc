@@ -51,6 +51,7 @@ v1::GenerateRequest ToProto(const GenerateCall& call) {
   if (call.max_tokens) request.set_max_tokens(*call.max_tokens);
   for (const auto& stop : call.stop) request.add_stop(stop);
   request.set_ignore_eos(call.ignore_eos);
+  if (!call.regex.empty()) request.mutable_grammar()->set_regex(call.regex);
   request.set_timeout_ms(call.timeout_ms);
   request.set_skip_special_tokens(true);
   request.set_echo_tokens(true);
@@ -138,7 +139,7 @@ StatusOr<GenerateAccount> GenerationClient::Generate(
   }
   const Status ended = FromGrpc(reader->Finish());
   if (!failure.ok()) return failure;
-  if (!ended.ok()) return ExplainUnreachable(ended, impl_->endpoint.address);
+  if (!ended.ok()) return ExplainUnreachable(ended, impl_->endpoint);
   return account;
 }
 
@@ -148,7 +149,7 @@ StatusOr<std::string> GenerationClient::ModelName() {
   context.set_deadline(std::chrono::system_clock::now() + kShortCall);
   v1::ListModelsResponse response;
   const Status listed = FromGrpc(impl_->stub->ListModels(&context, {}, &response));
-  if (!listed.ok()) return ExplainUnreachable(listed, impl_->endpoint.address);
+  if (!listed.ok()) return ExplainUnreachable(listed, impl_->endpoint);
   if (response.models().empty()) {
     return MakeStatus(
         StatusCode::kUnavailable, "the router at {} serves no model yet", impl_->endpoint.address);

@@ -32,6 +32,7 @@ struct GenerateCall {
   std::optional<uint64_t> seed;
   std::optional<int32_t> max_tokens;
   std::vector<std::string> stop;
+  std::string regex = {};  // what the whole answer must match; empty: anything
   bool ignore_eos = false;
   uint32_t timeout_ms = 0;
 };

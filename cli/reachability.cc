@@ -1,11 +1,27 @@
 #include "cli/reachability.h"
 
+#include <algorithm>
+#include <initializer_list>
+
+#include "cli/tls_diagnosis.h"
+
 namespace baton {
+namespace {
+
+bool Mentions(const Status& status, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    return Message(status).find(word) != std::string_view::npos;
+  });
+}
+
+}  // namespace
 
 Status ExplainUnreachable(const Status& status,
-                          const std::string& address,
+                          const RouterEndpoint& endpoint,
                           const RouterPort& port) {
-  if (Message(status).find("http1.x") != std::string_view::npos) {
+  const std::string& address = endpoint.address;
+  // What gRPC says of answers in HTTP/1, and of answers in HTTP/2 that are none of gRPC.
+  if (Mentions(status, {"http1.x", "http2 header with status"})) {
     return MakeStatus(StatusCode::kUnavailable,
                       "{} is an HTTP port, not a gRPC port of a router; pass the port that the "
                       "router's line `ready` calls \"{}\", with {} host:port",
@@ -30,14 +46,21 @@ Status ExplainUnreachable(const Status& status,
                       address,
                       Message(status));
   }
-  constexpr std::string_view kTransportWords[] = {"failed to connect",
-                                                  "Connection refused",
-                                                  "DNS resolution failed",
-                                                  "Deadline Exceeded",
-                                                  "connections to all backends failing",
-                                                  "empty address list"};
-  for (const auto word : kTransportWords) {
-    if (Message(status).find(word) == std::string_view::npos) continue;
+  const bool handshake = Mentions(status, {"handshake failed", "Verification Check failed"});
+  if (const std::string why = handshake ? WhyCertificateIsRefused(endpoint) : ""; !why.empty()) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the certificate of the server at {} is refused: {}; pass the address that "
+                      "the certificate names, and a file with the authority that signed it as --ca",
+                      address,
+                      why);
+  }
+  if (Mentions(status,
+               {"failed to connect",
+                "Connection refused",
+                "DNS resolution failed",
+                "Deadline Exceeded",
+                "connections to all backends failing",
+                "empty address list"})) {
     return MakeStatus(StatusCode::kUnavailable,
                       "no router answers at {} ({}); start a cluster with `baton up`, or pass the "
                       "port that a router's line `ready` calls \"{}\", with {} host:port",

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <string>
-
+#include "cli/router_endpoint.h"
 #include "common/base/status.h"
 
 namespace baton {
@@ -14,11 +13,11 @@ struct RouterPort {
 constexpr RouterPort kClientPort{"grpc", "--server"};
 constexpr RouterPort kAdminPort{"admin", "--admin"};
 
-// Explains the error of a call that reached no server at `address`, or a server that is not a
-// router: names the address, and the command to run or the flag to set. Returns other statuses
-// unchanged.
+// Explains the error of a call that reached no server at `endpoint`, a server whose certificate is
+// refused, or a server that is not a router: names the address, and the command to run or the flag
+// to set. Returns other statuses unchanged. Connects once more when TLS fails.
 Status ExplainUnreachable(const Status& status,
-                          const std::string& address,
+                          const RouterEndpoint& endpoint,
                           const RouterPort& port = kClientPort);
 
 }  // namespace baton

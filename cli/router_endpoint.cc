@@ -50,8 +50,8 @@ void AddEndpointFlags(CLI::App& command, EndpointFlags& flags) {
   command
       .add_option("--key-file",
                   flags.key_file,
-                  "file with the API key; - reads the key from stdin. Default: key (for status and "
-                  "drain: admin_key) in "
+                  "file with the API key; - reads the key from stdin. Default: key (for status, "
+                  "drain and verify: admin_key) in "
                   "~/.config/baton, if it exists and the connection is encrypted or local")
       ->type_name("FILE");
 }

@@ -24,7 +24,7 @@ std::string UsedBlocks(const WorkerSummary& worker) {
 std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
   return {worker.id,
           worker.roles,
-          worker.device,
+          worker.device + (worker.deterministic ? "" : " (not deterministic)"),
           worker.version,
           worker.state,
           fmt::format("{}", worker.running),
@@ -36,6 +36,36 @@ std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
           fmt::format("{:.0f}", worker.output_tokens_per_second),
           FormatMillis(worker.heartbeat_age_ms),
           worker.http_address};
+}
+
+// The ranks of the workers that have several.
+std::string FormatRanks(const std::vector<WorkerSummary>& workers) {
+  std::vector<std::vector<std::string>> rows = {{"WORKER", "RANK", "STEP", "EXCHANGE"}};
+  for (const auto& worker : workers) {
+    for (size_t rank = 0; worker.ranks.size() > 1 && rank < worker.ranks.size(); ++rank) {
+      const RankSummary& summary = worker.ranks[rank];
+      rows.push_back({worker.id,
+                      fmt::format("{}", rank),
+                      FormatMillis(summary.step_ms),
+                      summary.exchange_ms ? FormatMillis(*summary.exchange_ms) : "-"});
+    }
+  }
+  return rows.size() == 1 ? "" : "\n" + FormatTable(rows);
+}
+
+std::string FormatFailingPairs(const std::vector<FailingPairSummary>& pairs) {
+  if (pairs.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"HAND-OFFS FAIL FROM", "TO", "IN A ROW", "LAST", "NEXT TRY", "BECAUSE"}};
+  for (const FailingPairSummary& pair : pairs) {
+    rows.push_back({pair.prefill,
+                    pair.decode,
+                    fmt::format("{}", pair.failures),
+                    FormatMillis(pair.age_ms),
+                    pair.avoided_ms > 0 ? "in " + FormatMillis(pair.avoided_ms) : "now",
+                    pair.reason});
+  }
+  return "\n" + FormatTable(rows);
 }
 
 std::string FormatRefused(const std::vector<RefusedSummary>& refused) {
@@ -51,12 +81,70 @@ std::string FormatRefused(const std::vector<RefusedSummary>& refused) {
   return "\n" + FormatTable(rows);
 }
 
+std::string FormatRefusedPeers(const std::vector<RefusedPeerSummary>& refused) {
+  if (refused.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"NO PROOF AT", "FROM", "TIMES", "LAST", "BECAUSE"}};
+  for (const auto& peer : refused) {
+    rows.push_back({peer.port,
+                    peer.address,
+                    fmt::format("{}", peer.refusals),
+                    FormatMillis(peer.age_ms),
+                    peer.reason});
+  }
+  return "\n" + FormatTable(rows);
+}
+
+std::string FormatCallers(const std::vector<CallerSummary>& callers) {
+  if (callers.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"TENANT", "KEY", "RUN", "REQUESTS", "TOKENS", "REFUSED", "ERRORS"}};
+  for (const CallerSummary& caller : callers) {
+    const size_t slash = caller.id.find('/');
+    int64_t refused = 0;
+    std::string errors;
+    for (const auto& [kind, count] : caller.errors) {
+      if (kind == "RESOURCE_EXHAUSTED") refused = count;
+      errors += fmt::format("{}{} {}", errors.empty() ? "" : ", ", count, kind);
+    }
+    rows.push_back({caller.id.substr(0, slash),
+                    slash == std::string::npos ? "" : caller.id.substr(slash + 1),
+                    fmt::format("{}", caller.running),
+                    fmt::format("{}", caller.requests),
+                    fmt::format("{}", caller.tokens),
+                    fmt::format("{}", refused),
+                    errors});
+  }
+  return "\n" + FormatTable(rows);
+}
+
+std::string FormatReplays(const std::optional<ReplaySummary>& replays) {
+  if (!replays.has_value()) return "";
+  std::string skipped;
+  for (const auto& [reason, count] : replays->skipped) {
+    if (count > 0) skipped += fmt::format("{}{} {}", skipped.empty() ? "" : ", ", count, reason);
+  }
+  return fmt::format("replays of {:g}%: {} equal, {} different, {} running, {} waiting{}\n",
+                     100 * replays->sample,
+                     replays->checked,
+                     replays->mismatches,
+                     replays->running,
+                     replays->waiting,
+                     skipped.empty() ? "" : " · skipped: " + skipped);
+}
+
+// The tables below those of the workers.
+std::string FormatPeople(const ClusterSummary& cluster) {
+  return FormatCallers(cluster.callers) + FormatRefused(cluster.refused) +
+         FormatRefusedPeers(cluster.refused_peers);
+}
+
 }  // namespace
 
 std::string FormatCluster(const ClusterSummary& cluster) {
   std::string text = fmt::format(
       "router {} {} · {} · up {} · {} running, {} waiting, {} ended, {} failed, {} retried\n"
-      "TTFT p50 {} p99 {} · TPOT p50 {} p99 {}\n\n",
+      "TTFT p50 {} p99 {} · TPOT p50 {} p99 {}\n",
       cluster.router,
       cluster.version,
       cluster.model.empty() ? "no model yet" : cluster.model,
@@ -70,8 +158,9 @@ std::string FormatCluster(const ClusterSummary& cluster) {
       FormatMillis(cluster.ttft_p99_ms),
       FormatMillis(cluster.tpot_p50_ms),
       FormatMillis(cluster.tpot_p99_ms));
+  text += FormatReplays(cluster.replays) + "\n";
   if (cluster.workers.empty()) {
-    return text + "no worker has joined\n" + FormatRefused(cluster.refused);
+    return text + "no worker has joined\n" + FormatPeople(cluster);
   }
   std::vector<std::vector<std::string>> workers = {{"WORKER",
                                                     "ROLES",
@@ -100,9 +189,9 @@ std::string FormatCluster(const ClusterSummary& cluster) {
                            fmt::format("{:.2f}", transport.gigabytes_per_second)});
     }
   }
-  text += FormatTable(workers);
+  text += FormatTable(workers) + FormatRanks(cluster.workers);
   if (transfers.size() > 1) text += "\n" + FormatTable(transfers);
-  return text + FormatRefused(cluster.refused);
+  return text + FormatFailingPairs(cluster.failing_pairs) + FormatPeople(cluster);
 }
 
 std::string FormatTransfers(const ClusterSummary& cluster) {

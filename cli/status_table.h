@@ -6,8 +6,8 @@
 
 namespace baton {
 
-// The cluster as text: a summary of the router, then tables of workers, transfers and refused
-// joins.
+// The cluster as text: a summary of the router, then tables of workers, their ranks,
+// transfers, pairs whose hand-offs fail, and refused joins.
 std::string FormatCluster(const ClusterSummary& cluster);
 
 // The KV transfers of each pair of workers in detail: state, counts of faults, and why faster

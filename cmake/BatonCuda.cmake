@@ -1,10 +1,5 @@
 # The CUDA toolkit and the header libraries of the CUDA backend.
 set(BATON_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures to compile for")
-if(DEFINED ENV{BATON_HOME})
-  set(baton_home "$ENV{BATON_HOME}")
-else()
-  set(baton_home "$ENV{HOME}/.cache/baton")
-endif()
 set(BATON_FLASHINFER "${baton_home}/flashinfer" CACHE PATH
     "FlashInfer's headers, with CUTLASS and CCCL; `./dev build cuda` downloads them")
 if(NOT EXISTS ${BATON_FLASHINFER}/include/flashinfer)

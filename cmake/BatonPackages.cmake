@@ -27,6 +27,7 @@ if(BATON_BUILD_SERVICES)
     add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)  # the target's name since yaml-cpp 0.8
   endif()
   find_package(CLI11 REQUIRED)
+  pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)
   pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 endif()
 if(BATON_BUILD_TESTS)

@@ -24,6 +24,7 @@ StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(Worker& worker,
   role->service_ = std::make_unique<KvControlService>(*role->receiver_, options.limits.proofs);
   grpc::Service* services[] = {role->service_.get()};
   BATON_ASSIGN_OR_RETURN(role->server_, RpcServer::Start(options.listen, services, options.limits));
+  role->server_->SetServing(kv::v1::KvControl::service_full_name(), true);
   return role;
 }
 
@@ -107,6 +108,7 @@ void DecodeRole::OnReleased(SessionId session, Epoch epoch, const Status& status
 }
 
 void DecodeRole::OnTick(Time now) {
+  BoundReceiving();
   handoffs_.OnTime(now);
   Act();
 }
@@ -116,6 +118,13 @@ void DecodeRole::OnTick(Time now) {
 void DecodeRole::BusyPollForSeal(Duration duration) {
   worker_.loop().BusyPollFor(duration);
   worker_.engine().BusyPollFor(duration);
+}
+
+void DecodeRole::BoundReceiving() {
+  const bool computes = worker_.engine().Stats().running > 0;
+  if (rate_while_computing_ == 0 || computes == is_bounded_) return;
+  is_bounded_ = computes;
+  receiver_->SetReceiveRate(computes ? rate_while_computing_ : 0);
 }
 
 // ---- actions
@@ -129,6 +138,7 @@ void DecodeRole::Act() {
 void DecodeRole::Do(const GrantOffer& action) {
   const auto& [session, epoch] = action.session;
   const KvReservation& reservation = action.reservation;
+  BoundReceiving();  // a sender that paces takes the rate from its grant
   receiver_->Grant(
       session, epoch, static_cast<uint32_t>(reservation.cached_blocks), reservation.blocks);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,9 @@ struct DecodeOptions {
   std::string listen = "127.0.0.1:0";  // "host:port" of KvControl
   DecodeHandoffs::Limits handoffs;
   ConnectionLimits limits;
+  // KvReceiver::SetReceiveRate while the engine computes; at other times there is no bound. 0: the
+  // rate of the transfer's options always holds.
+  uint64_t receive_rate_while_computing = 0;
 };
 
 // Receives the KV of prompts from prefill workers and continues with decode. The router's dispatch
@@ -56,7 +60,10 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
 
  private:
   DecodeRole(Worker& worker, const DecodeOptions& options)
-      : worker_(worker), handoffs_(options.handoffs), output_(worker) {}
+      : worker_(worker),
+        rate_while_computing_(options.receive_rate_while_computing),
+        handoffs_(options.handoffs),
+        output_(worker) {}
 
   // KvReceiverListener, on the receiver's thread.
   void OnOffer(const WorkerId& peer,
@@ -72,6 +79,8 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void OnReleased(SessionId session, Epoch epoch, const Status& status) override;
 
   void BusyPollForSeal(Duration duration);
+  // Applies receive_rate_while_computing.
+  void BoundReceiving();
   void Act();
   void Do(const GrantOffer& action);
   void Do(const RefuseOffer& action);
@@ -83,6 +92,8 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   }
 
   Worker& worker_;
+  const uint64_t rate_while_computing_;
+  bool is_bounded_ = false;
   DecodeHandoffs handoffs_;
   HandoffOutput output_;
   std::unique_ptr<KvReceiver> receiver_;

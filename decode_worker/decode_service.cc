@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "common/worker/transfer_config_wire.h"
 #include "common/worker/worker_service.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_service.h"
@@ -14,6 +15,8 @@ StatusOr<std::string> AddDecodeRole(const config::WorkerConfig& config, Worker& 
   DecodeOptions options;
   options.listen = config.kv_listen();
   options.limits = worker.limits();
+  options.receive_rate_while_computing =
+      ReceiveRateWhileComputing(config, worker.executor().kv_arenas().front().memory->kind());
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<DecodeRole> role,
                          DecodeRole::Create(worker, std::move(transfer), options));
   BATON_ASSIGN_OR_RETURN(std::string address, AdvertisedAddress(config, role->kv_address()));

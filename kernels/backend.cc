@@ -16,8 +16,9 @@ constexpr std::string_view kCudaPrefix = "cuda:";
 
 class CpuBackend final : public Backend {
  public:
+  explicit CpuBackend(CpuIsa isa) : device_(fmt::format("{} {}", kCpu, Name(isa))) {}
   static StatusOr<std::unique_ptr<Backend>> Open(const CpuOptions& options) {
-    auto backend = std::make_unique<CpuBackend>();
+    auto backend = std::make_unique<CpuBackend>(options.isa);
     BATON_ASSIGN_OR_RETURN(backend->ops_, MakeCpuOps(backend->device_, options));
     return std::unique_ptr<Backend>(std::move(backend));
   }
@@ -55,7 +56,8 @@ StatusOr<std::unique_ptr<Backend>> OpenBackend(const BackendOptions& options) {
         "FP8 weights are for GPUs of sm_89 or newer; with device 'cpu' they must be off");
   }
   if (device == kCpu) {
-    return CpuBackend::Open({.threads = options.threads, .groups = options.groups});
+    BATON_ASSIGN_OR_RETURN(const CpuIsa isa, ParseCpuIsa(options.cpu_isa));
+    return CpuBackend::Open({.threads = options.threads, .isa = isa, .groups = options.groups});
   }
   int index = -1;
   if (device.starts_with(kCudaPrefix)) {

@@ -16,11 +16,14 @@ inline constexpr std::string_view kCpu = "cpu";
 struct BackendOptions {
   std::string device{kCpu};  // "cpu" or "cuda:N"
   int threads = 1;           // threads of the CPU backend; on a GPU, threads that load weights
+  // The instruction set of the CPU backend's kernels: "auto" (the best one that the processor has),
+  // "avx512", "avx_vnni", "avx2" or "portable". All compute the same bits.
+  std::string cpu_isa = "auto";
   // GPU: a row's bits do not depend on which other rows are in the step. On the CPU they never do.
   bool deterministic = false;
   // GPU of sm_89 or newer: the weights of the layers' GEMMs are stored in FP8 (E4M3), with a scale
-  // for each output; embedding, head, norms, router and experts stay bf16. This lowers the quality
-  // of answers (kernels/cuda/README.md).
+  // for each output; embedding, head, norms and routers stay bf16. This lowers the quality of
+  // answers (kernels/cuda/README.md).
   bool fp8_weights = false;
   // The path of the CUDA backend's shared object. Empty: libbaton_cuda.so beside this program, or
   // in
@@ -43,7 +46,8 @@ class Backend {
   virtual Dma* dma() = 0;
 };
 
-// Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's;
+// Opens the backend of a device. Errors: InvalidArgument for a name that is not a device's or an
+// instruction set's; FailedPrecondition for an instruction set that the processor does not have;
 // NotFound when the GPU or the backend's shared object is missing; FailedPrecondition when this
 // build does not support the GPU or the driver, or the shared object has another version than this
 // program; for groups of several ranks on GPUs, NotFound when NCCL is missing, and the errors of
@@ -57,6 +61,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "4 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "6 " __VERSION__;
 
 }  // namespace baton

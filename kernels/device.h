@@ -31,7 +31,7 @@ enum class Sharing { kPrivate, kShared };
 class Device {
  public:
   virtual ~Device() = default;
-  // "cpu", "cuda:0".
+  // The device and, on a CPU, the instruction set in use: "cpu avx512", "cuda:0".
   virtual std::string name() const = 0;
   // Allocates zeroed memory, aligned to 4 KiB. Other processes can map Sharing::kShared memory (KV
   // arenas). Errors: ResourceExhausted, with the requested and the free size; FailedPrecondition

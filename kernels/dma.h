@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/unique_fd.h"
 #include "kernels/device.h"
+#include "kernels/pair_exchange.h"
 
-// Copies bytes into and out of a GPU's memory while its kernels run, and shares that memory between
-// the processes of one host. KV transports use this interface and contain no GPU code.
+// Copies bytes into and out of a GPU's memory while its kernels run, and shares that memory with
+// the processes and the network devices of one host. KV transports use this interface and contain
+// no GPU code.
 namespace baton {
 
 struct ByteRange {
@@ -67,6 +70,13 @@ class DmaQueue {
   virtual void WatchEnds() = 0;
 };
 
+// A dma-buf of a buffer: Linux's handle with which another device of the host, such as an RDMA
+// device, reads and writes the buffer's memory over PCIe.
+struct DmaBuf {
+  UniqueFd fd;
+  uint64_t offset = 0;  // of the buffer's first byte in the dma-buf
+};
+
 // The DMA functions of one device for KV transports. Thread-safe. Must outlive its queues and
 // imported buffers.
 class Dma {
@@ -84,6 +94,20 @@ class Dma {
   // Allocates host memory to and from which copies run at full speed.
   virtual StatusOr<std::unique_ptr<Buffer>> AllocateStaging(size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<DmaQueue>> MakeQueue() = 0;
+
+  // The PCI address of the device, as Linux writes it: "0000:3b:00.0".
+  virtual StatusOr<std::string> PciAddress() const = 0;
+  // The dma-buf of a buffer that was allocated as kShared. Unavailable: the driver or the kernel
+  // has none.
+  virtual StatusOr<DmaBuf> ExportDmaBuf(const Buffer& buffer) = 0;
+  // Makes writes of other PCIe devices into this device's memory, which the host knows to be
+  // complete, visible to work that is posted to this device afterwards. Does nothing on devices
+  // that need no flush. FailedPrecondition: the device needs a flush and has none.
+  virtual Status FlushPeerWrites() = 0;
+
+  // Sends and receives in which both ends take part. Owned by this object. NotFound when the
+  // library for them is not installed; FailedPrecondition when its version is too old.
+  virtual StatusOr<PairExchange*> Pairs() = 0;
 };
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -60,6 +61,10 @@ class Exchange {
   virtual ExchangeMode mode() const = 0;
   // How the tensor ranks exchange, for a log line.
   virtual std::string description() const = 0;
+
+  // The time of all exchanges so far, waits for other ranks included. Nothing where the exchanges
+  // run on a device, beside this thread.
+  virtual std::optional<Duration> time_spent() const { return std::nullopt; }
 
   // Tensor rank r has computed columns ends[r − 1] … ends[r] − 1 of every row of `whole` (from 0 on
   // for rank 0). Afterwards every tensor rank has all columns.

@@ -188,8 +188,8 @@ class Ops {
   // out[i] = x[logit_rows[i]]; x may be the residual or another activation.
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
   // Chooses a token for each row of `logits`, which it may overwrite. A row without a logit over
-  // -inf yields kNoToken and does not fail the step. `rows` must stay valid until the step is
-  // issued, `out` until it has been awaited.
+  // -inf yields kNoToken, and one whose mask is late kLateToken; neither fails the step. `rows`
+  // must stay valid until the step is issued, `out` until it has been awaited.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;

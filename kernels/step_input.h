@@ -8,7 +8,8 @@
 namespace baton {
 
 // The rows of one sequence in a step, which are consecutive. Row i has position context + i and
-// attends to positions 0 … context + i.
+// attends to positions 0 … context + i. A later sequence may share the blocks of an earlier one and
+// attend to the rows that the step computes of it.
 struct SequenceRows {
   int32_t first_row = 0;
   int32_t row_count = 0;

@@ -1,6 +1,7 @@
 #include "kvtransfer/bound_transport.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kvtransfer/make_transport.h"
@@ -15,8 +16,9 @@ StatusOr<BoundTransport> Bind(const std::string& name, const KvTransferOptions& 
       bound.transport,
       options.make_transport ? options.make_transport(name) : MakeTransport(name, options));
   for (const LocalShard& shard : options.shards) {
-    BATON_ASSIGN_OR_RETURN(auto region, bound.transport->Register(*shard.arena));
-    bound.regions.push_back(std::move(region));
+    bound.regions.push_back(nullptr);
+    if (shard.arena == nullptr) continue;
+    BATON_ASSIGN_OR_RETURN(bound.regions.back(), bound.transport->Register(*shard.arena));
   }
   return bound;
 }
@@ -90,15 +92,18 @@ StatusOr<std::vector<LinkRoute>> PlanRoutes(const KvTransferOptions& options,
   BATON_ASSIGN_OR_RETURN(const std::vector<KvLink> links,
                          PlanLinks(options.layout, ours, ShardsOf(theirs)));
   std::vector<LinkRoute> routes;
+  std::optional<LinkRoute> last;
   for (const KvLink& link : links) {
-    // Links to the same shard are neighbours.
-    if (!routes.empty() && routes.back().link.destination == link.destination) {
-      routes.push_back(routes.back());
-      routes.back().link = link;
+    if (options.shards[link.source].arena == nullptr) {
+      routes.push_back({link, LinkRoute::kElsewhere, {}, {}});
       continue;
     }
-    BATON_ASSIGN_OR_RETURN(LinkRoute route, PlanRoute(transports, theirs, link));
-    routes.push_back(std::move(route));
+    // Links to the same shard are neighbours.
+    if (!last.has_value() || last->link.destination != link.destination) {
+      BATON_ASSIGN_OR_RETURN(last, PlanRoute(transports, theirs, link));
+    }
+    last->link = link;
+    routes.push_back(*last);
   }
   return routes;
 }

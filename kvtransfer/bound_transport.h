@@ -15,7 +15,8 @@ namespace baton {
 struct BoundTransport {
   std::string name;
   std::unique_ptr<Transport> transport;
-  std::vector<std::unique_ptr<Region>> regions;  // by shard; destroyed before the transport
+  // By shard, null where the arena is on another host; destroyed before the transport.
+  std::vector<std::unique_ptr<Region>> regions;
   // The names of the transports that would be preferred to this one, but less than the bound
   // transport before it, and cannot be used in this process, each with the reason; or empty.
   std::string unusable;
@@ -27,8 +28,10 @@ StatusOr<std::vector<BoundTransport>> BindTransports(const KvTransferOptions& op
 
 // A link and the transport that carries it.
 struct LinkRoute {
+  static constexpr size_t kElsewhere = SIZE_MAX;
   KvLink link;
-  size_t transport = 0;  // index into the bound transports
+  // Index into the bound transports; kElsewhere: the link begins at a shard on another host.
+  size_t transport = 0;
   KvEndpoint endpoint;
   // The names of the preferred transports, each with the reason why it does not reach the shard.
   std::string not_taken;

@@ -1,132 +1,11 @@
 #include "kvtransfer/codec.h"
 
-#include <array>
-#include <bit>
-#include <cstring>
-#include <type_traits>
 #include <utility>
+
+#include "kvtransfer/field_io.h"
 
 namespace baton {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "lists of words are copied as they lie");
-
-// Appends values. The field functions below take a Writer or a Reader, so that the format is
-// written down once.
-class Writer final {
- public:
-  static constexpr bool kReads = false;
-
-  template <typename T>
-  void Integer(std::string_view, T& value) {
-    const auto bits = static_cast<uint64_t>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<char>(bits >> (8 * i)));
-  }
-  void Text(std::string_view field, std::string& value, size_t) {
-    Count(field, value.size());
-    bytes_ += value;
-  }
-  size_t List(std::string_view field, size_t size, size_t, size_t) {
-    Count(field, size);
-    return size;
-  }
-  void Words(std::string_view field, std::vector<uint64_t>& values, size_t) {
-    Count(field, values.size());
-    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t));
-  }
-  void Refuse(std::string_view, std::string_view) {}
-  std::string Take() { return std::move(bytes_); }
-
- private:
-  void Count(std::string_view field, size_t size) {
-    auto count = static_cast<uint32_t>(size);
-    Integer(field, count);
-  }
-
-  std::string bytes_;
-};
-
-// Extracts values. After the first error every value is 0 and every list is empty.
-class Reader final {
- public:
-  static constexpr bool kReads = true;
-
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-
-  template <typename T>
-  void Integer(std::string_view field, T& value) {
-    value = T{};
-    if (rest_.size() < sizeof(T)) return Refuse(field, "is cut off");
-    uint64_t bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      bits |= static_cast<uint64_t>(static_cast<unsigned char>(rest_[i])) << (8 * i);
-    }
-    rest_.remove_prefix(sizeof(T));
-    value = static_cast<T>(bits);
-  }
-  void Text(std::string_view field, std::string& value, size_t limit) {
-    value.clear();
-    const size_t size = List(field, 0, limit, 1);
-    value = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-  }
-  void Words(std::string_view field, std::vector<uint64_t>& values, size_t limit) {
-    values.resize(List(field, 0, limit, sizeof(uint64_t)));
-    if (values.empty()) return;
-    const size_t bytes = values.size() * sizeof(uint64_t);
-    std::memcpy(values.data(), rest_.data(), bytes);
-    rest_.remove_prefix(bytes);
-  }
-  // Reads the size of a list of at most `limit` items of at least `item_bytes` bytes each.
-  size_t List(std::string_view field, size_t, size_t limit, size_t item_bytes) {
-    uint32_t size = 0;
-    Integer(field, size);
-    if (size > limit) {
-      Refuse(field, fmt::format("has {} items; at most {} are allowed", size, limit));
-      return 0;
-    }
-    if (size > rest_.size() / item_bytes) {
-      Refuse(field, fmt::format("has {} items, but only {} bytes follow", size, rest_.size()));
-      return 0;
-    }
-    return size;
-  }
-  void Refuse(std::string_view field, std::string_view problem) {
-    if (error_.empty()) error_ = fmt::format("{} {}", field, problem);
-    rest_ = {};
-  }
-  void SkipRest() { rest_ = {}; }
-  const std::string& error() const { return error_; }
-  bool at_end() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-  std::string error_;
-};
-
-template <class Io>
-void Flag(Io& io, std::string_view field, bool& value) {
-  uint8_t byte = value ? 1 : 0;
-  io.Integer(field, byte);
-  if constexpr (Io::kReads) {
-    if (byte > 1) io.Refuse(field, "is neither 0 nor 1");
-    value = byte == 1;
-  }
-}
-
-template <class Io, class Tag>
-void Id(Io& io, std::string_view field, StrongId<Tag, std::string>& id) {
-  std::string text = id.value();
-  io.Text(field, text, kMaxNameBytes);
-  if constexpr (Io::kReads) id = StrongId<Tag, std::string>(std::move(text));
-}
-
-template <class Io, class Tag, class T>
-void Id(Io& io, std::string_view field, StrongId<Tag, T>& id) {
-  T value = id.value();
-  io.Integer(field, value);
-  if constexpr (Io::kReads) id = StrongId<Tag, T>(value);
-}
 
 template <class Io>
 void Hash(Io& io, std::string_view field, Hash128& hash) {
@@ -145,33 +24,6 @@ void Span(Io& io, std::string_view field, Duration& span) {
     if (micros > kLongest) io.Refuse(field, "is over 49 days");
     span = std::chrono::microseconds(micros > kLongest ? 0 : micros);
   }
-}
-
-template <class Io>
-void Outcome(Io& io, std::string_view field, Status& status) {
-  auto code = static_cast<uint8_t>(status.code());
-  std::string text(Message(status).substr(0, kMaxStatusBytes));
-  io.Integer(field, code);
-  io.Text(field, text, kMaxStatusBytes);
-  if constexpr (Io::kReads) {
-    if (code == 0 || code > static_cast<uint8_t>(StatusCode::kUnauthenticated)) {
-      io.Refuse(field, fmt::format("has code {}, which is not an error code", code));
-    }
-    status = Status(static_cast<StatusCode>(code), text);
-  }
-}
-
-// A list whose items are coded one by one.
-template <class Io, class T, class Each>
-void Items(Io& io,
-           std::string_view field,
-           std::vector<T>& items,
-           size_t limit,
-           size_t item_bytes,
-           Each each) {
-  const size_t size = io.List(field, items.size(), limit, item_bytes);
-  if constexpr (Io::kReads) items.assign(size, T{});
-  for (T& item : items) each(item);
 }
 
 template <class Io>
@@ -225,20 +77,13 @@ void Fields(Io& io, Hello& m) {
   Hash(io, "model_fingerprint", m.model_fingerprint);
   Layout(io, m.layout);
   Items(io, "shards", m.shards, kMaxShards, 24, [&](KvShardInfo& info) {
-    io.Integer("shard.first_layer", info.shard.first_layer);
-    io.Integer("shard.layer_count", info.shard.layer_count);
-    io.Integer("shard.first_head", info.shard.first_head);
-    io.Integer("shard.head_count", info.shard.head_count);
+    Shard(io, info.shard);
     io.Integer("shard.block_count", info.block_count);
     if constexpr (Io::kReads) {
       const Status valid = ValidateShard(m.layout, info.shard);
       if (!valid.ok()) io.Refuse("shard", Message(valid));
     }
-    Items(io, "shard.endpoints", info.endpoints, kMaxEndpoints, 12, [&](KvEndpoint& endpoint) {
-      io.Text("endpoint.transport", endpoint.transport, kMaxNameBytes);
-      io.Text("endpoint.descriptor", endpoint.descriptor, kMaxDescriptorBytes);
-      io.Integer("endpoint.region", endpoint.region);
-    });
+    Endpoints(io, info.endpoints);
   });
 }
 
@@ -260,6 +105,7 @@ void Fields(Io& io, Grant& m) {
   io.Integer("cached_blocks", m.cached_blocks);
   Flag(io, "checksums", m.checksums);
   io.Integer("links", m.links);
+  io.Integer("bytes_per_second", m.bytes_per_second);
   Items(io, "blocks", m.blocks, kMaxPromptBlocks, 4, [&](BlockId& block) {
     Id(io, "blocks", block);
   });
@@ -330,7 +176,7 @@ ControlMessage MakeMessage(size_t index) {
 
 std::string EncodeEnvelope(const Envelope& envelope) {
   Envelope copy = envelope;  // the field functions also decode, so they take references
-  Writer writer;
+  FieldWriter writer;
   auto kind = static_cast<uint8_t>(copy.message.index());
   writer.Integer("kind", kind);
   Id(writer, "session", copy.session);
@@ -340,7 +186,7 @@ std::string EncodeEnvelope(const Envelope& envelope) {
 }
 
 StatusOr<Envelope> DecodeEnvelope(std::string_view bytes) {
-  Reader reader(bytes);
+  FieldReader reader(bytes);
   Envelope envelope;
   uint8_t kind = 0;
   reader.Integer("kind", kind);

@@ -53,6 +53,10 @@ class PeerWriter {
     uint32_t first_group = 0;
     uint32_t end_group = 0;
     bool held = false;  // held writes (WriteOp::held) until Start
+    // These and the queued writes of the session go before the writes of sessions that are not
+    // urgent.
+    bool urgent = false;
+    uint64_t bytes_per_second = 0;  // Grant::bytes_per_second
   };
   // One block to write: its index among the granted blocks of its cache group, its source and its
   // destination.
@@ -68,6 +72,8 @@ class PeerWriter {
   virtual void Start(const SessionKey& session) = 0;
   // Posts queued writes and reports progress. True if it should be called again at once.
   virtual bool Poll(Time now, WriteListener& listener) = 0;
+  // When Poll must be called again at the latest, because queued writes wait for their rate.
+  virtual Time wake_time() const = 0;
   // Ends those pieces of the session that can end at once.
   virtual void Stop(const SessionKey& session, WriteListener& listener) = 0;
   // No further piece of the session is planned; `window_key` is the key of its grant.
@@ -84,10 +90,14 @@ class PeerWriter {
   virtual bool idle() const = 0;
   // The layer group of each link to the peer.
   virtual std::vector<uint32_t> link_groups() const = 0;
-  // The average time to send one layer group of one block, if all transports prefer bursts and
-  // their rates are known; else 0.
+  // The average time to send one layer group of one block, if the rates of all channels are known;
+  // else 0.
   virtual Duration GroupTime() const = 0;
+  // Whether all transports do (TransportCaps).
+  virtual bool prefers_bursts() const = 0;
   virtual bool takes_notes() const = 0;
+  // Some transport takes notes and busy-polls.
+  virtual bool polls_for_seal() const = 0;
   // "shm", or "shm+tcp" if the links use different transports.
   virtual const std::string& transport_name() const = 0;
   // Why the transports that are preferred to these are not in use, each with its reason; or empty.
@@ -113,11 +123,12 @@ struct WindowGrant {
 class WindowListener {
  public:
   virtual ~WindowListener() = default;
-  // Pieces landed exactly where their link and blocks say. `takes_notes`: SEAL may come as a note.
+  // Pieces landed exactly where their link and blocks say. `polls_for_seal`: SEAL may come as a
+  // note, and the transport busy-polls.
   virtual void OnArrival(const SessionKey& session,
                          const PieceArrival& piece,
                          std::string_view transport,
-                         bool takes_notes) = 0;
+                         bool polls_for_seal) = 0;
   // The peer wrote into its windows what its links do not explain.
   virtual void OnMisplaced(const SessionKey& session, const Status& error) = 0;
   // The peer sent a note (Channel::PostNote) for a window of the session.
@@ -143,6 +154,8 @@ class DataPlane {
   // Receiver: lets the peer write the blocks of `grant` on every rank. After an error some windows
   // may be open. In any case CloseWindows must follow.
   virtual Status OpenWindows(const SessionKey& session, WindowGrant grant) = 0;
+  // Receiver: Transport::SetReceiveRate of every transport of every rank.
+  virtual void SetReceiveRate(uint64_t bytes_per_second) = 0;
   // OnWindowsClosed follows, from within Poll.
   virtual void CloseWindows(const SessionKey& session) = 0;
   // Serves peers, a bounded amount of work, and reports events.

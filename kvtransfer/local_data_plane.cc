@@ -46,6 +46,7 @@ Status LocalDataPlane::MakeShards(bool listen) {
   for (BoundTransport& bound : transports_) {
     BATON_ASSIGN_OR_RETURN(const std::string descriptor, bound.transport->Listen());
     for (size_t i = 0; i < shards_.size(); ++i) {
+      if (bound.regions[i] == nullptr) continue;
       shards_[i].endpoints.push_back({bound.name, descriptor, bound.regions[i]->id()});
     }
   }
@@ -69,6 +70,7 @@ Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
   windows.grant = std::move(grant);
   const uint64_t key = windows.grant.window_key;
   for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
+    if (options_.shards[shard].arena == nullptr) continue;
     const size_t block_bytes = ShardBlockBytes(options_.layout, shards_[shard].shard);
     windows_[key + shard] = {session, shard};
     for (BoundTransport& bound : transports_) {
@@ -81,6 +83,10 @@ Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
     }
   }
   return OkStatus();
+}
+
+void LocalDataPlane::SetReceiveRate(uint64_t bytes_per_second) {
+  for (BoundTransport& bound : transports_) bound.transport->SetReceiveRate(bytes_per_second);
 }
 
 void LocalDataPlane::CloseWindows(const SessionKey& session) {
@@ -147,7 +153,7 @@ void LocalDataPlane::OnArrived(const SessionWindows& windows,
   if (!placed.ok()) return listener.OnMisplaced(owner.session, placed);
   const KvLink& link = windows.grant.peer->links[piece.link];
   piece.count = static_cast<uint32_t>(arrival.bytes / LinkBlockBytes(options_.layout, link));
-  listener.OnArrival(owner.session, piece, transport.name(), transport.caps().max_note_bytes > 0);
+  listener.OnArrival(owner.session, piece, transport.name(), PollsForSeal(transport.caps()));
 }
 
 Status LocalDataPlane::CheckPlacement(const WindowGrant& grant,

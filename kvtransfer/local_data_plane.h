@@ -11,7 +11,8 @@
 
 namespace baton {
 
-// The data plane of ranks that are all in this process.
+// The data plane of the ranks whose arenas this process reaches. It leaves out shards without an
+// arena, but counts them in the indices of shards and links.
 class LocalDataPlane final : public DataPlane {
  public:
   // Binds the transports to the arenas and, if `listen`, lets them listen. Errors: those of
@@ -24,6 +25,7 @@ class LocalDataPlane final : public DataPlane {
   std::vector<int> wait_fds() const override;
   StatusOr<std::unique_ptr<PeerWriter>> NewWriter(const Hello& theirs) override;
   Status OpenWindows(const SessionKey& session, WindowGrant grant) override;
+  void SetReceiveRate(uint64_t bytes_per_second) override;
   void CloseWindows(const SessionKey& session) override;
   void Poll(Time now, WindowListener& listener) override;
 

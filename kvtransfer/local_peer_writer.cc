@@ -27,8 +27,10 @@ LocalPeerWriter::LocalPeerWriter(const KvTransferOptions& options,
     link.source = options_.shards[route.link.source].shard;
     link.destination = theirs_.shards[route.link.destination].shard;
     link.block_bytes = LinkBlockBytes(options_.layout, route.link);
-    link.shard = ShardOf(route);
-    link.blocks_per_op = BlocksPerOp(link);
+    if (route.transport != LinkRoute::kElsewhere) {
+      link.shard = ShardOf(route);
+      link.blocks_per_op = BlocksPerOp(link);
+    }
     links_.push_back(link);
   }
 }
@@ -50,6 +52,8 @@ size_t LocalPeerWriter::ShardOf(const LinkRoute& route) {
   shard.route = route;
   shard.op_bytes = options_.op_bytes > 0 ? options_.op_bytes : caps.op_bytes;
   shard.flight_bytes = options_.flight_bytes > 0 ? options_.flight_bytes : caps.flight_bytes;
+  shard.receiver_paces = caps.receiver_paces;
+  pacers_[route.link.destination] = Pacer();
   return shards_.size() - 1;
 }
 
@@ -86,14 +90,19 @@ Duration LocalPeerWriter::GroupTime() const {
   double longest = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const ShardChannel& shard = shards_[i];
-    const TransportCaps caps = transports_[shard.route.transport].transport->caps();
     const double rate = shard.channel ? shard.channel->bytes_per_second() : 0;
-    if (!caps.prefers_bursts || rate == 0) return {};
+    if (rate == 0) return {};
     uint64_t block_bytes = 0;
     for (const Link& link : links_) block_bytes += link.shard == i ? link.block_bytes : 0;
     longest = std::max(longest, static_cast<double>(block_bytes) / rate);
   }
   return FromSeconds(longest / options_.layout.layer_groups());
+}
+
+bool LocalPeerWriter::prefers_bursts() const {
+  return std::ranges::all_of(shards_, [this](const ShardChannel& shard) {
+    return transports_[shard.route.transport].transport->caps().prefers_bursts;
+  });
 }
 
 Status LocalPeerWriter::Connect() {
@@ -116,12 +125,25 @@ Status LocalPeerWriter::Connect() {
 void LocalPeerWriter::Enqueue(const SessionKey& session,
                               const Terms& terms,
                               std::span<const Block> blocks) {
+  for (auto& [destination, pacer] : pacers_) pacer.SetRate(terms.bytes_per_second);
   for (uint32_t i = 0; i < links_.size(); ++i) {
     const KvLink& link = links_[i].link;
-    if (link.cache_group == terms.cache_group && link.layer_group >= terms.first_group &&
-        link.layer_group < terms.end_group) {
+    if (links_[i].shard != kElsewhere && link.cache_group == terms.cache_group &&
+        link.layer_group >= terms.first_group && link.layer_group < terms.end_group) {
       EnqueueOn(i, session, terms, blocks);
     }
+  }
+  if (terms.urgent) Hasten(session);
+}
+
+void LocalPeerWriter::Hasten(const SessionKey& session) {
+  for (ShardChannel& shard : shards_) {
+    for (Job& job : shard.waiting) {
+      if (job.session == session) job.terms.urgent = true;
+    }
+    std::stable_partition(shard.waiting.begin(), shard.waiting.end(), [](const Job& job) {
+      return job.terms.urgent;
+    });
   }
 }
 
@@ -147,7 +169,9 @@ void LocalPeerWriter::EnqueueOn(uint32_t link_index,
   }
 }
 
-Status LocalPeerWriter::PostJob(ShardChannel& shard, const Job& job, WriteListener& listener) {
+StatusOr<uint64_t> LocalPeerWriter::PostJob(ShardChannel& shard,
+                                            const Job& job,
+                                            WriteListener& listener) {
   if (!shard.channel) return MakeStatus(StatusCode::kUnavailable, "no data channel");
   const Link& link = links_[job.link];
   const std::vector<WriteRun> runs =
@@ -168,29 +192,49 @@ Status LocalPeerWriter::PostJob(ShardChannel& shard, const Job& job, WriteListen
   if (!job.terms.checksums) {
     listener.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
   }
-  return OkStatus();
+  return op.held ? 0 : bytes;
 }
 
-bool LocalPeerWriter::Post(ShardChannel& shard, WriteListener& listener) {
+bool LocalPeerWriter::IsAllowed(ShardChannel& shard, Time now) {
+  if (shard.receiver_paces) return true;
+  Pacer& pacer = pacers_[shard.route.link.destination];
+  if (pacer.Allowance(now) > 0) return true;
+  shard.paced_until = pacer.next();
+  return false;
+}
+
+Time LocalPeerWriter::wake_time() const {
+  Time earliest = kNever;
+  for (const ShardChannel& shard : shards_) earliest = std::min(earliest, shard.paced_until);
+  return earliest;
+}
+
+bool LocalPeerWriter::Post(ShardChannel& shard, Time now, WriteListener& listener) {
   uint64_t posted = 0;
+  shard.paced_until = kNever;
+  Pacer& pacer = pacers_[shard.route.link.destination];
   while (!(shard.starting.empty() && shard.waiting.empty()) &&
          shard.in_flight_bytes < shard.flight_bytes) {
     if (posted >= std::max(kPostBytes, kPostOps * shard.op_bytes)) return true;
+    if (!IsAllowed(shard, now)) return false;
     if (!shard.starting.empty()) {
-      posted += StartFirst(shard);
+      const uint64_t started = StartFirst(shard);
+      pacer.Spend(started);
+      posted += started;
       continue;
     }
     const Job job = std::move(shard.waiting.front());
     shard.waiting.pop_front();
-    const Status status = PostJob(shard, job, listener);
-    if (status.code() == StatusCode::kResourceExhausted) {
+    const StatusOr<uint64_t> moving = PostJob(shard, job, listener);
+    if (moving.status().code() == StatusCode::kResourceExhausted) {
       shard.waiting.push_front(job);
       return false;
     }
-    if (!status.ok()) {
-      listener.OnWriteLost(job.session, static_cast<uint32_t>(job.pairs.size()), status);
+    if (!moving.ok()) {
+      listener.OnWriteLost(job.session, static_cast<uint32_t>(job.pairs.size()), moving.status());
       continue;
     }
+    pacer.Spend(*moving);
     posted += links_[job.link].block_bytes * job.pairs.size();
   }
   return false;
@@ -252,10 +296,11 @@ size_t LocalPeerWriter::TakeEvents(ShardChannel& shard, Time now, WriteListener&
 bool LocalPeerWriter::Poll(Time now, WriteListener& listener) {
   bool more = false;
   for (ShardChannel& shard : shards_) {
-    more = Post(shard, listener) || more;
+    more = Post(shard, now, listener) || more;
     const size_t ended = shard.channel ? TakeEvents(shard, now, listener) : 0;
     more = more || (shard.channel && shard.channel->wants_poll());
-    more = more || (ended > 0 && !(shard.starting.empty() && shard.waiting.empty()));
+    const bool may_post = shard.paced_until == kNever;
+    more = more || (ended > 0 && may_post && !(shard.starting.empty() && shard.waiting.empty()));
   }
   return more;
 }
@@ -298,6 +343,12 @@ bool LocalPeerWriter::PostNote(uint64_t window_key, std::string_view note) {
 bool LocalPeerWriter::takes_notes() const {
   return std::ranges::any_of(shards_, [this](const ShardChannel& shard) {
     return transports_[shard.route.transport].transport->caps().max_note_bytes > 0;
+  });
+}
+
+bool LocalPeerWriter::polls_for_seal() const {
+  return std::ranges::any_of(shards_, [this](const ShardChannel& shard) {
+    return PollsForSeal(transports_[shard.route.transport].transport->caps());
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kvtransfer/bound_transport.h"
 #include "kvtransfer/data_plane.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/wire/pacer.h"
 
 namespace baton {
 
@@ -31,6 +33,7 @@ class LocalPeerWriter final : public PeerWriter {
                std::span<const Block> blocks) override;
   void Start(const SessionKey& session) override;
   bool Poll(Time now, WriteListener& listener) override;
+  Time wake_time() const override;
   void Stop(const SessionKey& session, WriteListener& listener) override;
   void Release(uint64_t window_key) override;
   bool PostNote(uint64_t window_key, std::string_view note) override;
@@ -39,12 +42,16 @@ class LocalPeerWriter final : public PeerWriter {
   bool idle() const override;
   std::vector<uint32_t> link_groups() const override;
   Duration GroupTime() const override;
+  bool prefers_bursts() const override;
   bool takes_notes() const override;
+  bool polls_for_seal() const override;
   const std::string& transport_name() const override { return transport_name_; }
   const std::string& not_taken() const override { return not_taken_; }
   uint64_t ops() const override { return ops_; }
 
  private:
+  static constexpr size_t kElsewhere = SIZE_MAX;  // the link begins at a shard on another host
+
   // Consecutive blocks of one session on one link; they become one write.
   struct Job {
     SessionKey session;
@@ -67,13 +74,15 @@ class LocalPeerWriter final : public PeerWriter {
     KvShard destination;
     uint64_t block_bytes = 0;
     size_t blocks_per_op = 1;
-    size_t shard = 0;
+    size_t shard = kElsewhere;
   };
   // All links between two shards; they share one channel.
   struct ShardChannel {
     LinkRoute route;  // route of the first link
     size_t op_bytes = 0;
     size_t flight_bytes = 0;
+    bool receiver_paces = false;
+    Time paced_until = kNever;  // kNever: no write waits for its rate
     std::unique_ptr<Channel> channel;
     std::deque<Job> waiting;
     std::unordered_map<uint64_t, InFlightWrite> in_flight;  // by operation id
@@ -94,12 +103,17 @@ class LocalPeerWriter final : public PeerWriter {
                  const SessionKey& session,
                  Terms terms,
                  std::span<const Block> blocks);
+  // Moves the session's waiting jobs before all jobs that are not urgent.
+  void Hasten(const SessionKey& session);
   // True if more can be posted than the quantum of one call.
-  bool Post(ShardChannel& shard, WriteListener& listener);
+  bool Post(ShardChannel& shard, Time now, WriteListener& listener);
+  // Whether the rate of the grant allows a write to the shard's destination now.
+  bool IsAllowed(ShardChannel& shard, Time now);
   // Starts the first held operation that may begin. Returns its bytes, or 0 if it has ended
   // already.
   uint64_t StartFirst(ShardChannel& shard);
-  Status PostJob(ShardChannel& shard, const Job& job, WriteListener& listener);
+  // The bytes that begin to move: none for a held write.
+  StatusOr<uint64_t> PostJob(ShardChannel& shard, const Job& job, WriteListener& listener);
   // Returns how many operations ended.
   size_t TakeEvents(ShardChannel& shard, Time now, WriteListener& listener);
   // The number of blocks of the link in one operation.
@@ -110,6 +124,7 @@ class LocalPeerWriter final : public PeerWriter {
   const Hello theirs_;
   std::vector<Link> links_;
   std::vector<ShardChannel> shards_;
+  std::map<uint32_t, Pacer> pacers_;  // by receiver shard
   std::string transport_name_;
   std::string not_taken_;
   uint64_t ops_ = 0;

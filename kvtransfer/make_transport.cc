@@ -1,6 +1,7 @@
 #include "kvtransfer/make_transport.h"
 
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
+#include "kvtransfer/nccl/nccl_transport.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
@@ -13,7 +14,8 @@ namespace {
 
 StatusOr<std::unique_ptr<Transport>> MakeVerbs(const KvTransferOptions& options) {
 #ifdef BATON_HAS_VERBS
-  return VerbsTransport::Create(options.transport, options.log, options.log_info);
+  return VerbsTransport::Create(
+      VerbsLibrary::Load(), options.transport, options.dma, options.log, options.log_info);
 #else
   (void)options;
   return MakeStatus(StatusCode::kUnavailable,
@@ -31,8 +33,9 @@ StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
   if (name == "shm") return ShmTransport::Create(options.transport, options.log);
   if (name == "tcp") return TcpTransport::Create(options.transport, options.dma, options.log);
   if (name == "verbs") return MakeVerbs(options);
-  return InvalidArgument("KV transport '{}' is unknown; there are cuda_ipc, verbs, shm and tcp",
-                         name);
+  if (name == "nccl") return NcclTransport::Create(options.transport, options.dma, options.log);
+  return InvalidArgument(
+      "KV transport '{}' is unknown; there are cuda_ipc, verbs, shm, tcp and nccl", name);
 }
 
 }  // namespace baton

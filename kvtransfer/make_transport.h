@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// Creates the transport of that name: "cuda_ipc", "verbs", "shm", "tcp". InvalidArgument for
-// another name; the message lists the known names.
+// Creates the transport of that name: "cuda_ipc", "verbs", "shm", "tcp", "nccl".
+// InvalidArgument for another name; the message lists the known names.
 StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                    const KvTransferOptions& options);
 

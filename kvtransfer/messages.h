@@ -17,7 +17,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 7;
+constexpr uint32_t kKvProtocolVersion = 8;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -64,6 +64,9 @@ struct Grant {
   bool checksums = true;  // SEAL must carry checksums
   // The number of links (PlanLinks) that must arrive.
   uint32_t links = 1;
+  // The most bytes per second that the sender may write into each receiver shard. 0: no bound.
+  // Transports whose receiver paces (TransportCaps) ignore it.
+  uint64_t bytes_per_second = 0;
   std::vector<BlockId> blocks;
   bool operator==(const Grant&) const = default;
 };

@@ -9,6 +9,7 @@ Status ValidateOptions(const KvTransferOptions& options) {
   for (const LocalShard& shard : options.shards) {
     BATON_RETURN_IF_ERROR(ValidateShard(options.layout, shard.shard));
     const size_t block_bytes = ShardBlockBytes(options.layout, shard.shard);
+    if (shard.arena == nullptr && options.make_data_plane) continue;
     const size_t arena = shard.arena == nullptr ? 0 : shard.arena->size();
     if (shard.block_count == 0 || arena / block_bytes < shard.block_count) {
       return InvalidArgument(
@@ -28,6 +29,11 @@ Status ValidateOptions(const KvTransferOptions& options) {
         ToMillis(times.lease),
         ToMillis(times.drain),
         ToMillis(times.fence));
+  }
+  if (options.transport.authenticate_frames && options.transport.proofs == nullptr) {
+    return InvalidArgument(
+        "transfer.tcp_authenticate_frames needs security.cluster_secret_file, from which the keys "
+        "are made");
   }
   if (options.max_sessions == 0) {
     return InvalidArgument("KV transfer: max_sessions must be positive");

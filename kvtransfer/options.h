@@ -24,17 +24,19 @@ struct SessionTimes {
   Duration fence = std::chrono::seconds(1);         // longest fence; quarantine follows
 };
 
-// The KV memory of one rank of this process: block-major, `block_count` blocks of `shard`.
+// The KV memory of one rank of this worker: block-major, `block_count` blocks of `shard`.
 struct LocalShard {
   KvShard shard;
-  const Buffer* arena = nullptr;  // must outlive the sender or receiver
+  // Must outlive the sender or receiver. Null: on another host; then the options need a data plane
+  // that reaches it (make_data_plane).
+  const Buffer* arena = nullptr;
   uint32_t block_count = 0;
 };
 
 // Settings of the transport "verbs".
 struct VerbsOptions {
-  // The RDMA devices in the order of the rails: "mlx5_0", or "mlx5_0:2" for port 2. Empty: the
-  // first device whose port is active.
+  // The RDMA devices in the order of the rails: "mlx5_0", or "mlx5_0:2" for port 2. Empty:
+  // those nearest to the GPU, or for host memory the first one; only devices with an active port.
   std::vector<std::string> devices;
   // Index of the GID. -1: the best GID for RoCE v2 (IPv4 before IPv6), or the first GID for
   // InfiniBand.
@@ -45,27 +47,44 @@ struct VerbsOptions {
   uint16_t listen_port = 0;
 };
 
+// Settings of the transport "nccl".
+struct NcclOptions {
+  // How long the two ends may take to connect, from the first frame to the communicator.
+  Duration connect_timeout = std::chrono::seconds(20);
+  // How long posted sends and receives may make no progress before they are aborted.
+  Duration stall_timeout = std::chrono::seconds(5);
+};
+
 struct TransportOptions {
   // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "verbs",
-  // "shm", "tcp".
+  // "shm", "tcp", "nccl".
   std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};
   // If set, the only transport that may be used: a peer that it does not reach is refused.
   std::string require_transport;
-  // tcp and verbs, receiving side: the address to listen on; port 0 picks a free port. verbs
-  // listens on another port of the same host.
+  // tcp, verbs and nccl, receiving side: the address to listen on; port 0 picks a free port. verbs
+  // and nccl listen on other ports of the same host.
   std::string listen_address = "0.0.0.0:0";
-  // tcp and verbs, receiving side: the host that peers connect to. Empty: the host of
+  // tcp, verbs and nccl, receiving side: the host that peers connect to. Empty: the host of
   // listen_address, or an address of this machine if that is a wildcard.
   std::string advertise_host;
   uint32_t max_connections = 1024;  // per endpoint
   Duration connect_timeout = std::chrono::seconds(3);
   // A peer that is silent this long before its preface or inside a frame is disconnected.
   Duration stall_timeout = std::chrono::seconds(10);
-  // tcp and verbs: how the two ends of a connection prove who they are. Null: they do not.
+  // tcp, verbs and nccl: how the two ends of a connection prove who they are. Null: they do not.
   std::shared_ptr<const PeerProofs> proofs;
+  // tcp: every message of the data connection has a tag that proves that it comes from the peer and
+  // was not changed, left out, repeated or moved. Needs `proofs`. A receiver then refuses peers
+  // without tags.
+  bool authenticate_frames = false;
   // cuda_ipc and verbs, receiving side: how long a peer may take to confirm that it writes no more.
+  // nccl: how long this process's own copies may take to end.
   Duration fence_timeout = std::chrono::seconds(2);
+  // Receiving side: the most bytes per second that may arrive in one rank's memory. 0: no bound.
+  // KvReceiver::SetReceiveRate replaces it.
+  uint64_t receive_bytes_per_second = 0;
   VerbsOptions verbs;
+  NcclOptions nccl;
 };
 
 class DataPlane;
@@ -94,6 +113,9 @@ struct KvTransferOptions {
   // processes, and for data planes under test.
   std::function<StatusOr<std::unique_ptr<DataPlane>>(const KvTransferOptions& options, bool listen)>
       make_data_plane;
+  // Called on the internal thread when a session has carried out what it does in a state (Name of
+  // SenderState, ReceiverState). For tests that end or stop the process there. May be empty.
+  std::function<void(std::string_view state)> on_state;
   // Receives log lines, one line per call: connections and sessions that ended with an error.
   // Called on the internal thread, and during Create on the caller's; must not block. May be empty.
   std::function<void(std::string_view)> log;

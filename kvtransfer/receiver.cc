@@ -52,6 +52,11 @@ void KvReceiver::Refuse(SessionId session, Epoch epoch, Status reason) {
                             reason = std::move(reason)] { impl->DoRefuse(key, reason); });
 }
 
+void KvReceiver::SetReceiveRate(uint64_t bytes_per_second) {
+  impl_->loop().PostAlways(
+      [impl = impl_.get(), bytes_per_second] { impl->DoSetReceiveRate(bytes_per_second); });
+}
+
 void KvReceiver::Abort(SessionId session, Epoch epoch, Status reason) {
   impl_->loop().PostAlways([impl = impl_.get(),
                             key = SessionKey(session, epoch),

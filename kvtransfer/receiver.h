@@ -76,6 +76,9 @@ class KvReceiver final {
              uint32_t cached_blocks,
              std::span<const BlockId> blocks);
   void Refuse(SessionId session, Epoch epoch, Status reason);
+  // Replaces TransportOptions::receive_bytes_per_second from now on. Over transports whose sender
+  // paces, the rate holds for later grants.
+  void SetReceiveRate(uint64_t bytes_per_second);
   // Cancels the hand-off (the request was cancelled). Before the grant it acts as Refuse; after the
   // grant OnReleased follows; after OnCommitted it does nothing.
   void Abort(SessionId session, Epoch epoch, Status reason);

@@ -14,7 +14,9 @@ constexpr size_t kMaxEnded = 1024;
 }  // namespace
 
 KvReceiver::Impl::Impl(KvTransferOptions options, KvReceiverListener& listener)
-    : core_(std::move(options)), listener_(listener) {}
+    : core_(std::move(options)),
+      listener_(listener),
+      receive_rate_(core_.options().transport.receive_bytes_per_second) {}
 
 KvReceiver::Impl::~Impl() {
   core_.Stop();
@@ -139,6 +141,8 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
     reservation.grant.window_key = RandomId();
     reservation.grant.cached_blocks = cached_blocks;
     reservation.grant.checksums = core_.options().checksums;
+    // Each sender paces alone, so each gets its share.
+    reservation.grant.bytes_per_second = receive_rate_ / std::max<size_t>(1, peers_.size());
     reservation.grant.links = static_cast<uint32_t>(session->links->links.size());
     reservation.grant.blocks.assign(blocks.begin() + static_cast<ptrdiff_t>(cached), blocks.end());
     reservation.cache_groups = static_cast<uint32_t>(cache_groups);
@@ -163,6 +167,11 @@ void KvReceiver::Impl::DoRefuse(const SessionKey& key, Status reason) {
   Act(key);
 }
 
+void KvReceiver::Impl::DoSetReceiveRate(uint64_t bytes_per_second) {
+  receive_rate_ = bytes_per_second;
+  core_.data_plane().SetReceiveRate(bytes_per_second);
+}
+
 void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
@@ -173,7 +182,7 @@ void KvReceiver::Impl::DoAbort(const SessionKey& key, Status reason) {
 void KvReceiver::Impl::OnArrival(const SessionKey& key,
                                  const PieceArrival& piece,
                                  std::string_view transport,
-                                 bool takes_notes) {
+                                 bool polls_for_seal) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   const Time now = core_.Now();
@@ -186,7 +195,7 @@ void KvReceiver::Impl::OnArrival(const SessionKey& key,
   session->stats.bytes += piece.bytes;
   session->stats.stream = now - session->granted_at;
   session->machine.OnArrival(piece, now);
-  if (takes_notes && session->machine.lacks_only_seal()) {
+  if (polls_for_seal && session->machine.lacks_only_seal()) {
     listener_.OnSealDue(core_.AwaitSeal(now));
   }
   Act(key);
@@ -234,7 +243,9 @@ void KvReceiver::Impl::Act(const SessionKey& key) {
     session->stats.resent_blocks = damaged;
     std::vector<ReceiverAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
+    const ReceiverState state = session->machine.state();
     for (ReceiverAction& action : actions) Act(key, *session, action);
+    if (core_.options().on_state) core_.options().on_state(Name(state));
   }
 }
 

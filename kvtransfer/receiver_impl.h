@@ -34,12 +34,13 @@ class KvReceiver::Impl final : public WindowListener {
 
   void DoGrant(const SessionKey& key, uint32_t cached_blocks, std::span<const BlockId> blocks);
   void DoRefuse(const SessionKey& key, Status reason);
+  void DoSetReceiveRate(uint64_t bytes_per_second);
   void DoAbort(const SessionKey& key, Status reason);
 
   void OnArrival(const SessionKey& key,
                  const PieceArrival& piece,
                  std::string_view transport,
-                 bool takes_notes) override;
+                 bool polls_for_seal) override;
   void OnMisplaced(const SessionKey& key, const Status& error) override { DoAbort(key, error); }
   void OnNote(const SessionKey& key, std::string_view note) override;
   void OnWindowsClosed(const SessionKey& key, const Status& status) override;
@@ -80,6 +81,7 @@ class KvReceiver::Impl final : public WindowListener {
 
   TransferCore core_;
   KvReceiverListener& listener_;
+  uint64_t receive_rate_ = 0;  // bytes per second; 0: no bound
   std::map<WorkerId, std::shared_ptr<const PeerLinks>> peers_;
   SessionTable<Session> sessions_;  // ended sessions stay to answer late messages
   std::deque<EndedSession> ended_;

@@ -8,6 +8,9 @@
 namespace baton {
 namespace {
 
+// What each unit of layers costs besides its bytes: a write, its acknowledgement and two wake-ups.
+constexpr double kUnitSeconds = 100e-6;
+
 Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   if (request.total_tokens == 0 || request.total_tokens > max_tokens) {
     return InvalidArgument(
@@ -157,12 +160,33 @@ void KvSender::Impl::DoChunk(const SessionKey& key,
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   if (const Status known = core_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
+  const size_t prompt_blocks = blocks.size() / core_.options().layout.groups.size();
+  compute_.OnLayers(key, first, prompt_blocks, layers, core_.Now());
+  layers = LayersToSend(*session, prompt_blocks, layers);
   const auto groups = std::ranges::count_if(core_.options().layout.layer_group_ends,
                                             [&](int32_t end) { return end <= layers; });
   const Status added =
       session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups), core_.Now());
   if (!added.ok()) session->machine.Abort(added, core_.Now());
   Act(key);
+}
+
+int32_t KvSender::Impl::LayersToSend(const Session& session, size_t blocks, int32_t layers) {
+  const KvLayout& layout = core_.options().layout;
+  const PeerWriter* writer = Writer(session.peer);
+  if (layers >= layout.layers() || writer == nullptr || writer->prefers_bursts()) return layers;
+  const double group_seconds = ToSeconds(writer->GroupTime());
+  if (group_seconds == 0 || compute_.seconds_per_layer() == 0) return layers;
+  const auto count = static_cast<double>(blocks);
+  LayerCosts costs;
+  costs.compute_seconds = count * compute_.seconds_per_layer();
+  costs.send_seconds = count * group_seconds * layout.layer_groups() / layout.layers();
+  costs.unit_seconds = kUnitSeconds;
+  int32_t sent = 0;
+  for (const int32_t end : ChooseUnits(layout.layer_group_ends, costs)) {
+    if (end <= layers) sent = end;
+  }
+  return sent;
 }
 
 void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
@@ -216,7 +240,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
   const Status fits = CheckGrant(grant, peer->second.shards, link_groups.size());
   if (!fits.ok()) return session.machine.Abort(fits, core_.Now());
   session.machine.SetLinks(link_groups);
-  session.machine.SetGroupTime(writer.GroupTime());
+  session.machine.SetGroupTime(writer.prefers_bursts() ? writer.GroupTime() : Duration{});
   session.machine.OnMessage(envelope.message, core_.Now());
 }
 
@@ -231,11 +255,13 @@ void KvSender::Impl::Act(const SessionKey& key) {
   while (Session* session = sessions_.Find(key)) {
     std::vector<SenderAction> actions = session->machine.TakeActions();
     if (actions.empty()) return;
+    const SenderState state = session->machine.state();
     for (SenderAction& action : actions) {
       session = sessions_.Find(key);
       if (session == nullptr) return;
       Act(key, *session, action);
     }
+    if (core_.options().on_state) core_.options().on_state(Name(state));
   }
 }
 
@@ -295,7 +321,9 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
                      .cache_group = group,
                      .first_group = post.first_group,
                      .end_group = post.end_group,
-                     .held = post.held},
+                     .held = post.held,
+                     .urgent = post.urgent,
+                     .bytes_per_second = grant.bytes_per_second},
                     blocks);
   }
 }
@@ -335,7 +363,7 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   }
   if (session->machine.lacks_only_seal()) {
     const PeerWriter* writer = Writer(session->peer);
-    if (writer != nullptr && writer->takes_notes()) listener_.OnSealDue(core_.AwaitSeal(now));
+    if (writer != nullptr && writer->polls_for_seal()) listener_.OnSealDue(core_.AwaitSeal(now));
   }
   Act(key);
 }
@@ -398,7 +426,10 @@ Time KvSender::Impl::Iteration(Time now) {
   const bool idle = sessions_.empty() && departing_.empty();
   if (tick || idle) PublishStats();
   if (more || core_.expects_seal(now)) return now;
-  return idle ? kNever : core_.next_tick();
+  Time wake = idle ? kNever : core_.next_tick();
+  for (const auto& [id, peer] : peers_) wake = std::min(wake, peer.writer->wake_time());
+  for (const auto& writer : departing_) wake = std::min(wake, writer->wake_time());
+  return wake;
 }
 
 void KvSender::Impl::PublishStats() {

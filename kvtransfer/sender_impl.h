@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvtransfer/data_plane.h"
+#include "kvtransfer/layer_units.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/sender_session.h"
 #include "kvtransfer/session_table.h"
@@ -86,6 +87,9 @@ class KvSender::Impl final : public WriteListener {
   void SendSeal(const SessionKey& key, const Session& session, baton::Seal seal);
   void Finish(const SessionKey& key, const Status& status);
   PeerWriter* Writer(const WorkerId& peer);
+  // The layers to send now of a chunk of `blocks` blocks: those of whole units (ChooseUnits). All
+  // computed layers if bursts are preferred, or while the rates are unknown.
+  int32_t LayersToSend(const Session& session, size_t blocks, int32_t layers);
   void PublishStats();
 
   TransferCore core_;
@@ -94,6 +98,7 @@ class KvSender::Impl final : public WriteListener {
   std::vector<std::unique_ptr<PeerWriter>> departing_;  // fenced; kept until their last events came
   SessionTable<Session> sessions_;
   KvTransferStats counters_;
+  ComputeMeter compute_;
 };
 
 }  // namespace baton

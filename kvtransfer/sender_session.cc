@@ -222,6 +222,7 @@ void SenderSession::PostReady(uint32_t first, uint32_t end) {
         static_cast<uint32_t>(post.blocks.size()) * LinksOf(post.first_group, post.end_group);
     if (post.pieces == 0) continue;
     post.held = holds_back_;
+    post.urgent = ready_count_ == params_.block_count;
     to_post_ -= post.pieces;
     unposted_ += post.pieces;
     outstanding_ += post.pieces;

@@ -22,12 +22,14 @@ struct SendControl {
 // Write these blocks (indices of granted blocks of the prompt) on every link of the layer groups
 // [first_group, end_group). Each (block, link) pair is one *piece*. Each piece must be reported by
 // OnPosted, and by either OnWritten or OnWriteLost. If `held`, no byte of the pieces may move yet.
+// If `urgent`, the prompt is computed, so that its client waits for these blocks.
 struct PostBlocks {
   std::vector<uint32_t> blocks;
   uint32_t first_group = 0;
   uint32_t end_group = 1;
   uint32_t pieces = 0;
   bool held = false;
+  bool urgent = false;
 };
 struct StartWrites {};    // start all held writes
 struct StopWrites {};     // end outstanding pieces early where possible

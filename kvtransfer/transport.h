@@ -28,8 +28,20 @@ struct TransportCaps {
   size_t flight_bytes = size_t{32} << 20;
   // A few large bursts cost less than a steady trickle of the same bytes.
   bool prefers_bursts = false;
+  // The receiver itself keeps TransportOptions::receive_bytes_per_second. Otherwise the sender must
+  // keep the rate that it was granted.
+  bool receiver_paces = false;
   size_t max_note_bytes = 0;  // largest note of Channel::PostNote; 0: takes no notes
+  // Both ends busy-poll while something is about to end, and for SEAL. It pays where GPUs compute
+  // and processors are idle. Where processors compute, busy threads take them from the steps, and
+  // from the threads for which they wait.
+  bool busy_polls = false;
 };
+
+// Whether both ends busy-poll for a SEAL that comes as a note.
+inline bool PollsForSeal(const TransportCaps& caps) {
+  return caps.busy_polls && caps.max_note_bytes > 0;
+}
 
 // Copies from an offset of the channel's local region to an offset of the peer's region.
 using WriteRun = CopyRun;
@@ -150,6 +162,9 @@ class Transport {
   virtual StatusOr<std::string> Listen() = 0;
   // InvalidArgument for ranges outside the region or not ascending; AlreadyExists for a known key.
   virtual Status OpenWindow(WriteWindow window) = 0;
+  // Replaces TransportOptions::receive_bytes_per_second from now on. Does nothing where the
+  // receiver does not pace (TransportCaps).
+  virtual void SetReceiveRate(uint64_t /*bytes_per_second*/) {}
   // Exactly one kClosed follows. If the close cannot be enforced in time, kUnfenced comes, and
   // kClosed comes later or never. An unknown key is ignored.
   virtual void CloseWindow(uint64_t window_key) = 0;

@@ -1,5 +1,6 @@
 #include "router/admin_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <google/protobuf/util/json_util.h>
@@ -7,12 +8,14 @@
 #include "common/app/version.h"
 #include "common/log/log.h"
 #include "common/rpc/rpc_status.h"
+#include "router/operator_generation_service.h"
 #include "router/request_error.h"
 
 namespace baton::router {
 namespace {
 
 constexpr size_t kMaxCallers = 50;
+constexpr size_t kMaxRefusedPeers = 50;
 
 // Each action of an operator: who, what, from where.
 const Logger kAudit("audit");
@@ -58,10 +61,16 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
   out.set_heartbeat_age_ms(ToMillis(now - worker.last_heard));
   out.set_admin_address(worker.info.admin_address);
   out.set_device(worker.info.device);
+  out.set_deterministic(worker.info.deterministic);
   out.set_version(worker.info.program_version);
   out.set_address(worker.info.address);
   out.set_prompt_tokens_per_second(worker.prompt_tokens_per_second);
   out.set_output_tokens_per_second(worker.output_tokens_per_second);
+  for (const RankMeans& rank : worker.ranks) {
+    admin::v1::RankStatus& status = *out.add_ranks();
+    status.set_step_ms(rank.step_ms);
+    if (rank.exchange_ms) status.set_exchange_ms(*rank.exchange_ms);
+  }
   const auto prompt = static_cast<double>(stats.cached_tokens + stats.prompt_tokens);
   out.set_cache_hit_rate(prompt > 0 ? static_cast<double>(stats.cached_tokens) / prompt : 0);
 }
@@ -76,21 +85,37 @@ void FillCaller(const CallerUsage& usage, admin::v1::CallerStatus& out) {
   }
 }
 
+void FillPairs(const RouterCore& core, Time now, admin::v1::ClusterStatus& out) {
+  const auto id_of = [&](WorkerSlot slot) { return core.workers().record(slot).info.id.value(); };
+  for (const auto& [pair, failing] : core.pairs().failing()) {
+    admin::v1::FailingPair& entry = *out.add_failing_pairs();
+    entry.set_prefill_worker(id_of(pair.first));
+    entry.set_decode_worker(id_of(pair.second));
+    entry.set_failures(failing.failures);
+    entry.set_reason(std::string(Message(failing.why)));
+    entry.set_age_ms(ToMillis(now - failing.last));
+    entry.set_avoided_ms(std::max(0.0, ToMillis(failing.avoided_until - now)));
+  }
+}
+
 }  // namespace
 
 AdminService::AdminService(Identity identity,
                            const CallGate& gate,
                            CoreLoop& core,
-                           const CallerLimits& callers,
+                           RequestFrontend& frontend,
+                           const Refusals& refusals,
                            const RouterProbe& probe,
-                           const Clock& clock)
+                           const Clock& clock,
+                           double replay_sample)
     : identity_(std::move(identity)),
       gate_(gate),
       core_(core),
-      callers_(callers),
+      frontend_(frontend),
+      refusals_(refusals),
       probe_(probe),
-      clock_(clock),
-      started_(clock.Now()) {}
+      started_(clock.Now()),
+      replay_sample_(replay_sample) {}
 
 void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStatus& out) const {
   const CoreCounts counts = core.Counts();
@@ -109,13 +134,38 @@ void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStat
     entry.set_attempts(refused.attempts);
     entry.set_age_ms(ToMillis(now - refused.last));
   }
-  for (const CallerUsage& usage : callers_.Top(kMaxCallers)) FillCaller(usage, *out.add_callers());
+  FillPairs(core, now, out);
+  for (const CallerUsage& usage : frontend_.callers().Top(kMaxCallers))
+    FillCaller(usage, *out.add_callers());
+  // Refusals have a clock of their own: the system's.
+  const Time present = SteadyClock().Now();
+  for (const RefusedPeer& refused : refusals_.Latest(kMaxRefusedPeers)) {
+    admin::v1::RefusedPeer& entry = *out.add_refused_peers();
+    entry.set_port(refused.port);
+    entry.set_address(refused.address);
+    entry.set_reason(refused.reason);
+    entry.set_refusals(refused.refusals);
+    entry.set_age_ms(ToMillis(present - refused.last));
+  }
   out.set_requests_running(counts.running);
   out.set_requests_waiting(counts.waiting);
   out.set_index_entries(counts.index_entries);
   out.set_requests_total(probe_.requests_total());
   out.set_requests_failed(probe_.requests_failed());
   out.set_retries(probe_.retries());
+  if (replay_sample_ > 0) {
+    admin::v1::ReplayStatus& replays = *out.mutable_replays();
+    const ReplayCounts counted = probe_.replays();
+    replays.set_checked(counted.checked);
+    replays.set_mismatches(counted.mismatches);
+    for (int i = 0; i < kReplaySkips; ++i) {
+      const std::string reason(Name(static_cast<ReplaySkip>(i)));
+      (*replays.mutable_skipped())[reason] = counted.skipped[i];
+    }
+    replays.set_sample(replay_sample_);
+    replays.set_waiting(static_cast<int32_t>(core.replays().waiting()));
+    replays.set_running(static_cast<int32_t>(core.replays().running().size()));
+  }
   const LatencyPercentiles latency = probe_.latencies();
   out.set_ttft_p50_ms(latency.ttft_p50_ms);
   out.set_ttft_p99_ms(latency.ttft_p99_ms);
@@ -156,6 +206,28 @@ grpc::ServerUnaryReactor* AdminService::DrainWorker(grpc::CallbackServerContext*
       [reactor, id = WorkerId(request->worker_id()), keep = request->keep()](
           RouterCore& core, Time now) { reactor->Finish(ToGrpc(core.Drain(id, keep, now))); });
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::GenerateOn(grpc::CallbackServerContext* context,
+                                                   const admin::v1::GenerateOnRequest* request,
+                                                   admin::v1::GenerateOnResponse* response) {
+  const StatusOr<std::string> operator_id = gate_.Admit(*context);
+  if (!operator_id.ok()) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(operator_id.status()));
+    return reactor;
+  }
+  kAudit.Info("GenerateOn prefill worker '{}' and decode worker '{}' by {} from {}",
+              Shown(request->prefill_worker()),
+              Shown(request->decode_worker()),
+              *operator_id,
+              context->peer());
+  return OperatorGeneration::Begin(*context, *request, *response, frontend_);
+}
+
+void AdminService::ResetPrefixCache(const std::string& operator_id) {
+  kAudit.Info("ResetPrefixCache by {}", operator_id);
+  core_.Post([](RouterCore& core, Time now) { core.ResetCaches(now); });
 }
 
 StatusOr<std::string> AdminService::StatusJson() const {

@@ -1,15 +1,9 @@
 #include "router/attempt.h"
 
-#include <algorithm>
 #include <type_traits>
 
 namespace baton::router {
 namespace {
-
-// A prefill worker cannot reach a decode worker when both bounds have passed. The bound on time
-// exists because the address of a new worker may not be known everywhere at once.
-constexpr int32_t kTriesToReach = 3;
-constexpr Duration kTimeToReach = std::chrono::seconds(5);
 
 // Changes the state From into the state To, which owns the same data.
 template <class From, class To, class State>
@@ -19,14 +13,15 @@ void Move(State& state) {
 
 }  // namespace
 
-Attempt::Attempt(Epoch epoch, SampleRange samples, size_t resumed, const Assignment& where)
+Attempt::Attempt(
+    Epoch epoch, SampleRange samples, size_t resumed, const Assignment& where, Time now)
     : epoch_(epoch), samples_(samples), resumed_(resumed) {
   if (where.prefill == kNoWorker) {
     prefill_ = Alone{};
-    decode_ = Decoding{{where.decode, epoch}};
+    decode_ = Decoding{{where.decode, epoch, now}};
   } else {
     prefill_ = Computing{{where.prefill}};
-    decode_ = AwaitingKv{{where.decode, epoch}};
+    decode_ = AwaitingKv{{where.decode, epoch, now}};
   }
 }
 
@@ -64,15 +59,10 @@ void Attempt::OnDecodeEnded() {
   Move<Decoding, Ended>(decode_);
 }
 
-void Attempt::OnRefused(BootId boot, bool in_doubt, Time now) {
+void Attempt::OnRefused(BootId boot, Time now) {
   if (!DecodeIs<AwaitingKv, EndedFirst>()) return;
   decode_ = Parked{now};
   refused_by_.push_back(boot);
-  if (!in_doubt) return;
-  auto doubt = std::ranges::find(doubts_, boot, &Doubt::boot);
-  if (doubt == doubts_.end()) doubt = doubts_.insert(doubt, Doubt{boot, 0, now});
-  ++doubt->refusals;
-  doubt->unreachable = doubt->refusals >= kTriesToReach && now - doubt->since >= kTimeToReach;
 }
 
 void Attempt::OnPostponed(Time until) {
@@ -143,14 +133,6 @@ bool Attempt::prefill_open() const {
 
 bool Attempt::decode_open() const {
   return DecodeIs<AwaitingKv, Decoding>();
-}
-
-std::vector<BootId> Attempt::unreachable() const {
-  std::vector<BootId> boots;
-  for (const Doubt& doubt : doubts_) {
-    if (doubt.unreachable) boots.push_back(doubt.boot);
-  }
-  return boots;
 }
 
 }  // namespace baton::router

@@ -38,11 +38,12 @@ class Attempt final {
   struct DecodePart {
     WorkerSlot worker;
     Epoch epoch;
+    Time since;  // of the dispatch
   };
 
   // The two workers of `where` differ. `resumed`: the number of output tokens that are dispatched
   // together with the prompt.
-  Attempt(Epoch epoch, SampleRange samples, size_t resumed, const Assignment& where);
+  Attempt(Epoch epoch, SampleRange samples, size_t resumed, const Assignment& where, Time now);
 
   // ---- events. An event has no effect in a state for which the table has no line.
 
@@ -58,9 +59,8 @@ class Attempt final {
   void OnKvArrived();
   // The decode worker's part has ended.
   void OnDecodeEnded();
-  // The decode worker, whose process is `boot`, refused the hand-off. `in_doubt`: perhaps the
-  // prefill worker cannot reach this worker. The redirect is due at once.
-  void OnRefused(BootId boot, bool in_doubt, Time now);
+  // The decode worker, whose process is `boot`, refused the hand-off. The redirect is due at once.
+  void OnRefused(BootId boot, Time now);
   // Postpones the redirect.
   void OnPostponed(Time until);
   // The hand-off is offered to another decode worker, or to the same one under another epoch.
@@ -95,9 +95,6 @@ class Attempt final {
 
   // The decode workers that refused the hand-off; one entry for each refusal.
   const std::vector<BootId>& refused_by() const { return refused_by_; }
-  // Decode workers that the prefill worker cannot reach, as several refusals in several seconds
-  // show. They are not used again in this attempt.
-  std::vector<BootId> unreachable() const;
 
  private:
   struct PrefillPart {
@@ -118,14 +115,6 @@ class Attempt final {
   };
   struct Unneeded {};
 
-  // A decode worker with refusals that leave in doubt whether the prefill worker can reach it.
-  struct Doubt {
-    BootId boot;
-    int32_t refusals = 0;
-    Time since{};
-    bool unreachable = false;
-  };
-
   template <class... States>
   bool DecodeIs() const {
     return (std::holds_alternative<States>(decode_) || ...);
@@ -141,7 +130,6 @@ class Attempt final {
   std::variant<Alone, Computing, Computed, Sent, Done> prefill_;
   std::variant<AwaitingKv, Decoding, EndedFirst, Ended, Parked, Unneeded> decode_;
   std::vector<BootId> refused_by_;
-  std::vector<Doubt> doubts_;
 };
 
 }  // namespace baton::router

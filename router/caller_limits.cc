@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/retry_after.h"
 #include "common/security/digest.h"
 #include "router/request_error.h"
 
@@ -20,13 +21,17 @@ std::string SaltOf(const std::string& tenant, const std::string& own) {
   return tenant + kSaltSeparator + Base64Url(BytesOf(Sha256(own)));
 }
 
-Status OverLimit(std::string_view limit, const std::string& id, const std::string& detail) {
-  return WithReason(MakeStatus(StatusCode::kResourceExhausted,
-                               "the key \"{}\" has reached its limit {}: {}",
-                               id,
-                               limit,
-                               detail),
-                    reason::kRateLimitExceeded);
+Status OverLimit(std::string_view limit,
+                 const std::string& id,
+                 const std::string& detail,
+                 std::optional<Duration> wait) {
+  const Status over = WithReason(MakeStatus(StatusCode::kResourceExhausted,
+                                            "the key \"{}\" has reached its limit {}: {}",
+                                            id,
+                                            limit,
+                                            detail),
+                                 reason::kRateLimitExceeded);
+  return wait.has_value() ? WithRetryAfter(over, *wait) : over;
 }
 
 std::string RetryIn(Duration wait) {
@@ -47,7 +52,7 @@ Duration RateBudget::Wait(double rate, Time now) {
 }
 
 CallerTicket::~CallerTicket() {
-  limits_.End(caller_.id);
+  limits_.End(caller_.id, began_);
 }
 
 Status CallerTicket::Apply(RequestSpec& spec, bool own_max) const {
@@ -101,7 +106,7 @@ StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& c
     usage.requests.Take(1);
     ++usage.total.running;
   }
-  return std::make_shared<CallerTicket>(*this, *std::move(caller));
+  return std::make_shared<CallerTicket>(*this, *std::move(caller), clock_.Now());
 }
 
 Status CallerLimits::CheckRates(Usage& usage, const Caller& caller) {
@@ -110,13 +115,16 @@ Status CallerLimits::CheckRates(Usage& usage, const Caller& caller) {
   if (limits.requests_in_flight > 0 && usage.total.running >= limits.requests_in_flight) {
     return OverLimit("requests_in_flight",
                      caller.id,
-                     fmt::format("{} requests are running", usage.total.running));
+                     fmt::format("{} requests are running", usage.total.running),
+                     usage.times.UntilNextEnd(usage.total.running));
   }
   if (const Duration wait = usage.tokens.Wait(limits.tokens_per_second, now); wait.count() > 0) {
-    return OverLimit("tokens_per_second", caller.id, RetryIn(wait));
+    return OverLimit("tokens_per_second", caller.id, RetryIn(wait), wait);
   }
   const Duration wait = usage.requests.Wait(limits.requests_per_second, now);
-  if (wait.count() > 0) return OverLimit("requests_per_second", caller.id, RetryIn(wait));
+  if (wait.count() > 0) {
+    return OverLimit("requests_per_second", caller.id, RetryIn(wait), wait);
+  }
   return OkStatus();
 }
 
@@ -146,9 +154,11 @@ void CallerLimits::Count(const std::string& id, int64_t tokens, const Status& st
   if (!status.ok()) ++usage.total.errors[status.code()];
 }
 
-void CallerLimits::End(const std::string& id) {
+void CallerLimits::End(const std::string& id, Time began) {
   std::lock_guard lock(mutex_);
-  --usage_[id].total.running;
+  Usage& usage = usage_[id];
+  --usage.total.running;
+  usage.times.Add(clock_.Now() - began);
 }
 
 }  // namespace baton::router

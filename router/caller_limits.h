@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/security/authenticator.h"
+#include "router/service_time.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -44,7 +45,8 @@ struct CallerUsage {
 // One request of a caller who has a key. The destructor ends the request.
 class CallerTicket final {
  public:
-  CallerTicket(CallerLimits& limits, Caller caller) : limits_(limits), caller_(std::move(caller)) {}
+  CallerTicket(CallerLimits& limits, Caller caller, Time began)
+      : limits_(limits), caller_(std::move(caller)), began_(began) {}
   ~CallerTicket();
   CallerTicket(const CallerTicket&) = delete;
   CallerTicket& operator=(const CallerTicket&) = delete;
@@ -59,6 +61,7 @@ class CallerTicket final {
  private:
   CallerLimits& limits_;
   const Caller caller_;
+  const Time began_;
 };
 
 // Enforces the limits of the keys with which clients call (KeyLimits). Must outlive its tickets.
@@ -69,8 +72,8 @@ class CallerLimits final {
   CallerLimits(Authenticator* callers, const Clock& clock) : callers_(callers), clock_(clock) {}
 
   // A ticket for a request of `client`, the id of a key; null when clients need no key. Errors:
-  // ResourceExhausted that names the limit and the seconds to wait; Unauthenticated when the key
-  // was removed meanwhile.
+  // ResourceExhausted that names the limit and the time to wait (RetryAfterOf); Unauthenticated
+  // when the key was removed meanwhile.
   StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client);
 
   // The `most` callers with the most requests.
@@ -82,12 +85,13 @@ class CallerLimits final {
     CallerUsage total;
     RateBudget requests;
     RateBudget tokens;
+    ServiceTime times;
   };
 
   // ResourceExhausted when a limit is reached.
   Status CheckRates(Usage& usage, const Caller& caller);
   void Count(const std::string& id, int64_t tokens, const Status& status = OkStatus());
-  void End(const std::string& id);
+  void End(const std::string& id, Time began);
 
   Authenticator* const callers_;
   const Clock& clock_;

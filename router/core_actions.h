@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "common/cluster/commands.h"
+#include "router/pair_book.h"
+#include "router/replay_result.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -18,10 +20,13 @@ namespace baton::router {
 // carries out the actions of a Leave before a Join, which may give the slot to another worker. When
 // Join replaces the stream of a joined worker, the commands before SnapshotCommand were for the old
 // stream, and may be dropped. An action does not fail: a worker that does not receive its commands
-// leaves, and a client that has gone cancels its request.
+// leaves, and a client that has gone cancels its request. The changes of pairs are for the log, the
+// results of replays for the log and the metrics.
 struct CoreActions {
   std::vector<std::pair<WorkerSlot, WorkerCommand>> commands;
   std::vector<std::pair<RequestId, ClientEvent>> events;
+  std::vector<PairChange> pair_changes;
+  std::vector<ReplayResult> replays;
 };
 
 }  // namespace baton::router

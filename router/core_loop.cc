@@ -24,6 +24,46 @@ void NoteRefusal(
   }
 }
 
+void LogPair(const PairChange& change, Time now) {
+  if (!change.failing.has_value()) {
+    return kLog.Info("hand-offs from prefill worker {} to decode worker {} succeed again",
+                     change.prefill,
+                     change.decode);
+  }
+  const FailingPair& pair = *change.failing;
+  kLog.Warning(
+      "hand-offs from prefill worker {} to decode worker {} fail ({} in a row): {}; other workers "
+      "are preferred for {:.0f} s",
+      change.prefill,
+      change.decode,
+      pair.failures,
+      Message(pair.why),
+      ToSeconds(pair.avoided_until - now));
+}
+
+std::string TokenText(const std::optional<TokenId>& token) {
+  return token.has_value() ? fmt::format("token {}", *token) : "its end";
+}
+
+// Never logs the prompt or the text.
+void LogReplay(const ReplayResult& result) {
+  if (!result.mismatch.has_value()) return;
+  const ReplayDifference& where = *result.mismatch;
+  kLog.Warning(
+      "request {}: its replay differs from its first run in sample {} at output position {}: "
+      "prefill worker {} and decode worker {} gave {}; prefill worker {} and decode worker {} gave "
+      "{}",
+      result.request,
+      where.sample,
+      where.position,
+      result.first.prefill,
+      result.first.decode,
+      TokenText(where.first),
+      result.replay.prefill,
+      result.replay.decode,
+      TokenText(where.replay));
+}
+
 }  // namespace
 
 CoreLoop::CoreLoop(const CoreOptions& options, const Clock& clock, RouterProbe& probe)
@@ -104,6 +144,7 @@ void CoreLoop::SetGauges() {
   gauges.running = counts.running;
   gauges.waiting = counts.waiting;
   gauges.index_entries = counts.index_entries;
+  gauges.failing_pairs = static_cast<int64_t>(core_.pairs().failing().size());
   int32_t* const by_state[] = {&gauges.workers_ready,
                                &gauges.workers_suspect,
                                &gauges.workers_lost,
@@ -127,6 +168,11 @@ void CoreLoop::CarryOut() {
       }
     }
     events_[id].push_back(std::move(event));
+  }
+  for (const PairChange& change : actions_.pair_changes) LogPair(change, clock_.Now());
+  for (const ReplayResult& result : actions_.replays) {
+    probe_.OnReplay(result);
+    LogReplay(result);
   }
 }
 

@@ -22,6 +22,14 @@ struct RetryLimits {
   Duration account_wait = std::chrono::milliseconds(50);  // wait for the workers' final reports
 };
 
+// Replays of finished requests (class Replays).
+struct ReplayOptions {
+  double sample = 0;            // the fraction of finished requests that is replayed
+  int32_t max_running = 1;      // replays at once
+  int32_t max_waiting = 16;     // finished requests that wait for their replay
+  int64_t max_tokens = 262144;  // of prompts and outputs that are kept for replays
+};
+
 // The options of RouterCore and its parts.
 struct CoreOptions {
   uint64_t tag = 0;  // the upper 24 bits of all ids that this router creates
@@ -33,6 +41,7 @@ struct CoreOptions {
   Duration suspect_after = std::chrono::milliseconds(1500);
   Duration lost_after = std::chrono::milliseconds(3000);
   RetryLimits retry;
+  ReplayOptions replay;
   PolicyKind policy = PolicyKind::kCost;
   uint64_t seed = 1;
 };

@@ -16,25 +16,6 @@ const Logger kLog("router");
 
 }  // namespace
 
-void FairThreads::RoundRobinQueue::Push(const std::string& client, Job job) {
-  std::deque<Job>& jobs = jobs_[client];
-  if (jobs.empty()) order_.push_back(client);
-  jobs.push_back(std::move(job));
-}
-
-FairThreads::Job FairThreads::RoundRobinQueue::Pop() {
-  const auto client = jobs_.find(order_.front());
-  Job job = std::move(client->second.front());
-  client->second.pop_front();
-  if (client->second.empty()) {
-    jobs_.erase(client);
-  } else {
-    order_.push_back(order_.front());
-  }
-  order_.pop_front();
-  return job;
-}
-
 FairThreads::FairThreads(const std::string& name, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const bool takes_large = i > 0 || count == 1;

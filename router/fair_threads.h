@@ -2,13 +2,13 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/base/round_robin_queue.h"
 
 namespace baton::router {
 
@@ -31,24 +31,12 @@ class FairThreads final {
  private:
   using Job = std::function<void()>;
 
-  // The waiting jobs of one size class.
-  class RoundRobinQueue final {
-   public:
-    bool empty() const { return order_.empty(); }
-    void Push(const std::string& client, Job job);
-    Job Pop();
-
-   private:
-    std::map<std::string, std::deque<Job>> jobs_;  // by client; no queue is empty
-    std::deque<std::string> order_;                // the clients in jobs_, the next one first
-  };
-
   void Run(bool takes_large);
 
   std::mutex mutex_;  // guards all members except threads_
   std::condition_variable ready_;
-  RoundRobinQueue small_;
-  RoundRobinQueue large_;
+  RoundRobinQueue<std::string, Job> small_;
+  RoundRobinQueue<std::string, Job> large_;
   bool stopped_ = false;
   std::vector<std::jthread> threads_;
 };

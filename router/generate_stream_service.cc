@@ -81,6 +81,27 @@ ChatInput ChatFromProto(const v1::Chat& in) {
   return chat;
 }
 
+GrammarInput GrammarFromProto(const v1::Grammar& in) {
+  using Kind = GrammarInput::Kind;
+  switch (in.kind_case()) {
+    case v1::Grammar::kJsonObject:
+      return {.kind = in.json_object() ? Kind::kJsonObject : Kind::kNone};
+    case v1::Grammar::kJsonSchema:
+      return {.kind = Kind::kJsonSchema, .text = in.json_schema(), .member = "grammar.json_schema"};
+    case v1::Grammar::kRegex:
+      return {.kind = Kind::kRegex, .text = in.regex(), .member = "grammar.regex"};
+    case v1::Grammar::kChoice:
+      return {.kind = Kind::kChoice,
+              .choices = {in.choice().choices().begin(), in.choice().choices().end()},
+              .member = "grammar.choice"};
+    case v1::Grammar::kEbnf:
+      return {.kind = Kind::kEbnf, .text = in.ebnf(), .member = "grammar.ebnf"};
+    case v1::Grammar::KIND_NOT_SET:
+      break;
+  }
+  return {};
+}
+
 GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   GenerationRequest out;
   out.model = in.model();
@@ -114,6 +135,7 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   out.skip_special_tokens = in.skip_special_tokens();
   out.add_special_tokens = Maybe<bool>(in.has_add_special_tokens(), in.add_special_tokens());
   out.include_stop_string = in.include_stop_string();
+  out.output_grammar = GrammarFromProto(in.grammar());
   return out;
 }
 

@@ -36,8 +36,20 @@ struct ChatInput {
 
 // How the output of a chat is divided for its client (common/chat_format).
 struct ChatOutput {
+  enum class Choice : uint8_t { kAuto, kRequired, kNamed };
   bool calls = false;     // calls of the offered tools are separated from content
   bool one_call = false;  // the sample ends with its first call
+  Choice choice = Choice::kAuto;
+  std::string named_tool = {};  // kNamed: the only tool that may be called
+};
+
+// What every sample must match, as a client states it.
+struct GrammarInput {
+  enum class Kind : uint8_t { kNone, kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf };
+  Kind kind = Kind::kNone;
+  std::string text = {};  // the schema as JSON, the regular expression, or the EBNF grammar
+  std::vector<std::string> choices = {};
+  std::string member = "grammar";  // the API's name of the member, for errors
 };
 
 using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
@@ -61,6 +73,8 @@ struct FieldNames {
 
 struct GenerationRequest : PassedOptions {
   FieldNames names;
+  // Set for an operator's request: it runs on these workers, and no key and no limit counts it.
+  std::optional<PinnedWorkers> pinned;
   std::string client;  // the client's address, for round-robin between clients (FairThreads)
   std::string model;
   PromptInput input;
@@ -70,6 +84,7 @@ struct GenerationRequest : PassedOptions {
   // a chat, whose template writes them. No effect on token input.
   std::optional<bool> add_special_tokens;
   SamplingInput sampling;
+  GrammarInput output_grammar;
   std::optional<int32_t> max_tokens;
   std::optional<int32_t> default_max_tokens;  // used without max_tokens; bounded by the context
   int32_t min_tokens = 0;

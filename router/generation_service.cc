@@ -114,12 +114,14 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
     reactor->Finish(ToGrpc(client.status()));
     return reactor;
   }
-  v1::Model& model = *response->add_models();
-  model.set_name(frontend_.text().name());
-  model.set_context_length(frontend_.context_length());
-  model.set_vocabulary(frontend_.text().vocabulary());
-  if (const auto cluster = core_.identity(); cluster.has_value()) {
-    model.set_fingerprint(fmt::format("{}", cluster->fingerprint));
+  for (const std::string& name : frontend_.model_names()) {
+    v1::Model& model = *response->add_models();
+    model.set_name(name);
+    model.set_context_length(frontend_.context_length());
+    model.set_vocabulary(frontend_.text().vocabulary());
+    if (const auto cluster = core_.identity(); cluster.has_value()) {
+      model.set_fingerprint(fmt::format("{}", cluster->fingerprint));
+    }
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

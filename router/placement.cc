@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/retry_after.h"
 #include "common/kvcache/block_hash.h"
 #include "router/request_error.h"
 #include "router/worker_cost.h"
@@ -12,8 +13,8 @@ namespace {
 // A dispatched prompt counts as cached for this long without a cache event of the worker.
 constexpr Duration kExpectation = std::chrono::seconds(10);
 
-// How long other pairs of workers are preferred to a pair that seems out of reach.
-constexpr Duration kOutOfReachFor = std::chrono::seconds(10);
+// The longest time to wait that is told to a client whose deadline is too short.
+constexpr double kMaxRetrySeconds = 3600;
 
 int64_t BlocksOf(int64_t tokens, int32_t block_tokens) {
   return (tokens + block_tokens - 1) / std::max(1, block_tokens);
@@ -141,54 +142,101 @@ RouteQuery Placement::LookUp(const Query& query, Time now) {
   return route;
 }
 
+StatusOr<WorkerSlot> Placement::FindPinned(const WorkerId& id,
+                                           bool prefill,
+                                           const Query& query) const {
+  const char* const role = prefill ? "prefill" : "decode";
+  const WorkerSlot slot = book_.Find(id);
+  if (slot == kNoWorker) {
+    return MakeStatus(StatusCode::kNotFound,
+                      "no worker named {} has joined this router; `baton status` lists the workers",
+                      Shown(id.value()));
+  }
+  const WorkerRecord& worker = book_.record(slot);
+  if (prefill ? !worker.info.can_prefill : !worker.info.can_decode) {
+    return InvalidArgument(
+        "worker {} is not a {} worker; `baton status` shows each worker's roles", id, role);
+  }
+  if (worker.state != WorkerState::kReady) {
+    return MakeStatus(
+        StatusCode::kUnavailable, "worker {} is {}, not ready", id, Name(worker.state));
+  }
+  if (!Fits(worker.info, TokensOf(query))) {
+    return InvalidArgument("the KV memory of worker {} holds {} tokens; the request needs {}",
+                           id,
+                           int64_t{worker.info.blocks} * worker.info.block_tokens,
+                           TokensOf(query) + 1);
+  }
+  return slot;
+}
+
+StatusOr<std::optional<Assignment>> Placement::PlacePinned(const Query& query, Time now) {
+  const PinnedWorkers& pinned = *query.spec.pinned;
+  if (query.again) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the request failed on its workers ({}, {}), and is not tried on others",
+                      pinned.prefill,
+                      pinned.decode);
+  }
+  LookUp(query, now);  // Book needs what the workers have cached
+  Assignment where;
+  BATON_ASSIGN_OR_RETURN(where.decode, FindPinned(pinned.decode, false, query));
+  if (pinned.prefill == WorkerId()) return std::optional<Assignment>(where);
+  if (pinned.prefill == pinned.decode) {
+    return InvalidArgument(
+        "worker {} is named for both parts; name two workers, or only a decode worker, which then "
+        "serves alone",
+        pinned.decode);
+  }
+  BATON_ASSIGN_OR_RETURN(where.prefill, FindPinned(pinned.prefill, true, query));
+  return std::optional<Assignment>(where);
+}
+
 StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time now) {
+  if (query.spec.pinned.has_value()) return PlacePinned(query, now);
   RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
     if (!Ready().ok() || CouldHold(query)) return std::optional<Assignment>();
     return TooLong(query);
   }
-  Gather(query, prefill_, true, kNoWorker);
+  prefill_.clear();
+  if (!query.alone) Gather(query, prefill_, true, kNoWorker);
   Route chosen;
   do {
     route.decode = decode_;
     route.prefill = prefill_;
     chosen = policy_->Select(route);
-  } while (DropOutOfReach(chosen, now));
+  } while (DropFailingPair(chosen, now));
   const RequestSpec& spec = query.spec;
   // Only new requests are refused. For a request that was admitted and lost its worker, a late
   // answer is better than none.
   if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now)) {
-    return MakeStatus(
-        StatusCode::kResourceExhausted,
-        "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
-        chosen.ttft_ms,
-        ToMillis(spec.deadline - now));
+    const double left_ms = ToMillis(spec.deadline - now);
+    return WithRetryAfter(
+        MakeStatus(StatusCode::kResourceExhausted,
+                   "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
+                   chosen.ttft_ms,
+                   left_ms),
+        FromSeconds(std::min((chosen.ttft_ms - left_ms) / 1000, kMaxRetrySeconds)));
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return std::optional<Assignment>({prefill, chosen.decode->slot});
 }
 
-void Placement::NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) {
-  out_of_reach_until_[{prefill, decode}] = now + kOutOfReachFor;
-}
-
-bool Placement::OutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) const {
-  const auto found = out_of_reach_until_.find({prefill, decode});
-  return found != out_of_reach_until_.end() && now < found->second;
-}
-
-// When the chosen pair is out of reach and another pair is possible, drops one of the two workers
-// from the candidates: the prefill worker if it reaches no candidate, else the decode worker. False
-// when the choice stands.
-bool Placement::DropOutOfReach(const Route& chosen, Time now) {
+// When the chosen pair is to be avoided and there is a better way, drops one of the two workers
+// from the candidates: the prefill worker if all of its pairs are to be avoided, else the decode
+// worker. The last prefill worker is dropped only when the pair is broken; then a decode worker
+// serves alone. False when the choice stands.
+bool Placement::DropFailingPair(const Route& chosen, Time now) {
   if (chosen.prefill == nullptr) return false;
   const WorkerSlot prefill = chosen.prefill->slot;
   const WorkerSlot decode = chosen.decode->slot;
-  if (!OutOfReach(prefill, decode, now)) return false;
+  if (!pairs_.Avoided(prefill, decode, now)) return false;
   const bool reaches_another = std::ranges::any_of(
-      decode_, [&](const Candidate& other) { return !OutOfReach(prefill, other.slot, now); });
-  if (!reaches_another && prefill_.size() == 1) return false;
+      decode_, [&](const Candidate& other) { return !pairs_.Avoided(prefill, other.slot, now); });
+  const bool last = !reaches_another && prefill_.size() == 1;
+  if (last && !pairs_.Broken(prefill, decode, now)) return false;
   std::erase_if(reaches_another ? decode_ : prefill_, [&](const Candidate& candidate) {
     return candidate.slot == (reaches_another ? decode : prefill);
   });
@@ -230,10 +278,10 @@ WorkerSlot Placement::PlaceDecode(const Query& query, WorkerSlot prefill, Time n
   RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, prefill);
   if (decode_.empty()) return kNoWorker;
-  const auto out_of_reach = [&](const Candidate& candidate) {
-    return OutOfReach(prefill, candidate.slot, now);
+  const auto avoided = [&](const Candidate& candidate) {
+    return pairs_.Avoided(prefill, candidate.slot, now);
   };
-  if (!std::ranges::all_of(decode_, out_of_reach)) std::erase_if(decode_, out_of_reach);
+  if (!std::ranges::all_of(decode_, avoided)) std::erase_if(decode_, avoided);
   route.decode = decode_;
   return policy_->Select(route).decode->slot;
 }
@@ -256,23 +304,6 @@ Peer Placement::PeerOf(WorkerSlot slot) const {
   if (!book_.Has(slot)) return {};
   const WorkerInfo& info = book_.record(slot).info;
   return {info.id, info.boot, info.kv_address};
-}
-
-bool Placement::HandedOver(WorkerSlot prefill, WorkerSlot decode) const {
-  return handed_over_.contains({prefill, decode});
-}
-
-void Placement::NoteHandOver(WorkerSlot prefill, WorkerSlot decode) {
-  handed_over_.emplace(prefill, decode);
-  out_of_reach_until_.erase({prefill, decode});
-}
-
-void Placement::Forget(WorkerSlot slot) {
-  const auto has_slot = [&](const std::pair<WorkerSlot, WorkerSlot>& pair) {
-    return pair.first == slot || pair.second == slot;
-  };
-  std::erase_if(handed_over_, has_slot);
-  std::erase_if(out_of_reach_until_, [&](const auto& entry) { return has_slot(entry.first); });
 }
 
 void Placement::SetSuspect(RequestId id, std::vector<WorkerSlot> workers) {

@@ -4,16 +4,15 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "router/core_options.h"
 #include "router/join_check.h"
+#include "router/pair_book.h"
 #include "router/prefix_index.h"
 #include "router/routing_policy.h"
 #include "router/types.h"
@@ -23,7 +22,7 @@ namespace baton::router {
 
 // Chooses workers for requests and books the requests as load of their workers. Also keeps the
 // facts on which a choice depends besides the workers' load and caches: pairs of workers between
-// which hand-offs succeed or fail, workers that have a suspect request, and learned averages.
+// which hand-offs fail, workers that have a suspect request, and learned averages.
 // Pure: no I/O, threads or clock. Owned by RouterCore; not thread-safe.
 class Placement final {
  public:
@@ -35,6 +34,7 @@ class Placement final {
     const std::vector<BootId>& unable;  // workers that can never hold the request: not to be used
     bool suspect = false;               // not on a worker with another suspect (RequestMachine)
     bool again = false;                 // the request was dispatched before
+    bool alone = false;                 // only a decode worker that serves alone is chosen
   };
 
   // All references outlive the object. `cluster` is set once a worker has joined.
@@ -45,7 +45,8 @@ class Placement final {
 
   // Chooses workers. nullopt when no worker can take the request now. An error when waiting does
   // not help: InvalidArgument when no worker can ever hold the request, ResourceExhausted when its
-  // first token is expected after its deadline.
+  // first token is expected after its deadline. A pinned request never waits: the error then says
+  // why its workers cannot serve it.
   StatusOr<std::optional<Assignment>> Place(const Query& query, Time now);
   // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none.
   WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, Time now);
@@ -65,14 +66,10 @@ class Placement final {
   bool Has(WorkerSlot slot) const { return book_.Has(slot); }
   SessionId NewSession() { return SessionId(options_.tag | ++sessions_); }
 
-  // Whether a hand-off from this prefill worker's process to this decode worker's ever committed.
-  bool HandedOver(WorkerSlot prefill, WorkerSlot decode) const;
-  void NoteHandOver(WorkerSlot prefill, WorkerSlot decode);
-  // No hand-off between these two workers has committed yet, and one was refused although the
-  // decode worker is not full. For some seconds this pair is chosen only when there is no other.
-  void NoteOutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now);
-  // The worker has left: its slot may be given to another worker.
-  void Forget(WorkerSlot slot);
+  // The pairs of workers between which hand-offs fail. Place avoids them, and PlaceDecode prefers
+  // others.
+  PairBook& pairs() { return pairs_; }
+  const PairBook& pairs() const { return pairs_; }
 
   // The workers to which a suspect is dispatched; empty: `id` is not a suspect, or not dispatched.
   void SetSuspect(RequestId id, std::vector<WorkerSlot> workers);
@@ -83,10 +80,11 @@ class Placement final {
   void LearnOutput(int32_t tokens) { output_tokens_ = 0.95 * output_tokens_ + 0.05 * tokens; }
 
  private:
+  StatusOr<std::optional<Assignment>> PlacePinned(const Query& query, Time now);
+  StatusOr<WorkerSlot> FindPinned(const WorkerId& id, bool prefill, const Query& query) const;
   RouteQuery LookUp(const Query& query, Time now);
   void Gather(const Query& query, std::vector<Candidate>& out, bool prefill, WorkerSlot except);
-  bool OutOfReach(WorkerSlot prefill, WorkerSlot decode, Time now) const;
-  bool DropOutOfReach(const Route& chosen, Time now);
+  bool DropFailingPair(const Route& chosen, Time now);
   bool CouldHold(const Query& query) const;
   bool HasSuspect(WorkerSlot slot, RequestId except) const;
   Status TooLong(const Query& query) const;
@@ -96,10 +94,7 @@ class Placement final {
   WorkerBook& book_;
   PrefixIndex& index_;
   const std::unique_ptr<RoutingPolicy> policy_;
-  // The pairs (prefill, decode) of workers between which a hand-off has committed.
-  std::set<std::pair<WorkerSlot, WorkerSlot>> handed_over_;
-  // The pairs (prefill, decode) of NoteOutOfReach, each with the time when the note expires.
-  std::map<std::pair<WorkerSlot, WorkerSlot>, Time> out_of_reach_until_;
+  PairBook pairs_;
   std::map<RequestId, std::vector<WorkerSlot>> suspects_;
   uint64_t sessions_ = 0;
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <string_view>
+
+#include "common/base/host_port.h"
 
 namespace baton::router {
 namespace {
@@ -10,17 +11,13 @@ namespace {
 constexpr size_t kMaxReason = 1024;
 constexpr size_t kMaxId = 256;
 
-// "ipv4:10.0.0.7:41234" → "ipv4:10.0.0.7".
-std::string_view HostOf(std::string_view address) {
-  return address.substr(0, address.rfind(':'));
-}
-
 }  // namespace
 
 std::vector<RefusedJoin>::iterator RefusedJoins::Find(const WorkerId& worker,
                                                       const std::string& address) {
+  const std::string host = HostOfPeer(address);
   return std::find_if(entries_.begin(), entries_.end(), [&](const RefusedJoin& entry) {
-    return entry.worker == worker && HostOf(entry.address) == HostOf(address);
+    return entry.worker == worker && HostOfPeer(entry.address) == host;
   });
 }
 

@@ -17,6 +17,7 @@ inline constexpr std::string_view kContextLengthExceeded = "context_length_excee
 inline constexpr std::string_view kRateLimitExceeded = "rate_limit_exceeded";
 inline constexpr std::string_view kModelNotFound = "model_not_found";
 inline constexpr std::string_view kUnknownParameter = "unknown_parameter";
+inline constexpr std::string_view kUnsupportedEndpoint = "unsupported_endpoint";
 inline constexpr std::string_view kUnsupportedParameter = "unsupported_parameter";
 }  // namespace reason
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "common/base/exception_border.h"
 #include "common/base/hash.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
+#include "router/output_grammar.h"
 #include "router/request_error.h"
 #include "router/sample_text.h"
 
@@ -266,8 +268,17 @@ std::string RequestFrontend::fingerprint() const {
   return cluster.has_value() ? fmt::format("fp_{}", cluster->fingerprint) : "";
 }
 
+std::vector<std::string> RequestFrontend::model_names() const {
+  std::vector<std::string> names = {text_.name()};
+  for (const std::string& alias : options_.aliases) {
+    if (alias != text_.name()) names.push_back(alias);
+  }
+  return names;
+}
+
 Status RequestFrontend::CheckModel(const std::string& model) const {
   if (model.empty() || model == text_.name()) return OkStatus();
+  if (std::ranges::find(options_.aliases, model) != options_.aliases.end()) return OkStatus();
   const Status unknown = MakeStatus(StatusCode::kNotFound,
                                     "model \"{}\" is not served here; this cluster serves \"{}\"",
                                     Shown(model),
@@ -291,7 +302,8 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
   }
   StatusOr<std::shared_ptr<CallerTicket>> ticket =
       draining ? Status(StatusCode::kUnavailable, "this router is shutting down")
-               : caller_limits_.Admit(request.client);
+      : request.pinned.has_value() ? std::shared_ptr<CallerTicket>()
+                                   : caller_limits_.Admit(request.client);
   if (!ticket.ok()) {
     GenerationEnd end;
     end.status = ticket.status();
@@ -405,6 +417,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     return InvalidArgument("the prompt has no tokens; it needs at least one");
   }
   spec->samples = std::max(1, request.samples);
+  spec->pinned = request.pinned;
   BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   spec->stop_tokens = request.stop_token_ids;
@@ -413,9 +426,11 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
     spec->stop_tokens.insert(spec->stop_tokens.end(), ends.begin(), ends.end());
   }
   static_cast<PassedOptions&>(*spec) = request;
+  BATON_ASSIGN_OR_RETURN(spec->grammar, OutputGrammar(request, text_, spec->prompt));
   if (ticket != nullptr) {
     BATON_RETURN_IF_ERROR(ticket->Apply(*spec, request.max_tokens.has_value()));
   }
+  spec->client_tag = Xxh3(std::as_bytes(std::span(request.client)));
   spec->arrival = arrival;
   const bool own_timeout = request.timeout > Duration::zero();
   spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);

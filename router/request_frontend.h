@@ -29,6 +29,7 @@ struct FrontendOptions {
   size_t tokenizer_threads = 2;  // see RouterConfig
   // Recognises clients by their keys, and outlives the frontend; null: clients need no key.
   Authenticator* callers = nullptr;
+  std::vector<std::string> aliases;  // further names of the model
 };
 
 // The API's handle of a running generation.
@@ -72,7 +73,13 @@ class RequestFrontend final {
   int32_t context_length() const;
   // Of the weights that the workers have, "fp_…"; empty while no worker has joined.
   std::string fingerprint() const;
-  // NotFound when `model` is not the served model. An empty name means the served model.
+  // The model's name, then its aliases.
+  std::vector<std::string> model_names() const;
+  // The name that an answer states for a request that asks for `model`.
+  const std::string& NameFor(const std::string& model) const {
+    return model.empty() ? text_.name() : model;
+  }
+  // NotFound when `model` is not a name of the served model. An empty name means the served model.
   Status CheckModel(const std::string& model) const;
   // Queues `work`, a job of `client` with `bytes` bytes of input, for a tokenizer thread
   // (FairThreads).

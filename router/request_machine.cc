@@ -110,7 +110,14 @@ Placement::Query RequestMachine::QueryFor(const SampleRange& samples,
                                           const std::vector<BootId>& avoid,
                                           const std::vector<BootId>& unable) const {
   const Sample& first = samples_[samples.first];
-  return {*spec_, first.tokens, samples.count, avoid, unable, suspect(), first.attempts > 0};
+  return {*spec_,
+          first.tokens,
+          samples.count,
+          avoid,
+          unable,
+          suspect(),
+          first.attempts > 0,
+          ServesAlone()};
 }
 
 void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time now) {
@@ -123,7 +130,7 @@ void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time
     account_.attempts = std::max(account_.attempts, ++sample.attempts);
   }
   const size_t resumed = samples_[group.samples.first].tokens.size();
-  const Attempt& attempt = attempts_.emplace_back(epoch, group.samples, resumed, where);
+  const Attempt& attempt = attempts_.emplace_back(epoch, group.samples, resumed, where, now);
   account_.decode_worker = placement_.PeerOf(where.decode).id.value();
   if (where.prefill == kNoWorker) {
     account_.prefill_worker = account_.decode_worker;
@@ -131,6 +138,7 @@ void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time
     return Dispatch(attempt, RequestKind::kServe, SessionId(), now);
   }
   account_.prefill_worker = placement_.PeerOf(where.prefill).id.value();
+  placement_.pairs().NoteGiven(where.prefill, where.decode, now);
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, RequestKind::kDecode, session, now);
   Dispatch(attempt, RequestKind::kPrefill, session, now);
@@ -216,7 +224,7 @@ void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Tim
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
     // Both sides report a commit; only the sender reports the times.
     from_prefill ? attempt->OnSent() : attempt->OnKvArrived();
-    placement_.NoteHandOver(attempt->prefill(), attempt->decode_worker());
+    NoteCommitted(*attempt);
     account_.transfer_bytes = std::max(account_.transfer_bytes, report.bytes);
     account_.transfer_ms = std::max(account_.transfer_ms, ToMillis(report.transfer));
     account_.transfer_gigabytes_per_second =
@@ -233,8 +241,7 @@ void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Tim
     return;
   }
   const WorkerSlot other = from_prefill ? attempt->decode_worker() : attempt->prefill();
-  const Status why = Annotate(report.status, "the KV hand-off failed");
-  FailAttempt(attempt->epoch(), {KindOf(report.status), why, other}, now);
+  OnHandoffFailed(*attempt, report.status, other, now);
 }
 
 // The first token ended every sample, so no KV is sent. The prefill worker informs the decode
@@ -296,6 +303,7 @@ void RequestMachine::StopSample(int32_t sample, Time now) {
   if (done_ || sample < 0 || sample >= spec_->samples) return;
   if (samples_[sample].finish != FinishReason::kNone) return;
   samples_[sample].finish = FinishReason::kStop;
+  samples_[sample].stopped = true;
   stopped_ = true;
   std::erase_if(unplaced_, [&](const Unplaced& u) {
     return u.samples.count == 1 && u.samples.first == sample;
@@ -333,12 +341,23 @@ void RequestMachine::CheckComplete(Time now) {
 
 void RequestMachine::End(const Status& status, bool retryable) {
   done_ = true;
+  result_ = status;
   for (const Attempt& attempt : attempts_) EndAttempt(attempt, status.ok());
   attempts_.clear();
   unplaced_.clear();
   RequestAccount account = Account();
   if (status.ok()) placement_.LearnOutput(account.generated_tokens);
   Deliver(Outcome{status, retryable, std::move(account)});
+}
+
+std::vector<SampleOutput> RequestMachine::Output() const {
+  std::vector<SampleOutput> output;
+  for (const Sample& sample : samples_) {
+    const bool early = sample.finish == FinishReason::kLength &&
+                       static_cast<int32_t>(sample.tokens.size()) < spec_->max_tokens;
+    output.push_back({sample.tokens, sample.finish, sample.stopped || early});
+  }
+  return output;
 }
 
 RequestAccount RequestMachine::Account() const {

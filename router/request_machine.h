@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -12,6 +13,7 @@
 #include "router/core_actions.h"
 #include "router/core_options.h"
 #include "router/placement.h"
+#include "router/replay_result.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -37,9 +39,9 @@ namespace baton::router {
 // another suspect and not in the same outage. After max_worker_losses the request ends.
 //
 // A refused hand-off is offered to another decode worker, or again to the same one, while the
-// prefill worker keeps the KV. If no hand-off between two workers has ever succeeded, perhaps none
-// can (an unreachable address): after several tries in several seconds the decode worker is left
-// out, and without another decode worker the attempt is a failure.
+// prefill worker keeps the KV. A hand-off can also fail because nothing passes between the two
+// workers. Placement then avoids the pair (PairBook). A request whose hand-offs failed several
+// times, or for several seconds, is served alone by a decode worker.
 //
 // Pure: no I/O, threads or clock. The machine asks `placement` for workers, books its load there,
 // and appends its actions to `actions`. Owned by RouterCore; used by one thread. Every call may end
@@ -83,12 +85,23 @@ class RequestMachine final {
   // decode worker has given it a token since.
   bool suspect() const;
   const RequestSpec& spec() const { return *spec_; }
+  const std::shared_ptr<const RequestSpec>& shared_spec() const { return spec_; }
+
+  // For the comparison with another run of the request, once it is done.
+  const Status& result() const { return result_; }
+  std::vector<SampleOutput> Output() const;
+  // The workers of the last dispatch.
+  WorkerPair last_workers() const {
+    return {WorkerId(account_.prefill_worker), WorkerId(account_.decode_worker)};
+  }
+  int32_t cached_tokens() const { return account_.cached_tokens; }
 
  private:
   struct Sample {
     std::vector<TokenId> tokens;           // the log
     std::map<int32_t, TokenOutput> early;  // by index; arrived before their predecessors
     FinishReason finish = FinishReason::kNone;
+    bool stopped = false;  // ended by the front end
     // "Since progress": since the last token from a decode worker.
     Epoch epoch;               // of its attempt
     int32_t attempts = 0;      // all dispatches
@@ -98,7 +111,6 @@ class RequestMachine final {
     std::vector<Peer> lost;    // processes lost since progress that have not come back
   };
   enum class FailureKind : uint8_t { kLoss, kLostWorker, kFailure, kFailedStep };
-  static FailureKind KindOf(const Status& handoff);
   // The reason why an attempt ended before its samples.
   struct Failure {
     FailureKind kind = FailureKind::kLoss;
@@ -131,6 +143,10 @@ class RequestMachine final {
                             const std::vector<BootId>& unable) const;
   void OnNothingToHandOver(Attempt& attempt, bool from_prefill, Time now);
   void OnRefused(Attempt& attempt, const Status& why, Time now);
+  void OnHandoffFailed(const Attempt& attempt, const Status& why, WorkerSlot culprit, Time now);
+  Status NoteSetback(const Attempt& attempt, std::string_view what, const Status& why, Time now);
+  void NoteCommitted(const Attempt& attempt);
+  bool ServesAlone() const;
   void Redirect(Attempt& attempt, bool after_pause, Time now);
   void Append(Sample& sample, const TokenOutput& token, Time now);
   void CloseSamples(const Attempt& attempt, Time now);
@@ -162,10 +178,13 @@ class RequestMachine final {
   std::vector<BootId> unable_;  // workers that reported that they can never hold the request
   Status unable_why_;           // the last of these reports
   Status last_setback_;
-  WorkerId failed_step_on_;  // the last worker on which a step failed
+  WorkerId failed_step_on_;      // the last worker on which a step failed
+  int32_t failed_handoffs_ = 0;  // in a row
+  Duration lost_to_handoffs_{};  // the time that these took
   uint32_t last_epoch_ = 0;
   bool stopped_ = false;  // the front end ended a sample, which workers may still compute
   bool done_ = false;
+  Status result_;  // once done_
   Time complete_by_ = kNever;
   Time first_token_ = kNever;
   Time last_token_ = kNever;

@@ -9,6 +9,10 @@ namespace {
 // A request ends after this many failed steps in a row.
 constexpr int32_t kMaxFailedSteps = 2;
 
+// A request is served alone after this many failed hand-offs in a row, or when they took this long.
+constexpr int32_t kMaxFailedHandoffs = 3;
+constexpr Duration kMaxLostToHandoffs = std::chrono::seconds(4);
+
 bool IsLoss(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
@@ -23,49 +27,97 @@ bool IsLoss(const Status& status) {
   }
 }
 
+// Whether a hand-off that ended like this says something about the two workers' connection: not
+// when the decode worker is full, or when the request or its time is over.
+bool BlamesPair(const Status& handoff) {
+  switch (handoff.code()) {
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kCancelled:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kNotFound:
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kOutOfRange:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
-RequestMachine::FailureKind RequestMachine::KindOf(const Status& handoff) {
-  return IsLoss(handoff) ? FailureKind::kLoss : FailureKind::kFailure;
+bool RequestMachine::ServesAlone() const {
+  return failed_handoffs_ >= kMaxFailedHandoffs || lost_to_handoffs_ >= kMaxLostToHandoffs;
+}
+
+// Records that a hand-off was refused or failed. Returns the reason as text for the client.
+Status RequestMachine::NoteSetback(const Attempt& attempt,
+                                   std::string_view what,
+                                   const Status& why,
+                                   Time now) {
+  const Attempt::DecodePart* decode = attempt.decode();
+  if (decode == nullptr) return Annotate(why, fmt::format("the KV hand-off {}", what));
+  const WorkerId from = placement_.PeerOf(attempt.prefill()).id;
+  const WorkerId to = placement_.PeerOf(decode->worker).id;
+  if (BlamesPair(why)) {
+    ++failed_handoffs_;
+    lost_to_handoffs_ += now - decode->since;
+    const FailingPair* pair =
+        placement_.pairs().NoteFailed(attempt.prefill(), decode->worker, why, decode->since, now);
+    if (pair != nullptr) actions_.pair_changes.push_back({from, to, *pair});
+  }
+  return Annotate(
+      why,
+      fmt::format("the KV hand-off from prefill worker {} to decode worker {} {}", from, to, what));
+}
+
+void RequestMachine::NoteCommitted(const Attempt& attempt) {
+  failed_handoffs_ = 0;
+  lost_to_handoffs_ = {};
+  const WorkerSlot decode = attempt.decode_worker();
+  if (!placement_.pairs().NoteCommitted(attempt.prefill(), decode)) return;
+  actions_.pair_changes.push_back(
+      {placement_.PeerOf(attempt.prefill()).id, placement_.PeerOf(decode).id, std::nullopt});
+}
+
+void RequestMachine::OnHandoffFailed(const Attempt& attempt,
+                                     const Status& why,
+                                     WorkerSlot culprit,
+                                     Time now) {
+  const FailureKind kind = IsLoss(why) ? FailureKind::kLoss : FailureKind::kFailure;
+  const Status named = NoteSetback(attempt, "failed", why, now);
+  FailAttempt(attempt.epoch(), {kind, named, culprit}, now);
 }
 
 void RequestMachine::OnRefused(Attempt& attempt, const Status& why, Time now) {
   ++account_.refusals;
-  last_setback_ = why;
+  last_setback_ = NoteSetback(attempt, "was refused", why, now);
+  // A pinned request has no other worker, and does not wait for this one.
+  if (spec_->pinned.has_value()) return End(last_setback_, true);
   const Attempt::DecodePart refused = *attempt.decode();
-  // A worker that refuses because it is full was reached.
-  const bool in_doubt = why.code() != StatusCode::kResourceExhausted &&
-                        !placement_.HandedOver(attempt.prefill(), refused.worker);
-  if (in_doubt) placement_.NoteOutOfReach(attempt.prefill(), refused.worker, now);
   Send(refused.worker, CancelCommand{spec_->id, refused.epoch, false});
   placement_.Release(refused.worker, spec_->id, refused.epoch);
-  attempt.OnRefused(placement_.PeerOf(refused.worker).boot, in_doubt, now);
+  attempt.OnRefused(placement_.PeerOf(refused.worker).boot, now);
   Redirect(attempt, /*after_pause=*/false, now);
 }
 
 // Offers the KV that the prefill worker keeps to a decode worker that has not refused it. When all
-// have refused, offers it, after a pause, to any that is not given up as unreachable.
+// have refused, offers it to any, after a pause. When the hand-offs fail again and again, ends the
+// attempt, so that the request is served alone.
 void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   const auto refusals = static_cast<int32_t>(attempt.refused_by().size());
-  std::vector<BootId> never = attempt.unreachable();
-  const bool gave_up = !never.empty();
-  never.insert(never.end(), unable_.begin(), unable_.end());
   const SampleRange& samples = attempt.samples();
-  const WorkerSlot decode = placement_.PlaceDecode(
-      QueryFor(samples, attempt.refused_by(), never), attempt.prefill(), now);
-  if (decode == kNoWorker && gave_up) {
-    const Status why = MakeStatus(last_setback_.code(),
-                                  "{}; the KV hand-off from prefill worker {} was refused {} times",
-                                  Message(last_setback_),
-                                  placement_.PeerOf(attempt.prefill()).id,
-                                  refusals);
-    return FailAttempt(attempt.epoch(), {FailureKind::kFailure, why, attempt.prefill()}, now);
+  const WorkerSlot prefill = attempt.prefill();
+  const WorkerSlot decode =
+      placement_.PlaceDecode(QueryFor(samples, attempt.refused_by(), unable_), prefill, now);
+  if (ServesAlone() || placement_.pairs().Broken(prefill, decode, now)) {
+    return FailAttempt(attempt.epoch(), {FailureKind::kLoss, last_setback_, kNoWorker}, now);
   }
   const bool again = std::ranges::count(attempt.refused_by(), placement_.PeerOf(decode).boot) > 0;
   if (decode == kNoWorker || (again && !after_pause))
     return attempt.OnPostponed(now + Backoff(refusals));
   const Epoch epoch(++last_epoch_);
-  attempt.OnRedirected({decode, epoch});
+  attempt.OnRedirected({decode, epoch, now});
+  placement_.pairs().NoteGiven(prefill, decode, now);
   account_.decode_worker = placement_.PeerOf(decode).id.value();
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, RequestKind::kDecode, session, now);
@@ -259,7 +311,9 @@ void RequestMachine::EndAttempt(const Attempt& attempt, bool complete) {
 Status RequestMachine::TimeIsOver() const {
   std::string text = fmt::format("the request's timeout of {:.3f} s has expired",
                                  ToSeconds(spec_->deadline - spec_->arrival));
-  if (unplaced()) text += "; " + placement_.WhyNoPlace(suspect());
+  const bool no_place = std::ranges::any_of(
+      unplaced_, [](const Unplaced& group) { return group.tried || group.waits > 0; });
+  if (no_place) text += "; " + placement_.WhyNoPlace(suspect());
   if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));
   return Status(StatusCode::kDeadlineExceeded, text);
 }

@@ -1,8 +1,10 @@
 #include "router/router_core.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
+#include "common/base/retry_after.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -15,7 +17,8 @@ constexpr Duration kTick = std::chrono::milliseconds(20);
 RouterCore::RouterCore(const CoreOptions& options)
     : options_(options),
       index_(options.index_capacity),
-      placement_(options_, identity_, book_, index_) {}
+      placement_(options_, identity_, book_, index_),
+      replays_(options_, book_, placement_.pairs()) {}
 
 RouterCore::~RouterCore() = default;
 
@@ -88,6 +91,9 @@ void RouterCore::OnReport(WorkerSlot slot, const WorkerReport& report, Time now)
   }
   Revive(slot);
   for (const HandoffReport& handoff : report.handoffs) {
+    const bool full = handoff.outcome == HandoffReport::Outcome::kRefused &&
+                      handoff.status.code() == StatusCode::kResourceExhausted;
+    if (full) DropReplays("a client's request needs the worker's KV memory");
     With(handoff.id, [&](RequestMachine& m) {
       placement_.LearnTransfer(handoff, static_cast<int64_t>(m.spec().prompt.size()));
       m.OnHandoff(slot, handoff, now);
@@ -138,7 +144,7 @@ void RouterCore::Leave(WorkerSlot slot, Time now) {
   book_.SetState(slot, WorkerState::kLost);
   WorkerLost(slot);
   book_.Remove(slot);
-  placement_.Forget(slot);
+  placement_.pairs().Forget(slot);
 }
 
 void RouterCore::WorkerLost(WorkerSlot slot) {
@@ -173,14 +179,62 @@ void RouterCore::With(RequestId id, F&& call) {
   if (it == live_.end()) return;
   RequestMachine& machine = *it->second.machine;
   call(machine);
+  TakeReplayActions();
   if (it->second.wake != kNever) wakes_.erase({it->second.wake, id});
   NoteSuspect(id, machine);
   if (machine.done()) {
+    const Live ended = std::move(it->second);
     live_.erase(it);
+    OnEnd(ended);
     return;
   }
   it->second.wake = machine.next_wake();
   if (it->second.wake != kNever) wakes_.insert({it->second.wake, id});
+}
+
+void RouterCore::OnEnd(const Live& live) {
+  const RequestMachine& machine = *live.machine;
+  if (machine.spec().replay) return replays_.OnReplayEnd(machine, actions_.replays);
+  if (machine.has_token()) times_.Add(now_ - live.since);
+  replays_.OnRequestEnd(machine, now_, actions_.replays);
+}
+
+// ---- replays
+
+// Passes on the commands of replays. Their events have no receiver.
+void RouterCore::TakeReplayActions() {
+  const auto append = [](auto& from, auto& to) {
+    std::move(from.begin(), from.end(), std::back_inserter(to));
+    from.clear();
+  };
+  append(replay_actions_.commands, actions_.commands);
+  append(replay_actions_.pair_changes, actions_.pair_changes);
+  replay_actions_.events.clear();
+}
+
+int64_t RouterCore::ClientRequests() const {
+  return static_cast<int64_t>(live_.size() - replays_.running().size());
+}
+
+// Starts replays while no client waits, and drops the running ones when a client's request finds no
+// worker.
+void RouterCore::StartReplays() {
+  if (replays_.idle()) return;
+  bool waits = false;
+  bool unplaced = false;
+  for (const auto& [id, live] : live_) {
+    if (live.machine->spec().replay) continue;
+    waits |= !live.machine->has_token();
+    unplaced |= live.machine->unplaced();
+  }
+  if (unplaced) DropReplays("a client's request waits for a worker");
+  while (const auto spec = replays_.Next(waits, now_, actions_.replays)) Start(spec);
+}
+
+void RouterCore::DropReplays(std::string_view why) {
+  for (const RequestId id : replays_.running()) {
+    Cancel(id, MakeStatus(StatusCode::kResourceExhausted, "the replay is dropped: {}", why), now_);
+  }
 }
 
 void RouterCore::NoteSuspect(RequestId id, const RequestMachine& machine) {
@@ -194,19 +248,29 @@ void RouterCore::Send(WorkerSlot slot, WorkerCommand command) {
 void RouterCore::Submit(std::shared_ptr<const RequestSpec> spec, Time now) {
   now_ = now;
   const RequestId id = spec->id;
-  if (static_cast<int64_t>(live_.size()) >= options_.max_requests) {
-    const Status full = MakeStatus(StatusCode::kResourceExhausted,
-                                   "{} requests wait or run; the limit (max_requests) is {}",
-                                   live_.size(),
-                                   options_.max_requests);
+  const int64_t present = ClientRequests();
+  if (present >= options_.max_requests) {
+    Status full = MakeStatus(StatusCode::kResourceExhausted,
+                             "{} requests wait or run; the limit (max_requests) is {}",
+                             present,
+                             options_.max_requests);
+    const auto wait = times_.UntilNextEnd(present);
+    if (wait.has_value()) full = WithRetryAfter(full, *wait);
     actions_.events.emplace_back(id, Outcome{full, true, {}});
     return;
   }
+  Start(std::move(spec));
+}
+
+void RouterCore::Start(std::shared_ptr<const RequestSpec> spec) {
+  const RequestId id = spec->id;
   const auto [live, is_new] = live_.try_emplace(id);
   if (!is_new) return;
+  live->second.since = now_;
+  CoreActions& actions = spec->replay ? replay_actions_ : actions_;
   live->second.machine =
-      std::make_unique<RequestMachine>(std::move(spec), options_.retry, placement_, actions_);
-  With(id, [&](RequestMachine& m) { m.Start(now); });
+      std::make_unique<RequestMachine>(std::move(spec), options_.retry, placement_, actions);
+  With(id, [&](RequestMachine& m) { m.Start(now_); });
 }
 
 void RouterCore::StopSample(RequestId id, int32_t sample, Time now) {
@@ -223,6 +287,17 @@ void RouterCore::CancelAll(const Status& why, Time now) {
   std::vector<RequestId> all;
   for (const auto& [id, live] : live_) all.push_back(id);
   for (const RequestId id : all) Cancel(id, why, now);
+}
+
+void RouterCore::ResetCaches(Time now) {
+  now_ = now;
+  for (const WorkerSlot slot : book_.slots()) {
+    if (book_.record(slot).state != WorkerState::kLost) {
+      index_.RemoveWorker(slot);
+      index_.AddWorker(slot);
+    }
+    Send(slot, SnapshotCommand{.clear = true});
+  }
 }
 
 // Retries the requests that wait for a worker, because the process `back` joined or revived.
@@ -247,6 +322,7 @@ void RouterCore::Tick(Time now) {
   if (now < next_tick_) return;
   next_tick_ = now + kTick;
   index_.Sweep(now);
+  StartReplays();
   const std::vector<WorkerSlot> slots = book_.slots();
   // If this process was stopped for a while (a paused machine), it could not receive any message:
   // treats all workers as heard now.
@@ -274,6 +350,7 @@ Time RouterCore::next_wake() const {
 CoreCounts RouterCore::Counts() const {
   CoreCounts counts;
   for (const auto& [id, live] : live_) {
+    if (live.machine->spec().replay) continue;
     ++(live.machine->has_token() ? counts.running : counts.waiting);
   }
   counts.index_entries = static_cast<int64_t>(index_.size());

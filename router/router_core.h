@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <absl/container/flat_hash_map.h>
@@ -18,12 +19,15 @@
 #include "router/placement.h"
 #include "router/prefix_index.h"
 #include "router/refused_joins.h"
+#include "router/replays.h"
 #include "router/request_machine.h"
+#include "router/service_time.h"
 #include "router/types.h"
 #include "router/worker_book.h"
 
 namespace baton::router {
 
+// Of clients' requests; replays are not counted.
 struct CoreCounts {
   int32_t waiting = 0;  // requests without a token yet
   int32_t running = 0;  // requests with a token
@@ -60,6 +64,8 @@ class RouterCore final {
   void StopSample(RequestId id, int32_t sample, Time now);
   void Cancel(RequestId id, const Status& why, Time now);
   void CancelAll(const Status& why, Time now);
+  // Forgets what the workers have cached, and has them remove it from their prefix caches.
+  void ResetCaches(Time now);
 
   // To be called at next_wake().
   void Tick(Time now);
@@ -71,8 +77,9 @@ class RouterCore final {
   void TakeActions(CoreActions& actions) {
     actions.commands.clear();
     actions.events.clear();
-    actions.commands.swap(actions_.commands);
-    actions.events.swap(actions_.events);
+    actions.pair_changes.clear();
+    actions.replays.clear();
+    std::swap(actions, actions_);
   }
 
   // nullopt until the first worker has joined.
@@ -80,13 +87,17 @@ class RouterCore final {
   const WorkerBook& workers() const { return book_; }
   DecodeArenas decode_arenas() const;
   const RefusedJoins& refused_joins() const { return refused_joins_; }
+  const PairBook& pairs() const { return placement_.pairs(); }
   CoreCounts Counts() const;
+  // Replays that run, and finished requests that wait for their replay.
+  const Replays& replays() const { return replays_; }
   // OK when a worker that can decode is ready; else Unavailable with the reason.
   Status Ready() const { return placement_.Ready(); }
 
  private:
   struct Live {
     std::unique_ptr<RequestMachine> machine;
+    Time since{};
     Time wake = kNever;
   };
 
@@ -99,6 +110,12 @@ class RouterCore final {
   void AnnouncePeers(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);
   void Revive(WorkerSlot slot);
+  int64_t ClientRequests() const;
+  void OnEnd(const Live& live);
+  void Start(std::shared_ptr<const RequestSpec> spec);
+  void TakeReplayActions();
+  void StartReplays();
+  void DropReplays(std::string_view why);
   void FeedIndex(WorkerSlot slot, const WorkerReport& report);
 
   const CoreOptions options_;
@@ -110,8 +127,11 @@ class RouterCore final {
   std::optional<ClusterIdentity> identity_;
   Placement placement_;
   RefusedJoins refused_joins_;
+  Replays replays_;
+  CoreActions replay_actions_;  // of replays' machines
   absl::flat_hash_map<RequestId, Live> live_;
   std::set<std::pair<Time, RequestId>> wakes_;
+  ServiceTime times_;  // of requests that had at least one token
   Time next_tick_{};
   Time last_tick_ = kNever;
 };

@@ -22,6 +22,9 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
                                  "Requests that have no first token yet.")),
       index_entries_(
           registry.AddGauge("baton_router_index_entries", "Block hashes in the prefix index.")),
+      failing_pairs_(registry.AddGauge("baton_router_failing_pairs",
+                                       "Pairs of a prefill and a decode worker whose latest KV "
+                                       "hand-off failed; `baton status` shows why.")),
       ready_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "ready"}})),
       suspect_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "suspect"}})),
       lost_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "lost"}})),
@@ -67,12 +70,49 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       transfer_(registry.AddHistogram("baton_router_transfer_seconds",
                                       "Time from the end of the last prompt chunk to the commit of "
                                       "the KV.",
-                                      ShortLatencyBuckets())) {}
+                                      ShortLatencyBuckets())),
+      replays_checked_(registry.AddCounter(
+          "baton_replay_checked_total",
+          "Finished requests that were replayed on other workers with equal tokens.")),
+      replay_mismatches_(registry.AddCounter(
+          "baton_replay_mismatches_total",
+          "Finished requests whose replay on other workers gave different tokens; the log says "
+          "which workers.")),
+      replays_cached_tokens_(
+          registry.AddCounter("baton_replay_cached_prompt_tokens_total",
+                              "Prompt tokens of replays that were found in a prefix cache.")) {
+  for (int i = 0; i < kReplaySkips; ++i) {
+    replays_skipped_.push_back(registry.AddCounter(
+        "baton_replay_skipped_total",
+        "Finished requests of the sample that were not compared, by reason: no_other_worker, busy, "
+        "not_deterministic, too_long (replay.max_tokens), failed.",
+        {{"reason", std::string(Name(static_cast<ReplaySkip>(i)))}}));
+  }
+}
+
+void RouterProbe::OnReplay(const ReplayResult& result) {
+  if (result.skipped.has_value()) {
+    return replays_skipped_[static_cast<size_t>(*result.skipped)].Add();
+  }
+  (result.mismatch.has_value() ? replay_mismatches_ : replays_checked_).Add();
+  replays_cached_tokens_.Add(result.cached_tokens);
+}
+
+ReplayCounts RouterProbe::replays() const {
+  ReplayCounts counts;
+  counts.checked = static_cast<int64_t>(replays_checked_.value());
+  counts.mismatches = static_cast<int64_t>(replay_mismatches_.value());
+  for (size_t i = 0; i < counts.skipped.size(); ++i) {
+    counts.skipped[i] = static_cast<int64_t>(replays_skipped_[i].value());
+  }
+  return counts;
+}
 
 void RouterProbe::SetGauges(const RouterGauges& gauges) {
   running_.Set(gauges.running);
   waiting_.Set(gauges.waiting);
   index_entries_.Set(static_cast<double>(gauges.index_entries));
+  failing_pairs_.Set(static_cast<double>(gauges.failing_pairs));
   ready_.Set(gauges.workers_ready);
   suspect_.Set(gauges.workers_suspect);
   lost_.Set(gauges.workers_lost);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/request_outcome.h"
+#include "router/replay_result.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -19,6 +21,7 @@ struct RouterGauges {
   int32_t running = 0;
   int32_t waiting = 0;
   int64_t index_entries = 0;
+  int64_t failing_pairs = 0;
   int32_t workers_ready = 0;
   int32_t workers_suspect = 0;
   int32_t workers_lost = 0;
@@ -31,6 +34,13 @@ struct LatencyPercentiles {
   double ttft_p99_ms = 0;
   double tpot_p50_ms = 0;
   double tpot_p99_ms = 0;
+};
+
+// Replays that have ended (class Replays).
+struct ReplayCounts {
+  int64_t checked = 0;  // the outputs were equal
+  int64_t mismatches = 0;
+  std::array<int64_t, kReplaySkips> skipped{};  // by ReplaySkip
 };
 
 // All metrics of the router. Thread-safe.
@@ -48,6 +58,9 @@ class RouterProbe final {
   // A request ended with OK, and its whole output was handed to its client after `duration`.
   void OnServed(Duration duration) { request_.Observe(ToSeconds(duration)); }
 
+  void OnReplay(const ReplayResult& result);
+
+  ReplayCounts replays() const;
   int64_t requests_total() const { return static_cast<int64_t>(requests_.total()); }
   // Requests that ended by a fault of the cluster, not of their clients.
   int64_t requests_failed() const {
@@ -63,6 +76,7 @@ class RouterProbe final {
   Gauge running_;
   Gauge waiting_;
   Gauge index_entries_;
+  Gauge failing_pairs_;
   Gauge ready_;
   Gauge suspect_;
   Gauge lost_;
@@ -80,6 +94,10 @@ class RouterProbe final {
   Histogram queue_;
   Histogram prefill_;
   Histogram transfer_;
+  Counter replays_checked_;
+  Counter replay_mismatches_;
+  std::vector<Counter> replays_skipped_;  // by ReplaySkip
+  Counter replays_cached_tokens_;
 
   // The last kRecent values, as rings.
   static constexpr size_t kRecent = 1024;

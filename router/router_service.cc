@@ -5,15 +5,16 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 
 #include "common/base/hash.h"
 #include "common/log/log.h"
 #include "common/model/model_identity.h"
+#include "common/rpc/reflection_service.h"
 #include "common/rpc/rpc_server.h"
 #include "router/admin_service.h"
 #include "router/api/http_api.h"
@@ -67,6 +68,10 @@ CoreOptions CoreOptionsOf(const config::RouterConfig& config, const OwnModel& mo
   options.retry.max_attempts = config.max_attempts();
   options.retry.max_worker_losses = config.max_worker_losses();
   options.retry.worker_wait = FromSeconds(config.worker_wait_seconds());
+  options.replay = {.sample = config.replay().sample(),
+                    .max_running = config.replay().max_running(),
+                    .max_waiting = config.replay().max_waiting(),
+                    .max_tokens = config.replay().max_tokens()};
   options.policy = PolicyOf(config);
   options.seed = config.seed();
   return options;
@@ -107,6 +112,17 @@ Status CheckTimes(const config::RouterConfig& config) {
     return InvalidArgument("lost_ms is {}; it must be at least suspect_ms, which is {}",
                            config.lost_ms(),
                            config.suspect_ms());
+  }
+  return OkStatus();
+}
+
+Status CheckAliases(const config::RouterConfig& config) {
+  std::set<std::string> seen;
+  for (const std::string& alias : config.model_aliases()) {
+    if (alias.empty()) return InvalidArgument("model_aliases has an empty name");
+    if (!seen.insert(alias).second) {
+      return InvalidArgument("model_aliases has \"{}\" twice; each name must be there once", alias);
+    }
   }
   return OkStatus();
 }
@@ -187,12 +203,14 @@ class RouterService final : public Service {
         probe_(context.metrics),
         core_(std::make_unique<CoreLoop>(CoreOptionsOf(config, model, tag), context.clock, probe_)),
         frontend_(
-            FrontendOptions{.tag = tag,
-                            .hash_secret = config.hash_secret(),
-                            .default_timeout = FromSeconds(config.default_timeout_seconds()),
-                            .sampling = sampling,
-                            .tokenizer_threads = static_cast<size_t>(config.tokenizer_threads()),
-                            .callers = context.security.clients()},
+            FrontendOptions{
+                .tag = tag,
+                .hash_secret = config.hash_secret(),
+                .default_timeout = FromSeconds(config.default_timeout_seconds()),
+                .sampling = sampling,
+                .tokenizer_threads = static_cast<size_t>(config.tokenizer_threads()),
+                .callers = context.security.clients(),
+                .aliases = {config.model_aliases().begin(), config.model_aliases().end()}},
             *text_,
             *core_,
             context.clock,
@@ -202,9 +220,11 @@ class RouterService final : public Service {
         admin_({name_, text_->name()},
                {context.security.operators(), context.security.refusals(), "admin"},
                *core_,
-               frontend_.callers(),
+               frontend_,
+               context.security.refusals(),
                probe_,
-               context.clock),
+               context.clock,
+               config.replay().sample()),
         worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},
                       *core_,
                       PeerLimits(context.security).proofs),
@@ -219,6 +239,11 @@ class RouterService final : public Service {
           exchange->Reply(status.ok() ? 200 : 503,
                           "application/json",
                           status.ok() ? *status : OpenAiError(status.status()));
+        });
+    context.http.AddRoute(
+        "POST", "/reset_prefix_cache", [this](const std::shared_ptr<HttpExchange>& exchange) {
+          admin_.ResetPrefixCache(exchange->request().client);
+          exchange->Reply(200, "application/json", "{}");
         });
   }
 
@@ -235,6 +260,7 @@ class RouterService final : public Service {
     limits.max_message_bytes = static_cast<size_t>(config.max_request_bytes());
     limits.ping_every = std::chrono::seconds(30);
     limits.ping_timeout = std::chrono::seconds(20);
+    limits.idle_timeout = std::chrono::minutes(5);
     limits.max_streams = config.max_streams_per_connection();
     grpc::Service* const public_services[] = {&generation_};
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
@@ -245,9 +271,11 @@ class RouterService final : public Service {
     grpc::Service* const admin_services[] = {&admin_};
     BATON_ASSIGN_OR_RETURN(
         operators_, RpcServer::Start(config.admin_listen(), admin_services, operator_limits));
+    operators_->SetServing(admin::v1::Admin::service_full_name(), true);
     grpc::Service* const worker_services[] = {&worker_links_};
     BATON_ASSIGN_OR_RETURN(
         workers_, RpcServer::Start(config.worker_listen(), worker_services, PeerLimits(security)));
+    workers_->SetServing(worker::v1::WorkerLink::service_full_name(), true);
     return OkStatus();
   }
 
@@ -316,9 +344,10 @@ class RouterService final : public Service {
 StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& config,
                                                AppContext& context) {
   BATON_RETURN_IF_ERROR(CheckTimes(config));
+  BATON_RETURN_IF_ERROR(CheckAliases(config));
   BATON_RETURN_IF_ERROR(CheckPorts(config, context.security));
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  EnableReflection();
   BATON_ASSIGN_OR_RETURN(auto text, ModelText::Load(config.model().path(), TextOptionsOf(config)));
   BATON_ASSIGN_OR_RETURN(const OwnModel model, OwnModelOf(config.model(), *text));
   GenerationDefaults sampling;

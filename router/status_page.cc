@@ -28,8 +28,14 @@ th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align:
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
 <th>preemptions<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
+<div class="scroll" id="ranked" hidden><h2>Ranks</h2><table><thead><tr><th>worker<th>rank
+<th>step<th>of it exchange</tr></thead><tbody id="ranks"></tbody></table></div>
+<div class="scroll" id="failing" hidden><h2>Hand-offs that fail</h2><table><thead><tr><th>from<th>to
+<th>because<th>in a row<th>last</tr></thead><tbody id="pairs"></tbody></table></div>
 <div class="scroll" id="asking" hidden><h2>Clients</h2><table><thead><tr><th>tenant / key<th>errors
 <th>running<th>requests<th>tokens</tr></thead><tbody id="callers"></tbody></table></div>
+<div class="scroll" id="strangers" hidden><h2>Refused without proof</h2><table><thead><tr><th>port<th>from
+<th>because<th>times<th>last</tr></thead><tbody id="peers"></tbody></table></div>
 <div class="scroll" id="refused" hidden><h2>Refused joins</h2><table><thead><tr><th>worker<th>from
 <th>because<th>attempts<th>last</tr></thead><tbody id="refusals"></tbody></table></div>
 <script>
@@ -59,13 +65,20 @@ async function refresh() {
     $('facts').replaceChildren();
     fact('running', s.requests_running); fact('waiting', s.requests_waiting);
     fact('ended', s.requests_total); fact('failed', s.requests_failed); fact('retries', s.retries);
+    if (s.replays) {
+      const skipped = Object.values(s.replays.skipped).reduce((sum, n) => sum + Number(n), 0);
+      fact('replays equal / different / skipped',
+          s.replays.checked + ' / ' + s.replays.mismatches + ' / ' + skipped);
+    }
     fact('TTFT p50 / p99', ms(s.ttft_p50_ms) + ' / ' + ms(s.ttft_p99_ms));
     fact('TPOT p50 / p99', ms(s.tpot_p50_ms) + ' / ' + ms(s.tpot_p99_ms));
-    $('workers').replaceChildren();
+    $('workers').replaceChildren(); $('ranks').replaceChildren();
     for (const w of s.workers) {
       const row = $('workers').insertRow();
       const used = w.blocks_total ? 1 - w.blocks_free / w.blocks_total : 0;
-      cell(row, w.worker_id); cell(row, w.roles); cell(row, w.device); cell(row, w.version);
+      cell(row, w.worker_id); cell(row, w.roles);
+      cell(row, w.device + (w.deterministic ? '' : ' (not deterministic)'));
+      cell(row, w.version);
       cell(row, w.state, w.state !== 'ready');
       cell(row, w.running); cell(row, w.waiting); cell(row, w.awaiting_kv);
       cell(row, percent(used)); cell(row, w.blocks_cached); cell(row, percent(w.cache_hit_rate));
@@ -76,6 +89,19 @@ async function refresh() {
       cell(row, w.preemptions);
       cell(row, w.blocks_leaked, w.blocks_leaked !== 0);
       cell(row, w.blocks_quarantined, w.blocks_quarantined !== 0);
+      if (w.ranks.length > 1) w.ranks.forEach((rank, index) => {
+        const row = $('ranks').insertRow();
+        cell(row, w.worker_id); cell(row, index); cell(row, ms(rank.step_ms));
+        cell(row, rank.exchange_ms === undefined ? '-' : ms(rank.exchange_ms));
+      });
+    }
+    $('ranked').hidden = !s.workers.some(w => w.ranks.length > 1);
+    $('failing').hidden = s.failing_pairs.length === 0;
+    $('pairs').replaceChildren();
+    for (const p of s.failing_pairs) {
+      const row = $('pairs').insertRow();
+      cell(row, p.prefill_worker); cell(row, p.decode_worker); cell(row, p.reason, true);
+      cell(row, p.failures); cell(row, time(p.age_ms / 1e3) + ' ago');
     }
     $('asking').hidden = s.callers.length === 0;
     $('callers').replaceChildren();
@@ -83,6 +109,13 @@ async function refresh() {
       const row = $('callers').insertRow();
       const errors = Object.entries(c.errors).map(([kind, n]) => n + ' ' + kind).join(', ');
       cell(row, c.id); cell(row, errors || '-', errors); cell(row, c.running); cell(row, c.requests); cell(row, c.tokens);
+    }
+    $('strangers').hidden = s.refused_peers.length === 0;
+    $('peers').replaceChildren();
+    for (const p of s.refused_peers) {
+      const row = $('peers').insertRow();
+      cell(row, p.port); cell(row, p.address); cell(row, p.reason, true);
+      cell(row, p.refusals); cell(row, time(p.age_ms / 1e3) + ' ago');
     }
     $('refused').hidden = s.refused_joins.length === 0;
     $('refusals').replaceChildren();

@@ -23,12 +23,21 @@ using WorkerSlot = StrongId<struct WorkerSlotTag, uint16_t>;
 constexpr WorkerSlot kNoWorker{0xffff};
 constexpr int kMaxWorkers = 128;
 
+// The workers that a request must run on. It ends with an error when they cannot serve it, and is
+// not dispatched again after a failure.
+struct PinnedWorkers {
+  WorkerId prefill;  // empty: the decode worker serves alone
+  WorkerId decode;
+};
+
 // One user request, tokenised and checked; shared and immutable.
 struct RequestSpec : RequestOptions {
   RequestId id;
   TokenList prompt;
   std::vector<Hash128> hashes;  // of the prompt's full blocks
   int32_t samples = 1;
+  std::optional<PinnedWorkers> pinned;  // nullopt: the policy chooses
+  bool replay = false;                  // made by Replays: no client waits for it
 };
 
 // The workers of one attempt at a request.

@@ -1,12 +1,32 @@
 #include "router/worker_book.h"
 
 #include <algorithm>
+#include <span>
 
 namespace baton::router {
 namespace {
 
 // A heartbeat is assumed to include every dispatch sent at least this long before its arrival.
 constexpr Duration kOneWay = std::chrono::milliseconds(5);
+
+void UpdateMeans(std::span<const RankTimes> before,
+                 std::span<const RankTimes> now,
+                 std::vector<RankMeans>& means) {
+  const RankTimes none;
+  means.resize(now.size());
+  for (size_t rank = 0; rank < now.size(); ++rank) {
+    const RankTimes& from = rank < before.size() ? before[rank] : none;
+    const RankTimes& to = now[rank];
+    const auto steps = static_cast<double>(to.steps - from.steps);
+    if (steps <= 0) continue;
+    RankMeans& mean = means[rank];
+    mean.step_ms = 1e3 * (to.step_seconds - from.step_seconds) / steps;
+    mean.exchange_ms.reset();
+    if (!to.exchange_seconds) continue;
+    const double exchanged = from.exchange_seconds ? *from.exchange_seconds : 0;
+    mean.exchange_ms = 1e3 * (*to.exchange_seconds - exchanged) / steps;
+  }
+}
 
 }  // namespace
 
@@ -71,6 +91,7 @@ void WorkerBook::OnHeartbeat(WorkerSlot slot, const WorkerLoad& load, Time now) 
     entry.record.prompt_tokens_per_second = rate(load.engine.prompt_tokens, before.prompt_tokens);
     entry.record.output_tokens_per_second = rate(load.engine.output_tokens, before.output_tokens);
   }
+  UpdateMeans(before.ranks, load.engine.ranks, entry.record.ranks);
   entry.last_heartbeat = now;
   entry.record.load = load;
   entry.change = {};

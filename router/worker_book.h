@@ -34,6 +34,12 @@ struct LoadEstimate {
   int64_t context_tokens = 0;  // tokens whose KV occupies the arena
 };
 
+// The mean of the steps of one rank between the two latest heartbeats with steps between them.
+struct RankMeans {
+  double step_ms = 0;
+  std::optional<double> exchange_ms = {};  // see RankTimes::exchange_seconds
+};
+
 struct WorkerRecord {
   WorkerInfo info;
   WorkerState state = WorkerState::kReady;
@@ -42,6 +48,7 @@ struct WorkerRecord {
   Time last_heard{};
   double prompt_tokens_per_second = 0;
   double output_tokens_per_second = 0;
+  std::vector<RankMeans> ranks;
 };
 
 // The joined workers: the description, the last heartbeat and the dispatches of each. Booking is

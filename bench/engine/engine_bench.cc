@@ -1,11 +1,14 @@
 // Runs an engine with a whole model in this process and prints a JSON object for each case.
 //   engine_bench --model PATH [--device cpu] [--dummy 1: random weights in the model's shape]
-//                [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1] [--deterministic 1]
+//                [--cpu_isa auto] [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1]
+//                [--deterministic 1] [--emitted 0: tokens at a prompt's end that are output]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--pipeline 1: stages, each a process with --threads threads; CPUs only]
+//                [--grammar fields | FILE: a JSON schema]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens for each.
-// With INTRUDER, a prompt of INTRUDER tokens arrives after a third of the decode steps.
+// With INTRUDER, a prompt of INTRUDER tokens arrives after a third of the decode steps. With
+// --grammar, each repeat runs twice: with free rows, then with all rows constrained.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +22,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/engine/forked_ranks.h"
+#include "bench/engine/request_grammar.h"
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
@@ -43,6 +47,8 @@ struct Arguments {
   std::string weights = "auto";
   std::string kv = "auto";
   std::string kernel_cache;
+  std::string grammar;
+  std::string cpu_isa = "auto";
   std::vector<Case> cases;
   std::map<std::string, int32_t> numbers = {{"threads", 2},
                                             {"budget", 512},
@@ -51,7 +57,8 @@ struct Arguments {
                                             {"repeat", 1},
                                             {"tensor", 1},
                                             {"pipeline", 1},
-                                            {"deterministic", 0}};
+                                            {"deterministic", 0},
+                                            {"emitted", 0}};
 };
 
 StatusOr<std::vector<Case>> ParseCases(const std::string& text) {
@@ -82,6 +89,10 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.kv = value;
     } else if (name == "--kernel_cache") {
       arguments.kernel_cache = value;
+    } else if (name == "--grammar") {
+      arguments.grammar = value;
+    } else if (name == "--cpu_isa") {
+      arguments.cpu_isa = value;
     } else if (name == "--cases") {
       BATON_ASSIGN_OR_RETURN(arguments.cases, ParseCases(value));
     } else if (name.starts_with("--") && arguments.numbers.contains(name.substr(2))) {
@@ -113,10 +124,25 @@ StatusOr<DType> KvDTypeOf(const Arguments& arguments) {
   return InvalidArgument("--kv is '{}'; it must be fp8, bf16, f16 or f32", arguments.kv);
 }
 
+// Adds the multiply-adds of the GEMMs for one row.
+void AddProducts(const ModelSpec& spec, nlohmann::json& result) {
+  const int64_t attention =
+      int64_t{spec.hidden} * spec.head_dim * (2 * spec.heads + 2 * spec.kv_heads);
+  int64_t sum = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t width =
+        layer.moe ? int64_t{spec.moe.experts_per_token} * spec.moe.intermediate : spec.intermediate;
+    sum += attention + int64_t{3} * spec.hidden * width;
+  }
+  result["layer_products_per_row"] = sum;
+  result["head_products_per_row"] = int64_t{spec.vocab} * spec.hidden;
+}
+
 // Records when tokens arrive. The intruder's request has the id 0.
 class Meter final : public EngineListener {
  public:
-  explicit Meter(const Clock& clock) : clock_(clock) {}
+  // `emitted`: the index of the first token of each request but the intruder.
+  Meter(const Clock& clock, int32_t emitted) : clock_(clock), emitted_(emitted) {}
   void OnTokens(std::span<const TokenOutput> tokens) override {
     const Time now = clock_.Now();
     for (const TokenOutput& output : tokens) {
@@ -125,9 +151,9 @@ class Meter final : public EngineListener {
         if (output.index == 0) intruder_first_token_ = now;
         continue;
       }
-      if (output.index == 0) last_first_token_ = now;
+      if (output.index == emitted_) last_first_token_ = now;
       Time& last = last_token_[output.id.value()];
-      if (output.index > 0) worst_gap_ = std::max(worst_gap_, now - last);
+      if (output.index > emitted_) worst_gap_ = std::max(worst_gap_, now - last);
       last = now;
     }
   }
@@ -146,6 +172,7 @@ class Meter final : public EngineListener {
 
  private:
   const Clock& clock_;
+  const int32_t emitted_;
   Time last_first_token_{};
   Time intruder_first_token_{};
   std::map<uint64_t, Time> last_token_;
@@ -202,13 +229,15 @@ class CaseRun final {
           DType kv_dtype,
           DecoderRunner& runner,
           const Ops& ops,
-          Executor* group)
+          Executor* group,
+          const RequestGrammar* grammar)
       : case_(which),
         numbers_(numbers),
         kv_dtype_(kv_dtype),
         runner_(runner),
         ops_(ops),
-        group_(group) {}
+        group_(group),
+        grammar_(grammar) {}
 
   StatusOr<nlohmann::json> Run() {
     EngineOptions options;
@@ -219,21 +248,32 @@ class CaseRun final {
     kv.blocks = BlocksFor(case_, kv.block_tokens);
     kv.dtype = kv_dtype_;
     options.prefix_cache = false;
+    options.repeat_output_singly = numbers_.at("deterministic") != 0 && ops_.queues_steps();
     Executor* executor = group_;
     if (executor == nullptr) {
       BATON_ASSIGN_OR_RETURN(executor_, LocalExecutor::Create(kv, runner_));
       executor = executor_.get();
     }
     bubble_before_ = executor->bubble();
-    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor, meter_, clock_));
+    GrammarCompiler* compiler = grammar_ == nullptr ? nullptr : &grammar_->compiler();
+    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor, meter_, clock_, compiler));
     const int32_t vocabulary = runner_.traits().vocabulary;
     for (int32_t i = 0; i < case_.streams; ++i) {
-      engine_->Submit(MakeRequest(i + 1, case_.prompt, case_.output, vocabulary));
+      Request request = MakeRequest(i + 1, case_.prompt, case_.output, vocabulary);
+      request.prompt_length -= numbers_.at("emitted");
+      request.max_tokens += numbers_.at("emitted");
+      if (grammar_ != nullptr) grammar_->Constrain(request);
+      engine_->Submit(std::move(request));
     }
     const Time start = clock_.Now();
-    while (Step()) {
+    while (Step() || engine_->Stats().first_masks > 0) {
     }
     BATON_RETURN_IF_ERROR(meter_.failure());
+    const int64_t wanted = int64_t{case_.streams} * case_.output + (case_.intruder > 0 ? 1 : 0);
+    if (meter_.count() != wanted) {
+      return InvalidArgument(
+          "{} tokens instead of {}: outputs of this grammar end early", meter_.count(), wanted);
+    }
     return Result(start, clock_.Now());
   }
 
@@ -272,6 +312,7 @@ class CaseRun final {
     nlohmann::json result = {{"streams", case_.streams},
                              {"prompt", case_.prompt},
                              {"output", case_.output},
+                             {"emitted", numbers_.at("emitted")},
                              {"tokens", meter_.count()},
                              {"total_s", ToSeconds(end - start)},
                              {"output_tok_s", meter_.count() / ToSeconds(end - start)},
@@ -307,10 +348,11 @@ class CaseRun final {
   const DType kv_dtype_;
   DecoderRunner& runner_;
   const Ops& ops_;
-  Executor* const group_;  // null: an executor of this process alone
+  Executor* const group_;                // null: an executor of this process alone
+  const RequestGrammar* const grammar_;  // null: free rows
   Duration bubble_before_{};
   const SteadyClock clock_;
-  Meter meter_{clock_};
+  Meter meter_{clock_, numbers_.at("emitted")};
   std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
@@ -321,6 +363,57 @@ class CaseRun final {
   Time intrusion_{};
   double undisturbed_ms_ = 0;
 };
+
+// What all cases have in common.
+struct Setup {
+  const Arguments& arguments;
+  DType kv_dtype;
+  DecoderRunner& runner;
+  const Ops& ops;
+  Executor* group;                // null: one process
+  const ForkedRanks* ranks;       // null: one process
+  const RequestGrammar* grammar;  // null: free rows only
+  nlohmann::json result;          // its part of each result
+};
+
+StatusOr<nlohmann::json> RunOnce(const Case& one, const Setup& with, bool constrained) {
+  const std::vector<double> before = CpuSeconds(with.ranks);
+  BATON_ASSIGN_OR_RETURN(nlohmann::json result,
+                         CaseRun(one,
+                                 with.arguments.numbers,
+                                 with.kv_dtype,
+                                 with.runner,
+                                 with.ops,
+                                 with.group,
+                                 constrained ? with.grammar : nullptr)
+                             .Run());
+  std::vector<double> used = CpuSeconds(with.ranks);
+  for (size_t rank = 0; rank < used.size(); ++rank) used[rank] -= before[rank];
+  result["cpu_s"] = used;
+  result.update(with.result);
+  if (constrained) {
+    result["grammar"] = with.arguments.grammar;
+    result["grammar_vocabulary"] = with.grammar->synthetic() ? "synthetic" : "model";
+  }
+  return result;
+}
+
+Status RunCase(const Case& one, const Setup& with) {
+  // A warm-up run takes the page faults and, on a GPU, the GEMM autotuning and the graph capture.
+  Case warm = one;
+  warm.output = std::min(one.output, 4);
+  warm.intruder = 0;
+  BATON_RETURN_IF_ERROR(RunOnce(warm, with, false).status());
+  for (int32_t i = 0; i < with.arguments.numbers.at("repeat"); ++i) {
+    for (const bool constrained : {false, true}) {
+      if (constrained && with.grammar == nullptr) continue;
+      BATON_ASSIGN_OR_RETURN(const nlohmann::json result, RunOnce(one, with, constrained));
+      std::printf("%s\n", result.dump().c_str());
+      std::fflush(stdout);
+    }
+  }
+  return OkStatus();
+}
 
 Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
@@ -341,6 +434,7 @@ Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const auto backend,
                          OpenBackend({.device = device,
                                       .threads = number("threads"),
+                                      .cpu_isa = arguments.cpu_isa,
                                       .deterministic = number("deterministic") != 0,
                                       .fp8_weights = arguments.weights == "fp8",
                                       .cuda_library = {},
@@ -365,39 +459,28 @@ Status Main(int argc, char** argv) {
         *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});
   }
   const double load = ToSeconds(clock.Now() - start);
-  for (const Case& one : arguments.cases) {
-    // A warm-up run takes the page faults and, on a GPU, the GEMM autotuning and the graph capture.
-    Case warm = one;
-    warm.output = std::min(one.output, 4);
-    warm.intruder = 0;
-    BATON_RETURN_IF_ERROR(
-        CaseRun(warm, arguments.numbers, kv_dtype, runner, backend->ops(), group.get())
-            .Run()
-            .status());
-    for (int32_t i = 0; i < number("repeat"); ++i) {
-      const std::vector<double> before = CpuSeconds(ranks.get());
-      BATON_ASSIGN_OR_RETURN(
-          nlohmann::json result,
-          CaseRun(one, arguments.numbers, kv_dtype, runner, backend->ops(), group.get()).Run());
-      std::vector<double> used = CpuSeconds(ranks.get());
-      for (size_t rank = 0; rank < used.size(); ++rank) used[rank] -= before[rank];
-      result["cpu_s"] = used;
-      result["model"] = model.name;
-      result["device"] = arguments.device;
-      result["budget"] = number("budget");
-      result["itl_target_ms"] = number("itl_target_ms");
-      result["deterministic"] = number("deterministic") != 0;
-      result["weights"] = arguments.weights;
-      result["kv"] = Name(kv_dtype);
-      result["load_s"] = load;
-      result["weight_bytes"] = decoder->weight_bytes();
-      if (arguments.device == kCpu) result["threads"] = number("threads");
-      result["tensor"] = number("tensor");
-      result["pipeline"] = number("pipeline");
-      std::printf("%s\n", result.dump().c_str());
-      std::fflush(stdout);
-    }
+  std::unique_ptr<RequestGrammar> grammar;
+  if (!arguments.grammar.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        grammar,
+        RequestGrammar::Create(arguments.grammar, arguments.model, runner.traits().vocabulary));
   }
+  nlohmann::json setup = {
+      {"model", model.name},
+      {"device", arguments.device == kCpu ? backend->device().name() : arguments.device},
+      {"deterministic", number("deterministic") != 0},
+      {"weights", arguments.weights},
+      {"kv", Name(kv_dtype)},
+      {"load_s", load},
+      {"weight_bytes", decoder->weight_bytes()}};
+  for (const char* name : {"budget", "itl_target_ms", "tensor", "pipeline"}) {
+    setup[name] = number(name);
+  }
+  AddProducts(model.spec, setup);
+  if (arguments.device == kCpu) setup["threads"] = number("threads");
+  const Setup with = {
+      arguments, kv_dtype, runner, backend->ops(), group.get(), ranks.get(), grammar.get(), setup};
+  for (const Case& one : arguments.cases) BATON_RETURN_IF_ERROR(RunCase(one, with));
   return OkStatus();
 }
 

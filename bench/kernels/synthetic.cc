@@ -30,8 +30,13 @@ std::unique_ptr<Matrix> Checked(StatusOr<std::unique_ptr<Matrix>> matrix) {
 
 }  // namespace
 
+CpuIsa& IsaInUse() {
+  static CpuIsa isa = BestCpuIsa();
+  return isa;
+}
+
 Backend::Backend(int threads) {
-  auto made = MakeCpuOps(device, {threads, CpuIsa::kBest});
+  auto made = MakeCpuOps(device, {threads, IsaInUse()});
   BATON_CHECK(made.ok(), "{}", Message(made.status()));
   ops = *std::move(made);
 }

@@ -13,6 +13,9 @@ void RegisterOps();
 void RegisterSampling();
 void RegisterSteps();
 
+// The instruction set of every Backend: the best one, unless main sets another.
+CpuIsa& IsaInUse();
+
 // The CPU backend with `threads` threads. Aborts when the backend cannot be created.
 struct Backend {
   explicit Backend(int threads);

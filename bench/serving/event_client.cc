@@ -23,7 +23,8 @@ constexpr std::string_view kEndOfChunks = "\r\n0\r\n\r\n";
 
 }  // namespace
 
-EventClient::EventClient(const std::string& address) : address_(address) {
+EventClient::EventClient(const std::string& address, const std::string& ca_file)
+    : address_(address) {
   const auto parsed = ParseHostPort(address);
   BATON_CHECK(parsed.ok(), "{}", Message(parsed.status()));
   sockaddr_in peer{};
@@ -38,6 +39,27 @@ EventClient::EventClient(const std::string& address) : address_(address) {
               address);
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (!ca_file.empty()) Encrypt(ca_file);
+}
+
+void EventClient::Encrypt(const std::string& ca_file) {
+  context_.reset(SSL_CTX_new(TLS_client_method()));
+  BATON_CHECK(SSL_CTX_load_verify_file(context_.get(), ca_file.c_str()) == 1, "{}", ca_file);
+  SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
+  tls_.reset(SSL_new(context_.get()));
+  SSL_set_fd(tls_.get(), socket_.get());
+  BATON_CHECK(SSL_connect(tls_.get()) == 1, "no TLS with {}", address_);
+}
+
+int EventClient::Send(std::string_view bytes) {
+  const auto size = static_cast<int>(bytes.size());
+  if (tls_ != nullptr) return SSL_write(tls_.get(), bytes.data(), size);
+  return static_cast<int>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+}
+
+int EventClient::Receive(std::span<char> to) {
+  if (tls_ != nullptr) return SSL_read(tls_.get(), to.data(), static_cast<int>(to.size()));
+  return static_cast<int>(::recv(socket_.get(), to.data(), to.size(), 0));
 }
 
 std::vector<double> EventClient::Stream(const std::string& path, const std::string& body) {
@@ -50,8 +72,7 @@ std::vector<double> EventClient::Stream(const std::string& path, const std::stri
       body);
   const Time start = SteadyClock().Now();
   for (size_t sent = 0; sent < request.size();) {
-    const auto n =
-        ::send(socket_.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    const int n = Send(std::string_view(request).substr(sent));
     BATON_CHECK(n > 0, "{} closed the connection", address_);
     sent += static_cast<size_t>(n);
   }
@@ -62,11 +83,12 @@ std::vector<double> EventClient::Stream(const std::string& path, const std::stri
   while (!done || answer.find(kEndOfChunks, seen) == std::string::npos) {
     pollfd waiting{socket_.get(), POLLIN, 0};
     const auto limit = std::chrono::milliseconds(kLimit).count();
-    BATON_CHECK(::poll(&waiting, 1, static_cast<int>(limit)) == 1,
+    const bool decrypted = tls_ != nullptr && SSL_pending(tls_.get()) > 0;
+    BATON_CHECK(decrypted || ::poll(&waiting, 1, static_cast<int>(limit)) == 1,
                 "{} sent nothing within the time limit",
                 address_);
     char buffer[16384];
-    const auto n = ::recv(socket_.get(), buffer, sizeof(buffer), 0);
+    const int n = Receive(buffer);
     BATON_CHECK(n > 0, "{} closed the connection after: {}", address_, answer);
     const double ms = ToMillis(SteadyClock().Now() - start);
     answer.append(buffer, static_cast<size_t>(n));

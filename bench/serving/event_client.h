@@ -1,8 +1,14 @@
 #pragma once
 
+#include <openssl/ssl.h>
+
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/base/free_with.h"
 #include "common/base/unique_fd.h"
 
 namespace baton {
@@ -12,16 +18,27 @@ namespace baton {
 // failure aborts the process by BATON_CHECK. Not thread-safe.
 class EventClient final {
  public:
-  // `address`: "IPv4:port".
-  explicit EventClient(const std::string& address);
+  // `address`: "IPv4:port". `ca_file`: the connection is encrypted, and this authority signed the
+  // server's certificate; empty: no encryption.
+  explicit EventClient(const std::string& address, const std::string& ca_file = "");
 
   // Sends a streaming request and reads its events up to [DONE]. Returns, for each event before
   // [DONE], the milliseconds from the request to the event's arrival. There is at least one event.
   std::vector<double> Stream(const std::string& path, const std::string& body);
 
  private:
+  using Context = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
+  using Connection = std::unique_ptr<SSL, FreeWith<SSL_free>>;
+
+  void Encrypt(const std::string& ca_file);
+  // As send(2) and recv(2), through TLS when the connection is encrypted.
+  int Send(std::string_view bytes);
+  int Receive(std::span<char> to);
+
   const std::string address_;
   UniqueFd socket_;
+  Context context_;
+  Connection tls_;  // null: no encryption
 };
 
 }  // namespace baton

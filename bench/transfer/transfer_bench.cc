@@ -5,6 +5,7 @@
 // only. MIB_PER_WRITE = 0 leaves the write size to the transport.
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -13,6 +14,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -25,6 +27,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/quantile.h"
+#include "common/security/cluster_proofs.h"
 #include "kernels/backend.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
@@ -40,6 +43,10 @@ struct BenchCase {
   bool checksums = true;
   uint32_t blocks = 0;  // KV blocks of each hand-off
   uint32_t arena_blocks = 256;
+  // Ranks of each side, which share the heads equally.
+  int32_t sender_ranks = 1;
+  int32_t receiver_ranks = 1;
+  bool authenticated = false;  // tcp: frames have tags
 };
 
 // The arguments of both processes.
@@ -65,16 +72,38 @@ std::unique_ptr<Backend> Open(const std::string& device) {
   return Must(OpenBackend(options));
 }
 
-// A device and an arena on it.
+// A device and the arenas of this side's ranks on it.
 struct Memory {
-  Memory(const BenchCase& c, const std::string& device)
-      : backend(Open(device)),
-        arena(backend->device(), ShardBlockBytes(c.layout, WholeModel(c.layout)) * c.arena_blocks) {
-    arena.Fill(std::byte{1});
+  Memory(const BenchCase& c, const std::string& device, int32_t ranks) : backend(Open(device)) {
+    const int32_t heads = c.layout.sharded_heads() / ranks;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      shards.push_back({0, c.layout.layers(), rank * heads, heads});
+      arenas.push_back(std::make_unique<TestMemory>(
+          backend->device(), ShardBlockBytes(c.layout, shards.back()) * c.arena_blocks));
+      arenas.back()->Fill(std::byte{1});
+    }
   }
+  const Buffer& first() const { return arenas.front()->buffer(); }
+  size_t first_block_bytes(const BenchCase& c) const {
+    return ShardBlockBytes(c.layout, shards.front());
+  }
+
   std::unique_ptr<Backend> backend;
-  TestMemory arena;
+  std::vector<KvShard> shards;
+  std::vector<std::unique_ptr<TestMemory>> arenas;
 };
+
+// The proofs of both processes, which need no real secret.
+std::shared_ptr<const PeerProofs> Proofs() {
+  static MetricsRegistry metrics;
+  return std::make_shared<ClusterProofs>(Must(ClusterSecret::Parse(std::string(32, 's'))),
+                                         std::make_shared<Refusals>(metrics));
+}
+
+// The bytes of one head of one plane of one layer in a block.
+uint64_t HeadBytes(const KvLayout& layout) {
+  return ShardBlockBytes(layout, {0, 1, 0, 1}) / 2;
+}
 
 KvTransferOptions MakeOptions(const BenchCase& c,
                               const char* name,
@@ -83,10 +112,14 @@ KvTransferOptions MakeOptions(const BenchCase& c,
   KvTransferOptions options;
   options.worker = WorkerId(name);
   options.layout = c.layout;
-  options.shards = {{WholeModel(c.layout), &memory.arena.buffer(), c.arena_blocks}};
+  for (size_t rank = 0; rank < memory.shards.size(); ++rank) {
+    options.shards.push_back({memory.shards[rank], &memory.arenas[rank]->buffer(), c.arena_blocks});
+  }
   options.dma = memory.backend->dma();
   options.transport.require_transport = c.transport;
   options.transport.listen_address = "127.0.0.1:0";
+  options.transport.authenticate_frames = c.authenticated;
+  if (c.authenticated) options.transport.proofs = Proofs();
   if (device.starts_with(kVerbsPrefix)) {
     options.transport.verbs.devices = {device.substr(kVerbsPrefix.size())};
   }
@@ -124,9 +157,9 @@ class GrantAll final : public KvReceiverListener {
 };
 
 int RunReceiver(const BenchCase& c, const Setup& setup, UniqueFd socket) {
-  Memory memory(c, setup.receiver_device);
+  Memory memory(c, setup.receiver_device, c.receiver_ranks);
   if (Dma* dma = memory.backend->dma(); dma != nullptr) {
-    const std::string exported = Must(dma->Export(memory.arena.buffer()));
+    const std::string exported = Must(dma->Export(memory.first()));
     (void)!::send(socket.get(), exported.data(), exported.size(), MSG_NOSIGNAL);
   }
   GrantAll listener(c);
@@ -182,22 +215,46 @@ class WaitEnd final : public KvSenderListener {
   TransferStats stats_;
 };
 
-// Median rate in GB/s of one plain copy of a hand-off's bytes to the peer's GPU; 0 without GPUs.
+// Median rate in GB/s of plain copies of a hand-off's blocks within this process's memory, by one
+// thread.
+double HostCopyRate(const BenchCase& c, const Memory& memory) {
+  const size_t block_bytes = memory.first_block_bytes(c);
+  TestMemory to(memory.backend->device(), block_bytes * c.arena_blocks);
+  to.Fill(std::byte{2});
+  const std::vector<BlockId> from_blocks = ScatteredBlocks(c, 1);
+  const std::vector<BlockId> to_blocks = ScatteredBlocks(c, 2);
+  const SteadyClock clock;
+  std::vector<double> rates;
+  for (int i = 0; i < 41; ++i) {
+    const Time begin = clock.Now();
+    for (size_t b = 0; b < from_blocks.size(); ++b) {
+      std::memcpy(to.buffer().data() + to_blocks[b].value() * block_bytes,
+                  memory.first().data() + from_blocks[b].value() * block_bytes,
+                  block_bytes);
+    }
+    rates.push_back(static_cast<double>(block_bytes * c.blocks) / ToSeconds(clock.Now() - begin) /
+                    1e9);
+  }
+  return Median(std::move(rates));
+}
+
+// Median rate in GB/s of one plain copy of a hand-off's bytes: to the peer's GPU, or within the
+// memory of the host.
 double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
-  if (dma == nullptr) return 0;
+  if (dma == nullptr) return HostCopyRate(c, memory);
   std::string exported(4096, '\0');
   const ssize_t got = ::recv(socket.get(), exported.data(), exported.size(), 0);
   exported.resize(got > 0 ? static_cast<size_t>(got) : 0);
   const auto peer = Must(dma->Import(exported));
   const auto queue = Must(dma->MakeQueue());
-  const uint64_t bytes = ShardBlockBytes(c.layout, WholeModel(c.layout)) * c.blocks;
+  const uint64_t bytes = memory.first_block_bytes(c) * c.blocks;
   const CopyRun run{0, 0, bytes};
   const SteadyClock clock;
   std::vector<double> rates;
   for (int i = 0; i < 41; ++i) {
     const Time begin = clock.Now();
-    const Status posted = queue->Copy(1, memory.arena.buffer(), *peer, {&run, 1});
+    const Status posted = queue->Copy(1, memory.first(), *peer, {&run, 1});
     if (!posted.ok()) Must(StatusOr<int>(posted));
     std::array<DmaDone, 1> done;
     while (queue->Poll(done) == 0) {
@@ -207,9 +264,19 @@ double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   return Median(std::move(rates));
 }
 
+// The processor time of this process in seconds.
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   const size_t block_bytes = ShardBlockBytes(c.layout, WholeModel(c.layout));
-  Memory memory(c, setup.sender_device);
+  Memory memory(c, setup.sender_device, c.sender_ranks);
   const double raw_rate = RawCopyRate(c, memory, socket);
   WaitEnd listener;
   KvTransferOptions options = MakeOptions(c, "prefill", memory, setup.sender_device);
@@ -230,6 +297,8 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   double first_micros = 0;
   double busy_seconds = 0;
   uint64_t bytes = 0;
+  uint64_t all_bytes = 0;  // with the warm-up
+  const double cpu_begin = CpuSeconds();
   const SteadyClock clock;
   const Time until = clock.Now() + FromSeconds(setup.seconds);
   for (uint64_t i = 0; clock.Now() < until; ++i) {
@@ -244,6 +313,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     sender->ChunkReady(request.session, request.epoch, 0, blocks);
     sender->Seal(request.session, request.epoch, "t");
     const TransferStats stats = listener.Wait();
+    all_bytes += stats.bytes;
     if (i == 0) first_micros = ToSeconds(clock.Now() - begin) * 1e6;
     if (i < 3) continue;  // warm-up: page faults and connection set-up
     rates.push_back(stats.bytes_per_second / 1e9);
@@ -251,13 +321,19 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     busy_seconds += ToSeconds(clock.Now() - begin);
     bytes += stats.bytes;
   }
+  const double cpu = CpuSeconds() - cpu_begin;
   sender->RemovePeer(WorkerId("decode"));
   return fmt::format(
-      R"({{"transport": "{}", "checksums": {}, "block_bytes": {}, "blocks": {}, "handoffs": {}, )"
+      R"({{"transport": "{}", "checksums": {}, "authenticated": {}, "ranks": "{} to {}", )"
+      R"("head_bytes": {}, "block_bytes": {}, "blocks": {}, "handoffs": {}, )"
       R"("gb_per_s": {:.3f}, "stream_gb_per_s_p50": {:.3f}, "raw_copy_gb_per_s": {:.3f}, "handoff_us_p50": {:.1f}, )"
-      R"("handoff_us_min": {:.1f}, "first_handoff_us": {:.1f}}})",
+      R"("handoff_us_min": {:.1f}, "first_handoff_us": {:.1f}, "sender_cpu_s_per_gib": {:.3f}}})",
       c.transport,
       c.checksums,
+      c.authenticated,
+      c.sender_ranks,
+      c.receiver_ranks,
+      HeadBytes(c.layout),
       block_bytes,
       c.blocks,
       micros.size(),
@@ -266,7 +342,25 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
       raw_rate,
       Median(micros),
       micros.empty() ? 0 : std::ranges::min(micros),
-      first_micros);
+      first_micros,
+      cpu / (static_cast<double>(all_bytes) / (1 << 30)));
+}
+
+// Between 2 and 8 ranks each head of a block is a run of its own, at the side of the 2 ranks.
+void AddCasesOfRanks(const std::string& transport, std::vector<BenchCase>& cases) {
+  constexpr std::array<std::pair<int32_t, int32_t>, 3> kRanks = {{{2, 2}, {8, 2}, {2, 8}}};
+  for (const int32_t head_dim : {128, 64, 32, 16}) {
+    const KvLayout layout =
+        DenseLayout({.layers = 32, .kv_heads = 8, .head_dim = head_dim, .dtype = DType::kBF16});
+    for (const auto& [sender_ranks, receiver_ranks] : kRanks) {
+      cases.push_back({.transport = transport,
+                       .layout = layout,
+                       .blocks = 63,
+                       .arena_blocks = 64,
+                       .sender_ranks = sender_ranks,
+                       .receiver_ranks = receiver_ranks});
+    }
+  }
 }
 
 std::vector<BenchCase> CasesOf(const Setup& setup) {
@@ -280,7 +374,11 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
   std::vector<BenchCase> cases;
   if (setup.sender_device.starts_with(kVerbsPrefix)) {
     for (const bool checksums : {true, false}) cases.push_back({"verbs", small, checksums, 32, 64});
-    cases.push_back({"verbs", tiny, true, 1, 64});
+    // The same hand-off of one block over the other transports of the machine.
+    for (const std::string transport : {"verbs", "tcp", "shm"}) {
+      cases.push_back({transport, tiny, true, 1, 64});
+    }
+    AddCasesOfRanks("verbs", cases);
     return cases;
   }
   if (setup.sender_device != "cpu") {
@@ -301,6 +399,11 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
   }
   cases.push_back({"shm", tiny, true, 4});
   cases.push_back({"tcp", tiny, true, 4});
+  for (const KvLayout& layout : {small, large}) {
+    cases.push_back({.transport = "tcp", .layout = layout, .blocks = 63, .authenticated = true});
+  }
+  AddCasesOfRanks("shm", cases);
+  AddCasesOfRanks("tcp", cases);
   return cases;
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr int kUnauthorized = 401;
 constexpr std::string_view kProbePaths[] = {"/healthz", "/health", "/readyz"};
 constexpr std::string_view kPagePaths[] = {"/", "/metrics", "/status.json"};
+constexpr std::string_view kOperatorPaths[] = {"/reset_prefix_cache"};
 constexpr const char* kClientChallenge = "Bearer realm=\"baton\"";
 // Basic, so that a browser asks for the key, as the password.
 constexpr const char* kPageChallenge = "Basic realm=\"baton operators: the key is the password\"";
@@ -83,7 +84,9 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
     const config::SecurityConfig& config, MetricsRegistry& metrics) {
   std::unique_ptr<ProcessSecurity> security(new ProcessSecurity(config, metrics));
   if (!config.cluster_secret_file().empty()) {
-    StatusOr<ClusterSecret> secret = ClusterSecret::Load(config.cluster_secret_file());
+    auto secret = SecretFile::Open(config.cluster_secret_file(),
+                                   FromSeconds(config.cluster_secret_overlap_seconds()),
+                                   *security->refusals_);
     if (!secret.ok()) return WrongFile("cluster_secret_file", secret.status());
     security->peers_ =
         std::make_shared<const ClusterProofs>(*std::move(secret), security->refusals_);
@@ -120,8 +123,11 @@ Status ProcessSecurity::OpenTls() {
     return InvalidArgument(
         "security.cluster_tls needs certificate_file, key_file and ca_file, all of them");
   }
-  cluster_tls_ = std::make_shared<const RpcTls>(RpcTls{
-      cluster.certificate_file(), cluster.key_file(), cluster.ca_file(), cluster.peer_name()});
+  cluster_tls_ = std::make_shared<const RpcTls>(RpcTls{cluster.certificate_file(),
+                                                       cluster.key_file(),
+                                                       cluster.ca_file(),
+                                                       cluster.peer_name(),
+                                                       cluster.crl_folder()});
   const Status checked = CheckTls(*cluster_tls_);
   return checked.ok() ? OkStatus() : WrongFile("cluster_tls", checked);
 }
@@ -176,18 +182,20 @@ HttpGate ProcessSecurity::MakeHttpGate(const std::string& address) const {
   const StatusOr<HostPort> parsed = ParseHostPort(address);
   const bool trusted = config_.insecure() || (parsed.ok() && IsLoopback(parsed->host));
   return [this, trusted](const HttpRequest& request) -> HttpVerdict {
-    if (IsOneOf(request.path, kProbePaths) || request.method == "OPTIONS") return {};
-    const bool page = IsOneOf(request.path, kPagePaths);
-    if (page && config_.open_pages()) return {};
-    Authenticator* const callers = page ? operators() : clients();
-    if (callers == nullptr && trusted) return {};
+    const bool opens = IsOneOf(request.path, kPagePaths);
+    const bool page = opens || IsOneOf(request.path, kOperatorPaths);
     HttpVerdict verdict;
+    verdict.open = IsOneOf(request.path, kProbePaths) || request.method == "OPTIONS" ||
+                   (opens && config_.open_pages());
+    if (verdict.open) return verdict;
+    Authenticator* const callers = page ? operators() : clients();
+    if (callers == nullptr && trusted) return verdict;
     StatusOr<Caller> caller =
         callers == nullptr
             ? Status(
                   StatusCode::kUnauthenticated,
-                  page ? "this page needs an operator's key, and this process has no "
-                         "security.admin_keys_file; security.open_pages opens it to everyone"
+                  page ? "this path needs an operator's key, and this process has no "
+                         "security.admin_keys_file; security.open_pages opens pages to everyone"
                        : "this process has no security.api_keys_file, so nobody may use this path")
             : callers->Authenticate(KeyOf(request));
     if (caller.ok()) {

@@ -46,8 +46,8 @@ class ProcessSecurity final {
   Refusals& refusals() const { return *refusals_; }
 
   // Decides which HTTP requests are served on a port at `address`. /healthz, /health and /readyz
-  // always are; /metrics and the status page need an operator's key, and all other paths a
-  // client's. Must not outlive this object.
+  // always are; /metrics, the status page and /reset_prefix_cache need an operator's key, and all
+  // other paths a client's. Must not outlive this object.
   HttpGate MakeHttpGate(const std::string& address) const;
 
  private:

@@ -272,6 +272,7 @@ int RunService(const ServiceInfo& info,
     (*service)->Stop();
   } else {
     kLog.Info("draining for at most {} s", process.drain_seconds());
+    (*http)->Drain();
     DrainAndStop(**service, signals, FromSeconds(process.drain_seconds()));
   }
   readiness.Set(nullptr);

@@ -35,4 +35,17 @@ StatusOr<HostPort> ParseHostPort(std::string_view text) {
   return parsed;
 }
 
+std::string HostOfPeer(std::string_view peer) {
+  for (const std::string_view scheme : {"ipv4:", "ipv6:"}) {
+    if (peer.starts_with(scheme)) peer.remove_prefix(scheme.size());
+  }
+  const size_t colon = peer.rfind(':');
+  const bool brackets = peer.starts_with("[") || peer.starts_with("%5B");
+  const bool bare_ipv6 = peer.find(':') != colon && !brackets;
+  if (colon != std::string_view::npos && !bare_ipv6) peer = peer.substr(0, colon);
+  if (!peer.starts_with("%5B") || !peer.ends_with("%5D")) return std::string(peer);
+  constexpr size_t kBracket = 3;  // bytes of "%5B"
+  return fmt::format("[{}]", peer.substr(kBracket, peer.size() - 2 * kBracket));
+}
+
 }  // namespace baton

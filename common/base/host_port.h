@@ -20,4 +20,9 @@ struct HostPort {
 // Errors: InvalidArgument that names the missing part or the port that is out of range.
 StatusOr<HostPort> ParseHostPort(std::string_view text);
 
+// The host of the far end of a connection, as sockets and gRPC name it: "10.0.0.1" for
+// "10.0.0.1:443", "ipv4:10.0.0.1:443" and "10.0.0.1"; "[::1]" for "ipv6:[::1]:443", where gRPC also
+// writes the brackets as %5B and %5D. A name of another form is returned as it is.
+std::string HostOfPeer(std::string_view peer);
+
 }  // namespace baton

@@ -8,9 +8,9 @@
 
 namespace baton {
 
-// How the next token is chosen. The steps apply in this order: logit bias and banned tokens; the
-// repetition, presence and frequency penalties; temperature 0 ends here with the highest logit,
-// ties going to the lower id; temperature, top-k, top-p, min-p; one draw.
+// How the next token is chosen. The steps apply in this order: logit bias, banned tokens and the
+// mask; the repetition, presence and frequency penalties; temperature 0 ends here with the highest
+// logit, ties going to the lower id; temperature, top-k, top-p, min-p; one draw.
 struct SamplingParams {
   float temperature = 1.0f;         // 0 = greedy
   int32_t top_k = 0;                // 0 = all
@@ -39,9 +39,12 @@ struct TokenLogprob {
 // Stands for a token when none can be chosen: all logits of the row are NaN or -inf.
 inline constexpr TokenId kNoToken = -1;
 
+// Stands for a token that is chosen in a later step: the row's mask was not computed in time.
+inline constexpr TokenId kLateToken = -2;
+
 // A chosen token. Logprobs are of the distribution before temperature, penalties and cuts.
 struct SampledToken {
-  TokenId token = 0;              // or kNoToken
+  TokenId token = 0;              // or kNoToken, kLateToken
   float logprob = 0;              // set when top_logprobs ≥ 0
   std::vector<TokenLogprob> top;  // highest first
   bool operator==(const SampledToken&) const = default;

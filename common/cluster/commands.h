@@ -53,6 +53,8 @@ struct RedirectCommand {
 
 // Send all cache events from a CLEARED on.
 struct SnapshotCommand {
+  bool clear = false;  // remove all blocks from the prefix cache before
+
   bool operator==(const SnapshotCommand&) const = default;
 };
 

@@ -2,12 +2,27 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/hash.h"
 #include "common/base/ids.h"
 
 namespace baton {
+
+// The time that one rank of a worker has spent on steps since its start.
+struct RankTimes {
+  int64_t steps = 0;
+  // The sum over the steps: from a step's start, or from the end of the step before when that is
+  // later, to its end.
+  double step_seconds = 0;
+  // The part of `step_seconds` in exchanges with other ranks, waits for these ranks included. Unset
+  // where there are none, or where the device does not tell.
+  std::optional<double> exchange_seconds = {};
+
+  bool operator==(const RankTimes&) const = default;
+};
 
 // An engine's load, as heartbeats carry it.
 struct EngineLoad {
@@ -31,6 +46,7 @@ struct EngineLoad {
   double step_ms_per_token_context = 0;
   double step_ms_per_prompt_token = 0;
   double step_ms_per_prompt_token_context = 0;
+  std::vector<RankTimes> ranks;  // by rank; a worker of one process has one entry
 
   bool operator==(const EngineLoad&) const = default;
 };

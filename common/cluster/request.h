@@ -29,6 +29,9 @@ enum class RequestKind : uint8_t {
 struct PassedOptions {
   int32_t priority = 0;    // the priority policy serves higher values first
   std::string cache_salt;  // separates tenants in the prefix cache
+  // What the output must match (common/grammar/grammar_spec.h); empty: anything. The stop tokens
+  // are allowed only where the output may end.
+  std::string grammar;
 
   bool operator==(const PassedOptions&) const = default;
 };
@@ -40,6 +43,9 @@ struct RequestOptions : PassedOptions {
   int32_t min_tokens = 0;
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
   Time arrival{};                    // at this process
+  // A number for who sent the request (a key or an address), so that clients take turns in queues.
+  // 0: no client, such as a replay.
+  uint64_t client_tag = 0;
   Time deadline = kNever;
 
   bool operator==(const RequestOptions&) const = default;

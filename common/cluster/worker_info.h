@@ -34,6 +34,9 @@ struct WorkerInfo {
   int32_t max_step_tokens = 0;
   int32_t context_length = 0;
   int32_t vocabulary = 0;
+  // The bits of a result do not depend on other requests: always on CPUs, with engine.deterministic
+  // on GPUs.
+  bool deterministic = true;
   Duration itl_target{};  // EngineOptions::itl_target of a worker that decodes; 0: none
 
   bool operator==(const WorkerInfo&) const = default;

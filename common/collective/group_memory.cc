@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/shared_memory.h"
 
 namespace baton {
 namespace {
@@ -166,16 +168,9 @@ StatusOr<std::unique_ptr<GroupMemory>> GroupMemory::OpenOf(pid_t pid,
 }
 
 StatusOr<std::unique_ptr<GroupMemory>> GroupMemory::Map(UniqueFd fd, const GroupLayout& layout) {
-  const size_t bytes = BytesOf(layout);
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) {
-    return MakeStatus(StatusCode::kResourceExhausted,
-                      "cannot map {} bytes of the group's memory: {}",
-                      bytes,
-                      std::strerror(errno));
-  }
+  BATON_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, MapSharedMemory(fd, BytesOf(layout)));
   return std::unique_ptr<GroupMemory>(
-      new GroupMemory(std::move(fd), static_cast<std::byte*>(data), bytes, layout));
+      new GroupMemory(std::move(fd), bytes.data(), bytes.size(), layout));
 }
 
 GroupMemory::GroupMemory(UniqueFd fd, std::byte* data, size_t bytes, const GroupLayout& layout)

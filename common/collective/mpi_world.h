@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,11 +12,15 @@
 
 namespace baton {
 
-// All processes that one mpirun started, on one host or several. The destructor waits, at most 2 s,
-// for the other ranks' destructors and then finalizes MPI; if a rank does not come, MPI is not
-// finalized, and mpirun ends the job when this process exits. Thread-safe, except that each
-// collective is for one thread at a time. At most one per process, ever: MPI cannot be initialised
-// twice.
+// A message that MpiWorld::Post sent.
+struct MpiLetter {
+  int from = 0;  // rank
+  std::string bytes;
+};
+
+// All processes that one mpirun started, on one host or several. The destructor closes.
+// Thread-safe, except that each collective is for one thread at a time. At most one per process,
+// ever: MPI cannot be initialised twice.
 class MpiWorld {
  public:
   // The largest id of a collective: it is part of MPI's message tags.
@@ -24,8 +29,9 @@ class MpiWorld {
   virtual ~MpiWorld() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // All ranks can share memory (GroupMemory), which is faster than MPI.
-  virtual bool one_host() const = 0;
+  // By rank: the lowest rank of the same host. Ranks of one host can share memory (GroupMemory),
+  // which is faster than MPI.
+  virtual const std::vector<int>& first_on_host() const = 0;
 
   // The collective of all ranks, for example to exchange what the ranks need to know at the start.
   virtual Collective& all() = 0;
@@ -39,6 +45,18 @@ class MpiWorld {
   // which is the rank that is gone or late, and `message`. The first call counts. The other ranks
   // see it when they next enter or wait in a call.
   virtual void Abort(int rank, std::string_view message) = 0;
+
+  // Sends `bytes` to another rank without waiting for it. Take returns the letters of one rank in
+  // their order. Errors: Unavailable when the group is aborted or closed, or MPI failed.
+  virtual Status Post(int to, std::string bytes) = 0;
+  // The next letter of any rank; nothing after `timeout`. MPI cannot wake a thread, so the wait
+  // looks for letters and sleeps for `pause` in between. One thread at a time. Errors: as Post.
+  virtual StatusOr<std::optional<MpiLetter>> Take(Duration timeout, Duration pause) = 0;
+
+  // Waits, at most 2 s, until the other ranks close too, and finalizes MPI. If a rank does not
+  // come, MPI is not finalized, and mpirun ends the job when this process exits. Later calls return
+  // Unavailable.
+  virtual void Close() = 0;
 };
 
 struct MpiOptions {
@@ -59,6 +77,6 @@ using OpenMpiFunction = Status (*)(std::string_view version,
                                    const MpiOptions& options,
                                    std::unique_ptr<MpiWorld>& out);
 inline constexpr char kOpenMpiSymbol[] = "BatonOpenMpi";
-inline constexpr std::string_view kMpiVersion = "1 " __VERSION__;
+inline constexpr std::string_view kMpiVersion = "2 " __VERSION__;
 
 }  // namespace baton

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "common/engine/sequence_masks.h"
+
 namespace baton {
 
 void Batch::Build(const StepPlan& plan) {
@@ -26,10 +28,14 @@ void Batch::AddRow(const PlanRow& row) {
   const Sequence& sequence = *row.sequence;
   const Request& request = sequence.request->request;
   const auto first_row = static_cast<int32_t>(tokens_.size());
-  sequences_.push_back({.first_row = first_row,
-                        .row_count = row.count,
-                        .context = row.first,
-                        .first_block = static_cast<int32_t>(block_tables_.size())});
+  // Rows that are computed singly look like sequences with the same blocks.
+  const int32_t parts = row.singly ? row.count : 1;
+  for (int32_t part = 0; part < parts; ++part) {
+    sequences_.push_back({.first_row = first_row + part,
+                          .row_count = row.count / parts,
+                          .context = row.first + part,
+                          .first_block = static_cast<int32_t>(block_tables_.size())});
+  }
   const std::span<const TokenId> all(sequence.tokens);
   const auto added = all.subspan(row.first, row.count);
   tokens_.insert(tokens_.end(), added.begin(), added.end());
@@ -40,6 +46,8 @@ void Batch::AddRow(const PlanRow& row) {
   }
   const auto prompt = all.first(request.prompt_length);
   const auto output = all.subspan(request.prompt_length);
+  // Before the fork, all samples have the same output and share a mask.
+  const TokenMask* mask = sequence.mask == nullptr ? nullptr : &sequence.mask->mask;
   const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
   for (int32_t i = 0; i < row.samples; ++i) {
     logit_rows_.push_back(first_row + row.count - 1);
@@ -47,7 +55,9 @@ void Batch::AddRow(const PlanRow& row) {
                          .position = all.size(),
                          .prompt = prompt,
                          .output = output,
-                         .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens});
+                         .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,
+                         .mask = mask,
+                         .waits_for_mask = !sequence.request->forked});
   }
 }
 

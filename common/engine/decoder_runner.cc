@@ -58,7 +58,40 @@ bool DecoderRunner::queues_steps() const {
   return decoder_.ops().queues_steps();
 }
 
+Duration DecoderRunner::Exchanged() const {
+  const Exchange* const exchange = decoder_.ops().exchange();
+  return exchange == nullptr ? Duration{} : exchange->time_spent().value_or(Duration{});
+}
+
+RankTimes DecoderRunner::times() const {
+  RankTimes times;
+  times.steps = timer_.steps();
+  times.step_seconds = ToSeconds(timer_.total());
+  const Exchange* const exchange = decoder_.ops().exchange();
+  if (exchange != nullptr && exchange->time_spent().has_value()) {
+    times.exchange_seconds = ToSeconds(Exchanged() - exchanged_before_);
+  }
+  return times;
+}
+
 Status DecoderRunner::Issue(const StepInput& input,
+                            const KvView& kv,
+                            std::span<const SamplingRow> sampling,
+                            std::span<SampledToken> out,
+                            const LayerWatch& watch) {
+  const Time begin = SteadyClock().Now();
+  BATON_RETURN_IF_ERROR(Begin(input, kv, sampling, out, watch));
+  timer_.Begin(begin);
+  return OkStatus();
+}
+
+Status DecoderRunner::Await() {
+  Status status = End();
+  timer_.End(SteadyClock().Now());
+  return status;
+}
+
+Status DecoderRunner::Begin(const StepInput& input,
                             const KvView& kv,
                             std::span<const SamplingRow> sampling,
                             std::span<SampledToken> out,
@@ -84,7 +117,7 @@ Status DecoderRunner::Issue(const StepInput& input,
   return ops.IssueStep();
 }
 
-Status DecoderRunner::Await() {
+Status DecoderRunner::End() {
   Ops& ops = decoder_.ops();
   if (stages_ > 1) {
     const Issued step = std::move(issued_.front());
@@ -176,6 +209,8 @@ Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
     }
   }
   if (steps > 0) LogWarmUp("decoding", steps, clock.Now() - start);
+  timer_ = {};
+  exchanged_before_ = Exchanged();
   const Status kept = decoder_.ops().KeepTimedKernels();
   if (!kept.ok()) {
     kLog.Warning("the next start must time kernels again: {}; engine.kernel_cache names the folder",

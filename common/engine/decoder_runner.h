@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/engine/model_runner.h"
+#include "common/engine/step_timer.h"
 #include "common/model/decoder.h"
 
 namespace baton {
@@ -23,6 +24,7 @@ class DecoderRunner final : public ModelRunner {
   bool queues_steps() const override;
   int32_t stages() const override { return stages_; }
   Duration bubble() const override { return bubble_; }
+  RankTimes times() const override;
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,
@@ -35,6 +37,14 @@ class DecoderRunner final : public ModelRunner {
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 
  private:
+  Status Begin(const StepInput& input,
+               const KvView& kv,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch);
+  Status End();
+  // The time of all exchanges so far.
+  Duration Exchanged() const;
   WarmUpSizes SizesToWarmUp() const;
   // Runs one step of `sequences` equal sequences: each computes `rows` tokens after `context`
   // tokens, and every entry of its block table is block 0.
@@ -52,6 +62,8 @@ class DecoderRunner final : public ModelRunner {
   const int32_t stages_;
   std::deque<Issued> issued_;  // oldest first; empty with one stage
   Duration bubble_{};
+  StepTimer timer_;
+  Duration exchanged_before_{};  // in the warm-up
 };
 
 }  // namespace baton

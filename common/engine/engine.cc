@@ -8,8 +8,10 @@
 
 #include "common/base/overloaded.h"
 #include "common/engine/batch.h"
+#include "common/engine/grammar_queue.h"
 #include "common/engine/inbox.h"
 #include "common/engine/scheduler.h"
+#include "common/engine/sequence_masks.h"
 #include "common/engine/step_time.h"
 #include "common/kvcache/kv_cache.h"
 
@@ -31,6 +33,7 @@ Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
   BATON_RETURN_IF_ERROR(
       CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
+  BATON_RETURN_IF_ERROR(CheckCount("mask_threads", options.mask_threads, 1, 64));
   return CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany);
 }
 
@@ -56,12 +59,15 @@ class Engine::Impl {
   Impl(const EngineOptions& options,
        Executor& executor,
        EngineListener& listener,
-       const Clock& clock)
+       const Clock& clock,
+       GrammarCompiler* grammars)
       : executor_(executor),
         listener_(listener),
         clock_(clock),
         cache_(executor.kv_blocks(), executor.kv_layout().block_tokens, options.prefix_cache),
-        scheduler_(SchedulerOptions(options, executor), cache_) {
+        scheduler_(SchedulerOptions(options, executor), cache_),
+        masks_(executor.traits().vocabulary, options.mask_threads),
+        compiling_(grammars, masks_, inbox_) {
     layer_marks_ = executor.kv_layout().layer_group_ends;
     UpdateStats();
   }
@@ -92,7 +98,7 @@ class Engine::Impl {
       last_end_.reset();
     }
     if (worked) UpdateStats();
-    inbox_.Settle(scheduler_.idle() && steps_.empty());
+    inbox_.Settle(scheduler_.idle() && steps_.empty() && compiling_.empty());
     return worked;
   }
 
@@ -102,6 +108,7 @@ class Engine::Impl {
     EngineStats stats = stats_;
     stats.waiting += waiting.requests;
     stats.queued_tokens += waiting.tokens;
+    stats.first_masks = compiling_.first_masks();
     return stats;
   }
 
@@ -119,23 +126,59 @@ class Engine::Impl {
     for (Inbox::Message& message : messages) {
       std::visit(Overloaded{
                      [&](Request& request) { Admit(std::move(request)); },
-                     [&](Inbox::Cancel& cancel) { scheduler_.Cancel(cancel.key); },
-                     [&](Inbox::StopSample& stop) { scheduler_.StopSample(stop.key, stop.sample); },
+                     [&](Inbox::Cancel& cancel) { Cancel(cancel.key); },
+                     [&](Inbox::StopSample& stop) {
+                       scheduler_.StopSample(stop.key, stop.sample);
+                       compiling_.StopSample(stop.key, stop.sample);
+                     },
+                     [&](Inbox::Compiled& compiled) { AdmitCompiled(std::move(compiled)); },
                      [&](Inbox::Activate& activate) {
                        scheduler_.Activate(
                            activate.key, std::move(activate.first_tokens), clock_.Now());
                      },
                      [&](Inbox::Release& release) { scheduler_.ReleaseKv(release.key); },
-                     [&](Inbox::Snapshot&) { cache_.prefix().AddSnapshot(); },
+                     [&](Inbox::Snapshot& snapshot) {
+                       if (snapshot.clear) cache_.ForgetAll();
+                       cache_.prefix().AddSnapshot();
+                     },
                  },
                  message);
     }
-    return !messages.empty();
+    return EndExpiredCompilations() || !messages.empty();
   }
 
   void Admit(Request request) {
-    if (healthy_) return scheduler_.Add(std::move(request), clock_.Now());
-    listener_.OnFailed({request.id, request.epoch, GivenUp()});
+    if (!healthy_) return listener_.OnFailed({request.id, request.epoch, GivenUp()});
+    if (request.grammar.empty()) return scheduler_.Add(std::move(request), clock_.Now());
+    if (!scheduler_.Knows({request.id, request.epoch})) compiling_.Add(std::move(request));
+  }
+
+  void AdmitCompiled(Inbox::Compiled compiled) {
+    const RequestKey key = compiled.key;
+    auto ready = compiling_.Take(std::move(compiled));
+    if (!ready.has_value()) return;
+    if (!ready->ok()) return listener_.OnFailed({key.first, key.second, ready->status()});
+    scheduler_.Add(std::move((*ready)->request), clock_.Now(), std::move((*ready)->constraint));
+    for (const int32_t sample : (*ready)->stopped) scheduler_.StopSample(key, sample);
+  }
+
+  void Cancel(const RequestKey& key) {
+    scheduler_.Cancel(key);
+    if (!compiling_.Cancel(key)) return;
+    listener_.OnFailed(
+        {key.first, key.second, MakeStatus(StatusCode::kCancelled, "the request was cancelled")});
+  }
+
+  bool EndExpiredCompilations() {
+    if (compiling_.empty()) return false;
+    const std::vector<RequestKey> ended = compiling_.TakeExpired(clock_.Now(), !healthy_);
+    for (const RequestKey& key : ended) {
+      const Status why = healthy_ ? MakeStatus(StatusCode::kDeadlineExceeded,
+                                               "the deadline passed while the grammar compiled")
+                                  : GivenUp();
+      listener_.OnFailed({key.first, key.second, why});
+    }
+    return !ended.empty();
   }
 
   // Whether a step may be planned that needs no token of the steps under way. After an error the
@@ -152,6 +195,7 @@ class Engine::Impl {
   }
 
   Status Issue(QueuedStep& step) {
+    masks_.BeginAll(step.plan);
     batch_.Build(step.plan);
     if (!step.plan.copies.empty()) {
       BATON_RETURN_IF_ERROR(executor_.CopyBlocks(step.plan.copies));
@@ -273,7 +317,7 @@ class Engine::Impl {
     const StepTimeModel::Fit& fit = step_time_.fit();
     EngineStats stats;
     stats.running = counts.running;
-    stats.waiting = counts.waiting;
+    stats.waiting = counts.waiting + compiling_.size();
     stats.awaiting_kv = counts.awaiting_kv;
     stats.queued_tokens = counts.queued_tokens;
     stats.blocks_total = cache_.total();
@@ -284,6 +328,7 @@ class Engine::Impl {
     stats.steps = steps_run_;
     stats.failed_steps = failed_steps_;
     stats.bubble_seconds = ToSeconds(executor_.bubble());
+    stats.ranks = executor_.rank_times();
     stats.prompt_tokens = counts.prompt_tokens;
     stats.cached_tokens = counts.cached_tokens;
     stats.output_tokens = counts.output_tokens;
@@ -297,7 +342,7 @@ class Engine::Impl {
     stats.cache_sequence = cache_.prefix().last_sequence();
     stats.healthy = healthy_;
     std::lock_guard lock(stats_mutex_);
-    stats_ = stats;
+    stats_ = std::move(stats);
   }
 
   Executor& executor_;
@@ -309,6 +354,8 @@ class Engine::Impl {
   std::vector<int32_t> layer_marks_;  // the number of layers up to the end of each layer group
   StepTimeModel step_time_;
   Inbox inbox_;
+  SequenceMasks masks_;
+  GrammarQueue compiling_;
   Batch batch_;
   Took last_decode_;  // the last step that only decoded
   // When the last step ended; empty after an idle Step(). The host's work between two steps counts
@@ -328,10 +375,11 @@ class Engine::Impl {
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
                                                  Executor& executor,
                                                  EngineListener& listener,
-                                                 const Clock& clock) {
+                                                 const Clock& clock,
+                                                 GrammarCompiler* grammars) {
   BATON_RETURN_IF_ERROR(CheckOptions(options, executor.traits()));
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(options, executor, listener, clock)));
+      new Engine(std::make_unique<Impl>(options, executor, listener, clock, grammars)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -357,8 +405,8 @@ void Engine::ReleaseKv(RequestId id, Epoch epoch) {
   impl_->inbox().Push(Inbox::Release{{id, epoch}});
 }
 
-void Engine::RequestCacheSnapshot() {
-  impl_->inbox().Push(Inbox::Snapshot{});
+void Engine::RequestCacheSnapshot(bool clear) {
+  impl_->inbox().Push(Inbox::Snapshot{clear});
 }
 
 bool Engine::Step() {

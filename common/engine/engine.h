@@ -11,6 +11,7 @@
 #include "common/engine/executor.h"
 #include "common/engine/listener.h"
 #include "common/engine/options.h"
+#include "common/grammar/grammar.h"
 
 namespace baton {
 
@@ -26,6 +27,8 @@ struct EngineStats : EngineLoad {
   // False after kFailedStepsToGiveUp failed steps in a row, or after one step that lost the device.
   // Every request fails from then on.
   bool healthy = true;
+  // First masks of constrained requests that are being computed.
+  int32_t first_masks = 0;
 };
 
 // The generation engine: continuous batching over the model and the paged KV arena of its executor.
@@ -44,11 +47,12 @@ class Engine final {
   static constexpr int kFailedStepsToGiveUp = 3;
 
   // InvalidArgument for options that are out of range or do not fit the model. References outlive
-  // the engine.
+  // the engine, and so does `grammars`; without it, constrained requests are refused.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                   Executor& executor,
                                                   EngineListener& listener,
-                                                  const Clock& clock);
+                                                  const Clock& clock,
+                                                  GrammarCompiler* grammars = nullptr);
   ~Engine();
 
   // Accepts a request. The listener receives its tokens and its end, errors included. A failed step
@@ -81,8 +85,9 @@ class Engine final {
   // The state after the last Step(). Requests submitted since then count as waiting.
   EngineStats Stats() const;
   // Requests a snapshot of the prefix cache. Queued like Submit; OnCacheEvent then receives
-  // kCleared and kStored events for all entries, with the next sequence numbers.
-  void RequestCacheSnapshot();
+  // kCleared and kStored events for all entries, with the next sequence numbers. `clear`: removes
+  // all entries before. Running sequences keep their blocks.
+  void RequestCacheSnapshot(bool clear = false);
 
   // OK when every block is free or owned by a live lease and all counters are consistent; else
   // Internal naming the first inconsistency. Only on the thread that calls Step().

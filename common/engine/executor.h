@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -17,7 +18,7 @@ namespace baton {
 // The KV memory of one rank: kv_blocks() blocks of `shard`, one after the other.
 struct KvArena {
   KvShard shard;
-  const Buffer* memory = nullptr;
+  const Buffer* memory = nullptr;  // null: on another host
 };
 
 // What computes for an engine and holds its KV: a model and an arena in the memory of its device.
@@ -32,14 +33,15 @@ class Executor {
   // Of the whole model; a rank may hold only a shard of each block.
   virtual const KvLayout& kv_layout() const = 0;
   virtual int32_t kv_blocks() const = 0;
-  // The arenas of all ranks, by rank, as far as this process can reach their memory. The memory
-  // lives as long as the executor.
+  // The arenas of all ranks, by rank. The memory lives as long as the executor.
   virtual std::span<const KvArena> kv_arenas() const = 0;
   // The device's name, for messages and for operators.
   virtual std::string device_name() const = 0;
   virtual bool queues_steps() const = 0;
   virtual int32_t stages() const = 0;
   virtual Duration bubble() const = 0;
+  // The times of each rank, by rank.
+  virtual std::vector<RankTimes> rank_times() const = 0;
   // The steps, as in ModelRunner, with the executor's own arena.
   virtual Status Issue(const StepInput& input,
                        std::span<const SamplingRow> sampling,

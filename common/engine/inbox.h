@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mailbox.h"
+#include "common/base/status.h"
 #include "common/engine/sequence.h"
 
 namespace baton {
@@ -32,8 +33,14 @@ class Inbox final {
   struct Release {
     RequestKey key;
   };
-  struct Snapshot {};
-  using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot>;
+  struct Snapshot {
+    bool clear;
+  };
+  struct Compiled {
+    RequestKey key;
+    StatusOr<Constraint> constraint;
+  };
+  using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot, Compiled>;
 
   void Push(Message message) {
     std::lock_guard lock(settled_mutex_);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/engine/executor.h"
 #include "common/engine/options.h"
@@ -37,6 +38,7 @@ class LocalExecutor final : public Executor {
   bool queues_steps() const override { return runner_.queues_steps(); }
   int32_t stages() const override { return runner_.stages(); }
   Duration bubble() const override { return runner_.bubble(); }
+  std::vector<RankTimes> rank_times() const override { return {runner_.times()}; }
   Status Issue(const StepInput& input,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/cluster/load.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/sampling.h"
@@ -59,6 +60,8 @@ class ModelRunner {
   // How long Await has waited for later stages of a pipeline, in all steps so far: the rank had
   // nothing to compute.
   virtual Duration bubble() const { return {}; }
+  // The steps that were awaited since the warm-up.
+  virtual RankTimes times() const { return {}; }
   // Starts a step. The step computes the rows of `input`, writes their KV into `kv`, and samples
   // one token for each entry of `input.logit_rows` according to `sampling`. The entries ascend; a
   // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens.

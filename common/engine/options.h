@@ -35,8 +35,9 @@ struct EngineOptions {
   // budget applies: for decoding sequences, fewer and larger steps cost less in total.
   int32_t full_step_tokens = std::numeric_limits<int32_t>::max();
   // For a device on which a row's bits depend only on whether the row is computed alone or in a
-  // chunk (a deterministic GPU). Output tokens that must be recomputed are then computed one by
-  // one, as they were at first, and no chunk leaves a single prompt token for the next chunk.
+  // chunk (a deterministic GPU). Output tokens that must be recomputed are then computed as they
+  // were at first: many in a step, but each as the only row of a sequence. And no chunk leaves a
+  // single prompt token for the next chunk.
   bool repeat_output_singly = false;
   // Target inter-token latency (ITL). A step that also decodes takes only as many prompt tokens as
   // fit into it by the step times measured so far, but the first prompt always gets at least one
@@ -53,6 +54,8 @@ struct EngineOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   AdmissionPolicy admission = AdmissionPolicy::kMaxUtilization;
   bool prefix_cache = true;
+  // Threads that compute the masks of constrained sequences while steps run.
+  int mask_threads = 2;
   // The cluster's secret. Block hashes are seeded with it and with the model fingerprint.
   uint64_t hash_secret = 0;
 };

@@ -71,6 +71,19 @@ Status CheckLengths(const Request& request, const RequestLimits& limits) {
   return OkStatus();
 }
 
+// A constrained output ends with a stop token, exactly where its grammar ends.
+Status CheckConstrained(const Request& request) {
+  if (request.grammar.empty()) return OkStatus();
+  if (request.min_tokens > 0) {
+    return InvalidArgument("min_tokens is {}; it must be 0 for constrained output",
+                           request.min_tokens);
+  }
+  if (request.stop_tokens.empty()) {
+    return InvalidArgument("constrained output needs a stop token, by which it ends");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status CheckRequest(const Request& request, const RequestLimits& limits) {
@@ -93,6 +106,7 @@ Status CheckRequest(const Request& request, const RequestLimits& limits) {
   for (TokenId token : request.stop_tokens) {
     BATON_RETURN_IF_ERROR(InVocabulary("stop_tokens", token, limits.vocabulary));
   }
+  BATON_RETURN_IF_ERROR(CheckConstrained(request));
   return CheckSampling(request.sampling, limits.vocabulary);
 }
 

@@ -24,7 +24,7 @@ void Scheduler::set_step_time(const StepTimeModel& step_time) {
   token_time_ = FromSeconds((fit.base_ms + std::max(fit.decode_ms, fit.prompt_token_ms)) / 1e3);
 }
 
-void Scheduler::Add(Request request, Time now) {
+void Scheduler::Add(Request request, Time now, Constraint constraint) {
   const RequestKey key{request.id, request.epoch};
   if (active_.contains(key)) return;
   if (handoffs_.contains(key)) {
@@ -43,6 +43,7 @@ void Scheduler::Add(Request request, Time now) {
   const HashDomain domain{engine.hash_secret, options_.model_fingerprint, request.cache_salt};
   auto active = std::make_unique<ActiveRequest>(BlockHasher(cache_.block_tokens(), domain));
   active->serial = ++last_serial_;
+  active->grammar = std::move(constraint.grammar);
   active->longest = static_cast<int32_t>(std::min<int64_t>(
       int64_t{request.prompt_length} + request.max_tokens, options_.limits.context_length));
   for (int32_t i = 0; i < request.samples; ++i) {
@@ -52,6 +53,7 @@ void Scheduler::Add(Request request, Time now) {
   active->sequences.reserve(request.samples);
   Sequence& leader = active->sequences.emplace_back();
   leader.request = active.get();
+  leader.mask = std::move(constraint.first_mask);
   leader.tokens.reserve(request.tokens.size() + kReservedOutput);
   leader.tokens.assign(request.tokens.begin(), request.tokens.end());
   request.tokens = {};

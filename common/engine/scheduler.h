@@ -44,8 +44,11 @@ class Scheduler final {
   // `cache` outlives the scheduler.
   Scheduler(const Options& options, KvCache& cache);
 
-  // The same contracts as the methods of Engine (engine.h); Add is Submit.
-  void Add(Request request, Time now);
+  // The same contracts as the methods of Engine (engine.h); Add is Submit, with the compiled
+  // grammar and the first mask of a constrained request.
+  void Add(Request request, Time now, Constraint constraint = {});
+  // Whether the request has been added and has not ended.
+  bool Knows(const RequestKey& key) const { return active_.contains(key); }
   void Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now);
   void Cancel(RequestKey key);
   void StopSample(RequestKey key, int32_t sample);

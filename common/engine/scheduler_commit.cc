@@ -24,11 +24,14 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
       used += row.samples;
       continue;
     }
+    const auto tokens = sampled.subspan(used, row.samples);
+    used += row.samples;
+    // The next step computes the row again, and by then it has its mask. Such a row decodes, and is
+    // never foreseen.
+    if (!tokens.empty() && tokens[0].token == kLateToken) continue;
     if (!plan.foreseen) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
-    const auto tokens = sampled.subspan(used, row.samples);
-    used += row.samples;
     // All samples of a row come from the same logits, so either all of them have a token or none.
     if (!tokens.empty() && tokens[0].token == kNoToken) {
       FailWithoutToken(active);

@@ -14,6 +14,10 @@ constexpr int32_t kLeastShare = 64;
 // Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
 // step.
 constexpr double kFarthest = 4;
+// The most tokens of a step that are computed singly, and the most positions in their contexts
+// together: each has a block table of its own on the device.
+constexpr int32_t kMaxSingleRows = 1024;
+constexpr int32_t kMaxSinglePositions = 1 << 22;
 
 }  // namespace
 
@@ -50,7 +54,8 @@ bool Scheduler::CanPlanAhead() {
   if (plan.decode_rows != plan.rows.size()) return false;
   const auto decodes = [](const Sequence& sequence) {
     const ActiveRequest& active = *sequence.request;
-    return active.forked && !active.request.sampling.depends_on_output();
+    return active.forked && active.grammar == nullptr &&
+           !active.request.sampling.depends_on_output();
   };
   const auto plain = [&](const PlanRow& row) { return decodes(*row.sequence); };
   if (!std::ranges::all_of(plan.rows, plain)) return false;
@@ -220,7 +225,10 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   const int32_t count = std::clamp(budget, 0, sequence.unplanned());
   if (!options_.engine.repeat_output_singly || count == 0) return count;
   const int32_t prompt = sequence.request->request.prompt_length - sequence.planned();
-  if (prompt <= 1) return 1;
+  if (prompt <= 1) {
+    const int32_t most = std::max(1, kMaxSinglePositions / sequence.length());
+    return std::min({count, kMaxSingleRows, most});
+  }
   if (count >= prompt) return prompt;
   const int32_t several = count == prompt - 1 ? count - 1 : count;
   if (several >= 2) return several;
@@ -233,14 +241,17 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
   int32_t samples = 0;
   if (count == sequence.unplanned()) samples = active.forked ? 1 : active.request.samples;
   const int32_t first = sequence.planned();
-  plan_->rows.push_back({&sequence, first, count, samples});
+  const bool singly =
+      options_.engine.repeat_output_singly && active.request.prompt_length - first <= 1;
+  plan_->rows.push_back({&sequence, first, count, samples, singly});
   sequence.under_way += count;
   plan_->tokens += count;
   plan_->logit_rows += samples;
   const int64_t context = int64_t{count} * first + int64_t{count} * (count + 1) / 2;
   StepWork& work = plan_->work;
-  (count == 1 ? work.decodes : work.prompt_tokens) += count;
-  (count == 1 ? work.decode_context : work.prompt_context) += context;
+  const bool decodes = count == 1 || singly;
+  (decodes ? work.decodes : work.prompt_tokens) += count;
+  (decodes ? work.decode_context : work.prompt_context) += context;
 }
 
 // Gives `sequence` the blocks for its next `count` tokens. A block that others use is copied first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/base/hash.h"
 #include "common/cluster/request.h"
 #include "common/engine/ordering.h"
+#include "common/grammar/grammar.h"
 #include "common/kvcache/block_hash.h"
 #include "common/kvcache/lease.h"
 #include "common/kvcache/prefix_cache.h"
@@ -32,6 +34,7 @@ inline constexpr std::array<std::array<bool, 4>, 4> kSequenceMoves = {{
 }};
 
 struct ActiveRequest;
+struct SequenceMask;
 
 // One sample of a request: its tokens, and the blocks that hold their KV. Owned by its request;
 // only the scheduler changes it.
@@ -49,6 +52,9 @@ struct Sequence {
   // that it may hold at a time.
   int32_t promised = 0;
 
+  // Of a constrained request; made with its first mask (SequenceMasks).
+  std::shared_ptr<SequenceMask> mask;
+
   // The first `stored` blocks are in the prefix cache; `chain` is the entry of the last of them.
   // After a hash collision the chain is broken, and no more blocks are stored.
   std::vector<Hash128> hashes;
@@ -65,6 +71,13 @@ struct Sequence {
   void MoveTo(SequenceState to);
 };
 
+// What constrains the output of a request; empty: nothing.
+struct Constraint {
+  std::shared_ptr<const Grammar> grammar;
+  // Of the next token, computed; null for a request that chooses no token before Activate.
+  std::shared_ptr<SequenceMask> first_mask;
+};
+
 // A request from Add to its end. The first sequence, the leader, computes the prompt. The other
 // samples are forked from it when the first tokens are chosen.
 struct ActiveRequest {
@@ -73,10 +86,11 @@ struct ActiveRequest {
   Request request;  // `tokens` has moved to the leader
   uint64_t serial = 0;
   BlockHasher hasher;
-  std::vector<SamplingParams> sampling;  // by sample, each with its own seed
-  std::vector<Sequence> sequences;       // reserved for all samples: pointers stay valid
-  int32_t live = 0;                      // sequences that are not finished
-  int32_t longest = 0;                   // most tokens a sequence may have
+  std::shared_ptr<const Grammar> grammar;  // of `request.grammar`, or null
+  std::vector<SamplingParams> sampling;    // by sample, each with its own seed
+  std::vector<Sequence> sequences;         // reserved for all samples: pointers stay valid
+  int32_t live = 0;                        // sequences that are not finished
+  int32_t longest = 0;                     // most tokens a sequence may have
   bool forked = false;
   std::set<int32_t> stopped;  // samples that StopSample ended before the fork; they end at the fork
   bool activated = false;     // kDecode: the prompt's KV has arrived

@@ -19,6 +19,9 @@ struct PlanRow {
   int32_t first = 0;
   int32_t count = 0;
   int32_t samples = 0;
+  // Each token is computed as if the others of the row were not in the step
+  // (EngineOptions::repeat_output_singly).
+  bool singly = false;
 };
 
 // The work of one step: first `copies`, in order, then `rows`.

@@ -25,6 +25,7 @@ class WatchedRunner final : public ModelRunner {
   bool queues_steps() const override { return runner_.queues_steps(); }
   int32_t stages() const override { return runner_.stages(); }
   Duration bubble() const override { return runner_.bubble(); }
+  RankTimes times() const override { return runner_.times(); }
   Status Issue(const StepInput& input,
                const KvView& kv,
                std::span<const SamplingRow> sampling,

@@ -33,8 +33,8 @@ class LeaderWatch {
 // step, the next one is issued already, so that the device does not wait for this thread.
 class OpenMessages {
  public:
-  OpenMessages(Executor& executor, StepRing& ring, int follower)
-      : executor_(executor), ring_(ring), follower_(follower) {}
+  OpenMessages(Executor& executor, StepRing& ring, const FollowerOptions& options)
+      : executor_(executor), ring_(ring), options_(options) {}
 
   bool empty() const { return open_.empty(); }
   // Whether the executor can take another step before the oldest one is awaited.
@@ -66,7 +66,9 @@ class OpenMessages {
         --steps_;
       }
       open_.pop_front();
-      ring_.End(follower_);
+      const RankTimes times = executor_.rank_times().front();
+      ring_.End(options_.follower, times);
+      if (options_.on_ended) options_.on_ended(ring_.ended_messages(), times);
     }
     return OkStatus();
   }
@@ -76,7 +78,7 @@ class OpenMessages {
 
   Executor& executor_;
   StepRing& ring_;
-  const int follower_;
+  const FollowerOptions& options_;
   uint64_t number_ = 0;
   std::deque<bool> open_;  // oldest first; whether the message is a step
   int steps_ = 0;          // of them
@@ -89,7 +91,7 @@ Status RunFollower(Executor& executor,
                    const FollowerOptions& options,
                    const std::stop_token& stop) {
   LeaderWatch leader(options.leader_limit);
-  OpenMessages open(executor, ring, options.follower);
+  OpenMessages open(executor, ring, options);
   while (!stop.stop_requested()) {
     const Duration wait = open.empty() ? kLook : Duration::zero();
     BATON_ASSIGN_OR_RETURN(const auto bytes, ring.Next(options.waiting, wait));

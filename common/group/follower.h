@@ -15,6 +15,8 @@ struct FollowerOptions {
   // How long the leader may show no sign of life (StepRing::Beat) before the follower gives the
   // group up. Time in which this process is suspended does not count.
   Duration leader_limit = std::chrono::seconds(60);
+  // Called after each message that has ended, with the number of messages so far. May be empty.
+  std::function<void(uint64_t ended, const RankTimes& times)> on_ended = {};
 };
 
 // The life of a follower: computes its part of every step that the leader publishes, until `stop`.

@@ -34,6 +34,12 @@ std::string GroupExecutor::device_name() const {
   return fmt::format("{} ranks, {}", ring_.followers() + 1, leader_.device_name());
 }
 
+std::vector<RankTimes> GroupExecutor::rank_times() const {
+  std::vector<RankTimes> times = leader_.rank_times();
+  for (int i = 0; i < ring_.followers(); ++i) times.push_back(ring_.times(i));
+  return times;
+}
+
 Status GroupExecutor::Publish(const StepInput& input, std::span<const BlockCopy> copies) {
   auto slot = ring_.Prepare(StepMessageBytes(input, copies), options_.waiting, options_.limit);
   if (!slot.ok()) {
@@ -42,7 +48,9 @@ Status GroupExecutor::Publish(const StepInput& input, std::span<const BlockCopy>
   }
   EncodeStep({ring_.published() + 1, input, copies}, *slot);
   ring_.Publish();
-  return OkStatus();
+  if (!options_.forward) return OkStatus();
+  const Status forwarded = options_.forward(*slot);
+  return forwarded.ok() ? forwarded : Broken(forwarded);
 }
 
 Status GroupExecutor::Issue(const StepInput& input,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,7 +14,8 @@
 
 namespace baton {
 
-// The arena of a follower, mapped into the leader's process.
+// The arena of a follower, mapped into the leader's process; without memory if the follower is on
+// another host.
 struct FollowerArena {
   KvShard shard;
   std::unique_ptr<Buffer> memory;
@@ -28,6 +30,9 @@ class GroupExecutor final : public Executor {
     StepRing::Waiting waiting = {};
     // How long a follower may take longer than rank 0 for a step.
     Duration limit = std::chrono::seconds(60);
+    // Sends a published message to the followers on other hosts, whose ends come back as
+    // StepRing::SetEnded. Empty: there are none.
+    std::function<Status(std::span<const std::byte> message)> forward = {};
   };
 
   // `leader` is rank 0's executor; `followers` are the arenas of ranks 1, 2, ….
@@ -44,6 +49,7 @@ class GroupExecutor final : public Executor {
   bool queues_steps() const override { return leader_.queues_steps(); }
   int32_t stages() const override { return leader_.stages(); }
   Duration bubble() const override { return leader_.bubble(); }
+  std::vector<RankTimes> rank_times() const override;
   // After an error of a follower, or when one is late: Unavailable, because the group is broken
   // and cannot compute any more.
   Status Issue(const StepInput& input,

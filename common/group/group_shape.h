@@ -5,7 +5,7 @@
 #include "common/base/status.h"
 #include "common/collective/collective_options.h"
 #include "common/collective/group_memory.h"
-#include "common/collective/shm_collective.h"
+#include "common/collective/mpi_world.h"
 #include "kernels/collective.h"
 
 namespace baton {
@@ -22,23 +22,25 @@ struct GroupShape {
   GroupLayout layout() const;
 };
 
-// The collectives in which one rank takes part, over the memory of its group.
+// The collectives in which one rank takes part: over the memory of its host where all members are
+// on this host, else over MPI.
 class RankCollectives final {
  public:
-  // Errors: those of ShmCollective::Create. `memory` has the layout of `shape` and outlives the
-  // result.
+  // Errors: those of ShmCollective::Create and MpiWorld::MakeCollective. `memory` has the layout of
+  // `shape`; `world` is null when all ranks are on one host. Both outlive the result.
   static StatusOr<std::unique_ptr<RankCollectives>> Create(GroupMemory& memory,
                                                            const GroupShape& shape,
                                                            int rank,
-                                                           const CollectiveOptions& options);
+                                                           const CollectiveOptions& options,
+                                                           MpiWorld* world = nullptr);
   RankGroups groups() const { return {tensor_.get(), pipeline_.get(), limit_}; }
 
  private:
   explicit RankCollectives(Duration limit) : limit_(limit) {}
 
   const Duration limit_;
-  std::unique_ptr<ShmCollective> tensor_;
-  std::unique_ptr<ShmCollective> pipeline_;
+  std::unique_ptr<Collective> tensor_;
+  std::unique_ptr<Collective> pipeline_;
 };
 
 }  // namespace baton

@@ -44,16 +44,6 @@ StatusOr<std::pair<RankSocket, RankSocket>> RankSocket::Pair() {
   return std::pair(RankSocket(UniqueFd(ends[0])), RankSocket(UniqueFd(ends[1])));
 }
 
-StatusOr<pid_t> RankSocket::peer() const {
-  ucred credentials{};
-  socklen_t size = sizeof(credentials);
-  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return MakeStatus(
-        StatusCode::kUnavailable, "the other end of the socket: {}", std::strerror(errno));
-  }
-  return credentials.pid;
-}
-
 Status RankSocket::Send(std::string_view text, int descriptor) {
   if (text.size() > kMaxText) {
     return InvalidArgument("rank socket: a message of {} bytes; at most {}", text.size(), kMaxText);

@@ -62,8 +62,9 @@ size_t StepMessageBytes(const StepInput& input, std::span<const BlockCopy> copie
 
 size_t MaxStepMessageBytes(int64_t rows, int64_t sequences, int64_t blocks) {
   const auto count = [](int64_t value) { return static_cast<size_t>(value); };
-  const size_t step = count(rows) * (sizeof(TokenId) + 2 * sizeof(int32_t)) +
-                      count(sequences) * (sizeof(SequenceRows) + count(blocks) * sizeof(int32_t));
+  // Each row may be listed as a sequence of its own.
+  const size_t step = count(rows) * (sizeof(TokenId) + 2 * sizeof(int32_t) + sizeof(SequenceRows)) +
+                      count(sequences) * count(blocks) * sizeof(int32_t);
   return sizeof(Header) + std::max(step, count(blocks) * sizeof(BlockCopy));
 }
 

@@ -1,7 +1,7 @@
 #include "common/group/step_ring.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/base/futex.h"
+#include "common/base/shared_memory.h"
 
 namespace baton {
 namespace {
@@ -22,6 +23,9 @@ constexpr size_t kLine = 64;                     // bytes of a cache line
 constexpr int kMaxFollowers = 1023;
 constexpr size_t kMaxMessageBytes = size_t{1} << 32;
 constexpr Duration kCheckEvery = std::chrono::milliseconds(5);  // calls of Waiting::broken
+// The longest sleep, after which the wait looks whether the group is broken: each costs an idle
+// rank about 50 µs.
+constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
 
 size_t RoundUp(size_t bytes, size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
@@ -60,7 +64,7 @@ Status WaitFor(const StepRing::Waiting& waiting,
     if (now - begin < waiting.busy_poll) {
       std::this_thread::yield();
     } else {
-      sleep(std::min(limit - (now - begin), kCheckEvery));
+      sleep(std::min(limit - (now - begin), kLongestSleep));
     }
   }
   return OkStatus();
@@ -85,9 +89,13 @@ struct StepRing::Slot {
   alignas(kLine) uint64_t bytes = 0;
 };
 
-// The messages that one follower has ended.
+// The messages that one follower has ended, and its times. The times are for operators: the leader
+// may read them while the follower changes them.
 struct StepRing::Ended {
   alignas(kLine) std::atomic<uint64_t> count{0};
+  std::atomic<int64_t> steps{0};
+  std::atomic<double> step_seconds{0};
+  std::atomic<double> exchange_seconds{-1};  // negative: unset
 };
 
 // The bytes of a slot and of a whole ring.
@@ -106,28 +114,19 @@ StatusOr<std::unique_ptr<StepRing>> StepRing::Create(int followers, size_t messa
   UniqueFd fd(::memfd_create("baton-steps", MFD_CLOEXEC));
   if (!fd.valid()) return SystemError("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return SystemError("ftruncate");
-  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) return SystemError("mmap");
-  auto* shared = new (base) Shared();
+  BATON_ASSIGN_OR_RETURN(const std::span<std::byte> base, MapSharedMemory(fd, bytes));
+  auto* shared = new (base.data()) Shared();
   for (int i = 0; i < followers; ++i) new (reinterpret_cast<Ended*>(shared + 1) + i) Ended();
   shared->message_bytes = message_bytes;
   shared->followers = static_cast<uint32_t>(followers);
   shared->magic = kMagic;
-  return std::unique_ptr<StepRing>(
-      new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
+  return std::unique_ptr<StepRing>(new StepRing(std::move(fd), base.data(), base.size()));
 }
 
 StatusOr<std::unique_ptr<StepRing>> StepRing::Open(UniqueFd fd) {
-  struct stat file {};
-  if (::fstat(fd.get(), &file) != 0) return SystemError("fstat");
-  const auto bytes = static_cast<size_t>(file.st_size);
-  if (bytes < sizeof(Shared)) {
-    return InvalidArgument(
-        "step ring: descriptor {} has {} bytes, which no ring has", fd.get(), bytes);
-  }
-  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) return SystemError("mmap");
-  std::unique_ptr<StepRing> ring(new StepRing(std::move(fd), static_cast<std::byte*>(base), bytes));
+  BATON_ASSIGN_OR_RETURN(const std::span<std::byte> base, MapSharedMemory(fd, sizeof(Shared)));
+  const size_t bytes = base.size();
+  std::unique_ptr<StepRing> ring(new StepRing(std::move(fd), base.data(), bytes));
   const Shared& shared = ring->shared_;
   const size_t expected = RingBytes(shared.followers, shared.message_bytes);
   if (shared.magic != kMagic || shared.message_bytes > kMaxMessageBytes || expected != bytes) {
@@ -237,8 +236,26 @@ StatusOr<std::optional<std::span<const std::byte>>> StepRing::Next(const Waiting
   return std::optional(std::span<const std::byte>(DataOf(number), bytes));
 }
 
-void StepRing::End(int follower) {
-  ended()[follower].count.store(++ended_, std::memory_order_release);
+void StepRing::End(int follower, const RankTimes& times) {
+  SetEnded(follower, ++ended_, times);
+}
+
+void StepRing::SetEnded(int follower, uint64_t count, const RankTimes& times) {
+  Ended& ended = this->ended()[follower];
+  ended.steps.store(times.steps, std::memory_order_relaxed);
+  ended.step_seconds.store(times.step_seconds, std::memory_order_relaxed);
+  ended.exchange_seconds.store(times.exchange_seconds.value_or(-1), std::memory_order_relaxed);
+  ended.count.store(count, std::memory_order_release);
+}
+
+RankTimes StepRing::times(int follower) const {
+  const Ended& ended = this->ended()[follower];
+  RankTimes times;
+  times.steps = ended.steps.load(std::memory_order_relaxed);
+  times.step_seconds = ended.step_seconds.load(std::memory_order_relaxed);
+  const double exchange = ended.exchange_seconds.load(std::memory_order_relaxed);
+  if (exchange >= 0) times.exchange_seconds = exchange;
+  return times;
 }
 
 }  // namespace baton

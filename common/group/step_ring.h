@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
+#include "common/cluster/load.h"
 
 namespace baton {
 
@@ -56,6 +57,11 @@ class StepRing final {
   // Leader. Waits until every follower has ended message `number` (1 is the first).
   // DeadlineExceeded names the follower that is late.
   Status WaitEnded(uint64_t number, const Waiting& waiting, Duration limit);
+  // Leader. What follower `follower` has told with the message that it ended last.
+  RankTimes times(int follower) const;
+  // Leader. Follower `follower`, which is on another host, has ended `count` messages in all. May
+  // be called on another thread than the rest.
+  void SetEnded(int follower, uint64_t count, const RankTimes& times);
   // Leader. The leader lives: followers see the count change (beats()).
   void Beat();
 
@@ -63,8 +69,11 @@ class StepRing final {
   // message has ended.
   StatusOr<std::optional<std::span<const std::byte>>> Next(const Waiting& waiting,
                                                            Duration timeout);
-  // Follower `follower` (0 is the first) has ended the oldest message that has not ended.
-  void End(int follower);
+  // Follower `follower` (0 is the first) has ended the oldest message that has not ended. `times`
+  // are those of its rank so far.
+  void End(int follower, const RankTimes& times = {});
+  // Follower. The number of messages that it has ended.
+  uint64_t ended_messages() const { return ended_; }
   uint64_t beats() const;
 
  private:

@@ -1,53 +1,27 @@
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 
-#include "common/http/http_head.h"
 #include "common/http/http_limits.h"
-#include "common/http/http_probe.h"
-#include "common/http/http_routes.h"
-#include "common/http/http_server.h"
+#include "common/http/http_session.h"
+#include "common/http/http_shared.h"
 #include "common/http/http_stream.h"
 
 namespace baton {
 
-class ConnectionExchange;
-class HttpConnection;
-
-// State that the connections of a server share. Lives as long as any connection or exchange.
-struct HttpShared {
-  explicit HttpShared(const HttpServerOptions& options_in);
-
-  const HttpServerOptions options;
-  MetricsRegistry own_metrics;  // used when the options have no registry
-  HttpProbe probe;
-  ConnectionSlots slots;
-  ByteBudget waiting_bodies;
-  HttpRoutes routes;
-  boost::asio::io_context io{1};
-  boost::asio::thread_pool handlers;
-  boost::asio::thread_pool probe_handlers{1};
-  std::mutex mutex;
-  std::unordered_map<HttpConnection*, std::weak_ptr<HttpConnection>> open;  // guarded by mutex
-};
-
-// The connection of one client. Reads a request, lets its exchange answer it, and reads the next
-// one. All methods run on the io thread unless their comment says otherwise. Pending operations and
-// the exchange keep the connection alive.
+// The connection of one client: its bytes, its time limit and its end. What the bytes mean is the
+// matter of its session, whose protocol the handshake or the first bytes choose. All methods run on
+// the io thread unless their comment says otherwise. Pending operations and the exchanges keep the
+// connection alive.
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::shared_ptr<HttpShared> shared,
@@ -55,92 +29,73 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
                  ConnectionSlots::Slot slot);
   ~HttpConnection();
 
-  // Does the stream's handshake, and reads the first request.
+  // Does the stream's handshake, chooses the protocol, and lets its session read the first request.
   void Start();
   void Close();
+  // Tells the client, where the protocol can, to send further requests on another connection.
+  void Drain();
+  // Closes the connection, soon after the client was told so where the protocol can.
+  void Stop();
   // True while no request is being served, so that the connection can be closed for another one
   // without loss.
-  bool is_dispensable() const { return phase_ <= Phase::kHead || phase_ == Phase::kLinger; }
+  bool is_dispensable() const;
+  // False when the client would not understand an answer of HTTP/1 without encryption.
+  bool reads_plain_http1() const;
 
   HttpStream& stream() { return *stream_; }
-  const std::string& over_limit() const { return slot_.over_limit(); }
+  const ConnectionSlots::Slot& slot() const { return slot_; }
+  const std::shared_ptr<HttpShared>& shared() const { return shared_; }
+  const HttpServerOptions& options() const { return shared_->options; }
 
   // Runs `work` on the io thread, in the order of the calls; drops it when the connection is
   // closed. Any thread.
   void Post(std::function<void()> work);
 
-  // Sends bytes of the answer after the bytes that are queued. `last`: these bytes end the answer.
-  void Send(std::string bytes, bool last, bool keep_alive);
+  // The methods below are for the session.
 
-  const HttpServerOptions& options() const { return shared_->options; }
-  // Bytes that are queued and not yet accepted by the system. Any thread may call these two.
-  size_t unsent_bytes() const { return unsent_bytes_; }
-  void AddUnsent(size_t bytes) { unsent_bytes_ += bytes; }
+  // The bytes that have been read and not consumed.
+  boost::beast::flat_buffer& input() { return input_; }
+  // Reads at most `bytes` more, unless a read is in progress.
+  void Read(size_t bytes);
+  // Queues bytes to be written after those before.
+  void Write(std::string bytes);
+  bool is_writing() const { return writing_ > 0; }
+  // Calls the session's OnTimeout after `limit`, instead of any time that was set before.
+  void Arm(Duration limit);
+  void Disarm() { timer_.cancel(); }
+  // A request has passed the gate, or the connection is closed: it is no stranger any more.
+  void EndStranger();
+  // Sends the end, and closes when the client has had time to read the answer, because a TCP reset
+  // would discard it.
+  void Linger();
 
  private:
-  enum class Phase { kHandshake, kHead, kBody, kAnswer, kLinger, kClosed };
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  enum class Phase { kHandshake, kProtocol, kServe, kLinger, kClosed };
 
-  void OnHandshake(boost::beast::error_code error);
-  void NextRequest(Duration limit);
-  // Reads more bytes, unless a read is in progress.
-  void Read();
-  void OnRead(boost::beast::error_code error, size_t bytes);
-  bool HasBytesToParse() const;
-  void Parse();
-  // Handles a complete header. False when it has already been answered; then no body is read.
-  bool OnHead();
-  // Asks the server's gate. False when the request has been refused.
-  bool PassGate();
-  // Sets route_. False when there is no handler to call and the request has been answered.
-  bool FindRoute();
-  // False when the bytes so far exceed a limit and the request has been refused.
-  bool CheckSizes(bool need_more);
-  bool keeps_alive() const;
-  void OnParseError(boost::beast::error_code error);
-  void Dispatch();
-  std::shared_ptr<ConnectionExchange> MakeExchange(bool keep_alive);
-  // Answers with an error of the server itself. Does not read the rest of the request and closes
-  // the connection after the answer.
-  void Refuse(int status, const std::string& why, const std::string& challenge = {});
-  void Continue();
-  // Notices when the client disconnects during its exchange. An encrypted stream must read for
-  // that: it may receive a part of the next request.
-  void WatchForDisconnect(uint64_t exchange_number);
-  void OnReadDuringAnswer(boost::beast::error_code error);
+  void OnHandshake(boost::system::error_code error);
+  void OnRead(boost::system::error_code error, size_t bytes);
+  // Chooses the session by the first bytes of a connection without encryption.
+  void ChooseProtocol();
+  void ServeHttp1();
+  void ServeHttp2();
   void WriteNext();
-  void OnWritten(boost::beast::error_code error);
-  // Delays the close until the client has had time to read the answer, because a TCP reset would
-  // discard it.
-  void Linger();
+  void OnWritten(boost::system::error_code error);
   void Discard();
-  void Arm(Duration limit);
   void OnTimeout();
-  void OnClientDisconnect();
 
   std::shared_ptr<HttpShared> shared_;
   ConnectionSlots::Slot slot_;
   const std::unique_ptr<HttpStream> stream_;
-  boost::asio::steady_timer timer_;  // bounds the current phase
+  boost::asio::steady_timer timer_;
   Phase phase_ = Phase::kHandshake;
+  bool is_http2_ = false;
+  std::optional<std::list<std::weak_ptr<HttpConnection>>::iterator> stranger_;
+
+  boost::beast::flat_buffer input_;
   bool reading_ = false;  // a read is in progress
-  bool timed_out_ = false;
-
-  boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
-  size_t parsed_bytes_ = 0;  // bytes of the header, then of the body with its framing
-  size_t max_body_bytes_ = 0;
-  HttpRequest request_;
-  HttpRoutes::Route route_;
-  ByteBudget::Share body_share_;
-
-  std::weak_ptr<ConnectionExchange> exchange_;
-  uint64_t exchange_number_ = 0;
   std::deque<std::string> output_;
   size_t writing_ = 0;  // number of elements of output_, from the first, that are being written
-  bool answer_complete_ = false;
-  bool keep_alive_ = false;
-  std::atomic<size_t> unsent_bytes_{0};
+  std::unique_ptr<HttpSession> session_;
   std::mutex mutex_;
   bool closed_ = false;  // guarded by mutex_
 };

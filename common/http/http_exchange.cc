@@ -3,31 +3,20 @@
 #include <ctime>
 #include <utility>
 
-#include <boost/beast/http/status.hpp>
-
 #include "common/http/http_error.h"
 #include "common/http/http_head.h"
 
 namespace baton {
 namespace {
 
-namespace http = boost::beast::http;
-
 constexpr int kNoContent = 204;
-
-std::string ReasonOf(int status) {
-  const auto reason = http::obsolete_reason(static_cast<http::status>(status));
-  return {reason.data(), reason.size()};
-}
 
 }  // namespace
 
-ConnectionExchange::ConnectionExchange(std::shared_ptr<HttpConnection> connection,
+ConnectionExchange::ConnectionExchange(std::unique_ptr<HttpAnswerWriter> writer,
                                        HttpRequest request,
-                                       bool keep_alive,
                                        ByteBudget::Share body_share)
-    : connection_(std::move(connection)),
-      keep_alive_(keep_alive),
+    : writer_(std::move(writer)),
       head_only_(request.method == "HEAD"),
       request_(std::move(request)),
       body_share_(std::move(body_share)) {}
@@ -38,24 +27,23 @@ ConnectionExchange::~ConnectionExchange() {
 
 void ConnectionExchange::AddHeader(std::string name, std::string value) {
   std::lock_guard lock(mutex_);
-  headers_ += fmt::format("{}: {}\r\n", OneLine(std::move(name)), OneLine(std::move(value)));
+  headers_.emplace_back(OneLine(std::move(name)), OneLine(std::move(value)));
 }
 
 void ConnectionExchange::Reply(int status, std::string content_type, std::string body) {
   std::lock_guard lock(mutex_);
-  if (state_ == State::kNew) ReplyLocked(status, content_type, body);
+  if (state_ == State::kNew) ReplyLocked(status, content_type, std::move(body));
 }
 
 void ConnectionExchange::ReplyLocked(int status,
                                      const std::string& content_type,
-                                     const std::string& body) {
+                                     std::string body) {
   state_ = State::kDone;
   FreeBody();
-  std::string bytes = Head(status, content_type);
-  if (status != kNoContent) bytes += fmt::format("Content-Length: {}\r\n", body.size());
-  bytes += "\r\n";
-  if (!head_only_) bytes += body;
-  Post(std::move(bytes), /*last=*/true);
+  HttpAnswerHead head = Head(status, content_type);
+  if (status != kNoContent) head.body_bytes = body.size();
+  if (!head.has_body) body.clear();
+  writer_->Send(std::move(head), std::move(body), /*last=*/true);
 }
 
 void ConnectionExchange::Fail(int status, const std::string& message) {
@@ -63,7 +51,7 @@ void ConnectionExchange::Fail(int status, const std::string& message) {
   if (state_ == State::kNew) ReplyLocked(status, kHttpErrorType, HttpErrorBody(status, message));
   if (state_ == State::kStreaming) {
     state_ = State::kDone;
-    connection_->Post([connection = connection_] { connection->Close(); });
+    writer_->Abort(HttpAbort::kFailed);
   }
 }
 
@@ -71,22 +59,22 @@ void ConnectionExchange::Begin(int status, std::string content_type) {
   std::lock_guard lock(mutex_);
   if (state_ != State::kNew) return;
   FreeBody();
-  head_ = Head(status, content_type) + "Transfer-Encoding: chunked\r\n\r\n";
+  head_ = Head(status, content_type);
+  head_->streamed = true;
   state_ = head_only_ ? State::kDone : State::kStreaming;
-  if (head_only_) Post(std::move(head_), /*last=*/true);
+  if (head_only_) writer_->Send(std::exchange(head_, std::nullopt), "", /*last=*/true);
 }
 
 bool ConnectionExchange::Write(std::string bytes) {
   std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming || gone_) return false;
   if (bytes.empty()) return true;
-  if (connection_->unsent_bytes() + bytes.size() > connection_->options().max_unsent_bytes) {
+  if (!writer_->HasRoom(bytes.size())) {
     state_ = State::kDone;
-    connection_->Post([connection = connection_] { connection->Close(); });
+    writer_->Abort(HttpAbort::kReadTooSlowly);
     return false;
   }
-  Post(fmt::format("{}{:x}\r\n{}\r\n", std::exchange(head_, ""), bytes.size(), bytes),
-       /*last=*/false);
+  writer_->Send(std::exchange(head_, std::nullopt), std::move(bytes), /*last=*/false);
   return true;
 }
 
@@ -94,7 +82,7 @@ void ConnectionExchange::Finish() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming) return;
   state_ = State::kDone;
-  Post(std::exchange(head_, "") + "0\r\n\r\n", /*last=*/true);
+  writer_->Send(std::exchange(head_, std::nullopt), "", /*last=*/true);
 }
 
 void ConnectionExchange::OnDisconnect(std::function<void()> callback) {
@@ -119,31 +107,20 @@ void ConnectionExchange::OnClientDisconnect() {
   if (callback) callback();
 }
 
-std::string ConnectionExchange::Head(int status, const std::string& content_type) const {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nx-request-id: {}\r\n",
-                                 status,
-                                 ReasonOf(status),
-                                 HttpDate(std::time(nullptr)),
-                                 request_.id);
-  if (status != kNoContent) head += fmt::format("Content-Type: {}\r\n", OneLine(content_type));
-  head += headers_;
-  if (!keep_alive_) head += "Connection: close\r\n";
+HttpAnswerHead ConnectionExchange::Head(int status, const std::string& content_type) const {
+  HttpAnswerHead head;
+  head.status = status;
+  head.has_body = !head_only_ && status != kNoContent;
+  head.headers.emplace_back("Date", HttpDate(std::time(nullptr)));
+  head.headers.emplace_back("x-request-id", request_.id);
+  if (status != kNoContent) head.headers.emplace_back("Content-Type", OneLine(content_type));
+  head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
   return head;
 }
 
 void ConnectionExchange::FreeBody() {
   std::string().swap(request_.body);
   body_share_.Release();
-}
-
-void ConnectionExchange::Post(std::string bytes, bool last) {
-  connection_->AddUnsent(bytes.size());
-  connection_->Post([connection = connection_,
-                     bytes = std::move(bytes),
-                     last,
-                     keep_alive = keep_alive_]() mutable {
-    connection->Send(std::move(bytes), last, keep_alive);
-  });
 }
 
 }  // namespace baton

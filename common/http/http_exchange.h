@@ -3,22 +3,24 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "common/http/http_connection.h"
+#include "common/http/http_answer_writer.h"
 #include "common/http/http_limits.h"
 #include "common/http/http_server.h"
 
 namespace baton {
 
 // The answer to one request of a connection. Thread-safe; its mutex preserves the order in which
-// bytes are posted to the connection.
+// bytes are given to the writer.
 class ConnectionExchange final : public HttpExchange {
  public:
   // `body_share` is the part of the server's byte budget that the request's body holds.
-  ConnectionExchange(std::shared_ptr<HttpConnection> connection,
+  ConnectionExchange(std::unique_ptr<HttpAnswerWriter> writer,
                      HttpRequest request,
-                     bool keep_alive,
                      ByteBudget::Share body_share);
   ~ConnectionExchange() override;
 
@@ -30,26 +32,24 @@ class ConnectionExchange final : public HttpExchange {
   void Finish() override;
   void OnDisconnect(std::function<void()> callback) override;
 
-  // Replies with an error of the server itself. If a stream has begun, closes the connection.
+  // Replies with an error of the server itself. If a stream has begun, aborts the answer.
   void Fail(int status, const std::string& message);
   void OnClientDisconnect();
 
  private:
   enum class State { kNew, kStreaming, kDone };
 
-  std::string Head(int status, const std::string& content_type) const;
-  void ReplyLocked(int status, const std::string& content_type, const std::string& body);
+  HttpAnswerHead Head(int status, const std::string& content_type) const;
+  void ReplyLocked(int status, const std::string& content_type, std::string body);
   void FreeBody();
-  void Post(std::string bytes, bool last);
 
-  const std::shared_ptr<HttpConnection> connection_;
-  const bool keep_alive_;
+  const std::unique_ptr<HttpAnswerWriter> writer_;  // outlives body_share_, whose budget it keeps
   const bool head_only_;
   std::mutex mutex_;  // guards the members below
   HttpRequest request_;
   ByteBudget::Share body_share_;
-  std::string headers_;
-  std::string head_;  // the head of a stream until it is sent with the first bytes
+  std::vector<std::pair<std::string, std::string>> headers_;
+  std::optional<HttpAnswerHead> head_;  // of a stream, until it is sent with the first bytes
   State state_ = State::kNew;
   bool gone_ = false;
   std::function<void()> on_disconnect_;

@@ -31,22 +31,35 @@ bool IsChunked(const std::string& coding) {
 
 HttpRequest ToRequest(const HttpHead& head) {
   HttpRequest request;
-  request.id = RequestIdOf(head);
+  request.id = RequestIdOf(Text(head["x-request-id"]));
   request.method = Text(head.method_string());
-  const std::string target = Text(head.target());
-  const size_t mark = target.find('?');
-  request.path = target.substr(0, mark);
-  if (mark != std::string::npos) request.query = target.substr(mark + 1);
+  SetTarget(Text(head.target()), request);
   for (const auto& field : head) {
     request.headers[absl::AsciiStrToLower(Text(field.name_string()))] = Text(field.value());
   }
   return request;
 }
 
+void SetTarget(std::string_view target, HttpRequest& request) {
+  const size_t mark = target.find('?');
+  request.path = target.substr(0, mark);
+  if (mark != std::string_view::npos) request.query = target.substr(mark + 1);
+}
+
+bool HasFoldedLine(std::string_view header) {
+  return header.find("\r\n ") != std::string_view::npos ||
+         header.find("\r\n\t") != std::string_view::npos;
+}
+
 HttpRefusal CheckFraming(const HttpHead& head) {
+  const auto lengths = head.count(http::field::content_length);
+  const std::string length = Text(head[http::field::content_length]);
+  if (lengths > 1 || length.find(',') != std::string::npos) {
+    return {400, "the request has more than one Content-Length"};
+  }
   const auto count = head.count(http::field::transfer_encoding);
   if (count == 0) return {};
-  if (head.count(http::field::content_length) > 0) {
+  if (lengths > 0) {
     return {400, "the request has both Transfer-Encoding and Content-Length"};
   }
   if (head.version() < 11) return {400, "Transfer-Encoding needs HTTP/1.1"};
@@ -60,19 +73,18 @@ HttpRefusal CheckFraming(const HttpHead& head) {
   return {501, fmt::format("Transfer-Encoding is '{}'; only chunked is known", Shown(value))};
 }
 
-HttpRefusal CheckExpect(const HttpHead& head) {
-  if (head.count(http::field::expect) == 0 || ExpectsContinue(head)) return {};
+HttpRefusal CheckExpect(const HttpRequest& request) {
+  if (!request.headers.contains("expect") || ExpectsContinue(request)) return {};
   return {417,
           fmt::format("Expect is '{}'; only 100-continue is known",
-                      Shown(Text(head[http::field::expect])))};
+                      Shown(std::string(request.header("expect"))))};
 }
 
-bool ExpectsContinue(const HttpHead& head) {
-  return absl::AsciiStrToLower(Text(head[http::field::expect])) == "100-continue";
+bool ExpectsContinue(const HttpRequest& request) {
+  return absl::AsciiStrToLower(std::string(request.header("expect"))) == "100-continue";
 }
 
-std::string RequestIdOf(const HttpHead& head) {
-  std::string given = Text(head["x-request-id"]);
+std::string RequestIdOf(std::string given) {
   const auto plain = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
            std::string_view("-_.:/+=@").find(c) != std::string_view::npos;

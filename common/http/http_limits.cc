@@ -10,7 +10,8 @@ ConnectionSlots::Slot::Slot(Slot&& other) noexcept
     : slots_(std::exchange(other.slots_, nullptr)),
       reserved_(other.reserved_),
       address_(std::move(other.address_)),
-      over_limit_(std::move(other.over_limit_)) {}
+      over_limit_(std::move(other.over_limit_)),
+      over_address_limit_(other.over_address_limit_) {}
 
 void ConnectionSlots::Slot::Release() {
   if (slots_ != nullptr) std::exchange(slots_, nullptr)->Give(*this);
@@ -27,6 +28,7 @@ ConnectionSlots::Slot ConnectionSlots::Take(const std::string& address) {
         fmt::format("address {} has {} connections, the most that one address may have",
                     address,
                     limits_.per_address);
+    slot.over_address_limit_ = true;
   } else {
     ++ordinary_;
     ++count;
@@ -68,18 +70,27 @@ ByteBudget::Share& ByteBudget::Share::operator=(Share&& other) noexcept {
 }
 
 bool ByteBudget::Share::GrowTo(size_t bytes) {
-  std::lock_guard lock(budget_->mutex_);
-  const size_t more = bytes - bytes_;
-  if (more > budget_->limit_ - budget_->used_) return false;
-  budget_->used_ += more;
+  if (!budget_->Take(bytes - bytes_)) return false;
   bytes_ = bytes;
   return true;
 }
 
 void ByteBudget::Share::Release() {
-  if (budget_ == nullptr) return;
-  std::lock_guard lock(budget_->mutex_);
-  budget_->used_ -= std::exchange(bytes_, 0);
+  if (budget_ != nullptr) budget_->Give(std::exchange(bytes_, 0));
+}
+
+bool ByteBudget::Take(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes > limit_ - used_) return false;
+  if (whole_ != nullptr && !whole_->Take(bytes)) return false;
+  used_ += bytes;
+  return true;
+}
+
+void ByteBudget::Give(size_t bytes) {
+  if (whole_ != nullptr) whole_->Give(bytes);
+  std::lock_guard lock(mutex_);
+  used_ -= bytes;
 }
 
 size_t ByteBudget::used() const {

@@ -35,6 +35,8 @@ class ConnectionSlots final {
     bool reserved() const { return reserved_; }
     // A message that names the limit that was reached; empty for an ordinary slot.
     const std::string& over_limit() const { return over_limit_; }
+    // Whether that limit is the address' own.
+    bool over_address_limit() const { return over_address_limit_; }
 
    private:
     friend class ConnectionSlots;
@@ -42,6 +44,7 @@ class ConnectionSlots final {
     bool reserved_ = false;
     std::string address_;
     std::string over_limit_;
+    bool over_address_limit_ = false;
   };
 
   explicit ConnectionSlots(const Limits& limits) : limits_(limits) {}
@@ -61,7 +64,8 @@ class ConnectionSlots final {
   std::map<std::string, int> by_address_;  // ordinary slots of each client address
 };
 
-// A budget of bytes that many requests share. Thread-safe. Must outlive its shares.
+// A budget of bytes that many requests share. It may be a part of a larger budget, whose bytes its
+// shares use, too. Thread-safe. Must outlive its shares.
 class ByteBudget final {
  public:
   // The part of the budget that one request holds. The destructor gives it back. Not thread-safe.
@@ -83,12 +87,17 @@ class ByteBudget final {
     size_t bytes_ = 0;
   };
 
-  explicit ByteBudget(size_t limit) : limit_(limit) {}
+  // `whole`: the larger budget, which outlives this one; null: none.
+  explicit ByteBudget(size_t limit, ByteBudget* whole = nullptr) : limit_(limit), whole_(whole) {}
 
   size_t used() const;
 
  private:
+  bool Take(size_t bytes);
+  void Give(size_t bytes);
+
   const size_t limit_;
+  ByteBudget* const whole_;
   mutable std::mutex mutex_;
   size_t used_ = 0;  // guarded by mutex_
 };

@@ -86,6 +86,13 @@ class HttpServer::Impl final {
     thread_ = StartThread("http", [this](const std::stop_token&) { RunIo(); });
   }
 
+  void Drain() {
+    asio::post(shared_->io, [this] {
+      shared_->draining = true;
+      for (const auto& connection : OpenConnections()) connection->Drain();
+    });
+  }
+
   void Stop() {
     if (!thread_.joinable()) return;
     asio::post(shared_->io, [this] {
@@ -93,7 +100,7 @@ class HttpServer::Impl final {
       boost::system::error_code ignored;
       acceptor_.close(ignored);
       retry_.cancel();
-      for (const auto& connection : OpenConnections()) connection->Close();
+      for (const auto& connection : OpenConnections()) connection->Stop();
     });
     thread_.join();  // RunIo returns when the operations of the closed sockets have ended
     shared_->handlers.join();
@@ -154,13 +161,17 @@ class HttpServer::Impl final {
     socket.set_option(tcp::no_delay(true), error);
     const std::string address = peer.address().to_string();
     ConnectionSlots::Slot slot = shared_->slots.Take(address);
-    if (!slot.held()) {
+    if (slot.held() && !slot.reserved()) return Serve(std::move(socket), std::move(slot));
+    if (!CloseOldestStranger(slot)) {
+      if (slot.held()) return Serve(std::move(socket), std::move(slot));
       CloseOldestReserved();
-      ConnectionSlots::Slot again = shared_->slots.Take(address);
-      if (!again.held()) return RefuseConnection(socket, again.over_limit());
-      return Serve(std::move(socket), std::move(again));
     }
-    Serve(std::move(socket), std::move(slot));
+    slot.Release();
+    ConnectionSlots::Slot again = shared_->slots.Take(address);
+    if (!again.held()) {
+      return RefuseSocket(socket, again.over_limit(), shared_->options.streams == nullptr);
+    }
+    Serve(std::move(socket), std::move(again));
   }
 
   void Serve(tcp::socket socket, ConnectionSlots::Slot slot) {
@@ -180,22 +191,41 @@ class HttpServer::Impl final {
     return std::make_unique<PlainStream>(std::move(socket));
   }
 
+  // Makes room for a connection that got `slot` over a limit. False when every connection that
+  // counts against that limit has had a valid request, or has one that is being read.
+  bool CloseOldestStranger(const ConnectionSlots::Slot& slot) {
+    for (const auto& weak : shared_->strangers) {
+      const auto stranger = weak.lock();
+      if (stranger == nullptr || !stranger->is_dispensable()) continue;
+      if (slot.over_address_limit() && stranger->slot().address() != slot.address()) continue;
+      RefuseConnection(*stranger, slot.over_limit());
+      shared_->probe.OnEvicted();
+      stranger->Close();
+      return true;
+    }
+    return false;
+  }
+
   // Makes room for a probe when silent connections hold all reserved slots.
   void CloseOldestReserved() {
     for (const auto& weak : reserved_) {
       const auto connection = weak.lock();
       if (connection == nullptr || !connection->is_dispensable()) continue;
-      RefuseConnection(connection->stream().socket(), connection->over_limit());
+      RefuseConnection(*connection, connection->slot().over_limit());
       return connection->Close();
     }
   }
 
-  // Answers with 503 without waiting: bytes that the socket does not accept at once are lost.
-  void RefuseConnection(tcp::socket& socket, const std::string& why) {
+  void RefuseConnection(HttpConnection& connection, const std::string& why) {
+    RefuseSocket(connection.stream().socket(), why, connection.reads_plain_http1());
+  }
+
+  // Answers with 503 without waiting: bytes that the socket does not accept at once are lost. A
+  // client with TLS or HTTP/2 could not read the answer.
+  void RefuseSocket(tcp::socket& socket, const std::string& why, bool reads_plain_http1) {
     shared_->probe.OnRefused(503);
     const std::string answer = ServerIsFull(why);
-    // A client with TLS could not read a plain answer.
-    if (shared_->options.streams == nullptr) {
+    if (reads_plain_http1) {
       (void)::send(
           socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -236,6 +266,10 @@ void HttpServer::AddProbe(const std::string& path, Handler handler) {
 
 const std::string& HttpServer::address() const {
   return impl_->address();
+}
+
+void HttpServer::Drain() {
+  impl_->Drain();
 }
 
 void HttpServer::Stop() {

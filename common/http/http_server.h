@@ -32,6 +32,7 @@ struct HttpVerdict {
   std::string message;        // of the refusal
   std::string challenge;      // of a refusal with 401: the value of WWW-Authenticate
   std::string client;         // who asks, for HttpRequest::client; empty: known by the address only
+  bool open = false;          // served to everyone, so that the request proves nothing
   size_t max_body_bytes = 0;  // of this request, if less than the server's limit; 0: no other limit
 };
 // Called on the io thread, so it must be quick. Must be thread-safe.
@@ -42,14 +43,17 @@ class HttpStreams;  // http_stream.h
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port; for port 0 the system chooses a free port
   int handler_threads = 2;
-  // On connections over these two limits, requests other than probes are answered with 503.
+  // When a limit is reached, the oldest connection without a request that passed the gate is closed
+  // for the new one. When there is none, the new connection can only request probes; other requests
+  // are answered with 503. A request of HTTP/2 beside others of its connection counts as a
+  // connection.
   int max_connections = 8192;
   int max_connections_per_address = 4096;
   int reserved_connections = 64;  // over these limits; when all are in use, the oldest is closed
   size_t max_header_bytes = size_t{64} << 10;
-  size_t max_body_bytes = size_t{8} << 20;            // a chunked body counts with its framing
-  size_t max_waiting_body_bytes = size_t{256} << 20;  // of all requests without an answer yet
-  size_t max_unsent_bytes = size_t{4} << 20;  // of one connection; a slower client is disconnected
+  size_t max_body_bytes = size_t{8} << 20;             // a chunked body counts with its framing
+  size_t max_waiting_body_bytes = size_t{256} << 20;   // of all requests without an answer yet
+  size_t max_unsent_bytes = size_t{4} << 20;           // of one answer; a slower client loses it
   Duration header_timeout = std::chrono::seconds(10);  // for a request's header
   Duration body_timeout = std::chrono::seconds(60);    // for a request's body
   Duration idle_timeout = std::chrono::seconds(60);    // between requests
@@ -85,11 +89,12 @@ class HttpExchange {
   virtual void OnDisconnect(std::function<void()> callback) = 0;
 };
 
-// An HTTP/1.1 server for answers, streams and probes, with keep-alive and with limits of
-// connections, sizes and time. Errors of the server itself are JSON in the shape of the OpenAI API.
-// Handlers run on a small pool of threads and may block it for a short time; a handler that
-// needs longer keeps the exchange and answers later. A handler's exception is answered with 500,
-// logged and counted. Thread-safe.
+// A server of HTTP/1.1 and HTTP/2 for answers, streams and probes, with limits of connections,
+// sizes and time. The client chooses the protocol: by ALPN, or without encryption by its first
+// bytes. Errors of the server itself are JSON in the shape of the OpenAI API. Handlers run on a
+// small pool of threads and may block it for a short time; a handler that needs longer keeps the
+// exchange and answers later. A handler's exception is answered with 500, logged and counted.
+// Thread-safe.
 class HttpServer final {
  public:
   using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
@@ -109,6 +114,11 @@ class HttpServer final {
 
   // "host:port" with the actual port.
   const std::string& address() const;
+
+  // Tells the clients of HTTP/2 to send further requests on new connections. The requests in
+  // progress go on. From now on a new connection serves one request and is then told the same, so
+  // that clients which connect anew reach another server soon.
+  void Drain();
 
   // Closes all connections and waits for running handlers. Exchanges that are still held do nothing
   // any more.

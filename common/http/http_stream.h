@@ -21,6 +21,8 @@ class HttpStream {
   virtual ~HttpStream() = default;
   virtual boost::asio::ip::tcp::socket& socket() = 0;
   virtual bool is_encrypted() const = 0;
+  // Whether the handshake has selected HTTP/2 (ALPN).
+  virtual bool is_http2() = 0;
 
   // To be called once, before any other operation.
   virtual void AsyncHandshake(std::function<void(boost::system::error_code)> done) = 0;

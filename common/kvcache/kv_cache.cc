@@ -52,6 +52,17 @@ void KvCache::Forget(const Lease& table) {
   for (const BlockId block : table.held()) Uncache(block);
 }
 
+void KvCache::ForgetAll() {
+  for (int32_t i = 0; i < pool_.total(); ++i) {
+    const BlockId block(i);
+    if (!pool_.is_cached(block)) continue;
+    // Only a block with a user can lose its content; this moves a free one to the empty blocks.
+    pool_.Retain(block);
+    Uncache(block);
+    pool_.Release(block);
+  }
+}
+
 std::optional<BlockId> KvCache::Take() {
   const auto block = pool_.Take();
   if (block) Uncache(*block);

@@ -64,6 +64,9 @@ class KvCache final {
   // Removes the blocks of `table` from the prefix cache, because their KV cannot be trusted.
   void Forget(const Lease& table);
 
+  // Removes all blocks from the prefix cache. Leases keep their blocks.
+  void ForgetAll();
+
   // OK when the reference count of every block equals its references from `leases`; else Internal
   // naming the first difference.
   Status Check(std::span<const Lease* const> leases) const;

@@ -8,8 +8,8 @@ namespace baton {
 // quality there. The defaults were found with a small model (kernels/cuda/notes/fp8_quality.md).
 struct Bf16Layers {
   int32_t first_attention_outputs = 2;  // attention's output projections in this many first layers
-  int32_t first_mlps = 1;               // dense MLPs of this many first layers
-  int32_t last_mlps = 1;                // dense MLPs of this many last layers
+  int32_t first_mlps = 1;               // MLPs or experts of this many first layers
+  int32_t last_mlps = 1;                // MLPs or experts of this many last layers
 };
 
 }  // namespace baton

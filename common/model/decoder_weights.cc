@@ -204,6 +204,9 @@ bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16
     case WeightKind::kGate:
     case WeightKind::kUp:
     case WeightKind::kDown:
+    case WeightKind::kExpertGate:
+    case WeightKind::kExpertUp:
+    case WeightKind::kExpertDown:
       return id.layer >= bf16.first_mlps && id.layer < spec.layer_count() - bf16.last_mlps;
     default:
       return false;

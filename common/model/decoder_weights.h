@@ -55,7 +55,7 @@ struct DecoderWeights {
 };
 
 // Whether a backend with FP8 weights may store this weight in FP8. True for the GEMM weights of
-// attention and of dense MLPs, except those that `bf16` names.
+// attention, of MLPs and of experts, except those that `bf16` names.
 bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16);
 
 struct DecoderLoadOptions {

@@ -119,7 +119,10 @@ void FileWeights::Release(const WeightId& id) const {
   if (!found.ok()) return;
   // Drops the pages of the whole tensor even when only one expert was used: dropped pages are read
   // from the file again when needed.
-  const std::span<const std::byte> bytes = found->tensor->bytes;
+  Drop(found->tensor->bytes);
+}
+
+void FileWeights::Drop(std::span<const std::byte> bytes) const {
   if (gguf_ != nullptr) gguf_->DropPages(bytes);
   for (const auto& file : safetensors_) file->DropPages(bytes);
 }
@@ -136,6 +139,8 @@ Hash128 FileWeights::Identity() const {
                         TypeName(*tensor),
                         ShapeText(tensor->shape),
                         SampleHash(tensor->bytes));
+    // A rank may hold no part of the tensor, and then never releases it.
+    Drop(tensor->bytes);
   }
   return Xxh3Wide(std::as_bytes(std::span(text)));
 }

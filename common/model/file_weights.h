@@ -47,6 +47,8 @@ class FileWeights final : public WeightSource {
   };
   StatusOr<Found> Find(const WeightId& id) const;
   void Add(std::span<const FileTensor> tensors);
+  // Gives the pages of `bytes`, a tensor's, back to the system.
+  void Drop(std::span<const std::byte> bytes) const;
 
   NamingScheme scheme_;
   std::string where_;

@@ -1,12 +1,9 @@
 #include "common/rpc/call_gate.h"
 
+#include "common/base/host_port.h"
+
 namespace baton {
 namespace {
-
-std::string AddressOf(const grpc::ServerContextBase& context) {
-  const std::string peer = context.peer();
-  return peer.substr(0, peer.rfind(':'));
-}
 
 std::string MetadataOf(const grpc::ServerContextBase& context, const char* name) {
   const auto& all = context.client_metadata();
@@ -17,7 +14,7 @@ std::string MetadataOf(const grpc::ServerContextBase& context, const char* name)
 }  // namespace
 
 StatusOr<std::string> CallGate::Admit(const grpc::ServerContextBase& context) const {
-  std::string address = AddressOf(context);
+  std::string address = HostOfPeer(context.peer());
   if (callers_ == nullptr) return address;
   std::string key = MetadataOf(context, "x-api-key");
   if (key.empty()) key = KeyOfAuthorization(MetadataOf(context, "authorization"));

@@ -21,6 +21,10 @@ struct ConnectionLimits {
   Duration ping_every = std::chrono::seconds(1);
   Duration ping_timeout = std::chrono::seconds(3);
   Duration connect_timeout = std::chrono::seconds(5);
+  // A server closes a connection that has not finished its handshakes (TLS, HTTP/2) after this
+  // time, and one that has no call for this time.
+  Duration handshake_timeout = std::chrono::seconds(10);
+  Duration idle_timeout = std::chrono::seconds(30);
   // The most concurrent calls that a server accepts on one connection; further calls wait in the
   // client. Each pair of Baton's processes uses one stream.
   int max_streams = 128;

@@ -1,5 +1,12 @@
 #include "common/rpc/library_log.h"
 
+#include <openssl/x509.h>
+
+#include <string>
+#include <string_view>
+
+#include <absl/strings/numbers.h>
+#include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
@@ -11,11 +18,23 @@ namespace {
 const Logger kGrpcLog("grpc");
 const Logger kProtobufLog("protobuf");
 
+// gRPC names the reason for which OpenSSL refuses a certificate by its number.
+std::string Explained(std::string_view message) {
+  constexpr std::string_view kRefused = "Certificate verify failed with code ";
+  std::string text(message);
+  long reason = 0;
+  if (message.substr(0, kRefused.size()) == kRefused &&
+      absl::SimpleAtoi(text.substr(kRefused.size()), &reason)) {
+    text += fmt::format(": {}", X509_verify_cert_error_string(reason));
+  }
+  return text;
+}
+
 void LogOfGrpc(gpr_log_func_args* line) {
   LogLevel level = LogLevel::kDebug;
   if (line->severity == GPR_LOG_SEVERITY_ERROR) level = LogLevel::kError;
   if (line->severity == GPR_LOG_SEVERITY_INFO) level = LogLevel::kInfo;
-  if (kGrpcLog.Enabled(level)) kGrpcLog.Write(level, line->message);
+  if (kGrpcLog.Enabled(level)) kGrpcLog.Write(level, Explained(line->message));
 }
 
 // After a fatal message protocol buffers end the process themselves.

@@ -13,6 +13,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address
                                                       std::span<grpc::Service* const> services,
                                                       const ConnectionLimits& limits) {
   RedirectLibraryLogs();
+  grpc::EnableDefaultHealthCheckService(true);
   BATON_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(address));
   grpc::ServerBuilder builder;
   ApplyLimits(limits, builder);

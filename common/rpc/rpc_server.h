@@ -28,9 +28,8 @@ class RpcServer final {
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
-  // Sets the answer of grpc.health.v1 for `service` and for the whole server (""), if the default
-  // health service is enabled. Until the first call, the whole server is SERVING and `service` is
-  // unknown.
+  // Sets the answer of grpc.health.v1 for `service` and for the whole server (""). Until the first
+  // call, the whole server is SERVING and `service` is unknown.
   void SetServing(const std::string& service, bool serving);
 
   // Accepts no new calls, waits up to `grace` for running calls to end, then cancels them. Returns

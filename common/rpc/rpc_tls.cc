@@ -3,6 +3,8 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <filesystem>
+
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
@@ -47,6 +49,9 @@ Status CheckTls(const RpcTls& tls) {
                            tls.key_file);
   }
   if (!tls.ca_file.empty()) BATON_RETURN_IF_ERROR(ReadCertificate(tls.ca_file).status());
+  if (!tls.crl_folder.empty() && !std::filesystem::is_directory(tls.crl_folder)) {
+    return InvalidArgument("crl_folder '{}' is not a folder", tls.crl_folder);
+  }
   if (tls.certificate_file.empty()) return OkStatus();
   BATON_ASSIGN_OR_RETURN(const Certificate certificate, ReadCertificate(tls.certificate_file));
   BATON_ASSIGN_OR_RETURN(const Bio pem, ReadPem(tls.key_file));
@@ -63,6 +68,7 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls) 
   options.watch_identity_key_cert_pairs();
   if (!tls.ca_file.empty()) {
     options.watch_root_certs();
+    if (!tls.crl_folder.empty()) options.set_crl_directory(tls.crl_folder);
     options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
@@ -76,6 +82,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const RpcTls& tls
   options.set_certificate_provider(Watch(tls));
   if (!tls.certificate_file.empty()) options.watch_identity_key_cert_pairs();
   if (!tls.ca_file.empty()) options.watch_root_certs();
+  if (!tls.crl_folder.empty()) options.set_crl_directory(tls.crl_folder);
   return grpc::experimental::TlsCredentials(options);
 }
 

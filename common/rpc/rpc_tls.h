@@ -19,6 +19,8 @@ struct RpcTls {
   // certificates, and a client uses the system's authorities.
   std::string ca_file;
   std::string peer_name;  // client: the name in the server's certificate; empty: the dialled host
+  // The folder of the authority's revocation lists, as `openssl rehash` names them; empty: none.
+  std::string crl_folder = {};
 };
 
 // InvalidArgument when a file cannot be read, or when certificate and key do not belong together.

@@ -5,7 +5,7 @@
 namespace baton {
 
 std::unique_ptr<PeerProof> ClusterProofs::Make(PeerSide side, std::string_view purpose) const {
-  return std::make_unique<SecretProof>(secret_, side, purpose);
+  return std::make_unique<SecretProof>(file_ == nullptr ? secret_ : file_->Get(), side, purpose);
 }
 
 }  // namespace baton

@@ -60,6 +60,14 @@ StatusOr<ClusterSecret> ClusterSecret::Load(const std::string& path) {
   return secret;
 }
 
+ClusterSecret ClusterSecret::With(const ClusterSecret& earlier, bool proves_earlier) const {
+  const std::vector<std::string>& first = proves_earlier ? earlier.secrets_ : secrets_;
+  const std::vector<std::string>& second = proves_earlier ? secrets_ : earlier.secrets_;
+  std::vector<std::string> all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  return ClusterSecret(std::move(all));
+}
+
 std::string ClusterSecret::Generate() {
   return Base64Url(RandomBytes(kGeneratedBytes)) + "\n";
 }

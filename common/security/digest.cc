@@ -37,6 +37,11 @@ Digest256 HmacSha256(std::string_view key, std::string_view bytes) {
   return digest;
 }
 
+Digest256 HkdfSha256(std::string_view secret, std::string_view salt, std::string_view info) {
+  const Digest256 extracted = HmacSha256(salt, secret);
+  return HmacSha256(BytesOf(extracted), std::string(info) + '\x01');
+}
+
 std::string RandomBytes(size_t count) {
   std::string bytes(count, '\0');
   const int made =

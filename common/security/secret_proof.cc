@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/security/digest.h"
+#include "common/security/gmac.h"
 
 namespace baton {
 namespace {
@@ -15,6 +17,7 @@ constexpr uint8_t kChallenge = 2;
 constexpr uint8_t kDiallerProof = 3;
 constexpr uint8_t kListenerProof = 4;
 constexpr std::string_view kProtocol = "baton peer proof 1";
+constexpr std::string_view kMacProtocol = "baton peer mac 1";
 
 std::string MessageOf(uint8_t number, std::string_view value) {
   std::string message(kPeerProofMagic);
@@ -45,15 +48,27 @@ std::string SecretProof::Begin() {
 
 // Each part has a fixed size or is preceded by its length, so that no two inputs are the same
 // bytes.
-std::string SecretProof::Proof(std::string_view secret, PeerSide side) const {
+std::string SecretProof::Transcript(std::string_view protocol, PeerSide side) const {
   const bool dials = side_ == PeerSide::kDialler;
-  std::string bytes(kProtocol);
+  std::string bytes(protocol);
   bytes.push_back(side == PeerSide::kDialler ? 'D' : 'L');
   bytes.push_back(static_cast<char>(purpose_.size()));
   bytes += purpose_;
   bytes += dials ? own_nonce_ : peer_nonce_;
   bytes += dials ? peer_nonce_ : own_nonce_;
-  return std::string(BytesOf(HmacSha256(secret, bytes)));
+  return bytes;
+}
+
+std::string SecretProof::Proof(std::string_view secret, PeerSide side) const {
+  return std::string(BytesOf(HmacSha256(secret, Transcript(kProtocol, side))));
+}
+
+std::unique_ptr<MessageMac> SecretProof::MakeMac(PeerSide from) const {
+  BATON_CHECK(done(), "a MAC for a peer that has not proven itself");
+  const bool dials = side_ == PeerSide::kDialler;
+  const std::string nonces = dials ? own_nonce_ + peer_nonce_ : peer_nonce_ + own_nonce_;
+  return std::make_unique<Gmac>(
+      BytesOf(HkdfSha256(*proven_, nonces, Transcript(kMacProtocol, from))));
 }
 
 const std::string* SecretProof::Proven(std::string_view proof, PeerSide side) const {
@@ -92,7 +107,7 @@ StatusOr<std::string> SecretProof::AsListener(uint8_t number, std::string_view v
         "the peer has another cluster secret; compare the files that security.cluster_secret_file "
         "of both processes names, for example by sha256sum");
   }
-  done_ = true;
+  proven_ = secret;
   return MessageOf(kListenerProof, Proof(*secret, PeerSide::kListener));
 }
 
@@ -103,12 +118,13 @@ StatusOr<std::string> SecretProof::AsDialler(uint8_t number, std::string_view va
     return MessageOf(kDiallerProof, Proof(secret_->own(), PeerSide::kDialler));
   }
   expected_ = 0;
-  if (Proven(value, PeerSide::kListener) == nullptr) {
+  const std::string* const secret = Proven(value, PeerSide::kListener);
+  if (secret == nullptr) {
     return Unauthenticated(
         "the process that was dialled did not prove the cluster's secret; the address may belong "
         "to another cluster");
   }
-  done_ = true;
+  proven_ = secret;
   return std::string();
 }
 

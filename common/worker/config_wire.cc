@@ -19,7 +19,7 @@ constexpr size_t kCpuKvBytes = size_t{512} << 20;
 constexpr int32_t kFullPrefillStepTokens = 2048;
 
 bool OnGpu(const config::EngineConfig& engine) {
-  return engine.device() != kCpu;
+  return DeviceOf(engine, 0) != kCpu;
 }
 
 int32_t StepTokensOf(const config::EngineConfig& engine, WorkerKind kind) {
@@ -75,6 +75,14 @@ std::string KernelCacheOf(const config::EngineConfig& engine) {
   return engine.kernel_cache().empty() ? HomeFolder() + "/kernels" : engine.kernel_cache();
 }
 
+std::string DeviceOf(const config::EngineConfig& engine, int rank) {
+  return engine.devices().empty() ? engine.device() : engine.devices(rank);
+}
+
+bool IsDeterministic(const config::EngineConfig& engine) {
+  return !OnGpu(engine) || engine.deterministic();
+}
+
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
   const config::EngineConfig& engine = config.engine();
   ModelHostOptions options;
@@ -84,8 +92,9 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
     options.open.format = LoadFormat::kDummy;
   }
   options.open.dummy_seed = config.model().dummy_seed();
-  options.backend.device = engine.device();
+  options.backend.device = DeviceOf(engine, 0);
   options.backend.threads = engine.threads();
+  options.backend.cpu_isa = engine.cpu_isa();
   options.backend.deterministic = engine.deterministic();
   options.backend.fp8_weights = engine.fp8_weights();
   options.backend.cuda_library = engine.cuda_library();
@@ -126,6 +135,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
                      : AdmissionPolicy::kMaxUtilization;
   to.prefix_cache = from.prefix_cache();
   to.repeat_output_singly = OnGpu(from) && from.deterministic();
+  to.mask_threads = from.mask_threads();
   to.hash_secret = config.hash_secret();
   return to;
 }

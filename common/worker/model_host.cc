@@ -1,11 +1,9 @@
 #include "common/worker/model_host.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <thread>
 
 #include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/log/log.h"
 #include "common/model/describe_model.h"
 #include "common/model/fingerprint.h"
@@ -16,15 +14,6 @@ namespace baton {
 namespace {
 
 const Logger kLog("model");
-
-// The processors that this process may run on: fewer than the machine has in a container with a
-// CPU set, or under taskset.
-int AllowedProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
   const Device& device = backend.device();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "common/app/version.h"
 #include "common/config/config.h"
@@ -16,17 +17,13 @@ namespace {
 // otherwise hold the others for ever.
 constexpr Duration kDefaultLimit = std::chrono::seconds(60);
 
-std::string DeviceOf(const config::EngineConfig& engine, int rank) {
-  return engine.devices().empty() ? engine.device() : engine.devices(rank);
-}
-
 }  // namespace
 
 GroupShape GroupShapeOf(const config::WorkerConfig& config) {
   return {config.engine().tensor_parallel(), config.engine().pipeline_parallel()};
 }
 
-Status CheckDevices(const config::WorkerConfig& config) {
+Status CheckDeviceCount(const config::WorkerConfig& config) {
   const config::EngineConfig& engine = config.engine();
   const int ranks = GroupShapeOf(config).ranks();
   const int devices = engine.devices_size();
@@ -45,10 +42,18 @@ Status CheckDevices(const config::WorkerConfig& config) {
         engine.pipeline_parallel(),
         ranks);
   }
-  std::set<std::string> gpus;
-  for (const std::string& device : engine.devices()) {
-    if (device != kCpu && !gpus.insert(device).second) {
-      return InvalidArgument("engine.devices names {} twice; each rank needs its own GPU", device);
+  return OkStatus();
+}
+
+Status CheckDevices(const config::WorkerConfig& config, std::span<const int> hosts) {
+  BATON_RETURN_IF_ERROR(CheckDeviceCount(config));
+  const auto& devices = config.engine().devices();
+  std::set<std::pair<int, std::string>> gpus;
+  for (int rank = 0; rank < devices.size(); ++rank) {
+    const int host = hosts.empty() ? 0 : hosts[rank];
+    if (devices[rank] != kCpu && !gpus.insert({host, devices[rank]}).second) {
+      return InvalidArgument("engine.devices names {} twice; each rank needs its own GPU",
+                             devices[rank]);
     }
   }
   return OkStatus();
@@ -64,11 +69,13 @@ CollectiveOptions CollectiveOptionsOf(const config::WorkerConfig& config) {
 ModelHostOptions RankModelOptions(const config::WorkerConfig& config,
                                   WorkerKind kind,
                                   int rank,
-                                  const RankGroups& groups) {
+                                  const RankGroups& groups,
+                                  std::span<const int> hosts) {
   ModelHostOptions options = ModelOptionsOf(config, kind);
   options.backend.device = DeviceOf(config.engine(), rank);
   options.backend.groups = groups;
-  options.ranks_on_host = GroupShapeOf(config).ranks();
+  options.ranks_on_host = hosts.empty() ? GroupShapeOf(config).ranks()
+                                        : static_cast<int>(std::ranges::count(hosts, hosts[rank]));
   return options;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "common/collective/collective_options.h"
 #include "common/group/group_shape.h"
@@ -16,16 +17,19 @@ namespace baton {
 inline constexpr Duration kRankStartLimit = std::chrono::minutes(30);
 
 GroupShape GroupShapeOf(const config::WorkerConfig& config);
-// InvalidArgument when the number of devices is not that of the ranks, or when two ranks have the
-// same GPU.
-Status CheckDevices(const config::WorkerConfig& config);
+// InvalidArgument when the number of devices is not that of the ranks.
+Status CheckDeviceCount(const config::WorkerConfig& config);
+// The same, and when two ranks of one host have the same GPU. `hosts`: by rank, the lowest rank of
+// the same host; empty when all ranks are on one host.
+Status CheckDevices(const config::WorkerConfig& config, std::span<const int> hosts = {});
 CollectiveOptions CollectiveOptionsOf(const config::WorkerConfig& config);
 
-// The model of one rank: its device, its threads and its groups.
+// The model of one rank: its device, its threads and its groups. `hosts`: as in CheckDevices.
 ModelHostOptions RankModelOptions(const config::WorkerConfig& config,
                                   WorkerKind kind,
                                   int rank,
-                                  const RankGroups& groups);
+                                  const RankGroups& groups,
+                                  std::span<const int> hosts = {});
 
 // `blocks`: the KV blocks that the rank can hold.
 RankHello HelloOf(const config::WorkerConfig& config, int rank, ModelHost& model, int32_t blocks);

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <atomic>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -12,19 +9,21 @@
 
 #include "common/app/child_process.h"
 #include "common/base/status.h"
+#include "common/collective/mpi_world.h"
 #include "common/group/group_executor.h"
 #include "common/group/group_shape.h"
 #include "common/group/rank_hello.h"
 #include "common/group/rank_socket.h"
+#include "common/group/remote_ranks.h"
 #include "common/group/step_ring.h"
 #include "kernels/device.h"
 #include "kernels/dma.h"
 
 namespace baton {
 
-// The followers of a worker's group, as the leader sees them: processes of the same program on this
-// host, which end with the leader. When one ends or fails, the whole group is broken: every wait in
-// it ends, and status() says why.
+// The followers of a worker's group, as the leader sees them: processes of the same program, on
+// this host or, when mpirun started them, on others. They end with the leader. When one ends or
+// fails, the whole group is broken: every wait in it ends, and status() says why.
 //
 // Order of use, on the main thread: Start, groups, Agree, TakeArenas. status() and waiting() may be
 // used on any thread.
@@ -37,9 +36,9 @@ class RankProcesses final {
   };
 
   // Starts ranks 1, 2, … with the command line of this process; or waits for them when mpirun
-  // started all ranks.
+  // started all ranks. Errors: as AcceptMpirunRanks.
   static StatusOr<std::unique_ptr<RankProcesses>> Start(const Options& options);
-  // Kills the followers that have not ended.
+  // Kills the followers that this process started and that have not ended; tells the others to end.
   ~RankProcesses();
 
   // Rank 0's collectives.
@@ -51,12 +50,16 @@ class RankProcesses final {
   // CheckSameGroup; a follower's own error; Unavailable when a follower has ended;
   // DeadlineExceeded naming the rank that is late.
   StatusOr<int32_t> Agree(const RankHello& ours, size_t message_bytes);
-  // Waits until every follower has its arena, and maps the arenas. From then on the followers wait
-  // for steps. `dma` is that of rank 0's device, null for host memory; the arenas of GPUs are
-  // imported, so that rank 0's device copies all of the group's KV.
+  // Waits until every follower has its arena, and maps the arenas of this host. From then on the
+  // followers wait for steps. `dma` is that of rank 0's device, null for host memory; the arenas of
+  // GPUs are imported, so that rank 0's device copies all of the KV on this host.
   StatusOr<std::vector<FollowerArena>> TakeArenas(Dma* dma);
 
   StepRing& ring() { return *ring_; }
+  // The followers on other hosts; null when there are none. Lives as long as this object.
+  RemoteRanks* remote() { return remote_.get(); }
+  // By rank: the lowest rank of the same host. Empty when all ranks are on one host.
+  std::vector<int> first_on_host() const;
   // For waits on the ring: they end when the group is broken.
   StepRing::Waiting waiting() const;
   // OK while every rank lives and works.
@@ -65,25 +68,34 @@ class RankProcesses final {
  private:
   struct Follower {
     std::unique_ptr<ChildProcess> process;  // null when mpirun started it
-    RankSocket socket;
+    std::optional<RankSocket> socket;       // nothing when it is on another host
   };
 
   explicit RankProcesses(const Options& options) : options_(options) {}
   Status Launch(int rank);
+  // Takes the followers that mpirun started.
+  Status Accept();
+  RankLink& LinkTo(int rank);
   // What became of a follower that closed its socket.
   std::string DescribeExit(Follower& follower) const;
   // The next message of a follower that is still starting.
-  StatusOr<RankSocket::Message> ReceiveFrom(int rank);
-  // Looks for followers that end or report an error, and shows the followers that this process
-  // lives.
+  StatusOr<RankLink::Message> ReceiveFrom(int rank);
+  // Looks for followers that end or report an error, and for an mpirun that ends, which leaves its
+  // ranks behind, or is stopped; and shows the followers that this process lives.
   void Watch(const std::stop_token& stop);
+  void WatchMpirun(Time now);
+  void WatchRemote();
   void Break(int rank, std::string_view reason);
 
   const Options options_;
+  pid_t mpirun_ = 0;                    // the process that started all ranks; 0 when it is this one
+  std::optional<Time> mpirun_stopped_;  // since when, of the thread
+  std::unique_ptr<MpiWorld> world_;     // null when all ranks are on this host
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<RankCollectives> collectives_;
   std::vector<Follower> followers_;  // follower i is rank i + 1
   std::unique_ptr<StepRing> ring_;
+  std::unique_ptr<RemoteRanks> remote_;
   std::jthread watch_;
 };
 

@@ -17,8 +17,8 @@ class RouterEvents {
   virtual void OnStopSample(RouterKey router, const StopSampleCommand& stop) = 0;
   // `peer` is a decode worker to which this worker, if it prefills, will hand KV.
   virtual void OnPeer(const Peer& peer) = 0;
-  // The router requests a snapshot of the prefix cache.
-  virtual void OnSnapshotWanted() = 0;
+  // The router requests a snapshot of the prefix cache. `clear`: and that it be emptied before.
+  virtual void OnSnapshotWanted(bool clear) = 0;
   // The router requests a drain. `keep`: the process keeps running after the drain.
   virtual void OnDrain(bool keep) = 0;
   // The stream of `router` has ended: its requests are not needed any more.

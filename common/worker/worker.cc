@@ -57,8 +57,9 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
                                                  MetricsRegistry& metrics,
                                                  const Clock& clock) {
   std::unique_ptr<Worker> worker(new Worker(std::move(options), executor, metrics, clock));
-  BATON_ASSIGN_OR_RETURN(worker->engine_,
-                         Engine::Create(worker->options_.engine, executor, *worker, clock));
+  BATON_ASSIGN_OR_RETURN(
+      worker->engine_,
+      Engine::Create(worker->options_.engine, executor, *worker, clock, worker->options_.grammars));
   WorkerInfo& self = worker->identity_;
   self.id = worker->options_.id;
   self.boot = BootId(RandomId());
@@ -70,6 +71,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.kv_layout = executor.kv_layout().ToString();
   self.admin_address = worker->options_.admin_address;
   self.program_version = worker->options_.program_version;
+  self.deterministic = worker->options_.deterministic;
   self.block_tokens = executor.kv_layout().block_tokens;
   self.blocks = executor.kv_blocks();
   self.max_sequences = worker->options_.engine.max_sequences;
@@ -354,8 +356,8 @@ void Worker::OnPeer(const Peer& peer) {
   if (prefill_ != nullptr) prefill_->OnPeer(peer);
 }
 
-void Worker::OnSnapshotWanted() {
-  engine_->RequestCacheSnapshot();
+void Worker::OnSnapshotWanted(bool clear) {
+  engine_->RequestCacheSnapshot(clear);
 }
 
 void Worker::OnDrain(bool keep) {

@@ -19,6 +19,7 @@
 #include "common/worker/worker_probe.h"
 #include "common/worker/worker_role.h"
 #include "kernels/dma.h"
+#include "kvtransfer/shard_port.h"
 
 namespace baton {
 
@@ -29,10 +30,16 @@ struct WorkerOptions {
   Hash128 tokenizer;  // hash of the tokenizer; a router compares it. Zero: not known here
   std::string admin_address;
   std::string program_version;
+  bool deterministic = true;  // WorkerInfo::deterministic
   EngineOptions engine;
   RouterTargets routers;
   ConnectionLimits limits;
+  // Of the model's vocabulary; outlives the worker. Null: constrained requests are refused.
+  GrammarCompiler* grammars = nullptr;
   Dma* dma = nullptr;  // Backend::dma of the executor's device, for the roles; outlives the worker
+  // Reaches the arenas of ranks on other hosts, for the roles; null: there are none. Outlives the
+  // worker.
+  ShardPort* shard_port = nullptr;
 };
 
 // The part that every worker has, whatever its roles: an engine on its own thread, links to
@@ -78,6 +85,7 @@ class Worker final : private EngineListener, private RouterEvents {
   WorkerProbe& probe() { return probe_; }
   const WorkerInfo& identity() const { return identity_; }
   Dma* dma() const { return options_.dma; }
+  ShardPort* shard_port() const { return options_.shard_port; }
   // Of the connections to other processes of the cluster.
   const ConnectionLimits& limits() const { return options_.limits; }
 
@@ -109,7 +117,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnCancel(RouterKey router, const CancelCommand& cancel) override;
   void OnStopSample(RouterKey router, const StopSampleCommand& stop) override;
   void OnPeer(const Peer& peer) override;
-  void OnSnapshotWanted() override;
+  void OnSnapshotWanted(bool clear) override;
   void OnDrain(bool keep) override;
   void OnRouterLost(RouterKey router) override;
   WorkerLoad Load() override;

@@ -161,7 +161,7 @@ void WorkerLinkClient::Run(WorkerCommand command) {
   } else if (const auto* drain = std::get_if<DrainWorkerCommand>(&command)) {
     events.OnDrain(drain->keep);
   } else {
-    events.OnSnapshotWanted();
+    events.OnSnapshotWanted(std::get<SnapshotCommand>(command).clear);
   }
 }
 

@@ -96,6 +96,23 @@ void WorkerProbe::Update(const EngineStats& stats) {
   output_tokens_.RaiseTo(static_cast<double>(stats.output_tokens));
   preemptions_.RaiseTo(static_cast<double>(stats.preemptions));
   bubble_.RaiseTo(stats.bubble_seconds);
+  for (size_t rank = 0; rank < stats.ranks.size(); ++rank) UpdateRank(rank, stats.ranks[rank]);
+}
+
+void WorkerProbe::UpdateRank(size_t rank, const RankTimes& times) {
+  const MetricLabels labels = {{"rank", fmt::format("{}", rank)}};
+  const auto counter = [&](const char* name, const char* help, double total) {
+    metrics_.AddCounter(name, help, labels).RaiseTo(total);
+  };
+  counter("baton_rank_steps_total", "Steps of the rank.", static_cast<double>(times.steps));
+  counter("baton_rank_step_seconds_total",
+          "Time that the rank has spent on steps, exchanges included.",
+          times.step_seconds);
+  if (!times.exchange_seconds) return;
+  counter("baton_rank_exchange_seconds_total",
+          "Time of the rank's steps in exchanges with other ranks, waits for these ranks included. "
+          "Absent where the device does not tell.",
+          *times.exchange_seconds);
 }
 
 void WorkerProbe::RequestEnded(const BookEntry& entry,

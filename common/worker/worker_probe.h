@@ -42,6 +42,7 @@ class WorkerProbe final {
 
  private:
   void Update(const EngineStats& stats);
+  void UpdateRank(size_t rank, const RankTimes& times);
   void UpdatePeers();
   void UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic);
 

@@ -5,13 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 #include "common/app/version.h"
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/log/log.h"
+#include "common/model/tokenizer_source.h"
 #include "common/worker/rank_config_wire.h"
+#include "common/worker/transfer_config_wire.h"
+#include "kvtransfer/group_data_plane.h"
 
 namespace baton {
 namespace {
@@ -27,19 +32,6 @@ std::string HostName() {
 
 bool IsWildcard(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
-}
-
-// Parses kv_advertise. The port is 0 when kv_advertise is only a host.
-StatusOr<HostPort> AdvertisedHostPort(const config::WorkerConfig& config) {
-  const std::string& text = config.kv_advertise();
-  const bool bracketed = text.front() == '[';
-  const bool with_port = bracketed ? text.back() != ']' : std::ranges::count(text, ':') == 1;
-  // Only a host, which may be an IPv6 address with or without brackets.
-  const std::string host = bracketed && !with_port ? text.substr(1, text.size() - 2) : text;
-  if (!with_port && !host.empty()) return HostPort{host, 0};
-  StatusOr<HostPort> parsed = ParseHostPort(text);
-  if (!parsed.ok()) return Annotate(parsed.status(), "kv_advertise");
-  return parsed;
 }
 
 // The address at which others reach this process' HTTP port: the address it listens on or, when
@@ -92,9 +84,13 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.tokenizer = service->model_->tokenizer();
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.program_version = Version();
+  options.deterministic = IsDeterministic(config.engine());
   options.engine = EngineOptionsOf(config, kind);
   context.security.SecurePeers(options.limits);
   options.dma = service->model_->dma();
+  options.shard_port = service->shard_port_.get();
+  service->MakeGrammars(config);
+  options.grammars = service->grammars_.get();
   options.routers.targets.assign(config.routers().begin(), config.routers().end());
   options.routers.resolve_every = FromSeconds(config.resolve_seconds());
   Executor* executor = service->local_.get();
@@ -113,15 +109,18 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
 }
 
 Status WorkerService::MakeExecutor(const config::WorkerConfig& config, WorkerKind kind) {
-  BATON_RETURN_IF_ERROR(CheckDevices(config));
   const GroupShape shape = GroupShapeOf(config);
   const CollectiveOptions collective = CollectiveOptionsOf(config);
   RankGroups groups;
+  std::vector<int> hosts;
   if (shape.ranks() > 1) {
+    BATON_RETURN_IF_ERROR(CheckDeviceCount(config));
     BATON_ASSIGN_OR_RETURN(ranks_, RankProcesses::Start({shape, collective, kRankStartLimit}));
     groups = ranks_->groups();
+    hosts = ranks_->first_on_host();
   }
-  BATON_ASSIGN_OR_RETURN(model_, ModelHost::Open(RankModelOptions(config, kind, 0, groups)));
+  BATON_RETURN_IF_ERROR(CheckDevices(config, hosts));
+  BATON_ASSIGN_OR_RETURN(model_, ModelHost::Open(RankModelOptions(config, kind, 0, groups, hosts)));
   ModelRunner* runner = &model_->runner();
   if (const Duration limit = StepLimitOf(config.engine()); limit > Duration::zero()) {
     watched_ = std::make_unique<WatchedRunner>(
@@ -139,12 +138,34 @@ Status WorkerService::MakeExecutor(const config::WorkerConfig& config, WorkerKin
   BATON_ASSIGN_OR_RETURN(local_, LocalExecutor::Create(KvOptionsOf(config), *runner, part));
   if (ranks_ == nullptr) return OkStatus();
   BATON_ASSIGN_OR_RETURN(auto arenas, ranks_->TakeArenas(model_->dma()));
-  group_ = std::make_unique<GroupExecutor>(
-      *local_,
-      ranks_->ring(),
-      std::move(arenas),
-      GroupExecutor::Options{.waiting = ranks_->waiting(), .limit = collective.limit});
+  GroupExecutor::Options options = {.waiting = ranks_->waiting(), .limit = collective.limit};
+  if (RemoteRanks* const remote = ranks_->remote(); remote != nullptr) {
+    shard_port_ = std::make_unique<RankShardPort>(*remote);
+    options.forward = [remote](std::span<const std::byte> message) {
+      return remote->Forward(message);
+    };
+  }
+  group_ = std::make_unique<GroupExecutor>(*local_, ranks_->ring(), std::move(arenas), options);
   return OkStatus();
+}
+
+// A model without a tokenizer can be served, but its output cannot be constrained.
+void WorkerService::MakeGrammars(const config::WorkerConfig& config) {
+  const auto make = [&]() -> StatusOr<std::unique_ptr<GrammarCompiler>> {
+    BATON_ASSIGN_OR_RETURN(TokenizerSpec spec, LoadTokenizerSpec(config.model().path()));
+    BATON_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Create(std::move(spec)));
+    return MakeGrammarCompiler(
+        tokenizer,
+        {.vocabulary = model_->runner().traits().vocabulary,
+         .cache_bytes = static_cast<size_t>(config.engine().grammar_cache_mib()) << 20,
+         .max_waiting = static_cast<size_t>(config.engine().max_waiting_grammars())});
+  };
+  StatusOr<std::unique_ptr<GrammarCompiler>> made = make();
+  if (made.ok()) {
+    grammars_ = *std::move(made);
+  } else {
+    kLog.Info("output cannot be constrained: {}", Message(made.status()));
+  }
 }
 
 Status WorkerService::Failure() const {
@@ -171,41 +192,25 @@ std::vector<LocalShard> LocalShardsOf(const Executor& executor) {
   return shards;
 }
 
-VerbsOptions VerbsOptionsOf(const config::VerbsConfig& config) {
-  VerbsOptions options;
-  options.devices = {config.devices().begin(), config.devices().end()};
-  options.gid_index = config.gid_index();
-  options.queue_pairs = static_cast<uint32_t>(config.queue_pairs());
-  options.traffic_class = static_cast<uint8_t>(config.traffic_class());
-  options.listen_port = static_cast<uint16_t>(config.port());
-  return options;
-}
-
 StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config, Worker& worker) {
-  BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.kv_listen()));
   const WorkerInfo& self = worker.identity();
   const Executor& executor = worker.executor();
-  KvTransferOptions options;
+  BATON_ASSIGN_OR_RETURN(KvTransferOptions options,
+                         TransferSettingsOf(config,
+                                            executor.kv_arenas().front().memory->kind(),
+                                            worker.dma(),
+                                            worker.limits().proofs));
   options.worker = self.id;
   options.boot = self.boot;
   options.model_fingerprint = self.fingerprint;
   options.layout = executor.kv_layout();
   options.shards = LocalShardsOf(executor);
-  options.dma = worker.dma();
-  options.transport.names =
-      TransportsOf(config.transfer(), executor.kv_arenas().front().memory->kind());
-  options.transport.require_transport = config.transfer().require_transport();
-  const auto tcp_port = static_cast<uint16_t>(config.transfer().tcp_port());
-  options.transport.listen_address = HostPort{listen.host, tcp_port}.ToString();
-  if (!config.kv_advertise().empty()) {
-    BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
-    options.transport.advertise_host = told.host;
+  if (ShardPort* const port = worker.shard_port(); port != nullptr) {
+    options.make_data_plane = [port](const KvTransferOptions& own,
+                                     bool listen) -> StatusOr<std::unique_ptr<DataPlane>> {
+      return GroupDataPlane::Create(own, listen, *port);
+    };
   }
-  options.transport.proofs = worker.limits().proofs;
-  options.transport.verbs = VerbsOptionsOf(config.transfer().verbs());
-  options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
-  options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
-  options.checksums = config.transfer().checksums();
   return options;
 }
 

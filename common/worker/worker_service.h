@@ -9,9 +9,11 @@
 #include "common/app/service.h"
 #include "common/engine/local_executor.h"
 #include "common/engine/watched_runner.h"
+#include "common/grammar/grammar.h"
 #include "common/worker/config_wire.h"
 #include "common/worker/model_host.h"
 #include "common/worker/rank_processes.h"
+#include "common/worker/rank_shards.h"
 #include "common/worker/worker.h"
 #include "kvtransfer/options.h"
 #include "proto/config.pb.h"
@@ -45,12 +47,15 @@ class WorkerService final : public Service {
   WorkerService() = default;
   // Makes the model and the executor: of the whole model, or of rank 0 and the other ranks.
   Status MakeExecutor(const config::WorkerConfig& config, WorkerKind kind);
+  void MakeGrammars(const config::WorkerConfig& config);
 
-  std::unique_ptr<RankProcesses> ranks_;  // null when the worker has one rank
+  std::unique_ptr<RankProcesses> ranks_;       // null when the worker has one rank
+  std::unique_ptr<RankShardPort> shard_port_;  // null when all ranks are on this host
   std::unique_ptr<ModelHost> model_;
-  std::unique_ptr<WatchedRunner> watched_;  // null when steps have no time limit
-  std::unique_ptr<LocalExecutor> local_;    // of rank 0
-  std::unique_ptr<GroupExecutor> group_;    // null when the worker has one rank
+  std::unique_ptr<WatchedRunner> watched_;     // null when steps have no time limit
+  std::unique_ptr<LocalExecutor> local_;       // of rank 0
+  std::unique_ptr<GroupExecutor> group_;       // null when the worker has one rank
+  std::unique_ptr<GrammarCompiler> grammars_;  // null when output cannot be constrained
   std::unique_ptr<Worker> worker_;
   std::map<std::string, std::string> addresses_;
 };

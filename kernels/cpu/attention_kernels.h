@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/register_tile.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace baton::cpu {
@@ -14,6 +15,7 @@ template <class S>
 struct AttentionKernels {
   using F = typename S::F;
   using Vector = VectorKernels<S>;
+  using Tile = RegisterTile<S::kTileVectors>;
 
   struct Query {
     const float* q;
@@ -43,19 +45,11 @@ struct AttentionKernels {
   template <FloatKind kKind>
   static void RunKind(const AttentionTask& task) {
     const int32_t total = task.rows * task.group;
-    for (int32_t first = 0; first < total; first += S::kQueries) {
-      const int32_t n = total - first < S::kQueries ? total - first : S::kQueries;
-      Query queries[S::kQueries];
-      Describe(task, first, n, queries);
-      Dispatch<kKind, S::kQueries>(task, queries, n);
-    }
-  }
-
-  template <FloatKind kKind, int kN>
-  static void Dispatch(const AttentionTask& task, Query* queries, int32_t n) {
-    if constexpr (kN > 0) {
-      if (n < kN) return Dispatch<kKind, kN - 1>(task, queries, n);
-      Together<kKind, kN>(task, queries);
+    const typename Tile::Rows rows(total);
+    for (int32_t t = 0, first = 0; t < rows.tiles; first += rows.Of(t++)) {
+      Query queries[Tile::kMaxRows];
+      Describe(task, first, rows.Of(t), queries);
+      Tile::WithRows(rows.Of(t), [&](auto n) { Together<kKind, n.value>(task, queries); });
     }
   }
 
@@ -105,10 +99,11 @@ struct AttentionKernels {
   // Scores of positions [base, end) before the scale; `base` is a multiple of 16.
   template <FloatKind kKind, int kN>
   static void Scores(const AttentionTask& task, Query* queries, int32_t base, int32_t end) {
+    constexpr int kChunks = Tile::Width(kN);
     int32_t position = base;
-    for (; position + 16 * S::kChunks <= end; position += 16 * S::kChunks) {
-      const int32_t next = position + 16 * S::kChunks;
-      ScoreChunks<kKind, kN, S::kChunks>(task, queries, base, position, next < end ? next : base);
+    for (; position + 16 * kChunks <= end; position += 16 * kChunks) {
+      const int32_t next = position + 16 * kChunks;
+      ScoreChunks<kKind, kN, kChunks>(task, queries, base, position, next < end ? next : base);
     }
     for (; position < end; position += 16) {
       ScoreChunks<kKind, kN, 1>(task, queries, base, position, base);
@@ -179,10 +174,11 @@ struct AttentionKernels {
   static void Values(
       const AttentionTask& task, Query* queries, int32_t base, int32_t from, int32_t to) {
     if (from >= to) return;
+    constexpr int kVectors = Tile::Width(kN);
     const int32_t whole = task.head_dim / 16 * 16;
     int32_t d = 0;
-    for (; d + 16 * S::kVectors <= whole; d += 16 * S::kVectors) {
-      ValueColumns<kKind, kN, S::kVectors, 16>(task, queries, base, from, to, d);
+    for (; d + 16 * kVectors <= whole; d += 16 * kVectors) {
+      ValueColumns<kKind, kN, kVectors, 16>(task, queries, base, from, to, d);
     }
     for (; d < whole; d += 16) ValueColumns<kKind, kN, 1, 16>(task, queries, base, from, to, d);
     if (d < task.head_dim) ValueColumns<kKind, kN, 1, 8>(task, queries, base, from, to, d);

@@ -11,7 +11,7 @@ namespace baton {
 
 struct CpuOptions {
   int threads = 1;  // compute threads, including the caller of Ops; 1 … 256
-  CpuIsa isa = CpuIsa::kBest;
+  CpuIsa isa = BestCpuIsa();
   RankGroups groups = {};  // outlive the Ops
   // kReduce: a row's bits depend on the number of ranks, as on GPUs.
   ExchangeMode exchange = ExchangeMode::kGather;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/shared_memory.h"
 #include "common/base/thread.h"
 #include "common/base/unique_fd.h"
 
@@ -125,19 +126,8 @@ StatusOr<std::unique_ptr<Buffer>> CpuDevice::Allocate(size_t bytes, Sharing shar
 }
 
 StatusOr<std::unique_ptr<Buffer>> MapShared(UniqueFd memory) {
-  struct stat file {};
-  if (::fstat(memory.get(), &file) != 0 || file.st_size <= 0) {
-    return InvalidArgument("descriptor {} is not shared memory", memory.get());
-  }
-  const auto bytes = static_cast<size_t>(file.st_size);
-  void* mapped =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
-  if (mapped == MAP_FAILED) {
-    return InvalidArgument(
-        "descriptor {} cannot be mapped: {}", memory.get(), std::strerror(errno));
-  }
-  return std::make_unique<CpuBuffer>(
-      static_cast<std::byte*>(mapped), bytes, std::move(memory), Pages::kOthers);
+  BATON_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, MapSharedMemory(memory, 1));
+  return std::make_unique<CpuBuffer>(bytes.data(), bytes.size(), std::move(memory), Pages::kOthers);
 }
 
 Status CpuDevice::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 
 namespace baton::cpu {
 namespace {
@@ -24,16 +25,25 @@ std::span<const size_t> CpuExchange::BytesOf(const Tensor& whole, std::span<cons
   return ends_;
 }
 
+template <class Call>
+void CpuExchange::Run(const Call& exchange) {
+  if (failed()) return;
+  const SteadyClock clock;
+  const Time begin = clock.Now();
+  status_ = exchange();
+  time_spent_ += clock.Now() - begin;
+}
+
 void CpuExchange::AllGather(const Tensor& whole, std::span<const int64_t> ends) {
   const std::span<const size_t> bytes = BytesOf(whole, ends);
-  if (failed() || place_.tensor_parallel == 1) return;
-  status_ = groups_.tensor->AllGather(RowsOf(whole), bytes);
+  if (place_.tensor_parallel == 1) return;
+  Run([&] { return groups_.tensor->AllGather(RowsOf(whole), bytes); });
 }
 
 void CpuExchange::GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) {
   const std::span<const size_t> bytes = BytesOf(whole, ends);
-  if (failed() || place_.tensor_parallel == 1) return;
-  status_ = groups_.tensor->GatherToFirst(RowsOf(whole), bytes);
+  if (place_.tensor_parallel == 1) return;
+  Run([&] { return groups_.tensor->GatherToFirst(RowsOf(whole), bytes); });
 }
 
 void CpuExchange::ForFloats(const Tensor& x,
@@ -42,8 +52,8 @@ void CpuExchange::ForFloats(const Tensor& x,
   const bool contiguous = x.stride == x.cols;
   const int64_t calls = contiguous ? 1 : x.rows;
   const int64_t floats = contiguous ? x.rows * x.cols : x.cols;
-  for (int64_t i = 0; i < calls && !failed(); ++i) {
-    status_ = exchange({data + i * x.stride, static_cast<size_t>(floats)});
+  for (int64_t i = 0; i < calls; ++i) {
+    Run([&] { return exchange({data + i * x.stride, static_cast<size_t>(floats)}); });
   }
 }
 
@@ -53,12 +63,12 @@ void CpuExchange::AllReduce(const Tensor& x) {
 }
 
 void CpuExchange::Barrier() {
-  if (failed() || place_.tensor_parallel == 1) return;
+  if (place_.tensor_parallel == 1) return;
   // A rank has the bytes of all ranks only after all have come.
   marks_.resize(static_cast<size_t>(place_.tensor_parallel));
   ends_.resize(marks_.size());
   std::iota(ends_.begin(), ends_.end(), size_t{1});
-  status_ = groups_.tensor->AllGather({marks_.data(), 1, marks_.size()}, ends_);
+  Run([&] { return groups_.tensor->AllGather({marks_.data(), 1, marks_.size()}, ends_); });
 }
 
 void CpuExchange::SendToStage(const Tensor& x, int32_t stage) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,7 @@ class CpuExchange final : public Exchange {
   const RankPlace& place() const override { return place_; }
   std::string description() const override { return "through host memory"; }
   ExchangeMode mode() const override { return mode_; }
+  std::optional<Duration> time_spent() const override { return time_spent_; }
   void AllGather(const Tensor& whole, std::span<const int64_t> ends) override;
   void GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) override;
   void AllReduce(const Tensor& x) override;
@@ -39,6 +41,9 @@ class CpuExchange final : public Exchange {
  private:
   // `ends`, the columns of `whole` at which the parts of the ranks end, in bytes.
   std::span<const size_t> BytesOf(const Tensor& whole, std::span<const int64_t> ends);
+  // Calls `exchange` unless an exchange of this step has failed, and keeps its status and its time.
+  template <class Call>
+  void Run(const Call& exchange);
   // Calls `exchange` for the whole tensor at once, or row by row when its rows are not contiguous.
   void ForFloats(const Tensor& x, const std::function<Status(std::span<float>)>& exchange);
 
@@ -46,6 +51,7 @@ class CpuExchange final : public Exchange {
   const RankPlace place_;
   const ExchangeMode mode_;
   Status status_;
+  Duration time_spent_{};
   std::vector<size_t> ends_;  // scratch
   std::vector<std::byte> marks_;
 };

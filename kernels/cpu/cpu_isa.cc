@@ -1,7 +1,16 @@
 #include "kernels/cpu/cpu_isa.h"
 
+#include <algorithm>
+#include <vector>
+
+#include <fmt/ranges.h>
+
 #include "common/base/check.h"
 #include "kernels/cpu/kernel_table.h"
+
+#if defined(BATON_KERNELS_X86)
+#include <cpuid.h>
+#endif
 
 namespace baton {
 namespace {
@@ -12,17 +21,15 @@ bool HasAvx2() {
   // name here.
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+bool HasAvxVnni() {
+  // Not every compiler knows the name here: leaf 7, subleaf 1, EAX, bit 4.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return HasAvx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
-}
-#else
-bool HasAvx2() {
-  return false;
-}
-bool HasAvx512() {
-  return false;
 }
 #endif
 
@@ -30,12 +37,12 @@ bool HasAvx512() {
 
 std::string_view Name(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kBest:
-      return "best";
     case CpuIsa::kPortable:
       return "portable";
     case CpuIsa::kAvx2:
       return "avx2";
+    case CpuIsa::kAvxVnni:
+      return "avx_vnni";
     case CpuIsa::kAvx512:
       return "avx512";
   }
@@ -43,9 +50,39 @@ std::string_view Name(CpuIsa isa) {
 }
 
 bool Supported(CpuIsa isa) {
-  if (isa == CpuIsa::kAvx512) return HasAvx512();
+  if (isa == CpuIsa::kPortable) return true;
+#if defined(BATON_KERNELS_X86)
   if (isa == CpuIsa::kAvx2) return HasAvx2();
-  return true;
+  if (isa == CpuIsa::kAvxVnni) return HasAvxVnni();
+  if (isa == CpuIsa::kAvx512) return HasAvx512();
+#endif
+  return false;
+}
+
+CpuIsa BestCpuIsa() {
+  CpuIsa best = CpuIsa::kPortable;
+  for (const CpuIsa isa : kCpuIsas) {
+    if (Supported(isa)) best = isa;
+  }
+  return best;
+}
+
+StatusOr<CpuIsa> ParseCpuIsa(std::string_view name) {
+  if (name == kAutoIsa) return BestCpuIsa();
+  std::vector<std::string_view> all = {kAutoIsa};
+  std::vector<std::string_view> supported;
+  for (const CpuIsa isa : kCpuIsas) {
+    if (Name(isa) == name && Supported(isa)) return isa;
+    all.push_back(Name(isa));
+    if (Supported(isa)) supported.push_back(Name(isa));
+  }
+  if (std::find(all.begin(), all.end(), name) == all.end()) {
+    return InvalidArgument("cpu_isa is '{}'; it must be one of {}", name, fmt::join(all, ", "));
+  }
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "cpu_isa is '{}', which this processor or build does not have; it has {}",
+                    name,
+                    fmt::join(supported, ", "));
 }
 
 namespace cpu {
@@ -53,8 +90,9 @@ namespace cpu {
 const KernelTable& Kernels(CpuIsa isa) {
   BATON_CHECK(Supported(isa), "the {} kernels are not supported here", Name(isa));
 #if defined(BATON_KERNELS_X86)
-  if (isa == CpuIsa::kAvx512 || (isa == CpuIsa::kBest && HasAvx512())) return Avx512Kernels();
-  if (isa == CpuIsa::kAvx2 || (isa == CpuIsa::kBest && HasAvx2())) return Avx2Kernels();
+  if (isa == CpuIsa::kAvx512) return Avx512Kernels();
+  if (isa == CpuIsa::kAvxVnni) return AvxVnniKernels();
+  if (isa == CpuIsa::kAvx2) return Avx2Kernels();
 #endif
   return PortableKernels();
 }

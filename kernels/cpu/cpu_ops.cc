@@ -8,6 +8,7 @@
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/sampler.h"
 #include "kernels/dequantize.h"
+#include "kernels/token_mask.h"
 
 namespace baton::cpu {
 namespace {
@@ -253,8 +254,14 @@ void CpuOps::Sample(const Tensor& logits,
               logits.rows);
   if (exchange_.failed()) return;
   const auto cols = static_cast<size_t>(logits.cols);
+  const Time limit = std::chrono::steady_clock::now() + kMaskWait;
   pool_.Run(logits.rows, [&](int64_t row, int thread) {
     const auto i = static_cast<size_t>(row);
+    const TokenMask* mask = rows[i].mask;
+    if (mask != nullptr && !mask->WaitUntil(rows[i].waits_for_mask ? kNever : limit)) {
+      out[i] = {.token = kLateToken, .logprob = 0, .top = {}};
+      return;
+    }
     Sampler& sampler = samplers_[static_cast<size_t>(thread)];
     sampler.Choose({FloatRow(logits, row), cols}, rows[i], out[i]);
   });

@@ -141,6 +141,7 @@ struct KernelTable {
 
 const KernelTable& PortableKernels();
 const KernelTable& Avx2Kernels();
+const KernelTable& AvxVnniKernels();
 const KernelTable& Avx512Kernels();
 
 }  // namespace baton::cpu

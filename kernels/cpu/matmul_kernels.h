@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/register_tile.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace baton::cpu {
@@ -13,7 +14,10 @@ template <class S>
 struct MatMulKernels {
   using F = typename S::F;
   using I = typename S::I;
+  using D = typename S::D;
   using Vector = VectorKernels<S>;
+  using Tile = RegisterTile<S::kTileVectors>;
+  using PackedShape = RegisterTile<S::kPackedTileRows, S::kPackedTileRows>;
 
   // Quantises blocks of activations to 16-bit integers. A block that contains NaN or infinity gets
   // a NaN scale, so that its outputs become NaN.
@@ -52,44 +56,23 @@ struct MatMulKernels {
     }
   }
 
-  // Unpacks the 32 × 16 weights of a block into 16 vectors; each lane has the weights of two
-  // consecutive inputs.
+  // The vectors of weights in a vector of packed words. Each lane of a vector of weights has the
+  // weights of two consecutive inputs.
   template <PanelKind kKind>
-  static void Unpack(const std::byte* from, I (&w)[16]) {
-    if constexpr (kKind == PanelKind::kNibble) {
-      const I mask = S::SetInt(0x000f000f);
-      for (int j = 0; j < 4; ++j) {
-        const I word = S::LoadInt(from + j * 64);
-        w[4 * j] = S::And(word, mask);
-        w[4 * j + 1] = S::And(S::template ShiftRight<4>(word), mask);
-        w[4 * j + 2] = S::And(S::template ShiftRight<8>(word), mask);
-        w[4 * j + 3] = S::And(S::template ShiftRight<12>(word), mask);
-      }
-    } else {
-      for (int j = 0; j < 8; ++j) {
-        const I word = S::LoadInt(from + j * 64);
-        w[2 * j] = S::EvenBytes(word);
-        w[2 * j + 1] = S::OddBytes(word);
-      }
-    }
+  static constexpr int kPerWord = kKind == PanelKind::kNibble ? 4 : 2;
+
+  // Vector of weights `index` of a vector of packed words. `index` is constant after inlining.
+  template <PanelKind kKind>
+  [[gnu::always_inline]] static I Unpack(I words, int index) {
+    if constexpr (kKind == PanelKind::kNibble) return S::Nibbles(words, index);
+    return index == 0 ? S::EvenBytes(words) : S::OddBytes(words);
   }
 
+  // The 16-bit integers 2i and 2i + 1 of `x` in every lane.
   static I Pair(const int16_t* x, int i) {
     int32_t pair;
     __builtin_memcpy(&pair, x + 2 * i, sizeof(pair));
     return S::SetInt(pair);
-  }
-
-  // Two independent chains of additions, so that their latencies overlap.
-  template <int kFrom, int kTo>
-  static I Dot(const I (&w)[16], const int16_t* x, I start) {
-    I even = start;
-    I odd = S::SetInt(0);
-    for (int i = kFrom; i < kTo; i += 2) {
-      even = S::DotPairs(even, w[i], Pair(x, i));
-      odd = S::DotPairs(odd, w[i + 1], Pair(x, i + 1));
-    }
-    return S::AddInt(even, odd);
   }
 
   template <bool kWide>
@@ -102,82 +85,278 @@ struct MatMulKernels {
   }
 
   // Prefetch distance in bytes of weights: memory latency times bandwidth.
-  static constexpr int64_t kAhead = 4096;
+  static constexpr int64_t kAhead = 8192;
 
-  template <PanelKind kKind, bool kWide, bool kMin, bool kHalves>
-  static void QuantisedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
-    constexpr int kScales = (kHalves ? 2 : 1) + (kMin ? 1 : 0);
-    constexpr int64_t kScaleBytes = kScales * 16 * (kWide ? 4 : 2);
-    constexpr int64_t kValueBytes = kKind == PanelKind::kNibble ? 256 : 512;
-    const std::byte* values = w.values + static_cast<size_t>(panel) * w.panel_bytes;
-    const std::byte* scales = w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes;
-    const F zero = S::Set(0.0f);
-    if (x.rows == 1) {
-      F sum = zero;
-      for (int64_t b = 0; b < w.blocks; ++b) {
-        for (int64_t at = 0; at < kValueBytes; at += 64) __builtin_prefetch(values + kAhead + at);
-        I weights[16];
-        Unpack<kKind>(values, weights);
-        sum = Block<kWide, kMin, kHalves>(w, x, weights, scales, b, sum);
-        values += kValueBytes;
-        scales += kScaleBytes;
-      }
-      S::Store(acc, sum);
-      return;
-    }
-    for (int32_t row = 0; row < x.rows; ++row) S::Store(acc + row * 16, zero);
-    for (int64_t b = 0; b < w.blocks; ++b) {
-      for (int64_t at = 0; at < kValueBytes; at += 64) __builtin_prefetch(values + kAhead + at);
-      I weights[16];
-      Unpack<kKind>(values, weights);
-      for (int32_t row = 0; row < x.rows; ++row) {
-        const int64_t entry = b * x.rows + row;
-        const F sum = S::Load(acc + row * 16);
-        S::Store(acc + row * 16, Block<kWide, kMin, kHalves>(w, x, weights, scales, entry, sum));
-      }
-      values += kValueBytes;
-      scales += kScaleBytes;
+  // The layout of quantised panels.
+  template <PanelKind kKindOf, bool kWideScales, bool kHasMin, bool kHalfGroups>
+  struct Layout {
+    static constexpr PanelKind kKind = kKindOf;
+    static constexpr bool kWide = kWideScales;
+    static constexpr bool kMin = kHasMin;
+    static constexpr bool kHalves = kHalfGroups;
+    static constexpr int64_t kValueBytes = kKind == PanelKind::kNibble ? 256 : 512;
+    static constexpr int64_t kScaleBytes =
+        ((kHalves ? 2 : 1) + (kMin ? 1 : 0)) * 16 * (kWide ? 4 : 2);
+  };
+
+  // One block of a panel.
+  struct PanelBlock {
+    const std::byte* values;
+    const std::byte* scales;
+  };
+
+  template <class L>
+  static PanelBlock BlockOf(const PanelView& w, int64_t panel, int64_t b) {
+    return {w.values + static_cast<size_t>(panel) * w.panel_bytes + b * L::kValueBytes,
+            w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes + b * L::kScaleBytes};
+  }
+
+  // Prefetches the weights of the block that is `bytes` of values after `block`.
+  template <class L>
+  static void Prefetch(const PanelBlock& block, int64_t ahead) {
+    for (int64_t at = 0; at < L::kValueBytes; at += 64) {
+      __builtin_prefetch(block.values + ahead + at);
     }
   }
 
-  template <bool kWide, bool kMin, bool kHalves>
-  static F Block(const PanelView& w,
-                 const TileView& x,
-                 const I (&weights)[16],
-                 const std::byte* scales,
-                 int64_t entry,
-                 F sum) {
-    const int16_t* values = x.values + entry * kBlock;
-    const F s = S::Set(x.scales[entry]);
-    if constexpr (kHalves) {
-      const F d0 = S::Mul(LoadScale<kWide>(scales, 0), s);
-      const F d1 = S::Mul(LoadScale<kWide>(scales, 1), s);
-      sum = S::Fma(d0, S::ToFloat(Dot<0, 8>(weights, values, S::SetInt(0))), sum);
-      sum = S::Fma(d1, S::ToFloat(Dot<8, 16>(weights, values, S::SetInt(0))), sum);
-    } else {
-      const I start = S::SetInt(kMin ? 0 : -w.zero_point * x.counts[entry]);
-      const F d = S::Mul(LoadScale<kWide>(scales, 0), s);
-      sum = S::Fma(d, S::ToFloat(Dot<0, 16>(weights, values, start)), sum);
+  template <class L>
+  static D Start(const PanelView& w, const TileView& x, int64_t entry) {
+    if constexpr (L::kMin || L::kHalves || L::kKind == PanelKind::kByte) return S::SetDot(0);
+    return S::SetDot(-w.zero_point * x.counts[entry]);
+  }
+
+  // A panel × one row, with the weights in registers and two independent chains of additions, so
+  // that their latencies overlap.
+  template <class L>
+  static void PanelRow(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
+    constexpr int kPer = kPerWord<L::kKind>;
+    constexpr int kParts = L::kHalves ? 2 : 1;
+    PanelBlock block = BlockOf<L>(w, panel, 0);
+    F sum = S::Set(0.0f);
+    for (int64_t b = 0; b < w.blocks; ++b) {
+      Prefetch<L>(block, kAhead);
+      const int16_t* values = x.values + b * kBlock;
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) {
+        D chains[2] = {Start<L>(w, x, b), S::SetDot(0)};
+#pragma GCC unroll 16
+        for (int at = part * 8; at < part * 8 + 16 / kParts; at += kPer) {
+          const I words = S::LoadInt(block.values + at / kPer * 64);
+#pragma GCC unroll 4
+          for (int i = 0; i < kPer; ++i) {
+            const I weights = Unpack<L::kKind>(words, i);
+            chains[i % 2] = S::DotPairs(chains[i % 2], weights, Pair(values, at + i));
+          }
+        }
+        const F scale = S::Mul(LoadScale<L::kWide>(block.scales, part), S::Set(x.scales[b]));
+        sum = S::Fma(scale, S::ToFloat(S::AddDot(chains[0], chains[1])), sum);
+      }
+      if constexpr (L::kMin) {
+        sum = S::Fma(LoadScale<L::kWide>(block.scales, kParts), S::Set(x.sums[b]), sum);
+      }
+      block.values += L::kValueBytes;
+      block.scales += L::kScaleBytes;
     }
-    if constexpr (kMin) {
-      sum = S::Fma(LoadScale<kWide>(scales, kHalves ? 2 : 1), S::Set(x.sums[entry]), sum);
+    S::Store(acc, sum);
+  }
+
+  // A panel × kR rows from `row` on, with the weights and the sums in registers.
+  template <class L, int kR>
+  static void PackedTile(
+      const PanelView& w, const TileView& x, int64_t panel, int32_t row, float* acc) {
+    constexpr int kPer = kPerWord<L::kKind>;
+    constexpr int kParts = L::kHalves ? 2 : 1;
+    PanelBlock block = BlockOf<L>(w, panel, 0);
+    const int64_t x_rows = x.rows;
+    const int16_t* values = x.values + row * kBlock;
+    const float* scales = x.scales + row;
+    const float* sums = x.sums + row;
+    F sum[kR];
+    for (int r = 0; r < kR; ++r) sum[r] = S::Set(0.0f);
+    for (int64_t b = 0; b < w.blocks; ++b) {
+      Prefetch<L>(block, kAhead);
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) {
+        D dot[kR];
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) dot[r] = Start<L>(w, x, b * x_rows + row + r);
+#pragma GCC unroll 1
+        for (int at = part * 8; at < part * 8 + 16 / kParts; at += kPer) {
+          const I words = S::LoadInt(block.values + at / kPer * 64);
+#pragma GCC unroll 4
+          for (int i = 0; i < kPer; ++i) {
+            const I weights = Unpack<L::kKind>(words, i);
+#pragma GCC unroll 8
+            for (int r = 0; r < kR; ++r) {
+              dot[r] = S::DotPairs(dot[r], weights, Pair(values + r * kBlock, at + i));
+              S::Pin(dot[r]);
+            }
+          }
+        }
+        const F weight_scale = LoadScale<L::kWide>(block.scales, part);
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) {
+          sum[r] = S::Fma(S::Mul(weight_scale, S::Set(scales[r])), S::ToFloat(dot[r]), sum[r]);
+        }
+      }
+      if constexpr (L::kMin) {
+        const F minimum = LoadScale<L::kWide>(block.scales, kParts);
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) sum[r] = S::Fma(minimum, S::Set(sums[r]), sum[r]);
+      }
+      block.values += L::kValueBytes;
+      block.scales += L::kScaleBytes;
+      values += x_rows * kBlock;
+      scales += x_rows;
+      sums += x_rows;
     }
-    return sum;
+    for (int r = 0; r < kR; ++r) S::Store(acc + (row + r) * 16, sum[r]);
+  }
+
+  // A panel × all rows of x. Each tile unpacks the weights again.
+  template <class L>
+  static void PackedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
+    const typename PackedShape::Rows rows(x.rows);
+    for (int32_t t = 0, row = 0; t < rows.tiles; row += rows.Of(t++)) {
+      PackedShape::WithRows(rows.Of(t),
+                            [&](auto n) { PackedTile<L, n.value>(w, x, panel, row, acc); });
+    }
+  }
+
+  // One block of kP panels × kR rows from `row` on: the integers are added in registers.
+  template <class L, int kP, int kR>
+  [[gnu::noinline]] static void QuantisedTile(const PanelView& w,
+                                              const TileView& x,
+                                              const I (&weights)[kP][16],
+                                              const PanelBlock (&blocks)[kP],
+                                              int64_t entry,
+                                              int32_t row,
+                                              float* acc) {
+    const int16_t* values = x.values + (entry + row) * kBlock;
+    const float* scales = x.scales + entry + row;
+    const float* sums = x.sums + entry + row;
+    const int64_t x_rows = x.rows;
+    acc += row * 16;
+    constexpr int kParts = L::kHalves ? 2 : 1;
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      D dot[kP][kR];
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        const D start = Start<L>(w, x, entry + row + r);
+        const I pair = Pair(values + r * kBlock, part * 8);
+        for (int p = 0; p < kP; ++p) dot[p][r] = S::DotPairs(start, weights[p][part * 8], pair);
+      }
+      const int from = part * 8;
+#pragma GCC unroll 1
+      for (int i = from + 1; i < from + 16 / kParts; ++i) {
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) {
+          const I pair = Pair(values + r * kBlock, i);
+          for (int p = 0; p < kP; ++p) dot[p][r] = S::DotPairs(dot[p][r], weights[p][i], pair);
+        }
+      }
+#pragma GCC unroll 8
+      for (int p = 0; p < kP; ++p) {
+        const F weight_scale = LoadScale<L::kWide>(blocks[p].scales, part);
+        const F minimum = L::kMin ? LoadScale<L::kWide>(blocks[p].scales, kParts) : weight_scale;
+        float* out = acc + p * x_rows * 16;
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) {
+          const F scale = S::Mul(weight_scale, S::Set(scales[r]));
+          F sum = S::Fma(scale, S::ToFloat(dot[p][r]), S::Load(out + r * 16));
+          if (L::kMin && part == kParts - 1) sum = S::Fma(minimum, S::Set(sums[r]), sum);
+          S::Store(out + r * 16, sum);
+        }
+      }
+    }
+  }
+
+  // kP panels × all rows of x. The weights of a block are unpacked once.
+  template <class L, int kP>
+  static void QuantisedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
+    constexpr int kPer = kPerWord<L::kKind>;
+    constexpr int64_t kAheadBlocks = kAhead / kP / L::kValueBytes;
+    const typename Tile::Rows rows(x.rows);
+    for (int32_t i = 0; i < kP * x.rows; ++i) S::Store(acc + i * 16, S::Set(0.0f));
+    PanelBlock blocks[kP];
+    for (int p = 0; p < kP; ++p) blocks[p] = BlockOf<L>(w, panel + p, 0);
+    for (int64_t b = 0; b < w.blocks; ++b) {
+      // The block of the next kP panels follows the last block of these.
+      const int64_t ahead = kAheadBlocks * L::kValueBytes +
+                            (b + kAheadBlocks < w.blocks ? 0 : (kP - 1) * w.panel_bytes);
+      I weights[kP][16];
+#pragma GCC unroll 4
+      for (int p = 0; p < kP; ++p) {
+        Prefetch<L>(blocks[p], ahead);
+#pragma GCC unroll 8
+        for (int at = 0; at < 16; at += kPer) {
+          const I words = S::LoadInt(blocks[p].values + at / kPer * 64);
+#pragma GCC unroll 4
+          for (int i = 0; i < kPer; ++i) weights[p][at + i] = Unpack<L::kKind>(words, i);
+        }
+      }
+      S::Keep(weights);
+      for (int32_t t = 0, row = 0; t < rows.tiles; row += rows.Of(t++)) {
+        Tile::WithRows(rows.Of(t), [&](auto count) {
+          if constexpr (kP <= Tile::Width(count.value)) {
+            QuantisedTile<L, kP, count.value>(w, x, weights, blocks, b * x.rows, row, acc);
+          }
+        });
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kP; ++p) {
+        blocks[p].values += L::kValueBytes;
+        blocks[p].scales += L::kScaleBytes;
+      }
+    }
+  }
+
+  // Calls body(Count<panels>, first panel, sums) for `count` panels in as many at a time as the
+  // tiles of `rows` rows are wide.
+  template <class Body>
+  static void ForPanels(int32_t rows, int64_t panel, int32_t count, float* acc, const Body& body) {
+    Tile::WithRows(typename Tile::Rows(rows).Of(0), [&](auto most) {
+      constexpr int kWidth = Tile::Width(most.value);
+      int32_t p = 0;
+      for (; p + kWidth <= count; p += kWidth) {
+        body(typename Tile::template Count<kWidth>(), panel + p, acc + p * rows * 16);
+      }
+      for (; p < count; ++p) {
+        body(typename Tile::template Count<1>(), panel + p, acc + p * rows * 16);
+      }
+    });
+  }
+
+  template <class L>
+  static void QuantisedGroup(
+      const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
+    if (x.rows == 1) {
+      for (int32_t p = 0; p < count; ++p) PanelRow<L>(w, x, panel + p, acc + p * 16);
+      return;
+    }
+    if (x.rows <= S::kPackedRows) {
+      for (int32_t p = 0; p < count; ++p) {
+        PackedPanel<L>(w, x, panel + p, acc + p * x.rows * 16);
+      }
+    } else if constexpr (S::kPackedRows < kTileRows) {
+      ForPanels(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
+        QuantisedPanel<L, panels.value>(w, x, first, sums);
+      });
+    }
   }
 
   template <PanelKind kKind>
   static void QuantisedPanels(
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
-    for (int32_t p = 0; p < count; ++p, ++panel, acc += x.rows * 16) {
-      if (w.half_groups) {
-        QuantisedPanel<kKind, true, false, true>(w, x, panel, acc);
-      } else if (w.has_min && w.wide_scales) {
-        QuantisedPanel<kKind, true, true, false>(w, x, panel, acc);
-      } else if (w.has_min) {
-        QuantisedPanel<kKind, false, true, false>(w, x, panel, acc);
-      } else {
-        QuantisedPanel<kKind, false, false, false>(w, x, panel, acc);
-      }
+    if (w.half_groups) {
+      QuantisedGroup<Layout<kKind, true, false, true>>(w, x, panel, count, acc);
+    } else if (w.has_min && w.wide_scales) {
+      QuantisedGroup<Layout<kKind, true, true, false>>(w, x, panel, count, acc);
+    } else if (w.has_min) {
+      QuantisedGroup<Layout<kKind, false, true, false>>(w, x, panel, count, acc);
+    } else {
+      QuantisedGroup<Layout<kKind, false, false, false>>(w, x, panel, count, acc);
     }
   }
 
@@ -215,24 +394,19 @@ struct MatMulKernels {
     }
   }
 
-  template <PanelKind kKind, int kP>
-  static void FloatRows(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
-    int row = 0;
-    for (; row + S::kFloatRows <= x.rows; row += S::kFloatRows) {
-      FloatTile<kKind, kP, S::kFloatRows>(w, x, panel, row, acc);
-    }
-    for (; row + 2 <= x.rows; row += 2) FloatTile<kKind, kP, 2>(w, x, panel, row, acc);
-    if (row < x.rows) FloatTile<kKind, kP, 1>(w, x, panel, row, acc);
-  }
-
   template <PanelKind kKind>
   static void FloatPanels(
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
-    int32_t p = 0;
-    for (; p + S::kFloatPanels <= count; p += S::kFloatPanels) {
-      FloatRows<kKind, S::kFloatPanels>(w, x, panel + p, acc + p * x.rows * 16);
-    }
-    for (; p < count; ++p) FloatRows<kKind, 1>(w, x, panel + p, acc + p * x.rows * 16);
+    const typename Tile::Rows rows(x.rows);
+    ForPanels(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
+      for (int32_t t = 0, row = 0; t < rows.tiles; row += rows.Of(t++)) {
+        Tile::WithRows(rows.Of(t), [&](auto n) {
+          if constexpr (panels.value <= Tile::Width(n.value)) {
+            FloatTile<kKind, panels.value, n.value>(w, x, first, row, sums);
+          }
+        });
+      }
+    });
   }
 
   static void StoreLanes(float* out, F value, int n) {

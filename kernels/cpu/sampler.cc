@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/half.h"
+#include "kernels/token_mask.h"
 
 namespace baton::cpu {
 namespace {
@@ -74,6 +75,23 @@ void Sampler::ApplyBias(std::span<float> logits, const SamplingRow& row) {
   }
   for (const TokenId token : row.banned) {
     if (InRange(token, logits)) logits[static_cast<size_t>(token)] = kLowest;
+  }
+  if (row.mask != nullptr) ApplyMask(logits, row.mask->allowed());
+}
+
+void Sampler::ApplyMask(std::span<float> logits, std::span<const uint32_t> allowed) {
+  constexpr size_t kBits = 32;
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    const size_t first = word * kBits;
+    const auto row = logits.subspan(first, std::min(kBits, logits.size() - first));
+    const uint32_t bits = allowed[word];
+    if (bits == 0) {
+      std::ranges::fill(row, kLowest);
+    } else if (bits != ~uint32_t{0}) {
+      for (size_t i = 0; i < row.size(); ++i) {
+        if ((bits >> i & 1) == 0) row[i] = kLowest;
+      }
+    }
   }
 }
 

@@ -15,7 +15,8 @@ class Sampler final {
  public:
   explicit Sampler(const KernelTable& kernels) : kernels_(&kernels) {}
 
-  // Chooses one token. Overwrites `logits`. The token is kNoToken when all logits are NaN or −∞.
+  // Chooses one token. Overwrites `logits`. The row's mask must be computed. The token is kNoToken
+  // when all logits are NaN or −∞.
   void Choose(std::span<float> logits, const SamplingRow& row, SampledToken& out);
 
  private:
@@ -26,6 +27,7 @@ class Sampler final {
 
   void Logprobs(std::span<const float> logits, int32_t top, SampledToken& out);
   void ApplyBias(std::span<float> logits, const SamplingRow& row);
+  static void ApplyMask(std::span<float> logits, std::span<const uint32_t> allowed);
   void ApplyPenalties(std::span<float> logits, const SamplingRow& row);
   TokenId Draw(std::span<float> logits, float maximum, const SamplingRow& row);
   TokenId DrawInOrder(std::span<const float> weights, float least, double draw);

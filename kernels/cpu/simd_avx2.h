@@ -9,17 +9,19 @@ namespace {
 
 // The vectors of simd_portable.h as two halves of 8 lanes, with AVX2, FMA and F16C.
 struct Avx2 {
-  static constexpr int kFloatPanels = 1;
-  static constexpr int kFloatRows = 6;
-  static constexpr int kQueries = 4;
-  static constexpr int kVectors = 1;
-  static constexpr int kChunks = 1;
+  static constexpr int kTileVectors = 6;
+  static constexpr int kPackedTileRows = 4;
+  static constexpr int kPackedRows = 8;
 
   struct F {
     __m256 low, high;
   };
   struct I {
     __m256i low, high;
+  };
+  typedef int32_t Lanes8 __attribute__((vector_size(32)));
+  struct D {
+    Lanes8 low, high;
   };
 
   static F Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -111,7 +113,15 @@ struct Avx2 {
   static I ShiftRight(I a) {
     return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
   }
-  static F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+  static D SetDot(int32_t x) {
+    const auto lanes = reinterpret_cast<Lanes8>(_mm256_set1_epi32(x));
+    return {lanes, lanes};
+  }
+  static D AddDot(D a, D b) { return {a.low + b.low, a.high + b.high}; }
+  static F ToFloat(D a) {
+    return {_mm256_cvtepi32_ps(reinterpret_cast<__m256i>(a.low)),
+            _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(a.high))};
+  }
   static int32_t SumInt(I a) {
     const __m256i eight = _mm256_add_epi32(a.low, a.high);
     __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
@@ -130,9 +140,17 @@ struct Avx2 {
     StoreNarrow(p, Low16(a.low));
     StoreNarrow(p + 8, Low16(a.high));
   }
-  static I DotPairs(I acc, I a, I b) {
-    return {_mm256_add_epi32(acc.low, _mm256_madd_epi16(a.low, b.low)),
-            _mm256_add_epi32(acc.high, _mm256_madd_epi16(a.high, b.high))};
+  static D DotPairs(D acc, I a, I b) {
+    return {acc.low + reinterpret_cast<Lanes8>(_mm256_madd_epi16(a.low, b.low)),
+            acc.high + reinterpret_cast<Lanes8>(_mm256_madd_epi16(a.high, b.high))};
+  }
+  [[gnu::always_inline]] static I Nibbles(I a, int index) {
+    return {Nibbles(a.low, index), Nibbles(a.high, index)};
+  }
+  static void Pin(D& a) { asm volatile("" : "+x"(a.low), "+x"(a.high)); }
+  template <class T>
+  static void Keep(T& memory) {
+    asm volatile("" : "+m"(memory));
   }
   static I EvenBytes(I a) {
     return {_mm256_srai_epi16(_mm256_slli_epi16(a.low, 8), 8),
@@ -141,6 +159,10 @@ struct Avx2 {
   static I OddBytes(I a) { return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)}; }
 
  private:
+  [[gnu::always_inline]] static __m256i Nibbles(__m256i a, int index) {
+    if (index == 3) return _mm256_srli_epi16(a, 12);
+    return _mm256_and_si256(_mm256_srli_epi16(a, 4 * index), _mm256_set1_epi16(15));
+  }
   // All bits set in the first n lanes.
   static I Mask(int n) {
     const __m256i count = _mm256_set1_epi32(n);

@@ -4,19 +4,20 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/kernel_table.h"
+
 namespace baton::cpu {
 namespace {
 
 // The vectors of simd_portable.h with AVX-512 F, BW, DQ, VL and VNNI.
 struct Avx512 {
-  static constexpr int kFloatPanels = 4;
-  static constexpr int kFloatRows = 6;
-  static constexpr int kQueries = 6;
-  static constexpr int kVectors = 4;
-  static constexpr int kChunks = 4;
+  static constexpr int kTileVectors = 24;
+  static constexpr int kPackedTileRows = 8;
+  static constexpr int kPackedRows = kTileRows;
 
   using F = __m512;
   using I = __m512i;
+  typedef int32_t D __attribute__((vector_size(64)));
 
   static __mmask16 Lanes(int n) { return static_cast<__mmask16>((1U << n) - 1); }
 
@@ -82,11 +83,25 @@ struct Avx512 {
   static I ShiftRight(I a) {
     return _mm512_srli_epi32(a, kBits);
   }
-  static F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
+  static D SetDot(int32_t x) { return reinterpret_cast<D>(_mm512_set1_epi32(x)); }
+  static D AddDot(D a, D b) { return a + b; }
+  static F ToFloat(D a) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(a)); }
   static int32_t SumInt(I a) { return _mm512_reduce_add_epi32(a); }
   static int32_t MaxLaneInt(I a) { return _mm512_reduce_max_epi32(a); }
   static void StoreInt16(int16_t* p, I a) { StoreNarrow(p, _mm512_cvtepi32_epi16(a)); }
-  static I DotPairs(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
+  static D DotPairs(D acc, I a, I b) {
+    return reinterpret_cast<D>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(acc), a, b));
+  }
+  [[gnu::always_inline]] static I Nibbles(I a, int index) {
+    if (index == 3) return _mm512_srli_epi16(a, 12);
+    return _mm512_and_si512(_mm512_srli_epi16(a, static_cast<unsigned>(4 * index)),
+                            _mm512_set1_epi16(15));
+  }
+  static void Pin(D& a) { asm volatile("" : "+v"(a)); }
+  template <class T>
+  static void Keep(T& memory) {
+    asm volatile("" : "+m"(memory));
+  }
   static I EvenBytes(I a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
   static I OddBytes(I a) { return _mm512_srai_epi16(a, 8); }
 

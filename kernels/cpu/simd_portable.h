@@ -12,13 +12,12 @@ namespace {
 // Vectors of 16 lanes in plain C++. They define the results that the other instruction sets must
 // compute.
 struct Portable {
-  // Register tile of the float GEMM (panels × rows) and of attention (queries × vectors of a value,
-  // queries × chunks of 16 keys).
-  static constexpr int kFloatPanels = 1;
-  static constexpr int kFloatRows = 4;
-  static constexpr int kQueries = 4;
-  static constexpr int kVectors = 1;
-  static constexpr int kChunks = 1;
+  // The most vectors of sums in a RegisterTile.
+  static constexpr int kTileVectors = 4;
+  // The most rows of a tile that unpacks its weights in registers, and the most rows of activations
+  // for which such tiles are faster than weights that are unpacked once.
+  static constexpr int kPackedTileRows = 4;
+  static constexpr int kPackedRows = 4;
 
   struct F {
     float lane[16];
@@ -26,6 +25,7 @@ struct Portable {
   struct I {
     int32_t lane[16];
   };
+  using D = I;
 
   template <class Op>
   static F Each(const Op& op) {
@@ -154,6 +154,8 @@ struct Portable {
   static I ShiftRight(const I& a) {
     return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) >> kBits); });
   }
+  static D SetDot(int32_t x) { return SetInt(x); }
+  static D AddDot(const D& a, const D& b) { return AddInt(a, b); }
   static F ToFloat(const I& a) {
     return Each([&](int i) { return static_cast<float>(a.lane[i]); });
   }
@@ -182,6 +184,17 @@ struct Portable {
   }
   // EvenBytes sign-extends bytes 0 and 2 of each lane to two 16-bit integers, OddBytes bytes 1 and
   // 3.
+  // Bits 4·index … 4·index + 3 of each 16-bit half of a lane.
+  static I Nibbles(const I& a, int index) {
+    return EachInt([&](int i) { return (a.lane[i] >> 4 * index) & 0x000f000f; });
+  }
+  // Keeps `a` in registers and the additions to it in their order. Otherwise a compiler that
+  // computes all products first would need more registers than there are.
+  static void Pin(D&) {}
+  template <class T>
+  static void Keep(T& memory) {
+    asm volatile("" : "+m"(memory));
+  }
   static I EvenBytes(const I& a) {
     return EachInt([&](int i) { return Pair(a.lane[i] << 24 >> 24, a.lane[i] << 8 >> 24); });
   }

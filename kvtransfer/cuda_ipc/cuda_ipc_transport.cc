@@ -10,11 +10,11 @@
 #include <absl/strings/escaping.h>
 
 #include "common/base/hash.h"
+#include "common/base/local_socket.h"
 #include "kvtransfer/cuda_ipc/dma_copier.h"
 #include "kvtransfer/cuda_ipc/ipc_access.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/one_sided/channel.h"
-#include "kvtransfer/wire/local_socket.h"
 
 namespace baton {
 namespace {
@@ -99,6 +99,7 @@ TransportCaps CudaIpcTransport::caps() const {
   // NVLink stays awake for 50 ms after a byte, and meanwhile a GPU at its power limit computes
   // 1.6% slower (bench/results/h200/link_power.txt).
   caps.prefers_bursts = true;
+  caps.busy_polls = true;
   return caps;
 }
 
@@ -147,6 +148,7 @@ StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local
   options.epoll_fd = epoll_.get();
   options.connect_timeout = options_.connect_timeout;
   options.takes_held_writes = true;
+  options.busy_polls = true;
   return std::make_unique<OneSidedChannel>(std::move(options));
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kvtransfer/wire/local_socket.h"
+#include "common/base/local_socket.h"
 
 namespace baton {
 namespace {

@@ -15,13 +15,13 @@ constexpr int kSocketBufferBytes = 1 << 20;
 }  // namespace
 
 IpcSocket::IpcSocket(UniqueFd socket)
-    : socket_(std::move(socket)), buffer_(kMaxOneSidedFrameBytes + 1) {
+    : socket_(std::move(socket)), buffer_(kMaxSidebandFrameBytes + 1) {
   (void)::setsockopt(
       socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
 }
 
-Status IpcSocket::Send(const OneSidedFrame& frame) {
-  out_.push_back(EncodeOneSidedFrame(frame));
+Status IpcSocket::Send(const SidebandFrame& frame) {
+  out_.push_back(EncodeSidebandFrame(frame));
   return Flush();
 }
 
@@ -40,19 +40,19 @@ Status IpcSocket::Flush() {
   return OkStatus();
 }
 
-StatusOr<std::optional<OneSidedFrame>> IpcSocket::Receive() {
+StatusOr<std::optional<SidebandFrame>> IpcSocket::Receive() {
   ssize_t got = 0;
   do {
     got = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<OneSidedFrame>();
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<SidebandFrame>();
     return MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno));
   }
   if (got == 0) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
-  BATON_ASSIGN_OR_RETURN(OneSidedFrame frame,
-                         ParseOneSidedFrame(std::span(buffer_).first(static_cast<size_t>(got))));
-  return std::optional<OneSidedFrame>(std::move(frame));
+  BATON_ASSIGN_OR_RETURN(SidebandFrame frame,
+                         ParseSidebandFrame(std::span(buffer_).first(static_cast<size_t>(got))));
+  return std::optional<SidebandFrame>(std::move(frame));
 }
 
 }  // namespace baton

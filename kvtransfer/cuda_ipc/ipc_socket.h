@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
-#include "kvtransfer/one_sided/frame_socket.h"
+#include "kvtransfer/sideband/frame_socket.h"
 
 namespace baton {
 
@@ -21,9 +21,9 @@ class IpcSocket final : public FrameSocket {
 
   int fd() const override { return socket_.get(); }
   size_t waiting() const override { return out_.size(); }
-  Status Send(const OneSidedFrame& frame) override;
+  Status Send(const SidebandFrame& frame) override;
   Status Flush() override;
-  StatusOr<std::optional<OneSidedFrame>> Receive() override;
+  StatusOr<std::optional<SidebandFrame>> Receive() override;
 
  private:
   const UniqueFd socket_;

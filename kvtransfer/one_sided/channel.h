@@ -2,16 +2,14 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "kvtransfer/one_sided/copier.h"
-#include "kvtransfer/one_sided/frame_socket.h"
-#include "kvtransfer/wire/frame.h"
+#include "kvtransfer/sideband/sending_end.h"
+#include "kvtransfer/wire/rate_meter.h"
 
 namespace baton {
 
@@ -22,7 +20,7 @@ namespace baton {
 // after the last copy of all has ended. If the end of a copy cannot be known (the device is lost),
 // the sender confirms nothing, and the receiver waits for the proof of its RemoteAccess. Owned by
 // the transport's user; its thread only.
-class OneSidedChannel final : public Channel {
+class OneSidedChannel final : public Channel, private SendingEnd::Mover {
  public:
   struct Options {
     std::unique_ptr<FrameSocket> socket;
@@ -32,6 +30,7 @@ class OneSidedChannel final : public Channel {
     int epoll_fd = -1;  // the transport's
     Duration connect_timeout{};
     bool takes_held_writes = false;  // the transport prefers bursts
+    bool busy_polls = false;         // TransportCaps
   };
 
   explicit OneSidedChannel(Options options);
@@ -40,31 +39,18 @@ class OneSidedChannel final : public Channel {
 
   StatusOr<OpId> PostWrite(const WriteOp& op) override;
   void Start(OpId op) override;
-  void RequestAbort(OpId op) override;
+  void RequestAbort(OpId op) override { end_.RequestAbort(op); }
   void Release(uint64_t window_key) override;
   bool PostNote(uint64_t window_key, std::string_view note) override;
-  void Fence() override;
+  void Fence() override { end_.Fence(); }
   size_t Poll(Time now, std::span<WriteEvent> events) override;
-  Status status() const override { return status_; }
+  Status status() const override { return end_.status(); }
   bool wants_poll() const override { return wants_poll_; }
   // The rate of the copies alone: checksums may wait long behind a step's kernels.
-  double bytes_per_second() const override;
+  double bytes_per_second() const override { return rate_.bytes_per_second(); }
 
  private:
-  struct Op {
-    WriteHeader header;
-    std::vector<WriteRun> runs;
-    bool held = false;
-    bool sums_asked = false;
-    bool started = false;
-    bool copying = false;
-    bool summing = false;
-    bool acknowledged = false;
-    uint32_t mark = 0;  // of the copy
-    // How the operation ends once nothing reads its source any more, if that is known already.
-    std::optional<WriteEvent> verdict;
-  };
-  using Ops = std::map<uint64_t, Op>;
+  using Op = SendingEnd::Op;
   // The state of a window of the receiver.
   struct Window {
     bool given = false;
@@ -74,12 +60,15 @@ class OneSidedChannel final : public Channel {
     size_t copies = 0;  // copies under way
   };
 
-  void ReceiveFrames();
-  Status OnFrame(OneSidedFrame frame);
-  Status OnWelcome(const OneSidedFrame& frame);
-  Status OnWindow(const OneSidedFrame& frame);
+  Status OnWelcome(const SidebandFrame& frame) override;
+  Status CheckAck(uint64_t id, const Op* op) override;
+  Status OnFrame(SidebandFrame frame) override;
+  void StopMoving() override { copier_->Fence(); }
+  // Sends kBye and destroys the copier.
+  void OnLeave() override;
+
+  Status OnWindow(const SidebandFrame& frame);
   void OnClose(uint64_t key);
-  Status OnAck(const OneSidedHeader& header);
 
   // Starts the queued operations that need not wait.
   void StartQueued();
@@ -90,55 +79,22 @@ class OneSidedChannel final : public Channel {
   Status StartSums(Op& op);
   void TakeDone();
   void OnCopied(Op& op, const Status& status);
-  void MeasureRate(Time now);
+  void OnSummed(Op& op, DmaDone done);
   void JudgePolling(Time now);
   // Reports that the operation's copy has ended.
   void SendEnd(const Op& op);
-  void OnSummed(Op& op, DmaDone done);
-  // Ends the operation with this event as soon as nothing reads its source.
-  void EndLater(Ops::iterator op, WriteEvent::Kind kind, const Status& status);
-  // As EndLater, for every operation for which `concerns` is true.
-  void EndAllLater(WriteEvent::Kind kind,
-                   const Status& status,
-                   const std::function<bool(const Op&)>& concerns);
-  void EndIfIdle(Ops::iterator op);
   void ConfirmIfDrained(uint64_t key);
   bool IsQueued(uint64_t key) const;
   bool IsCopying() const;
-  // Ends every operation. An operation that is being copied ends after its copy.
-  void Die(const Status& reason, WriteEvent::Kind kind);
-  // Once the last operation of a dead channel has ended: sends kBye and destroys the copier.
-  void Leave();
-  void Send(const OneSidedFrame& frame);
-  void WatchSocket();
 
-  const int epoll_fd_;
-  const uint64_t source_bytes_;
-  const Duration connect_timeout_;
-  const bool takes_held_writes_;
-  // Both are null once the channel is dead and its last operation has ended.
-  std::unique_ptr<FrameSocket> socket_;
-  std::unique_ptr<Copier> copier_;
-  bool is_connected_ = false;  // the peer sent kWelcome
-  Time connect_until_{};
-  bool watches_write_ = false;
-  Status status_;
+  std::unique_ptr<Copier> copier_;  // null once the channel is dead and its last operation ended
+  SendingEnd end_;
   bool copies_are_lost_ = false;  // the end of some copy is not known
-  size_t fences_ = 0;             // calls of Fence whose kFenced is due
-  uint64_t next_op_ = 1;
-  Ops ops_;
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
-  std::deque<WriteEvent> events_;
-  // The time since which copies are under way, and the bytes copied since then.
-  Time busy_since_{};
-  uint64_t busy_bytes_ = 0;
-  // Exponentially decaying sums over all such periods.
-  double rate_bytes_ = 0;
-  double rate_seconds_ = 0;
+  RateMeter rate_;
+  const bool busy_polls_;
   bool wants_poll_ = false;
-  bool has_moved_ = false;  // since the last Poll something was asked, started or ended
-  Time moved_{};
 };
 
 }  // namespace baton

@@ -35,39 +35,39 @@ Status OneSidedConnection::Step(Time, size_t quantum) {
   BATON_RETURN_IF_ERROR(broken_);
   BATON_RETURN_IF_ERROR(socket_->Flush());
   has_more_ = false;
-  for (size_t read = 0; socket_->waiting() < kMaxWaiting; read += kMaxOneSidedFrameBytes) {
+  for (size_t read = 0; socket_->waiting() < kMaxWaiting; read += kMaxSidebandFrameBytes) {
     if (read > quantum || receiver_.is_behind()) {
       has_more_ = true;
       break;
     }
-    BATON_ASSIGN_OR_RETURN(std::optional<OneSidedFrame> frame, socket_->Receive());
+    BATON_ASSIGN_OR_RETURN(std::optional<SidebandFrame> frame, socket_->Receive());
     if (!frame) break;
     BATON_RETURN_IF_ERROR(OnFrame(*std::move(frame)));
   }
   return OkStatus();
 }
 
-Status OneSidedConnection::OnFrame(OneSidedFrame frame) {
-  if (said_bye_ || greeted_ == (frame.header.type == OneSidedType::kHello)) {
+Status OneSidedConnection::OnFrame(SidebandFrame frame) {
+  if (said_bye_ || greeted_ == (frame.header.type == SidebandType::kHello)) {
     return InvalidArgument("a frame of type {} is not allowed at this point",
                            static_cast<uint16_t>(frame.header.type));
   }
   switch (frame.header.type) {
-    case OneSidedType::kHello:
+    case SidebandType::kHello:
       return OnHello(frame);
-    case OneSidedType::kAsk:
+    case SidebandType::kAsk:
       return OnAsk(frame);
-    case OneSidedType::kLanded:
+    case SidebandType::kLanded:
       BATON_RETURN_IF_ERROR(CheckLanded(frame));
       [[fallthrough]];
-    case OneSidedType::kTakenBack:
-    case OneSidedType::kDrained:
+    case SidebandType::kTakenBack:
+    case SidebandType::kDrained:
       BATON_RETURN_IF_ERROR(receiver_.OnReport(id_, std::move(frame)));
       return broken_;
-    case OneSidedType::kNote:
+    case SidebandType::kNote:
       receiver_.OnNote(id_, region_, frame);
       return OkStatus();
-    case OneSidedType::kBye:
+    case SidebandType::kBye:
       said_bye_ = true;
       return OkStatus();
     default:
@@ -76,20 +76,20 @@ Status OneSidedConnection::OnFrame(OneSidedFrame frame) {
   }
 }
 
-Status OneSidedConnection::OnHello(const OneSidedFrame& frame) {
+Status OneSidedConnection::OnHello(const SidebandFrame& frame) {
   if (frame.header.op > ~uint32_t{0})
     return InvalidArgument("region id {} exceeds 32 bits", frame.header.op);
   region_ = static_cast<uint32_t>(frame.header.op);
-  OneSidedFrame welcome;
-  welcome.header.type = OneSidedType::kWelcome;
+  SidebandFrame welcome;
+  welcome.header.type = SidebandType::kWelcome;
   BATON_ASSIGN_OR_RETURN(welcome.text, receiver_.OpenAccess(id_, region_, frame.text));
   greeted_ = true;
   return socket_->Send(welcome);
 }
 
-Status OneSidedConnection::OnAsk(const OneSidedFrame& frame) {
-  OneSidedFrame answer;
-  answer.header.type = OneSidedType::kWindow;
+Status OneSidedConnection::OnAsk(const SidebandFrame& frame) {
+  SidebandFrame answer;
+  answer.header.type = SidebandType::kWindow;
   answer.header.key = frame.header.key;
   const WriteWindow* window = receiver_.Give(id_, frame.header.key, region_);
   if (window == nullptr) {
@@ -99,7 +99,7 @@ Status OneSidedConnection::OnAsk(const OneSidedFrame& frame) {
   answer.header.bytes = window->ranges.size();
   size_t sent = 0;
   do {
-    const size_t count = std::min<size_t>(kMaxOneSidedRecords, window->ranges.size() - sent);
+    const size_t count = std::min<size_t>(kMaxSidebandRecords, window->ranges.size() - sent);
     const auto first = window->ranges.begin() + static_cast<ptrdiff_t>(sent);
     answer.ranges.assign(first, first + static_cast<ptrdiff_t>(count));
     BATON_RETURN_IF_ERROR(socket_->Send(answer));
@@ -108,7 +108,7 @@ Status OneSidedConnection::OnAsk(const OneSidedFrame& frame) {
   return OkStatus();
 }
 
-Status OneSidedConnection::CheckLanded(const OneSidedFrame& frame) {
+Status OneSidedConnection::CheckLanded(const SidebandFrame& frame) {
   WriteHeader header;
   header.run_count = static_cast<uint32_t>(frame.runs.size());
   header.op = frame.header.op;
@@ -120,8 +120,8 @@ Status OneSidedConnection::CheckLanded(const OneSidedFrame& frame) {
 
 void OneSidedConnection::OnWindowClosed(uint64_t key) {
   if (!receiver_.holds(id_, key)) return;
-  OneSidedFrame close;
-  close.header.type = OneSidedType::kClose;
+  SidebandFrame close;
+  close.header.type = SidebandType::kClose;
   close.header.key = key;
   if (broken_.ok()) broken_ = socket_->Send(close);
 }
@@ -132,8 +132,8 @@ void OneSidedConnection::Break(const Status& reason) {
 }
 
 void OneSidedConnection::Acknowledge(uint64_t op, const Status& status) {
-  OneSidedFrame ack;
-  ack.header.type = OneSidedType::kAck;
+  SidebandFrame ack;
+  ack.header.type = SidebandType::kAck;
   ack.header.op = op;
   ack.header.code = static_cast<uint32_t>(status.code());
   if (broken_.ok()) broken_ = socket_->Send(ack);

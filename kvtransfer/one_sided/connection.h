@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "kvtransfer/one_sided/frame_socket.h"
+#include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/wire/peer_connection.h"
 
 namespace baton {
@@ -42,11 +42,11 @@ class OneSidedConnection final : public PeerConnection {
   void Break(const Status& reason);
 
  private:
-  Status OnFrame(OneSidedFrame frame);
-  Status OnHello(const OneSidedFrame& frame);
-  Status OnAsk(const OneSidedFrame& frame);
+  Status OnFrame(SidebandFrame frame);
+  Status OnHello(const SidebandFrame& frame);
+  Status OnAsk(const SidebandFrame& frame);
   // InvalidArgument: the report contradicts itself.
-  static Status CheckLanded(const OneSidedFrame& frame);
+  static Status CheckLanded(const SidebandFrame& frame);
 
   const std::unique_ptr<FrameSocket> socket_;
   const std::string peer_;

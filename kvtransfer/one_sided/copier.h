@@ -18,7 +18,7 @@ class Copier {
   // Waits until no copy is under way and the local region is not read any more.
   virtual ~Copier() = default;
 
-  // What the peer's RemoteAccess::Open needs, at most kMaxOneSidedRecords bytes. May be empty.
+  // What the peer's RemoteAccess::Open needs, at most kMaxSidebandRecords bytes. May be empty.
   virtual std::string Greeting() const = 0;
   // Makes the peer's region accessible. `access` is what the peer's RemoteAccess::Open returned.
   // Called once, before Copy. Errors: InvalidArgument for something that is not an access;

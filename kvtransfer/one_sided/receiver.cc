@@ -74,7 +74,7 @@ void OneSidedReceiver::WatchAccess(Peer& peer) const {
   Watch(options_.epoll_fd, peer.access->wait_fd(), EPOLLIN | EPOLLET);
 }
 
-Status OneSidedReceiver::OnReport(uint64_t id, OneSidedFrame frame) {
+Status OneSidedReceiver::OnReport(uint64_t id, SidebandFrame frame) {
   Peer& peer = peers_.at(id);
   if (peer.reports.size() >= kMaxReports) {
     return InvalidArgument("the peer reports more than {} copies whose bytes do not land",
@@ -88,15 +88,15 @@ Status OneSidedReceiver::OnReport(uint64_t id, OneSidedFrame frame) {
 
 void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
   for (; !peer.reports.empty(); peer.reports.pop_front()) {
-    const OneSidedFrame& frame = peer.reports.front();
-    if (frame.header.type == OneSidedType::kDrained) {
+    const SidebandFrame& frame = peer.reports.front();
+    if (frame.header.type == SidebandType::kDrained) {
       grants_.OnDrained(id, frame.header.key);
       ReportClosed();
       continue;
     }
     if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
     has_moved_ = true;
-    if (frame.header.type == OneSidedType::kTakenBack) continue;
+    if (frame.header.type == SidebandType::kTakenBack) continue;
     const Status counts = OnLanded(id, peer, frame);
     if (!counts.ok()) peer.connection->Acknowledge(frame.header.op, counts);
   }
@@ -121,8 +121,8 @@ const WriteWindow* OneSidedReceiver::Give(uint64_t peer, uint64_t key, uint32_t 
   return window;
 }
 
-Status OneSidedReceiver::OnLanded(uint64_t id, const Peer& peer, const OneSidedFrame& frame) {
-  const OneSidedHeader& header = frame.header;
+Status OneSidedReceiver::OnLanded(uint64_t id, const Peer& peer, const SidebandFrame& frame) {
+  const SidebandHeader& header = frame.header;
   if (!grants_.holds(id, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "the peer was not given such a write window");
   }
@@ -160,7 +160,7 @@ bool OneSidedReceiver::is_behind() const {
   return windows_.arrivals() >= kMaxArrivals;
 }
 
-void OneSidedReceiver::OnNote(uint64_t peer, uint32_t region, const OneSidedFrame& frame) {
+void OneSidedReceiver::OnNote(uint64_t peer, uint32_t region, const SidebandFrame& frame) {
   const uint64_t key = frame.header.key;
   if (!grants_.holds(peer, key) || windows_.FindWindow(key) == nullptr) return;
   Arrival note;
@@ -248,7 +248,7 @@ bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   RevokeOverdue(now, server);
   grants_.OnTime(now);
   ReportClosed();
-  const bool wants_poll = now < moved_ + kLongestPolling;
+  const bool wants_poll = options_.busy_polls && now < moved_ + kLongestPolling;
   if (!wants_poll) checksums_->WatchEnds();
   return wants_poll;
 }

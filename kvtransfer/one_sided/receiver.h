@@ -25,6 +25,7 @@ class OneSidedReceiver final {
   struct Options {
     int epoll_fd = -1;
     Duration fence_timeout{};
+    bool busy_polls = false;  // TransportCaps
     std::function<void(std::string_view)> log;
   };
 
@@ -57,18 +58,18 @@ class OneSidedReceiver final {
   // window (kDrained). Reports take effect in their order, and a copy's not before its bytes are in
   // place. An operation's acknowledgement follows. An error: the peer reports more copies than a
   // channel can have.
-  Status OnReport(uint64_t peer, OneSidedFrame frame);
+  Status OnReport(uint64_t peer, SidebandFrame frame);
   // Whether no further frame may be read, because too many arrivals have not been taken yet.
   bool is_behind() const;
   // Ignored unless the peer was given the window and the window is open.
-  void OnNote(uint64_t peer, uint32_t region, const OneSidedFrame& frame);
+  void OnNote(uint64_t peer, uint32_t region, const SidebandFrame& frame);
 
  private:
   struct Peer {
     std::unique_ptr<RemoteAccess> access;
     OneSidedConnection* connection = nullptr;  // null: closed without kBye
     uint32_t region = 0;
-    std::deque<OneSidedFrame> reports;  // the first one waits for bytes to land
+    std::deque<SidebandFrame> reports;  // the first one waits for bytes to land
     bool is_watched = false;            // the access's wait_fd
   };
   struct Landed {
@@ -79,7 +80,7 @@ class OneSidedReceiver final {
 
   // Handles the peer's reports up to the first one whose bytes are not in place yet.
   void TakeReports(uint64_t id, Peer& peer);
-  Status OnLanded(uint64_t id, const Peer& peer, const OneSidedFrame& frame);
+  Status OnLanded(uint64_t id, const Peer& peer, const SidebandFrame& frame);
   void WatchAccess(Peer& peer) const;
   void Count(Landed landed, const Status& status);
   void TakeChecksums(FrameServer& server);

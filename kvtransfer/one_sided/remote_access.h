@@ -19,7 +19,7 @@ class RemoteAccess {
   virtual const std::string& peer() const = 0;
   // Lets the peer write into `memory`, which must outlive this object. `greeting` is what the
   // peer's Copier::Greeting returned; it is not trusted. Returns what that copier's Connect needs,
-  // at most kMaxOneSidedRecords bytes. Called once. Errors: InvalidArgument for a greeting that is
+  // at most kMaxSidebandRecords bytes. Called once. Errors: InvalidArgument for a greeting that is
   // not valid or memory that cannot be shared.
   virtual StatusOr<std::string> Open(const Buffer& memory, std::string_view greeting) = 0;
   // Whether the bytes of a copy that the peer reported as ended are in this process's memory, where

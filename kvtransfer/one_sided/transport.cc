@@ -35,8 +35,9 @@ void OneSidedTransport::EndPeers() {
 
 TransportCaps OneSidedTransport::caps() const {
   TransportCaps caps = FrameTransport::caps();
-  caps.max_op_runs = kMaxOneSidedRecords;
-  caps.max_note_bytes = kMaxOneSidedNoteBytes;
+  caps.max_op_runs = kMaxSidebandRecords;
+  caps.receiver_paces = false;
+  caps.max_note_bytes = kMaxSidebandNoteBytes;
   return caps;
 }
 
@@ -46,6 +47,7 @@ void OneSidedTransport::ServePeers(UniqueFd listener,
   OneSidedReceiver::Options options;
   options.epoll_fd = epoll_.get();
   options.fence_timeout = options_.fence_timeout;
+  options.busy_polls = caps().busy_polls;
   options.log = log_;
   receiver_ =
       std::make_unique<OneSidedReceiver>(windows_, std::move(checksums), std::move(options));

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/local_socket.h"
 #include "kvtransfer/wire/connection.h"
-#include "kvtransfer/wire/local_socket.h"
 #include "kvtransfer/wire/slot_table.h"
 
 namespace baton {

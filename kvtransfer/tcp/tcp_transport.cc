@@ -11,14 +11,7 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kDescriptorVersion = "1|";
-
-StatusOr<TcpAddress> ParseDescriptor(std::string_view descriptor) {
-  if (!descriptor.starts_with(kDescriptorVersion)) {
-    return InvalidArgument(
-        "tcp descriptor '{}' does not begin with {}", descriptor.substr(0, 64), kDescriptorVersion);
-  }
-  return ParseAdvertised(descriptor.substr(kDescriptorVersion.size()));
-}
+constexpr std::string_view kAuthenticatedSuffix = "|authenticated";
 
 // The connection of one peer. Receives payloads from the socket.
 class TcpConnection final : public Connection {
@@ -69,7 +62,27 @@ StatusOr<std::string> TcpTransport::Listen() {
   BATON_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen_address, options_));
   Serve(std::move(listener.socket),
         [this](UniqueFd accepted, Time now) { return Accept(std::move(accepted), now); });
-  return std::string(kDescriptorVersion) + listener.advertised.ToString();
+  return std::string(kDescriptorVersion) + listener.advertised.ToString() +
+         std::string(options_.authenticate_frames ? kAuthenticatedSuffix : "");
+}
+
+StatusOr<TcpTransport::Endpoint> TcpTransport::Parse(std::string_view text) const {
+  if (!text.starts_with(kDescriptorVersion)) {
+    return InvalidArgument(
+        "tcp descriptor '{}' does not begin with {}", text.substr(0, 64), kDescriptorVersion);
+  }
+  text.remove_prefix(kDescriptorVersion.size());
+  Endpoint endpoint;
+  const bool required = text.ends_with(kAuthenticatedSuffix);
+  if (required) text.remove_suffix(kAuthenticatedSuffix.size());
+  BATON_ASSIGN_OR_RETURN(endpoint.address, ParseAdvertised(text));
+  endpoint.authenticated = required || options_.authenticate_frames;
+  if (endpoint.authenticated && options_.proofs == nullptr) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "the peer requires authenticated frames (transfer.tcp_authenticate_frames); "
+                      "set security.cluster_secret_file here");
+  }
+  return endpoint;
 }
 
 StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, Time now) {
@@ -78,20 +91,21 @@ StatusOr<std::unique_ptr<PeerConnection>> TcpTransport::Accept(UniqueFd socket, 
   options.dma = dma_;
   options.epoll_fd = epoll_.get();
   options.proofs = options_.proofs;
+  options.requires_tags = options_.authenticate_frames;
   return std::make_unique<TcpConnection>(std::move(options), windows_, now);
 }
 
 Status TcpTransport::Reaches(std::string_view descriptor) const {
-  return ParseDescriptor(descriptor).status();
+  return Parse(descriptor).status();
 }
 
 StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
                                                          std::string_view descriptor,
                                                          uint32_t peer_region) {
-  BATON_ASSIGN_OR_RETURN(const TcpAddress address, ParseDescriptor(descriptor));
+  BATON_ASSIGN_OR_RETURN(const Endpoint endpoint, Parse(descriptor));
   FrameChannel::Options options;
   BATON_ASSIGN_OR_RETURN(options.source, MemoryOf(local));
-  BATON_ASSIGN_OR_RETURN(options.socket, ConnectTcp(address));
+  BATON_ASSIGN_OR_RETURN(options.socket, ConnectTcp(endpoint.address));
   if (options.source.buffer->kind() != MemoryKind::kHost) {
     BATON_ASSIGN_OR_RETURN(options.staging,
                            StagingBuffers::Create(*dma_, *options.source.buffer, epoll_.get()));
@@ -99,6 +113,7 @@ StatusOr<std::unique_ptr<Channel>> TcpTransport::Connect(const Region& local,
   options.epoll_fd = epoll_.get();
   options.preface.kind = PayloadKind::kInline;
   options.preface.region = peer_region;
+  options.preface.flags = endpoint.authenticated ? kAuthenticated : 0;
   options.connect_timeout = options_.connect_timeout;
   if (options_.proofs != nullptr) {
     options.proof = options_.proofs->Make(PeerSide::kDialler, kDataPurpose);

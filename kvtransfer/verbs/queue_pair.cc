@@ -91,7 +91,7 @@ StatusOr<std::unique_ptr<QueuePair>> QueuePair::Create(const Rail& rail,
   init.qp_type = IBV_QPT_RC;
   init.cap.max_send_wr = options.sends;
   init.cap.max_recv_wr = options.receives;
-  init.cap.max_send_sge = 1;
+  init.cap.max_send_sge = options.sources;
   init.cap.max_recv_sge = 1;
   ibv_qp* const created = rail.verbs().create_qp(rail.domain(), &init);
   if (created == nullptr) {

@@ -44,6 +44,7 @@ class QueuePair final {
   struct Options {
     uint32_t sends = 1;
     uint32_t receives = 1;
+    uint32_t sources = 1;      // ranges of memory of one request
     bool is_writable = false;  // the peer may write through it
   };
   static StatusOr<std::unique_ptr<QueuePair>> Create(const Rail& rail,

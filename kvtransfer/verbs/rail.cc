@@ -10,38 +10,17 @@
 #include <cstring>
 #include <utility>
 
+#include "kvtransfer/verbs/device_list.h"
+
 namespace baton {
 namespace {
 
+// Relaxed ordering lets the device write faster over PCIe; a device that does not know it ignores
+// it. The completion of a write with immediate data is still ordered behind the data.
+constexpr int kAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING;
+
 constexpr std::array<uint8_t, 12> kV4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-// The list of the devices of this machine.
-class DeviceList final {
- public:
-  explicit DeviceList(const VerbsLibrary& verbs)
-      : verbs_(verbs), list_(verbs.get_device_list(&count_)) {}
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-  ~DeviceList() {
-    if (list_ != nullptr) verbs_.free_device_list(list_);
-  }
-
-  std::span<ibv_device* const> devices() const {
-    return {list_, list_ == nullptr ? 0 : static_cast<size_t>(count_)};
-  }
-  std::string Names() const {
-    std::string names;
-    for (ibv_device* device : devices()) {
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", verbs_.get_device_name(device));
-    }
-    return names.empty() ? "none" : names;
-  }
-
- private:
-  const VerbsLibrary& verbs_;
-  int count_ = 0;
-  ibv_device** const list_;
-};
 
 Gid GidOf(const ibv_gid& gid) {
   Gid bytes;
@@ -146,6 +125,7 @@ Status Rail::QueryPort(const VerbsOptions& options) {
                       device.phys_port_cnt);
   }
   max_requests_ = static_cast<uint32_t>(std::max(device.max_qp_wr, 1));
+  max_sources_ = static_cast<uint32_t>(std::clamp<int>(device.max_sge, 1, kMaxWriteSources));
   traffic_class_ = options.traffic_class;
   ibv_port_attr attributes{};
   BATON_RETURN_IF_ERROR(QueryActivePort(attributes));
@@ -193,15 +173,9 @@ std::string Rail::ToString() const {
                      NameOf(port_.kind));
 }
 
-StatusOr<MemoryRegion> Rail::Register(const Buffer& buffer) const {
-  // Relaxed ordering lets the device write faster over PCIe; a device that does not know it ignores
-  // it. The completion of a write with immediate data is still ordered behind the data.
-  constexpr int kAccess =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING;
-  const auto address = reinterpret_cast<uintptr_t>(buffer.data());
-  MemoryRegion region(
-      verbs_.reg_mr_iova2(domain_.get(), buffer.data(), buffer.size(), address, kAccess),
-      {verbs_.dereg_mr});
+StatusOr<MemoryRegion> Rail::Register(const Buffer& buffer, Dma* dma) const {
+  if (buffer.kind() != MemoryKind::kHost) return RegisterDevice(buffer, dma);
+  MemoryRegion region = RegisterAddress(buffer);
   if (region) return region;
   return MakeStatus(StatusCode::kUnavailable,
                     "RDMA device {} cannot register {} bytes: {}{}",
@@ -209,6 +183,40 @@ StatusOr<MemoryRegion> Rail::Register(const Buffer& buffer) const {
                     buffer.size(),
                     std::strerror(errno),
                     errno == ENOMEM ? " (raise the limit of locked memory: ulimit -l)" : "");
+}
+
+MemoryRegion Rail::RegisterAddress(const Buffer& buffer) const {
+  const auto address = reinterpret_cast<uintptr_t>(buffer.data());
+  return MemoryRegion(
+      verbs_.reg_mr_iova2(domain_.get(), buffer.data(), buffer.size(), address, kAccess),
+      {verbs_.dereg_mr});
+}
+
+StatusOr<MemoryRegion> Rail::RegisterDevice(const Buffer& buffer, Dma* dma) const {
+  if (dma == nullptr) return InvalidArgument("verbs moves a GPU's memory only through its Dma");
+  const StatusOr<DmaBuf> exported = dma->ExportDmaBuf(buffer);
+  std::string refused(Message(exported.status()));
+  if (exported.ok()) {
+    MemoryRegion region(verbs_.reg_dmabuf_mr(domain_.get(),
+                                             exported->offset,
+                                             buffer.size(),
+                                             reinterpret_cast<uintptr_t>(buffer.data()),
+                                             exported->fd.get(),
+                                             kAccess),
+                        {verbs_.dereg_mr});
+    if (region) return region;
+    refused = std::strerror(errno);
+  }
+  MemoryRegion region = RegisterAddress(buffer);
+  if (region) return region;
+  return MakeStatus(StatusCode::kUnavailable,
+                    "RDMA device {} cannot register {} bytes of a GPU's memory: by dma-buf: {}; by "
+                    "its address: {} (GPUDirect RDMA needs the open NVIDIA kernel modules or the "
+                    "module nvidia-peermem)",
+                    device_,
+                    buffer.size(),
+                    refused,
+                    std::strerror(errno));
 }
 
 std::vector<std::string> Rail::TakeEvents() const {
@@ -219,40 +227,6 @@ std::vector<std::string> Rail::TakeEvents() const {
     verbs_.ack_async_event(&event);
   }
   return names;
-}
-
-StatusOr<std::vector<std::unique_ptr<Rail>>> OpenRails(
-    const VerbsLibrary& verbs,
-    const VerbsOptions& options,
-    const std::function<void(std::string_view)>& log) {
-  std::vector<std::unique_ptr<Rail>> rails;
-  const auto add = [&](std::unique_ptr<Rail> rail, std::string_view why) {
-    if (log) log(fmt::format("verbs: rail {} is {}: {}", rails.size(), rail->ToString(), why));
-    rails.push_back(std::move(rail));
-  };
-  if (options.devices.size() > kMaxRails) {
-    return InvalidArgument(
-        "{} RDMA devices are named; at most {} are allowed", options.devices.size(), kMaxRails);
-  }
-  for (const std::string& name : options.devices) {
-    BATON_ASSIGN_OR_RETURN(auto rail, Rail::Open(verbs, name, options));
-    add(std::move(rail), "named in the configuration");
-  }
-  if (!rails.empty()) return rails;
-  const DeviceList list(verbs);
-  std::string problems;
-  for (ibv_device* device : list.devices()) {
-    auto rail = Rail::Open(verbs, verbs.get_device_name(device), options);
-    if (rail.ok()) {
-      add(*std::move(rail), "the first device whose port is active");
-      return rails;
-    }
-    problems += fmt::format("; {}", Message(rail.status()));
-  }
-  return MakeStatus(StatusCode::kUnavailable,
-                    "there is no usable RDMA device; ibv_devinfo shows these: {}{}",
-                    list.Names(),
-                    problems);
 }
 
 }  // namespace baton

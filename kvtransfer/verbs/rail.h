@@ -1,19 +1,20 @@
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
-#include "kernels/device.h"
+#include "kernels/dma.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/verbs/handshake.h"
 #include "kvtransfer/verbs/verbs_library.h"
 
 namespace baton {
+
+// The most ranges of memory that one RDMA WRITE gathers. More would only make requests longer.
+constexpr uint32_t kMaxWriteSources = 16;
 
 // Calls the destroy function of libibverbs for an object.
 template <class Object>
@@ -46,11 +47,15 @@ class Rail final {
   uint8_t traffic_class() const { return traffic_class_; }
   // The largest number of requests that one queue of a queue pair may hold.
   uint32_t max_requests() const { return max_requests_; }
+  // The ranges of memory that one write may gather; at least 1.
+  uint32_t max_sources() const { return max_sources_; }
   // "rxe0 port 1, GID 1 (…), RoCE v2 over IPv4".
   std::string ToString() const;
 
-  // Registers the memory for writes by this process's queue pairs and by its peers.
-  StatusOr<MemoryRegion> Register(const Buffer& buffer) const;
+  // Registers the memory for writes by this process's queue pairs and by its peers. A GPU's memory
+  // is registered by its dma-buf or, where that fails, by its address, which needs the kernel
+  // module nvidia-peermem. `dma` is the GPU's; null for host memory.
+  StatusOr<MemoryRegion> Register(const Buffer& buffer, Dma* dma) const;
 
   // The asynchronous events of the device since the last call, one name each.
   std::vector<std::string> TakeEvents() const;
@@ -65,6 +70,8 @@ class Rail final {
 
  private:
   explicit Rail(const VerbsLibrary& verbs) : verbs_(verbs) {}
+  MemoryRegion RegisterAddress(const Buffer& buffer) const;  // null, and errno, if that fails
+  StatusOr<MemoryRegion> RegisterDevice(const Buffer& buffer, Dma* dma) const;
   // The port's attributes, if it is active.
   Status QueryActivePort(ibv_port_attr& attributes) const;
   Status QueryPort(const VerbsOptions& options);
@@ -80,15 +87,8 @@ class Rail final {
   uint8_t gid_index_ = 0;
   uint8_t traffic_class_ = 0;
   uint32_t max_requests_ = 0;
+  uint32_t max_sources_ = 1;
   Time failed_{};
 };
-
-// Opens the rails that `options` names; if it names none, the first device with an active port.
-// Logs each rail with the reason. Unavailable if there is no device; the message states what was
-// looked for.
-StatusOr<std::vector<std::unique_ptr<Rail>>> OpenRails(
-    const VerbsLibrary& verbs,
-    const VerbsOptions& options,
-    const std::function<void(std::string_view)>& log);
 
 }  // namespace baton

@@ -27,8 +27,11 @@ StatusOr<std::unique_ptr<RailQueues>> RailQueues::Create(std::span<const RailUse
   std::unique_ptr<RailQueues> queues(new RailQueues(std::move(epoll)));
   for (const RailUse& use : rails) {
     const uint32_t limit = use.rail->max_requests();
-    const QueuePair::Options pair_options{
-        std::min(options.sends, limit), std::min(options.receives, limit), options.is_writable};
+    QueuePair::Options pair_options;
+    pair_options.sends = std::min(options.sends, limit);
+    pair_options.receives = std::min(options.receives, limit);
+    pair_options.sources = options.is_writable ? 1 : use.rail->max_sources();
+    pair_options.is_writable = options.is_writable;
     RailState state;
     state.use = use;
     state.first = queues->queue_pairs_.size();

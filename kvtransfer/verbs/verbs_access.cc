@@ -18,10 +18,10 @@ constexpr uint32_t kReceives = 512;
 }  // namespace
 
 StatusOr<std::unique_ptr<RemoteAccess>> VerbsAccess::Create(
-    std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys) {
+    std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys, Dma* dma) {
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   return std::unique_ptr<RemoteAccess>(
-      new VerbsAccess(std::move(peer), rails, std::move(find_keys), std::move(epoll)));
+      new VerbsAccess(std::move(peer), rails, std::move(find_keys), dma, std::move(epoll)));
 }
 
 StatusOr<std::vector<RailQueues::RailUse>> VerbsAccess::RailsOf(const Handshake& greeting) const {
@@ -69,6 +69,7 @@ void VerbsAccess::TakeLanded() {
   (void)queues_->Poll([&](size_t index, const ibv_wc& completion) {
     if (completion.status != IBV_WC_SUCCESS) return;
     ++consumed[index];
+    needs_flush_ = dma_ != nullptr;
     if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) return;
     const uint32_t mark = ntohl(completion.imm_data);
     if (QueuePairOf(mark) == index) landed_[index] = NumberOf(mark);
@@ -78,20 +79,24 @@ void VerbsAccess::TakeLanded() {
   }
 }
 
-bool VerbsAccess::IsLanded(uint32_t mark) const {
+bool VerbsAccess::IsVisible(uint32_t mark) {
   const uint32_t index = QueuePairOf(mark);
-  return index < landed_.size() && IsReached(landed_[index], NumberOf(mark));
+  if (index >= landed_.size() || !IsReached(landed_[index], NumberOf(mark))) return false;
+  // The RDMA device may report bytes that the GPU does not see yet. A flush fails only with the
+  // GPU, and then nothing counts any more.
+  if (needs_flush_) needs_flush_ = !dma_->FlushPeerWrites().ok();
+  return !needs_flush_;
 }
 
 bool VerbsAccess::HasLanded(uint32_t mark) {
   if (!queues_ || is_revoked_) return false;
   queues_->TakeNotifications();
   TakeLanded();
-  if (IsLanded(mark)) return true;
+  if (IsVisible(mark)) return true;
   queues_->Arm();
   // What has landed before gives no notification.
   TakeLanded();
-  return IsLanded(mark);
+  return IsVisible(mark);
 }
 
 bool VerbsAccess::Revoke() {

@@ -24,9 +24,10 @@ class VerbsAccess final : public RemoteAccess {
   // The keys of a memory by rail; empty if it is not registered.
   using FindKeys = std::function<std::vector<uint32_t>(const Buffer& memory)>;
 
-  // `rails` are all rails of this process. They must outlive the access.
+  // `rails` are all rails of this process. They must outlive the access. `dma` is the GPU's whose
+  // memory the peer will write, or null.
   static StatusOr<std::unique_ptr<RemoteAccess>> Create(
-      std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys);
+      std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys, Dma* dma);
 
   const std::string& peer() const override { return peer_; }
   // `greeting`: the Handshake of the peer's VerbsCopier. Returns a Handshake.
@@ -39,23 +40,28 @@ class VerbsAccess final : public RemoteAccess {
   VerbsAccess(std::string peer,
               std::span<const std::unique_ptr<Rail>> rails,
               FindKeys find_keys,
+              Dma* dma,
               UniqueFd epoll)
       : peer_(std::move(peer)),
         rails_(rails),
         find_keys_(std::move(find_keys)),
+        dma_(dma),
         epoll_(std::move(epoll)) {}
 
   StatusOr<std::vector<RailQueues::RailUse>> RailsOf(const Handshake& greeting) const;
   // Records the copies that have landed, and posts receive requests for the next ones.
   void TakeLanded();
-  bool IsLanded(uint32_t mark) const;
+  // Whether the copy has landed and, in a GPU's memory, is visible to the GPU.
+  bool IsVisible(uint32_t mark);
 
   const std::string peer_;
   const std::span<const std::unique_ptr<Rail>> rails_;
   const FindKeys find_keys_;
+  Dma* const dma_;
   const UniqueFd epoll_;  // watches the queues
   std::unique_ptr<RailQueues> queues_;
   std::vector<uint32_t> landed_;  // by queue pair: the number of the latest copy
+  bool needs_flush_ = false;      // bytes of a GPU's memory have landed since the last flush
   bool is_revoked_ = false;
 };
 

@@ -46,7 +46,7 @@ VerbsCopier::VerbsCopier(Source source,
   for (size_t i = 0; i < queues_->size(); ++i) {
     const size_t rail = queues_->rail_of(i);
     const uint32_t depth = std::min(kSends, queues_->rail(rail).max_requests());
-    writes_.emplace_back(static_cast<uint32_t>(i), depth);
+    writes_.emplace_back(static_cast<uint32_t>(i), depth, queues_->rail(rail).max_sources());
     WriteQueue::Memories memories;
     memories.source = source_.buffer->data();
     memories.local_key = source_.local_keys[rail];

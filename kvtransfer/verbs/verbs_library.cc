@@ -49,6 +49,7 @@ StatusOr<VerbsLibrary> Open() {
   symbols.Find("ibv_alloc_pd", verbs.alloc_pd);
   symbols.Find("ibv_dealloc_pd", verbs.dealloc_pd);
   symbols.Find("ibv_reg_mr_iova2", verbs.reg_mr_iova2);
+  symbols.Find("ibv_reg_dmabuf_mr", verbs.reg_dmabuf_mr);
   symbols.Find("ibv_dereg_mr", verbs.dereg_mr);
   symbols.Find("ibv_create_comp_channel", verbs.create_comp_channel);
   symbols.Find("ibv_destroy_comp_channel", verbs.destroy_comp_channel);

@@ -5,11 +5,11 @@
 
 #include "common/base/host_port.h"
 #include "kvtransfer/one_sided/channel.h"
-#include "kvtransfer/one_sided/stream_socket.h"
+#include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/tcp/tcp_socket.h"
+#include "kvtransfer/verbs/rail_choice.h"
 #include "kvtransfer/verbs/verbs_access.h"
 #include "kvtransfer/verbs/verbs_copier.h"
-#include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/host_dma_queue.h"
 
 namespace baton {
@@ -35,40 +35,63 @@ class VerbsTransport::VerbsRegion final : public Region {
 };
 
 StatusOr<std::unique_ptr<Transport>> VerbsTransport::Create(
+    const StatusOr<const VerbsLibrary*>& verbs,
     const TransportOptions& options,
+    Dma* dma,
     std::function<void(std::string_view)> log,
     const std::function<void(std::string_view)>& log_info) {
-  BATON_ASSIGN_OR_RETURN(const VerbsLibrary* const verbs, VerbsLibrary::Load());
-  BATON_ASSIGN_OR_RETURN(auto rails, OpenRails(*verbs, options.verbs, log_info));
+  BATON_RETURN_IF_ERROR(verbs.status());
+  NearDevice near;
+  if (dma != nullptr) {
+    BATON_ASSIGN_OR_RETURN(near.pci_address, dma->PciAddress());
+  }
+  BATON_ASSIGN_OR_RETURN(auto rails, OpenRails(**verbs, options.verbs, near, log_info));
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   BATON_ASSIGN_OR_RETURN(UniqueFd work_left, MakeEventFd());
   return std::unique_ptr<Transport>(new VerbsTransport(
-      options, std::move(log), std::move(epoll), std::move(work_left), std::move(rails)));
+      options, dma, std::move(log), std::move(epoll), std::move(work_left), std::move(rails)));
 }
 
 VerbsTransport::VerbsTransport(const TransportOptions& options,
+                               Dma* dma,
                                std::function<void(std::string_view)> log,
                                UniqueFd epoll,
                                UniqueFd work_left,
                                std::vector<std::unique_ptr<Rail>> rails)
     : OneSidedTransport(options, std::move(log), std::move(epoll), std::move(work_left)),
+      dma_(dma),
       rails_(std::move(rails)) {}
 
 VerbsTransport::~VerbsTransport() {
   EndPeers();
 }
 
+TransportCaps VerbsTransport::caps() const {
+  TransportCaps caps = OneSidedTransport::caps();
+  caps.busy_polls = dma_ != nullptr;
+  return caps;
+}
+
 StatusOr<std::unique_ptr<Region>> VerbsTransport::Register(const Buffer& buffer) {
-  if (buffer.kind() != MemoryKind::kHost) return InvalidArgument("verbs moves host memory only");
+  if (dma_ != nullptr && buffer.kind() == MemoryKind::kHost) {
+    return InvalidArgument("verbs moves the GPU's memory here, and the buffer is host memory");
+  }
+  // A device that cannot flush must be found out now, not when the first bytes have landed.
+  if (dma_ != nullptr) BATON_RETURN_IF_ERROR(dma_->FlushPeerWrites());
   Registration registration;
   registration.buffer = &buffer;
   for (const auto& rail : rails_) {
-    BATON_ASSIGN_OR_RETURN(MemoryRegion memory, rail->Register(buffer));
+    BATON_ASSIGN_OR_RETURN(MemoryRegion memory, rail->Register(buffer, dma_));
     registration.memory.push_back(std::move(memory));
   }
   registrations_.push_front(std::move(registration));
   return std::make_unique<VerbsRegion>(
       windows_.Add(buffer), registrations_, registrations_.begin());
+}
+
+StatusOr<std::unique_ptr<DmaQueue>> VerbsTransport::MakeChecksums() const {
+  if (dma_ != nullptr) return dma_->MakeQueue();
+  return HostDmaQueue::Create();
 }
 
 const VerbsTransport::Registration* VerbsTransport::Find(const Buffer& buffer) const {
@@ -80,7 +103,7 @@ StatusOr<std::string> VerbsTransport::Listen() {
   BATON_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options_.listen_address));
   address.port = options_.verbs.listen_port;
   BATON_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(address.ToString(), options_));
-  BATON_ASSIGN_OR_RETURN(auto checksums, HostDmaQueue::Create());
+  BATON_ASSIGN_OR_RETURN(auto checksums, MakeChecksums());
   const VerbsAccess::FindKeys find_keys = [this](const Buffer& memory) {
     std::vector<uint32_t> keys;
     const Registration* found = Find(memory);
@@ -94,25 +117,16 @@ StatusOr<std::string> VerbsTransport::Listen() {
                BATON_ASSIGN_OR_RETURN(const TcpAddress peer_address, TuneAccepted(accepted));
                AcceptedPeer peer;
                BATON_ASSIGN_OR_RETURN(
-                   peer.access, VerbsAccess::Create(peer_address.ToString(), rails_, find_keys));
-               peer.socket = AcceptSocket(std::move(accepted), peer_address.ToString());
+                   peer.access,
+                   VerbsAccess::Create(peer_address.ToString(), rails_, find_keys, dma_));
+               peer.socket =
+                   AcceptDataSocket(std::move(accepted), options_.proofs, peer_address.ToString());
                return peer;
              });
   VerbsDescriptor descriptor;
   descriptor.address = listener.advertised.ToString();
   for (const auto& rail : rails_) descriptor.rails.push_back(rail->port());
   return EncodeVerbsDescriptor(descriptor);
-}
-
-std::unique_ptr<FrameSocket> VerbsTransport::AcceptSocket(UniqueFd accepted,
-                                                          const std::string& peer) const {
-  if (options_.proofs == nullptr) return std::make_unique<StreamSocket>(std::move(accepted));
-  const auto& proofs = options_.proofs;
-  return std::make_unique<StreamSocket>(
-      std::move(accepted),
-      proofs->Make(PeerSide::kListener, kDataPurpose),
-      PeerSide::kListener,
-      [proofs, peer](const Status& why) { proofs->OnRefused(kDataPurpose, peer, why); });
 }
 
 StatusOr<std::vector<RailQueues::RailUse>> VerbsTransport::RailsTo(const VerbsDescriptor& peer,
@@ -159,21 +173,17 @@ StatusOr<std::unique_ptr<Channel>> VerbsTransport::Connect(const Region& local,
   for (const RailQueues::RailUse& use : uses) {
     source.local_keys.push_back(registration.memory[use.index]->lkey);
   }
-  BATON_ASSIGN_OR_RETURN(auto checksums, HostDmaQueue::Create());
+  BATON_ASSIGN_OR_RETURN(auto checksums, MakeChecksums());
   OneSidedChannel::Options options;
   BATON_ASSIGN_OR_RETURN(options.copier,
                          VerbsCopier::Create(uses, std::move(source), std::move(checksums)));
   BATON_ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(address));
-  std::unique_ptr<PeerProof> proof;
-  if (options_.proofs != nullptr) {
-    proof = options_.proofs->Make(PeerSide::kDialler, kDataPurpose);
-  }
-  options.socket =
-      std::make_unique<StreamSocket>(std::move(socket), std::move(proof), PeerSide::kDialler);
+  options.socket = DialDataSocket(std::move(socket), options_.proofs.get());
   options.source_bytes = memory.bytes;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();
   options.connect_timeout = options_.connect_timeout;
+  options.busy_polls = caps().busy_polls;
   return std::make_unique<OneSidedChannel>(std::move(options));
 }
 

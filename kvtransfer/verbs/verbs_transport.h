@@ -19,16 +19,21 @@ namespace baton {
 // kvtransfer/transport.h. Descriptor: VerbsDescriptor.
 class VerbsTransport final : public OneSidedTransport {
  public:
-  // `log_info` receives a line for each rail. Unavailable if there is no libibverbs or no device;
-  // the message states what was looked for.
+  // `verbs` is VerbsLibrary::Load(), except in tests. `dma` is the GPU's whose memory is moved, or
+  // null; it must outlive the transport. `log_info` receives a line for each rail. Unavailable if
+  // there is no libibverbs or no device; the message states what was looked for.
   static StatusOr<std::unique_ptr<Transport>> Create(
+      const StatusOr<const VerbsLibrary*>& verbs,
       const TransportOptions& options,
+      Dma* dma,
       std::function<void(std::string_view)> log,
       const std::function<void(std::string_view)>& log_info);
   ~VerbsTransport() override;
 
   std::string_view name() const override { return "verbs"; }
-  // Pins the buffer's memory and registers it with every rail, once.
+  TransportCaps caps() const override;
+  // Registers the buffer with every rail, once, which pins its memory. Errors: those of
+  // Rail::Register; FailedPrecondition for a GPU that neither orders nor flushes RDMA writes.
   StatusOr<std::unique_ptr<Region>> Register(const Buffer& buffer) override;
   StatusOr<std::string> Listen() override;
   Status Reaches(std::string_view descriptor) const override;
@@ -48,18 +53,20 @@ class VerbsTransport final : public OneSidedTransport {
   class VerbsRegion;
 
   VerbsTransport(const TransportOptions& options,
+                 Dma* dma,
                  std::function<void(std::string_view)> log,
                  UniqueFd epoll,
                  UniqueFd work_left,
                  std::vector<std::unique_ptr<Rail>> rails);
 
+  // Computes the checksums of the registered memory.
+  StatusOr<std::unique_ptr<DmaQueue>> MakeChecksums() const;
   const Registration* Find(const Buffer& buffer) const;
-  // The socket of a peer that has connected; it must prove who it is when options_.proofs says so.
-  std::unique_ptr<FrameSocket> AcceptSocket(UniqueFd accepted, const std::string& peer) const;
   // The rails that a new channel to this peer uses: those that both sides have and that are active
   // and not paused. If there is none, all that both sides have.
   StatusOr<std::vector<RailQueues::RailUse>> RailsTo(const VerbsDescriptor& peer, Time now) const;
 
+  Dma* const dma_;
   const std::vector<std::unique_ptr<Rail>> rails_;
   std::list<Registration> registrations_;
   Time next_look_{};  // for asynchronous events

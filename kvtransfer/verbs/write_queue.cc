@@ -23,7 +23,7 @@ constexpr uint32_t kSignalsPerQueue = 4;
 
 struct WriteQueue::Batch {
   std::array<ibv_send_wr, kBatch> requests{};
-  std::array<ibv_sge, kBatch> sources{};
+  std::array<std::array<ibv_sge, kMaxWriteSources>, kBatch> sources{};
   size_t count = 0;
 };
 
@@ -38,6 +38,32 @@ uint32_t WriteQueue::Push(uint64_t id, std::span<const WriteRun> runs) {
   return waiting_.back().mark;
 }
 
+void WriteQueue::TakeRuns(ibv_send_wr& request,
+                          std::span<ibv_sge> sources,
+                          const Memories& memories) {
+  const Copy& copy = waiting_.front();
+  if (run_ == copy.runs.size()) return;
+  request.sg_list = sources.data();
+  request.wr.rdma.remote_addr += copy.runs[run_].destination + offset_;
+  uint64_t bytes = 0;
+  uint64_t end = copy.runs[run_].destination + offset_;
+  while (run_ < copy.runs.size() && bytes < kMaxWriteBytes &&
+         static_cast<uint32_t>(request.num_sge) < sources_ &&
+         copy.runs[run_].destination + offset_ == end) {
+    const WriteRun& run = copy.runs[run_];
+    ibv_sge& source = sources[static_cast<size_t>(request.num_sge++)];
+    source.addr = reinterpret_cast<uintptr_t>(memories.source) + run.source + offset_;
+    source.length = static_cast<uint32_t>(std::min(run.bytes - offset_, kMaxWriteBytes - bytes));
+    source.lkey = memories.local_key;
+    bytes += source.length;
+    end += source.length;
+    offset_ += source.length;
+    if (offset_ < run.bytes) break;
+    ++run_;
+    offset_ = 0;
+  }
+}
+
 void WriteQueue::Append(Batch& batch, const Memories& memories) {
   Copy& copy = waiting_.front();
   ibv_send_wr& request = batch.requests[batch.count];
@@ -49,21 +75,7 @@ void WriteQueue::Append(Batch& batch, const Memories& memories) {
   if (requests_ % std::max(depth_ / kSignalsPerQueue, 1u) == 0) {
     request.send_flags = IBV_SEND_SIGNALED;
   }
-  if (run_ < copy.runs.size()) {
-    const WriteRun& run = copy.runs[run_];
-    ibv_sge& source = batch.sources[batch.count];
-    source.addr = reinterpret_cast<uintptr_t>(memories.source) + run.source + offset_;
-    source.length = static_cast<uint32_t>(std::min(run.bytes - offset_, kMaxWriteBytes));
-    source.lkey = memories.local_key;
-    request.sg_list = &source;
-    request.num_sge = 1;
-    request.wr.rdma.remote_addr += run.destination + offset_;
-    offset_ += source.length;
-    if (offset_ == run.bytes) {
-      ++run_;
-      offset_ = 0;
-    }
-  }
+  TakeRuns(request, batch.sources[batch.count], memories);
   if (batch.count > 0) batch.requests[batch.count - 1].next = &request;
   ++batch.count;
   if (run_ < copy.runs.size()) return;

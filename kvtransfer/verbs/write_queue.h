@@ -11,9 +11,10 @@
 
 namespace baton {
 
-// The copies of one queue pair, in order: cuts their runs into RDMA WRITEs, posts as many as the
-// queue pair takes, and finds out which copies have ended. Only the last write of a copy and one
-// write out of a few have a completion. Owned by a VerbsCopier; its thread only.
+// The copies of one queue pair, in order: cuts their runs into RDMA WRITEs, gathers runs that
+// continue each other in the peer's memory into one write, posts as many as the queue pair takes,
+// and finds out which copies have ended. Only the last write of a copy and one write out of a few
+// have a completion. Owned by a VerbsCopier; its thread only.
 class WriteQueue final {
  public:
   struct Memories {
@@ -24,7 +25,9 @@ class WriteQueue final {
   };
 
   // `index`: of the queue pair in its channel, for marks. `depth`: its number of send requests.
-  WriteQueue(uint32_t index, uint32_t depth) : index_(index), depth_(depth) {}
+  // `sources`: the ranges of memory that one request may gather, 1 to kMaxWriteSources.
+  WriteQueue(uint32_t index, uint32_t depth, uint32_t sources = 1)
+      : index_(index), depth_(depth), sources_(sources) {}
 
   // Appends a copy; returns its mark.
   uint32_t Push(uint64_t id, std::span<const WriteRun> runs);
@@ -52,9 +55,13 @@ class WriteQueue final {
   struct Batch;
   // Appends the next write to the batch.
   void Append(Batch& batch, const Memories& memories);
+  // Sets the sources and the destination of a write of the first waiting copy, and goes on to the
+  // runs behind them.
+  void TakeRuns(ibv_send_wr& request, std::span<ibv_sge> sources, const Memories& memories);
 
   const uint32_t index_;
   const uint32_t depth_;
+  const uint32_t sources_;
   std::deque<Copy> waiting_;  // the first one may be posted in part
   size_t run_ = 0;            // of waiting_.front(): the next run and the offset in it
   uint64_t offset_ = 0;

@@ -29,6 +29,7 @@ Connection::Connection(Options options, WindowTable& windows, Time now)
       epoll_fd_(options.epoll_fd),
       windows_(windows),
       proofs_(std::move(options.proofs)),
+      requires_tags_(options.requires_tags),
       proof_(proofs_ == nullptr ? nullptr : proofs_->Make(PeerSide::kListener, kDataPurpose)),
       state_(proof_ == nullptr ? State::kPreface : State::kProof),
       last_progress_(now) {}
@@ -37,6 +38,7 @@ Connection::~Connection() = default;
 
 Status Connection::Step(Time now, size_t quantum) {
   budget_ = quantum;
+  moved_ = 0;
   has_more_ = false;
   if (staging_) BATON_RETURN_IF_ERROR(TakeLanded());
   const State state_before = state_;
@@ -61,7 +63,7 @@ Time Connection::stalled_since() const {
 }
 
 void Connection::OnWindowClosed(uint64_t key) {
-  if (state_ == State::kPayload && header_.window_key == key && verdict_.ok()) {
+  if (state_ >= State::kPayload && header_.window_key == key && verdict_.ok()) {
     verdict_ = MakeStatus(StatusCode::kAborted, "the write window was closed");
   }
   for (Landing& landing : landing_) {
@@ -77,6 +79,12 @@ StatusOr<bool> Connection::Advance() {
       return ReceiveProof();
     case State::kPreface:
       return ReceivePreface();
+    case State::kPrefaceTag: {
+      BATON_ASSIGN_OR_RETURN(const bool complete, ReceiveTag("the preface"));
+      if (!complete) return false;
+      BATON_RETURN_IF_ERROR(AcceptPreface());
+      return true;
+    }
     case State::kHeader: {
       BATON_ASSIGN_OR_RETURN(const bool complete, Fill(&header_, sizeof(header_)));
       if (!complete) return false;
@@ -89,11 +97,29 @@ StatusOr<bool> Connection::Advance() {
       BATON_ASSIGN_OR_RETURN(const bool complete,
                              Fill(runs_.data(), runs_.size() * sizeof(WriteRun)));
       if (!complete) return false;
+      if (received_mac_) {
+        received_mac_->Update(std::as_bytes(std::span(&header_, 1)));
+        received_mac_->Update(std::as_bytes(std::span(runs_)));
+        state_ = State::kRunsTag;
+        return true;
+      }
+      BATON_RETURN_IF_ERROR(StartFrame());
+      return true;
+    }
+    // Nothing is written before this tag was checked: it also protects the places to write to.
+    case State::kRunsTag: {
+      BATON_ASSIGN_OR_RETURN(const bool complete, ReceiveTag("the header of a write"));
+      if (!complete) return false;
       BATON_RETURN_IF_ERROR(StartFrame());
       return true;
     }
     case State::kPayload:
       return ContinuePayload();
+    case State::kPayloadTag: {
+      BATON_ASSIGN_OR_RETURN(const bool complete, ReceiveTag("the payload of a write"));
+      if (complete) FinishFrame();
+      return complete;
+    }
   }
   return false;
 }
@@ -132,6 +158,48 @@ StatusOr<bool> Connection::ReceivePreface() {
   BATON_ASSIGN_OR_RETURN(const bool complete, Fill(&preface_, sizeof(preface_)));
   if (!complete) return false;
   BATON_RETURN_IF_ERROR(CheckPreface(preface_, kind_));
+  BATON_RETURN_IF_ERROR(AgreeOnTags());
+  if (received_mac_) {
+    received_mac_->Update(std::as_bytes(std::span(&preface_, 1)));
+    state_ = State::kPrefaceTag;
+    return true;
+  }
+  BATON_RETURN_IF_ERROR(AcceptPreface());
+  return true;
+}
+
+Status Connection::AgreeOnTags() {
+  if ((preface_.flags & kAuthenticated) == 0) {
+    if (!requires_tags_) return OkStatus();
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "the peer does not authenticate its frames, and this worker requires that; "
+                      "set transfer.tcp_authenticate_frames of both");
+  }
+  if (proof_ == nullptr) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "the peer authenticates its frames, but this worker has no key for that; set "
+                      "its security.cluster_secret_file");
+  }
+  received_mac_ = proof_->MakeMac(PeerSide::kDialler);
+  sent_mac_ = proof_->MakeMac(PeerSide::kListener);
+  return OkStatus();
+}
+
+StatusOr<bool> Connection::ReceiveTag(std::string_view message) {
+  BATON_ASSIGN_OR_RETURN(const bool complete, Fill(tag_.data(), tag_.size()));
+  if (!complete) return false;
+  const MacTag computed = received_mac_->Finish();
+  // A payload that is discarded is not read, so its tag is not known.
+  if (state_ == State::kPayloadTag && !verdict_.ok()) return true;
+  const Status checked = CheckTag(tag_, computed, message);
+  if (!checked.ok()) {
+    proofs_->OnRefused(kDataPurpose, peer_, checked);
+    return checked;
+  }
+  return true;
+}
+
+Status Connection::AcceptPreface() {
   const WindowTable::Memory* memory = windows_.Find(preface_.region);
   if (memory == nullptr) {
     return InvalidArgument("the peer wants to write region {}, which is unknown", preface_.region);
@@ -141,7 +209,7 @@ StatusOr<bool> Connection::ReceivePreface() {
   }
   BATON_RETURN_IF_ERROR(OnPreface(std::exchange(descriptors_, {})));
   state_ = State::kHeader;
-  return true;
+  return OkStatus();
 }
 
 Status Connection::StartFrame() {
@@ -158,6 +226,9 @@ Status Connection::StartFrame() {
   run_offset_ = 0;
   left_ = header_.payload_bytes;
   hasher_.Start(header_.granule);
+  is_scattered_ = kind_ == PayloadKind::kInline && !staging_ && header_.run_count > 1 &&
+                  header_.payload_bytes / header_.run_count < kMaxStagedRunBytes;
+  if (is_scattered_) scatter_.resize(kReadBytes);
   return OkStatus();
 }
 
@@ -174,6 +245,9 @@ StatusOr<bool> Connection::ContinuePayload() {
     if (verdict_.ok() && staging_) {
       to[count++] = {staging_->data(buffer_) + (header_.payload_bytes - left_), limit};
       bytes = limit;
+    } else if (verdict_.ok() && is_scattered_) {
+      to[count++] = {scatter_.data(), limit};
+      bytes = limit;
     } else if (verdict_.ok()) {
       std::byte* base = windows_.Find(preface_.region)->data;
       uint64_t offset = run_offset_;
@@ -188,23 +262,40 @@ StatusOr<bool> Connection::ContinuePayload() {
                            MovePayload({to.data(), count}, verdict_.ok() ? bytes : limit));
     if (moved == 0) return false;
     budget_ -= std::min(budget_, moved);
+    moved_ += moved;
     if (verdict_.ok()) Place(moved);
     left_ -= moved;
   }
-  if (left_ == 0) FinishFrame();
+  if (left_ > 0) return true;
+  if (received_mac_) {
+    state_ = State::kPayloadTag;
+  } else {
+    FinishFrame();
+  }
   return true;
 }
 
-// Hashes the bytes that have landed and advances the cursor.
 void Connection::Place(size_t bytes) {
+  const auto update = [&](std::span<const std::byte> landed) {
+    hasher_.Update(landed);
+    if (received_mac_) received_mac_->Update(landed);
+  };
   if (staging_) {
-    return hasher_.Update({staging_->data(buffer_) + (header_.payload_bytes - left_), bytes});
+    return update({staging_->data(buffer_) + (header_.payload_bytes - left_), bytes});
   }
-  const std::byte* base = windows_.Find(preface_.region)->data;
+  if (is_scattered_) update(std::span(scatter_).first(bytes));
+  const std::byte* from = scatter_.data();
+  std::byte* const base = windows_.Find(preface_.region)->data;
   while (bytes > 0) {
     const WriteRun& run = runs_[run_];
     const size_t part = std::min<uint64_t>(bytes, run.bytes - run_offset_);
-    hasher_.Update({base + run.destination + run_offset_, part});
+    std::byte* const place = base + run.destination + run_offset_;
+    if (is_scattered_) {
+      std::memcpy(place, from, part);
+      from += part;
+    } else {
+      update({place, part});
+    }
     run_offset_ += part;
     bytes -= part;
     if (run_offset_ < run.bytes) continue;
@@ -254,6 +345,10 @@ void Connection::Conclude(Landing landing) {
   ack.code = static_cast<uint32_t>(landing.verdict.code());
   ack.op = landing.header.op;
   acks_.append(reinterpret_cast<const char*>(&ack), sizeof(ack));
+  if (!sent_mac_) return;
+  sent_mac_->Update(std::as_bytes(std::span(&ack, 1)));
+  const MacTag tag = sent_mac_->Finish();
+  acks_.append(reinterpret_cast<const char*>(tag.data()), tag.size());
 }
 
 Status Connection::FlushAcks() {

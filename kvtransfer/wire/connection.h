@@ -36,6 +36,8 @@ class Connection : public PeerConnection {
     int epoll_fd = -1;   // the transport's
     // How the peer proves who it is, before its preface; null: it does not.
     std::shared_ptr<const PeerProofs> proofs = nullptr;
+    // Refuses a peer whose frames are not authenticated (kAuthenticated). Needs `proofs`.
+    bool requires_tags = false;
   };
   Connection(Options options, WindowTable& windows, Time now);
   ~Connection() override;
@@ -43,10 +45,11 @@ class Connection : public PeerConnection {
   Status Step(Time now, size_t quantum) override;
   // Further bytes for the window are discarded.
   void OnWindowClosed(uint64_t key) override;
+  uint64_t moved() const override { return moved_; }
   int fd() const override { return socket_.get(); }
   const std::string& peer() const override { return peer_; }
   Time stalled_since() const override;
-  bool in_preface() const override { return state_ <= State::kPreface; }
+  bool in_preface() const override { return state_ <= State::kPrefaceTag; }
   bool wants_write() const override { return !acks_.empty(); }
   bool is_landing() const override { return !landing_.empty(); }
   bool has_more() const override { return has_more_; }
@@ -67,7 +70,16 @@ class Connection : public PeerConnection {
   StatusOr<size_t> Receive(std::span<const iovec> to);
 
  private:
-  enum class State { kProof, kPreface, kHeader, kRuns, kPayload };
+  enum class State {
+    kProof,
+    kPreface,
+    kPrefaceTag,
+    kHeader,
+    kRuns,
+    kRunsTag,
+    kPayload,
+    kPayloadTag
+  };
 
   // A payload that is being copied from a staging buffer to the region.
   struct Landing {
@@ -83,8 +95,16 @@ class Connection : public PeerConnection {
   StatusOr<bool> Advance();
   StatusOr<bool> ReceiveProof();
   StatusOr<bool> ReceivePreface();
+  // Makes the MACs of an authenticated connection. An error: the peer may not send such a preface.
+  Status AgreeOnTags();
+  Status AcceptPreface();
+  // Receives the tag of the message that has just been received. False: not complete yet. An error:
+  // the tag is not the message's.
+  StatusOr<bool> ReceiveTag(std::string_view message);
   Status StartFrame();
   StatusOr<bool> ContinuePayload();
+  // The next payload bytes have landed: hashes them, and advances the cursor. Copies them from
+  // scatter_ to their runs if the payload goes there first.
   void Place(size_t bytes);
   void FinishFrame();
   // Concludes the frames whose copy from a staging buffer has ended.
@@ -100,7 +120,12 @@ class Connection : public PeerConnection {
   const int epoll_fd_;
   WindowTable& windows_;
   const std::shared_ptr<const PeerProofs> proofs_;
+  const bool requires_tags_;
   const std::unique_ptr<PeerProof> proof_;
+  // Of an authenticated connection: what the peer sends, and what this side sends.
+  std::unique_ptr<MessageMac> received_mac_;
+  std::unique_ptr<MessageMac> sent_mac_;
+  MacTag tag_{};
   std::array<char, kPeerProofBytes> proof_message_{};
   State state_;
   size_t filled_ = 0;
@@ -111,8 +136,11 @@ class Connection : public PeerConnection {
   Status verdict_;  // of the current frame; not OK: its payload is discarded
   size_t run_ = 0;  // the run that receives the next payload byte
   uint64_t run_offset_ = 0;
-  uint64_t left_ = 0;  // payload bytes still to come
-  size_t budget_ = 0;  // bytes left for the current Step
+  bool is_scattered_ = false;       // the payload has many short runs, and goes to scatter_ first
+  std::vector<std::byte> scatter_;  // kReadBytes, or empty
+  uint64_t left_ = 0;               // payload bytes still to come
+  size_t budget_ = 0;               // bytes left for the current Step
+  uint64_t moved_ = 0;              // payload bytes of the current Step
   bool has_more_ = false;
   GranuleHasher hasher_;
   int buffer_ = -1;  // the staging buffer of the current payload

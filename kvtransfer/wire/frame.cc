@@ -29,7 +29,19 @@ Status CheckPreface(const Preface& preface, PayloadKind expected) {
                            static_cast<uint16_t>(preface.kind),
                            static_cast<uint16_t>(expected));
   }
+  if ((preface.flags & ~kAuthenticated) != 0) {
+    return InvalidArgument(
+        "the preface has flags {:#x}; this side knows {:#x}", preface.flags, kAuthenticated);
+  }
   return OkStatus();
+}
+
+Status CheckTag(const MacTag& received, const MacTag& computed, std::string_view message) {
+  if (SameTag(received, computed)) return OkStatus();
+  return MakeStatus(StatusCode::kUnauthenticated,
+                    "{} has a wrong tag: bytes were changed, left out, repeated or moved between "
+                    "the two workers",
+                    message);
 }
 
 Status CheckHeader(const WriteHeader& header) {

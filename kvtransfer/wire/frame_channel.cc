@@ -24,6 +24,7 @@ FrameChannel::FrameChannel(Options options)
       epoll_fd_(options.epoll_fd),
       source_(options.source),
       preface_(options.preface),
+      preface_out_(reinterpret_cast<const char*>(&preface_), sizeof(preface_)),
       descriptors_(std::move(options.descriptors)),
       slots_(std::move(options.slots)),
       staging_(std::move(options.staging)),
@@ -58,7 +59,10 @@ StatusOr<OpId> FrameChannel::PostWrite(const WriteOp& op) {
   queued.runs.assign(op.runs.begin(), op.runs.end());
   if (op.granule > 0 && (staging_ == nullptr || op.runs.empty())) {
     std::vector<iovec> parts;
-    for (const WriteRun& run : op.runs) parts.push_back({source_.data + run.source, run.bytes});
+    ForPayload(queued, [&](std::byte* data, uint64_t bytes) {
+      parts.push_back({data, bytes});
+      return true;
+    });
     ReportChecksums(queued.header, parts);
   }
   queue_.push_back(std::move(queued));
@@ -103,11 +107,62 @@ void FrameChannel::FreeBuffer(Op& op) {
 
 uint64_t FrameChannel::FrameBytes(const Op& op) const {
   return sizeof(WriteHeader) + op.runs.size() * sizeof(WriteRun) +
-         (is_inline() ? op.header.payload_bytes : 0);
+         (is_inline() ? op.header.payload_bytes : 0) + 2 * tag_bytes();
+}
+
+template <class Add>
+void FrameChannel::ForPayload(Op& op, const Add& add) {
+  if (staging_ != nullptr) {
+    if (op.buffer >= 0) (void)add(staging_->data(op.buffer), op.header.payload_bytes);
+    return;
+  }
+  if (op.is_gathered) {
+    (void)add(gathered_.data(), op.header.payload_bytes);
+    return;
+  }
+  // Runs that continue each other are one part: a rank's heads lie together at one side.
+  for (auto run = op.runs.begin(); run != op.runs.end();) {
+    const uint64_t begin = run->source;
+    uint64_t bytes = 0;
+    for (; run != op.runs.end() && run->source == begin + bytes; ++run) bytes += run->bytes;
+    if (!add(source_.data + begin, bytes)) return;
+  }
+}
+
+void FrameChannel::Prepare(Op& op) {
+  if (op.sent > 0) return;
+  if (is_inline() && staging_ == nullptr && !op.is_gathered) Gather(op);
+  if (sent_mac_ && !op.is_tagged) Tag(op);
+}
+
+void FrameChannel::Gather(Op& op) {
+  size_t parts = 0;
+  ForPayload(op, [&](std::byte* /*data*/, uint64_t /*bytes*/) { return ++parts > 0; });
+  if (parts < 2 || op.header.payload_bytes / parts >= kMaxStagedRunBytes) return;
+  gathered_.resize(op.header.payload_bytes);
+  std::byte* to = gathered_.data();
+  ForPayload(op, [&](const std::byte* data, uint64_t bytes) {
+    std::memcpy(to, data, bytes);
+    to += bytes;
+    return true;
+  });
+  op.is_gathered = true;
+}
+
+void FrameChannel::Tag(Op& op) {
+  sent_mac_->Update(std::as_bytes(std::span(&op.header, 1)));
+  sent_mac_->Update(std::as_bytes(std::span(op.runs)));
+  op.head_tag = sent_mac_->Finish();
+  ForPayload(op, [&](const std::byte* data, uint64_t bytes) {
+    sent_mac_->Update({data, bytes});
+    return true;
+  });
+  op.payload_tag = sent_mac_->Finish();
+  op.is_tagged = true;
 }
 
 // The unsent rest of the frame, as far as `parts` has room.
-size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
+size_t FrameChannel::FrameParts(Op& op, std::span<iovec> parts) {
   size_t count = 0;
   uint64_t skip = op.sent;
   const auto add = [&](const void* data, uint64_t bytes) {
@@ -117,18 +172,13 @@ size_t FrameChannel::FrameParts(const Op& op, std::span<iovec> parts) const {
       parts[count++] = {static_cast<char*>(const_cast<void*>(data)) + skip, bytes - skip};
       skip = 0;
     }
+    return count < parts.size();
   };
   add(&op.header, sizeof(op.header));
   add(op.runs.data(), op.runs.size() * sizeof(WriteRun));
-  if (!is_inline()) return count;
-  if (staging_ != nullptr) {
-    if (op.buffer >= 0) add(staging_->data(op.buffer), op.header.payload_bytes);
-    return count;
-  }
-  for (const WriteRun& run : op.runs) {
-    if (count == parts.size()) break;
-    add(source_.data + run.source, run.bytes);
-  }
+  add(op.head_tag.data(), tag_bytes());
+  if (is_inline()) ForPayload(op, add);
+  add(op.payload_tag.data(), tag_bytes());
   return count;
 }
 
@@ -140,6 +190,7 @@ size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
       SendQueued();
       if (status_.ok()) ReceiveAcks();
     }
+    rate_.OnPoll(now, !sent_.empty() || !queue_.empty());
     if (status_.ok()) WatchSocket();
   }
   const size_t count = std::min(events.size(), events_.size());
@@ -197,13 +248,22 @@ void FrameChannel::TakeProof(std::string_view& bytes) {
     const StatusOr<std::string> answer = proof_->OnMessage(std::exchange(proof_in_, {}));
     if (!answer.ok()) return Die(answer.status(), WriteEvent::Kind::kFailed);
     proof_out_ += *answer;
+    if (is_proven()) OnProven();
   }
 }
 
+void FrameChannel::OnProven() {
+  if ((preface_.flags & kAuthenticated) == 0) return;
+  sent_mac_ = proof_->MakeMac(PeerSide::kDialler);
+  received_mac_ = proof_->MakeMac(PeerSide::kListener);
+  sent_mac_->Update(std::as_bytes(std::span(&preface_, 1)));
+  const MacTag tag = sent_mac_->Finish();
+  preface_out_.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+}
+
 bool FrameChannel::SendPreface() {
-  while (preface_sent_ < sizeof(preface_)) {
-    iovec part{const_cast<char*>(reinterpret_cast<const char*>(&preface_)) + preface_sent_,
-               sizeof(preface_) - preface_sent_};
+  while (preface_sent_ < preface_out_.size()) {
+    iovec part{preface_out_.data() + preface_sent_, preface_out_.size() - preface_sent_};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -240,6 +300,7 @@ void FrameChannel::SendQueued() {
   uint64_t budget = kQuantum;
   while (!queue_.empty() && budget > 0 && is_ready(queue_.front())) {
     Op& op = queue_.front();
+    Prepare(op);
     std::array<iovec, kMaxParts> parts;
     msghdr message{};
     message.msg_iov = parts.data();
@@ -262,7 +323,7 @@ void FrameChannel::AfterSend() {
   Op op = std::move(queue_.front());
   queue_.pop_front();
   FreeBuffer(op);
-  sent_.insert(op.header.op);
+  sent_.emplace(op.header.op, op.header.payload_bytes);
   if (op.abort_requested) {
     End(op.header.op,
         WriteEvent::Kind::kAborted,
@@ -291,16 +352,33 @@ void FrameChannel::ReceiveAcks() {
     std::string_view bytes(buffer.data(), static_cast<size_t>(got));
     TakeProof(bytes);
     while (!bytes.empty() && status_.ok()) {
-      const size_t part = std::min(sizeof(ack_) - ack_filled_, bytes.size());
-      std::memcpy(reinterpret_cast<char*>(&ack_) + ack_filled_, bytes.data(), part);
+      const size_t whole = sizeof(WriteAck) + tag_bytes();
+      const size_t part = std::min(whole - ack_filled_, bytes.size());
+      std::memcpy(ack_.data() + ack_filled_, bytes.data(), part);
       bytes.remove_prefix(part);
       ack_filled_ += part;
-      if (ack_filled_ < sizeof(ack_)) break;
+      if (ack_filled_ < whole) break;
       ack_filled_ = 0;
-      OnAck(ack_);
+      OnAckBytes();
     }
     if (static_cast<size_t>(got) < buffer.size()) return;
   }
+}
+
+void FrameChannel::OnAckBytes() {
+  WriteAck ack;
+  std::memcpy(&ack, ack_.data(), sizeof(ack));
+  if (received_mac_) {
+    MacTag tag;
+    std::memcpy(tag.data(), ack_.data() + sizeof(ack), tag.size());
+    received_mac_->Update(std::as_bytes(std::span(&ack, 1)));
+    const Status checked = CheckTag(tag, received_mac_->Finish(), "an acknowledgement");
+    if (!checked.ok()) {
+      return Die(MakeStatus(StatusCode::kUnavailable, "{}", Message(checked)),
+                 WriteEvent::Kind::kFailed);
+    }
+  }
+  OnAck(ack);
 }
 
 void FrameChannel::OnAck(const WriteAck& ack) {
@@ -311,7 +389,9 @@ void FrameChannel::OnAck(const WriteAck& ack) {
                           ack.magic),
                WriteEvent::Kind::kFailed);
   }
-  if (!sent_.contains(ack.op)) return;  // it was aborted meanwhile
+  const auto found = sent_.find(ack.op);
+  if (found == sent_.end()) return;  // it was aborted meanwhile
+  rate_.OnMoved(found->second);
   if (ack.code == 0) return End(ack.op, WriteEvent::Kind::kDone, OkStatus());
   const auto code = static_cast<StatusCode>(
       std::min<uint32_t>(ack.code, static_cast<uint32_t>(StatusCode::kUnauthenticated)));
@@ -346,7 +426,7 @@ void FrameChannel::RequestAbort(OpId id) {
   const auto found = std::find_if(
       queue_.begin(), queue_.end(), [&](const Op& op) { return op.header.op == id.value(); });
   if (found == queue_.end()) return;
-  if (found->sent > 0) {
+  if (found->sent > 0 || found->is_tagged) {
     found->abort_requested = true;
     return;
   }
@@ -363,7 +443,8 @@ void FrameChannel::Fence() {
 void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
   if (status_.ok()) status_ = reason;
   socket_.Reset();
-  std::vector<uint64_t> open(sent_.begin(), sent_.end());
+  std::vector<uint64_t> open;
+  for (const auto& [op, bytes] : sent_) open.push_back(op);
   for (Op& op : queue_) {
     FreeBuffer(op);
     open.push_back(op.header.op);
@@ -384,7 +465,7 @@ void FrameChannel::Die(const Status& reason, WriteEvent::Kind kind) {
 
 void FrameChannel::WatchSocket() {
   const bool has_frame =
-      preface_sent_ < sizeof(preface_) || (!queue_.empty() && is_ready(queue_.front()));
+      preface_sent_ < preface_out_.size() || (!queue_.empty() && is_ready(queue_.front()));
   const bool wants_write = !connected_ || !proof_out_.empty() || (is_proven() && has_frame);
   const uint32_t wanted = EPOLLIN | (wants_write ? EPOLLOUT : 0u);
   if (wanted == watched_) return;

@@ -2,18 +2,20 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/peer_proof.h"
 #include "common/base/unique_fd.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/granule_hasher.h"
+#include "kvtransfer/wire/rate_meter.h"
 #include "kvtransfer/wire/slot_table.h"
 #include "kvtransfer/wire/staging_buffers.h"
 #include "kvtransfer/wire/window_table.h"
@@ -33,7 +35,8 @@ class FrameChannel final : public Channel {
     std::unique_ptr<SlotTable> slots;         // set if the receiver reads the source itself (shm)
     std::unique_ptr<StagingBuffers> staging;  // set if the source is a GPU's memory
     Duration connect_timeout{};
-    std::unique_ptr<PeerProof> proof;  // exchanged before the preface; null: none
+    // Exchanged before the preface; null: none. Needed if the preface has kAuthenticated.
+    std::unique_ptr<PeerProof> proof;
   };
 
   explicit FrameChannel(Options options);
@@ -46,6 +49,7 @@ class FrameChannel final : public Channel {
   void Fence() override;
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return status_; }
+  double bytes_per_second() const override { return rate_.bytes_per_second(); }
 
  private:
   struct Op {
@@ -53,8 +57,12 @@ class FrameChannel final : public Channel {
     std::vector<WriteRun> runs;
     uint64_t sent = 0;  // bytes of the frame in the socket
     bool abort_requested = false;
+    bool is_tagged = false;  // it has its tags, and must be sent
+    MacTag head_tag{};       // of the header and the runs
+    MacTag payload_tag{};
     int buffer = -1;  // the staging buffer of the payload
     bool is_staged = false;
+    bool is_gathered = false;  // its payload is in gathered_
   };
 
   bool is_inline() const { return slots_ == nullptr; }
@@ -66,8 +74,18 @@ class FrameChannel final : public Channel {
   bool is_ready(const Op& op) const {
     return staging_ == nullptr || op.is_staged || op.header.payload_bytes == 0;
   }
+  // The messages of an authenticated channel have tags; those of other channels have none.
+  size_t tag_bytes() const { return sent_mac_ == nullptr ? 0 : sizeof(MacTag); }
+  // Gathers the payload of the next frame if it has many short runs, and computes its tags.
+  void Prepare(Op& op);
+  void Gather(Op& op);
+  // Computes the tags of the next frame.
+  void Tag(Op& op);
+  // Calls `add` with begin and size of each part of the payload, until `add` returns false.
+  template <class Add>
+  void ForPayload(Op& op, const Add& add);
   uint64_t FrameBytes(const Op& op) const;
-  size_t FrameParts(const Op& op, std::span<iovec> parts) const;
+  size_t FrameParts(Op& op, std::span<iovec> parts);
   void CheckConnected(Time now);
   void SendQueued();
   bool is_proven() const { return proof_ == nullptr || proof_->done(); }
@@ -76,7 +94,10 @@ class FrameChannel final : public Channel {
   bool SendPreface();
   // Takes bytes of the handshake from the front of `bytes`.
   void TakeProof(std::string_view& bytes);
+  // The handshake is complete: begins to authenticate, if the preface says that.
+  void OnProven();
   void ReceiveAcks();
+  void OnAckBytes();
   void OnAck(const WriteAck& ack);
   void AfterSend();
   void End(uint64_t op, WriteEvent::Kind kind, Status status);
@@ -88,6 +109,7 @@ class FrameChannel final : public Channel {
   const int epoll_fd_;
   const WindowTable::Memory source_;
   const Preface preface_;
+  std::string preface_out_;  // the preface and its tag
   std::vector<UniqueFd> descriptors_;
   const std::unique_ptr<SlotTable> slots_;
   const std::unique_ptr<StagingBuffers> staging_;
@@ -97,15 +119,21 @@ class FrameChannel final : public Channel {
   const std::unique_ptr<PeerProof> proof_;
   std::string proof_out_;  // bytes of the handshake to be sent
   std::string proof_in_;   // an incomplete message
+  // Of an authenticated channel: what this side sends, and what the peer sends.
+  std::unique_ptr<MessageMac> sent_mac_;
+  std::unique_ptr<MessageMac> received_mac_;
   size_t preface_sent_ = 0;
   uint32_t watched_ = 0;
   Status status_;
   uint64_t next_op_ = 1;
-  std::deque<Op> queue_;               // not fully sent; the first may be sent in part
-  std::unordered_set<uint64_t> sent_;  // waiting for an acknowledgement
+  std::deque<Op> queue_;             // not fully sent; the first may be sent in part
+  std::vector<std::byte> gathered_;  // the payload of the first one, if its runs are short
+  // Operations that wait for an acknowledgement, with the bytes of their payload.
+  std::unordered_map<uint64_t, uint64_t> sent_;
+  RateMeter rate_;
   std::deque<WriteEvent> events_;
   GranuleHasher hasher_;
-  WriteAck ack_;
+  std::array<char, sizeof(WriteAck) + sizeof(MacTag)> ack_{};
   size_t ack_filled_ = 0;
 };
 

@@ -1,7 +1,10 @@
 #include "kvtransfer/wire/frame_server.h"
 
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -20,26 +23,35 @@ constexpr int kMaxAcceptsPerTurn = 64;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(500);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
 constexpr Duration kLinePause = std::chrono::minutes(1);
+constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 }  // namespace
 
 FrameServer::FrameServer(UniqueFd listener, int epoll_fd, Options options)
-    : listener_(std::move(listener)), epoll_fd_(epoll_fd), options_(std::move(options)) {
-  Watch(listener_.get(), false, EPOLL_CTL_ADD);
+    : listener_(std::move(listener)),
+      epoll_fd_(epoll_fd),
+      options_(std::move(options)),
+      pacer_(options_.bytes_per_second),
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+  BATON_CHECK(timer_.valid(), "timerfd: {}", std::strerror(errno));
+  Watch(listener_.get(), true, false, EPOLL_CTL_ADD);
+  Watch(timer_.get(), true, false, EPOLL_CTL_ADD);
 }
 
 FrameServer::~FrameServer() = default;
 
-void FrameServer::Watch(int fd, bool write, int operation) {
-  const Status watched = WatchFd(epoll_fd_, fd, EPOLLIN | (write ? EPOLLOUT : 0u), operation);
+void FrameServer::Watch(int fd, bool read, bool write, int operation) {
+  const uint32_t events = (read ? EPOLLIN : 0u) | (write ? EPOLLOUT : 0u);
+  const Status watched = WatchFd(epoll_fd_, fd, events, operation);
   BATON_CHECK(watched.ok(), "{}, operation {} on {}", Message(watched), operation, fd);
 }
 
 bool FrameServer::Poll(Time now) {
   if (accept_again_ != Time{} && now >= accept_again_) {
     accept_again_ = Time{};
-    Watch(listener_.get(), false, EPOLL_CTL_ADD);
+    Watch(listener_.get(), true, false, EPOLL_CTL_ADD);
   }
+  ServePaced(now);
   std::vector<int> ready = std::exchange(unfinished_, {});
   for (const auto& [fd, served] : connections_) {
     if (served.connection->is_landing()) ready.push_back(fd);
@@ -52,6 +64,9 @@ bool FrameServer::Poll(Time now) {
     const int fd = events[static_cast<size_t>(i)].data.fd;
     if (fd == listener_.get()) {
       AcceptAll(now);
+    } else if (fd == timer_.get()) {
+      uint64_t expirations = 0;
+      (void)!::read(fd, &expirations, sizeof(expirations));
     } else {
       Serve(fd, now);
     }
@@ -77,7 +92,7 @@ void FrameServer::AcceptAll(Time now) {
       }
       return;
     }
-    if (connections_.size() >= options_.max_connections) {
+    if (connections_.size() >= options_.max_connections && !CloseOldestStranger(now)) {
       LogRepeated(
           turned_away_,
           now,
@@ -92,25 +107,76 @@ void FrameServer::AcceptAll(Time now) {
       continue;
     }
     const int fd = (*connection)->fd();
-    Watch(fd, false, EPOLL_CTL_ADD);
-    connections_[fd] = {*std::move(connection), false};
+    Watch(fd, true, false, EPOLL_CTL_ADD);
+    connections_[fd] = {*std::move(connection), false, false, now};
   }
+}
+
+bool FrameServer::CloseOldestStranger(Time now) {
+  auto oldest = connections_.end();
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    if (!it->second.connection->in_preface()) continue;
+    if (oldest == connections_.end() || it->second.accepted < oldest->second.accepted) oldest = it;
+  }
+  if (oldest == connections_.end()) return false;
+  LogRepeated(
+      gave_way_,
+      now,
+      fmt::format("KV data connection from {} without a preface closed for a new one: {} are "
+                  "open",
+                  oldest->second.connection->peer(),
+                  connections_.size()));
+  std::erase(paced_, oldest->first);
+  connections_.erase(oldest);
+  return true;
 }
 
 void FrameServer::Serve(int fd, Time now) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return;  // a channel's socket, or closed in this turn
   Served& served = found->second;
-  const Status status = served.connection->Step(now, kQuantum);
+  const uint64_t allowed = pacer_.Allowance(now);
+  const Status status = served.connection->Step(now, std::min<uint64_t>(kQuantum, allowed));
+  pacer_.Spend(served.connection->moved());
   if (!status.ok()) return Close(fd, status);
-  if (served.connection->has_more()) unfinished_.push_back(fd);
+  const bool must_wait = pacer_.Allowance(now) == 0;
+  if (must_wait && !served.is_paced) {
+    served.is_paced = true;
+    Watch(fd, false, served.watches_write, EPOLL_CTL_MOD);
+    paced_.push_back(fd);
+    SetTimer(now);
+  } else if (!must_wait && served.connection->has_more()) {
+    unfinished_.push_back(fd);
+  }
   WatchWrites(served);
+}
+
+void FrameServer::ServePaced(Time now) {
+  if (paced_.empty() || pacer_.Allowance(now) == 0) return;
+  for (size_t left = paced_.size(); left > 0 && pacer_.Allowance(now) > 0; --left) {
+    const int fd = paced_.front();
+    paced_.pop_front();
+    const auto found = connections_.find(fd);
+    if (found == connections_.end()) continue;
+    found->second.is_paced = false;
+    Watch(fd, true, found->second.watches_write, EPOLL_CTL_MOD);
+    Serve(fd, now);
+  }
+  if (!paced_.empty()) SetTimer(now);
+}
+
+void FrameServer::SetTimer(Time now) const {
+  const auto wait = std::max<int64_t>(
+      1, std::chrono::duration_cast<std::chrono::nanoseconds>(pacer_.next() - now).count());
+  itimerspec once{};
+  once.it_value = {wait / kNanosPerSecond, wait % kNanosPerSecond};
+  ::timerfd_settime(timer_.get(), 0, &once, nullptr);
 }
 
 void FrameServer::WatchWrites(Served& served) {
   if (served.connection->wants_write() == served.watches_write) return;
   served.watches_write = !served.watches_write;
-  Watch(served.connection->fd(), served.watches_write, EPOLL_CTL_MOD);
+  Watch(served.connection->fd(), !served.is_paced, served.watches_write, EPOLL_CTL_MOD);
 }
 
 void FrameServer::Refresh(int fd) {
@@ -123,7 +189,9 @@ void FrameServer::Refresh(int fd) {
 void FrameServer::CloseStalled(Time now) {
   std::vector<int> stalled;
   for (const auto& [fd, served] : connections_) {
-    const Time since = served.connection->stalled_since();
+    // A stranger who sends single bytes slowly gets no more time.
+    const bool stranger = served.connection->in_preface();
+    const Time since = stranger ? served.accepted : served.connection->stalled_since();
     if (since != kNever && now - since > options_.stall_timeout) stalled.push_back(fd);
   }
   for (const int fd : stalled) {
@@ -146,6 +214,7 @@ void FrameServer::Close(int fd, const Status& reason) {
                     found->second.connection->peer(),
                     Message(reason)));
   }
+  std::erase(paced_, fd);     // the number may soon be another connection's
   connections_.erase(found);  // closing the socket removes it from the epoll set
 }
 

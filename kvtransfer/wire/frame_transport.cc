@@ -24,6 +24,7 @@ TransportCaps FrameTransport::caps() const {
   TransportCaps caps;
   caps.max_op_bytes = kMaxOpBytes;
   caps.max_op_runs = kMaxOpRuns;
+  caps.receiver_paces = true;
   return caps;
 }
 
@@ -32,6 +33,7 @@ void FrameTransport::Serve(UniqueFd listener, decltype(FrameServer::Options::acc
   options.max_connections = options_.max_connections;
   options.stall_timeout = options_.stall_timeout;
   options.log = log_;
+  if (caps().receiver_paces) options.bytes_per_second = options_.receive_bytes_per_second;
   options.accept = std::move(accept);
   server_ = std::make_unique<FrameServer>(std::move(listener), epoll_.get(), std::move(options));
 }
@@ -46,6 +48,10 @@ void FrameTransport::CloseWindow(uint64_t window_key) {
   if (!windows_.Close(window_key)) return;
   if (server_) server_->OnWindowClosed(window_key);
   SignalWork(true);
+}
+
+void FrameTransport::SetReceiveRate(uint64_t bytes_per_second) {
+  if (server_ && caps().receiver_paces) server_->SetRate(bytes_per_second);
 }
 
 size_t FrameTransport::Poll(Time now, std::span<Arrival> arrivals) {

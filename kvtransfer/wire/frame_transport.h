@@ -18,6 +18,7 @@ class FrameTransport : public Transport {
   int wait_fd() const override { return epoll_.get(); }
   Status OpenWindow(WriteWindow window) override { return windows_.Open(std::move(window)); }
   void CloseWindow(uint64_t window_key) override;
+  void SetReceiveRate(uint64_t bytes_per_second) override;
   size_t Poll(Time now, std::span<Arrival> arrivals) override;
 
   // The number of peers connected to this endpoint.

@@ -18,6 +18,9 @@ class PeerConnection {
   // Processes about `quantum` bytes. An error is the reason to close the connection; OutOfRange:
   // the peer closed it in good order.
   virtual Status Step(Time now, size_t quantum) = 0;
+  // The bytes that the last Step moved into this process's memory, as far as the receiver decides
+  // when they move.
+  virtual uint64_t moved() const { return 0; }
   // The window was closed: nothing may land through it any more.
   virtual void OnWindowClosed(uint64_t key) = 0;
 

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
+
+#include "common/base/shared_memory.h"
 
 namespace baton {
 namespace {
@@ -27,22 +29,9 @@ StatusOr<Mapping> Mapping::Create(const UniqueFd& fd, size_t least_bytes, bool w
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return InvalidArgument("the peer's memory is not a memfd sealed against shrinking");
   }
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0 ||
-      static_cast<size_t>(info.st_size) < least_bytes) {
-    return InvalidArgument(
-        "the peer's memory has {} bytes; at least {} are needed", info.st_size, least_bytes);
-  }
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data =
-      ::mmap(nullptr, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) {
-    return MakeStatus(StatusCode::kResourceExhausted,
-                      "mapping {} bytes of a peer's memory: {}",
-                      size,
-                      std::strerror(errno));
-  }
-  return Mapping(static_cast<std::byte*>(data), size);
+  BATON_ASSIGN_OR_RETURN(const std::span<std::byte> bytes,
+                         MapSharedMemory(fd, least_bytes, writable));
+  return Mapping(bytes.data(), bytes.size());
 }
 
 Mapping::Mapping(Mapping&& other) noexcept

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/retry_after.h"
+
 namespace baton::router {
 namespace {
 
 constexpr const char* kJson = "application/json";
+constexpr Duration kUnknownWait = std::chrono::seconds(1);
 constexpr const char* kKeepAlive = ": keep-alive\n\n";
 
 void RemoveReasoning(GenerationDelta& delta) {
@@ -14,11 +17,18 @@ void RemoveReasoning(GenerationDelta& delta) {
                 [](const ChatEvent& event) { return event.kind == ChatEvent::Kind::kReasoning; });
 }
 
+// Whole seconds, as the header allows no less (RFC 9110, section 10.2.3).
+std::string RetryAfterHeader(const Status& status) {
+  const Duration wait = RetryAfterOf(status).value_or(kUnknownWait);
+  return fmt::format("{}",
+                     std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(wait).count()));
+}
+
 }  // namespace
 
 void ReplyError(HttpExchange& http, const Status& status, const std::string& body) {
   const int code = HttpStatusOf(status);
-  if (code == 429 || code == 503) http.AddHeader("Retry-After", "1");
+  if (code == 429 || code == 503) http.AddHeader("Retry-After", RetryAfterHeader(status));
   http.Reply(code, kJson, body);
 }
 

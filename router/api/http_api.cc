@@ -95,12 +95,20 @@ void HttpApi::AddRoutes(HttpServer& http) {
   Route(http, "POST", "/detokenize", [this](const Exchange& exchange) {
     HandleDetokenize(frontend_, exchange);
   });
+  Route(http, "POST", "/v1/embeddings", [](const Exchange& exchange) {
+    const Status refused = WithReason(
+        Status(StatusCode::kFailedPrecondition,
+               "/v1/embeddings is not served: this cluster generates text, and its model "
+               "computes no embeddings"),
+        reason::kUnsupportedEndpoint);
+    ReplyError(*exchange, refused, OpenAiError(refused));
+  });
   Route(http, "GET", "/version", [](const Exchange& exchange) {
     exchange->Reply(200, kJson, Dump({{"version", Version()}}));
   });
   Route(http, "GET", "/v1/models", [this](const Exchange& exchange) {
     exchange->Reply(
-        200, kJson, OpenAiModels(frontend_.text().name(), started_, frontend_.context_length()));
+        200, kJson, OpenAiModels(frontend_.model_names(), started_, frontend_.context_length()));
   });
   Route(http, "GET", std::string(kModelPath) + "*", [this](const Exchange& exchange) {
     Model(*exchange);
@@ -176,7 +184,7 @@ StatusOr<HttpApi::Call> HttpApi::ReadOpenAi(OpenAiKind kind, const Json& body) c
   auto answer = std::make_unique<OpenAiAnswer>(
       OpenAiHead{.kind = kind,
                  .id = prefix + NewId(),
-                 .model = frontend_.text().name(),
+                 .model = frontend_.NameFor(request.generation.model),
                  .fingerprint = frontend_.fingerprint(),
                  .created = UnixSeconds(),
                  .with_logprobs = request.generation.top_logprobs.has_value(),
@@ -187,15 +195,15 @@ StatusOr<HttpApi::Call> HttpApi::ReadOpenAi(OpenAiKind kind, const Json& body) c
 
 StatusOr<HttpApi::Call> HttpApi::ReadResponses(const Json& body) const {
   BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadResponsesRequest(body));
-  auto answer =
-      std::make_unique<ResponsesAnswer>(NewId(), frontend_.text().name(), UnixSeconds(), body);
+  auto answer = std::make_unique<ResponsesAnswer>(
+      NewId(), frontend_.NameFor(request.generation.model), UnixSeconds(), body);
   return Call{std::move(request), std::move(answer)};
 }
 
 StatusOr<HttpApi::Call> HttpApi::ReadMessages(const Json& body) const {
   BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadMessagesRequest(MessagesKind::kCreate, body));
-  auto answer =
-      std::make_unique<MessagesAnswer>(NewId(), frontend_.text().name(), request.generation.stop);
+  auto answer = std::make_unique<MessagesAnswer>(
+      NewId(), frontend_.NameFor(request.generation.model), request.generation.stop);
   return Call{std::move(request), std::move(answer)};
 }
 

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "router/api/chat_members.h"
+#include "router/api/grammar_members.h"
 #include "router/api/json_members.h"
+#include "router/api/tool_members.h"
 #include "router/api/turns.h"
 #include "router/request_error.h"
 
@@ -101,53 +103,6 @@ Status ReadMessages(const Json& body, ChatInput& chat) {
   return OkStatus();
 }
 
-// Reads tool_choice; returns whether tools are offered.
-StatusOr<bool> ReadToolChoice(const Json& body, ChatOutput& output) {
-  const Json* choice = Member(body, "tool_choice");
-  if (choice == nullptr) return true;
-  if (!choice->is_object()) return Wrong("tool_choice", "an object");
-  bool one = false;
-  BATON_RETURN_IF_ERROR(ReadBool(*choice, "disable_parallel_tool_use", one));
-  output.one_call = one;
-  const Json type = choice->value("type", Json());
-  if (type == "none") return false;
-  if (type == "auto") return true;
-  return Unsupported("tool_choice",
-                     "must be of type \"auto\" or \"none\"; others are not supported");
-}
-
-// Tools in the form of OpenAI's chat API, which chat templates expect.
-Status ReadTools(const Json& body, ChatInput& chat, ChatOutput& output) {
-  BATON_ASSIGN_OR_RETURN(const bool offered, ReadToolChoice(body, output));
-  const Json* tools = Member(body, "tools");
-  if (tools == nullptr) return OkStatus();
-  if (!tools->is_array()) return Wrong("tools", "an array");
-  Json functions = Json::array();
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const Json& tool = (*tools)[i];
-    const std::string name = fmt::format("tools[{}]", i);
-    if (!tool.is_object()) return Wrong(name, "an object");
-    const Json* type = Member(tool, "type");
-    if (type != nullptr && *type != "custom") {
-      return Unsupported(name + ".type", "is not supported; only \"custom\" is");
-    }
-    Json function = Json::object();
-    for (const auto& [from, to] : {std::pair("name", "name"),
-                                   std::pair("description", "description"),
-                                   std::pair("input_schema", "parameters")}) {
-      if (const Json* value = Member(tool, from); value != nullptr) function[to] = *value;
-    }
-    if (!function.contains("name") || !function["name"].is_string()) {
-      return Wrong(name + ".name", "a string");
-    }
-    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  if (functions.empty() || !offered) return OkStatus();
-  chat.tools_json = functions.dump();
-  output.calls = true;
-  return OkStatus();
-}
-
 // Thinking is a matter of the template; its budget is one of the template's variables.
 Status ReadThinking(const Json& body, ChatInput& chat, ApiRequest& out) {
   const Json* thinking = Member(body, "thinking");
@@ -192,6 +147,8 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
                                     "metadata",
                                     "min_p",
                                     "model",
+                                    "output_config",
+                                    "output_format",
                                     "presence_penalty",
                                     "priority",
                                     "repetition_penalty",
@@ -210,7 +167,9 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   ChatInput chat;
   BATON_RETURN_IF_ERROR(ReadMessages(body, chat));
-  BATON_RETURN_IF_ERROR(ReadTools(body, chat, generation.chat_output.emplace()));
+  BATON_RETURN_IF_ERROR(
+      ReadTools(ToolApi::kMessages, body, chat, generation.chat_output.emplace()));
+  BATON_RETURN_IF_ERROR(ReadMessagesFormat(body, generation.output_grammar));
   BATON_RETURN_IF_ERROR(ReadThinking(body, chat, out));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   if (const Json* stops = Member(body, "stop_sequences"); stops != nullptr && !stops->is_array()) {

@@ -226,9 +226,13 @@ std::string OpenAiModel(const std::string& name, int64_t created, int32_t contex
   return Dump(ModelObject(name, created, context_length));
 }
 
-std::string OpenAiModels(const std::string& name, int64_t created, int32_t context_length) {
+std::string OpenAiModels(const std::vector<std::string>& names,
+                         int64_t created,
+                         int32_t context_length) {
   Json models = Json::array();
-  models.push_back(ModelObject(name, created, context_length));
+  for (const std::string& name : names) {
+    models.push_back(ModelObject(name, created, context_length));
+  }
   return Dump({{"object", "list"}, {"data", std::move(models)}});
 }
 

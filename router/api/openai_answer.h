@@ -47,7 +47,9 @@ class OpenAiAnswer final : public ApiAnswer {
 
 // The answers of /v1/models/{id} and /v1/models. vLLM's max_model_len is the context length.
 std::string OpenAiModel(const std::string& name, int64_t created, int32_t context_length);
-std::string OpenAiModels(const std::string& name, int64_t created, int32_t context_length);
+std::string OpenAiModels(const std::vector<std::string>& names,
+                         int64_t created,
+                         int32_t context_length);
 
 // An error in OpenAI's format. `param` is MemberOf(status). `code` is ReasonOf(status) or, if that
 // is empty, the name of the status code.

@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "router/api/chat_members.h"
+#include "router/api/grammar_members.h"
 #include "router/api/json_members.h"
 #include "router/api/openai_members.h"
+#include "router/api/tool_members.h"
 #include "router/request_check.h"
 #include "router/request_error.h"
 
@@ -43,24 +45,6 @@ StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
   return turn;
 }
 
-Status ReadTools(const Json& body, ChatInput& chat, ChatOutput& output) {
-  const Json* choice = Member(body, "tool_choice");
-  if (choice != nullptr && *choice != "auto" && *choice != "none") {
-    return Unsupported("tool_choice", "must be \"auto\" or \"none\"; others are not supported");
-  }
-  bool parallel = true;
-  BATON_RETURN_IF_ERROR(ReadBool(body, "parallel_tool_calls", parallel));
-  const Json* tools = Member(body, "tools");
-  if (tools == nullptr) return OkStatus();
-  if (!tools->is_array()) return Wrong("tools", "an array");
-  const bool offered = choice == nullptr || *choice != "none";
-  if (tools->empty() || !offered) return OkStatus();
-  chat.tools_json = tools->dump();
-  output.calls = true;
-  output.one_call = !parallel;
-  return OkStatus();
-}
-
 // The variables of the chat template other than messages and tools.
 Status ReadTemplateArguments(const Json& body, ChatInput& chat) {
   Json arguments = Json::object();
@@ -92,7 +76,7 @@ Status ReadChat(const Json& body, ApiRequest& out) {
     chat.turns.push_back(std::move(turn));
   }
   ChatOutput& output = out.generation.chat_output.emplace();
-  BATON_RETURN_IF_ERROR(ReadTools(body, chat, output));
+  BATON_RETURN_IF_ERROR(ReadTools(ToolApi::kChat, body, chat, output));
   BATON_RETURN_IF_ERROR(ReadString(body, "reasoning_effort", chat.reasoning_effort));
   BATON_RETURN_IF_ERROR(ReadBool(body, "include_reasoning", out.include_reasoning));
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, chat));
@@ -217,6 +201,7 @@ StatusOr<ApiRequest> ReadOpenAiRequest(OpenAiKind kind, const Json& body) {
   BATON_RETURN_IF_ERROR(CheckMembers(kind, body));
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   BATON_RETURN_IF_ERROR(kind == OpenAiKind::kChat ? ReadChat(body, out) : ReadPrompts(body, out));
+  BATON_RETURN_IF_ERROR(ReadOutputGrammar(body, generation.output_grammar));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   BATON_RETURN_IF_ERROR(ReadStops(body, generation));
   BATON_RETURN_IF_ERROR(ReadLogprobs(kind, body, generation));

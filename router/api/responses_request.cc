@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "router/api/chat_members.h"
+#include "router/api/grammar_members.h"
 #include "router/api/json_members.h"
+#include "router/api/tool_members.h"
 #include "router/api/turns.h"
 #include "router/request_error.h"
 
@@ -88,10 +90,6 @@ Status CheckMembers(const Json& body) {
   if (text == nullptr) return OkStatus();
   if (!text->is_object()) return Wrong("text", "an object");
   BATON_RETURN_IF_ERROR(CheckKnown(*text, "text.", {"format", "verbosity"}));
-  const Json* format = Member(*text, "format");
-  if (format != nullptr && *format != Json{{"type", "text"}}) {
-    return Unsupported("text.format", "is not supported; only {\"type\": \"text\"} is");
-  }
   const Json* verbosity = Member(*text, "verbosity");
   if (verbosity == nullptr || *verbosity == "medium") return OkStatus();
   return Unsupported("text.verbosity", "is not supported; only \"medium\" is");
@@ -177,36 +175,6 @@ Status ReadInput(const Json& body, ChatInput& chat) {
   return OkStatus();
 }
 
-// Tools in the form of the chat API, which chat templates expect.
-Status ReadTools(const Json& body, ChatInput& chat, ChatOutput& output) {
-  const Json* choice = Member(body, "tool_choice");
-  if (choice != nullptr && *choice != "auto" && *choice != "none") {
-    return Unsupported("tool_choice", "must be \"auto\" or \"none\"; others are not supported");
-  }
-  bool parallel = true;
-  BATON_RETURN_IF_ERROR(ReadBool(body, "parallel_tool_calls", parallel));
-  const Json* tools = Member(body, "tools");
-  if (tools == nullptr) return OkStatus();
-  if (!tools->is_array()) return Wrong("tools", "an array");
-  Json functions = Json::array();
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const Json& tool = (*tools)[i];
-    const std::string name = fmt::format("tools[{}]", i);
-    if (!tool.is_object()) return Wrong(name, "an object");
-    if (tool.value("type", Json()) != "function") {
-      return Unsupported(name + ".type", "is not supported; only \"function\" is");
-    }
-    Json function = tool;
-    function.erase("type");
-    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  if (functions.empty() || (choice != nullptr && *choice == "none")) return OkStatus();
-  chat.tools_json = functions.dump();
-  output.calls = true;
-  output.one_call = !parallel;
-  return OkStatus();
-}
-
 Status ReadReasoning(const Json& body, ChatInput& chat) {
   if (const Json* given = Member(body, "chat_template_kwargs"); given != nullptr) {
     if (!given->is_object()) return Wrong("chat_template_kwargs", "an object");
@@ -235,7 +203,13 @@ StatusOr<ApiRequest> ReadResponsesRequest(const Json& body) {
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   ChatInput chat;
   BATON_RETURN_IF_ERROR(ReadInput(body, chat));
-  BATON_RETURN_IF_ERROR(ReadTools(body, chat, generation.chat_output.emplace()));
+  BATON_RETURN_IF_ERROR(
+      ReadTools(ToolApi::kResponses, body, chat, generation.chat_output.emplace()));
+  if (const Json* text = Member(body, "text"); text != nullptr) {
+    if (const Json* format = Member(*text, "format"); format != nullptr) {
+      BATON_RETURN_IF_ERROR(ReadTextFormat("text.format", *format, generation.output_grammar));
+    }
+  }
   BATON_RETURN_IF_ERROR(ReadReasoning(body, chat));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   BATON_RETURN_IF_ERROR(ReadStrings(body, "stop", generation.stop));

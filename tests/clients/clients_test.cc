@@ -1,53 +1,37 @@
 // Runs the scripts of this folder, which use the official Python clients, against a router with a
 // scripted worker and against a cluster of real processes with the real model.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "common/security/api_keys.h"
+#include "tests/clients/run_script.h"
 #include "tests/e2e/cluster.h"
+#include "tests/fakes/test_api_key.h"
 #include "tests/integration/router_service.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton {
 namespace {
 
-// Runs a script with the Python packages of the clients. The script prints what fails.
-void RunScript(const std::string& script, const std::string& address) {
-  ASSERT_TRUE(std::filesystem::exists(std::string(BATON_TEST_CLIENTS) + "/openai"))
-      << "the Python packages of the clients are missing in '" << BATON_TEST_CLIENTS
-      << "'; `./dev clients` installs them from PyPI";
-  const std::string path = std::string(BATON_TEST_SCRIPTS) + "/" + script;
-  const std::string packages = std::string("PYTHONPATH=") + BATON_TEST_CLIENTS;
-  const std::vector<std::string> words = {
-      "env", packages, "PYTHONDONTWRITEBYTECODE=1", "python3", path, "http://" + address};
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    ::execvp("env", arguments.data());
-    ::_exit(127);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << script << " failed; its output is above";
-}
-
 // A router whose only worker answers by the prompt: it calls tools, thinks, and takes its time.
 class ScriptedClients : public RouterServiceTest {
  protected:
-  ScriptedClients()
-      : RouterServiceTest({"tool_call_format=hermes", "reasoning_format=think", "max_requests=1"}),
+  explicit ScriptedClients(const std::vector<std::string>& settings = {})
+      : RouterServiceTest(With(settings)),
         worker_(WorkerOptions()),
         script_([this](const std::stop_token& stop) { Serve(stop); }) {}
+  static std::vector<std::string> With(std::vector<std::string> settings) {
+    for (const char* more :
+         {"tool_call_format=hermes", "reasoning_format=think", "max_requests=1"}) {
+      settings.emplace_back(more);
+    }
+    return settings;
+  }
   ~ScriptedClients() override {
     script_.request_stop();
     // Wakes the script. The last client's request may not have ended yet.
@@ -95,20 +79,90 @@ class ScriptedClients : public RouterServiceTest {
 };
 
 TEST_F(ScriptedClients, CallToolsThinkTimeOutAndRetry) {
-  RunScript("scripted_clients.py", router_->http());
+  RunScript("scripted_clients.py", {"http://" + router_->http()});
+}
+
+TEST_F(ScriptedClients, SpeakHttp2) {
+  RunScript("http2_clients.py", {"http://" + router_->http()});
+}
+
+// Makes the certificate before the router starts.
+class Certified {
+ protected:
+  Certified() {
+    TestAuthority::Leaf leaf;
+    leaf.dns_names = {"localhost"};
+    leaf.ip_addresses = {"127.0.0.1"};
+    files_ = authority_.Make(leaf);
+  }
+
+  TestAuthority authority_;
+  CertificateFiles files_;
+};
+
+class EncryptedClients : public Certified, public ScriptedClients {
+ protected:
+  EncryptedClients()
+      : ScriptedClients({"security.tls.certificate_file=" + files_.certificate,
+                         "security.tls.key_file=" + files_.key}) {
+    ConnectionLimits limits;
+    limits.tls = std::make_shared<const RpcTls>(RpcTls{"", "", authority_.ca_file(), "localhost"});
+    stub_ = v1::Generation::NewStub(MakeChannel(router_->address("grpc"), limits));
+  }
+};
+
+TEST_F(EncryptedClients, SpeakHttp2) {
+  RunScript("http2_clients.py", {"https://" + router_->http(), authority_.ca_file()});
 }
 
 class RealClients : public ClusterTest {};
 
 TEST_F(RealClients, ChatAndStreamWithTheRealModel) {
   StartCluster(1, 1);
-  RunScript("real_clients.py", http("router"));
+  RunScript("real_clients.py", {"http://" + http("router")});
 }
 
 TEST_F(RealClients, OfferToolsThroughAnotherTemplate) {
   const std::string file = std::string(BATON_TEST_DATA) + "/text/templates/qwen25_style.jinja";
   StartCluster(1, 1, {}, {"chat_template=" + file});
-  RunScript("real_tools_clients.py", http("router"));
+  RunScript("real_tools_clients.py", {"http://" + http("router")});
+}
+
+TEST_F(RealClients, GetStructuredOutputAndForcedCalls) {
+  const std::string file = std::string(BATON_TEST_DATA) + "/text/templates/qwen25_style.jinja";
+  StartCluster(1, 1, {}, {"chat_template=" + file});
+  RunScript("real_structured_clients.py", {"http://" + http("router")});
+}
+
+// Clients need a key, and the router proves itself by a certificate.
+class KeyedClients : public Certified, public RealClients {
+ protected:
+  KeyedClients() {
+    ApiKey late = TestApiKey("late");
+    late.expires_s = ParseExpiry("2020-01-31").value();
+    ApiKey gone = TestApiKey("gone");
+    gone.revoked = true;
+    ApiKey rare = TestApiKey("rare");
+    rare.limits.requests_per_second = 0.001;
+    ApiKeys keys;
+    for (const ApiKey& key : {TestApiKey("alice"), TestApiKey("carol"), late, gone, rare}) {
+      EXPECT_TRUE(keys.Add(key).ok());
+    }
+    keys_file_ = folder_.Write("keys.json", keys.ToJson());
+  }
+
+  TemporaryFolder folder_;
+  std::string keys_file_;
+};
+
+TEST_F(KeyedClients, ChatOverTlsAndAreRefusedByTheirOwnExceptions) {
+  StartCluster(1,
+               1,
+               {},
+               {"security.api_keys_file=" + keys_file_,
+                "security.tls.certificate_file=" + files_.certificate,
+                "security.tls.key_file=" + files_.key});
+  RunScript("keyed_clients.py", {"https://" + http("router"), authority_.ca_file(), keys_file_});
 }
 
 }  // namespace

@@ -183,8 +183,13 @@ def check_langchain_loop(address):
 def check_errors(address):
     client = client_of(address)
     for call, parameter in [
-        (lambda: client.chat.completions.create(model=MODEL, messages=user("x"), tools=CHAT_TOOLS,
-                                                tool_choice="required"), "tool_choice"),
+        (lambda: client.chat.completions.create(
+            model=MODEL, messages=user("x"), tools=CHAT_TOOLS,
+            tool_choice={"type": "function", "function": {"name": "other"}}), "tool_choice"),
+        (lambda: client.chat.completions.create(
+            model=MODEL, messages=user("x"), response_format={"type": "json_schema", "json_schema": {
+                "name": "x", "schema": {"type": "array", "uniqueItems": True}}}),
+         "response_format.json_schema.schema"),
         (lambda: client.responses.create(model=MODEL, input="x", previous_response_id="resp_1"),
          "previous_response_id"),
         (lambda: client.completions.create(model=MODEL, prompt="x", suffix="y"), "suffix"),

@@ -46,11 +46,15 @@ TransportUnderTest Reference() {
   return {"memory", [] { return fabric.MakeTransport(); }, HostDevice};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Transports,
-    TransportConformance,
-    testing::Values(Real("shm"), Real("tcp"), OnGpu("cuda_ipc"), OnGpu("tcp"), Reference()),
-    [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         TransportConformance,
+                         testing::Values(Real("shm"),
+                                         Real("tcp"),
+                                         OnGpu("cuda_ipc"),
+                                         OnGpu("tcp"),
+                                         OnGpu("nccl"),
+                                         Reference()),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace baton

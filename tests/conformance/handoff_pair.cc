@@ -172,7 +172,7 @@ void HandoffPair::DisconnectReceiver() {
 
 KvTransferOptions HandoffPair::MakeOptions(const char* name,
                                            const std::vector<KvShard>& shards,
-                                           const Arenas& arenas) const {
+                                           const Arenas& arenas) {
   KvTransferOptions result;
   result.worker = WorkerId(name);
   result.boot = BootId(1);
@@ -183,13 +183,16 @@ KvTransferOptions HandoffPair::MakeOptions(const char* name,
   result.dma = options_.dma;
   result.transport.require_transport = options_.transport;
   result.transport.fence_timeout = options_.times.fence;
+  result.transport.receive_bytes_per_second = options_.receive_bytes_per_second;
   result.transport.listen_address = "127.0.0.1:0";
   result.times = options_.times;
   result.checksums = options_.checksums;
   result.op_bytes = options_.op_bytes;
   result.max_sessions = options_.max_sessions;
   result.make_transport = options_.make_transport;
-  return result;
+  if (!options_.on_other_hosts) return result;
+  hosts_.push_back(std::make_unique<ShardHosts>(result));
+  return hosts_.back()->LeadingOptions();
 }
 
 void HandoffPair::Offer(SessionId id, uint32_t tokens, Duration timeout) {

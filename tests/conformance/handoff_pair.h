@@ -13,6 +13,7 @@
 
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
+#include "tests/conformance/shard_hosts.h"
 #include "tests/conformance/test_memory.h"
 
 namespace baton {
@@ -68,13 +69,15 @@ class HandoffPair final {
         {.layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16});
     std::vector<KvShard> sender_shards;  // empty: the whole model
     std::vector<KvShard> receiver_shards;
+    bool on_other_hosts = false;  // all shards of a side but its first (ShardHosts)
     uint32_t blocks = 64;
     bool checksums = true;
     // Long enough for a machine that pauses for a while; see Impatient().
     SessionTimes times;
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
-    Device* device = nullptr;  // of the arenas; null: the CPU
+    uint64_t receive_bytes_per_second = 0;  // as TransportOptions
+    Device* device = nullptr;               // of the arenas; null: the CPU
     Dma* dma = nullptr;
     // As KvTransferOptions::make_transport.
     std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make_transport;
@@ -139,7 +142,7 @@ class HandoffPair final {
 
   KvTransferOptions MakeOptions(const char* name,
                                 const std::vector<KvShard>& shards,
-                                const Arenas& arenas) const;
+                                const Arenas& arenas);
   // By (layer, plane, head): one copy for each shard that holds the head.
   using Heads = std::map<std::tuple<int32_t, size_t, int32_t>, std::vector<std::vector<std::byte>>>;
   Heads ReadHeads(const std::vector<KvShard>& shards,
@@ -159,6 +162,7 @@ class HandoffPair final {
   std::unique_ptr<ReceiverSide> receiver_side_;
   std::unique_ptr<Stream> to_sender_;
   std::unique_ptr<Stream> to_receiver_;
+  std::vector<std::unique_ptr<ShardHosts>> hosts_;  // of the sender and of the receiver
   std::unique_ptr<KvSender> sender_;
   std::unique_ptr<KvReceiver> receiver_;
 };

@@ -96,6 +96,8 @@ TEST_P(ProcessFaultTest, AProgramThatEndsAtOnceIsNamed) {
 
 TEST_P(ProcessFaultTest, TheSenderOutlivesItsReceiver) {
   RunPeerSender(GetParam().survivor, StartVictim("receiver", false), [&](PeerRecorder& recorder) {
+    // Before the first write the hand-off would be refused, and could go to another receiver.
+    ASSERT_TRUE(WaitForBytes(recorder));
     SignalVictim(GetParam().signal);
     ExpectLost(recorder);
   });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/granule_checksum.h"
@@ -244,20 +245,27 @@ TEST_P(TransportConformance, AnEmptyWriteArrives) {
 
 TEST_P(TransportConformance, ABigScatteredWriteArrives) {
   OpenWindow(0, kArenaBytes);
-  std::vector<WriteRun> runs;
-  constexpr uint64_t kPiece = 4096;
-  const uint64_t count = std::min<uint64_t>(kArenaBytes, sender_->caps().max_op_bytes) / kPiece;
-  for (uint64_t i = 0; i < count; ++i) {
-    runs.push_back({i * kPiece, (i * 7919) % count * kPiece, kPiece});
-  }
-  WriteOp op;
-  op.runs = runs;
-  op.window_key = kKey;
-  ASSERT_TRUE(channel_->PostWrite(op).ok());
-  DriveUntil([&] { return arrived_.size() == 1 && ended_.size() == 1; });
-  const std::vector<std::byte> landed = to_->GetAll();
-  for (const WriteRun& run : runs) {
-    ASSERT_EQ(std::memcmp(&original_[run.source], &landed[run.destination], run.bytes), 0);
+  const TransportCaps caps = sender_->caps();
+  // Also of short runs, which are scattered at the receiver or at the sender.
+  for (const auto& [piece, gathers] : {std::pair(4096u, false), {96u, false}, {96u, true}}) {
+    to_->Fill(std::byte{0});
+    std::vector<WriteRun> runs;
+    const uint64_t bytes = std::min<uint64_t>(kArenaBytes, caps.max_op_bytes);
+    const uint64_t count = std::min<uint64_t>(bytes / piece, caps.max_op_runs);
+    for (uint64_t i = 0; i < count; ++i) {
+      runs.push_back({i * piece, (i * 7919) % count * piece, piece});
+      if (gathers) std::swap(runs.back().source, runs.back().destination);
+    }
+    WriteOp op;
+    op.runs = runs;
+    op.window_key = kKey;
+    const size_t before = ended_.size();
+    ASSERT_TRUE(channel_->PostWrite(op).ok());
+    DriveUntil([&] { return arrived_.size() == before + 1 && ended_.size() == before + 1; });
+    const std::vector<std::byte> landed = to_->GetAll();
+    for (const WriteRun& run : runs) {
+      ASSERT_EQ(std::memcmp(&original_[run.source], &landed[run.destination], run.bytes), 0);
+    }
   }
 }
 

@@ -64,8 +64,8 @@ class ClusterTest : public ::testing::Test {
   // Sends the request `call`, whose default time-out is kAnswerLimit. The test fails when the
   // request fails.
   GenerateAccount Ask(GenerateCall call);
-  // Runs the tool `baton` with `arguments` and "--server …", or "--admin …" for `status` and
-  // `drain`. Returns its exit status and stdout.
+  // Runs the tool `baton` with `arguments` and "--server …", or "--admin …" for `status`, `drain`
+  // and `verify`. Returns its exit status and stdout.
   struct ToolResult {
     int status = -1;
     std::string output;

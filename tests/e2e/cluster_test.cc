@@ -38,6 +38,21 @@ TEST_F(EndToEndTest, AnswersThroughADisaggregatedCluster) {
   ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
+TEST_F(EndToEndTest, AResetEmptiesThePrefixCachesOfAllWorkers) {
+  StartCluster(1, 1);
+  const std::string prompt = PromptOf(5);
+  const GenerateAccount first = Ask(prompt, kTokens);
+  EXPECT_GT(Ask(prompt, kTokens).cached_tokens, 0);
+  const HttpAnswer answer = HttpSend(http("router"),
+                                     "POST /reset_prefix_cache HTTP/1.1\r\nContent-Length: "
+                                     "0\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  const GenerateAccount after = Ask(prompt, kTokens);
+  EXPECT_EQ(after.cached_tokens, 0);
+  EXPECT_EQ(after.tokens, first.tokens);
+  ExpectNoLeaks({"prefill-0", "decode-0"});
+}
+
 // The prompts in turn as greedy and as seeded requests.
 std::vector<GenerateCall> ComparedCalls(const std::vector<std::string>& prompts) {
   std::vector<GenerateCall> calls;

@@ -2,8 +2,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -25,6 +27,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(15);
+// The limits of all ports are 10 s.
+constexpr auto kStrangerLimit = std::chrono::seconds(20);
 
 // The TCP ports on which a process listens, as "127.0.0.1:port".
 std::set<std::string> ListeningPorts(pid_t pid) {
@@ -122,6 +126,48 @@ TEST_F(DoorScanTest, EveryPortIsInTheTableAndTakesNoGarbage) {
   EXPECT_GE(Refused("decode-0"), 1);
   EXPECT_EQ(Ask("Before the scan", 8).text, answer);
   ExpectNoLeaks({"prefill-0", "decode-0"});
+}
+
+// Silent connections, and ones that send a valid beginning byte by byte, on all ports at once.
+TEST_F(DoorScanTest, NoPortKeepsAStrangerWhoIsSilentOrSlow) {
+  StartCluster(1, 1, {"transfer.transports=[tcp]", "engine.kv_memory_mib=64"});
+  if (HasFatalFailure()) return;
+  struct Stranger {
+    std::string port;
+    std::string bytes;  // empty: silent
+    std::unique_ptr<RawConnection> connection;
+    bool closed = false;
+  };
+  const std::string http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(200, '\0');
+  const std::string proof = std::string("BHS1\x01\0\0\0", 8) + std::string(200, 'n');
+  const std::string http = "GET /v1/models HTTP/1.1\r\nx: " + std::string(200, 'y');
+  std::vector<Stranger> strangers;
+  for (const ClusterMember& member : cluster().members()) {
+    for (const auto& [port, name] : NamedPorts(member)) {
+      const std::string& slow = name == "http" ? http : name == "kv data" ? proof : http2;
+      for (const std::string& bytes : {std::string(), slow}) {
+        strangers.push_back(
+            {member.name + "'s " + name, bytes, std::make_unique<RawConnection>(port)});
+        ASSERT_TRUE(strangers.back().connection->connected()) << port;
+      }
+    }
+  }
+  ASSERT_GE(strangers.size(), 2 * 8u);
+  const Time limit = SteadyClock().Now() + kStrangerLimit;
+  for (size_t i = 0; SteadyClock().Now() < limit; ++i) {
+    for (Stranger& stranger : strangers) {
+      if (stranger.closed) continue;
+      if (i < stranger.bytes.size()) stranger.connection->Send(stranger.bytes.substr(i, 1));
+      stranger.closed = stranger.connection->ReadToEnd(std::chrono::milliseconds(1)).has_value();
+    }
+    if (std::ranges::all_of(strangers, &Stranger::closed)) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  }
+  for (const Stranger& stranger : strangers) {
+    EXPECT_TRUE(stranger.closed) << stranger.port << " keeps a stranger who "
+                                 << (stranger.bytes.empty() ? "is silent" : "sends slowly");
+  }
+  EXPECT_FALSE(Ask("After the strangers", 8).text.empty());
 }
 
 TEST_F(DoorScanTest, AWorkerOfAnotherClusterIsToldWhatToDo) {

@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/mpirun_command.h"
 
 // Workers of several ranks, as real processes with the real model (9 heads, 3 KV heads, 30 layers).
 namespace baton {
@@ -71,26 +74,17 @@ TEST_F(RankClusterTest, StatusShowsTheRanks) {
   EXPECT_EQ(status.status, 0);
   EXPECT_THAT(status.output, HasSubstr("2 ranks, cpu"));
   EXPECT_THAT(status.output, HasSubstr("3 ranks, cpu"));
-}
-
-constexpr const char* kMpirun = "/usr/bin/mpirun";
-
-std::vector<std::string> MpirunCommand(int ranks, const std::vector<std::string>& settings) {
-  std::vector<std::string> command = {kMpirun,
-                                      "--allow-run-as-root",
-                                      "--oversubscribe",
-                                      "--bind-to",
-                                      "none",
-                                      "-n",
-                                      fmt::format("{}", ranks),
-                                      BATON_BINARY_FOLDER "/baton-decode",
-                                      "--set",
-                                      "model.path=" BATON_TEST_MODEL};
-  for (const std::string& setting : settings) {
-    command.emplace_back("--set");
-    command.push_back(setting);
+  (void)Ask(Calls().front());
+  // The times come with the next heartbeat.
+  const Time deadline = SteadyClock().Now() + kAnswerLimit;
+  const std::regex last_rank("decode-0 +2 +[1-9][^ ]* ms +[^-]");
+  std::string output;
+  while (!std::regex_search(output, last_rank) && SteadyClock().Now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    output = RunTool({"status"}).output;
   }
-  return command;
+  EXPECT_TRUE(std::regex_search(output, last_rank)) << output;
+  EXPECT_THAT(output, HasSubstr("prefill-0  1 "));
 }
 
 TEST_F(RankClusterTest, MpirunStartsAGroup) {

@@ -128,7 +128,7 @@ void EngineHarness::Create(const HarnessOptions& options, ModelRunner& model) {
   auto executor = LocalExecutor::Create(options.kv, model);
   BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
   executor_ = *std::move(executor);
-  auto engine = Engine::Create(options, *executor_, listener_, clock_);
+  auto engine = Engine::Create(options, *executor_, listener_, clock_, options.grammars);
   BATON_CHECK(engine.ok(), "{}", Message(engine.status()));
   engine_ = *std::move(engine);
 }
@@ -147,7 +147,12 @@ void EngineHarness::Submit(const Request& request) {
 
 bool EngineHarness::Step(const std::string& where) {
   clock_.Advance(std::chrono::milliseconds(1));
-  const bool worked = engine_->Step();
+  bool worked = engine_->Step();
+  // First masks come from other threads. A test is to see the same steps each time.
+  while (engine_->Stats().first_masks > 0) {
+    engine_->WaitForWork(std::chrono::milliseconds(100));
+    worked |= engine_->Step();
+  }
   const Status status = engine_->CheckIntegrity();
   EXPECT_TRUE(status.ok()) << where << ": " << status;
   const EngineStats stats = engine_->Stats();

@@ -70,6 +70,7 @@ class RecordingListener final : public EngineListener {
 // The options of an engine and of its executor.
 struct HarnessOptions : EngineOptions {
   KvOptions kv;
+  GrammarCompiler* grammars = nullptr;  // outlives the harness
 };
 
 // An engine with a FakeModel, or with a model of the caller, and a manual clock. All invariants are

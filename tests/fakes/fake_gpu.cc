@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -31,13 +32,22 @@ std::byte* Map(size_t bytes, int protection, int fd) {
 
 class FakeGpuBuffer final : public Buffer {
  public:
-  FakeGpuBuffer(UniqueFd fd, size_t bytes, bool is_own)
-      : fd_(std::move(fd)),
+  // `running`: FakePairs::running() of the device.
+  FakeGpuBuffer(UniqueFd fd,
+                size_t bytes,
+                bool is_own,
+                std::shared_ptr<const std::atomic<int>> running)
+      : running_(std::move(running)),
+        fd_(std::move(fd)),
         size_(bytes),
         is_own_(is_own),
         shown_(Map(bytes, PROT_NONE, -1)),
         bytes_(Map(bytes, PROT_READ | PROT_WRITE, fd_.get())) {}
   ~FakeGpuBuffer() override {
+    BATON_CHECK(!is_own_ || *running_ == 0,
+                "memory is freed while {} exchanges run: cudaFree would wait for them, and so for "
+                "the peer",
+                running_->load());
     ::munmap(shown_, size_);
     ::munmap(bytes_, size_);
   }
@@ -51,6 +61,7 @@ class FakeGpuBuffer final : public Buffer {
   bool is_own() const { return is_own_; }
 
  private:
+  const std::shared_ptr<const std::atomic<int>> running_;
   const UniqueFd fd_;
   const size_t size_;
   const bool is_own_;
@@ -143,6 +154,7 @@ class FakeGpu::Queue final : public DmaQueue {
     {
       std::lock_guard lock(gpu_.mutex_);
       work_.push_back(std::move(work));
+      ++gpu_.waiting_;
     }
     gpu_.changed_.notify_all();
     return OkStatus();
@@ -162,6 +174,7 @@ class FakeGpu::Queue final : public DmaQueue {
       }
       lock.lock();
       done_.push_back(std::move(done));
+      --gpu_.waiting_;
       if (is_watched_) Signal();
     }
   }
@@ -182,11 +195,14 @@ class FakeGpu::Queue final : public DmaQueue {
 
 FakeGpu::~FakeGpu() = default;
 
-StatusOr<std::unique_ptr<Buffer>> FakeGpu::Allocate(size_t bytes, Sharing) {
-  UniqueFd fd(::memfd_create("baton-fake-gpu", MFD_CLOEXEC));
-  BATON_CHECK(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0,
-              "cannot allocate memory for a test");
-  return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, true);
+StatusOr<std::unique_ptr<Buffer>> FakeGpu::Allocate(size_t bytes, Sharing sharing) {
+  UniqueFd fd;
+  if (sharing == Sharing::kShared) {
+    fd.Reset(::memfd_create("baton-fake-gpu", MFD_CLOEXEC));
+    BATON_CHECK(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0,
+                "cannot allocate memory for a test");
+  }
+  return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, true, pairs_.running());
 }
 
 Status FakeGpu::CopyIn(const Buffer& to, size_t offset, std::span<const std::byte> from) {
@@ -205,8 +221,8 @@ Status FakeGpu::CopyOut(const Buffer& from, size_t offset, std::span<std::byte> 
 
 StatusOr<std::string> FakeGpu::Export(const Buffer& buffer) {
   const auto* ours = dynamic_cast<const FakeGpuBuffer*>(&buffer);
-  if (ours == nullptr || !ours->is_own())
-    return InvalidArgument("the buffer is not memory of this device");
+  if (ours == nullptr || !ours->is_own() || ours->fd() < 0)
+    return InvalidArgument("the buffer is not shared memory of this device");
   return fmt::format("/proc/{}/fd/{} {}", ::getpid(), ours->fd(), ours->size());
 }
 
@@ -219,11 +235,29 @@ StatusOr<std::unique_ptr<Buffer>> FakeGpu::Import(std::string_view exported) {
   }
   UniqueFd fd(::open(path, O_RDWR | O_CLOEXEC));
   if (!fd.valid()) return MakeStatus(StatusCode::kUnavailable, "cannot open {}", path);
-  return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, false);
+  return std::make_unique<FakeGpuBuffer>(std::move(fd), bytes, false, pairs_.running());
 }
 
 StatusOr<std::unique_ptr<Buffer>> FakeGpu::AllocateStaging(size_t bytes) {
   return std::make_unique<HostBuffer>(bytes);
+}
+
+StatusOr<DmaBuf> FakeGpu::ExportDmaBuf(const Buffer& buffer) {
+  const auto* ours = dynamic_cast<const FakeGpuBuffer*>(&buffer);
+  if (ours == nullptr || !has_dma_bufs_) {
+    return MakeStatus(StatusCode::kUnavailable, "the buffer has no dma-buf");
+  }
+  return DmaBuf{UniqueFd(::fcntl(ours->fd(), F_DUPFD_CLOEXEC, 0)), 0};
+}
+
+Status FakeGpu::FlushPeerWrites() {
+  ++flushes_;
+  return flush_;
+}
+
+StatusOr<PairExchange*> FakeGpu::Pairs() {
+  if (!has_pairs_) return MakeStatus(StatusCode::kNotFound, "NCCL is not installed");
+  return &pairs_;
 }
 
 StatusOr<std::unique_ptr<DmaQueue>> FakeGpu::MakeQueue() {

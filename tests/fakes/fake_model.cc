@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/engine/sequence.h"
+#include "kernels/token_mask.h"
 #include "tests/fakes/host_buffer.h"
 
 namespace baton {
@@ -36,8 +37,14 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
   if (row.params->temperature > 0) h = Mix(h, row.params->seed);
   SampledToken chosen;
   chosen.token = static_cast<TokenId>(h % vocabulary);
-  while (std::ranges::count(row.banned, chosen.token) > 0) {
+  const auto allowed = [&](TokenId token) {
+    if (std::ranges::count(row.banned, token) > 0) return false;
+    return row.mask == nullptr || (row.mask->allowed()[token / 32] >> token % 32 & 1) != 0;
+  };
+  const TokenId first = chosen.token;
+  while (!allowed(chosen.token)) {
     chosen.token = (chosen.token + 1) % vocabulary;
+    if (chosen.token == first) return {.token = kNoToken, .logprob = 0, .top = {}};
   }
   chosen.logprob = -static_cast<float>(h % 97);
   return chosen;
@@ -96,6 +103,8 @@ struct FakeModel::Work {
     SamplingParams params;
     uint64_t position = 0;
     std::vector<TokenId> prompt, output, banned;
+    const TokenMask* mask = nullptr;
+    bool waits_for_mask = false;
   };
 
   explicit Work(const KvView& view) : kv(view) {}
@@ -128,7 +137,9 @@ Status FakeModel::Issue(const StepInput& input,
                               row.position,
                               {row.prompt.begin(), row.prompt.end()},
                               {row.output.begin(), row.output.end()},
-                              {row.banned.begin(), row.banned.end()}});
+                              {row.banned.begin(), row.banned.end()},
+                              row.mask,
+                              row.waits_for_mask});
   }
   work->out = out;
   work->watch = watch;
@@ -233,12 +244,21 @@ Status FakeModel::Run(Work& work) {
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];
       const auto seen = std::span(values).first(rows.context + row + 1 - begin);
+      if (sampling.mask != nullptr && !sampling.waits_for_mask && late_masks_ > 0) {
+        --late_masks_;
+        work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};
+        chosen.push_back(kLateToken);
+        continue;
+      }
+      if (sampling.mask != nullptr) sampling.mask->WaitUntil(kNever);
       work.out[chosen.size()] = Choose(DigestOf(seen, window),
                                        {.params = &sampling.params,
                                         .position = sampling.position,
                                         .prompt = sampling.prompt,
                                         .output = sampling.output,
-                                        .banned = sampling.banned},
+                                        .banned = sampling.banned,
+                                        .mask = sampling.mask,
+                                        .waits_for_mask = sampling.waits_for_mask},
                                        traits_.vocabulary);
       const bool poisoned = poison_ && sampling.prompt.front() == poison_->token &&
                             sampling.output.size() >= poison_->output &&
@@ -292,7 +312,12 @@ void FakeModel::Copy(const Work& work) {
   }
 }
 
-std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample) const {
+std::vector<TokenId> FakeModel::Expected(const Request& request,
+                                         int32_t sample,
+                                         const Grammar* grammar) const {
+  TokenMask mask(traits_.vocabulary);
+  std::unique_ptr<GrammarMatcher> matcher;
+  if (grammar != nullptr) matcher = grammar->NewMatcher(request.stop_tokens);
   std::vector<TokenId> tokens = request.tokens.ToVector();
   SamplingParams params = request.sampling;
   params.seed = SampleSeed(request.sampling.seed, request.first_sample + sample);
@@ -313,7 +338,14 @@ std::vector<TokenId> FakeModel::Expected(const Request& request, int32_t sample)
                              .position = tokens.size(),
                              .prompt = all.first(request.prompt_length),
                              .output = output,
-                             .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens};
+                             .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,
+                             .mask = matcher == nullptr ? nullptr : &mask,
+                             .waits_for_mask = true};
+    if (matcher != nullptr) {
+      matcher = grammar->NewMatcher(request.stop_tokens);
+      for (const TokenId token : output) BATON_CHECK(matcher->Accept(token), "a wrong output");
+      matcher->FillMask(mask.words());
+    }
     const uint64_t seen = DigestOf(values, traits_.sliding_window);
     tokens.push_back(Choose(seen, row, traits_.vocabulary).token);
     if (may_stop && std::ranges::count(request.stop_tokens, tokens.back()) > 0) break;

@@ -11,6 +11,7 @@
 
 #include "common/cluster/request.h"
 #include "common/engine/model_runner.h"
+#include "common/grammar/grammar.h"
 
 namespace baton {
 
@@ -73,6 +74,8 @@ class FakeModel final : public ModelRunner {
   void PoisonPrompts(TokenId token, size_t output = 0, std::optional<uint64_t> seed = {}) {
     poison_ = {token, output, seed};
   }
+  // The masks of the next `count` rows are late, except of rows that wait for their masks.
+  void DelayMasks(int count) { late_masks_ = count; }
   // Every run from now on fails, as on a lost device. May be called from any thread.
   void LoseDevice() { lost_ = true; }
   // From now on a run blocks when `total` runs have started before it. May be called from any
@@ -91,7 +94,10 @@ class FakeModel final : public ModelRunner {
   // The output tokens that `sample` (counted from 0) of `request` must get from an engine with this
   // model, without the tokens that a resumed request brings along. They are computed without
   // blocks, steps or batches.
-  std::vector<TokenId> Expected(const Request& request, int32_t sample) const;
+  // `grammar`: the one of a constrained request.
+  std::vector<TokenId> Expected(const Request& request,
+                                int32_t sample,
+                                const Grammar* grammar = nullptr) const;
 
  private:
   // A queued step or block copy, with copies of all its inputs.
@@ -114,6 +120,7 @@ class FakeModel final : public ModelRunner {
   std::map<size_t, int64_t> issued_as_;
   int failing_runs_ = 0;
   bool fails_late_ = false;
+  int late_masks_ = 0;
   struct Poison {
     TokenId token = 0;
     size_t output = 0;

@@ -50,6 +50,7 @@ FakeWorker::FakeWorker(const Options& options) {
   join.set_model("fake");
   join.set_kv_layout("fake");
   if (options.decode) join.set_kv_address("127.0.0.1:1");
+  join.set_deterministic(true);
   join.set_block_tokens(16);
   join.set_blocks(options.blocks);
   join.set_max_sequences(256);
@@ -77,6 +78,7 @@ void FakeWorker::Leave() {
 void FakeWorker::OnMessage(const pb::ToWorker& message) {
   std::lock_guard lock(mutex_);
   welcome_ = welcome_ || message.has_welcome();
+  if (message.clear_cache()) ++cleared_;
   if (message.has_drain()) drain_ = message.drain();
   dispatches_.insert(dispatches_.end(), message.dispatches().begin(), message.dispatches().end());
   cancels_.insert(cancels_.end(), message.cancels().begin(), message.cancels().end());
@@ -118,6 +120,16 @@ pb::DrainCommand FakeWorker::AwaitDrain() {
   Await("a drain", [this] { return drain_.has_value(); });
   std::lock_guard lock(mutex_);
   return drain_.value_or(pb::DrainCommand());
+}
+
+int FakeWorker::caches_cleared() {
+  std::lock_guard lock(mutex_);
+  return cleared_;
+}
+
+bool FakeWorker::is_member() {
+  std::lock_guard lock(mutex_);
+  return welcome_ && !closed_.has_value();
 }
 
 Status FakeWorker::AwaitRefusal() {

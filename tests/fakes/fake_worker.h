@@ -45,6 +45,10 @@ class FakeWorker final {
   worker::v1::Cancel AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   bool Cancelled(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   worker::v1::DrainCommand AwaitDrain();
+  // How often the router had the prefix cache emptied.
+  int caches_cleared();
+  // Whether the router has accepted the worker, and has not closed its stream.
+  bool is_member();
   // Waits for the status with which the router refuses the worker.
   Status AwaitRefusal();
 
@@ -73,6 +77,7 @@ class FakeWorker final {
   std::condition_variable changed_;
   bool welcome_ = false;
   std::optional<Status> closed_;
+  int cleared_ = 0;
   std::optional<worker::v1::DrainCommand> drain_;
   std::vector<worker::v1::Dispatch> dispatches_;
   std::vector<worker::v1::Cancel> cancels_;

@@ -34,19 +34,30 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
 
 WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
     : options_(options), model_(options.shape) {
+  KvOptions kv = options.kv;
+  if (runner == nullptr) kv.dtype = DType::kF32;  // FakeModel stores 64 bits per position
+  executor_ = LocalExecutor::Create(kv, runner != nullptr ? *runner : model_).value();
+  Start(*executor_);
+}
+
+WorkerNode::WorkerNode(const NodeOptions& options, Executor& executor)
+    : options_(options), model_(options.shape) {
+  Start(executor);
+}
+
+void WorkerNode::Start(Executor& executor) {
+  const NodeOptions& options = options_;
   WorkerOptions worker_options;
   worker_options.id = WorkerId(options.id);
   worker_options.model = "fake";
   worker_options.engine = options.engine;
-  KvOptions kv = options.kv;
-  if (runner == nullptr) kv.dtype = DType::kF32;  // FakeModel stores 64 bits per position
-  executor_ = LocalExecutor::Create(kv, runner != nullptr ? *runner : model_).value();
   worker_options.routers.targets = {options.router};
-  worker_ = Worker::Create(std::move(worker_options), *executor_, metrics_, clock_).value();
+  worker_ = Worker::Create(std::move(worker_options), executor, metrics_, clock_).value();
   if (options.decode) {
     DecodeOptions decode;
     decode.handoffs.match_wait = options.match_wait;
     decode.handoffs.unmatched_offers = options.max_unmatched_offers;
+    decode.receive_rate_while_computing = options.receive_rate_while_computing;
     auto role = DecodeRole::Create(*worker_, TransferOf(options, *worker_), decode).value();
     const std::string address = role->kv_address();
     worker_->SetRole(RequestKind::kDecode, std::move(role), address);

@@ -59,6 +59,7 @@ struct NodeOptions {
   Duration match_wait = std::chrono::seconds(10);
   Duration redirect_wait = std::chrono::seconds(10);
   size_t max_unmatched_offers = 4096;
+  uint64_t receive_rate_while_computing = 0;  // as DecodeOptions
 };
 
 // One worker inside a test: real engine, real hand-offs and real gRPC, with a fake model whose
@@ -67,6 +68,8 @@ struct NodeOptions {
 class WorkerNode final {
  public:
   explicit WorkerNode(const NodeOptions& options, ModelRunner* runner = nullptr);
+  // With an executor of the test, which outlives the worker.
+  WorkerNode(const NodeOptions& options, Executor& executor);
   ~WorkerNode() { Stop(); }
 
   const std::string& id() const { return options_.id; }
@@ -84,6 +87,8 @@ class WorkerNode final {
   void ExpectNothingHeld();
 
  private:
+  void Start(Executor& executor);
+
   const NodeOptions options_;
   SharedFakeModel model_;
   MetricsRegistry metrics_;

@@ -27,7 +27,10 @@ GenerateCall FaultTest::CallOf(int number) {
     call.seed = 1000 + static_cast<uint64_t>(number);
   }
   call.max_tokens = kTokens;
-  call.ignore_eos = true;
+  // Every third answer is constrained, and longer than kTokens.
+  const bool constrained = number % 3 == 0;
+  if (constrained) call.regex = "([a-z]+ [0-9]{2,9}, ){100}";
+  call.ignore_eos = !constrained;
   call.timeout_ms = 240'000;
   return call;
 }
@@ -43,12 +46,12 @@ const FaultTest::Answers& FaultTest::Undisturbed() {
 
 FaultTest::Answers FaultTest::RunAll(const std::function<void()>& disturb) {
   std::vector<std::future<GenerateAccount>> running;
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < requests(); ++i) {
     running.push_back(std::async(std::launch::async, [this, i] { return Ask(CallOf(i)); }));
   }
   disturb();
   Answers answers;
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < requests(); ++i) {
     const GenerateAccount account = running[static_cast<size_t>(i)].get();
     EXPECT_GE(account.prompt_tokens, HasLongPrompt(i) ? kLongPromptTokens : 1) << "request " << i;
     answers.push_back(account.tokens);

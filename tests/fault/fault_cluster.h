@@ -8,9 +8,10 @@
 
 namespace baton {
 
-// Sends 32 concurrent requests to a cluster in which a fault happens while they run. The requests
-// are greedy or sampled, with short prompts or prompts of 1,400 tokens and more. Every request must
-// end with the tokens of an undisturbed unified worker, and no living worker may leak a block.
+// Sends concurrent requests to a cluster in which a fault happens while they run. The requests
+// are greedy or sampled, with short prompts or prompts of 1,400 tokens and more; every third one is
+// constrained. Every request must end with the tokens of an undisturbed unified worker, and no
+// living worker may leak a block.
 class FaultTest : public ClusterTest {
  protected:
   static constexpr int kRequests = 32;
@@ -21,6 +22,9 @@ class FaultTest : public ClusterTest {
 
   // The tokens of all requests on one unified worker. They are computed once.
   const Answers& Undisturbed();
+
+  // How many requests run at the same time.
+  virtual int requests() const { return kRequests; }
 
   // Sends all requests at once to the first router, calls `disturb` on this thread while they run,
   // and returns their tokens. The test fails when a request fails.

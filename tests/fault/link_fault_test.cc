@@ -1,12 +1,19 @@
 #include <cstring>
 #include <thread>
 
+#include <gmock/gmock.h>
+
 #include "tests/fault/fault_cluster.h"
 #include "tests/support/tcp_proxy.h"
 
 namespace baton {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+// More than what the two ends of a data connection prove to each other before the first block.
+constexpr size_t kHandshakeBytes = 4096;
 constexpr const char* kEveryWorker[] = {"prefill-0", "decode-0"};
 
 // Connections between one prefill worker, one decode worker and their router break or stop passing
@@ -15,32 +22,78 @@ class LinkFaultTest : public FaultTest {
  protected:
   void SetUp() override { Undisturbed(); }
 
-  // Starts one prefill and one decode worker. Connections to the decode worker's hand-off port
-  // (control streams, and blocks with `transport` "tcp") pass kv_link_. The connection from the
-  // decode worker to its router passes router_link_.
-  void StartThroughProxies(const std::string& transport) {
+  // Starts one prefill and one decode worker. The control streams of hand-offs pass kv_link_, their
+  // blocks, with `transport` "tcp", pass data_link_. The connection from the decode worker to its
+  // router passes router_link_. Until Open(blocked), nothing passes the link `blocked`. `extra` are
+  // settings of both workers.
+  enum class Blocked { kNothing, kControl, kData };
+  void StartThroughProxies(const std::string& transport,
+                           Blocked blocked = Blocked::kNothing,
+                           const std::vector<std::string>& extra = {}) {
     StartCluster(0, 0);
     router_link_.Forward(cluster().router().addresses.at("workers"));
-    // The worker needs the proxy's address at its start, and the proxy needs the worker's address.
-    // So both use the same port on two loopback addresses.
-    const std::string kv_listen = "127.0.0.2" + kv_link_.address().substr(strlen("127.0.0.1"));
-    kv_link_.Forward(kv_listen);
+    // The worker needs the proxies' ports at its start, and the proxies need the worker's. So both
+    // use the same ports on two loopback addresses.
+    const std::string kv_listen = "127.0.0.2:" + PortOf(kv_link_);
+    if (blocked != Blocked::kControl) Open(Blocked::kControl);
+    if (blocked != Blocked::kData) Open(Blocked::kData);
     const std::string require = "transfer.require_transport=" + transport;
-    AddWorker("decode",
-              "decode-0",
-              {require,
-               QuotedOverride("kv_listen", kv_listen),
-               QuotedOverride("kv_advertise", kv_link_.address()),
-               fmt::format("routers=[\"{}\"]", router_link_.address())});
-    AddWorker("prefill", "prefill-0", {require});
+    std::vector<std::string> prefill = extra;
+    prefill.push_back(require);
+    std::vector<std::string> decode = prefill;
+    for (const std::string& setting : {QuotedOverride("kv_listen", kv_listen),
+                                       QuotedOverride("kv_advertise", kv_link_.address()),
+                                       "transfer.tcp_port=" + PortOf(data_link_),
+                                       fmt::format("routers=[\"{}\"]", router_link_.address())}) {
+      decode.push_back(setting);
+    }
+    AddWorker("decode", "decode-0", decode);
+    AddWorker("prefill", "prefill-0", prefill);
     ASSERT_TRUE(cluster().WaitJoined(2, kAnswerLimit).ok());
   }
 
+  void Open(Blocked link) {
+    TcpProxy& proxy = link == Blocked::kControl ? kv_link_ : data_link_;
+    proxy.Forward("127.0.0.2:" + PortOf(proxy));
+  }
+
+  // The hand-offs between the only two workers cannot succeed until the link is opened.
+  void CheckBlocked(Blocked link) {
+    StartThroughProxies("tcp", link);
+    const Time start = SteadyClock().Now();
+    for (const int number : {0, 1, 2, 10}) {
+      const GenerateAccount answer = Ask(CallOf(number));
+      EXPECT_EQ(answer.tokens, Undisturbed()[static_cast<size_t>(number)]) << number;
+      EXPECT_EQ(answer.prefill_worker, "decode-0") << number;
+    }
+    EXPECT_LT(SteadyClock().Now() - start, std::chrono::seconds(30));
+    const std::string failing = "hand-offs from prefill worker prefill-0 to decode worker decode-0";
+    EXPECT_THAT(LogOf("router"), HasSubstr(failing + " fail (3 in a row): "));
+    EXPECT_THAT(RunTool({"status"}).output,
+                ContainsRegex("HAND-OFFS FAIL FROM.*\nprefill-0 +decode-0 +[3-9] "));
+    EXPECT_EQ(Metric("router", "baton_router_failing_pairs"), 1);
+    Open(link);
+    // The pair is tried again 8 s after the third failure, with a prompt that is cached nowhere.
+    std::this_thread::sleep_for(std::chrono::seconds(8));
+    const GenerateAccount answer = Ask(CallOf(3));
+    EXPECT_EQ(answer.tokens, Undisturbed()[3]);
+    EXPECT_EQ(answer.transport, "tcp");
+    EXPECT_THAT(LogOf("router"), HasSubstr(failing + " succeed again"));
+    EXPECT_TRUE(WaitMetric("router", "baton_router_failing_pairs", 0));
+    ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
+  }
+
   TcpProxy& kv_link() { return kv_link_; }
+  TcpProxy& data_link() { return data_link_; }
   TcpProxy& router_link() { return router_link_; }
 
  private:
+  static std::string PortOf(const TcpProxy& proxy) {
+    return proxy.address().substr(strlen("127.0.0.1:"));
+  }
+
   TcpProxy kv_link_;
+  TcpProxy data_link_;
   TcpProxy router_link_;
 };
 
@@ -61,15 +114,57 @@ TEST_F(LinkFaultTest, ControlStreamCutFortyTimes) {
 TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
   StartThroughProxies("tcp");
   int cut = 0;
+  int data_cut = 0;
   ExpectEqual(RunAll([&] {
-    for (int i = 0; i < 10; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    // The two links are cut in turn: when the control stream breaks, the prefill worker closes its
+    // connections of blocks by itself.
+    for (int i = 0; i < 6; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      data_cut += data_link().Cut();
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
       cut += kv_link().Cut();
     }
   }));
-  EXPECT_GT(cut, 0) << "no connection was cut";
+  EXPECT_GT(cut, 0) << "no control stream was cut";
+  EXPECT_GT(data_cut, 0) << "no connection of blocks was cut";
   ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
+}
+
+// Somebody between the two workers changes what they send: each change is noticed by its tag, the
+// connection ends, and the request is served again.
+TEST_F(LinkFaultTest, ChangedBitsAreRefusedByTheirTags) {
+  StartThroughProxies("tcp", Blocked::kNothing, {"transfer.tcp_authenticate_frames=true"});
+  ExpectEqual(RunAll([&] {
+    for (int i = 0; i < 4; ++i) {
+      WaitBusy({"prefill-0"});
+      data_link().ChangeBit(kHandshakeBytes);
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    }
+  }));
+  EXPECT_GT(data_link().changed_bits(), 0) << "nothing was changed";
+  ExpectDisturbed();
+  EXPECT_THAT(LogOf("decode-0"), ContainsRegex("KV data connection from .* closed: .*wrong tag"));
+  // The pair hands over again, prompts that are cached nowhere, once the router prefers it again.
+  std::string transport;
+  for (int i = 0; i < 15 && transport.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    GenerateCall call = CallOf(0);
+    call.text = LongPromptOf(1000 + i);
+    transport = Ask(call).transport;
+  }
+  EXPECT_EQ(transport, "tcp");
+  ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
+}
+
+// Nobody listens at the address that the decode worker advertises.
+TEST_F(LinkFaultTest, ADecodeWorkerThatCannotBeReachedServesAlone) {
+  CheckBlocked(Blocked::kControl);
+}
+
+// A firewall stops the connections of blocks only.
+TEST_F(LinkFaultTest, ADecodeWorkerToWhichNoDataPassesServesAlone) {
+  CheckBlocked(Blocked::kData);
 }
 
 // The link is frozen for longer than transfer.progress_timeout_seconds + drain_timeout_seconds.
@@ -78,8 +173,10 @@ TEST_F(LinkFaultTest, HandoffLinkFrozenBeyondItsTimeouts) {
   ExpectEqual(RunAll([&] {
     WaitBusy({"prefill-0"});
     kv_link().Freeze();
+    data_link().Freeze();
     std::this_thread::sleep_for(std::chrono::seconds(9));
     kv_link().Thaw();
+    data_link().Thaw();
   }));
   ExpectDisturbed();
   ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});

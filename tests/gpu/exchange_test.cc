@@ -88,6 +88,28 @@ std::vector<float> Random(DType dtype, size_t count, uint32_t seed) {
   return values;
 }
 
+// Checks what `rank` has after the ranks have added their rows: the sums of `parts`, with the signs
+// of zeros, and in the gaps between the rows its own numbers. The first `nans` numbers are NaN. `c`
+// has the type and the shape of the rows.
+template <class Case>
+void ExpectSums(const Case& c,
+                const std::vector<std::vector<float>>& parts,
+                int rank,
+                const std::vector<float>& got,
+                size_t nans) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (i < nans) {
+      ASSERT_TRUE(std::isnan(got[i])) << "rank " << rank << " number " << i;
+      continue;
+    }
+    const bool gap = static_cast<int64_t>(i) % c.stride >= c.cols;
+    const float sum = Rounded(c.dtype, parts[0][i] + parts[1][i]);
+    const float want = gap ? parts[static_cast<size_t>(rank)][i] : sum;
+    ASSERT_EQ(got[i], want) << "rank " << rank << " number " << i;
+    ASSERT_EQ(std::signbit(got[i]), std::signbit(want)) << "rank " << rank << " number " << i;
+  }
+}
+
 class GpuExchange : public testing::Test {
  protected:
   void SetUp() override {
@@ -229,13 +251,7 @@ TEST_F(GpuExchange, AllReduceAddsInFloat32AndRoundsOnce) {
         return OkStatus();
       }));
       for (int rank = 0; rank < kRanks; ++rank) {
-        for (size_t i = 0; i < count; ++i) {
-          const bool gap = static_cast<int64_t>(i) % c.stride >= c.cols;
-          const float sum = Rounded(c.dtype, parts[0][i] + parts[1][i]);
-          const float want = gap ? at(parts, rank)[i] : sum;
-          ASSERT_EQ(at(got, rank)[i], want) << "rank " << rank << " number " << i;
-          ASSERT_EQ(std::signbit(at(got, rank)[i]), std::signbit(want)) << "number " << i;
-        }
+        ExpectSums(c, parts, rank, at(got, rank), 0);
       }
     }
   }
@@ -281,17 +297,7 @@ TEST_F(GpuExchange, SumsThroughSlotsGiveTheSameBits) {
     }));
     const size_t nans = c.dtype == DType::kBF16 ? 2 : 1;
     for (int rank = 0; rank < kRanks; ++rank) {
-      for (size_t i = 0; i < count; ++i) {
-        if (i < nans) {
-          ASSERT_TRUE(std::isnan(at(got, rank)[i])) << "rank " << rank << " number " << i;
-          continue;
-        }
-        const bool gap = static_cast<int64_t>(i) % c.stride >= c.cols;
-        const float sum = Rounded(c.dtype, parts[0][i] + parts[1][i]);
-        const float want = gap ? at(parts, rank)[i] : sum;
-        ASSERT_EQ(at(got, rank)[i], want) << "rank " << rank << " number " << i;
-        ASSERT_EQ(std::signbit(at(got, rank)[i]), std::signbit(want)) << "number " << i;
-      }
+      ExpectSums(c, parts, rank, at(got, rank), nans);
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/rows/quantize.h"
+#include "tests/gpu/fp8_numbers.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
@@ -22,6 +23,10 @@
 namespace baton {
 namespace {
 
+using cuda::testing::InFp8;
+using cuda::testing::Quantizable;
+using cuda::testing::Quantize;
+using cuda::testing::QuantizedRow;
 using parity::DeviceTensor;
 using parity::HostWeights;
 using parity::InStep;
@@ -32,38 +37,6 @@ float FromFp8(uint8_t bits) {
   const float size =
       exponent == 0 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, exponent - 7);
   return bits >> 7 != 0 ? -size : size;
-}
-
-// A row in FP8: the E4M3 numbers, and the row's scale, by which they are still to be multiplied.
-struct QuantizedRow {
-  std::vector<float> values;
-  float scale = 0;
-};
-
-QuantizedRow Quantize(const float* row, size_t count) {
-  float largest = 0;
-  for (size_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(row[i]));
-  QuantizedRow quantized;
-  quantized.scale = largest / 448.0f;
-  const float factor = largest > 0 ? 448.0f / largest : 0.0f;
-  for (size_t i = 0; i < count; ++i)
-    quantized.values.push_back(parity::Rounded(DType::kFp8, row[i] * factor));
-  return quantized;
-}
-
-// The rows of `values` as FP8 represents them: the E4M3 numbers times the scale of the row.
-std::vector<float> Fp8Rows(std::vector<float> values, size_t cols) {
-  for (size_t at = 0; at < values.size(); at += cols) {
-    const QuantizedRow row = Quantize(values.data() + at, cols);
-    for (size_t i = 0; i < cols; ++i) values[at + i] = row.values[i] * row.scale;
-  }
-  return values;
-}
-
-HostMatrix Quantizable(const HostWeights& weights) {
-  HostMatrix matrix = weights.matrix();
-  matrix.may_quantize = true;
-  return matrix;
 }
 
 class GpuFp8 : public testing::Test {
@@ -172,11 +145,11 @@ TEST_F(GpuFp8, ProductsAreThoseOfTheQuantizedNumbers) {
         const auto matrix = ops->LoadMatrix({&part, 1});
         ASSERT_TRUE(matrix.ok()) << matrix.status();
         EXPECT_EQ((*matrix)->bytes(), cuda::Fp8Rows::Bytes(shape.outputs, shape.inputs));
-        const std::vector<float> weights = Fp8Rows(host.values, inputs);
+        const std::vector<float> weights = InFp8(host.values, inputs);
         const auto given =
             parity::RandomActivations(*ops, inputs * static_cast<size_t>(shape.rows), 7, 2.0f);
         const std::vector<float> x =
-            KeepsInputs(shape, deterministic) ? given : Fp8Rows(given, inputs);
+            KeepsInputs(shape, deterministic) ? given : InFp8(given, inputs);
         const auto bias = parity::RandomActivations(*ops, outputs, 8);
         const auto bias_vector = *ops->LoadVector(bias);
         const DeviceTensor in(*ops, shape.rows, shape.inputs, given);

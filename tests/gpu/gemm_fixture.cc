@@ -132,6 +132,13 @@ void GemmFixture::ExpectRepeats(int32_t rows, const Launch& launch) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(Run(rows, launch), first) << rows << " rows";
 }
 
+void GemmFixture::ExpectSameBits(int32_t rows, const Launch& launch, const Launch& other) {
+  const std::vector<std::byte> all = Run(max_rows_, other);
+  const std::vector<std::byte> some = Run(rows, launch);
+  const size_t bytes = static_cast<size_t>(rows * out_stride()) * number_bytes();
+  EXPECT_EQ(std::memcmp(all.data(), some.data(), bytes), 0) << rows << " rows";
+}
+
 void GemmFixture::Expect(int32_t rows, const Launch& launch) {
   const std::vector<float>& want = Want(rows);
   const std::vector<std::byte> before = Fetch(before_);

@@ -55,6 +55,8 @@ class GemmFixture final {
   void Expect(int32_t rows, const Launch& launch);
   // Expects `launch` to give the same bits in each of several runs.
   void ExpectRepeats(int32_t rows, const Launch& launch);
+  // Expects the bits of `launch` with `rows` rows to be those of `other` with max_rows rows.
+  void ExpectSameBits(int32_t rows, const Launch& launch, const Launch& other);
 
  private:
   // Runs `launch`; returns all bytes of `out`, with the gaps between its rows.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,12 +23,12 @@ namespace {
 constexpr int32_t kExperts = 6;
 constexpr int32_t kPerToken = 2;
 constexpr int64_t kHidden = 128;
-constexpr int64_t kWidth = 192;
 constexpr int64_t kMaxRows = 700;
 // Three ranks. With two experts per token, a single row leaves one of them without work.
 const std::vector<int32_t> kRankEnds = {1, 4, 6};
 
-class HeldExperts : public testing::Test {
+// The parameter: the experts are in FP8.
+class HeldExperts : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     int count = 0;
@@ -35,11 +36,16 @@ class HeldExperts : public testing::Test {
       GTEST_SKIP() << "no GPU: experts of a rank were NOT tested";
     }
     device_ = CudaDevice::Open(0).value();
+    if (GetParam() && device_->architecture() < 89) {
+      GTEST_SKIP() << "no FP8 on this GPU: experts of a rank were NOT tested in FP8";
+    }
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    router_ = Load(kExperts, kHidden);
+    router_ = Load(kExperts, kHidden, false);
+    // wgmma needs whole spans: 64 numbers in bf16, 128 in FP8.
+    const int64_t width = GetParam() ? 256 : 192;
     for (int32_t e = 0; e < kExperts; ++e) {
-      gate_up_.push_back(Load(2 * kWidth, kHidden));
-      down_.push_back(Load(kHidden, kWidth));
+      gate_up_.push_back(Load(2 * width, kHidden, GetParam()));
+      down_.push_back(Load(kHidden, width, GetParam()));
     }
     ASSERT_TRUE(x_.Reserve(kMaxRows * kHidden * 2).ok());
     ASSERT_TRUE(out_.Reserve(kMaxRows * kHidden * 2).ok());
@@ -59,11 +65,11 @@ class HeldExperts : public testing::Test {
     }
     return bytes;
   }
-  std::unique_ptr<Matrix> Load(int64_t rows, int64_t cols) {
+  std::unique_ptr<Matrix> Load(int64_t rows, int64_t cols, bool fp8) {
     const std::vector<std::byte> bytes = Numbers(rows * cols, 0.15f);
-    auto buffer = device_->Allocate(bytes.size(), Sharing::kPrivate).value();
-    EXPECT_TRUE(device_->CopyIn(*buffer, 0, bytes).ok());
-    return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+    HostMatrix matrix{DType::kBF16, rows, cols, bytes.data()};
+    matrix.may_quantize = fp8;
+    return WeightLoader(*device_, true).Load({&matrix, 1}).value();
   }
 
   // The experts [first, end).
@@ -106,7 +112,7 @@ class HeldExperts : public testing::Test {
 };
 
 // The kernels of few rows, of many rows, and of Hopper.
-TEST_F(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
+TEST_P(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
   struct Mode {
     bool deterministic;
     int64_t wgmma_rows;
@@ -147,13 +153,34 @@ TEST_F(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
   }
 }
 
-TEST_F(HeldExperts, OthersThanTheRoutersAreRefused) {
+TEST_P(HeldExperts, OthersThanTheRoutersAreRefused) {
   const auto experts = Experts::Create({}).value();
   EXPECT_EQ(experts->Prepare(Args(1, 4), 1, 4).status().code(), StatusCode::kInvalidArgument);
   ExpertArgs alone = Args(0, 4);
   alone.rank_ends = {};
   EXPECT_EQ(experts->Prepare(alone, 1).status().code(), StatusCode::kInvalidArgument);
 }
+
+TEST_P(HeldExperts, OthersThanTheKernelsTakeAreRefused) {
+  const auto experts = Experts::Create({}).value();
+  const auto error = [&](const ExpertArgs& args) {
+    return std::string(experts->Prepare(args, 1).status().message());
+  };
+  ExpertArgs args = Args(0, kExperts);
+  const auto router = Load(kExperts + 10, kHidden, true);
+  args.router = router.get();
+  EXPECT_EQ(error(args), "the router is stored in FP8; it must be stored in bf16");
+  down_[2] = Load(kHidden, down_[2]->cols(), !GetParam());
+  EXPECT_EQ(error(Args(0, kExperts)),
+            GetParam() ? "a matrix of the first expert is stored in fp8, that of expert 2 in bf16; "
+                         "all experts of a layer must be stored in the same type"
+                       : "a matrix of the first expert is stored in bf16, that of expert 2 in fp8; "
+                         "all experts of a layer must be stored in the same type");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HeldExperts, testing::Bool(), [](const auto& test) {
+  return test.param ? "fp8" : "bf16";
+});
 
 }  // namespace
 }  // namespace baton::cuda

@@ -122,32 +122,45 @@ void BenchSampling(cudaStream_t stream) {
   }
 }
 
-// Times one layer's experts with the shape of Qwen3-30B-A3B.
-void BenchExperts(CudaDevice& device, cudaStream_t stream) {
-  constexpr int64_t kExperts = 128;
-  constexpr int32_t kPerToken = 8;
-  constexpr int64_t kHidden = 2048;
-  constexpr int64_t kWidth = 768;
-  constexpr int64_t kMaxRows = 8192;
-  std::vector<std::byte> numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2);
-  const std::vector<float> random = MakeLogits(numbers.size() / 2);
-  for (size_t i = 0; i < random.size(); ++i) {
-    const __nv_bfloat16 number = __float2bfloat16(random[i] * 0.05f);
-    std::memcpy(numbers.data() + 2 * i, &number, 2);
-  }
-  const auto load = [&](int64_t rows, int64_t cols) -> std::unique_ptr<Matrix> {
-    const auto bytes = static_cast<size_t>(rows * cols) * 2;
-    auto buffer = Take(device.Allocate(bytes, Sharing::kPrivate));
-    Check(device.CopyIn(*buffer, 0, std::span<const std::byte>(numbers).first(bytes)));
-    return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
-  };
-  const auto router = load(kExperts, kHidden);
+// One layer's experts with the shape of Qwen3-30B-A3B.
+struct BenchedExperts {
+  static constexpr int64_t kExperts = 128;
+  static constexpr int32_t kPerToken = 8;
+  static constexpr int64_t kHidden = 2048;
+  static constexpr int64_t kWidth = 768;
+
+  std::vector<std::byte> numbers;  // bf16
+  std::unique_ptr<Matrix> router;
   std::vector<std::unique_ptr<Matrix>> gate_up;
   std::vector<std::unique_ptr<Matrix>> down;
-  for (int64_t e = 0; e < kExperts; ++e) {
-    gate_up.push_back(load(2 * kWidth, kHidden));
-    down.push_back(load(kHidden, kWidth));
+
+  BenchedExperts(CudaDevice& device, bool fp8)
+      : numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2) {
+    const std::vector<float> random = MakeLogits(numbers.size() / 2);
+    for (size_t i = 0; i < random.size(); ++i) {
+      const __nv_bfloat16 number = __float2bfloat16(random[i] * 0.05f);
+      std::memcpy(numbers.data() + 2 * i, &number, 2);
+    }
+    WeightLoader loader(device, fp8);
+    const auto load = [&](int64_t rows, int64_t cols, bool may_quantize) {
+      HostMatrix matrix{DType::kBF16, rows, cols, numbers.data()};
+      matrix.may_quantize = may_quantize;
+      return Take(loader.Load({&matrix, 1}));
+    };
+    router = load(kExperts, kHidden, false);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      gate_up.push_back(load(2 * kWidth, kHidden, true));
+      down.push_back(load(kHidden, kWidth, true));
+    }
   }
+  ExpertArgs args() const { return {router.get(), gate_up, down, kPerToken, true}; }
+};
+
+void BenchExperts(CudaDevice& device, cudaStream_t stream, bool fp8) {
+  constexpr int64_t kMaxRows = 8192;
+  constexpr int64_t kHidden = BenchedExperts::kHidden;
+  constexpr int64_t kWidth = BenchedExperts::kWidth;
+  const BenchedExperts layer(device, fp8);
   DeviceMemory x;
   DeviceMemory out;
   const size_t bytes = static_cast<size_t>(kMaxRows * kHidden) * 2;
@@ -156,19 +169,18 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
   // Each row is another part of the numbers, so that rows choose different experts.
   for (int64_t row = 0; row < kMaxRows; ++row) {
     Check(cudaMemcpy(x.at(static_cast<size_t>(row * kHidden) * 2),
-                     numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,
+                     layer.numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,
                      static_cast<size_t>(kHidden) * 2,
                      cudaMemcpyHostToDevice));
   }
-  const ExpertArgs args{router.get(), gate_up, down, kPerToken, true};
   for (const bool wgmma : {false, true}) {
     ExpertsOptions options;
     options.architecture = device.architecture();
     options.sm_count = device.sm_count();
-    options.wgmma_rows = wgmma ? 0 : kMaxRows * kPerToken;
+    options.wgmma_rows = wgmma ? 0 : kMaxRows * BenchedExperts::kPerToken;
     const auto experts = Take(Experts::Create(options));
     for (const int64_t rows : {1, 4, 16, 32, 64, 256, 1024, 4096, 8192}) {
-      const PreparedExperts prepared = Take(experts->Prepare(args, rows));
+      const PreparedExperts prepared = Take(experts->Prepare(layer.args(), rows));
       Tensor in;
       in.data = x.at();
       in.dtype = DType::kBF16;
@@ -178,12 +190,16 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream) {
       to.data = out.at();
       const double time =
           TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
-      const int64_t used = std::min<int64_t>(kExperts, rows * kPerToken);
-      const double flops = 6.0 * static_cast<double>(rows * kPerToken * kHidden * kWidth);
-      Print(fmt::format(
-                "experts/{}/{}/{:.0f}_tflops", wgmma ? "wgmma" : "mma", rows, flops / time / 1e6),
+      const int64_t pairs = rows * BenchedExperts::kPerToken;
+      const int64_t used = std::min(BenchedExperts::kExperts, pairs);
+      const double flops = 6.0 * static_cast<double>(pairs * kHidden * kWidth);
+      Print(fmt::format("experts{}/{}/{}/{:.0f}_tflops",
+                        fp8 ? "_fp8" : "",
+                        wgmma ? "wgmma" : "mma",
+                        rows,
+                        flops / time / 1e6),
             time,
-            static_cast<double>(used * 3 * kHidden * kWidth * 2) / 1e9);
+            static_cast<double>(used * 3 * kHidden * kWidth * (fp8 ? 1 : 2)) / 1e9);
     }
   }
 }
@@ -214,7 +230,7 @@ int Main() {
   cudaStream_t stream;
   Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   BenchSampling(stream);
-  BenchExperts(**device, stream);
+  for (const bool fp8 : {false, true}) BenchExperts(**device, stream, fp8);
   BenchBlocks(stream);
   return 0;
 }

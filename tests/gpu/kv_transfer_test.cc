@@ -18,17 +18,33 @@
 namespace baton {
 namespace {
 
-// The GPU with this number, or null.
-Backend* Gpu(int index) {
-  static const auto open = [](const char* device) {
+// The GPUs of all tests. They are opened when gtest asks for the parameters of the tests, and freed
+// before main returns: after that, NCCL and CUDA end their own state.
+class Gpus final : public testing::Environment {
+ public:
+  Gpus() : backends_{Open("cuda:0"), Open("cuda:1")} {}
+  void TearDown() override {
+    for (auto& backend : backends_) backend.reset();
+  }
+  Backend* at(int index) const { return backends_[index].get(); }
+
+ private:
+  static std::unique_ptr<Backend> Open(const char* device) {
     BackendOptions options;
     options.device = device;
     auto backend = OpenBackend(options);
     if (!backend.ok()) std::printf("%s\n", Message(backend.status()).data());
     return backend.ok() ? *std::move(backend) : nullptr;
-  };
-  static const std::unique_ptr<Backend> gpus[2] = {open("cuda:0"), open("cuda:1")};
-  return gpus[index].get();
+  }
+
+  std::unique_ptr<Backend> backends_[2];
+};
+
+// The GPU with this number, or null.
+Backend* Gpu(int index) {
+  static const auto* const gpus =  // gtest owns it
+      static_cast<Gpus*>(testing::AddGlobalTestEnvironment(new Gpus));
+  return gpus->at(index);
 }
 
 std::string LastDevice() {
@@ -43,13 +59,30 @@ std::unique_ptr<Transport> Make(const std::string& transport, int gpu) {
   return *MakeTransport(transport, options);
 }
 
+// Whether two GPUs and NCCL are here; prints what is missing.
+bool HasNccl() {
+  if (Gpu(0) == nullptr) return false;
+  if (Gpu(1) == nullptr) {
+    std::printf("no second GPU: the KV transport nccl was NOT tested\n");
+    return false;
+  }
+  const auto pairs = Gpu(0)->dma()->Pairs();
+  if (!pairs.ok()) {
+    std::printf("the KV transport nccl was NOT tested: %s\n",
+                std::string(Message(pairs.status())).c_str());
+  }
+  return pairs.ok();
+}
+
 std::vector<TransportUnderTest> Transports() {
   std::vector<TransportUnderTest> all;
   if (Gpu(0) == nullptr) return all;
-  for (const std::string name : {"cuda_ipc", "tcp"}) {
+  for (const std::string name : {"cuda_ipc", "tcp", "nccl"}) {
     const auto make = [name] { return Make(name, 0); };
     const auto device = []() -> Device& { return Gpu(0)->device(); };
-    all.push_back({name, make, device});
+    if (name == "nccl" && !HasNccl()) continue;
+    // NCCL has no two ranks on one GPU.
+    if (name != "nccl") all.push_back({name, make, device});
     if (Gpu(1) == nullptr) continue;
     all.push_back({name + "_peer",
                    make,
@@ -65,12 +98,14 @@ std::vector<ProcessFault> Faults() {
   if (Gpu(0) == nullptr) return all;
   for (const int signal : {SIGKILL, SIGSTOP}) {
     all.push_back({{"cuda_ipc", "cuda:0"}, LastDevice(), signal, true});
+    if (HasNccl()) all.push_back({{"nccl", "cuda:0"}, LastDevice(), signal});
   }
   return all;
 }
 
 std::vector<ProcessFault> Stops() {
-  return Gpu(0) == nullptr ? std::vector<ProcessFault>{} : std::vector{Faults().back()};
+  if (Gpu(0) == nullptr) return {};
+  return {{{"cuda_ipc", "cuda:0"}, LastDevice(), SIGSTOP, true}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu,

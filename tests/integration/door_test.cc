@@ -8,6 +8,8 @@
 #include "common/log/log.h"
 #include "common/security/api_keys.h"
 #include "common/security/cluster_proofs.h"
+#include "proto/rpc_error.pb.h"
+#include "tests/fakes/test_api_key.h"
 #include "tests/integration/router_service.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/raw_http.h"
@@ -18,6 +20,7 @@ namespace baton {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
@@ -29,26 +32,21 @@ const std::string kOther = "the-secret-of-another-cluster-222";
 class DoorFiles {
  protected:
   DoorFiles() {
-    ApiKey limited = Key("limited");
+    ApiKey limited = TestApiKey("limited");
     limited.limits.requests_in_flight = 1;
     limited.limits.body_bytes = 2000;
     limited.limits.prompt_tokens = 100;
     limited.limits.output_tokens = 50;
-    clients_ = {Key("alice"), Key("bob"), limited};
+    ApiKey rare = TestApiKey("rare");
+    rare.limits.requests_per_second = 0.1;
+    clients_ = {TestApiKey("alice"), TestApiKey("bob"), limited, rare};
     WriteClients();
     ApiKeys operators;
-    operators.Add(Key("root")).IgnoreError();
+    operators.Add(TestApiKey("root")).IgnoreError();
     folder_.Write("admin.json", operators.ToJson());
     folder_.Write("secret", kSecret + "\n");
   }
 
-  static ApiKey Key(const std::string& name) {
-    ApiKey key;
-    key.name = name;
-    key.tenant = "of-" + name;
-    key.digest = Sha256("key-" + name);
-    return key;
-  }
   void WriteClients() {
     ApiKeys keys;
     for (const ApiKey& key : clients_) keys.Add(key).IgnoreError();
@@ -195,6 +193,79 @@ TEST_F(DoorTest, AdminNeedsAKeyOfAnOperatorAndWritesAnAuditLog) {
                     Not(HasSubstr("key-root"))));
 }
 
+// The request of an operator runs on the workers that it names, and needs no key of a client.
+TEST_F(DoorTest, OnlyAnOperatorNamesTheWorkersOfARequest) {
+  const auto generate = [&](const std::string& key) {
+    grpc::ClientContext context;
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    admin::v1::GenerateOnRequest request;
+    request.set_prompt("x");
+    request.set_decode_worker("w7");
+    request.set_max_tokens(1);
+    admin::v1::GenerateOnResponse response;
+    return admin_->GenerateOn(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(generate(""), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(generate("key-alice"), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(generate("key-root"), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Refused("admin"), 2);
+}
+
+// Who may use one port has nothing to say on another one.
+TEST_F(DoorTest, AMemberOrClientOnTheWrongPortIsRefused) {
+  const auto call = [&](const char* port, const char* method) {
+    return RawCall(MakeChannel(router_->address(port)), method, "", std::chrono::seconds(5)).status;
+  };
+  EXPECT_EQ(call("grpc", "/baton.worker.v1.WorkerLink/Open").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call("grpc", "/baton.admin.v1.Admin/GetStatus").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call("workers", "/baton.v1.Generation/ListModels").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call("workers", "/baton.admin.v1.Admin/GetStatus").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call("admin", "/baton.v1.Generation/ListModels").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  for (const char* port : {"grpc", "admin"}) {
+    FakeWorker::Options lost = MemberOptions();
+    lost.router = router_->address(port);
+    EXPECT_EQ(FakeWorker(lost).AwaitRefusal().code(), StatusCode::kUnimplemented) << port;
+  }
+  EXPECT_EQ(Http("GET", "/v1/models", "x-api-key: key-root\r\n").status, 401);
+  EXPECT_EQ(Http("GET", "/status.json", "x-api-key: key-alice\r\n").status, 401);
+  EXPECT_EQ(Http("GET", "/v1/models", "x-api-key: " + kSecret + "\r\n").status, 401);
+}
+
+TEST_F(DoorTest, OnlyAnOperatorResetsThePrefixCaches) {
+  FakeWorker worker(MemberOptions());
+  CapturedStderr log;
+  for (const char* key : {"", "x-api-key: key-alice\r\n"}) {
+    EXPECT_EQ(Http("POST", "/reset_prefix_cache", key).status, 401) << key;
+  }
+  EXPECT_EQ(worker.caches_cleared(), 0);
+  const std::string root = "x-api-key: key-root\r\n";
+  EXPECT_EQ(Http("GET", "/reset_prefix_cache", root).status, 405);
+  EXPECT_EQ(Http("POST", "/reset_prefix_cache", root).status, 200);
+  Await([&] { return worker.caches_cleared() == 1; }, "the command");
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
+  EXPECT_THAT(log.Text(), HasSubstr("audit: ResetPrefixCache by of-root/root"));
+}
+
+TEST_F(DoorTest, RefusedPeersAreInTheStatus) {
+  EXPECT_EQ(Http("POST", "/v1/completions", "x-api-key: no\r\n").status, 401);
+  EXPECT_EQ(Http("POST", "/v1/completions", "").status, 401);
+  FakeWorker stranger(MemberOptions(kOther));
+  EXPECT_EQ(stranger.AwaitRefusal().code(), StatusCode::kUnauthenticated);
+  const Json peers =
+      Json::parse(Http("GET", "/status.json", "x-api-key: key-root\r\n").body)["refused_peers"];
+  ASSERT_EQ(peers.size(), 2u) << peers;
+  EXPECT_EQ(peers[0]["port"], "ToRouter");
+  EXPECT_EQ(peers[0]["address"], "127.0.0.1");
+  EXPECT_THAT(peers[0]["reason"].get<std::string>(), HasSubstr("another cluster secret"));
+  EXPECT_EQ(peers[1]["port"], "http");
+  EXPECT_EQ(peers[1]["refusals"], "2");
+}
+
 TEST_F(DoorTest, AWorkerNeedsTheSecret) {
   FakeWorker stranger(MemberOptions(kOther));
   const Status refusal = stranger.AwaitRefusal();
@@ -203,6 +274,23 @@ TEST_F(DoorTest, AWorkerNeedsTheSecret) {
   FakeWorker without(WorkerOptions());
   EXPECT_EQ(without.AwaitRefusal().code(), StatusCode::kUnauthenticated);
   EXPECT_EQ(Refused("ToRouter"), 2);
+}
+
+TEST_F(DoorTest, TheSecretIsReplacedWithoutARestart) {
+  FakeWorker before(MemberOptions());
+  folder_.Write("secret", kOther);
+  FakeWorker::Options after = MemberOptions(kOther);
+  int tries = 0;
+  const auto joins = [&] {
+    after.id =
+        fmt::format("after-{}", ++tries);  // the worker of the last try may not have left yet
+    return FakeWorker(after).is_member();
+  };
+  Await(joins, "the new secret");
+  FakeWorker::Options late = MemberOptions();
+  late.id = "late";
+  EXPECT_TRUE(FakeWorker(late).is_member()) << "the earlier secret still holds";
+  EXPECT_TRUE(before.is_member());
 }
 
 TEST_F(DoorTest, TheCacheIsTheTenantsWhateverTheClientSays) {
@@ -224,6 +312,46 @@ TEST_F(DoorTest, TheCacheIsTheTenantsWhateverTheClientSays) {
   EXPECT_NE(salt_of("key-alice", "own", 4), alice);
 }
 
+// So that clients take turns at the queues of workers.
+TEST_F(DoorTest, WorkersCanTellClientsApart) {
+  FakeWorker worker(MemberOptions());
+  const auto tag_of = [&](const std::string& key, size_t number) {
+    const auto call = Begin(key, Ask("hi"));
+    const worker::v1::Dispatch dispatch = worker.AwaitDispatch(number);
+    worker.Say(dispatch, 0, 0, "x", FinishReason::kStop);
+    worker.Finish(dispatch);
+    EXPECT_TRUE(call->ReadToEnd().ok());
+    return dispatch.client_tag();
+  };
+  const uint64_t alice = tag_of("key-alice", 0);
+  EXPECT_NE(alice, 0u);
+  EXPECT_EQ(tag_of("key-alice", 1), alice);
+  EXPECT_NE(tag_of("key-bob", 2), alice);
+}
+
+// Such as too many grammars that wait to be compiled.
+TEST_F(DoorTest, ALimitThatAClientReachesOnAllWorkersIsNamed) {
+  FakeWorker worker(MemberOptions());
+  const std::jthread refusals([&] {
+    for (size_t attempt = 0; attempt < 4; ++attempt) {  // max_attempts
+      const worker::v1::Dispatch dispatch = worker.AwaitDispatch(attempt);
+      worker::v1::ToRouter message;
+      worker::v1::Failed& failed = *message.add_failed();
+      failed.set_request_id(dispatch.request_id());
+      failed.set_epoch(dispatch.epoch());
+      failed.set_code(static_cast<int>(StatusCode::kResourceExhausted));
+      failed.set_message("32 grammars of this client wait (max_waiting_grammars)");
+      failed.set_retryable(true);
+      worker.Send(std::move(message));
+    }
+  });
+  const HttpAnswer http =
+      Http("POST", "/v1/completions", "x-api-key: key-alice\r\n", R"({"prompt": "hi"})");
+  EXPECT_EQ(http.status, 429) << http.body;
+  EXPECT_THAT(http.head, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_THAT(http.body, HasSubstr("max_waiting_grammars"));
+}
+
 TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   FakeWorker worker(MemberOptions());
   v1::GenerateRequest request = Ask("hi");
@@ -240,6 +368,7 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   EXPECT_EQ(http.status, 429) << http.body;
   EXPECT_THAT(http.head, HasSubstr("Retry-After"));
   EXPECT_THAT(http.body, AllOf(HasSubstr("requests_in_flight"), HasSubstr("rate_limit_exceeded")));
+  EXPECT_EQ(second.error_details(), "") << "no request has ended, so the time is unknown";
   worker.Say(dispatch, 0, 0, "x", FinishReason::kStop);
   worker.Finish(dispatch);
   EXPECT_TRUE(first->ReadToEnd().ok());
@@ -261,6 +390,26 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   EXPECT_EQ(caller["running"], "0");
   EXPECT_EQ(caller["errors"]["RESOURCE_EXHAUSTED"], "2");
   EXPECT_EQ(caller["errors"]["INVALID_ARGUMENT"], "2");
+}
+
+TEST_F(DoorTest, ARefusalTellsWhenTheLimitHasRoomAgain) {
+  // Requests count even when they are wrong.
+  v1::GenerateRequest wrong = Ask("hi");
+  wrong.set_model("other");
+  EXPECT_EQ(Ended("key-rare", wrong).error_code(), grpc::StatusCode::NOT_FOUND);
+  const grpc::Status refused = Ended("key-rare", wrong);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  rpc::ErrorStatus details;
+  rpc::RetryInfo retry;
+  ASSERT_TRUE(details.ParseFromString(refused.error_details()));
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(retry.ParseFromString(details.details(0).value()));
+  EXPECT_GE(retry.retry_delay().seconds(), 5);
+  EXPECT_LT(retry.retry_delay().seconds(), 10);
+  const HttpAnswer http =
+      Http("POST", "/v1/completions", "x-api-key: key-rare\r\n", R"({"prompt": "hi"})");
+  EXPECT_EQ(http.status, 429) << http.body;
+  EXPECT_THAT(http.head, ContainsRegex("Retry-After: (10|[5-9])\r"));
 }
 
 }  // namespace

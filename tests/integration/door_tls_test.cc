@@ -12,6 +12,8 @@
 #include "cli/generation_client.h"
 #include "common/base/host_port.h"
 #include "tests/integration/router_service.h"
+#include "tests/support/captured_stderr.h"
+#include "tests/support/http2_frames.h"
 #include "tests/support/raw_http.h"
 #include "tests/support/test_certificates.h"
 
@@ -25,7 +27,16 @@ using ::testing::HasSubstr;
 // A TLS connection to an HTTP port. Failures give an empty result.
 class HttpsConnection final {
  public:
-  HttpsConnection(const std::string& address, const std::string& ca_file) {
+  // `protocols`: those that the client offers, as ALPN writes them. `suite`: if it is stated, the
+  // client speaks TLS 1.2 with this cipher suite only.
+  HttpsConnection(const std::string& address,
+                  const std::string& ca_file,
+                  const std::string& protocols = "\x08http/1.1",
+                  const std::string& suite = "") {
+    if (!suite.empty()) {
+      SSL_set_max_proto_version(stream_.native_handle(), TLS1_2_VERSION);
+      EXPECT_EQ(SSL_set_cipher_list(stream_.native_handle(), suite.c_str()), 1) << suite;
+    }
     const HostPort to = ParseHostPort(address).value();
     context_.load_verify_file(ca_file, error_);
     stream_.set_verify_mode(asio::ssl::verify_peer);
@@ -33,8 +44,9 @@ class HttpsConnection final {
     if (!error_) {
       stream_.next_layer().connect({asio::ip::make_address(to.host), to.port}, error_);
     }
-    const unsigned char protocols[] = "\x02h2\x08http/1.1";
-    SSL_set_alpn_protos(stream_.native_handle(), protocols, sizeof(protocols) - 1);
+    SSL_set_alpn_protos(stream_.native_handle(),
+                        reinterpret_cast<const unsigned char*>(protocols.data()),
+                        static_cast<unsigned>(protocols.size()));
     if (!error_) stream_.handshake(asio::ssl::stream_base::client, error_);
   }
 
@@ -93,7 +105,8 @@ class AuthorityFixture {
             "security.tls.key_file=" + server.key,
             "security.cluster_tls.certificate_file=" + member_.certificate,
             "security.cluster_tls.key_file=" + member_.key,
-            "security.cluster_tls.ca_file=" + authority_.ca_file()};
+            "security.cluster_tls.ca_file=" + authority_.ca_file(),
+            "security.cluster_tls.crl_folder=" + authority_.crl_folder()};
   }
 
   TestAuthority authority_;
@@ -128,7 +141,8 @@ TEST_F(DoorTlsTest, GrpcClientsCheckTheRouter) {
   ASSERT_TRUE(name.ok()) << name.status();
   EXPECT_EQ(*name, "bytes");
   const TestAuthority another;
-  EXPECT_FALSE(ModelName(GrpcAddress(), another.ca_file()).ok());
+  EXPECT_THAT(std::string(Message(ModelName(GrpcAddress(), another.ca_file()).status())),
+              HasSubstr("is refused: certificate signature failure"));
   EXPECT_FALSE(GenerationClient(GrpcAddress()).ModelName().ok());  // without encryption
 }
 
@@ -147,6 +161,56 @@ TEST_F(DoorTlsTest, HttpsServesSeveralRequestsAndSpeaksHttp1) {
   connection.Send("GET /nothing HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(connection.ReadUntil("no such text"), HasSubstr("404"));
   EXPECT_EQ(connection.error(), asio::error::eof) << connection.error().message();
+}
+
+TEST_F(DoorTlsTest, HttpsSpeaksHttp2WithClientsThatOfferIt) {
+  const auto request = [](uint32_t stream, const std::string& path) {
+    return http2::Frame(http2::kHeaders,
+                        http2::kEndHeaders | http2::kEndStream,
+                        stream,
+                        http2::Header("GET", path));
+  };
+  for (const char* offer : {"\x08http/1.1\x02h2", "\x02h2\x08http/1.1", "\x02h2"}) {
+    HttpsConnection connection(router_->http(), authority_.ca_file(), offer);
+    ASSERT_FALSE(connection.error()) << connection.error().message();
+    EXPECT_EQ(connection.protocol(), "h2");
+    connection.Send(http2::Greeting() + request(1, "/v1/models"));
+    EXPECT_THAT(connection.ReadUntil("\"bytes\""), HasSubstr("\"bytes\""));
+    connection.Send(request(3, "/nothing") + request(5, "/v1/models"));
+    std::string both = connection.ReadUntil("\"bytes\"");
+    if (both.find("nothing is") == std::string::npos) both += connection.ReadUntil("nothing is");
+    EXPECT_THAT(both, HasSubstr("nothing is served at GET /nothing"));
+    connection.Send("these bytes are no frame of HTTP/2");
+    const std::string end = connection.ReadUntil("no such text");
+    EXPECT_GT(http2::ErrorCodeIn(end, http2::kGoAway), 0);
+    EXPECT_EQ(connection.error(), asio::error::eof) << connection.error().message();
+  }
+  // A client that speaks HTTP/2 without having offered it is a client of HTTP/1.
+  HttpsConnection rude(router_->http(), authority_.ca_file());
+  rude.Send(http2::Greeting());
+  EXPECT_THAT(rude.ReadUntil("no such text"), HasSubstr("HTTP/1.1 400"));
+  HttpsConnection other(router_->http(), authority_.ca_file(), "\x03xyz");
+  EXPECT_TRUE(other.error());
+}
+
+// RFC 9113, appendix A: those without forward secrecy, or without authenticated encryption.
+TEST_F(DoorTlsTest, CipherSuitesThatHttp2ProhibitsAreRefused) {
+  for (const char* offer : {"\x02h2", "\x08http/1.1"}) {
+    for (const char* suite : {"AES128-GCM-SHA256",
+                              "AES256-SHA",
+                              "ECDHE-RSA-AES128-SHA:ECDHE-ECDSA-AES128-SHA",
+                              "ECDHE-RSA-AES256-SHA384:ECDHE-ECDSA-AES256-SHA384"}) {
+      HttpsConnection refused(router_->http(), authority_.ca_file(), offer, suite);
+      EXPECT_TRUE(refused.error()) << suite;
+      EXPECT_THAT(refused.error().message(), HasSubstr("handshake failure")) << suite;
+    }
+    for (const char* suite : {"ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256",
+                              "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-CHACHA20-POLY1305"}) {
+      HttpsConnection served(router_->http(), authority_.ca_file(), offer, suite);
+      EXPECT_FALSE(served.error()) << suite << ": " << served.error().message();
+      EXPECT_THAT(std::string(offer), HasSubstr(served.protocol()));
+    }
+  }
 }
 
 TEST_F(DoorTlsTest, PlainHttpOnTheTlsPortIsRefusedAndCounted) {
@@ -184,7 +248,9 @@ TEST_F(DoorTlsTest, WrongCertificatesOfTheRouterAreRefused) {
   other_host.ip_addresses = {"10.1.2.3"};
   TestAuthority::Leaf self_signed = ServerLeaf();
   self_signed.self_signed = true;
-  for (TestAuthority::Leaf leaf : {expired, other_host, self_signed}) {
+  for (auto [leaf, why] : {std::pair(expired, "is refused: certificate has expired"),
+                           std::pair(other_host, "is refused: IP address mismatch"),
+                           std::pair(self_signed, "is refused: self-signed certificate")}) {
     leaf.file = "wrong";
     const CertificateFiles files = authority_.Make(leaf);
     InProcess wrong(&router::StartRouter,
@@ -192,8 +258,44 @@ TEST_F(DoorTlsTest, WrongCertificatesOfTheRouterAreRefused) {
                      "security.tls.certificate_file=" + files.certificate,
                      "security.tls.key_file=" + files.key});
     EXPECT_TRUE(HttpsConnection(wrong.http(), authority_.ca_file()).error());
-    EXPECT_FALSE(ModelName(wrong.address("grpc"), authority_.ca_file()).ok());
+    const auto name = ModelName(wrong.address("grpc"), authority_.ca_file());
+    ASSERT_FALSE(name.ok());
+    EXPECT_THAT(std::string(Message(name.status())), HasSubstr(why));
   }
+}
+
+// Lists are added while the router runs.
+TEST_F(DoorTlsTest, PeersWithRevokedCertificatesAreRefused) {
+  std::vector<CertificateFiles> peers;
+  for (const char* name : {"first", "second"}) {
+    TestAuthority::Leaf leaf;
+    leaf.file = name;
+    leaf.dns_names = {"baton"};
+    peers.push_back(authority_.Make(leaf));
+  }
+  const auto call = [&](const CertificateFiles& files) {
+    return CallWorkers(std::make_shared<const RpcTls>(
+        RpcTls{files.certificate, files.key, authority_.ca_file(), "baton"}));
+  };
+  constexpr auto kServed = grpc::StatusCode::INVALID_ARGUMENT;  // of an empty message
+  for (const CertificateFiles& peer : peers) EXPECT_EQ(call(peer).error_code(), kServed);
+  for (const CertificateFiles& peer : peers) {
+    EXPECT_EQ(call(peer).error_code(), kServed);
+    authority_.Revoke(peer);
+    CapturedStderr log;
+    EXPECT_EQ(call(peer).error_code(), grpc::StatusCode::UNAVAILABLE);
+    Await([&] { return log.Text().find("certificate revoked") != std::string::npos; },
+          "the reason in the log");
+    EXPECT_EQ(call(member_).error_code(), kServed);
+  }
+  EXPECT_EQ(call(peers[0]).error_code(), grpc::StatusCode::UNAVAILABLE);
+  // A peer that dials a router whose certificate is revoked.
+  RpcTls dialler{peers[0].certificate, peers[0].key, authority_.ca_file(), "baton"};
+  dialler.crl_folder = authority_.crl_folder();
+  authority_.Revoke(member_);
+  const grpc::Status refused = CallWorkers(std::make_shared<const RpcTls>(dialler));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.error_message(), HasSubstr("certificate verify failed"));
 }
 
 TEST_F(DoorTlsTest, PeersNeedACertificateOfTheCluster) {
@@ -205,6 +307,22 @@ TEST_F(DoorTlsTest, PeersNeedACertificateOfTheCluster) {
   const auto without =
       std::make_shared<const RpcTls>(RpcTls{"", "", authority_.ca_file(), "baton"});
   EXPECT_EQ(CallWorkers(without).error_code(), grpc::StatusCode::UNAVAILABLE);
+  TestAuthority::Leaf expired;
+  expired.file = "expired";
+  expired.dns_names = {"baton"};
+  expired.valid_seconds = -60;
+  TestAuthority::Leaf self_signed = expired;
+  self_signed.file = "self_signed";
+  self_signed.valid_seconds = 3600;
+  self_signed.self_signed = true;
+  for (const TestAuthority::Leaf& wrong : {expired, self_signed}) {
+    const CertificateFiles files = authority_.Make(wrong);
+    EXPECT_EQ(CallWorkers(std::make_shared<const RpcTls>(
+                              RpcTls{files.certificate, files.key, authority_.ca_file(), "baton"}))
+                  .error_code(),
+              grpc::StatusCode::UNAVAILABLE)
+        << wrong.file;
+  }
   const TestAuthority another;
   TestAuthority::Leaf leaf;
   leaf.dns_names = {"baton"};

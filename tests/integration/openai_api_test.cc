@@ -182,9 +182,9 @@ TEST_F(OpenAiApiTest, ErrorsNameMemberAndReason) {
   ExpectError(
       chat, {{"messages", messages}, {"temprature", 0}}, 400, "temprature", "unknown_parameter");
   ExpectError(chat,
-              {{"messages", messages}, {"guided_json", Json::object()}},
+              {{"messages", messages}, {"bad_words", Json::array({"x"})}},
               400,
-              "guided_json",
+              "bad_words",
               "unsupported_parameter");
   ExpectError(chat, {{"messages", messages}, {"model", "gpt"}}, 404, "model", "model_not_found");
   ExpectError(chat,
@@ -233,6 +233,35 @@ TEST_F(OpenAiApiTest, ModelsAreListedAndFoundByName) {
     EXPECT_EQ(answer.status, 404);
     EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "model_not_found");
   }
+}
+
+TEST_F(OpenAiApiTest, EmbeddingsAreRefusedByName) {
+  ExpectError(
+      "/v1/embeddings", {{"model", "bytes"}, {"input", "x"}}, 400, nullptr, "unsupported_endpoint");
+}
+
+class ModelWithAliases : public OpenAiApiTest {
+ protected:
+  ModelWithAliases() : OpenAiApiTest({"model_aliases=[gpt-4o, org/other]"}) {}
+};
+
+TEST_F(ModelWithAliases, AnswersUnderEachOfItsNames) {
+  FakeWorker worker(WorkerOptions());
+  const Json all = Json::parse(Get("/v1/models").body)["data"];
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["id"], "bytes");
+  EXPECT_EQ(all[1]["id"], "gpt-4o");
+  EXPECT_EQ(Json::parse(Get("/v1/models/org/other").body), all[2]);
+  size_t number = 0;
+  for (const std::string& name : {std::string("bytes"), std::string("gpt-4o")}) {
+    auto answer = Post("/v1/completions", {{"model", name}, {"prompt", "x"}, {"max_tokens", 1}});
+    const worker::v1::Dispatch dispatch = worker.AwaitDispatch(number++);
+    worker.Say(dispatch, 0, 0, "y", FinishReason::kLength);
+    worker.Finish(dispatch);
+    EXPECT_EQ(Json::parse(answer.get().body)["model"], name);
+  }
+  ExpectError(
+      "/v1/completions", {{"model", "gpt-5"}, {"prompt", "x"}}, 404, "model", "model_not_found");
 }
 
 class SlashedModel : public OpenAiApiTest {

@@ -126,8 +126,9 @@ grpc::StatusCode CodeAt(InProcess& router, const char* port, const char* method)
 }
 
 TEST_F(RouterServiceTest, OperatorsHaveAPortOfTheirOwn) {
-  for (const char* method :
-       {"/baton.admin.v1.Admin/GetStatus", "/baton.admin.v1.Admin/DrainWorker"}) {
+  for (const char* method : {"/baton.admin.v1.Admin/GetStatus",
+                             "/baton.admin.v1.Admin/DrainWorker",
+                             "/baton.admin.v1.Admin/GenerateOn"}) {
     EXPECT_NE(CodeAt(*router_, "admin", method), grpc::StatusCode::UNIMPLEMENTED) << method;
     EXPECT_EQ(CodeAt(*router_, "grpc", method), grpc::StatusCode::UNIMPLEMENTED) << method;
     EXPECT_EQ(CodeAt(*router_, "workers", method), grpc::StatusCode::UNIMPLEMENTED) << method;
@@ -278,22 +279,44 @@ TEST(RouterStart, TimesThatContradictEachOtherAreRefused) {
               HasSubstr("lost_ms is 1999; it must be at least suspect_ms, which is 2000"));
   EXPECT_THAT(start({"heartbeat_ms=500", "suspect_ms=500"}),
               HasSubstr("suspect_ms is 500; it must be more than heartbeat_ms, which is 500"));
+  EXPECT_THAT(start({"model_aliases=[a, a]"}), HasSubstr("model_aliases has \"a\" twice"));
+  EXPECT_THAT(start({"model_aliases=[a, \"\"]"}), HasSubstr("model_aliases has an empty name"));
 }
 
 TEST_F(RouterServiceTest, ReflectionListsTheServicesOfEachPort) {
-  const auto listed = [&](const char* port) {
-    return RawCall(MakeChannel(router_->address(port)),
-                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                   StringField(7, "*"))
-        .bytes;
-  };
-  EXPECT_THAT(listed("grpc"),
-              AllOf(HasSubstr("baton.v1.Generation"),
-                    HasSubstr("grpc.health.v1.Health"),
-                    Not(HasSubstr("Admin")),
-                    Not(HasSubstr("WorkerLink"))));
-  EXPECT_THAT(listed("admin"),
-              AllOf(HasSubstr("baton.admin.v1.Admin"), Not(HasSubstr("WorkerLink"))));
+  for (const std::string version : {"v1", "v1alpha"}) {
+    SCOPED_TRACE(version);
+    const auto ask = [&](const char* port, int member, const std::string& what) {
+      return RawCall(MakeChannel(router_->address(port)),
+                     "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo",
+                     StringField(member, what))
+          .bytes;
+    };
+    EXPECT_THAT(ask("grpc", 7, "*"),
+                AllOf(HasSubstr("baton.v1.Generation"),
+                      HasSubstr("grpc.health.v1.Health"),
+                      HasSubstr("grpc.reflection.v1.ServerReflection"),
+                      Not(HasSubstr("Admin")),
+                      Not(HasSubstr("WorkerLink"))));
+    EXPECT_THAT(ask("admin", 7, "*"),
+                AllOf(HasSubstr("baton.admin.v1.Admin"), Not(HasSubstr("WorkerLink"))));
+    EXPECT_THAT(ask("grpc", 4, "baton.v1.Generation"),
+                AllOf(HasSubstr("proto/generation.proto"), HasSubstr("Detokenize")));
+    EXPECT_THAT(ask("admin", 3, "proto/admin.proto"), HasSubstr("DrainWorkerRequest"));
+    EXPECT_THAT(ask("grpc", 4, "no.such.Symbol"), Not(HasSubstr("proto/")));
+  }
+}
+
+TEST_F(RouterServiceTest, EveryServiceHasHealth) {
+  FakeWorker worker(WorkerOptions());
+  ExpectBothHealth("serving");
+  for (const auto& [port, service] : {std::pair("admin", "baton.admin.v1.Admin"),
+                                      std::pair("workers", "baton.worker.v1.WorkerLink")}) {
+    const RawAnswer answer =
+        RawCall(MakeChannel(router_->address(port)), kHealthCheck, StringField(1, service));
+    EXPECT_TRUE(answer.status.ok()) << service << answer.status.error_message();
+    EXPECT_EQ(answer.bytes, std::string("\x08\x01", 2)) << service;  // SERVING
+  }
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "kernels/token_mask.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
@@ -80,6 +84,66 @@ void CheckGreedy(Ops& ops) {
   EXPECT_EQ(SampleOne(ops, logits, row).token, 777);
   params.logit_bias = {{777, -10.0f}, {5000, 3.0f}, {-1, 3.0f}};
   EXPECT_EQ(SampleOne(ops, logits, row).token, 900);
+}
+
+// Every kind of draw, with masks that are computed before the step, during it, and too late.
+void CheckMasks(Ops& ops) {
+  constexpr int32_t kVocabulary = 1003;
+  const std::vector<float> logits = RandomFloats(kVocabulary, 6);
+  TokenMask mask(kVocabulary);
+  const auto allow = [&](std::initializer_list<TokenId> tokens) {
+    mask.Begin();
+    std::ranges::fill(mask.words(), 0);
+    for (const TokenId token : tokens) mask.words()[token / 32] |= 1u << token % 32;
+    mask.Finish();
+  };
+  std::vector<SamplingParams> kinds(4);
+  kinds[0].temperature = 0;
+  kinds[2].top_k = 3;
+  kinds[3].top_p = 0.9f;
+  for (SamplingParams& params : kinds) {
+    SCOPED_TRACE(fmt::format("temperature {}, top_k {}", params.temperature, params.top_k));
+    SamplingRow row;
+    row.params = &params;
+    row.mask = &mask;
+    for (const TokenId token : {0, 31, 32, 517, 1002}) {
+      allow({token});
+      EXPECT_EQ(SampleOne(ops, logits, row).token, token);
+    }
+    allow({5, 700});
+    const TokenId banned[] = {5};
+    row.banned = banned;
+    EXPECT_EQ(SampleOne(ops, logits, row).token, 700);
+    row.banned = {};
+    // Logprobs are of all tokens.
+    params.top_logprobs = 2;
+    SamplingRow free = row;
+    free.mask = nullptr;
+    EXPECT_EQ(SampleOne(ops, logits, row).top, SampleOne(ops, logits, free).top);
+    params.top_logprobs = -1;
+    allow({});
+    EXPECT_EQ(SampleOne(ops, logits, row).token, kNoToken);
+  }
+  SamplingRow row;
+  row.params = &kinds[1];
+  row.mask = &mask;
+  mask.Begin();
+  SamplingRow other;
+  other.params = &kinds[0];
+  std::vector<float> both = logits;
+  both.insert(both.end(), logits.begin(), logits.end());
+  std::vector<SampledToken> out;
+  ASSERT_TRUE(Sample(ops, both, {row, other}, out).ok());
+  EXPECT_EQ(out[0].token, kLateToken);
+  EXPECT_EQ(out[1].token, SampleOne(ops, logits, other).token);
+  row.waits_for_mask = true;
+  std::jthread computes([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::ranges::fill(mask.words(), 0);
+    mask.words()[3] = 4;
+    mask.Finish();
+  });
+  EXPECT_EQ(SampleOne(ops, logits, row).token, 98);
 }
 
 void CheckPenalties(Ops& ops) {
@@ -255,6 +319,7 @@ std::vector<Case> SamplingCases() {
     return Case{std::move(name), [=](Ops& ops, const Tolerance&) { check(ops); }};
   };
   return {plain("Sample_greedy", CheckGreedy),
+          plain("Sample_masks", CheckMasks),
           plain("Sample_penalties", CheckPenalties),
           plain("Sample_frequencies", CheckFrequencies),
           plain("Sample_cuts", CheckCuts),

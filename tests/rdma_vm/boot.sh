@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # boot.sh TEST FILE…: boots a guest with soft-RoCE devices (rdma_rxe, no hardware, no root), runs the guest
-# script TEST in it, and exits with the script's status. Each FILE, a program or a folder, is copied to the same
-# path in the guest; a program also gets a link in /bin, and the libraries that it needs. The machine is
+# script TEST in it, and exits with the script's status. Each FILE, a program, a folder or data, is copied to
+# the same path in the guest; a program also gets a link in /bin, and the libraries that it needs. The machine is
 # emulated (QEMU TCG), so everything in it is slow. `./dev test -L rdma` installs what this script needs; see
 # README.md.
 #
-# Variables: MEMORY_MIB (default 2048), TIMEOUT_S (default 900).
+# Variables: MEMORY_MIB (default 2048), TIMEOUT_S (default 900), CPU (a model of QEMU, default Nehalem).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kernel=${BATON_HOME:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/baton}/rdma_vm
@@ -53,7 +53,7 @@ shift
 for file in "$@"; do
   file=$(realpath "$file")
   mkdir -p "$root${file%/*}"
-  if [[ -d $file ]]; then
+  if [[ -d $file || ! -x $file ]]; then
     cp -RL "$file" "$root${file%/*}/"
     continue
   fi
@@ -86,9 +86,10 @@ install -m 755 "$script" "$root/guest_test"
 rm -rf "$root"
 trap 'rm -f "$root.cpio" "$root.log"' EXIT
 
-# A processor without AVX: the workers then take their portable kernels, which are faster than emulated AVX.
+# A processor without AVX, because portable kernels and checksums are faster than emulated AVX. `max` has AVX2,
+# for quantised weights.
 timeout --kill-after=5 "${TIMEOUT_S:-900}" \
-  qemu-system-x86_64 -accel tcg,thread=multi -cpu Nehalem -m "${MEMORY_MIB:-2048}" -smp 2 \
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu "${CPU:-Nehalem}" -m "${MEMORY_MIB:-2048}" -smp 2 \
   -nodefaults -display none -no-reboot -serial stdio -nic none \
   -kernel "$kernel/boot/vmlinuz-$version" -initrd "$root.cpio" \
   -append "console=ttyS0 panic=-1 quiet" </dev/null | sed -u 's/\r$//' | tee "$root.log" || true

@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "kvtransfer/make_transport.h"
-#include "kvtransfer/one_sided/stream_socket.h"
+#include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/verbs/handshake.h"
 #include "tests/conformance/test_memory.h"
@@ -139,8 +139,8 @@ bool IsWelcome(const std::string& descriptor,
                const std::function<void()>& drive) {
   const TcpAddress address = *ParseAdvertised(ParseVerbsDescriptor(descriptor)->address);
   StreamSocket socket(*ConnectTcp(address));
-  OneSidedFrame hello;
-  hello.header.type = OneSidedType::kHello;
+  SidebandFrame hello;
+  hello.header.type = SidebandType::kHello;
   hello.text = greeting;
   if (!socket.Send(hello).ok()) return false;
   while (true) {
@@ -148,7 +148,7 @@ bool IsWelcome(const std::string& descriptor,
     if (!socket.Flush().ok()) return false;
     const auto answer = socket.Receive();
     if (!answer.ok()) return false;
-    if (answer->has_value()) return (*answer)->header.type == OneSidedType::kWelcome;
+    if (answer->has_value()) return (*answer)->header.type == SidebandType::kWelcome;
   }
 }
 

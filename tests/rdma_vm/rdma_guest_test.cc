@@ -11,6 +11,7 @@
 
 #include "kvtransfer/make_transport.h"
 #include "tests/conformance/process_fault.h"
+#include "tests/conformance/state_fault.h"
 #include "tests/conformance/transport_conformance.h"
 
 namespace baton {
@@ -54,6 +55,11 @@ INSTANTIATE_TEST_SUITE_P(Faults,
                          ProcessFaultTest,
                          testing::Values(ProcessFault{{"verbs", "cpu"}, "cpu", SIGKILL},
                                          ProcessFault{{"verbs", "cpu"}, "cpu", SIGSTOP}),
+                         testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(States,
+                         StateFaultTest,
+                         testing::ValuesIn(StateFaults("verbs")),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -82,6 +83,9 @@ class TcpProxy::Impl {
 
   void Freeze() { frozen_ = true; }
 
+  void ChangeBit(size_t after) { change_after_ = after; }
+  int changed_bits() const { return changed_bits_; }
+
   void Thaw() {
     frozen_ = false;
     for (const auto& resume : std::exchange(held_, {})) resume();
@@ -96,6 +100,7 @@ class TcpProxy::Impl {
     tcp::socket server;
     std::array<char, 16384> to_server;
     std::array<char, 16384> to_client;
+    size_t sent_to_server = 0;
   };
   using RelayPtr = std::shared_ptr<Relay>;
 
@@ -131,6 +136,7 @@ class TcpProxy::Impl {
     from.async_read_some(
         asio::buffer(buffer), [this, relay, &from, &to, &buffer](Error error, size_t size) {
           if (error) return End(relay);
+          if (&from == &relay->client) Change(*relay, size);
           WhenThawed([this, relay, &from, &to, &buffer, size] {
             asio::async_write(to,
                               asio::buffer(buffer, size),
@@ -140,6 +146,16 @@ class TcpProxy::Impl {
                               });
           });
         });
+  }
+
+  // The next `size` bytes of a client are in the relay's buffer.
+  void Change(Relay& relay, size_t size) {
+    if (change_after_ && relay.sent_to_server >= *change_after_) {
+      change_after_.reset();
+      ++changed_bits_;
+      relay.to_server[size / 2] ^= 1;
+    }
+    relay.sent_to_server += size;
   }
 
   void WhenThawed(std::function<void()> work) {
@@ -165,6 +181,8 @@ class TcpProxy::Impl {
   std::set<RelayPtr> relays_;
   std::vector<std::function<void()>> held_;
   bool frozen_ = false;
+  std::optional<size_t> change_after_;  // a bit must be changed
+  int changed_bits_ = 0;
   std::jthread thread_;
 };
 
@@ -189,6 +207,14 @@ void TcpProxy::Freeze() {
 
 void TcpProxy::Thaw() {
   impl_->Run([&] { impl_->Thaw(); });
+}
+
+void TcpProxy::ChangeBit(size_t after) {
+  impl_->Run([&] { impl_->ChangeBit(after); });
+}
+
+int TcpProxy::changed_bits() const {
+  return impl_->Run([&] { return impl_->changed_bits(); });
 }
 
 }  // namespace baton

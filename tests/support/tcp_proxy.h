@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,12 @@ class TcpProxy final {
   void Freeze();
   // Passes bytes again. The bytes held back go first.
   void Thaw();
+
+  // Changes one bit of the next bytes that a client sends on a connection on which clients have
+  // sent at least `after` bytes.
+  void ChangeBit(size_t after);
+  // How many bits were changed.
+  int changed_bits() const;
 
  private:
   class Impl;

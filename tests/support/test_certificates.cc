@@ -6,6 +6,8 @@
 #include <openssl/x509v3.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/hash.h"
@@ -18,8 +20,13 @@ constexpr long kDay = 86400;
 struct Free {
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
   void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(X509_CRL* list) const { X509_CRL_free(list); }
+  void operator()(ASN1_STRING* value) const { ASN1_STRING_free(value); }
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
+using List = std::unique_ptr<X509_CRL, Free>;
+using Asn1Time = std::unique_ptr<ASN1_TIME, Free>;
+using Integer = std::unique_ptr<ASN1_INTEGER, Free>;
 using Key = std::unique_ptr<EVP_PKEY, Free>;
 using Certificate = std::unique_ptr<X509, Free>;
 using File = std::unique_ptr<std::FILE, Free>;
@@ -68,6 +75,8 @@ void Write(const CertificateFiles& files, X509* certificate, EVP_PKEY* key) {
 struct TestAuthority::Impl {
   Key key = MakeKey();
   Certificate certificate;
+  std::vector<uint64_t> revoked;  // serial numbers
+  int lists = 0;
 };
 
 TestAuthority::TestAuthority() : impl_(std::make_unique<Impl>()) {
@@ -81,6 +90,42 @@ TestAuthority::TestAuthority() : impl_(std::make_unique<Impl>()) {
 }
 
 TestAuthority::~TestAuthority() = default;
+
+std::string TestAuthority::crl_folder() const {
+  std::string folder = folder_.path() + "/crl";
+  std::filesystem::create_directory(folder);
+  return folder;
+}
+
+void TestAuthority::Revoke(const CertificateFiles& files) {
+  const File pem(std::fopen(files.certificate.c_str(), "r"));
+  const Certificate certificate(PEM_read_X509(pem.get(), nullptr, nullptr, nullptr));
+  uint64_t number = 0;
+  ASN1_INTEGER_get_uint64(&number, X509_get0_serialNumber(certificate.get()));
+  impl_->revoked.push_back(number);
+  const List list(X509_CRL_new());
+  X509_CRL_set_version(list.get(), 1);
+  X509_CRL_set_issuer_name(list.get(), X509_get_subject_name(impl_->certificate.get()));
+  const Asn1Time now(X509_gmtime_adj(nullptr, impl_->lists - 60));
+  const Asn1Time next(X509_gmtime_adj(nullptr, kDay));
+  X509_CRL_set1_lastUpdate(list.get(), now.get());
+  X509_CRL_set1_nextUpdate(list.get(), next.get());
+  for (const uint64_t serial : impl_->revoked) {
+    X509_REVOKED* const entry = X509_REVOKED_new();
+    const Integer value(ASN1_INTEGER_new());
+    ASN1_INTEGER_set_uint64(value.get(), serial);
+    X509_REVOKED_set_serialNumber(entry, value.get());
+    X509_REVOKED_set_revocationDate(entry, now.get());
+    X509_CRL_add0_revoked(list.get(), entry);
+  }
+  X509_CRL_sign(list.get(), impl_->key.get(), EVP_sha256());
+  const std::string name = fmt::format("{}/{:08x}.r{}",
+                                       crl_folder(),
+                                       X509_subject_name_hash(impl_->certificate.get()),
+                                       impl_->lists++);
+  const File out(std::fopen(name.c_str(), "w"));
+  PEM_write_X509_CRL(out.get(), list.get());
+}
 
 CertificateFiles TestAuthority::Make(const Leaf& leaf) const {
   const Key key = MakeKey();

@@ -33,6 +33,11 @@ class TestAuthority final {
   // Replaces the files of an earlier certificate with the same name.
   CertificateFiles Make(const Leaf& leaf) const;
 
+  // A folder for revocation lists, empty at first.
+  std::string crl_folder() const;
+  // Revokes a certificate of this authority: adds a list with it and all before it to the folder.
+  void Revoke(const CertificateFiles& files);
+
  private:
   struct Impl;
   TemporaryFolder folder_;

@@ -16,6 +16,7 @@ namespace wire = worker::v1;
 constexpr int kMaxLogitBias = 1024;
 constexpr int kMaxStopTokens = 1024;
 constexpr size_t kMaxSaltBytes = 1024;
+constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 constexpr size_t kMaxTokens = size_t{1} << 22;
 constexpr double kMaxTimeoutMs = 4e9;
 
@@ -125,6 +126,8 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
     out.set_timeout_ms(static_cast<uint32_t>(ms));
   }
   out.set_cache_salt(request.cache_salt);
+  out.set_grammar(request.grammar);
+  out.set_client_tag(request.client_tag);
   if (request.kind == RequestKind::kServe) return;
   out.set_session_id(in.session.value());
   SetPeer(in.peer, *out.mutable_peer());
@@ -164,6 +167,10 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
     return InvalidArgument(
         "cache_salt has {} bytes; at most {} are allowed", in.cache_salt().size(), kMaxSaltBytes);
   }
+  if (in.grammar().size() > kMaxGrammarBytes) {
+    return InvalidArgument(
+        "grammar has {} bytes; at most {} are allowed", in.grammar().size(), kMaxGrammarBytes);
+  }
   request.id = RequestId(in.request_id());
   request.epoch = Epoch(in.epoch());
   BATON_ASSIGN_OR_RETURN(request.tokens, TokensFromProto(in.tokens()));
@@ -178,6 +185,8 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   request.arrival = now;
   if (in.timeout_ms() > 0) request.deadline = now + std::chrono::milliseconds(in.timeout_ms());
   request.cache_salt = in.cache_salt();
+  request.grammar = in.grammar();
+  request.client_tag = in.client_tag();
   return out;
 }
 
@@ -219,7 +228,10 @@ struct CommandEncoder {
     cancel.set_sample(in.sample);
   }
   void operator()(const RedirectCommand& in) const { SetRedirect(in, *out.add_redirects()); }
-  void operator()(const SnapshotCommand&) const { out.set_send_snapshot(true); }
+  void operator()(const SnapshotCommand& in) const {
+    out.set_send_snapshot(true);
+    if (in.clear) out.set_clear_cache(true);
+  }
   void operator()(const DrainWorkerCommand& in) const { out.mutable_drain()->set_keep(in.keep); }
   void operator()(const ConnectCommand& in) const { SetPeer(in.peer, *out.add_peers()); }
 };
@@ -261,7 +273,9 @@ DecodedCommands CommandsFromProto(const wire::ToWorker& message, Time now) {
     StatusOr<Peer> peer = PeerFromProto(in, true);
     if (peer.ok()) out.commands.emplace_back(ConnectCommand{*std::move(peer)});
   }
-  if (message.send_snapshot()) out.commands.emplace_back(SnapshotCommand());
+  if (message.send_snapshot()) {
+    out.commands.emplace_back(SnapshotCommand{message.clear_cache()});
+  }
   if (message.has_drain()) out.commands.emplace_back(DrainWorkerCommand{message.drain().keep()});
   return out;
 }

@@ -42,6 +42,7 @@ wire::ToRouter JoinToProto(const WorkerInfo& info) {
   join.set_admin_address(info.admin_address);
   join.set_device(info.device);
   join.set_program_version(info.program_version);
+  join.set_deterministic(info.deterministic);
   join.set_itl_target_us(ToMicros(info.itl_target));
   join.set_shape_high(info.shape.high);
   join.set_shape_low(info.shape.low);
@@ -102,6 +103,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.admin_address = in.admin_address();
   out.device = in.device();
   out.program_version = in.program_version();
+  out.deterministic = in.deterministic();
   out.block_tokens = in.block_tokens();
   out.blocks = in.blocks();
   out.max_sequences = std::max(1, in.max_sequences());

@@ -60,6 +60,12 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
   heartbeat.set_preemptions(load.engine.preemptions);
   heartbeat.set_draining(load.draining);
   heartbeat.set_blocks_quarantined(load.blocks_quarantined);
+  for (const RankTimes& rank : load.engine.ranks) {
+    wire::RankTimes* entry = heartbeat.add_ranks();
+    entry->set_steps(rank.steps);
+    entry->set_step_seconds(rank.step_seconds);
+    if (rank.exchange_seconds) entry->set_exchange_seconds(*rank.exchange_seconds);
+  }
   return heartbeat;
 }
 
@@ -84,6 +90,15 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.engine.step_ms_per_prompt_token = std::max(0.0, in.step_ms_per_prompt_token());
   out.engine.step_ms_per_prompt_token_context =
       std::max(0.0, in.step_ms_per_prompt_token_context());
+  out.engine.ranks.reserve(in.ranks_size());
+  for (const wire::RankTimes& from : in.ranks()) {
+    RankTimes& rank = out.engine.ranks.emplace_back();
+    rank.steps = std::max<int64_t>(0, from.steps());
+    rank.step_seconds = std::max(0.0, from.step_seconds());
+    if (from.has_exchange_seconds()) {
+      rank.exchange_seconds = std::max(0.0, from.exchange_seconds());
+    }
+  }
   out.digest = {in.digest_high(), in.digest_low()};
   out.digest_sequence = in.digest_sequence();
   for (const wire::PeerTransport& peer : in.peers()) {

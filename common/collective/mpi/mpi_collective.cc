@@ -21,11 +21,14 @@ void MpiCollective::AddReceive(int from, std::span<std::byte> bytes) {
   messages_.push_back({.peer = options_.ranks[from], .is_send = false, .bytes = bytes});
 }
 
+MpiWait MpiCollective::WaitOf(Kind kind) const {
+  return {.tag = kFirstTag + options_.id * kTagsPerId + static_cast<int>(kind),
+          .limit = options_.limit,
+          .busy_poll = options_.busy_poll};
+}
+
 Status MpiCollective::Run(Kind kind) {
-  const MpiWait wait = {.tag = kFirstTag + options_.id * kTagsPerId + static_cast<int>(kind),
-                        .limit = options_.limit,
-                        .busy_poll = options_.busy_poll};
-  Status status = runtime_.Exchange(messages_, buffers_, wait);
+  Status status = runtime_.Exchange(messages_, buffers_, WaitOf(kind));
   messages_.clear();
   return status;
 }
@@ -122,9 +125,7 @@ Status MpiCollective::BroadcastFromFirst(std::span<std::byte> bytes) {
 
 Status MpiCollective::Send(int to, std::span<const std::byte> bytes) {
   BATON_CHECK(to >= 0 && to < size() && to != rank(), "rank {} sends to {}", rank(), to);
-  buffers_->out.assign(bytes.begin(), bytes.end());
-  AddSend(to);
-  return Run(Kind::kSend);
+  return runtime_.SendAhead(options_.ranks[to], bytes, options_.ahead_bytes, WaitOf(Kind::kSend));
 }
 
 Status MpiCollective::Receive(int from, std::span<std::byte> bytes) {

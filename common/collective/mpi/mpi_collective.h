@@ -26,6 +26,7 @@ class MpiCollective final : public Collective {
     int me = 0;
     Duration limit{};
     Duration busy_poll{};
+    size_t ahead_bytes = 0;
   };
   MpiCollective(MpiRuntime& runtime, Options options)
       : runtime_(runtime), options_(std::move(options)) {}
@@ -37,11 +38,10 @@ class MpiCollective final : public Collective {
   Status GatherToFirst(const CollectiveRows& rows, std::span<const size_t> ends) override;
   Status AllReduce(std::span<float> values) override;
   Status BroadcastFromFirst(std::span<std::byte> bytes) override;
-  // Send may wait for the receiver.
+  // Send returns when at most bytes_ahead() bytes wait for the receivers.
   Status Send(int to, std::span<const std::byte> bytes) override;
   Status Receive(int from, std::span<std::byte> bytes) override;
-  // MPI holds messages up to a limit of its own, which cannot be asked for.
-  size_t bytes_ahead() const override { return 0; }
+  size_t bytes_ahead() const override { return options_.ahead_bytes; }
 
  private:
   // Part of the tag, so that a message of another kind of call is never taken.
@@ -49,6 +49,7 @@ class MpiCollective final : public Collective {
 
   void AddSend(int to);  // of all bytes of buffers_->out
   void AddReceive(int from, std::span<std::byte> bytes);
+  MpiWait WaitOf(Kind kind) const;
   Status Run(Kind kind);
   void ReserveOut(size_t bytes) { buffers_->out.resize(bytes); }
   void ReserveIn(size_t bytes) { buffers_->in.resize(bytes); }

@@ -24,9 +24,14 @@ class OpenMpi final : public MpiWorld {
 
   int rank() const override { return runtime_->rank(); }
   int size() const override { return runtime_->size(); }
-  bool one_host() const override { return runtime_->ranks_here() == runtime_->size(); }
+  const std::vector<int>& first_on_host() const override { return runtime_->first_on_host(); }
   Collective& all() override { return *all_; }
   void Abort(int rank, std::string_view message) override { runtime_->Abort(rank, message); }
+  Status Post(int to, std::string bytes) override { return runtime_->Post(to, std::move(bytes)); }
+  StatusOr<std::optional<MpiLetter>> Take(Duration timeout, Duration pause) override {
+    return runtime_->Take(timeout, pause);
+  }
+  void Close() override { runtime_->Close(); }
 
   StatusOr<std::unique_ptr<Collective>> MakeCollective(int id,
                                                        const std::vector<int>& ranks,
@@ -65,7 +70,8 @@ class OpenMpi final : public MpiWorld {
                                .ranks = std::move(ranks),
                                .me = me,
                                .limit = options.limit,
-                               .busy_poll = BusyPollOf(options, runtime_->ranks_here())});
+                               .busy_poll = BusyPollOf(options, runtime_->ranks_here()),
+                               .ahead_bytes = options.ahead_bytes});
   }
 
   std::unique_ptr<MpiRuntime> runtime_;

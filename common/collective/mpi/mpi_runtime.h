@@ -3,17 +3,21 @@
 #include <mpi.h>
 
 #include <array>
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/collective/mpi_world.h"
 
 namespace baton {
 
@@ -38,6 +42,12 @@ struct MpiWait {
   bool abortable = true;  // the wait ends when the group is aborted
 };
 
+// A letter that MPI has not finished sending, or receiving.
+struct OpenLetter {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MpiLetter letter;
+};
+
 // MPI in this process: messages between two ranks with bounded waits, and the notice that aborts
 // the group. MPI itself has no bounds. Only calls of MPI that return at once are made after the
 // start, one at a time under a mutex, so that MPI needs no thread support beyond
@@ -50,6 +60,7 @@ class MpiRuntime final {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int ranks_here() const { return ranks_here_; }  // on this host
+  const std::vector<int>& first_on_host() const { return first_on_host_; }
 
   // Sends and receives all of `messages`, which lie in `buffers`. Messages between two ranks with
   // one tag arrive in the order of the calls. DeadlineExceeded names the rank that did not come and
@@ -61,6 +72,15 @@ class MpiRuntime final {
   // Sends the notice to all ranks. The first abort counts.
   void Abort(int rank, std::string_view message);
   Status abort_status();
+
+  // Sends `bytes` with `wait.tag`. Returns when at most `ahead` bytes of all such calls wait for
+  // receivers. Errors: as Exchange.
+  Status SendAhead(int to, std::span<const std::byte> bytes, size_t ahead, const MpiWait& wait);
+
+  // As in MpiWorld.
+  Status Post(int to, std::string bytes);
+  StatusOr<std::optional<MpiLetter>> Take(Duration timeout, Duration pause);
+  void Close();
 
  private:
   struct AbortNotice {
@@ -74,7 +94,24 @@ class MpiRuntime final {
     std::vector<int> bytes;  // that a receive must bring; -1 for a send
   };
 
+  // A message of SendAhead that MPI has not finished sending.
+  struct Ahead {
+    Pending pending;
+    std::vector<std::byte> bytes;
+  };
+
   MpiRuntime() = default;
+  // Fills first_on_host_ and ranks_here_.
+  Status FindHosts();
+  // Under the mutex: MPI can be used.
+  Status Usable();
+  // Under the mutex: the letter that has arrived, if there is one.
+  StatusOr<std::optional<MpiLetter>> ReceiveLetter();
+  void ForgetSentLetters();
+  // Lets MPI send the messages of SendAhead. Returns the bytes that are not sent yet.
+  StatusOr<size_t> SendMore();
+  // The life of the thread that does so while the callers compute.
+  void KeepSending(const std::stop_token& stop);
   Status Post(const std::vector<MpiMessage>& messages, int tag, Pending& pending);
   // Lets MPI make progress. True when all requests are complete.
   StatusOr<bool> Test(Pending& pending);
@@ -90,8 +127,10 @@ class MpiRuntime final {
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;
+  std::vector<int> first_on_host_;
 
   std::mutex mutex_;  // of all calls of MPI and of what follows
+  bool closed_ = false;
   bool aborted_ = false;
   AbortNotice abort_;                      // if aborted_
   AbortNotice incoming_;                   // of notice_
@@ -99,6 +138,11 @@ class MpiRuntime final {
   std::vector<MPI_Request> sent_notices_;
   std::vector<MPI_Request> abandoned_requests_;
   std::vector<std::shared_ptr<MpiBuffers>> abandoned_;
+  std::deque<OpenLetter> sent_letters_;  // a deque, because MPI uses the memory of the letters
+  std::optional<OpenLetter> receiving_;
+  std::deque<Ahead> ahead_;
+  std::condition_variable_any sends_ahead_;
+  std::jthread sender_;  // started by the first SendAhead; last: it uses all other members
 };
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 
 #include <boost/asio/ssl/context.hpp>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/http/tls/tls_stream.h"
 #include "common/log/log.h"
@@ -14,8 +15,12 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-// As ALPN writes it: a length and the name (RFC 7301).
-constexpr unsigned char kProtocols[] = "\x08http/1.1";
+// As ALPN writes them: a length and the name (RFC 7301), the preferred protocol first.
+constexpr unsigned char kProtocols[] = "\x02h2\x08http/1.1";
+
+// Of TLS 1.2: those of forward secrecy and authenticated encryption. HTTP/2 prohibits nearly all
+// others (RFC 9113, appendix A), and a client may choose the suite before the protocol is known.
+constexpr const char* kCipherSuites = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 const Logger kLog("http");
 
@@ -53,6 +58,9 @@ StatusOr<std::shared_ptr<ssl::context>> LoadContext(const std::string& certifica
         certificate,
         error.message());
   }
+  BATON_CHECK(SSL_CTX_set_cipher_list(context->native_handle(), kCipherSuites) == 1,
+              "OpenSSL has none of the cipher suites {}",
+              kCipherSuites);
   SSL_CTX_set_alpn_select_cb(context->native_handle(), &SelectProtocol, nullptr);
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
   return context;

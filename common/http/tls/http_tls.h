@@ -15,7 +15,7 @@ class context;
 
 namespace baton {
 
-// TLS 1.2 and 1.3 for an HTTP server, with ALPN for http/1.1. New connections use a changed
+// TLS 1.2 and 1.3 for an HTTP server, with ALPN for h2 and http/1.1. New connections use a changed
 // certificate within a second; while a changed file cannot be used, the earlier certificate stays.
 // Thread-safe.
 class HttpTls final : public HttpStreams {

@@ -30,7 +30,7 @@ StatusOr<std::unique_ptr<ChecksumTask>> ChecksumTask::Create(cudaStream_t stream
   BATON_RETURN_IF_ERROR(task->gathered_.Reserve(kGranuleBytes));
   task->granule_ = kGranuleBytes;
   const uint64_t first = 0;
-  BATON_RETURN_IF_ERROR(task->Sum(task->gathered_.at(), {&first, 1}));
+  BATON_RETURN_IF_ERROR(task->Sum(task->gathered_->at(), {&first, 1}));
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return task;
 }
@@ -61,27 +61,27 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
     at += range.bytes;
   }
   BATON_RETURN_IF_ERROR(on_host_ ? host_.Reserve(bytes) : gathered_.Reserve(bytes));
-  std::byte* to = on_host_ ? host_.data() : gathered_.at();
+  std::byte* to = on_host_ ? host_->data() : gathered_->at();
   BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, runs, stream_));
   if (on_host_) return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
   std::vector<uint64_t> offsets(bytes / granule_);
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = i * granule_;
-  return Sum(gathered_.at(), offsets);
+  return Sum(gathered_->at(), offsets);
 }
 
 Status ChecksumTask::Sum(const std::byte* base, std::span<const uint64_t> offsets) {
   const size_t parts = offsets.size() * ChecksumParts(granule_);
   BATON_RETURN_IF_ERROR(host_.Reserve(parts * sizeof(uint64_t)));
-  const std::span<uint64_t> sums(reinterpret_cast<uint64_t*>(host_.data()), parts);
+  const std::span<uint64_t> sums(reinterpret_cast<uint64_t*>(host_->data()), parts);
   BATON_RETURN_IF_ERROR(BlockChecksums::Launch(base, offsets, granule_, sums, stream_));
   return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
 }
 
 uint64_t ChecksumTask::Checksum(size_t granule) const {
-  if (on_host_) return GranuleChecksum({host_.data() + granule * granule_, granule_});
+  if (on_host_) return GranuleChecksum({host_->data() + granule * granule_, granule_});
   const size_t parts = ChecksumParts(granule_);
   return JoinChecksumParts(
-      {reinterpret_cast<const uint64_t*>(host_.data()) + granule * parts, parts});
+      {reinterpret_cast<const uint64_t*>(host_->data()) + granule * parts, parts});
 }
 
 std::vector<DmaDone> ChecksumTask::Take() const {

@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/pinned_memory.h"
+#include "kernels/cuda/dma/outgrown_memory.h"
 #include "kernels/dma.h"
 
 namespace baton::cuda {
@@ -22,7 +23,7 @@ namespace baton::cuda {
 // and hashed there. Owned by a queue, used on its thread.
 class ChecksumTask final {
  public:
-  // The initial room of a task. Growing stalls the device for a moment.
+  // The initial room of a task. Growing allocates, which takes a moment.
   static constexpr size_t kUsualGranules = 512;
   static constexpr size_t kUsualBytes = size_t{32} << 20;
 
@@ -59,8 +60,9 @@ class ChecksumTask final {
 
   const cudaStream_t stream_;
   cudaEvent_t ended_ = nullptr;
-  DeviceMemory gathered_;
-  PinnedMemory host_;  // checksums of the granules' parts, or bytes to be hashed on the host
+  OutgrownMemory<DeviceMemory> gathered_;
+  // Checksums of the granules' parts, or bytes to be hashed on the host.
+  OutgrownMemory<PinnedMemory> host_;
   std::vector<std::pair<uint64_t, size_t>> requests_;  // (id, granules)
   uint64_t granule_ = 0;
   bool on_host_ = false;

@@ -1,16 +1,19 @@
 #include "kernels/cuda/dma/cuda_dma.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "common/base/hash.h"
+#include "common/base/local_socket.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/dma/copy_runs.h"
-#include "kernels/cuda/dma/cuda_dma_queue.h"
 
 namespace baton::cuda {
 namespace {
@@ -32,6 +35,21 @@ static_assert(sizeof(Exported) == 96);
 uint64_t ThisProcess() {
   static const uint64_t id = RandomId();
   return id;
+}
+
+using GetMemoryHandle =
+    CUresult (*)(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
+
+// The driver's function, looked up at run time, because nothing links to the driver library. Null:
+// the driver is older than CUDA 11.7.
+GetMemoryHandle FindGetMemoryHandle() {
+  constexpr unsigned kSince = 11070;
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(
+      "cuMemGetHandleForAddressRange", &found, kSince, cudaEnableDefault, &result);
+  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<GetMemoryHandle>(found);
 }
 
 class ImportedBuffer final : public Buffer {
@@ -204,9 +222,64 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::AllocateStaging(size_t bytes) {
   return std::make_unique<PinnedBuffer>(data, bytes);
 }
 
-StatusOr<std::unique_ptr<DmaQueue>> CudaDma::MakeQueue() {
-  BATON_ASSIGN_OR_RETURN(auto queue, CudaDmaQueue::Create(device_));
-  return std::unique_ptr<DmaQueue>(std::move(queue));
+StatusOr<std::string> CudaDma::PciAddress() const {
+  char address[16] = {};
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetPCIBusId(address, sizeof(address), device_.index()));
+  std::string text(address);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+StatusOr<DmaBuf> CudaDma::ExportDmaBuf(const Buffer& buffer) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  static const GetMemoryHandle get_handle = FindGetMemoryHandle();
+  // The driver takes whole pages of the host. A buffer that is shared ends at such a page.
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t size = (buffer.size() + page - 1) / page * page;
+  int fd = -1;
+  const CUresult result = get_handle == nullptr
+                              ? CUDA_ERROR_NOT_SUPPORTED
+                              : get_handle(&fd,
+                                           reinterpret_cast<CUdeviceptr>(buffer.data()),
+                                           size,
+                                           CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                           /*flags=*/0);
+  if (result == CUDA_SUCCESS) return DmaBuf{UniqueFd(fd), 0};
+  return MakeStatus(StatusCode::kUnavailable,
+                    "{}: {} bytes have no dma-buf: the driver answers with error {}",
+                    device_.name(),
+                    buffer.size(),
+                    static_cast<int>(result));
+}
+
+Status CudaDma::FlushPeerWrites() {
+  int ordering = 0;
+  BATON_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, device_.index()));
+  if (ordering >= cudaGPUDirectRDMAWritesOrderingOwner) return OkStatus();
+  int flushes = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(
+      &flushes, cudaDevAttrGPUDirectRDMAFlushWritesOptions, device_.index()));
+  if ((flushes & cudaFlushGPUDirectRDMAWritesOptionHost) == 0) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "{} neither orders the writes of RDMA devices nor can flush them",
+                      device_.name());
+  }
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceFlushGPUDirectRDMAWrites(
+      cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner));
+  return OkStatus();
+}
+
+StatusOr<PairExchange*> CudaDma::Pairs() {
+  const std::lock_guard lock(pairs_mutex_);
+  if (pairs_ == nullptr) {
+    BATON_ASSIGN_OR_RETURN(const NcclLibrary* nccl, NcclLibrary::Load());
+    BATON_ASSIGN_OR_RETURN(const std::string host, HostBootId());
+    BATON_ASSIGN_OR_RETURN(const std::string address, PciAddress());
+    pairs_ = std::make_unique<NcclPairs>(*nccl, device_, host + "/" + address);
+  }
+  return pairs_.get();
 }
 
 }  // namespace baton::cuda

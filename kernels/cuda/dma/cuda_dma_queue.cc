@@ -42,10 +42,7 @@ StatusOr<std::unique_ptr<CudaDmaQueue>> CudaDmaQueue::Create(const CudaDevice& d
 
 Status CudaDmaQueue::Open() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  event_fd_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_fd_.valid()) {
-    return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
-  }
+  BATON_RETURN_IF_ERROR(OpenEventFd());
   // Steps have a higher priority (CudaOps): a kernel of a step whose thread blocks fill the device
   // exactly once would take longer if other kernels occupied some of its SMs.
   int least = 0;
@@ -64,6 +61,26 @@ Status CudaDmaQueue::Open() {
   // The first host function makes the driver start the thread that calls host functions.
   BATON_CUDA_RETURN_IF_ERROR(NotifyAfter(checksums_, free_tasks_.front()->ended()));
   return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
+}
+
+Status CudaDmaQueue::OpenEventFd() {
+  event_fd_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (event_fd_.valid()) return OkStatus();
+  return MakeStatus(StatusCode::kResourceExhausted, "eventfd: {}", std::strerror(errno));
+}
+
+Status CudaDmaQueue::Reset() {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  waiting_.clear();
+  // The host functions, too: they write to the descriptor.
+  for (const StreamPair* pair : {&copies_, &checksums_}) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(pair->work));
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(pair->notices));
+  }
+  PollCopies();
+  PollChecksums();
+  done_.clear();
+  return OpenEventFd();
 }
 
 CudaDmaQueue::~CudaDmaQueue() {

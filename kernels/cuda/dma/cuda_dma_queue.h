@@ -19,25 +19,29 @@ namespace baton::cuda {
 
 // Copies and checksums of one GPU's memory. Copies run one after the other on one stream, checksums
 // on a second; both streams have a lower priority than a step's. Host functions report watched
-// completions on two further streams, so that no work waits for a host function. Contract and
-// threads: kernels/dma.h.
-class CudaDmaQueue final : public DmaQueue {
+// completions on two further streams, so that no work waits for a host function. QueuePool lends
+// queues as DmaQueue. Contract and threads: kernels/dma.h.
+class CudaDmaQueue final {
  public:
   // Errors: ResourceExhausted.
   static StatusOr<std::unique_ptr<CudaDmaQueue>> Create(const CudaDevice& device);
-  ~CudaDmaQueue() override;
+  ~CudaDmaQueue();
+  CudaDmaQueue(const CudaDmaQueue&) = delete;
 
-  int wait_fd() const override { return event_fd_.get(); }
-  Status Copy(uint64_t id,
-              const Buffer& from,
-              const Buffer& to,
-              std::span<const CopyRun> runs) override;
+  // As for DmaQueue.
+  int wait_fd() const { return event_fd_.get(); }
+  Status Copy(uint64_t id, const Buffer& from, const Buffer& to, std::span<const CopyRun> runs);
   Status Checksum(uint64_t id,
                   const Buffer& of,
                   std::span<const ByteRange> ranges,
-                  uint64_t granule) override;
-  size_t Poll(std::span<DmaDone> done) override;
-  void WatchEnds() override;
+                  uint64_t granule);
+  size_t Poll(std::span<DmaDone> done);
+  void WatchEnds();
+
+  // Makes the queue ready for its next user: waits for the work that was posted, drops its
+  // completions, and opens a new wait_fd(), because the last user may still watch the old one.
+  // Errors: the device's; then the queue must be destroyed.
+  Status Reset();
 
  private:
   struct PendingCopy {
@@ -59,6 +63,7 @@ class CudaDmaQueue final : public DmaQueue {
 
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
+  Status OpenEventFd();
   StatusOr<cudaEvent_t> TakeEvent();
   // Makes wait_fd() readable after the event `ended`, which was recorded on pair.work.
   cudaError_t NotifyAfter(const StreamPair& pair, cudaEvent_t ended);

@@ -41,7 +41,7 @@ Status NcclCommunicator::Connect() {
   BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device_));
   ncclUniqueId id{};
   Status made;
-  if (rank() == 0) made = ToStatus(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+  if (rank() == 0) made = nccl_.ToStatus(nccl_.get_unique_id(&id), "ncclGetUniqueId");
   BATON_RETURN_IF_ERROR(Agree(host_, made));
   BATON_RETURN_IF_ERROR(host_.BroadcastFromFirst(std::as_writable_bytes(std::span(&id, 1))));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -98,21 +98,21 @@ Status NcclCommunicator::AllGather(const std::byte* mine,
                                    size_t bytes,
                                    cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
-  if (aborted_) return ToStatus(ncclInvalidUsage, "ncclAllGather after an abort");
+  if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, "ncclAllGather after an abort");
   return Settle(nccl_.all_gather(mine, all, bytes, ncclUint8, communicator_, stream),
                 "ncclAllGather");
 }
 
 Status NcclCommunicator::Broadcast(std::byte* data, size_t bytes, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
-  if (aborted_) return ToStatus(ncclInvalidUsage, "ncclBroadcast after an abort");
+  if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, "ncclBroadcast after an abort");
   return Settle(nccl_.broadcast(data, data, bytes, ncclUint8, 0, communicator_, stream),
                 "ncclBroadcast");
 }
 
 Status NcclCommunicator::Exchange(std::span<const Transfer> transfers, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
-  if (aborted_) return ToStatus(ncclInvalidUsage, "ncclSend after an abort");
+  if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, "ncclSend after an abort");
   ncclResult_t error = nccl_.group_start();
   for (const Transfer& transfer : transfers) {
     if (error != ncclSuccess && error != ncclInProgress) break;
@@ -124,7 +124,8 @@ Status NcclCommunicator::Exchange(std::span<const Transfer> transfers, cudaStrea
                   transfer.data, transfer.bytes, ncclUint8, transfer.peer, communicator_, stream);
   }
   const ncclResult_t ended = nccl_.group_end();
-  if (error != ncclSuccess && error != ncclInProgress) return ToStatus(error, "ncclSend, ncclRecv");
+  if (error != ncclSuccess && error != ncclInProgress)
+    return nccl_.ToStatus(error, "ncclSend, ncclRecv");
   return Settle(ended, "ncclSend, ncclRecv");
 }
 
@@ -138,7 +139,7 @@ Status NcclCommunicator::Settle(ncclResult_t result, std::string_view call) {
     result = asked == ncclSuccess ? state : asked;
     if (result != ncclInProgress) break;
     BATON_RETURN_IF_ERROR(host_.status());
-    if (aborted_) return ToStatus(ncclInvalidUsage, call);
+    if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, call);
     if (clock.Now() - begin > limit_) {
       return MakeStatus(StatusCode::kDeadlineExceeded,
                         "NCCL: {} of rank {} has waited {:.1f} s for the {} other ranks",
@@ -149,18 +150,7 @@ Status NcclCommunicator::Settle(ncclResult_t result, std::string_view call) {
     }
     std::this_thread::yield();
   }
-  return ToStatus(result, call);
-}
-
-Status NcclCommunicator::ToStatus(ncclResult_t result, std::string_view call) const {
-  if (result == ncclSuccess || result == ncclInProgress) return OkStatus();
-  const char* const detail = nccl_.get_last_error(nullptr);
-  return MakeStatus(StatusCode::kUnavailable,
-                    "NCCL: {} failed: {}{}{}",
-                    call,
-                    nccl_.get_error_string(result),
-                    detail == nullptr || *detail == '\0' ? "" : ": ",
-                    detail == nullptr ? "" : detail);
+  return nccl_.ToStatus(result, call);
 }
 
 Status NcclCommunicator::error() {
@@ -168,7 +158,7 @@ Status NcclCommunicator::error() {
   if (!lock.owns_lock() || aborted_) return OkStatus();
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
-  return ToStatus(asked == ncclSuccess ? state : asked, "an exchange");
+  return nccl_.ToStatus(asked == ncclSuccess ? state : asked, "an exchange");
 }
 
 void NcclCommunicator::Abort() {

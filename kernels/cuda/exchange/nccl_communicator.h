@@ -65,7 +65,6 @@ class NcclCommunicator final {
   Status UseOnce();
   // Waits until a call that returned `result` has been issued.
   Status Settle(ncclResult_t result, std::string_view call);
-  Status ToStatus(ncclResult_t result, std::string_view call) const;
   Status AwaitStream(cudaStream_t stream) const;
 
   const NcclLibrary& nccl_;

@@ -28,11 +28,16 @@ StatusOr<NcclLibrary> Open() {
   // The registration of the buffers of a graph is a protocol between all ranks. But the leader
   // captures graphs that the other ranks do not: it samples.
   ::setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
+  // RAS, NCCL's service for diagnosis, keeps a thread until the process ends, a TCP port, and
+  // connections to the processes of all communicators. It uses freed memory when these processes
+  // come and go (NVIDIA/nccl issue 1996), which is what peers of KV do.
+  ::setenv("NCCL_RAS_ENABLE", "0", /*replace=*/0);
   void* const library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();
     return MakeStatus(StatusCode::kNotFound,
-                      "a group of several GPUs needs NCCL: {}; install the package libnccl2 "
+                      "groups of several GPUs and the KV transport nccl need NCCL: {}; install the "
+                      "package libnccl2 "
                       "(Debian, Ubuntu) or nvidia-nccl-cu13 (PyPI), and let LD_LIBRARY_PATH "
                       "contain the folder of {}",
                       reason == nullptr ? "unknown reason" : reason,
@@ -55,7 +60,8 @@ StatusOr<NcclLibrary> Open() {
   int version = 0;
   if (!complete || nccl.get_version(&version) != ncclSuccess || version < kMinVersion) {
     return MakeStatus(StatusCode::kFailedPrecondition,
-                      "{} has version {}; a group of several GPUs needs NCCL {} or newer",
+                      "{} has version {}; groups of several GPUs and the KV transport nccl need "
+                      "NCCL {} or newer",
                       kFile,
                       VersionText(version),
                       VersionText(kMinVersion));
@@ -69,6 +75,17 @@ StatusOr<const NcclLibrary*> NcclLibrary::Load() {
   static const StatusOr<NcclLibrary> library = Open();
   BATON_RETURN_IF_ERROR(library.status());
   return &*library;
+}
+
+Status NcclLibrary::ToStatus(ncclResult_t result, std::string_view call) const {
+  if (result == ncclSuccess || result == ncclInProgress) return OkStatus();
+  const char* const detail = get_last_error(nullptr);
+  return MakeStatus(StatusCode::kUnavailable,
+                    "NCCL: {} failed: {}{}{}",
+                    call,
+                    get_error_string(result),
+                    detail == nullptr || *detail == '\0' ? "" : ": ",
+                    detail == nullptr ? "" : detail);
 }
 
 }  // namespace baton::cuda

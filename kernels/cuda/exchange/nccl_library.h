@@ -2,12 +2,14 @@
 
 #include <nccl.h>
 
+#include <string_view>
+
 #include "common/base/status.h"
 
 namespace baton::cuda {
 
-// NCCL's functions. NCCL is opened at run time, so that a worker of one rank does not need it. The
-// names are NCCL's without the prefix. Immutable; thread-safe.
+// NCCL's functions. NCCL is opened at run time, so that only groups of several GPUs and the KV
+// transport "nccl" need it. The names are NCCL's without the prefix. Immutable; thread-safe.
 struct NcclLibrary {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
@@ -23,10 +25,14 @@ struct NcclLibrary {
   decltype(&ncclGroupStart) group_start = nullptr;
   decltype(&ncclGroupEnd) group_end = nullptr;
 
-  // The library of this process, opened by the first call. Before that, sets the variables of
-  // NCCL's that the user has not set: no NVLink multicast, no registration of buffers in graphs.
-  // Errors: NotFound, naming the package; FailedPrecondition for a version that is too old.
+  // The library of this process, opened by the first call and never closed: communicators and
+  // NCCL's own threads may use it until the process ends. Before that, sets the variables of NCCL's
+  // that the user has not set: no NVLink multicast, no registration of buffers in graphs, no RAS
+  // thread. Errors: NotFound, naming the package; FailedPrecondition for a version that is too old.
   static StatusOr<const NcclLibrary*> Load();
+
+  // OK for ncclSuccess and ncclInProgress. Else Unavailable with NCCL's reason.
+  Status ToStatus(ncclResult_t result, std::string_view call) const;
 };
 
 }  // namespace baton::cuda

@@ -44,29 +44,76 @@ size_t Place(const PreparedExperts& experts,
   take(scratch.next_items, 2);
   take(scratch.tiles, experts.experts + pairs / 16 + 1);
   take(scratch.tile_count, 1);
+  take(scratch.slot_count, 1);
   take(scratch.inner, pairs * experts.width);
   take(scratch.results, pairs * experts.hidden);
+  const auto take_fp8 = [&](Fp8Rows& to, int64_t count, int64_t cols) {
+    to = Fp8Rows::At(base + layout.Take(Fp8Rows::Bytes(count, cols)), count, cols);
+  };
+  const bool wgmma = experts.gate_up_maps != nullptr;
+  if (wgmma && experts.gate_up_scales != nullptr) take_fp8(scratch.fp8_x, rows, experts.hidden);
+  if (wgmma && experts.down_scales != nullptr) take_fp8(scratch.fp8_inner, pairs, experts.width);
   return layout.size();
 }
 
-const __nv_bfloat16* DataOf(const Matrix& matrix) {
-  return static_cast<const CudaMatrix&>(matrix).data();
+const CudaMatrix& Cast(const std::unique_ptr<Matrix>& matrix) {
+  return static_cast<const CudaMatrix&>(*matrix);
+}
+
+// The numbers of a matrix, and its scales if it is in FP8.
+struct Numbers {
+  const void* data = nullptr;
+  const float* scales = nullptr;
+
+  explicit Numbers(const CudaMatrix& matrix) : data(matrix.data()) {
+    if (matrix.dtype() != DType::kFp8) return;
+    data = matrix.fp8().data;
+    scales = matrix.fp8().scales;
+  }
+};
+
+// Bytes of a row, without the scale of FP8.
+int64_t BytesOfRow(const CudaMatrix& matrix) {
+  return matrix.cols() * (matrix.dtype() == DType::kFp8 ? 1 : 2);
 }
 
 // Whether the wgmma kernels can compute the experts: TMA loads their inputs in whole spans.
 bool FitsWgmma(const ExpertArgs& args) {
   static_assert(kSpanNumbers % kMixedRows == 0);
-  return args.router->cols() % kSpanNumbers == 0 && args.down[0]->cols() % kSpanNumbers == 0;
+  return BytesOfRow(Cast(args.gate_up[0])) % kSpanBytes == 0 &&
+         BytesOfRow(Cast(args.down[0])) % kSpanBytes == 0;
 }
 
 // Sets one map of `maps` for each matrix, from the first one on.
 Status MakeMaps(std::span<const std::unique_ptr<Matrix>> matrices, std::span<CUtensorMap> maps) {
   for (size_t i = 0; i < matrices.size(); ++i) {
-    const Matrix& matrix = *matrices[i];
-    const int64_t row_bytes = matrix.cols() * 2;
+    const CudaMatrix& matrix = Cast(matrices[i]);
+    const int64_t row_bytes = BytesOfRow(matrix);
     const MatrixView view{
-        DataOf(matrix), static_cast<int32_t>(matrix.rows()), row_bytes, row_bytes};
+        Numbers(matrix).data, static_cast<int32_t>(matrix.rows()), row_bytes, row_bytes};
     BATON_CUDA_RETURN_IF_ERROR(MakeMixedTensorMap(view, kWgmmaBoxRows, &maps[i]));
+  }
+  return OkStatus();
+}
+
+// Kernels take the router in bf16, and the same type for a matrix of all experts.
+Status CheckTypes(const ExpertArgs& args) {
+  if (static_cast<const CudaMatrix*>(args.router)->dtype() != DType::kBF16) {
+    return InvalidArgument("the router is stored in FP8; it must be stored in bf16");
+  }
+  for (const auto& matrices : {args.gate_up, args.down}) {
+    const DType first = Cast(matrices[0]).dtype();
+    for (size_t e = 1; e < matrices.size(); ++e) {
+      if (const DType dtype = Cast(matrices[e]).dtype(); dtype != first) {
+        return InvalidArgument(
+            "a matrix of the first expert is stored in {}, that of expert {} in {}; all experts of "
+            "a "
+            "layer must be stored in the same type",
+            Name(first),
+            e,
+            Name(dtype));
+      }
+    }
   }
   return OkStatus();
 }
@@ -101,11 +148,6 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
   for (size_t e = 0; e < args.gate_up.size(); ++e) {
     const Matrix& gate_up = *args.gate_up[e];
     const Matrix& down = *args.down[e];
-    for (const Matrix* matrix : {&gate_up, &down}) {
-      if (static_cast<const CudaMatrix*>(matrix)->dtype() != DType::kBF16) {
-        return InvalidArgument("expert {} is stored in FP8; experts must be stored in bf16", e);
-      }
-    }
     if (gate_up.rows() != 2 * width || gate_up.cols() != hidden || down.rows() != hidden ||
         down.cols() != width) {
       return InvalidArgument("expert {} has matrices {}x{} and {}x{}; they must be {}x{} and {}x{}",
@@ -121,6 +163,28 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
     }
   }
   return OkStatus();
+}
+
+cudaError_t LaunchGemms(const Tensor& x,
+                        const PreparedExperts& experts,
+                        const ExpertScratch& scratch,
+                        cudaStream_t stream) {
+  const cudaError_t error = LaunchGateUp(x, experts, scratch, stream);
+  return error == cudaSuccess ? LaunchDown(x.rows, experts, scratch, stream) : error;
+}
+
+// The same with wgmma, where FP8 weights take inputs in FP8.
+cudaError_t LaunchWgmmaGemms(const Tensor& x,
+                             const PreparedExperts& experts,
+                             const ExpertScratch& scratch,
+                             cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  if (experts.gate_up_scales != nullptr) error = LaunchQuantize(x, scratch.fp8_x, stream);
+  if (error == cudaSuccess) error = LaunchWgmmaGateUp(x, experts, scratch, stream);
+  if (error == cudaSuccess && experts.down_scales != nullptr) {
+    error = LaunchQuantizeInner(x.rows, experts, scratch, stream);
+  }
+  return error == cudaSuccess ? LaunchWgmmaDown(x.rows, experts, scratch, stream) : error;
 }
 
 }  // namespace
@@ -154,6 +218,7 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
   auto found = layers_.find(identity);
   if (found == layers_.end()) {
     BATON_RETURN_IF_ERROR(CheckShapes(args, first));
+    BATON_RETURN_IF_ERROR(CheckTypes(args));
     found = layers_.try_emplace(identity).first;
     if (const Status status = Describe(args, first, found->second); !status.ok()) {
       layers_.erase(found);
@@ -170,31 +235,41 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
   return experts;
 }
 
-// Uploads the addresses of the experts' matrices.
+// Uploads the addresses of the experts' matrices and scales.
 Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& layer) {
   const auto count = static_cast<size_t>(args.router->rows());
-  // By the experts' numbers: gate and up of all, then down of all; null where another rank has
-  // them.
-  std::vector<const __nv_bfloat16*> table(2 * count);
+  // By the experts' numbers: gate and up of all, then down of all, then the scales in the same
+  // order; null where another rank has them.
+  std::vector<const void*> table(4 * count);
   for (size_t i = 0; i < args.gate_up.size(); ++i) {
     const size_t expert = static_cast<size_t>(first) + i;
-    table[expert] = DataOf(*args.gate_up[i]);
-    table[count + expert] = DataOf(*args.down[i]);
+    const Numbers gate_up(Cast(args.gate_up[i]));
+    const Numbers down(Cast(args.down[i]));
+    table[expert] = gate_up.data;
+    table[count + expert] = down.data;
+    table[2 * count + expert] = gate_up.scales;
+    table[3 * count + expert] = down.scales;
   }
   const size_t bytes = std::span(table).size_bytes();
   BATON_RETURN_IF_ERROR(layer.table.Reserve(bytes));
   BATON_CUDA_RETURN_IF_ERROR(
       cudaMemcpy(layer.table.at(), table.data(), bytes, cudaMemcpyHostToDevice));
   PreparedExperts& experts = layer.experts;
-  experts.router = DataOf(*args.router);
-  experts.gate_up = layer.table.at<const __nv_bfloat16*>();
+  experts.router = static_cast<const CudaMatrix*>(args.router)->data();
+  experts.gate_up = layer.table.at<const void*>();
   experts.down = experts.gate_up + count;
+  const auto* scales = layer.table.at<const float*>() + 2 * count;
+  if (Cast(args.gate_up[0]).dtype() == DType::kFp8) experts.gate_up_scales = scales;
+  if (Cast(args.down[0]).dtype() == DType::kFp8) experts.down_scales = scales + count;
   experts.experts = static_cast<int32_t>(count);
   experts.first = first;
   experts.end = first + static_cast<int32_t>(args.gate_up.size());
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
-  const bool wgmma = options_.architecture == 90 && !options_.deterministic && FitsWgmma(args);
+  // In bf16, wgmma gives the bits of mma.sync. In FP8, it converts x to FP8, too.
+  const bool fp8 = experts.gate_up_scales != nullptr || experts.down_scales != nullptr;
+  const bool wgmma =
+      options_.architecture == 90 && !(options_.deterministic && fp8) && FitsWgmma(args);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();
 }
 
@@ -244,14 +319,9 @@ cudaError_t Experts::Launch(const Tensor& x,
     cudaError_t error = few ? LaunchFewScores(part, experts, scratch, stream)
                             : LaunchScores(part, experts, scratch, stream);
     if (error == cudaSuccess) error = LaunchRouting(rows, experts, scratch, stream);
-    const bool wgmma = UsesWgmma(experts, rows);
     if (error == cudaSuccess) {
-      error = wgmma ? LaunchWgmmaGateUp(part, experts, scratch, stream)
-                    : LaunchGateUp(part, experts, scratch, stream);
-    }
-    if (error == cudaSuccess) {
-      error = wgmma ? LaunchWgmmaDown(rows, experts, scratch, stream)
-                    : LaunchDown(rows, experts, scratch, stream);
+      error = UsesWgmma(experts, rows) ? LaunchWgmmaGemms(part, experts, scratch, stream)
+                                       : LaunchGemms(part, experts, scratch, stream);
     }
     if (error == cudaSuccess) {
       error = LaunchCombine(experts, scratch, out.Rows(first, rows), stream);

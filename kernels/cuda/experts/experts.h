@@ -21,10 +21,10 @@ struct ExpertsOptions {
   int64_t wgmma_rows = 8;
 };
 
-// Mixture-of-experts layers: routing, then two GEMMs grouped by expert. Routing stays on the
-// device: the host never reads its result. A row's bits do not depend on the other rows; unless
-// `deterministic`, they depend on the number of rows. Holds scratch memory. Used by one thread, on
-// one stream.
+// Mixture-of-experts layers: routing, then two GEMMs grouped by expert. The experts' matrices are
+// in bf16 or in FP8. Routing stays on the device: the host never reads its result. A row's bits do
+// not depend on the other rows; unless `deterministic`, they depend on the number of rows. Holds
+// scratch memory. Used by one thread, on one stream.
 class Experts final {
  public:
   static StatusOr<std::unique_ptr<Experts>> Create(const ExpertsOptions& options);
@@ -34,7 +34,8 @@ class Experts final {
   // recognised by the addresses in `args`) and reserves scratch memory for `rows` rows. The experts
   // of `args` are those from number `first` on; with fewer than the router scores, the result of a
   // row lacks the others. Must not be called while a graph is captured. Errors: InvalidArgument for
-  // shapes that do not match or sizes that are not multiples of 8; ResourceExhausted.
+  // shapes that do not match, sizes that are not multiples of 8, a router in FP8, or experts that
+  // are stored in different types; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
   // so that a graph can capture it.

@@ -7,11 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/rows/quantize.h"
 #include "kernels/tensor.h"
 
 // The kernels of a mixture-of-experts layer, in the order in which they run: score all experts,
 // choose experts for each row, group the (row, expert) pairs by expert, compute gate · up and then
-// down for each pair, and add up each row's results.
+// down for each pair, and add up each row's results. Matrices of experts are in bf16, or in FP8
+// with a scale for each row. The wgmma kernels multiply FP8 weights by inputs in FP8, the others by
+// inputs in bf16.
 namespace baton::cuda {
 
 constexpr int32_t kMaxExperts = 512;
@@ -23,9 +26,12 @@ constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
 // The experts of one layer as the kernels take them, with their scratch memory. Equal values launch
 // the same kernels with the same arguments.
 struct PreparedExperts {
-  const __nv_bfloat16* router = nullptr;          // [experts][hidden]
-  const __nv_bfloat16* const* gate_up = nullptr;  // device array, per expert [2·width][hidden]
-  const __nv_bfloat16* const* down = nullptr;     // device array, per expert [hidden][width]
+  const __nv_bfloat16* router = nullptr;  // [experts][hidden]
+  const void* const* gate_up = nullptr;   // device array, per expert [2·width][hidden]
+  const void* const* down = nullptr;      // device array, per expert [hidden][width]
+  // Device arrays, per expert a scale for each row of the matrix; null when it is in bf16.
+  const float* const* gate_up_scales = nullptr;
+  const float* const* down_scales = nullptr;
   // Device arrays of one tensor map per expert; null when the wgmma kernels must not be used.
   const CUtensorMap* gate_up_maps = nullptr;
   const CUtensorMap* down_maps = nullptr;
@@ -66,8 +72,12 @@ struct ExpertScratch {
   int32_t* next_items = nullptr;     // [2], for the wgmma GEMMs of gate and up and of down
   ExpertTile* tiles = nullptr;       // [MaxTiles]
   int32_t* tile_count = nullptr;     // [1]
+  int32_t* slot_count = nullptr;     // [1]
   __nv_bfloat16* inner = nullptr;    // [pairs][width], by slot
   __nv_bfloat16* results = nullptr;  // [pairs][hidden], by slot
+  // The inputs of wgmma GEMMs with FP8 weights; empty when there are none.
+  Fp8Rows fp8_x;      // [rows][hidden]
+  Fp8Rows fp8_inner;  // [pairs][width], by slot
 };
 
 // Whether the experts' GEMMs use wgmma. A row's bits differ between the wgmma kernels and the
@@ -119,7 +129,7 @@ cudaError_t LaunchDown(int64_t rows,
                        const PreparedExperts& experts,
                        const ExpertScratch& scratch,
                        cudaStream_t stream);
-// The same two products where UsesWgmma.
+// The same two products where UsesWgmma. With FP8 weights, the inputs are `fp8_x` and `fp8_inner`.
 cudaError_t LaunchWgmmaGateUp(const Tensor& x,
                               const PreparedExperts& experts,
                               const ExpertScratch& scratch,
@@ -128,6 +138,12 @@ cudaError_t LaunchWgmmaDown(int64_t rows,
                             const PreparedExperts& experts,
                             const ExpertScratch& scratch,
                             cudaStream_t stream);
+// Converts `inner` to FP8. Each slot's scale makes its largest magnitude the largest number of
+// E4M3.
+cudaError_t LaunchQuantizeInner(int64_t rows,
+                                const PreparedExperts& experts,
+                                const ExpertScratch& scratch,
+                                cudaStream_t stream);
 // out = Σ weight · result over each row's pairs that have a slot, in the order of experts.
 cudaError_t LaunchCombine(const PreparedExperts& experts,
                           const ExpertScratch& scratch,

@@ -1,16 +1,20 @@
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/primitives/async_copy.cuh"
+#include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/rows/silu.cuh"
 
 // Grouped GEMMs: the rows of each expert times its matrix, with bf16 operands and float32
-// accumulators. Inputs are accumulated in order, so that an output's bits depend on its row and its
-// weights alone. Operands pass through a ring of pipeline stages of 64 inputs in shared memory.
+// accumulators. Weights in FP8 are converted to bf16 in registers, which is exact, and their scales
+// are applied to the accumulators; the rows stay bf16. Inputs are accumulated in a fixed order, so
+// that an output's bits depend on its row and its weights alone. Operands pass through a ring of
+// pipeline stages in shared memory.
 namespace baton::cuda {
 namespace {
 
-constexpr int kDepth = 64;  // inputs of a stage
 constexpr int kVectors = kSwizzledRowVectors;
+constexpr int kVectorBytes = kSwizzledRowBytes / kVectors;
 
 enum class ExpertGemm { kScores, kGateUp, kDown };
 
@@ -20,8 +24,9 @@ struct ExpertGemmArgs {
   int32_t rows = 0;    // kScores only
   int32_t inputs = 0;  // a multiple of 8
   int32_t outputs = 0;
-  const __nv_bfloat16* weight = nullptr;          // kScores only
-  const __nv_bfloat16* const* weights = nullptr;  // kGateUp, kDown: one matrix per expert
+  const __nv_bfloat16* weight = nullptr;  // kScores only
+  const void* const* weights = nullptr;   // kGateUp, kDown: one matrix per expert
+  const float* const* scales = nullptr;   // per expert those of its rows; null for bf16
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
@@ -30,9 +35,18 @@ struct ExpertGemmArgs {
   void* out = nullptr;  // kScores: f32, else bf16; [row or slot][outputs]
 };
 
-// The rows and weight rows of a thread block's tile, and how its warps divide them.
-template <int kRows_, int kWeightRows_, int kRowWarps_, int kStages_, int kThreads_ = 128>
+// The rows and weight rows of a thread block's tile, and how its warps divide them. A stage has as
+// many inputs as fill a swizzled row with weights; a row of x fills kRowLines swizzled rows.
+template <class Number_,
+          int kRows_,
+          int kWeightRows_,
+          int kRowWarps_,
+          int kStages_,
+          int kThreads_ = 128>
 struct Tiling {
+  using Number = Number_;  // of the weights
+  static constexpr int kDepth = kSwizzledRowBytes / sizeof(Number);
+  static constexpr int kRowLines = sizeof(__nv_bfloat16) / sizeof(Number);
   static constexpr int kThreads = kThreads_;
   static constexpr int kRowStep = kThreads / kVectors;  // rows that the block copies at a time
   static constexpr int kRows = kRows_;
@@ -43,16 +57,20 @@ struct Tiling {
   static constexpr int kWarpWeightRows = kWeightRows / kWeightWarps;
   static constexpr int kRowAtoms = kWarpRows / 16;
   static constexpr int kWeightAtoms = kWarpWeightRows / 8;
-  static constexpr int kStageBytes = (kRows + kWeightRows) * kSwizzledRowBytes;
+  static constexpr int kXLines = kRows * kRowLines;  // swizzled rows of x before the weights
+  static constexpr int kStageBytes = (kXLines + kWeightRows) * kSwizzledRowBytes;
   static constexpr int kBytes = kStageBytes * kStages;
   static_assert(kWeightAtoms > 0 && kRowAtoms > 0);
 };
 
-using SmallTiling = Tiling<16, 32, 1, 8>;
+using SmallTiling = Tiling<__nv_bfloat16, 16, 32, 1, 8>;
+using LargeTiling = Tiling<__nv_bfloat16, 64, 128, 2, 4>;
 // For scores; the tiling does not change a score's bits.
-using FewScoresTiling = Tiling<16, 8, 1, 16, 32>;
-using ManyScoresTiling = Tiling<64, 64, 2, 4>;
-using LargeTiling = Tiling<64, 128, 2, 4>;
+using FewScoresTiling = Tiling<__nv_bfloat16, 16, 8, 1, 16, 32>;
+using ManyScoresTiling = Tiling<__nv_bfloat16, 64, 64, 2, 4>;
+// In the same shared memory.
+using SmallFp8Tiling = Tiling<__nv_fp8_e4m3, 16, 32, 1, 6>;
+using LargeFp8Tiling = Tiling<__nv_fp8_e4m3, 64, 128, 2, 3>;
 
 __device__ __forceinline__ void LoadMatrices(uint32_t (&to)[4], uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -71,31 +89,72 @@ __device__ __forceinline__ void MultiplyAdd(float (&sum)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The part of every stage that this thread copies: one vector in each of some rows of x and of some
-// weight rows.
+__device__ __forceinline__ uint4 LoadSharedVector(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+
+// Converts four E4M3 numbers to bf16, which represents every one exactly.
+__device__ __forceinline__ uint2 Fp8ToBf16(uint32_t from) {
+  float values[4];
+  UnpackFp8(from, values);
+  const __nv_bfloat162 low = __floats2bfloat162_rn(values[0], values[1]);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(values[2], values[3]);
+  return make_uint2(*reinterpret_cast<const uint32_t*>(&low),
+                    *reinterpret_cast<const uint32_t*>(&high));
+}
+
+// The address of a vector of a row of x. With one swizzled row for a row of x, vectors are in
+// order. With two (lines), vectors 4c and 4c + 1 are vectors 2c and 2c + 1 of the first line,
+// vectors 4c + 2 and 4c + 3 are those of the second. Lanes that read one vector for each c in
+// neighbouring rows then have no bank conflicts. Neither have lanes that write neighbouring
+// vectors, because the halves of the second line are exchanged.
+template <class T>
+__device__ __forceinline__ uint32_t XVector(uint32_t stage, int row, int vector) {
+  if constexpr (T::kRowLines == 1) {
+    return SwizzledVector(stage, row, vector);
+  } else {
+    static_assert(T::kRowLines == 2 && T::kRows % 8 == 0);
+    const int line = vector / 2 % 2;
+    const int at = vector / 4 * 2 + vector % 2;
+    return SwizzledVector(stage, row + line * T::kRows, at ^ line * 4);
+  }
+}
+
+// The part of every stage that this thread copies: some vectors in each of some rows of x, and one
+// vector in each of some weight rows.
 template <class T, ExpertGemm kGemm>
 struct Source {
-  const __nv_bfloat16* x[T::kRows / T::kRowStep];
+  using Number = typename T::Number;
+  static constexpr int kXVectorNumbers = kVectorBytes / sizeof(__nv_bfloat16);
+
+  const __nv_bfloat16* x[T::kRows / T::kRowStep];  // the thread's first vector of a row
   bool x_present[T::kRows / T::kRowStep];
-  const __nv_bfloat16* weight;  // in the thread's first weight row
-  int64_t weight_step;          // elements between two weight rows of the thread
-  int32_t weight_rows;          // number of the thread's weight rows that exist
-  int32_t input;                // first input of the thread's vector in a stage
+  const Number* weight;  // in the thread's first weight row
+  int64_t weight_step;   // elements between two weight rows of the thread
+  int32_t weight_rows;   // number of the thread's weight rows that exist
+  int32_t input;         // first input of the thread's vector of weights in a stage
+  int vector;
   int row;
 
   __device__ Source(const ExpertGemmArgs& args, const ExpertTile& tile, int32_t first_output) {
     row = static_cast<int>(threadIdx.x) / kVectors;
-    input = static_cast<int32_t>(threadIdx.x) % kVectors * 8;
+    vector = static_cast<int>(threadIdx.x) % kVectors;
+    input = vector * kVectorBytes / static_cast<int>(sizeof(Number));
 #pragma unroll
     for (int i = 0; i < T::kRows / T::kRowStep; ++i) {
       const int32_t at = row + i * T::kRowStep;
       x_present[i] = at < tile.rows;
       int64_t from = tile.first_slot + (x_present[i] ? at : 0);
       if (kGemm == ExpertGemm::kGateUp) from = args.slot_rows[from];
-      x[i] = args.x + from * args.x_stride + input;
+      x[i] = args.x + from * args.x_stride + vector * kXVectorNumbers;
     }
-    const __nv_bfloat16* matrix =
-        kGemm == ExpertGemm::kScores ? args.weight : args.weights[tile.expert];
+    const auto* matrix = static_cast<const Number*>(
+        kGemm == ExpertGemm::kScores ? args.weight : args.weights[tile.expert]);
     // Gate and up rows alternate, so that one thread has both accumulators of an output.
     const bool gate_up = kGemm == ExpertGemm::kGateUp;
     const int32_t first = first_output + (gate_up ? row / 2 : row);
@@ -112,31 +171,36 @@ struct Source {
     for (int i = 0; i < T::kWeightRows / T::kRowStep; ++i) {
       const bool present = in_depth && i < weight_rows;
       const auto* from = present ? weight + i * weight_step + first_input : weight;
-      CopyVector(SwizzledVector(stage, T::kRows + row + i * T::kRowStep, input / 8), from, present);
+      CopyVector(SwizzledVector(stage, T::kXLines + row + i * T::kRowStep, vector), from, present);
     }
   }
 
   __device__ void CopyX(uint32_t stage, int32_t first_input, int32_t inputs) const {
-    const bool in_depth = first_input + input < inputs;
 #pragma unroll
-    for (int i = 0; i < T::kRows / T::kRowStep; ++i) {
-      const bool present = in_depth && x_present[i];
-      const auto* from = present ? x[i] + first_input : x[0];
-      CopyVector(SwizzledVector(stage, row + i * T::kRowStep, input / 8), from, present);
+    for (int line = 0; line < T::kRowLines; ++line) {
+      const int at = vector + line * kVectors;
+      const int32_t further = first_input + line * kVectors * kXVectorNumbers;
+      const bool in_depth = first_input + at * kXVectorNumbers < inputs;
+#pragma unroll
+      for (int i = 0; i < T::kRows / T::kRowStep; ++i) {
+        const bool present = in_depth && x_present[i];
+        const auto* from = present ? x[i] + further : x[0];
+        CopyVector(XVector<T>(stage, row + i * T::kRowStep, at), from, present);
+      }
     }
   }
 };
 
-// Multiplies one stage into the warp's accumulators.
+// Multiplies one stage of bf16 into the warp's accumulators.
 template <class T>
-__device__ __forceinline__ void MultiplyStage(
+__device__ __forceinline__ void MultiplyBf16Stage(
     uint32_t stage,
     int first_row,
     int first_weight_row,
     float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int k = 0; k < kDepth / 32; ++k) {
+  for (int k = 0; k < T::kDepth / 32; ++k) {
     uint32_t x[2][T::kRowAtoms][4];
 #pragma unroll
     for (int i = 0; i < T::kRowAtoms; ++i) {
@@ -147,7 +211,7 @@ __device__ __forceinline__ void MultiplyStage(
 #pragma unroll
     for (int j = 0; j < T::kWeightAtoms; ++j) {
       uint32_t w[4];  // 32 inputs of eight weight rows
-      const int row = T::kRows + first_weight_row + 8 * j + lane % 8;
+      const int row = T::kXLines + first_weight_row + 8 * j + lane % 8;
       LoadMatrices(w, SwizzledVector(stage, row, 4 * k + lane / 8));
 #pragma unroll
       for (int i = 0; i < T::kRowAtoms; ++i) {
@@ -158,16 +222,70 @@ __device__ __forceinline__ void MultiplyStage(
   }
 }
 
-__device__ __forceinline__ float SiluMul(float gate, float up) {
-  return gate / (1.0f + expf(-gate)) * up;
+// The same for weights in FP8. mma.sync gives lane 4 g + c the inputs 2c, 2c + 1, 2c + 8, 2c + 9 of
+// x's rows g and g + 8 and of weight row g. A sum does not depend on which inputs have these
+// places, as long as they are the same for x and the weights. So lane 4 g + c takes 16 neighbouring
+// inputs, those from 32 c + 16 half on: one vector of weights, two of each row of x. Each
+// MultiplyAdd takes the next four of the 16.
+template <class T>
+__device__ __forceinline__ void MultiplyFp8Stage(
+    uint32_t stage,
+    int first_row,
+    int first_weight_row,
+    float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4;
+  const int c = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t x[4][T::kRowAtoms][4];
+#pragma unroll
+    for (int i = 0; i < T::kRowAtoms; ++i) {
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const int row = first_row + 16 * i + 8 * eight + g;
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair) {
+          const uint4 v = LoadSharedVector(XVector<T>(stage, row, 4 * c + 2 * half + pair));
+          x[2 * pair][i][eight] = v.x;
+          x[2 * pair][i][eight + 2] = v.y;
+          x[2 * pair + 1][i][eight] = v.z;
+          x[2 * pair + 1][i][eight + 2] = v.w;
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < T::kWeightAtoms; ++j) {
+      const int row = T::kXLines + first_weight_row + 8 * j + g;
+      const uint4 v = LoadSharedVector(SwizzledVector(stage, row, 2 * c + half));
+      const uint32_t fours[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int four = 0; four < 4; ++four) {
+        const uint2 w = Fp8ToBf16(fours[four]);
+#pragma unroll
+        for (int i = 0; i < T::kRowAtoms; ++i) {
+          MultiplyAdd(accumulators[i][j], x[four][i], w.x, w.y);
+        }
+      }
+    }
+  }
 }
 
 // Writes two neighbouring accumulators of a row: two outputs, or gate and up of one output.
-template <ExpertGemm kGemm>
-__device__ __forceinline__ void StorePair(
-    const ExpertGemmArgs& args, int64_t row, int32_t output, float first, float second) {
+// `scales` are those of the expert's weight rows, for FP8.
+template <class Number, ExpertGemm kGemm>
+__device__ __forceinline__ void StorePair(const ExpertGemmArgs& args,
+                                          const float* scales,
+                                          int64_t row,
+                                          int32_t output,
+                                          float first,
+                                          float second) {
   if (output >= args.outputs) return;
   const int64_t to = row * args.outputs + output;
+  if constexpr (kIsFp8<Number>) {
+    first *= scales[output];
+    second *= scales[output + (kGemm == ExpertGemm::kGateUp ? args.outputs : 1)];
+  }
   if constexpr (kGemm == ExpertGemm::kScores) {
     static_cast<float*>(args.out)[to] = first;
     if (output + 1 < args.outputs) static_cast<float*>(args.out)[to + 1] = second;
@@ -189,6 +307,7 @@ __device__ __forceinline__ void Store(
     int32_t first_output,
     const float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float* scales = kIsFp8<typename T::Number> ? args.scales[tile.expert] : nullptr;
 #pragma unroll
   for (int i = 0; i < T::kRowAtoms; ++i) {
 #pragma unroll
@@ -200,8 +319,12 @@ __device__ __forceinline__ void Store(
 #pragma unroll
       for (int j = 0; j < T::kWeightAtoms; ++j) {
         const int32_t output = first_output + (4 * j + lane % 4) * kPerPair;
-        StorePair<kGemm>(
-            args, to, output, accumulators[i][j][2 * half], accumulators[i][j][2 * half + 1]);
+        StorePair<typename T::Number, kGemm>(args,
+                                             scales,
+                                             to,
+                                             output,
+                                             accumulators[i][j][2 * half],
+                                             accumulators[i][j][2 * half + 1]);
       }
     }
   }
@@ -235,21 +358,21 @@ __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArg
   const int32_t first_output = static_cast<int32_t>(blockIdx.x) * kOutputs;
   const Source<T, kGemm> source(args, tile, first_output);
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  const int32_t steps = CeilDiv(args.inputs, kDepth);
+  const int32_t steps = CeilDiv(args.inputs, T::kDepth);
   const auto stage_of = [&](int32_t step) {
     return base + static_cast<uint32_t>(step % T::kStages * T::kStageBytes);
   };
   const auto fetch = [&](int32_t step, bool weights) {
     if (step < steps) {
-      if (weights) source.CopyWeights(stage_of(step), step * kDepth, args.inputs);
-      source.CopyX(stage_of(step), step * kDepth, args.inputs);
+      if (weights) source.CopyWeights(stage_of(step), step * T::kDepth, args.inputs);
+      source.CopyX(stage_of(step), step * T::kDepth, args.inputs);
     }
     asm volatile("cp.async.commit_group;");
   };
   if constexpr (kEarlyWeights) {
 #pragma unroll
     for (int32_t step = 0; step < T::kStages - 1; ++step) {
-      if (step < steps) source.CopyWeights(stage_of(step), step * kDepth, args.inputs);
+      if (step < steps) source.CopyWeights(stage_of(step), step * T::kDepth, args.inputs);
     }
     WaitForPredecessor();
   }
@@ -269,7 +392,12 @@ __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArg
     asm volatile("cp.async.wait_group %0;" ::"n"(T::kStages - 2));
     __syncthreads();
     fetch(step + T::kStages - 1, true);
-    MultiplyStage<T>(stage_of(step), first_row, weight_warp * T::kWarpWeightRows, accumulators);
+    const int first_weight_row = weight_warp * T::kWarpWeightRows;
+    if constexpr (kIsFp8<typename T::Number>) {
+      MultiplyFp8Stage<T>(stage_of(step), first_row, first_weight_row, accumulators);
+    } else {
+      MultiplyBf16Stage<T>(stage_of(step), first_row, first_weight_row, accumulators);
+    }
   }
   Store<T, kGemm>(args, tile, first_row, first_output + weight_warp * kWarpOutputs, accumulators);
 }
@@ -285,6 +413,17 @@ cudaError_t LaunchTiles(const ExpertGemmArgs& args, int64_t row_tiles, cudaStrea
   return LaunchOverlapped(kernel, grid, dim3(T::kThreads), T::kBytes, stream, args);
 }
 
+template <class Small, class Large, ExpertGemm kGemm>
+cudaError_t LaunchTilesOf(const ExpertGemmArgs& args,
+                          int64_t rows,
+                          const PreparedExperts& experts,
+                          cudaStream_t stream) {
+  static_assert(Small::kRows == 16 && Large::kRows == 64, "as TileRows says");
+  const int64_t tiles = MaxTiles(experts, rows);
+  return TileRows(experts, rows) == Small::kRows ? LaunchTiles<Small, kGemm>(args, tiles, stream)
+                                                 : LaunchTiles<Large, kGemm>(args, tiles, stream);
+}
+
 template <ExpertGemm kGemm>
 cudaError_t LaunchGrouped(ExpertGemmArgs args,
                           int64_t rows,
@@ -293,15 +432,12 @@ cudaError_t LaunchGrouped(ExpertGemmArgs args,
                           cudaStream_t stream) {
   args.tiles = scratch.tiles;
   args.tile_count = scratch.tile_count;
-  const int64_t tiles = MaxTiles(experts, rows);
-  return TileRows(experts, rows) == SmallTiling::kRows
-             ? LaunchTiles<SmallTiling, kGemm>(args, tiles, stream)
-             : LaunchTiles<LargeTiling, kGemm>(args, tiles, stream);
+  return args.scales == nullptr
+             ? LaunchTilesOf<SmallTiling, LargeTiling, kGemm>(args, rows, experts, stream)
+             : LaunchTilesOf<SmallFp8Tiling, LargeFp8Tiling, kGemm>(args, rows, experts, stream);
 }
 
 }  // namespace
-
-static_assert(SmallTiling::kRows == 16 && LargeTiling::kRows == 64, "as TileRows says");
 
 cudaError_t LaunchScores(const Tensor& x,
                          const PreparedExperts& experts,
@@ -340,6 +476,7 @@ cudaError_t LaunchGateUp(const Tensor& x,
   args.inputs = experts.hidden;
   args.outputs = experts.width;
   args.weights = experts.gate_up;
+  args.scales = experts.gate_up_scales;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
   return LaunchGrouped<ExpertGemm::kGateUp>(args, x.rows, experts, scratch, stream);
@@ -355,6 +492,7 @@ cudaError_t LaunchDown(int64_t rows,
   args.inputs = experts.width;
   args.outputs = experts.hidden;
   args.weights = experts.down;
+  args.scales = experts.down_scales;
   args.out = scratch.results;
   return LaunchGrouped<ExpertGemm::kDown>(args, rows, experts, scratch, stream);
 }

@@ -137,8 +137,8 @@ __device__ __forceinline__ void ChooseForRow(int32_t row,
   scratch.pair_weights[pair] = weight / (experts.normalize ? chosen : sum);
 }
 
-// Runs on one warp: sets `first_slots` of each expert from `counts`, and writes the tiles with
-// `writes_tiles`.
+// Runs on one warp: sets `first_slots` of each expert from `counts`. With `writes_tiles`, it also
+// writes the tiles and the numbers of tiles and slots.
 __device__ __forceinline__ void FindSlots(int32_t tile_rows,
                                           bool writes_tiles,
                                           const PreparedExperts& experts,
@@ -167,7 +167,10 @@ __device__ __forceinline__ void FindSlots(int32_t tile_rows,
       tile += tiles_below;
     }
   }
-  if (writes_tiles && lane == 31) *scratch.tile_count = tile;
+  if (writes_tiles && lane == 31) {
+    *scratch.tile_count = tile;
+    *scratch.slot_count = slot;
+  }
   slot -= slot_sum;
   tile -= tile_sum;
   for (int32_t e = first; e < last; ++e) {

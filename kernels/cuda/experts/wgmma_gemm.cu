@@ -3,21 +3,24 @@
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/primitives/async_copy.cuh"
+#include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/hopper.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/ring_cursor.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
 #include "kernels/cuda/rows/silu.cuh"
 
 // Grouped GEMMs for Hopper, for steps in which the experts have several rows. Clusters of two
 // thread blocks are persistent: each takes one output tile, of 256 rows × 256 weight rows, after
 // the other. Each block computes half of the rows. Its producer warp group streams the tile through
-// a ring of pipeline stages of 64 inputs: weights by TMA, where each block loads half for both
-// (multicast), because the L2 cache's bandwidth would be the bound otherwise; rows of x by
-// cp.async, because they are gathered. Each of two consumer warp groups multiplies 64 rows by all
-// weight rows of the tile. Inputs are accumulated in order, so that an output's bits depend on its
-// row and its weights alone.
+// a ring of pipeline stages of 128 bytes of inputs, 64 in bf16 or 128 in FP8: weights by TMA, where
+// each block loads half for both (multicast), because the L2 cache's bandwidth would be the bound
+// otherwise; rows of x by cp.async, because they are gathered. Each of two consumer warp groups
+// multiplies 64 rows by all weight rows of the tile, and applies the scales of FP8 operands to the
+// accumulators. Inputs are accumulated in order, so that an output's bits depend on its row and its
+// weights alone.
 namespace baton::cuda {
 namespace {
 
@@ -43,11 +46,14 @@ enum class WgmmaGemm { kGateUp, kDown };
 struct WgmmaArgs {
   const uint4* x = nullptr;
   int32_t x_stride = 0;    // in vectors of 16 bytes
-  int32_t spans = 0;       // of 64 inputs
+  int32_t spans = 0;       // of kSpanBytes of inputs
   int32_t outputs = 0;     // a multiple of 8
   int32_t second_box = 0;  // weight rows from a tile's first box to its second box
   int32_t column_tiles = 0;
   const CUtensorMap* weights = nullptr;  // one per expert
+  // For FP8: the scales of the rows of x, and per expert those of the weight rows.
+  const float* x_scales = nullptr;
+  const float* const* weight_scales = nullptr;
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   int32_t* next_item = nullptr;        // items that clusters have taken, besides their first
@@ -233,32 +239,75 @@ __device__ __forceinline__ uint32_t PackPair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// A consumer thread holds accumulators of two rows of a tile: of this row, and of this row + 8.
+__device__ __forceinline__ int32_t AccumulatorRow() {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  return thread / 32 * 16 + thread % 32 / 4;
+}
+
+// The scales of a thread's rows and of the tile's weight rows, for FP8. The thread loads them
+// before the products of a tile, so that it does not wait for memory after the products.
+template <WgmmaGemm kGemm, class Number>
+struct TileScales {
+  float rows[2] = {1, 1};
+  const float* weights = nullptr;  // of all weight rows of the expert
+
+  __device__ TileScales(const WgmmaArgs& a, const ExpertTile& tile) {
+    if constexpr (kIsFp8<Number>) {
+      weights = a.weight_scales[tile.expert];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int32_t row = AccumulatorRow() + half * 8;
+        if (row >= tile.rows) continue;
+        const int32_t slot = tile.first_slot + row;
+        rows[half] = a.x_scales[kGemm == WgmmaGemm::kGateUp ? a.slot_rows[slot] : slot];
+      }
+    }
+  }
+};
+
 // Writes a warp group's rows of a tile. Of every kMixedRows columns, a thread holds eight
 // neighbouring outputs in two rows, because of the order in which TMA loads the weight rows.
-template <WgmmaGemm kGemm>
+template <WgmmaGemm kGemm, class Number>
 __device__ __forceinline__ void StoreTile(const WgmmaArgs& a,
                                           const ExpertTile& tile,
+                                          const TileScales<kGemm, Number>& scales,
                                           int32_t first_output,
                                           const float (&accumulators)[kColumns / 2]) {
   constexpr int kUp = kWgmmaBoxRows / 2;  // from the accumulator of gate to that of up
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t row = thread / 32 * 16 + thread % 32 / 4;
+  const int32_t row = AccumulatorRow();
   const int32_t column = first_output + thread % 4 * 8;
   __nv_bfloat16* const to = a.out + int64_t{tile.first_slot + row} * a.outputs + column;
 #pragma unroll
   for (int eights = 0; eights < kTileOutputs<kGemm> / 8; eights += 4) {
     const bool exists = column + eights * 8 < a.outputs;
+    float weight_scales[2][8];  // for FP8: of gate and up, or of down
+    if constexpr (kIsFp8<Number>) {
+      // Outputs that do not exist take scales of others.
+      const float* from = scales.weights + (exists ? column + eights * 8 : 0);
+      Read8(from, weight_scales[0]);
+      if constexpr (kGemm == WgmmaGemm::kGateUp) Read8(from + a.outputs, weight_scales[1]);
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // The product of weight row `i` of the thread's eight; `part` 1 is that of up.
+      const auto product = [&](int part, int i) {
+        const float sum = accumulators[part * kUp + (eights + i / 2) * 4 + half * 2 + i % 2];
+        if constexpr (kIsFp8<Number>) {
+          return sum * (scales.rows[half] * weight_scales[part][i]);
+        } else {
+          return sum;
+        }
+      };
       uint32_t values[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int at = (eights + i) * 4 + half * 2;
         if constexpr (kGemm == WgmmaGemm::kGateUp) {
-          values[i] = PackPair(SiluMul(accumulators[at], accumulators[kUp + at]),
-                               SiluMul(accumulators[at + 1], accumulators[kUp + at + 1]));
+          values[i] = PackPair(SiluMul(product(0, 2 * i), product(1, 2 * i)),
+                               SiluMul(product(0, 2 * i + 1), product(1, 2 * i + 1)));
         } else {
-          values[i] = PackPair(accumulators[at], accumulators[at + 1]);
+          values[i] = PackPair(product(0, 2 * i), product(0, 2 * i + 1));
         }
       }
       if (exists && row + half * 8 < tile.rows) {
@@ -270,7 +319,7 @@ __device__ __forceinline__ void StoreTile(const WgmmaArgs& a,
 }
 
 // Runs on each consumer warp group.
-template <WgmmaGemm kGemm>
+template <WgmmaGemm kGemm, class Number>
 __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& memory) {
   const int32_t first_row = static_cast<int32_t>(threadIdx.x) / kGroupThreads * kGroupRows;
   const uint32_t lane = threadIdx.x % 32;
@@ -288,6 +337,7 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
       }
       continue;
     }
+    const TileScales<kGemm, Number> scales(a, tile);
     float accumulators[kColumns / 2];
 #pragma unroll
     for (float& sum : accumulators) sum = 0;
@@ -301,7 +351,7 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
       WgmmaFence();
 #pragma unroll
       for (int step = 0; step < kSpanSteps; ++step) {
-        WgmmaMultiply<kColumns>(accumulators, x + step * 2, weights + step * 2);
+        WgmmaMultiply<kColumns, Number>(accumulators, x + step * 2, weights + step * 2);
       }
       WgmmaCommit();
       // The WGMMAs of the previous stage have completed, so that its slot can be refilled.
@@ -312,13 +362,13 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
     }
     WgmmaWait<0>();
     release(last);
-    StoreTile<kGemm>(a, tile, work.FirstOutput<kGemm>(a), accumulators);
+    StoreTile<kGemm, Number>(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
   }
 }
 
 #endif
 
-template <WgmmaGemm kGemm>
+template <WgmmaGemm kGemm, class Number>
 __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant__ WgmmaArgs a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -348,7 +398,7 @@ __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant
     ProduceStages<kGemm>(a, memory, loaded);
   } else {
     IncreaseRegisters<232>();
-    ConsumeStages<kGemm>(a, memory);
+    ConsumeStages<kGemm, Number>(a, memory);
   }
   // The other block may still arrive at the barriers in this block's shared memory.
   ClusterArrive();
@@ -365,7 +415,8 @@ cudaError_t LaunchWgmma(WgmmaArgs args,
   args.column_tiles = CeilDiv(args.outputs, kTileOutputs<kGemm>);
   args.tiles = scratch.tiles;
   args.tile_count = scratch.tile_count;
-  const auto kernel = WgmmaKernel<kGemm>;
+  const auto kernel = args.weight_scales == nullptr ? WgmmaKernel<kGemm, __nv_bfloat16>
+                                                    : WgmmaKernel<kGemm, __nv_fp8_e4m3>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
@@ -385,14 +436,19 @@ cudaError_t LaunchWgmmaGateUp(const Tensor& x,
                               const PreparedExperts& experts,
                               const ExpertScratch& scratch,
                               cudaStream_t stream) {
+  const bool fp8 = experts.gate_up_scales != nullptr;
+  const int64_t row_bytes = int64_t{experts.hidden} * (fp8 ? 1 : 2);
+  const int64_t stride_bytes = fp8 ? row_bytes : 2 * x.stride;
   WgmmaArgs args;
-  args.x = reinterpret_cast<const uint4*>(x.data);
-  args.x_stride = static_cast<int32_t>(x.stride / 8);
-  args.spans = experts.hidden / kSpanNumbers;
+  args.x = reinterpret_cast<const uint4*>(fp8 ? scratch.fp8_x.data : x.data);
+  args.x_stride = static_cast<int32_t>(stride_bytes / int64_t{sizeof(uint4)});
+  args.x_scales = scratch.fp8_x.scales;
+  args.spans = static_cast<int32_t>(row_bytes / kSpanBytes);
   args.next_item = scratch.next_items;
   args.outputs = experts.width;
   args.second_box = experts.width;
   args.weights = experts.gate_up_maps;
+  args.weight_scales = experts.gate_up_scales;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
   return LaunchWgmma<WgmmaGemm::kGateUp>(args, x.rows, experts, scratch, stream);
@@ -402,14 +458,19 @@ cudaError_t LaunchWgmmaDown(int64_t rows,
                             const PreparedExperts& experts,
                             const ExpertScratch& scratch,
                             cudaStream_t stream) {
+  const bool fp8 = experts.down_scales != nullptr;
+  const int64_t row_bytes = int64_t{experts.width} * (fp8 ? 1 : 2);
+  const void* const x = fp8 ? static_cast<const void*>(scratch.fp8_inner.data) : scratch.inner;
   WgmmaArgs args;
-  args.x = reinterpret_cast<const uint4*>(scratch.inner);
-  args.x_stride = experts.width / 8;
-  args.spans = experts.width / kSpanNumbers;
+  args.x = static_cast<const uint4*>(x);
+  args.x_stride = static_cast<int32_t>(row_bytes / int64_t{sizeof(uint4)});
+  args.x_scales = scratch.fp8_inner.scales;
+  args.spans = static_cast<int32_t>(row_bytes / kSpanBytes);
   args.next_item = scratch.next_items + 1;
   args.outputs = experts.hidden;
   args.second_box = kWgmmaBoxRows;
   args.weights = experts.down_maps;
+  args.weight_scales = experts.down_scales;
   args.out = scratch.results;
   return LaunchWgmma<WgmmaGemm::kDown>(args, rows, experts, scratch, stream);
 }

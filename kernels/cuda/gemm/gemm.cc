@@ -12,13 +12,18 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 #include <fmt/format.h>
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/gemm/algorithm_file.h"
+#include "kernels/cuda/gemm/cublas_descriptors.h"
+#include "kernels/cuda/gemm/cublas_status.h"
 #include "kernels/cuda/gemm/gated_gemm.h"
 #include "kernels/cuda/gemm/gemv.h"
+#include "kernels/cuda/gemm/row_class.h"
+#include "kernels/cuda/gemm/sequential_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/primitives/rounding.h"
 
@@ -37,20 +42,16 @@ constexpr int32_t kLongRows = 320;
 constexpr float kWithinBest = 1.2f;
 constexpr size_t kMaxTimed = 4;
 constexpr int kRounds = 3;
+// Deterministic mode: the row class of shapes for which one algorithm computes all numbers of rows.
 constexpr int32_t kDeterministicRows = 64;
+// Deterministic mode: the most rows for which the sequential skinny GEMM is as fast as cuBLASLt.
+constexpr int32_t kSequentialRows = 64;
+// Rows of the trial that decides whether a shape's GEMMs are sequential.
+constexpr int32_t kTrialRows = 256;
 // The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
 // stays faster up to more rows, because it divides k among thread blocks better than cuBLASLt does.
 constexpr int32_t kSkinnyRows = 32;
 constexpr int32_t kSkinnyRowsOfLargeK = 64;
-
-Status ToStatus(cublasStatus_t error, std::string_view what) {
-  if (error == CUBLAS_STATUS_SUCCESS) return OkStatus();
-  return MakeStatus(
-      StatusCode::kInternal, "cuBLASLt: {} failed: {}", what, cublasLtGetStatusString(error));
-}
-
-#define BATON_CUBLAS_RETURN_IF_ERROR(expression) \
-  BATON_RETURN_IF_ERROR(ToStatus(expression, #expression))
 
 size_t WeightBytes(const GemmProblem& problem) {
   return static_cast<size_t>(problem.n) *
@@ -62,23 +63,10 @@ size_t PaddedWeightBytes(const GemmProblem& problem) {
   return (WeightBytes(problem) + 255) / 256 * 256;
 }
 
-size_t OutBytes(const GemmProblem& problem) {
-  return static_cast<size_t>(problem.rows * problem.out_stride) * ShapeOf(problem.out_dtype).bytes;
-}
-
 // The largest power of two, up to 256, that divides the address.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
   return static_cast<uint32_t>(address & -address);
-}
-
-// The row class of `rows`, as its largest number of rows. Up to 8 rows, each number is a class of
-// its own; up to 256, each multiple of 16; above, there are four classes in each doubling.
-int32_t RowClass(int32_t rows) {
-  if (rows <= 8) return rows;
-  int32_t step = 16;
-  while (rows > 256 && rows > 8 * step) step *= 2;
-  return RoundUp(rows, step);
 }
 
 struct Timed {
@@ -93,61 +81,14 @@ struct Timed {
   }
 };
 
-// The cuBLASLt descriptors of one GEMM. In cuBLAS's column-major terms outᵀ = weight · xᵀ, with the
-// weight transposed.
-class Descriptors final {
- public:
-  explicit Descriptors(const GemmProblem& problem, int32_t rows) {
-    const cudaDataType_t out = problem.out_dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
-    cublasLtMatmulDescInit(&matmul_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
-    if (problem.bias != nullptr) {
-      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      const cudaDataType_t bias = CUDA_R_16BF;
-      Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
-      Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias);
-    }
-    const bool fp8 = problem.weight_dtype == DType::kFp8;
-    if (fp8) {
-      // Fast accumulation: the tensor cores add with fewer bits than float32.
-      const int8_t fast = 1;
-      Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
-    }
-    const auto n = static_cast<uint64_t>(problem.n);
-    const auto k = static_cast<uint64_t>(problem.k);
-    const auto m = static_cast<uint64_t>(rows);
-    const cudaDataType_t in = fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
-    cublasLtMatrixLayoutInit(&weight_, in, k, n, problem.k);
-    cublasLtMatrixLayoutInit(&x_, in, k, m, problem.x_stride);
-    cublasLtMatrixLayoutInit(&out_, out, n, m, problem.out_stride);
-  }
-
-  cublasLtMatmulDesc_t matmul() { return &matmul_; }
-  cublasLtMatrixLayout_t weight() { return &weight_; }
-  cublasLtMatrixLayout_t x() { return &x_; }
-  cublasLtMatrixLayout_t out() { return &out_; }
-
- private:
-  template <class T>
-  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    // NOLINTNEXTLINE(bugprone-sizeof-expression): a pointer is an attribute, too
-    cublasLtMatmulDescSetAttribute(&matmul_, attribute, &value, sizeof(value));
-  }
-
-  cublasLtMatmulDescOpaque_t matmul_;
-  cublasLtMatrixLayoutOpaque_t weight_;
-  cublasLtMatrixLayoutOpaque_t x_;
-  cublasLtMatrixLayoutOpaque_t out_;
-};
-
 }  // namespace
 
 class Gemm::Impl {
  public:
   explicit Impl(const GemmOptions& options)
-      : options_(options), own_kernels_(!options.deterministic && options.architecture == 90) {}
+      : options_(options),
+        own_kernels_(!options.deterministic && options.architecture == 90),
+        sequential_(options.deterministic && options.architecture == 90) {}
   ~Impl() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
     for (const cudaEvent_t event : {start_, end_}) {
@@ -177,15 +118,34 @@ class Gemm::Impl {
   bool SupportsFused(const GemmProblem& problem) const {
     return (own_kernels_ && GemvSupports(problem)) || UsesSkinny(problem) || UsesGated(problem);
   }
+  // Whether the order of sums is that of sequential_gemm.h. Known after Prepare.
+  bool IsSequential(const GemmProblem& problem) const {
+    if (!sequential_ || !SequentialGemmSupports(problem)) return false;
+    const auto found = sequential_shapes_.find(ShapeOnly(problem));
+    return found != sequential_shapes_.end() && found->second;
+  }
+  bool HasOneAlgorithm(const GemmProblem& problem) const {
+    return options_.deterministic && !IsSequential(problem);
+  }
   bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
+    BATON_RETURN_IF_ERROR(PrepareShape(problem, stream));
+    const bool is_sequential = IsSequential(problem);
+    if (is_sequential && problem.rows <= kSequentialRows) return OkStatus();
     const GemmKey key = KeyOf(problem);
-    if (algorithms_.contains(key)) return OkStatus();
+    if (algorithms_.contains(key) || without_algorithm_.contains(key)) return OkStatus();
     if (cached_.contains(key)) TakeFromCache(problem, key, stream);
     if (algorithms_.contains(key)) return OkStatus();
-    BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best, Choose(problem, key, stream));
+    BATON_ASSIGN_OR_RETURN(auto candidates, Candidates(problem, key));
+    if (is_sequential) BATON_RETURN_IF_ERROR(KeepSequential(problem, key, stream, candidates));
+    if (candidates.empty()) {
+      without_algorithm_.insert(key);
+      return OkStatus();
+    }
+    BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best,
+                           Choose(problem, key, candidates, stream));
     algorithms_.emplace(key, best);
     return OkStatus();
   }
@@ -207,15 +167,22 @@ class Gemm::Impl {
       return LaunchGemv(problem, options_.sm_count, stream);
     if (UsesSkinny(problem)) return LaunchSkinnyGemm(problem, options_.sm_count, stream);
     if (UsesGated(problem)) return LaunchGatedGemm(problem, options_.sm_count, stream);
+    const bool is_sequential = IsSequential(problem);
+    if (is_sequential && problem.rows <= kSequentialRows) {
+      return LaunchSequentialGemm(problem, options_.sm_count, stream);
+    }
     const auto found = algorithms_.find(KeyOf(problem));
-    if (found == algorithms_.end()) return cudaErrorInvalidValue;
+    if (found == algorithms_.end()) {
+      return is_sequential ? LaunchSequentialGemm(problem, options_.sm_count, stream)
+                           : cudaErrorInvalidValue;
+    }
     return Multiply(problem, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
                                                                              : cudaErrorUnknown;
   }
 
  private:
   GemmKey KeyOf(const GemmProblem& problem) const {
-    return {.rows = options_.deterministic ? kDeterministicRows : RowClass(problem.rows),
+    return {.rows = HasOneAlgorithm(problem) ? kDeterministicRows : RowClass(problem.rows),
             .n = problem.n,
             .k = problem.k,
             .x_stride = problem.x_stride,
@@ -228,6 +195,31 @@ class Gemm::Impl {
                 AlignmentOf(problem.weight), AlignmentOf(problem.x), AlignmentOf(problem.out)}};
   }
 
+  // What IsSequential depends on.
+  static GemmKey ShapeOnly(const GemmProblem& problem) {
+    return {.n = problem.n,
+            .k = problem.k,
+            .dtype = problem.weight_dtype,
+            .out_dtype = problem.out_dtype,
+            .bias = problem.bias != nullptr,
+            .accumulate = problem.accumulate};
+  }
+
+  // Makes a new shape sequential if cuBLASLt can be: prompts would take too long otherwise.
+  Status PrepareShape(const GemmProblem& problem, cudaStream_t stream) {
+    const GemmKey shape = ShapeOnly(problem);
+    if (!sequential_ || !SequentialGemmSupports(problem) || sequential_shapes_.contains(shape)) {
+      return OkStatus();
+    }
+    GemmProblem trial = problem;
+    GemmKey key = KeyOf(problem);
+    trial.rows = key.rows = kTrialRows;
+    BATON_ASSIGN_OR_RETURN(auto candidates, Candidates(trial, key));
+    BATON_RETURN_IF_ERROR(KeepSequential(trial, key, stream, candidates));
+    sequential_shapes_.emplace(shape, !candidates.empty());
+    return OkStatus();
+  }
+
   // Without a file that can be used, all algorithms are chosen by timing, and the file is written.
   Status ReadCache() {
     int device = 0;
@@ -236,11 +228,12 @@ class Gemm::Impl {
     BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
     BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
     BATON_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
-    identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}",
+    identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}{}",
                             properties.name,
                             options_.sm_count,
                             driver,
-                            cublasLtGetVersion());
+                            cublasLtGetVersion(),
+                            options_.deterministic ? ", deterministic" : "");
     cache_path_ = AlgorithmPath(options_.cache_folder, identity_);
     const auto found = ReadAlgorithms(cache_path_, identity_);
     if (!found.ok()) return OkStatus();
@@ -252,7 +245,7 @@ class Gemm::Impl {
   // into memory of its own, which loads its kernel and shows that it runs here.
   void TakeFromCache(const GemmProblem& problem, const GemmKey& key, cudaStream_t stream) {
     DeviceMemory place;
-    if (!place.Reserve(OutBytes(problem)).ok()) return;
+    if (!place.Reserve(OutBytes(problem, problem.rows)).ok()) return;
     GemmProblem trial = problem;
     trial.out = place.at();
     absl::erase_if(cached_, [&](const auto& entry) {
@@ -271,7 +264,7 @@ class Gemm::Impl {
   cublasStatus_t Multiply(const GemmProblem& problem,
                           const cublasLtMatmulAlgo_t& algorithm,
                           cudaStream_t stream) {
-    Descriptors descriptors(problem, problem.rows);
+    GemmDescriptors descriptors(problem, problem.rows);
     const float one = 1;
     const float keep = problem.accumulate ? 1.0f : 0.0f;
     return cublasLtMatmul(handle_,
@@ -295,7 +288,7 @@ class Gemm::Impl {
   // The algorithms that cuBLASLt proposes for the row class, in its order of preference.
   StatusOr<std::vector<cublasLtMatmulAlgo_t>> Candidates(const GemmProblem& problem,
                                                          const GemmKey& key) {
-    Descriptors descriptors(problem, key.rows);
+    GemmDescriptors descriptors(problem, key.rows);
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulPreferenceInit(&preference);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -359,19 +352,49 @@ class Gemm::Impl {
     return time;
   }
 
-  // The fastest algorithm that cuBLASLt proposes. Those within kWithinBest of the best are timed
+  // Keeps the algorithms whose bits are those of the sequential GEMM: with these rows, and with the
+  // fewest rows of the class, because an algorithm may divide the work differently then. Without
+  // memory for the comparison it keeps none.
+  Status KeepSequential(const GemmProblem& problem,
+                        const GemmKey& key,
+                        cudaStream_t stream,
+                        std::vector<cublasLtMatmulAlgo_t>& algorithms) {
+    auto created = SequentialBits::Create(problem, options_.sm_count, stream);
+    if (created.status().code() == StatusCode::kResourceExhausted) {
+      lacked_memory_ = true;
+      algorithms.clear();
+      return OkStatus();
+    }
+    BATON_ASSIGN_OR_RETURN(const auto bits, std::move(created));
+    std::vector<cublasLtMatmulAlgo_t> kept;
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+      const auto multiply = [&](const GemmProblem& trial) {
+        return Multiply(trial, algorithm, stream) == CUBLAS_STATUS_SUCCESS;
+      };
+      BATON_ASSIGN_OR_RETURN(bool matches, bits->Match(problem.rows, multiply));
+      const int32_t fewest = FirstOfClass(key.rows);
+      if (matches && fewest < problem.rows) {
+        BATON_ASSIGN_OR_RETURN(matches, bits->Match(fewest, multiply));
+      }
+      if (matches) kept.push_back(algorithm);
+    }
+    algorithms = std::move(kept);
+    return OkStatus();
+  }
+
+  // The fastest of the candidates. Those within kWithinBest of the best are timed
   // again, in turn, so that a change of clocks or power does not favour one of them. The lowest
   // median wins.
   StatusOr<cublasLtMatmulAlgo_t> Choose(const GemmProblem& problem,
                                         const GemmKey& key,
+                                        const std::vector<cublasLtMatmulAlgo_t>& candidates,
                                         cudaStream_t stream) {
-    BATON_ASSIGN_OR_RETURN(const auto candidates, Candidates(problem, key));
-    if (options_.deterministic || candidates.size() == 1) return candidates.front();
+    if (HasOneAlgorithm(problem) || candidates.size() == 1) return candidates.front();
     // Trials write to memory of their own, because the step may still need the contents of
     // problem.out: a residual, or the input of an earlier op. Without such memory, the first
     // candidate is used untimed.
     DeviceMemory place;
-    if (!place.Reserve(OutBytes(problem)).ok()) {
+    if (!place.Reserve(OutBytes(problem, problem.rows)).ok()) {
       lacked_memory_ = true;
       return candidates.front();
     }
@@ -413,12 +436,15 @@ class Gemm::Impl {
 
   const GemmOptions options_;
   const bool own_kernels_;  // whether our own kernels, which need sm_90, may be used
+  const bool sequential_;   // whether GEMMs keep the order of sums of sequential_gemm.h
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   std::byte* weights_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
   absl::flat_hash_map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
+  absl::flat_hash_set<GemmKey> without_algorithm_;  // none keeps the order of sums
+  absl::flat_hash_map<GemmKey, bool> sequential_shapes_;
   // The cache of algorithms: its file, what the file is valid for, and those of its entries that
   // have not been used.
   std::string cache_path_;

@@ -13,7 +13,8 @@
 namespace baton::cuda {
 
 struct GemmOptions {
-  // A row's bits do not depend on the number of rows: there is one algorithm per weight shape.
+  // A row's bits do not depend on the number of rows: all algorithms of a weight shape add in one
+  // order (sequential_gemm.h), or there is one algorithm for the shape.
   bool deterministic = false;
   int architecture = 90;  // 90 for sm_90
   int sm_count = 132;

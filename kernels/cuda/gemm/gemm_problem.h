@@ -2,6 +2,7 @@
 
 #include <cuda_bf16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/dtype.h"
@@ -42,5 +43,10 @@ struct GemmProblem {
 
   bool operator==(const GemmProblem&) const = default;
 };
+
+// The bytes of the first `rows` rows of `out`.
+inline size_t OutBytes(const GemmProblem& problem, int32_t rows) {
+  return static_cast<size_t>(rows * problem.out_stride) * ShapeOf(problem.out_dtype).bytes;
+}
 
 }  // namespace baton::cuda

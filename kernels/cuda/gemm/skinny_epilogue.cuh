@@ -74,11 +74,12 @@ __device__ __forceinline__ float4 SiluMul(float4 gate, float4 up) {
 }
 
 // Multiplies the sums of a row of x with the weight's rows line … line + 3 by their FP8 scales; for
-// bf16, returns `sum`.
+// bf16, and without scales, returns `sum`.
 template <class Number>
 __device__ __forceinline__ float4
 Scaled(const SkinnyArguments& a, int32_t row, int32_t line, float4 sum) {
   if constexpr (kIsFp8<Number>) {
+    if (a.x_scales == nullptr) return sum;
     const float of_row = a.x_scales[row];
     const float4 scales = *reinterpret_cast<const float4*>(a.weight_scales + line);
     sum = make_float4(sum.x * (of_row * scales.x),

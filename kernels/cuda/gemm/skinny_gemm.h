@@ -12,6 +12,8 @@ namespace baton::cuda {
 // outputs a multiple of 8; operands aligned to 16 bytes; no norm, and no bias together with
 // silu_mul.
 bool SkinnyGemmSupports(const GemmProblem& problem);
+// The conditions of these that concern the outputs.
+bool SkinnyGemmWrites(const GemmProblem& problem);
 
 // Launches a skinny GEMM, bound by the read of the weight. Weights stream through a ring in shared
 // memory, which fills before the previous kernel has finished. Equal problems give equal bits.

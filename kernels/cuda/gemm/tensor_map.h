@@ -46,16 +46,19 @@ inline bool Aligned(const void* pointer, uintptr_t bytes) {
 }
 
 // Whether TMA can load the operands of `problem` in boxes of spans for WGMMA: both are in bf16, or
-// both in FP8 with their scales; k is whole spans; rows are aligned to 16 bytes; no norm is fused.
+// both in FP8; k is whole spans; rows are aligned to 16 bytes; no norm is fused.
+inline bool TmaLoads(const GemmProblem& problem) {
+  const DType type = problem.weight_dtype == DType::kFp8 ? DType::kFp8 : DType::kBF16;
+  return problem.x_dtype == type && problem.weight_dtype == type && problem.rows >= 1 &&
+         problem.n > 0 && problem.k > 0 && problem.k % SpanNumbers(problem) == 0 &&
+         problem.norm_weight == nullptr && problem.x_stride * NumberBytes(problem) % 16 == 0 &&
+         Aligned(problem.x, 16) && Aligned(problem.weight, 16);
+}
+
+// The same, and operands in FP8 have their scales.
 inline bool OperandsFit(const GemmProblem& problem) {
-  const bool fp8 = problem.weight_dtype == DType::kFp8;
-  const DType type = fp8 ? DType::kFp8 : DType::kBF16;
-  return problem.x_dtype == type && problem.weight_dtype == type &&
-         fp8 == (problem.x_scales != nullptr && problem.weight_scales != nullptr) &&
-         problem.rows >= 1 && problem.n > 0 && problem.k > 0 &&
-         problem.k % SpanNumbers(problem) == 0 && problem.norm_weight == nullptr &&
-         problem.x_stride * NumberBytes(problem) % 16 == 0 && Aligned(problem.x, 16) &&
-         Aligned(problem.weight, 16);
+  const bool scaled = problem.x_scales != nullptr && problem.weight_scales != nullptr;
+  return TmaLoads(problem) && scaled == (problem.weight_dtype == DType::kFp8);
 }
 
 // The part of a matrix that one TMA load copies.

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/token_mask.h"
 
 namespace baton::cuda {
 namespace {
@@ -45,7 +46,8 @@ class Sampling::Impl {
                               int32_t padded_rows,
                               int32_t vocabulary,
                               StepBuffer& fixed,
-                              StepBuffer& lists);
+                              StepBuffer& lists,
+                              const std::vector<bool>& late_rows);
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);
   Status Reserve() { return results_.Reserve(kMaxRows * kRowResultBytes); }
   int32_t* tokens() { return results_.at<int32_t>(); }
@@ -61,6 +63,7 @@ class Sampling::Impl {
     int32_t room = 0;  // capacity of a row's list of logprobs
     int32_t vocabulary = 0;
     std::vector<int32_t> tops;  // SamplingParams::top_logprobs of each row
+    std::vector<bool> late;     // rows whose mask came too late; empty: none
   };
 
   SamplingRowArgs Describe(const SamplingRow& row, StepBuffer& lists);
@@ -75,6 +78,7 @@ class Sampling::Impl {
   size_t row_room_ = 0;        // rows for which scratch_ has room
   SamplingPlan plan_;          // the last plan
   std::vector<int32_t> tops_;  // Fetched::tops of the last plan
+  std::vector<bool> late_;     // Fetched::late of the last plan
   std::vector<SamplingRowArgs> args_;
   std::vector<LogitBias> bias_;
 };
@@ -83,7 +87,10 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
                                             int32_t padded_rows,
                                             int32_t vocabulary,
                                             StepBuffer& fixed,
-                                            StepBuffer& lists) {
+                                            StepBuffer& lists,
+                                            const std::vector<bool>& late_rows) {
+  const auto late = [&](size_t row) { return row < late_rows.size() && late_rows[row]; };
+  late_ = late_rows;
   BATON_CHECK(padded_rows > 0 && rows.size() <= static_cast<size_t>(padded_rows),
               "{} rows padded to {}",
               rows.size(),
@@ -105,6 +112,7 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
   args_.assign(static_cast<size_t>(padded_rows), {});
   int64_t undo_entries = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
+    if (late(i)) continue;  // as padding
     SamplingRowArgs& args = args_[i] = Describe(rows[i], lists);
     args.undo_at = undo_entries;
     undo_entries +=
@@ -149,6 +157,10 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
     count = static_cast<int32_t>(tokens.size());
   };
   write(row.banned, args.banned_at, args.banned_count);
+  if (row.mask != nullptr) {
+    args.mask_at = lists.WriteAt(row.mask->allowed());
+    args.masked = 1;
+  }
   if (params.depends_on_output()) write(row.output, args.output_at, args.output_count);
   if (params.repetition_penalty != 1.0f) write(row.prompt, args.prompt_at, args.prompt_count);
   return args;
@@ -207,6 +219,7 @@ Status Sampling::Impl::Fetch(size_t slot, cudaStream_t stream) {
   to.room = plan_.top;
   to.vocabulary = plan_.vocabulary;
   to.tops = tops_;
+  to.late = late_;
   const auto fetch = [&](PinnedMemory& memory, const void* from, size_t bytes) -> Status {
     if (bytes == 0) return OkStatus();
     BATON_RETURN_IF_ERROR(memory.Reserve(bytes));
@@ -229,7 +242,9 @@ void Sampling::Impl::Collect(size_t slot, std::span<SampledToken> out) const {
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = {};
     out[i].token = failed[i] != 0 ? kNoToken : tokens[i];
-    if (failed[i] != 0) continue;
+    const bool late = i < from.late.size() && from.late[i];
+    if (late) out[i].token = kLateToken;
+    if (failed[i] != 0 || late) continue;
     const int32_t top = from.tops[i];
     if (top < 0) continue;
     out[i].logprob = logprobs[i];
@@ -253,8 +268,9 @@ StatusOr<SamplingPlan> Sampling::Plan(std::span<const SamplingRow> rows,
                                       int32_t padded_rows,
                                       int32_t vocabulary,
                                       StepBuffer& fixed,
-                                      StepBuffer& lists) {
-  return impl_->Plan(rows, padded_rows, vocabulary, fixed, lists);
+                                      StepBuffer& lists,
+                                      const std::vector<bool>& late) {
+  return impl_->Plan(rows, padded_rows, vocabulary, fixed, lists, late);
 }
 
 cudaError_t Sampling::Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/cuda/input/step_buffer.h"
@@ -24,14 +25,16 @@ class Sampling final {
   ~Sampling();
 
   // Writes the rows' parameters into `fixed` and their lists of tokens into `lists`. Rows from
-  // rows.size() to `padded_rows` are padding. Must not be called while a graph is captured. Errors:
+  // rows.size() to `padded_rows` are padding. The masks of rows must be computed; `late` rows,
+  // whose masks are not, get kLateToken. Must not be called while a graph is captured. Errors:
   // InvalidArgument for more than kMaxRows rows, a vocabulary above kMaxVocabulary or a list of
   // logprobs longer than kMaxCandidates; ResourceExhausted.
   StatusOr<SamplingPlan> Plan(std::span<const SamplingRow> rows,
                               int32_t padded_rows,
                               int32_t vocabulary,
                               StepBuffer& fixed,
-                              StepBuffer& lists);
+                              StepBuffer& lists,
+                              const std::vector<bool>& late = {});
   // Chooses a token for each row of `logits` (f32, overwritten) and stores it on the device, at
   // tokens(). Padding rows get token 0.
   cudaError_t Launch(const SamplingPlan& plan, const Tensor& logits, cudaStream_t stream);

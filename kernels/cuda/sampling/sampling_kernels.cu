@@ -67,6 +67,15 @@ __device__ void ApplyBias(
   __syncthreads();
 }
 
+// Sets the logits of tokens that the row's mask does not allow to −∞, for the tokens in [begin,
+// end). Writes no `undo`, because such a token is never chosen.
+__device__ void ApplyMask(const uint32_t* mask, float* row, int32_t begin, int32_t end) {
+  for (int32_t i = begin + static_cast<int32_t>(threadIdx.x); i < end; i += kThreads) {
+    if ((mask[i / 32] >> (i % 32) & 1u) == 0) row[i] = -INFINITY;
+  }
+  __syncthreads();
+}
+
 // Applies repetition, presence and frequency penalties to the tokens in [begin, end). `counts` is
 // shared memory for end − begin counters.
 __device__ void ApplyPenalties(const RowLists& lists,
@@ -117,8 +126,8 @@ __device__ void ApplyPenalties(const RowLists& lists,
 }
 
 // Finds the highest logit of each row. Without `unedited`: applies the row's edits first (bias,
-// banned tokens, penalties), and writes plan.best and the greedy choice. With `unedited`: writes
-// plan.unedited, for rows with logprobs.
+// banned tokens, mask, penalties), and writes plan.best and the greedy choice. With `unedited`:
+// writes plan.unedited, for rows with logprobs.
 template <bool kEdits>
 __global__ void __launch_bounds__(kThreads)
     FindHighest(const SamplingPlan plan, float* logits, int64_t stride, bool unedited) {
@@ -140,6 +149,9 @@ __global__ void __launch_bounds__(kThreads)
   if (kEdits && args.edited()) {
     const RowLists lists(plan, args);
     ApplyBias(lists, args, values, begin, end);
+    if (args.masked != 0) {
+      ApplyMask(reinterpret_cast<const uint32_t*>(plan.lists + args.mask_at), values, begin, end);
+    }
     ApplyPenalties(lists, args, values, begin, end, counts);
   }
   uint64_t best = 0;

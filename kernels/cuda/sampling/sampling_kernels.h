@@ -53,16 +53,18 @@ struct SamplingRowArgs {
   int32_t banned_count = 0;
   int32_t output_count = 0;
   int32_t prompt_count = 0;
-  int64_t undo_at = 0;  // index of the row's first entry in SamplingPlan::undo
+  uint64_t mask_at = 0;  // words of 32 tokens, see TokenMask
+  int32_t masked = 0;    // 1: the row has a mask
+  int64_t undo_at = 0;   // index of the row's first entry in SamplingPlan::undo
 
   constexpr bool edited() const {
-    return bias_count + banned_count + output_count + prompt_count > 0;
+    return bias_count + banned_count + output_count + prompt_count + masked > 0;
   }
 };
 
 // Work that at least one row of the step needs; bits.
 enum SamplingWork : uint32_t {
-  kEditWork = 1,      // bias, banned tokens, penalties
+  kEditWork = 1,      // bias, banned tokens, masks, penalties
   kUnsortedWork = 2,  // a draw in the order of token ids
   kSortedWork = 4,    // a draw in the order of probability
   kLogprobWork = 8,

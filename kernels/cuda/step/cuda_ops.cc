@@ -14,6 +14,7 @@ namespace {
 // The first architecture whose tensor cores support FP8.
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
+
 const CudaMatrix& Cast(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix);
 }
@@ -70,6 +71,7 @@ Status CudaOps::Create() {
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));
+  BATON_ASSIGN_OR_RETURN(masked_, StepBuffer::Create(kStepBytes));
   return ConnectRanks();
 }
 
@@ -156,8 +158,10 @@ Status CudaOps::IssueStep() {
 Status CudaOps::StartStep() {
   BATON_RETURN_IF_ERROR(error_);
   if (listed_ != nullptr) listed_->EndStep(sampling_->tokens(), layout_.logit_rows);
+  std::vector<StepOp> sampling = TakeMaskedSampling();
   BATON_RETURN_IF_ERROR(PlanStep());
   BATON_RETURN_IF_ERROR(RunStep());
+  if (!sampling.empty()) BATON_RETURN_IF_ERROR(RunMaskedSampling(std::move(sampling)));
   if (!pending().sampled.empty()) BATON_RETURN_IF_ERROR(sampling_->Fetch(next_, stream_));
   BATON_CUDA_RETURN_IF_ERROR(pending().End(stream_, /*marked=*/!layout_.recorded));
   return OkStatus();

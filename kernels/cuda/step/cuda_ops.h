@@ -109,6 +109,11 @@ class CudaOps final : public Ops {
   Status PlanOps();
   Status RunStep();
   Status StartStep();
+  // Takes SampleOp and the ops behind it out of the list, when a row has a mask: masks are computed
+  // while the device runs the ops before.
+  std::vector<StepOp> TakeMaskedSampling();
+  // Waits for the masks, then uploads them and launches `ops`, which begin with SampleOp.
+  Status RunMaskedSampling(std::vector<StepOp> ops);
   PendingStep& pending() { return pending_[next_]; }
   OpContext context();
 
@@ -122,6 +127,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
+  std::unique_ptr<StepBuffer> masked_;  // the sampling of steps with masks
   // Both null when this rank is the only one.
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;

@@ -10,7 +10,7 @@ struct CudaOptions {
   // The bits of a row's result do not depend on which other rows are in the step.
   bool deterministic = false;
   // Matrices that may be quantized are stored in FP8 (E4M3), and their GEMMs convert activations to
-  // FP8, too, except for a single row.
+  // FP8, too, except for a single row and for experts with few rows.
   bool fp8_weights = false;
   // Decode steps run as CUDA graphs.
   bool graphs = true;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measures hand-offs over verbs and, on the same devices, ib_write_bw and ib_write_lat of perftest. Prints one
 # JSON object after the line "BENCH". Not a test: see bench/README.md.
-seconds=4
+seconds=3
 
 # perftest NAME FLAG…: prints the last line of numbers of NAME between rxe0 and rxe1.
 perftest() {

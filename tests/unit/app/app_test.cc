@@ -98,8 +98,12 @@ TEST_F(AppTest, HttpLimitsAreSettings) {
   };
   EXPECT_EQ(post(1025), 413);
   EXPECT_EQ(post(1024), 404);
-  const RawConnection first(http);
-  const RawConnection second(http);
+  RawConnection first(http);
+  RawConnection second(http);
+  for (RawConnection* const known : {&first, &second}) {
+    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\n\r\n"));
+    EXPECT_THAT(known->ReadUntil("}}"), HasSubstr("HTTP/1.1 404 "));
+  }
   EXPECT_EQ(HttpGet(http, "/nothing").status, 503);
   for (const char* probe : {"/healthz", "/health", "/readyz", "/metrics"}) {
     EXPECT_EQ(HttpGet(http, probe).status, 200) << probe;
@@ -111,8 +115,12 @@ TEST_F(AppTest, TheHttpLimitsOfAnAddressAndOfProbesAreSettings) {
               {"process.http_limits.max_connections_per_address=2",
                "process.http_limits.reserved_connections=1"});
   const std::string http = addresses_["http"];
-  const RawConnection first(http);
-  const RawConnection second(http);
+  RawConnection first(http);
+  RawConnection second(http);
+  for (RawConnection* const known : {&first, &second}) {
+    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\n\r\n"));
+    EXPECT_THAT(known->ReadUntil("}}"), HasSubstr("HTTP/1.1 404 "));
+  }
   EXPECT_THAT(HttpGet(http, "/nothing").body, HasSubstr("has 2 connections"));
   EXPECT_EQ(HttpGet(http, "/healthz").status, 200);
   RawConnection reserved(http);

@@ -31,5 +31,16 @@ TEST(HostPort, NamesWhatIsWrong) {
   }
 }
 
+TEST(HostPort, TheHostOfAPeerIsThatOfAllItsConnections) {
+  for (const char* name : {"10.0.0.1:443", "ipv4:10.0.0.1:443", "ipv4:10.0.0.1:9", "10.0.0.1"}) {
+    EXPECT_EQ(HostOfPeer(name), "10.0.0.1") << name;
+  }
+  for (const char* name : {"[fe80::1]:443", "ipv6:[fe80::1]:443", "ipv6:%5Bfe80::1%5D:9"}) {
+    EXPECT_EQ(HostOfPeer(name), "[fe80::1]") << name;
+  }
+  EXPECT_EQ(HostOfPeer("fe80::1"), "fe80::1");
+  EXPECT_EQ(HostOfPeer(""), "");
+}
+
 }  // namespace
 }  // namespace baton

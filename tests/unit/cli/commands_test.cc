@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -21,6 +22,7 @@ namespace baton {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -61,6 +63,7 @@ TEST(CommandsTest, TheManualAndTheCompletionHaveEachCommandAndFlagOfHelp) {
                                                   {"chat"},
                                                   {"status"},
                                                   {"drain"},
+                                                  {"verify"},
                                                   {"key", "add"},
                                                   {"model"},
                                                   {"model", "inspect"}}) {
@@ -119,6 +122,7 @@ TEST(CommandsTest, AServerThatCannotBeAnAddressIsWrongUsage) {
 TEST(CommandsTest, OperatorsCommandsSayThatTheirFlagIsAdmin) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"status", "--server", "127.0.0.1:7080"},
+        std::vector<std::string>{"verify", "--server", "127.0.0.1:7080"},
         std::vector<std::string>{"drain", "decode-0", "--server", "127.0.0.1:7080"}}) {
     const ToolResult result = RunTool(words);
     EXPECT_EQ(result.status, 2) << words[0];
@@ -145,6 +149,12 @@ class FakeAdmin final : public admin::v1::Admin::CallbackService {
     worker.set_worker_id("d0");
     worker.set_blocks_quarantined(5);
     worker.set_blocks_leaked(2);
+    for (int i = 0; two_ready && i < 2; ++i) {
+      admin::v1::WorkerStatus& good = *response->add_workers();
+      good.set_worker_id(fmt::format("good-{}", i));
+      good.set_roles("decode");
+      good.set_state("ready");
+    }
     admin::v1::RefusedJoin& refused = *response->add_refused_joins();
     refused.set_worker_id("tiny");
     refused.set_address("ipv4:10.0.0.7:4000");
@@ -159,7 +169,22 @@ class FakeAdmin final : public admin::v1::Admin::CallbackService {
     return Finish(context);
   }
 
+  grpc::ServerUnaryReactor* GenerateOn(grpc::CallbackServerContext* context,
+                                       const admin::v1::GenerateOnRequest* request,
+                                       admin::v1::GenerateOnResponse* response) override {
+    prompts.push_back(request->prompt());
+    for (int token = 0; token < 5; ++token) {
+      const bool wrong = token == 3 && request->decode_worker() == wrong_worker;
+      response->add_token_ids(wrong ? 99 : token);
+    }
+    response->set_finish("length");
+    return Finish(context);
+  }
+
   std::vector<std::pair<std::string, bool>> drains;
+  std::vector<std::string> prompts;
+  std::string wrong_worker;
+  bool two_ready = false;  // GetStatus lists two decode workers
 
  private:
   static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context) {
@@ -198,6 +223,31 @@ TEST_F(OperatorTest, ADrainSaysWhetherTheProcessStays) {
   EXPECT_EQ(Run({"drain", "d1", "--keep"}).status, 0);
   const std::vector<std::pair<std::string, bool>> expected = {{"d0", false}, {"d1", true}};
   EXPECT_EQ(admin_.drains, expected);
+}
+
+TEST_F(OperatorTest, VerifyComparesTheTokensOfTwoWorkers) {
+  EXPECT_EQ(Run({"verify"}).status, 2) << "no worker is ready";
+  admin_.two_ready = true;
+  const ToolResult equal = Run({"verify", "one", "two", "three"});
+  EXPECT_EQ(equal.status, 0) << equal.errors;
+  EXPECT_THAT(admin_.prompts, ElementsAre("one", "one", "two", "two", "three", "three"));
+  admin_.wrong_worker = "good-1";
+  const ToolResult different = Run({"verify", "one"});
+  EXPECT_EQ(different.status, 1);
+  EXPECT_THAT(different.output, HasSubstr("request 0, token 3: 3 / 99"));
+}
+
+TEST_F(OperatorTest, VerifyReadsPromptsFromAFile) {
+  admin_.two_ready = true;
+  const std::string path = testing::TempDir() + "/prompts_of_verify";
+  std::ofstream(path) << "first\n\nsecond";
+  EXPECT_EQ(Run({"verify", "--file", path, "--requests", "3"}).status, 0);
+  EXPECT_THAT(admin_.prompts, ElementsAre("first", "first", "second", "second", "first", "first"));
+  std::ofstream(path) << "\n";
+  const ToolResult empty = Run({"verify", "--file", path});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_THAT(empty.errors, HasSubstr("must have one prompt a line"));
+  EXPECT_EQ(Run({"verify", "x", "--file", path}).status, 2);
 }
 
 // The errors of the commands for a wrong port, each with the flag for the right port.

@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -59,6 +60,15 @@ TEST(AccountTest, SaysWhereTheTimeWent) {
               AllOf(HasSubstr("on decode-0: 40 prompt"), HasSubstr("on the same worker")));
 }
 
+TEST(StatusTableTest, ShowsReplaysWhenTheyAreOn) {
+  ClusterSummary cluster;
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("replays")));
+  cluster.replays = {0.05, 30, 2, {{"busy", 4}, {"failed", 0}}, 3, 1};
+  EXPECT_THAT(
+      FormatCluster(cluster),
+      HasSubstr("replays of 5%: 30 equal, 2 different, 1 running, 3 waiting · skipped: 4 busy\n"));
+}
+
 TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   ClusterSummary cluster;
   cluster.router = "r0";
@@ -84,11 +94,27 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
                     HasSubstr("decode-0  decode  cuda:1  0.2.0    ready"),
                     HasSubstr("prefill-0  tcp   3          5.0 MB  0.75"),
                     Not(HasSubstr("LEAKED"))));
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("deterministic")));
+  cluster.workers[0].deterministic = false;
+  EXPECT_THAT(FormatCluster(cluster), HasSubstr("cuda:1 (not deterministic)"));
   cluster.workers[0].blocks_leaked = 2;
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("LEAKED 2"));
   EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("QUARANTINED")));
   cluster.workers[0].blocks_quarantined = 5;
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("QUARANTINED 5"));
+}
+
+TEST(StatusTableTest, ShowsTheRanksOfGroups) {
+  ClusterSummary cluster;
+  WorkerSummary& worker = cluster.workers.emplace_back();
+  worker.id = "decode-0";
+  worker.ranks = {{.step_ms = 8, .exchange_ms = {}}};
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("EXCHANGE"))) << "one rank exchanges nothing";
+  worker.ranks = {{.step_ms = 8, .exchange_ms = 0.5}, {.step_ms = 7.5, .exchange_ms = {}}};
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("WORKER    RANK  STEP     EXCHANGE"),
+                    HasSubstr("decode-0  0     8.00 ms  0.50 ms"),
+                    HasSubstr("decode-0  1     7.50 ms  -")));
 }
 
 TEST(StatusTableTest, ShowsEachPairsTransfersAndWhyFasterTransportsAreNotInUse) {
@@ -129,6 +155,31 @@ TEST(StatusTableTest, ShowsWhoWasNotLetIn) {
                     HasSubstr("?        ipv4:10.0.0.8:4000  1")));
   cluster.workers.emplace_back();
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("another model"));
+}
+
+TEST(StatusTableTest, ShowsClientsAndWhoHadNoProof) {
+  ClusterSummary cluster;
+  EXPECT_THAT(FormatCluster(cluster), AllOf(Not(HasSubstr("TENANT")), Not(HasSubstr("NO PROOF"))));
+  cluster.callers.push_back({"acme/ci", 2, 30, 4000, {{"INTERNAL", 1}, {"RESOURCE_EXHAUSTED", 5}}});
+  cluster.refused_peers.push_back({"ToRouter", "10.0.0.7", "another secret", 12, 2500});
+  const std::string text = FormatCluster(cluster);
+  EXPECT_THAT(text, HasSubstr("TENANT  KEY  RUN  REQUESTS  TOKENS  REFUSED  ERRORS"));
+  EXPECT_THAT(text,
+              HasSubstr("acme    ci   2    30        4000    5        1 INTERNAL, 5 RESOURCE"));
+  EXPECT_THAT(text, HasSubstr("NO PROOF AT"));
+  EXPECT_THAT(text, HasSubstr("ToRouter     10.0.0.7  12"));
+}
+
+TEST(StatusTableTest, ShowsPairsWhoseHandOffsFail) {
+  ClusterSummary cluster;
+  cluster.workers.emplace_back();
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("HAND-OFFS")));
+  cluster.failing_pairs.push_back({"p0", "d0", 3, "no data channel", 1500, 6500});
+  cluster.failing_pairs.push_back({"p1", "d0", 1, "refused", 2500, 0});
+  const std::string text = FormatCluster(cluster);
+  EXPECT_THAT(text, HasSubstr("HAND-OFFS FAIL FROM  TO  IN A ROW  LAST"));
+  EXPECT_THAT(text, ContainsRegex("p0 +d0 +3 +1.* in 6.* no data channel"));
+  EXPECT_THAT(text, ContainsRegex("p1 +d0 +1 +2.* now +refused"));
 }
 
 TEST(ReachabilityTest, OnlyTransportErrorsAreExplained) {

@@ -62,6 +62,8 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   request.stop_tokens = Tokens();
   request.priority = Count();
   request.cache_salt = Text();
+  request.grammar = Text();
+  request.client_tag = Any();
   request.arrival = now;
   if (Bool()) request.deadline = now + std::chrono::milliseconds(Count());
   if (kind == RequestKind::kServe) return out;
@@ -95,6 +97,12 @@ WorkerLoad RandomValues::Load() {
                      &engine.step_ms_per_prompt_token,
                      &engine.step_ms_per_prompt_token_context}) {
     *ms = Double();
+  }
+  for (int64_t i = Between(1, 3); i > 0; --i) {
+    RankTimes& rank = engine.ranks.emplace_back();
+    rank.steps = Between(1, INT64_MAX);
+    rank.step_seconds = Double();
+    if (Bool()) rank.exchange_seconds = Double();
   }
   out.digest = Hash();
   out.digest_sequence = Any();
@@ -179,6 +187,7 @@ WorkerInfo RandomValues::Info() {
   out.admin_address = Text();
   out.device = Text();
   out.program_version = Text();
+  out.deterministic = random_() % 2 == 0;
   out.block_tokens = Count();
   out.blocks = Count();
   out.max_sequences = Count();
@@ -201,7 +210,7 @@ std::vector<WorkerCommand> RandomValues::Commands(Time now) {
   out.emplace_back(CancelCommand{id(), epoch(), Bool()});
   out.emplace_back(StopSampleCommand{id(), epoch(), Count()});
   out.emplace_back(ConnectCommand{AnyPeer()});
-  out.emplace_back(SnapshotCommand());
+  out.emplace_back(SnapshotCommand{Bool()});
   out.emplace_back(DrainWorkerCommand{Bool()});
   return out;
 }

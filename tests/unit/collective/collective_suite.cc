@@ -293,6 +293,7 @@ using testing::HasSubstr;
 void ExpectLate(GroupRunner& runner, const std::function<Status(Collective&)>& call) {
   GroupTest test = OneCollective(3);
   test.options.limit = std::chrono::milliseconds(200);
+  test.options.ahead_bytes = size_t{1} << 20;
   runner.Run(test, [&call](TestRank& rank) {
     Collective& group = *rank.collectives[0];
     if (rank.rank == 2) {
@@ -324,7 +325,7 @@ TEST_P(CollectiveFailureSuite, ARankThatNeverComesIsNamed) {
 
 TEST_P(CollectiveFailureSuite, ARankThatNeverReceivesIsNamed) {
   ExpectLate(runner(), [](Collective& group) {
-    const Bytes bytes(size_t{1} << 20);
+    const Bytes bytes(group.bytes_ahead() + 1);
     return group.Send(2, bytes);
   });
 }
@@ -342,12 +343,13 @@ TEST_P(CollectiveFailureSuite, AbortEndsWaitsOfEveryKind) {
         return group.Receive(2, bytes);
       },
       [](Collective& group) {
-        const Bytes bytes(size_t{1} << 20);
+        const Bytes bytes(group.bytes_ahead() + 1);
         return group.Send(2, bytes);
       }};
   for (const auto& call : calls) {
     for (const int busy_poll_ms : {0, 10000}) {
       GroupTest test = OneCollective(3);
+      test.options.ahead_bytes = size_t{1} << 20;
       test.options.limit = Duration::max();
       test.options.busy_poll = std::chrono::milliseconds(busy_poll_ms);
       runner().Run(test, [&call](TestRank& rank) {

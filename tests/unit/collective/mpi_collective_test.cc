@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Mpi, CollectiveFailureSuite, testing::Values(&Runner));
 
 TEST(MpiWorldTest, HasAllRanksOnThisHost) {
   EXPECT_EQ(world->size(), 3);
-  EXPECT_TRUE(world->one_host());
+  EXPECT_EQ(world->first_on_host(), std::vector<int>({0, 0, 0}));
   EXPECT_EQ(world->all().rank(), world->rank());
   EXPECT_EQ(world->all().size(), 3);
   EXPECT_EQ(OpenMpiWorld({}).status().code(), StatusCode::kFailedPrecondition);
@@ -94,6 +97,58 @@ TEST(MpiWorldTest, TellsTheFollowersWhereTheSharedMemoryIs) {
   std::vector<float> values = {1.0F};
   ASSERT_TRUE((*collective)->AllReduce(values).ok());
   EXPECT_EQ(values[0], 3.0F);
+}
+
+// Takes one letter; fails the test when none comes.
+MpiLetter TakeOne() {
+  auto letter = world->Take(std::chrono::seconds(10), std::chrono::microseconds(50));
+  EXPECT_TRUE(letter.ok() && letter->has_value()) << letter.status();
+  return letter.ok() && letter->has_value() ? **letter : MpiLetter{};
+}
+
+TEST(MpiWorldTest, LettersOfOneRankArriveInOrderAndWithoutWaiting) {
+  const int next = (world->rank() + 1) % 3;
+  const int before = (world->rank() + 2) % 3;
+  const std::string large(size_t{3} << 20, 'x');
+  ASSERT_TRUE(world->Post(next, "first").ok());
+  ASSERT_TRUE(world->Post(next, large).ok());
+  ASSERT_TRUE(world->Post(next, "").ok());
+  for (const std::string& expected : {std::string("first"), large, std::string()}) {
+    const MpiLetter letter = TakeOne();
+    EXPECT_EQ(letter.from, before);
+    EXPECT_EQ(letter.bytes, expected);
+  }
+  const auto none = world->Take(std::chrono::milliseconds(5), std::chrono::milliseconds(1));
+  EXPECT_TRUE(none.ok() && !none->has_value());
+}
+
+// A message that MPI does not buffer arrives although its sender has gone on to compute.
+TEST(MpiWorldTest, ASentMessageNeedsNoFurtherCallOfItsSender) {
+  const auto made = world->MakeCollective(2, {0, 1, 2}, {});
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::vector<std::byte> bytes(size_t{8} << 20, std::byte{7});
+  ASSERT_LE(bytes.size(), (*made)->bytes_ahead());
+  // Tells the sender, which makes no call of MPI meanwhile, that the message has arrived.
+  const GroupLayout layout = {.ranks = 3, .collectives = {}};
+  std::unique_ptr<GroupMemory> arrived = *GroupMemory::Create(layout);
+  std::array<int, 2> place = {::getpid(), arrived->fd()};
+  ASSERT_TRUE(world->all().BroadcastFromFirst(std::as_writable_bytes(std::span(place))).ok());
+  if (world->rank() == 0) {
+    ASSERT_TRUE((*made)->Send(1, bytes).ok());
+    const SteadyClock clock;
+    const Time limit = clock.Now() + std::chrono::seconds(20);
+    while (!arrived->aborted() && clock.Now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(arrived->aborted()) << "the message waits for its sender";
+  } else if (world->rank() == 1) {
+    auto opened = GroupMemory::OpenOf(place[0], place[1], layout);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    std::vector<std::byte> received(bytes.size());
+    ASSERT_TRUE((*made)->Receive(0, received).ok());
+    (*opened)->Abort(1, "received");
+    EXPECT_EQ(received, bytes);
+  }
 }
 
 // Ranks with other sizes do not take part of a message for the whole.

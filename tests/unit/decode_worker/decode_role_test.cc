@@ -1,5 +1,6 @@
 #include "decode_worker/decode_role.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/thread.h"
 #include "common/log/log.h"
 #include "tests/conformance/memory_transport.h"
 #include "tests/fakes/worker_pair.h"
@@ -172,6 +174,37 @@ TEST_F(DecodeRoleTest, GrantedBlocksStayHeldUntilTheirWindowIsClosed) {
     (*node)->ExpectNothingHeld();
     (*node)->Stop();  // before the fabric is destroyed
   }
+}
+
+// The first hand-off begins a long answer. The second one, whose first write goes through, uses up
+// the rate of a minute. The third one therefore waits until nothing is computed any more.
+TEST_F(DecodeRoleTest, KvArrivesSlowlyOnlyWhileSequencesAreComputed) {
+  NodeOptions decode = Waits(kLongWait);
+  decode.receive_rate_while_computing = 10;
+  Start(Waits(kLongWait), decode);
+  d_->model().AllowRuns(0);
+  std::atomic<int64_t> allowed = 0;
+  const std::jthread steps = StartThread("steps", [&](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+      d_->model().AllowRuns(++allowed);
+    }
+  });
+  const Request answers[] = {Prompt(1, 90, 200), Prompt(2), Prompt(3)};
+  const SteadyClock clock;
+  for (const Request& request : answers) {
+    SendDecode(request, request.id.value());
+    SendPrefill(request, request.id.value());
+    if (request.id == RequestId(3)) break;
+    router_.Await("d", request.id.value(), 1, [](const FakeRouter::WorkerReports& heard) {
+      return !heard.Tokens(0).empty();
+    });
+  }
+  ExpectServed(answers[0]);
+  const Time idle = clock.Now();
+  EXPECT_FALSE(router_.Get("d", 3).finished.has_value()) << "its KV has arrived at full speed";
+  ExpectServed(answers[1]);
+  ExpectServed(answers[2]);
+  EXPECT_LT(clock.Now() - idle, std::chrono::seconds(5)) << "the bound was not lifted";
 }
 
 TEST_F(DecodeRoleTest, FirstTokensThatDoNotFitFailTheHandoff) {

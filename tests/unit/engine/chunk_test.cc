@@ -1,6 +1,10 @@
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/engine/batch.h"
 #include "common/engine/scheduler.h"
 #include "tests/fakes/engine_harness.h"
 
@@ -31,14 +35,26 @@ class ChunkTest : public testing::Test {
     const StepPlan& plan = scheduler_.Plan(kNow);
     std::vector<int32_t> counts;
     for (const PlanRow& row : plan.rows) counts.push_back(row.count);
+    batch_.Build(plan);
+    sequences_.clear();
+    for (const SequenceRows& rows : batch_.input().sequences) {
+      sequences_.emplace_back(rows.context, rows.row_count);
+    }
     std::vector<SampledToken> sampled(plan.logit_rows);
     if (!plan.rows.empty()) scheduler_.Commit(sampled, kNow);
     scheduler_.StoreBlocks();
     return counts;
   }
 
+  // (context, rows) of the sequences that the device sees in the last step.
+  const std::vector<std::pair<int32_t, int32_t>>& Sequences() const { return sequences_; }
+
   KvCache cache_;
   Scheduler scheduler_;
+
+ private:
+  Batch batch_;
+  std::vector<std::pair<int32_t, int32_t>> sequences_;
 };
 
 class CachedChunkTest : public ChunkTest {
@@ -63,13 +79,16 @@ TEST_F(ChunkTest, AChunkNeverLeavesASingleTokenOfAPrompt) {
   EXPECT_THAT(Step(), ElementsAre(1)) << "its second token";
 }
 
-TEST_F(ChunkTest, OutputIsComputedAgainOneByOne) {
+TEST_F(ChunkTest, OutputIsComputedAgainTogetherButEachTokenAsASequence) {
   Request request = MakeRequest(1, 104, 0, 20);
   request.prompt_length = 101;
   scheduler_.Add(request, kNow);
   EXPECT_THAT(Step(), ElementsAre(99));
-  EXPECT_THAT(Step(), ElementsAre(2));
-  for (int i = 0; i < 5; ++i) EXPECT_THAT(Step(), ElementsAre(1)) << i;
+  EXPECT_THAT(Step(), ElementsAre(2)) << "no chunk has tokens of the prompt and of the output";
+  EXPECT_THAT(Sequences(), ElementsAre(std::pair(99, 2)));
+  EXPECT_THAT(Step(), ElementsAre(3));
+  EXPECT_THAT(Sequences(), ElementsAre(std::pair(101, 1), std::pair(102, 1), std::pair(103, 1)));
+  EXPECT_THAT(Step(), ElementsAre(1)) << "a new token";
 }
 
 TEST_F(CachedChunkTest, ACachedPrefixDoesNotLeaveASingleTokenEither) {

@@ -266,6 +266,26 @@ TEST(EngineFailureTest, SnapshotRepeatsTheCache) {
   EXPECT_EQ(harness.engine().Stats().cache_sequence, sequence + 2);
 }
 
+TEST(EngineFailureTest, AClearedCacheIsEmptyAndLeavesRunningSequencesAlone) {
+  EngineHarness harness(Options());
+  harness.Submit(MakeRequest(1, 21, 6, 6));
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_FALSE(harness.listener().mirror().empty());
+  harness.Submit(MakeRequest(2, 21, 7, 6));
+  harness.Step();
+  harness.engine().RequestCacheSnapshot(/*clear=*/true);
+  harness.Step();
+  EXPECT_LT(harness.listener().mirror().size(), 3u) << "only what was stored since";
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_TRUE(harness.engine().CheckIntegrity().ok());
+  const int64_t cached = harness.engine().Stats().cached_tokens;
+  harness.Submit(MakeRequest(3, 21, 6, 6));
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.engine().Stats().cached_tokens, cached)
+      << "the first prompt is not cached any more";
+  EXPECT_TRUE(harness.engine().CheckIntegrity().ok());
+}
+
 TEST(EngineLoopTest, ServesFromOtherThreadsAndDrains) {
   FakeModel model;
   RecordingListener listener;

@@ -16,6 +16,7 @@
 #include "common/group/step_message.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_model.h"
+#include "tests/fakes/rank_memory.h"
 
 namespace baton {
 namespace {
@@ -23,19 +24,6 @@ namespace {
 constexpr KvOptions kKv = {.blocks = 40, .block_tokens = 16, .dtype = DType::kF32};
 constexpr Duration kLimit = std::chrono::seconds(20);
 constexpr Duration kSoon = std::chrono::milliseconds(30);
-
-// Memory of another rank, as the leader sees it.
-class MappedMemory final : public Buffer {
- public:
-  explicit MappedMemory(const Buffer& of) : of_(of) {}
-  MemoryKind kind() const override { return of_.kind(); }
-  std::byte* data() const override { return of_.data(); }
-  size_t size() const override { return of_.size(); }
-  int shared_fd() const override { return of_.shared_fd(); }
-
- private:
-  const Buffer& of_;
-};
 
 // A follower on a thread of this process, with a model and an arena of its own.
 class Follower {
@@ -50,7 +38,7 @@ class Follower {
 
   FollowerArena arena() const {
     const KvArena& own = executor_->kv_arenas().front();
-    return {own.shard, std::make_unique<MappedMemory>(*own.memory)};
+    return {own.shard, std::make_unique<RankMemory>(*own.memory)};
   }
   FakeModel& model() { return model_; }
   // Stops the follower, unless it has ended by itself.
@@ -193,6 +181,7 @@ class QueuingExecutor final : public Executor {
   bool queues_steps() const override { return true; }
   int32_t stages() const override { return 1; }
   Duration bubble() const override { return {}; }
+  std::vector<RankTimes> rank_times() const override { return {{.steps = awaited_}}; }
   bool StepEnded() const override { return awaited_ < may_end; }
   Status Issue(const StepInput& /*input*/,
                std::span<const SamplingRow> /*sampling*/,
@@ -245,6 +234,7 @@ TEST(FollowerTest, IssuesAStepWhileTheOneBeforeRuns) {
   executor.may_end = 4;
   EXPECT_TRUE(ring->WaitEnded(4, {}, kLimit).ok());
   EXPECT_EQ(executor.max_under_way, 2);
+  EXPECT_EQ(ring->times(0).steps, 4);
   thread.request_stop();
   thread.join();
   EXPECT_TRUE(result.ok()) << result;

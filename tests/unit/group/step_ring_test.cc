@@ -77,6 +77,18 @@ TEST(StepRingTest, TheLeaderWaitsForTheFollowerThatIsLate) {
   EXPECT_EQ(Message(full.status()), "rank 2 has not ended step 1 within 0.0 s");
 }
 
+TEST(StepRingTest, TheLeaderReadsTheTimesOfEachFollower) {
+  const auto ring = StepRing::Create(2, 64).value();
+  const auto second = OpenCopy(*ring);
+  EXPECT_EQ(ring->times(1), RankTimes());
+  const RankTimes times = {.steps = 3, .step_seconds = 0.5, .exchange_seconds = 0.125};
+  Send(*ring, 1);
+  ASSERT_TRUE(second->Next({}, kLimit).ok());
+  second->End(1, times);
+  EXPECT_EQ(ring->times(0), RankTimes());
+  EXPECT_EQ(ring->times(1), times);
+}
+
 TEST(StepRingTest, AMessageThatIsTooLongIsRefused) {
   const auto ring = StepRing::Create(1, 64).value();
   const auto memory = ring->Prepare(65, {}, kLimit);

@@ -25,7 +25,14 @@ std::string Post(const std::string& body) {
                      body);
 }
 
-class RudeClientTest : public HttpServerTest {};
+class RudeClientTest : public HttpServerTest {
+ protected:
+  // Has a valid request of the connection answered.
+  static void BecomeKnown(RawConnection& connection) {
+    ASSERT_TRUE(connection.Send("GET /hello?known HTTP/1.1\r\n\r\n"));
+    EXPECT_THAT(connection.ReadUntil("hello known"), HasSubstr("HTTP/1.1 200 "));
+  }
+};
 
 // None of these requests ends, so an answer proves that the server stopped reading.
 TEST_F(RudeClientTest, ChunkFramingIsBounded) {
@@ -147,7 +154,43 @@ TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
   EXPECT_EQ(HttpSend(address(), right).body, "abc");
 }
 
-TEST_F(RudeClientTest, SilentConnectionsKeepNeitherProbesNorAnAnswerAway) {
+// Servers in a row may read such a header differently, and then disagree where a request ends.
+TEST_F(RudeClientTest, HeadersThatServersReadDifferentlyAreRefused) {
+  StartServer();
+  for (const std::string& header : {std::string("x: a\r\n b"),  // a folded line
+                                    std::string("Transfer-Encoding:\r\n chunked"),
+                                    std::string("Content-Length: 3\r\n\t"),
+                                    std::string("x: a\nContent-Length: 3"),  // a bare LF
+                                    std::string("x: a\rContent-Length: 3"),  // a bare CR
+                                    std::string("x: a\r\rContent-Length: 3"),
+                                    std::string("x: a\0b", 6),
+                                    std::string("x\0y: a", 6),
+                                    std::string(" Content-Length: 3"),
+                                    std::string("Content-Length\t: 3"),
+                                    std::string("Content_Length : 3"),
+                                    std::string(": 3"),
+                                    std::string("Content-Length: 3\r\nContent-Length: 3"),
+                                    std::string("Content-Length: 3,3"),
+                                    std::string("Content-Length:"),
+                                    std::string("Content-Length: 3 3")}) {
+    SCOPED_TRACE(testing::PrintToString(header));
+    const HttpAnswer answer = HttpSend(
+        address(),
+        "POST /echo HTTP/1.1\r\n" + header + "\r\n\r\nGET /hello?smuggled HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(answer.status, 400) << answer.head << answer.body;
+    EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
+    EXPECT_THAT(answer.body, testing::Not(HasSubstr("smuggled")));
+  }
+  for (const std::string& line : {std::string("GET /hello HTTP/1.1\n\n"),
+                                  std::string("GET /hello\tHTTP/1.1\r\n\r\n"),
+                                  std::string("GET /hello HTTP/1.1 x\r\n\r\n"),
+                                  std::string("GET  /hello HTTP/1.1\r\n\r\n"),
+                                  std::string("GET /hello\0 HTTP/1.1\r\n\r\n", 24)}) {
+    EXPECT_EQ(HttpSend(address(), line).status, 400) << testing::PrintToString(line);
+  }
+}
+
+TEST_F(RudeClientTest, IdleConnectionsKeepNeitherProbesNorAnAnswerAway) {
   HttpServerOptions options;
   options.max_connections = 4;
   options.reserved_connections = 2;
@@ -156,6 +199,7 @@ TEST_F(RudeClientTest, SilentConnectionsKeepNeitherProbesNorAnAnswerAway) {
   for (int i = 0; i < 20; ++i) {
     silent.push_back(std::make_unique<RawConnection>(address()));
     ASSERT_TRUE(silent.back()->connected());
+    if (i < 4) BecomeKnown(*silent.back());
   }
   EXPECT_EQ(HttpGet(address(), "/healthz").body, "ok");
   const HttpAnswer refused = HttpGet(address(), "/hello");
@@ -202,12 +246,50 @@ TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
   EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
 }
 
+TEST_F(RudeClientTest, TheOldestStrangerGivesWayToANewConnection) {
+  HttpServerOptions options;
+  options.max_connections = 4;
+  options.reserved_connections = 1;
+  StartServer(options);
+  RawConnection known(address());
+  BecomeKnown(known);
+  RawConnection prober(address());
+  ASSERT_TRUE(prober.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(prober.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));  // proves nothing
+  RawConnection half(address());
+  ASSERT_TRUE(half.Send("GET /hello HTTP/1.1\r\nHo"));
+  RawConnection silent(address());
+  std::vector<std::unique_ptr<RawConnection>> next;
+  for (RawConnection* const oldest : {&prober, &half, &silent}) {
+    next.push_back(std::make_unique<RawConnection>(address()));
+    BecomeKnown(*next.back());
+    EXPECT_THAT(oldest->ReadToEnd().value_or("it has not given way"), HasSubstr("HTTP/1.1 503 "));
+  }
+  EXPECT_EQ(Metric("baton_http_evicted_total"), 3);
+  ASSERT_TRUE(known.Send("GET /hello?1 HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(known.ReadUntil("hello 1"), HasSubstr("HTTP/1.1 200 "));
+}
+
+TEST_F(RudeClientTest, OverTheLimitOfAnAddressOnlyItsOwnStrangersGiveWay) {
+  HttpServerOptions options;
+  options.max_connections_per_address = 1;
+  StartServer(options);
+  RawConnection other(address(), "127.0.0.2");
+  RawConnection silent(address());
+  EXPECT_EQ(HttpGet(address(), "/hello").status, 200);
+  EXPECT_THAT(silent.ReadToEnd().value_or("it has not given way"), HasSubstr("HTTP/1.1 503 "));
+  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(other.ReadUntil("hello other"), HasSubstr("HTTP/1.1 200 "));
+}
+
 TEST_F(RudeClientTest, OneAddressCannotTakeAllConnections) {
   HttpServerOptions options;
   options.max_connections_per_address = 2;
   StartServer(options);
-  const RawConnection first(address());
-  const RawConnection second(address());
+  RawConnection first(address());
+  RawConnection second(address());
+  BecomeKnown(first);
+  BecomeKnown(second);
   const HttpAnswer refused = HttpGet(address(), "/hello");
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(ErrorOf(refused), HasSubstr("address 127.0.0.1 has 2 connections"));

@@ -1,7 +1,9 @@
 #include "kernels/backend.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/cpu_isa.h"
 #include "tests/fakes/thread_collective.h"
 
 namespace baton {
@@ -15,6 +17,30 @@ TEST(OpenBackend, RefusesWhatTheCpuHasNot) {
   const auto cpu = OpenBackend({.device = "cpu", .cuda_library = {}});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   EXPECT_FALSE((*cpu)->ops().supports_fp8_kv());
+}
+
+TEST(OpenBackend, RunsEachInstructionSetThatTheProcessorHas) {
+  for (const CpuIsa isa : kCpuIsas) {
+    const std::string name(Name(isa));
+    const auto cpu = OpenBackend({.cpu_isa = name, .cuda_library = {}});
+    if (Supported(isa)) {
+      ASSERT_TRUE(cpu.ok()) << cpu.status();
+      EXPECT_EQ((*cpu)->device().name(), "cpu " + name);
+    } else {
+      EXPECT_EQ(cpu.status().code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(Message(cpu.status()), testing::HasSubstr(name));
+      EXPECT_THAT(Message(cpu.status()), testing::HasSubstr("it has portable"));
+    }
+  }
+  const auto best = OpenBackend({.cuda_library = {}});
+  ASSERT_TRUE(best.ok()) << best.status();
+  EXPECT_EQ((*best)->device().name(), fmt::format("cpu {}", Name(BestCpuIsa())));
+}
+
+TEST(OpenBackend, NamesAnInstructionSetThatIsNone) {
+  const auto cpu = OpenBackend({.cpu_isa = "avx9", .cuda_library = {}});
+  EXPECT_EQ(Message(cpu.status()),
+            "cpu_isa is 'avx9'; it must be one of auto, portable, avx2, avx_vnni, avx512");
 }
 
 TEST(OpenBackend, ARankOfAGroupHasAnExchange) {

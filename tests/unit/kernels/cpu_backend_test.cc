@@ -19,7 +19,7 @@ namespace {
 TEST(CpuBackendTest, RefusesBadOptions) {
   CpuDevice device;
   for (const int threads : {-1, 0, 257}) {
-    const auto ops = MakeCpuOps(device, {threads, CpuIsa::kBest});
+    const auto ops = MakeCpuOps(device, {threads, BestCpuIsa()});
     EXPECT_EQ(ops.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(Message(ops.status()).find(std::to_string(threads)), std::string_view::npos);
   }

@@ -156,7 +156,7 @@ TEST_P(CpuBitsTest, GatedProductAndSampling) {
 
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (!Supported(isa)) continue;
     for (const int threads : {1, 2, 3}) settings.push_back({isa, threads});
   }

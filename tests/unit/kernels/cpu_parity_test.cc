@@ -14,7 +14,7 @@ struct Param {
 
 std::vector<Param> Params() {
   std::vector<Param> params;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (!Supported(isa)) continue;
     for (const parity::Case& check : parity::AllCases()) params.push_back({isa, 2, check});
   }

@@ -43,7 +43,8 @@ class CanaryTest : public testing::TestWithParam<std::string> {
     HandoffPair::Options options;
     options.transport = GetParam();
     options.op_bytes = 1000;
-    if (GetParam() == "cuda_ipc") options.device = &gpu_, options.dma = &gpu_;
+    const bool on_gpu = GetParam() == "cuda_ipc" || GetParam() == "nccl";
+    if (on_gpu) options.device = &gpu_, options.dma = &gpu_;
     if (GetParam() == "memory") {
       options.make_transport = [this](std::string_view) { return fabric_.MakeTransport(); };
     }
@@ -84,7 +85,7 @@ TEST_P(CanaryTest, ASenderThatGoesOnWritesNothingIntoTheNextSession) {
 
 INSTANTIATE_TEST_SUITE_P(Transports,
                          CanaryTest,
-                         testing::Values(std::string("shm"), "tcp", "cuda_ipc", "memory"),
+                         testing::Values(std::string("shm"), "tcp", "cuda_ipc", "nccl", "memory"),
                          [](const auto& param) { return param.param; });
 
 // A one-sided sender's copies are under way when the session is aborted: the blocks are released

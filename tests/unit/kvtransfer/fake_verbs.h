@@ -1,12 +1,17 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/base/unique_fd.h"
 #include "kvtransfer/verbs/verbs_library.h"
 
 namespace baton {
@@ -23,13 +28,19 @@ class FakeVerbs final {
   };
   struct Write {
     ibv_send_wr request;
-    ibv_sge source;  // length 0 if the request has none
+    ibv_sge source;  // the first; length 0 if the request has none
+    std::vector<ibv_sge> sources = {};
   };
 
   FakeVerbs() {
     self_ = this;
     context_.ops.post_send = PostSend;
+    context_.ops.post_recv = PostReceive;
+    context_.ops.poll_cq = Poll;
+    context_.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
     context_.async_fd = -1;
+    channel_.fd = event_.get();
+    queue_.context = &context_;
     queue_pair_.context = &context_;
     queue_pair_.qp_num = 17;
   }
@@ -45,12 +56,20 @@ class FakeVerbs final {
   }
 
   const VerbsLibrary& library() const { return library_; }
+  // A write of the peer comes in. It lands only while there is a queue pair.
+  void WriteFromPeer(std::span<std::byte> to, std::byte value) const {
+    if (has_pair_) std::fill(to.begin(), to.end(), value);
+  }
 
   std::vector<Device> devices;
   std::vector<Write> writes;
-  int registration_error = 0;        // of the next registrations
-  int posts_left = 1000000;          // posts that succeed before the others fail
-  std::vector<ibv_qp_state> states;  // that the queue pair took
+  int registration_error = 0;           // of the next registrations by address
+  int dma_buf_error = 0;                // of the next registrations by dma-buf
+  std::vector<std::string> registered;  // how: "address" or "dma-buf"
+  std::deque<ibv_wc> completions;       // that the next polls return
+  int posts_left = 1000000;             // posts that succeed before the others fail
+  int destroy_error = 0;                // of the next destructions of a queue pair
+  std::vector<ibv_qp_state> states;     // that the queue pair took
 
  private:
   static ibv_device** List(int* count) {
@@ -91,17 +110,37 @@ class FakeVerbs final {
   }
   static ibv_pd* AllocDomain(ibv_context*) { return &self_->domain_; }
   static ibv_mr* Register(ibv_pd*, void*, size_t, uint64_t, unsigned) {
-    errno = self_->registration_error;
-    return self_->registration_error == 0 ? &self_->memory_ : nullptr;
+    return Registered("address", self_->registration_error);
   }
-  static ibv_comp_channel* CreateChannel(ibv_context*) {
-    self_->channel_.fd = 0;
-    return &self_->channel_;
+  static ibv_mr* RegisterDmaBuf(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
+    return Registered("dma-buf", self_->dma_buf_error);
   }
+  static ibv_mr* Registered(const char* how, int error) {
+    errno = error;
+    if (error != 0) return nullptr;
+    self_->registered.emplace_back(how);
+    return &self_->memory_;
+  }
+  static int PostReceive(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) { return 0; }
+  static int Poll(ibv_cq*, int most, ibv_wc* out) {
+    int count = 0;
+    for (; count < most && !self_->completions.empty(); self_->completions.pop_front()) {
+      out[count++] = self_->completions.front();
+    }
+    return count;
+  }
+  static ibv_comp_channel* CreateChannel(ibv_context*) { return &self_->channel_; }
   static ibv_cq* CreateQueue(ibv_context*, int, void*, ibv_comp_channel*, int) {
     return &self_->queue_;
   }
-  static ibv_qp* CreatePair(ibv_pd*, ibv_qp_init_attr*) { return &self_->queue_pair_; }
+  static ibv_qp* CreatePair(ibv_pd*, ibv_qp_init_attr*) {
+    self_->has_pair_ = true;
+    return &self_->queue_pair_;
+  }
+  static int DestroyPair(ibv_qp*) {
+    self_->has_pair_ = self_->destroy_error != 0;
+    return self_->destroy_error;
+  }
   static int ModifyPair(ibv_qp*, ibv_qp_attr* attributes, int) {
     self_->states.push_back(attributes->qp_state);
     return 0;
@@ -112,7 +151,9 @@ class FakeVerbs final {
         *bad = request;
         return ENOMEM;
       }
-      self_->writes.push_back({*request, request->num_sge == 0 ? ibv_sge{} : request->sg_list[0]});
+      self_->writes.push_back({*request,
+                               request->num_sge == 0 ? ibv_sge{} : request->sg_list[0],
+                               {request->sg_list, request->sg_list + request->num_sge}});
     }
     return 0;
   }
@@ -133,22 +174,26 @@ class FakeVerbs final {
     verbs.alloc_pd = AllocDomain;
     verbs.dealloc_pd = Destroy<ibv_pd>;
     verbs.reg_mr_iova2 = Register;
+    verbs.reg_dmabuf_mr = RegisterDmaBuf;
     verbs.dereg_mr = Destroy<ibv_mr>;
+    verbs.get_cq_event = [](ibv_comp_channel*, ibv_cq**, void**) { return -1; };
     verbs.create_comp_channel = CreateChannel;
     verbs.destroy_comp_channel = Destroy<ibv_comp_channel>;
     verbs.create_cq = CreateQueue;
     verbs.destroy_cq = Destroy<ibv_cq>;
     verbs.create_qp = CreatePair;
     verbs.modify_qp = ModifyPair;
-    verbs.destroy_qp = Destroy<ibv_qp>;
+    verbs.destroy_qp = DestroyPair;
     return verbs;
   }
 
   static inline FakeVerbs* self_ = nullptr;
   const VerbsLibrary library_ = MakeLibrary();
+  const UniqueFd event_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::vector<ibv_device*> listed_;
   std::vector<ibv_device> handles_;
   size_t opened_ = 0;
+  bool has_pair_ = false;
   ibv_context context_{};
   ibv_pd domain_{};
   ibv_mr memory_{};

@@ -214,6 +214,20 @@ TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
   EXPECT_TRUE(LastSent<Fail>(actions).has_value());
 }
 
+// The client waits for the blocks of a prompt that is computed.
+TEST(UrgentSenderTest, BlocksAreUrgentOnceThePromptIsComputed) {
+  const Time now{std::chrono::hours(1)};
+  SenderSession sender(
+      {.total_tokens = 2, .block_count = 2, .timeout = std::chrono::seconds(10)}, {}, now);
+  sender.SetLinks({0});
+  sender.OnMessage(TwoBlocksGrant(), now);
+  const std::vector<BlockId> blocks = {BlockId(0), BlockId(1)};
+  ASSERT_TRUE(sender.AddBlocks(0, std::span(blocks).first(1), 1, now).ok());
+  EXPECT_FALSE(LastOf<PostBlocks>(sender.TakeActions()).value().urgent);
+  ASSERT_TRUE(sender.AddBlocks(1, std::span(blocks).last(1), 1, now).ok());
+  EXPECT_TRUE(LastOf<PostBlocks>(sender.TakeActions()).value().urgent);
+}
+
 // The receiver repeats RESEND until the blocks arrive.
 TEST_F(GrantedSenderTest, ARepeatedResendIsAnsweredOnce) {
   FinishBoth();

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,40 @@ TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(pair_->receiver().Stats().bytes, early);
   End(source);
+}
+
+// Once the rates are known, layers go in units: what is hidden in any case goes together, and only
+// the last unit waits for the end of the computation.
+TEST(LayerUnitTest, LayersGoInUnits) {
+  constexpr auto kTwoLayers = std::chrono::milliseconds(50);  // the time to compute them
+  for (const std::string transport : {"shm", "tcp"}) {
+    SCOPED_TRACE(transport);
+    HandoffPair::Options options;
+    options.transport = transport;
+    options.layout =
+        DenseLayout({.layers = 6, .kv_heads = 8, .head_dim = 64, .dtype = DType::kF16});
+    HandoffPair pair(options);
+    const std::vector<BlockId> source = Blocks(2, 4);
+    const uint64_t group_bytes = source.size() * ShardBlockBytes(options.layout, {0, 2, 0, 8});
+    for (uint64_t i = 1; i <= 2; ++i) {
+      const SessionId id(i);
+      pair.Offer(id, static_cast<uint32_t>(source.size()) * 16);
+      ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
+      const uint64_t before = (i - 1) * 3 * group_bytes;
+      pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
+      std::this_thread::sleep_for(kTwoLayers);
+      // The first hand-off knows no rate, so it sends at once.
+      EXPECT_EQ(pair.receiver().Stats().bytes, before + (i == 1 ? group_bytes : 0));
+      pair.sender().LayersReady(id, Epoch(1), 0, source, 4);
+      ASSERT_EQ(pair.AwaitBytes(before + 2 * group_bytes), before + 2 * group_bytes);
+      std::this_thread::sleep_for(kTwoLayers);
+      pair.sender().ChunkReady(id, Epoch(1), 0, source);
+      pair.sender().Seal(id, Epoch(1), "x");
+      ASSERT_TRUE(pair.sent().WaitEnd(id));
+      ASSERT_TRUE(pair.received().WaitEnd(id));
+      EXPECT_TRUE(pair.SameContent(source, pair.granted(id)));
+    }
+  }
 }
 
 }  // namespace

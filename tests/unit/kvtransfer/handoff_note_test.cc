@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/local_socket.h"
 #include "kvtransfer/codec.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
-#include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/handoff_pair.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/one_sided_peer.h"
@@ -30,26 +30,26 @@ TEST(NoteHandoffTest, OtherNotesThanTheSessionsSealEndIt) {
   IpcSocket peer(
       *ConnectLocal(descriptor.substr(descriptor.find("baton-ipc-"), 26), SOCK_SEQPACKET));
   Heard heard;
-  const auto say = [&](OneSidedType type, std::string text = {}) {
-    OneSidedFrame frame = FrameOf(type, key);
+  const auto say = [&](SidebandType type, std::string text = {}) {
+    SidebandFrame frame = FrameOf(type, key);
     frame.text = std::move(text);
     EXPECT_TRUE(peer.Send(frame).ok());
   };
-  const auto await = [&](OneSidedType type) {
+  const auto await = [&](SidebandType type) {
     const Time until = SteadyClock().Now() + std::chrono::seconds(10);
     while (heard.Last(type) == nullptr && SteadyClock().Now() < until) Hear(peer, heard);
     EXPECT_NE(heard.Last(type), nullptr);
   };
-  say(OneSidedType::kHello);
-  await(OneSidedType::kWelcome);
+  say(SidebandType::kHello);
+  await(SidebandType::kWelcome);
   const auto expect_end = [&](SessionId id, const std::string& note, const std::string& why) {
     pair.Offer(id, 8);
     ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
     heard = {};
-    say(OneSidedType::kAsk);
-    await(OneSidedType::kWindow);
-    say(OneSidedType::kNote, note);
-    say(OneSidedType::kDrained);
+    say(SidebandType::kAsk);
+    await(SidebandType::kWindow);
+    say(SidebandType::kNote, note);
+    say(SidebandType::kDrained);
     ASSERT_TRUE(pair.received().WaitEnd(id));
     const SessionLog log = pair.received().Get(id);
     EXPECT_FALSE(log.committed);

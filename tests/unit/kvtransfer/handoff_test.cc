@@ -57,6 +57,58 @@ TEST_P(HandoffTest, MovesEveryByte) {
   EXPECT_EQ(sent.stats.blocks, 10u);
 }
 
+// Of 40 KiB all but one burst takes its time.
+TEST_P(HandoffTest, BlocksArriveNoFasterThanTheReceiverAllows) {
+  HandoffPair::Options options = Options();
+  options.receive_bytes_per_second = 100'000;
+  options.op_bytes = 4096;
+  HandoffPair pair(options);
+  const std::vector<BlockId> source = Blocks(0, 40);
+  const SteadyClock clock;
+  const Time begin = clock.Now();
+  pair.Send(SessionId(1), source, 10, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  const double seconds = ToSeconds(clock.Now() - begin);
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed)
+      << pair.received().Get(SessionId(1)).status;
+  EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+  const uint64_t bytes = pair.received().Get(SessionId(1)).stats.bytes;
+  // The last write may overdraw by its own size.
+  EXPECT_GT(seconds, static_cast<double>(bytes - 2 * options.op_bytes) / 100'000);
+  EXPECT_LT(seconds, 5);
+}
+
+// With the bound, 20 KiB take 2 s; so do the 15 KiB of the rank on another host.
+TEST_P(HandoffTest, ABoundMayComeAndGo) {
+  HandoffPair::Options options = Options();
+  options.op_bytes = 1024;
+  const bool receiver_paces = GetParam().transport == "tcp" || GetParam().transport == "shm";
+  if (receiver_paces && !GetParam().on_gpu) {
+    options.receiver_shards = {{0, 2, 0, 1}, {0, 2, 1, 3}};
+    options.on_other_hosts = true;
+  }
+  HandoffPair pair(options);
+  const SteadyClock clock;
+  pair.receiver().SetReceiveRate(options.on_other_hosts ? 7'500 : 10'000);
+  Time begin = clock.Now();
+  pair.Send(SessionId(1), Blocks(0, 20), 10, "x");
+  pair.AwaitBytes(1);
+  // A sender that paces keeps the rate of its grant.
+  if (!receiver_paces) pair.receiver().SetReceiveRate(0);
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
+  EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(1500));
+
+  begin = clock.Now();
+  const uint64_t before = pair.receiver().Stats().bytes;
+  pair.Send(SessionId(2), Blocks(0, 20), 10, "x");
+  pair.AwaitBytes(before + 1);
+  pair.receiver().SetReceiveRate(0);
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(2)));
+  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed);
+  EXPECT_LT(clock.Now() - begin, std::chrono::milliseconds(1400));
+}
+
 TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
   HandoffPair pair(Options());
   std::atomic<int> seals = 0;
@@ -380,11 +432,14 @@ TEST_P(HandoffTest, WrongGrantsAreReleased) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Transports,
-    HandoffTest,
-    testing::Values(Way{"shm"}, Way{"tcp"}, Way{"cuda_ipc", true}, Way{"tcp", true}),
-    testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         HandoffTest,
+                         testing::Values(Way{"shm"},
+                                         Way{"tcp"},
+                                         Way{"cuda_ipc", true},
+                                         Way{"tcp", true},
+                                         Way{"nccl", true}),
+                         testing::PrintToStringParamName());
 
 TEST(DamagedHandoffTest, DamageIsCountedBeforeTheSessionEnds) {
   FakeGpu gpu;

@@ -181,7 +181,8 @@ TEST_F(HostilePeerTest, TooManyConnectionsAreTurnedAway) {
   std::vector<UniqueFd> sockets;
   for (int i = 0; i < 200; ++i) {
     sockets.push_back(Connect());
-    if (i % 20 == 0) Serve();
+    if (i < 8) Send(sockets.back(), GoodPreface());
+    if (i % 20 == 0 || i < 8) Serve();
   }
   Serve();
   EXPECT_EQ(connections(), 8u);
@@ -192,6 +193,40 @@ TEST_F(HostilePeerTest, TooManyConnectionsAreTurnedAway) {
   const UniqueFd later = Connect();
   Serve();
   EXPECT_EQ(connections(), 1u);
+}
+
+TEST_F(HostilePeerTest, TheOldestStrangerGivesWayToANewConnection) {
+  const UniqueFd first = Connect();
+  Send(first, GoodPreface());
+  Serve();
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 7; ++i) {
+    now_ += std::chrono::milliseconds(1);
+    strangers.push_back(Connect());
+    Serve();
+  }
+  const UniqueFd later = Connect();
+  Serve();
+  EXPECT_EQ(connections(), 8u);
+  char byte = 0;
+  EXPECT_EQ(::recv(strangers[0].get(), &byte, 1, MSG_DONTWAIT), 0) << "it has not given way";
+  EXPECT_LT(::recv(strangers[1].get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_LT(::recv(first.get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(Logged("closed for a new one"), 1u) << log_;
+}
+
+TEST_F(HostilePeerTest, AStrangerWhoSendsSlowlyGetsNoMoreTime) {
+  const UniqueFd slow = Connect();
+  const std::string preface = GoodPreface();
+  for (size_t i = 0; i < 3; ++i) {
+    Send(slow, preface.substr(i, 1));
+    Serve();
+    EXPECT_EQ(connections(), 1u);
+    now_ += std::chrono::seconds(4);
+  }
+  Serve();
+  EXPECT_EQ(connections(), 0u);
+  EXPECT_EQ(Logged("before the preface"), 1u) << log_;
 }
 
 TEST_F(HostilePeerTest, ALackOfDescriptorsIsLoggedOnceAMinute) {

@@ -69,7 +69,7 @@ class Events final : public WindowListener {
   void OnArrival(const SessionKey& /*session*/,
                  const PieceArrival& piece,
                  std::string_view transport,
-                 bool /*takes_notes*/) override {
+                 bool /*polls_for_seal*/) override {
     list.push_back(fmt::format("{}: link {} blocks {}+{} {} bytes",
                                transport,
                                piece.link,

@@ -11,10 +11,10 @@
 #include <gtest/gtest.h>
 
 #include "common/base/hash.h"
+#include "common/base/local_socket.h"
 #include "kernels/granule_checksum.h"
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
-#include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/test_memory.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/one_sided_peer.h"
@@ -59,17 +59,17 @@ class HostileReceiverTest : public testing::Test {
     while (!done() && SteadyClock().Now() < until) Drive();
     EXPECT_TRUE(done());
   }
-  void Say(const OneSidedFrame& frame) {
+  void Say(const SidebandFrame& frame) {
     EXPECT_TRUE(peer_->Send(frame).ok());
     Drive();
   }
   void Welcome() {
-    OneSidedFrame welcome = FrameOf(OneSidedType::kWelcome);
+    SidebandFrame welcome = FrameOf(SidebandType::kWelcome);
     welcome.text = *gpu_.Export(target_.buffer());
     Say(welcome);
   }
   void GiveWindow(std::vector<ByteRange> ranges) {
-    OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
+    SidebandFrame window = FrameOf(SidebandType::kWindow, kKey);
     window.header.bytes = ranges.size();
     window.ranges = std::move(ranges);
     Say(window);
@@ -88,7 +88,7 @@ class HostileReceiverTest : public testing::Test {
     op.held = true;
     return *channel_->PostWrite(op);
   }
-  bool Heard(OneSidedType type) const { return heard_.Last(type) != nullptr; }
+  bool Heard(SidebandType type) const { return heard_.Last(type) != nullptr; }
 
   FakeGpu gpu_;
   TestMemory source_{gpu_, 4096};
@@ -106,7 +106,7 @@ TEST_F(HostileReceiverTest, NonsenseKillsTheChannel) {
   Welcome();
   const OpId op = Post({0, 0, 100});
   Drive();
-  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
+  SidebandFrame ack = FrameOf(SidebandType::kAck);
   ack.header.op = op.value();  // it was not even started
   Say(ack);
   ASSERT_EQ(events_.size(), 1u);
@@ -118,7 +118,7 @@ TEST_F(HostileReceiverTest, AWindowThatWasAskedForIsLookedForALittleWhile) {
   Welcome();
   Post({0, 0, 100});
   Drive();
-  EXPECT_TRUE(Heard(OneSidedType::kAsk));
+  EXPECT_TRUE(Heard(SidebandType::kAsk));
   EXPECT_TRUE(channel_->wants_poll());
   now_ += std::chrono::milliseconds(5);
   Drive();
@@ -132,14 +132,14 @@ TEST_F(HostileReceiverTest, AWindowBeyondTheMemoryIsNotWritten) {
   GiveWindow({{0, ~uint64_t{0}}});
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kFailed);
-  EXPECT_FALSE(Heard(OneSidedType::kLanded));
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
 }
 
 TEST_F(HostileReceiverTest, AWindowOfMoreRangesThanSaidKillsTheChannel) {
   Welcome();
   Post({0, 0, 100});
   Drive();
-  OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
+  SidebandFrame window = FrameOf(SidebandType::kWindow, kKey);
   window.header.bytes = 1;
   window.ranges = {{0, 10}, {20, 10}};
   Say(window);
@@ -166,14 +166,14 @@ TEST_F(HostileReceiverTest, AHeldWriteIsSummedButMovesOnlyWhenStarted) {
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kChecksums);
   EXPECT_EQ(events_[0].checksums, std::vector{GranuleChecksum(source_.Get(0, 1024))});
   Drive();
-  EXPECT_FALSE(Heard(OneSidedType::kLanded));
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
   EXPECT_EQ(target_.Get(0, 1)[0], std::byte{0});
   channel_->Start(op);
-  DriveUntil([&] { return Heard(OneSidedType::kLanded); });
-  EXPECT_EQ(heard_.Last(OneSidedType::kLanded)->header.granule, 1024u);
+  DriveUntil([&] { return Heard(SidebandType::kLanded); });
+  EXPECT_EQ(heard_.Last(SidebandType::kLanded)->header.granule, 1024u);
   EXPECT_EQ(target_.Get(1023, 1)[0], std::byte{7});
   EXPECT_EQ(events_.size(), 1u) << "the checksums of its source came twice";
-  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
+  SidebandFrame ack = FrameOf(SidebandType::kAck);
   ack.header.op = op.value();
   Say(ack);
   ASSERT_EQ(events_.size(), 2u);
@@ -195,7 +195,7 @@ TEST_F(HostileReceiverTest, AHeldWriteThatIsTakenBackNeverMoves) {
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
   Drive();
   EXPECT_EQ(events_.size(), 1u);
-  EXPECT_FALSE(Heard(OneSidedType::kLanded));
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
   EXPECT_EQ(target_.Get(0, 1)[0], std::byte{0});
 }
 
@@ -218,19 +218,19 @@ class SenderDutyTest : public HostileReceiverTest {
 };
 
 TEST_F(SenderDutyTest, AClosedWindowIsConfirmedAfterTheLastCopy) {
-  Say(FrameOf(OneSidedType::kClose, kKey));
+  Say(FrameOf(SidebandType::kClose, kKey));
   const OpId late = Post({0, 200, 100});
   Drive();
-  EXPECT_FALSE(Heard(OneSidedType::kDrained));
+  EXPECT_FALSE(Heard(SidebandType::kDrained));
   EXPECT_TRUE(events_.empty()) << "the source is still being read";
   gpu_.Release();
-  DriveUntil([&] { return Heard(OneSidedType::kDrained); });
-  EXPECT_FALSE(Heard(OneSidedType::kLanded));
+  DriveUntil([&] { return Heard(SidebandType::kDrained); });
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].op, op_);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kFailed);
   // The later write has to ask for the window again.
-  OneSidedFrame refused = FrameOf(OneSidedType::kWindow, kKey);
+  SidebandFrame refused = FrameOf(SidebandType::kWindow, kKey);
   refused.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
   Say(refused);
   ASSERT_EQ(events_.size(), 2u);
@@ -246,9 +246,9 @@ TEST_F(SenderDutyTest, EndsAreLookedForWhileTheyAreNear) {
   EXPECT_FALSE(IsWokenIn(0, *transport_));
   gpu_.Release();
   EXPECT_TRUE(IsWokenIn(5000, *transport_)) << "the end of the copy did not wake the thread";
-  DriveUntil([&] { return Heard(OneSidedType::kLanded); });
+  DriveUntil([&] { return Heard(SidebandType::kLanded); });
   EXPECT_TRUE(channel_->wants_poll());
-  OneSidedFrame ack = FrameOf(OneSidedType::kAck);
+  SidebandFrame ack = FrameOf(SidebandType::kAck);
   ack.header.op = op_.value();
   Say(ack);
   EXPECT_FALSE(channel_->wants_poll());
@@ -268,16 +268,16 @@ TEST_F(SenderDutyTest, TheRateIsThatOfTheTimeWithCopies) {
 TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
   channel_->Release(kKey);
   Drive();
-  EXPECT_FALSE(Heard(OneSidedType::kDrained));
+  EXPECT_FALSE(Heard(SidebandType::kDrained));
   gpu_.Release();
-  DriveUntil([&] { return Heard(OneSidedType::kDrained); });
+  DriveUntil([&] { return Heard(SidebandType::kDrained); });
   ASSERT_GE(heard_.frames.size(), 2u);
-  EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, OneSidedType::kLanded);
+  EXPECT_EQ(heard_.frames[heard_.frames.size() - 2].header.type, SidebandType::kLanded);
   // A later write asks for the window again.
   heard_.frames.clear();
   Post({0, 0, 100});
   Drive();
-  EXPECT_TRUE(Heard(OneSidedType::kAsk));
+  EXPECT_TRUE(Heard(SidebandType::kAsk));
 }
 
 TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {
@@ -287,29 +287,29 @@ TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {
   gpu_.Release();
   DriveUntil([&] { return events_.size() == 1; });
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
-  EXPECT_FALSE(Heard(OneSidedType::kLanded));
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
 }
 
 TEST_F(SenderDutyTest, AFencedChannelSaysGoodbyeAfterTheLastCopy) {
   channel_->Fence();
   Drive();
   EXPECT_TRUE(events_.empty());
-  EXPECT_FALSE(Heard(OneSidedType::kBye));
+  EXPECT_FALSE(Heard(SidebandType::kBye));
   gpu_.Release();
   DriveUntil([&] { return events_.size() == 2; });
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
   EXPECT_EQ(events_[1].kind, WriteEvent::Kind::kFenced);
-  EXPECT_TRUE(Heard(OneSidedType::kBye));
+  EXPECT_TRUE(Heard(SidebandType::kBye));
   EXPECT_FALSE(heard_.is_open);
 }
 
 TEST_F(SenderDutyTest, ALostDeviceConfirmsNothing) {
   gpu_.Lose();
-  Say(FrameOf(OneSidedType::kClose, kKey));
+  Say(FrameOf(SidebandType::kClose, kKey));
   gpu_.Release();
   DriveUntil([&] { return !heard_.is_open; });
-  EXPECT_FALSE(Heard(OneSidedType::kDrained));
-  EXPECT_FALSE(Heard(OneSidedType::kBye));
+  EXPECT_FALSE(Heard(SidebandType::kDrained));
+  EXPECT_FALSE(Heard(SidebandType::kBye));
   EXPECT_FALSE(channel_->status().ok());
 }
 

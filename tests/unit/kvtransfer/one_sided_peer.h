@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/one_sided/frame_socket.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/transport.h"
 
 // Helpers for tests that act as one end of a one-sided channel, frame by frame.
@@ -22,8 +22,8 @@ inline TransportOptions Options() {
   return options;
 }
 
-inline OneSidedFrame FrameOf(OneSidedType type, uint64_t key = 0) {
-  OneSidedFrame frame;
+inline SidebandFrame FrameOf(SidebandType type, uint64_t key = 0) {
+  SidebandFrame frame;
   frame.header.type = type;
   frame.header.key = key;
   return frame;
@@ -37,10 +37,10 @@ inline bool IsWokenIn(int milliseconds, const Transport& transport) {
 
 // The frames received from a socket, and whether it is still open.
 struct Heard {
-  std::vector<OneSidedFrame> frames;
+  std::vector<SidebandFrame> frames;
   bool is_open = true;
 
-  const OneSidedFrame* Last(OneSidedType type) const {
+  const SidebandFrame* Last(SidebandType type) const {
     for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
       if (frame->header.type == type) return &*frame;
     }

@@ -14,11 +14,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/hash.h"
+#include "common/base/local_socket.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/epoll.h"
 #include "kvtransfer/one_sided/channel.h"
 #include "kvtransfer/one_sided/receiver.h"
-#include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/host_buffer.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/one_sided_peer.h"
@@ -87,7 +87,7 @@ class CopierTest : public testing::Test {
     options.epoll_fd = epoll_.get();
     options.connect_timeout = std::chrono::seconds(3);
     channel_.emplace(std::move(options));
-    OneSidedFrame welcome = FrameOf(OneSidedType::kWelcome);
+    SidebandFrame welcome = FrameOf(SidebandType::kWelcome);
     welcome.text = "my memory";
     Say(welcome);
   }
@@ -99,13 +99,13 @@ class CopierTest : public testing::Test {
     op.window_key = kKey;
     ASSERT_TRUE(channel_->PostWrite(op).ok());
     Poll();
-    OneSidedFrame window = FrameOf(OneSidedType::kWindow, kKey);
+    SidebandFrame window = FrameOf(SidebandType::kWindow, kKey);
     window.ranges = {{0, 4096}};
     window.header.bytes = 1;
     Say(window);
     ASSERT_EQ(calls_.copies.size(), 1u);
   }
-  void Say(const OneSidedFrame& frame) {
+  void Say(const SidebandFrame& frame) {
     EXPECT_TRUE(peer_->Send(frame).ok());
     Poll();
   }
@@ -127,7 +127,7 @@ class CopierTest : public testing::Test {
 };
 
 TEST_F(CopierTest, GreetingAndAccessAreExchanged) {
-  const OneSidedFrame* hello = heard_.Last(OneSidedType::kHello);
+  const SidebandFrame* hello = heard_.Last(SidebandType::kHello);
   ASSERT_NE(hello, nullptr);
   EXPECT_EQ(hello->header.op, 3u);
   EXPECT_EQ(hello->text, "my queue pair");
@@ -145,7 +145,7 @@ TEST_F(CopierTest, IsFencedOnceWhenTheChannelDies) {
   calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
   Poll();
   EXPECT_EQ(events_.size(), 3u);  // kAborted, kFenced, kFenced
-  EXPECT_NE(heard_.Last(OneSidedType::kBye), nullptr);
+  EXPECT_NE(heard_.Last(SidebandType::kBye), nullptr);
 }
 
 TEST_F(CopierTest, ACopyWithoutAKnownEndIsNotConfirmed) {
@@ -156,14 +156,14 @@ TEST_F(CopierTest, ACopyWithoutAKnownEndIsNotConfirmed) {
   Poll();
   EXPECT_EQ(events_.size(), 2u);
   EXPECT_FALSE(heard_.is_open);
-  EXPECT_EQ(heard_.Last(OneSidedType::kBye), nullptr);
+  EXPECT_EQ(heard_.Last(SidebandType::kBye), nullptr);
 }
 
 TEST_F(CopierTest, TheEndOfACopyIsReportedWithItsMark) {
   StartCopy();
   calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
   Poll();
-  const OneSidedFrame* landed = heard_.Last(OneSidedType::kLanded);
+  const SidebandFrame* landed = heard_.Last(SidebandType::kLanded);
   ASSERT_NE(landed, nullptr);
   EXPECT_EQ(landed->header.code, kMark);
 }
@@ -173,8 +173,8 @@ TEST_F(CopierTest, TheEndOfACopyThatWasTakenBackIsReportedToo) {
   channel_->RequestAbort(OpId(1));
   calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
   Poll();
-  EXPECT_EQ(heard_.Last(OneSidedType::kLanded), nullptr);
-  const OneSidedFrame* end = heard_.Last(OneSidedType::kTakenBack);
+  EXPECT_EQ(heard_.Last(SidebandType::kLanded), nullptr);
+  const SidebandFrame* end = heard_.Last(SidebandType::kTakenBack);
   ASSERT_NE(end, nullptr);
   EXPECT_EQ(end->header.code, kMark);
   EXPECT_EQ(end->header.key, kKey);
@@ -233,22 +233,22 @@ class RemoteAccessTest : public testing::Test {
         receiver_->Add(std::move(ours), std::make_unique<RecordingAccess>(calls_), Time{});
     EXPECT_EQ(connection_->peer(), "queue pair 7");
     ASSERT_TRUE(windows_.Open({kKey, region_->id(), {{0, 4096}}}).ok());
-    OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+    SidebandFrame hello = FrameOf(SidebandType::kHello);
     hello.header.op = region_->id();
     hello.text = "my queue pair";
     Say(hello);
-    Say(FrameOf(OneSidedType::kAsk, kKey));
+    Say(FrameOf(SidebandType::kAsk, kKey));
     Hear(*peer_, heard_);
-    ASSERT_NE(heard_.Last(OneSidedType::kWindow), nullptr);
+    ASSERT_NE(heard_.Last(SidebandType::kWindow), nullptr);
   }
   void TearDown() override { connection_.reset(); }
 
-  void Say(const OneSidedFrame& frame) {
+  void Say(const SidebandFrame& frame) {
     EXPECT_TRUE(peer_->Send(frame).ok());
     EXPECT_TRUE(connection_->Step(Time{}, 1 << 20).ok());
   }
-  static OneSidedFrame Landed() {
-    OneSidedFrame landed = FrameOf(OneSidedType::kLanded, kKey);
+  static SidebandFrame Landed() {
+    SidebandFrame landed = FrameOf(SidebandType::kLanded, kKey);
     landed.header.code = kMark;
     landed.header.bytes = 100;
     landed.runs = {{0, 0, 100}};
@@ -281,8 +281,8 @@ class RemoteAccessTest : public testing::Test {
 
 TEST_F(RemoteAccessTest, IsOpenedWithTheGreeting) {
   EXPECT_EQ(calls_.greeting, "my queue pair");
-  ASSERT_NE(heard_.Last(OneSidedType::kWelcome), nullptr);
-  EXPECT_EQ(heard_.Last(OneSidedType::kWelcome)->text, "my memory");
+  ASSERT_NE(heard_.Last(SidebandType::kWelcome), nullptr);
+  EXPECT_EQ(heard_.Last(SidebandType::kWelcome)->text, "my memory");
   receiver_->CloseWindow(kKey);
 }
 
@@ -340,17 +340,17 @@ TEST_F(RemoteAccessTest, ACopyCountsWhenItsBytesHaveLanded) {
   calls_.has_landed = true;
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kArrived});
   Hear(*peer_, heard_);
-  EXPECT_NE(heard_.Last(OneSidedType::kAck), nullptr);
+  EXPECT_NE(heard_.Last(SidebandType::kAck), nullptr);
   receiver_->CloseWindow(kKey);
 }
 
 TEST_F(RemoteAccessTest, AConfirmedCloseCountsAfterTheBytesOfAllCopies) {
   calls_.has_landed = false;
-  OneSidedFrame taken_back = FrameOf(OneSidedType::kTakenBack, kKey);
+  SidebandFrame taken_back = FrameOf(SidebandType::kTakenBack, kKey);
   taken_back.header.code = kMark;
   Say(taken_back);
   receiver_->CloseWindow(kKey);
-  Say(FrameOf(OneSidedType::kDrained, kKey));
+  Say(FrameOf(SidebandType::kDrained, kKey));
   EXPECT_TRUE(Kinds().empty()) << "a byte may land in a closed window";
   calls_.has_landed = true;
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
@@ -375,13 +375,13 @@ TEST_F(RemoteAccessTest, APeerThatCannotBeRevokedLeavesItsWindowUnfenced) {
   now_ += kFence;
   EXPECT_TRUE(Kinds().empty());
   EXPECT_EQ(calls_.revokes, 1);
-  Say(FrameOf(OneSidedType::kDrained, kKey));
+  Say(FrameOf(SidebandType::kDrained, kKey));
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
 }
 
 TEST_F(RemoteAccessTest, APeerThatSaysByeIsNotRevoked) {
   receiver_->CloseWindow(kKey);
-  Say(FrameOf(OneSidedType::kBye));
+  Say(FrameOf(SidebandType::kBye));
   connection_.reset();
   EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
   EXPECT_EQ(calls_.revokes, 0);

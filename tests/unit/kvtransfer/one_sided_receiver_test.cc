@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/local_socket.h"
 #include "kvtransfer/cuda_ipc/cuda_ipc_transport.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
-#include "kvtransfer/wire/local_socket.h"
 #include "tests/conformance/test_memory.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/one_sided_peer.h"
@@ -52,26 +52,26 @@ class HostileSenderTest : public testing::Test {
     while (!done() && SteadyClock().Now() < until) Serve();
     EXPECT_TRUE(done());
   }
-  void Say(const OneSidedFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
+  void Say(const SidebandFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
   void Greet() {
-    Say(FrameOf(OneSidedType::kHello));
+    Say(FrameOf(SidebandType::kHello));
     Serve();
-    ASSERT_NE(heard_.Last(OneSidedType::kWelcome), nullptr);
+    ASSERT_NE(heard_.Last(SidebandType::kWelcome), nullptr);
   }
   void Ask(uint64_t key) {
-    Say(FrameOf(OneSidedType::kAsk, key));
+    Say(FrameOf(SidebandType::kAsk, key));
     Serve();
-    ASSERT_NE(heard_.Last(OneSidedType::kWindow), nullptr);
+    ASSERT_NE(heard_.Last(SidebandType::kWindow), nullptr);
   }
   // Releases its windows with kBye, so that nothing waits for them when the test ends.
   void SayBye() {
-    Say(FrameOf(OneSidedType::kBye));
+    Say(FrameOf(SidebandType::kBye));
     Serve();
     transport_->CloseWindow(kKey);
     Serve();
   }
-  static OneSidedFrame Landed(WriteRun run, uint64_t key = kKey) {
-    OneSidedFrame frame = FrameOf(OneSidedType::kLanded, key);
+  static SidebandFrame Landed(WriteRun run, uint64_t key = kKey) {
+    SidebandFrame frame = FrameOf(SidebandType::kLanded, key);
     frame.header.op = 1;
     frame.header.bytes = run.bytes;
     frame.runs = {run};
@@ -96,12 +96,12 @@ class HostileSenderTest : public testing::Test {
 };
 
 TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
-  Say(FrameOf(OneSidedType::kAsk, kKey));
+  Say(FrameOf(SidebandType::kAsk, kKey));
   Serve();
   EXPECT_FALSE(heard_.is_open);
   EXPECT_TRUE(heard_.frames.empty());
-  for (const OneSidedType type :
-       {OneSidedType::kHello, OneSidedType::kWelcome, OneSidedType::kAck}) {
+  for (const SidebandType type :
+       {SidebandType::kHello, SidebandType::kWelcome, SidebandType::kAck}) {
     peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
     heard_ = {};
     Greet();
@@ -114,7 +114,7 @@ TEST_F(HostileSenderTest, FramesOutOfPlaceEndTheConnection) {
 
 TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
   Greet();
-  OneSidedFrame note = FrameOf(OneSidedType::kNote, kKey);
+  SidebandFrame note = FrameOf(SidebandType::kNote, kKey);
   note.text = "let me in";
   Say(note);
   Serve();
@@ -134,8 +134,8 @@ TEST_F(HostileSenderTest, ANoteCountsOnlyFromWhoWasGivenItsWindow) {
 TEST_F(HostileSenderTest, NotesThatNobodyTakesAreNotReadOn) {
   Greet();
   Ask(kKey);
-  OneSidedFrame note = FrameOf(OneSidedType::kNote, kKey);
-  note.text = std::string(kMaxOneSidedNoteBytes, 'n');
+  SidebandFrame note = FrameOf(SidebandType::kNote, kKey);
+  note.text = std::string(kMaxSidebandNoteBytes, 'n');
   constexpr size_t kNotes = 400;
   for (size_t i = 0; i < kNotes; ++i) Say(note);
   for (int i = 0; i < 500; ++i) {
@@ -151,7 +151,7 @@ TEST_F(HostileSenderTest, NotesThatNobodyTakesAreNotReadOn) {
 }
 
 TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
-  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+  SidebandFrame hello = FrameOf(SidebandType::kHello);
   hello.header.op = 9;
   Say(hello);
   Serve();
@@ -160,17 +160,17 @@ TEST_F(HostileSenderTest, AnUnknownRegionOrWindowIsRefused) {
   heard_ = {};
   Greet();
   Ask(kKey + 1);
-  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->header.code,
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow)->header.code,
             static_cast<uint32_t>(StatusCode::kNotFound));
   Ask(kKey);
-  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->header.code, 0u);
-  EXPECT_EQ(heard_.Last(OneSidedType::kWindow)->ranges, (std::vector<ByteRange>{{1024, 1024}}));
-  Say(FrameOf(OneSidedType::kBye));
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow)->header.code, 0u);
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow)->ranges, (std::vector<ByteRange>{{1024, 1024}}));
+  Say(FrameOf(SidebandType::kBye));
   transport_->CloseWindow(kKey);
 }
 
 TEST_F(HostileSenderTest, AGreetingThatIsNotEmptyIsRefused) {
-  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+  SidebandFrame hello = FrameOf(SidebandType::kHello);
   hello.text = "x";
   Say(hello);
   Serve();
@@ -183,7 +183,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   Greet();
   const auto refused = [&](StatusCode code) {
     Serve();
-    const OneSidedFrame* ack = heard_.Last(OneSidedType::kAck);
+    const SidebandFrame* ack = heard_.Last(SidebandType::kAck);
     EXPECT_TRUE(ack != nullptr && ack->header.code == static_cast<uint32_t>(code));
     heard_.frames.clear();
   };
@@ -199,7 +199,7 @@ TEST_F(HostileSenderTest, WhatItMayNotWriteIsNotCounted) {
   Say(Landed({0, 1024, 100}));
   refused(StatusCode::kOk);
   EXPECT_EQ(arrived_.size(), 1u);
-  OneSidedFrame wrong = Landed({0, 1024, 100});
+  SidebandFrame wrong = Landed({0, 1024, 100});
   wrong.header.bytes = 99;
   Say(wrong);
   Serve();
@@ -230,7 +230,7 @@ TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
   Greet();
   Ask(kKey);
   gpu_.Hold();
-  OneSidedFrame landed = Landed({0, 1024, 100});
+  SidebandFrame landed = Landed({0, 1024, 100});
   landed.header.granule = 100;
   Say(landed);
   Serve();
@@ -249,15 +249,15 @@ TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
   Ask(kKey);
   transport_->CloseWindow(kKey);
   Serve();
-  EXPECT_NE(heard_.Last(OneSidedType::kClose), nullptr);
+  EXPECT_NE(heard_.Last(SidebandType::kClose), nullptr);
   EXPECT_TRUE(arrived_.empty());
   Say(Landed({0, 1024, 100}));
   Serve();
   EXPECT_EQ(Count(Arrival::Kind::kArrived), 0u);
-  Say(FrameOf(OneSidedType::kDrained, kKey + 1));
+  Say(FrameOf(SidebandType::kDrained, kKey + 1));
   Serve();
   EXPECT_TRUE(arrived_.empty());
-  Say(FrameOf(OneSidedType::kDrained, kKey));
+  Say(FrameOf(SidebandType::kDrained, kKey));
   Serve();
   EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u);
 }
@@ -281,7 +281,7 @@ TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {
 TEST_F(HostileSenderTest, AGoodbyeGivesEveryWindowBack) {
   Greet();
   Ask(kKey);
-  Say(FrameOf(OneSidedType::kBye));
+  Say(FrameOf(SidebandType::kBye));
   peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
   Serve();
   transport_->CloseWindow(kKey);
@@ -295,17 +295,17 @@ TEST_F(HostileSenderTest, AWindowOfManyRangesComesInParts) {
   std::vector<ByteRange> ranges;
   for (uint64_t i = 0; i < 10000; ++i) ranges.push_back({i * 32, 16});
   ASSERT_TRUE(transport_->OpenWindow({kKey + 1, region->id(), ranges}).ok());
-  OneSidedFrame hello = FrameOf(OneSidedType::kHello);
+  SidebandFrame hello = FrameOf(SidebandType::kHello);
   hello.header.op = region->id();
   Say(hello);
   Ask(kKey + 1);
   ServeUntil([&] { return heard_.frames.size() == 4; });
   std::vector<ByteRange> heard;
-  for (const OneSidedFrame& frame : heard_.frames) {
+  for (const SidebandFrame& frame : heard_.frames) {
     heard.insert(heard.end(), frame.ranges.begin(), frame.ranges.end());
   }
   EXPECT_EQ(heard, ranges);
-  Say(FrameOf(OneSidedType::kBye));
+  Say(FrameOf(SidebandType::kBye));
   Serve();
   transport_->CloseWindow(kKey + 1);
   transport_->CloseWindow(kKey);

@@ -57,6 +57,7 @@ class ScriptedDataPlane final : public DataPlane {
     script_.changed.notify_all();
     return script_.open;
   }
+  void SetReceiveRate(uint64_t) override {}
   void CloseWindows(const SessionKey& session) override {
     const std::lock_guard lock(script_.mutex);
     script_.closing = session;

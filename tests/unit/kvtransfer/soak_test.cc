@@ -158,12 +158,10 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     sender_->ChunkReady(id, Epoch(1), 1, all.subspan(1));
     if (!aborts) return sender_->Seal(id, Epoch(1), "first token");
     for (uint64_t i = 0; i < yields; ++i) std::this_thread::yield();
-    // One status for each call, because ThreadSanitizer does not see how absl, which is not
-    // instrumented, orders the end of a status that two threads share.
-    const auto reason = [] { return Status(StatusCode::kCancelled, "the user left"); };
-    if (!at_sender) receiver_->Abort(id, Epoch(1), reason());
+    const Status reason(StatusCode::kCancelled, "the user left");
+    if (!at_sender) receiver_->Abort(id, Epoch(1), reason);
     sender_->Seal(id, Epoch(1), "first token");
-    if (at_sender) sender_->Abort(id, Epoch(1), reason());
+    if (at_sender) sender_->Abort(id, Epoch(1), reason);
   }
 
   // The prefill worker.

@@ -1,4 +1,4 @@
-#include "kvtransfer/one_sided/stream_socket.h"
+#include "kvtransfer/sideband/stream_socket.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -27,6 +27,8 @@ class SharedWord final : public PeerProof {
     return side_ == PeerSide::kListener ? message_ : "";
   }
   bool done() const override { return done_; }
+  // A StreamSocket makes none.
+  std::unique_ptr<MessageMac> MakeMac(PeerSide /*from*/) const override { return nullptr; }
 
  private:
   const PeerSide side_;
@@ -56,9 +58,9 @@ class StreamSocketTest : public testing::Test {
                                           PeerSide::kDialler);
   }
 
-  static OneSidedFrame Note(const std::string& text) {
-    OneSidedFrame frame;
-    frame.header.type = OneSidedType::kNote;
+  static SidebandFrame Note(const std::string& text) {
+    SidebandFrame frame;
+    frame.header.type = SidebandType::kNote;
     frame.header.count = static_cast<uint32_t>(text.size());
     frame.text = text;
     return frame;

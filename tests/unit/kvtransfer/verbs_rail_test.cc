@@ -6,7 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/device.h"
-#include "kvtransfer/verbs/rail.h"
+#include "kvtransfer/verbs/rail_choice.h"
+#include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/fake_verbs.h"
 
 // Which device, port and GID a rail takes, and what it says when there is none.
@@ -22,7 +23,7 @@ const std::vector<uint8_t> kLinkLocal = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 class RailTest : public testing::Test {
  protected:
   StatusOr<std::vector<std::unique_ptr<Rail>>> Open() {
-    return OpenRails(verbs_.library(), options_, [this](auto line) { log_ += line; });
+    return OpenRails(verbs_.library(), options_, near_, [this](auto line) { log_ += line; });
   }
   std::string Error() {
     const auto rails = Open();
@@ -38,6 +39,7 @@ class RailTest : public testing::Test {
 
   FakeVerbs verbs_;
   VerbsOptions options_;
+  NearDevice near_;
   std::string log_;
 };
 
@@ -120,12 +122,33 @@ TEST_F(RailTest, ARegistrationThatFailsNamesTheLimit) {
   verbs_.devices = {{"a", true, IBV_LINK_LAYER_ETHERNET, {V2(kV4)}}};
   const auto rails = Open();
   const NoMemory memory;
-  EXPECT_TRUE((*rails)[0]->Register(memory).ok());
+  EXPECT_TRUE((*rails)[0]->Register(memory, nullptr).ok());
   verbs_.registration_error = ENOMEM;
-  const auto failed = (*rails)[0]->Register(memory);
+  const auto failed = (*rails)[0]->Register(memory, nullptr);
   EXPECT_EQ(Message(failed.status()),
             "RDMA device a cannot register 4096 bytes: Cannot allocate memory (raise the limit of "
             "locked memory: ulimit -l)");
+}
+
+TEST_F(RailTest, TheMemoryOfAGpuIsRegisteredByItsDmaBufOrElseByItsAddress) {
+  verbs_.devices = {{"a", true, IBV_LINK_LAYER_ETHERNET, {V2(kV4)}}};
+  const auto rails = Open();
+  FakeGpu gpu;
+  const auto memory = *gpu.Allocate(4096, Sharing::kShared);
+  EXPECT_TRUE((*rails)[0]->Register(*memory, &gpu).ok());
+  verbs_.dma_buf_error = EOPNOTSUPP;
+  EXPECT_TRUE((*rails)[0]->Register(*memory, &gpu).ok());
+  verbs_.dma_buf_error = 0;
+  gpu.RemoveDmaBufs();
+  EXPECT_TRUE((*rails)[0]->Register(*memory, &gpu).ok());
+  EXPECT_THAT(verbs_.registered, testing::ElementsAre("dma-buf", "address", "address"));
+  verbs_.registration_error = EFAULT;
+  EXPECT_EQ(
+      Message((*rails)[0]->Register(*memory, &gpu).status()),
+      "RDMA device a cannot register 4096 bytes of a GPU's memory: by dma-buf: the buffer has "
+      "no dma-buf; by its address: Bad address (GPUDirect RDMA needs the open NVIDIA kernel "
+      "modules or the module nvidia-peermem)");
+  EXPECT_FALSE((*rails)[0]->Register(*memory, nullptr).ok());
 }
 
 TEST_F(RailTest, AFailedRailIsPausedForAWhile) {

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -88,6 +89,36 @@ TEST_F(WriteQueueTest, ALongRunIsCut) {
   EXPECT_EQ(verbs_.writes[1].request.wr.rdma.remote_addr, 0x20002 + kLargest);
   EXPECT_EQ(verbs_.writes[2].source.length, 9u);
   EXPECT_EQ(verbs_.writes[2].request.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+
+// Runs that continue each other in the peer's memory become one write of up to three sources.
+TEST_F(WriteQueueTest, RunsAreGathered) {
+  WriteQueue gathers(0, 8, 3);
+  const std::vector<WriteRun> runs = {{0, 100, 10},
+                                      {50, 110, 20},
+                                      {90, 130, 30},
+                                      {200, 160, 5},          // the fourth
+                                      {300, 170, 7},          // elsewhere
+                                      {400, 177, kLargest}};  // does not fit any more
+  gathers.Push(7, runs);
+  ASSERT_TRUE(gathers.Post(*queue_pair_, memories_).ok());
+  ASSERT_EQ(verbs_.writes.size(), 4u);
+  using Sources = std::vector<std::pair<uint64_t, uint64_t>>;
+  const auto expect = [&](size_t write, uint64_t to, const Sources& from) {
+    EXPECT_EQ(verbs_.writes[write].request.wr.rdma.remote_addr, 0x20000 + to) << write;
+    Sources sources;
+    for (const ibv_sge& source : verbs_.writes[write].sources) {
+      sources.emplace_back(source.addr - 0x10000, source.length);
+      EXPECT_EQ(source.lkey, 5u);
+    }
+    EXPECT_EQ(sources, from) << write;
+  };
+  expect(0, 100, {{0, 10}, {50, 20}, {90, 30}});
+  expect(1, 160, {{200, 5}});
+  expect(2, 170, {{300, 7}, {400, kLargest - 7}});
+  expect(3, 170 + kLargest, {{400 + kLargest - 7, 7}});
+  EXPECT_EQ(verbs_.writes[2].request.opcode, IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(verbs_.writes[3].request.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
 TEST_F(WriteQueueTest, NoMoreIsPostedThanTheQueuePairTakes) {

@@ -29,6 +29,7 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
     runner->cpu_ = std::make_unique<CpuDevice>();
     CpuOptions cpu;
     cpu.threads = options.threads;
+    cpu.isa = options.isa;
     cpu.groups = options.groups;
     cpu.exchange = options.exchange;
     BATON_ASSIGN_OR_RETURN(runner->cpu_ops_, MakeCpuOps(*runner->cpu_, cpu));

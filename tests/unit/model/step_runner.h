@@ -37,6 +37,7 @@ struct RunnerOptions {
   int32_t kv_blocks = 256;
   DecoderLimits limits{640, 640};
   int threads = 1;
+  CpuIsa isa = BestCpuIsa();
   RankGroups groups = {};  // the runner is one rank of these groups
   ExchangeMode exchange = ExchangeMode::kGather;
 };

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,15 +27,20 @@ struct TinyCase {
   friend void PrintTo(const TinyCase& tested, std::ostream* out) { *out << tested.name; }
 };
 
-class TinyGolden : public testing::TestWithParam<TinyCase> {
+// A model and the instruction set of the CPU backend.
+class TinyGolden : public testing::TestWithParam<std::tuple<TinyCase, CpuIsa>> {
  protected:
   void SetUp() override {
-    const std::string path = TinyModel(GetParam().name);
-    auto model = OpenModel(TinyModel(GetParam().weights));
+    const auto& [tested, isa] = GetParam();
+    if (!Supported(isa)) GTEST_SKIP() << "this processor has no " << Name(isa);
+    const std::string path = TinyModel(tested.name);
+    auto model = OpenModel(TinyModel(tested.weights));
     ASSERT_TRUE(model.ok()) << Message(model.status());
     const auto spec = LoadModelSpec(path);
     ASSERT_TRUE(spec.ok()) << Message(spec.status());
-    auto runner = StepRunner::Create(*spec, *model->weights);
+    RunnerOptions options;
+    options.isa = isa;
+    auto runner = StepRunner::Create(*spec, *model->weights, options);
     ASSERT_TRUE(runner.ok()) << Message(runner.status());
     runner_ = *std::move(runner);
     auto prompts = ReadGoldenPrompts(path + "/golden.json");
@@ -84,18 +90,23 @@ TEST_P(TinyGolden, PromptLikelihoodEqualsTransformers) {
   EXPECT_GE(compared, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families,
-                         TinyGolden,
-                         testing::Values(TinyCase{"llama_gqa", "llama_gqa"},
-                                         TinyCase{"llama_mqa_tied", "llama_mqa_tied"},
-                                         TinyCase{"llama3_rope", "llama3_rope"},
-                                         TinyCase{"llama_linear", "llama3_rope"},
-                                         TinyCase{"llama_yarn", "llama3_rope"},
-                                         TinyCase{"mistral_window", "mistral_window"},
-                                         TinyCase{"mixtral", "mixtral"},
-                                         TinyCase{"qwen2", "qwen2"},
-                                         TinyCase{"qwen3_moe", "qwen3_moe"}),
-                         [](const auto& test) { return test.param.name; });
+const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
+                              {"llama_mqa_tied", "llama_mqa_tied"},
+                              {"llama3_rope", "llama3_rope"},
+                              {"llama_linear", "llama3_rope"},
+                              {"llama_yarn", "llama3_rope"},
+                              {"mistral_window", "mistral_window"},
+                              {"mixtral", "mixtral"},
+                              {"qwen2", "qwen2"},
+                              {"qwen3_moe", "qwen3_moe"}};
+
+INSTANTIATE_TEST_SUITE_P(
+    Families,
+    TinyGolden,
+    testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kCpuIsas)),
+    [](const auto& test) {
+      return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
+    });
 
 }  // namespace
 }  // namespace baton

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/retry_after.h"
 #include "router/router_core.h"
 
 namespace baton::router {
@@ -18,6 +19,12 @@ constexpr Time kStart{std::chrono::hours(1)};
 
 class AdmissionTest : public testing::Test {
  protected:
+  static CoreOptions Options() {
+    CoreOptions options;
+    options.max_requests = 2;
+    return options;
+  }
+
   // Joins a worker that serves alone and needs `prompt_token_ms` for each token of a prompt.
   WorkerSlot Join(const char* id, uint64_t boot, double prompt_token_ms, Time now) {
     WorkerInfo info;
@@ -39,13 +46,24 @@ class AdmissionTest : public testing::Test {
   }
 
   // Submits a prompt of 100 tokens with a deadline of ten seconds.
-  void Submit(Time now) {
+  void Submit(Time now, uint64_t id = 1) {
     auto spec = std::make_shared<RequestSpec>();
-    spec->id = RequestId(1);
+    spec->id = RequestId(id);
     spec->prompt = std::vector<TokenId>(100, 1);
     spec->arrival = now;
     spec->deadline = now + seconds(10);
     core_.Submit(std::move(spec), now);
+    TakeActions();
+  }
+  // The worker answers the request with one token.
+  void Answer(WorkerSlot worker, uint64_t id, Time now) {
+    WorkerReport report;
+    TokenOutput& token = report.tokens.emplace_back();
+    token.id = RequestId(id);
+    token.epoch = Epoch(1);
+    token.finish = FinishReason::kStop;
+    report.finished.push_back({RequestId(id), Epoch(1), {}});
+    core_.OnReport(worker, report, now);
     TakeActions();
   }
   void TakeActions() {
@@ -59,7 +77,7 @@ class AdmissionTest : public testing::Test {
     }
   }
 
-  RouterCore core_{CoreOptions{}};
+  RouterCore core_{Options()};
   std::vector<WorkerSlot> dispatched_;
   std::vector<Status> outcomes_;
 };
@@ -70,6 +88,23 @@ TEST_F(AdmissionTest, ARequestWhoseFirstTokenWouldComeTooLateIsRefused) {
   ASSERT_EQ(outcomes_.size(), 1u);
   EXPECT_EQ(outcomes_[0].code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(dispatched_.empty());
+  // The prompt takes 100 s, and the client waits 10 s.
+  EXPECT_NEAR(ToSeconds(RetryAfterOf(outcomes_[0]).value()), 90, 1);
+}
+
+TEST_F(AdmissionTest, AFullRouterTellsWhenARequestWillEnd) {
+  const WorkerSlot worker = Join("fast", 1, 1, kStart);
+  Submit(kStart, 1);
+  Submit(kStart, 2);
+  ASSERT_EQ(outcomes_.size(), 0u);
+  Submit(kStart, 3);
+  ASSERT_EQ(outcomes_.size(), 1u);
+  EXPECT_EQ(outcomes_[0].code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(RetryAfterOf(outcomes_[0]).has_value());
+  Answer(worker, 1, kStart + seconds(8));
+  Submit(kStart + seconds(8), 4);
+  Submit(kStart + seconds(8), 5);
+  EXPECT_EQ(RetryAfterOf(outcomes_.back()), seconds(4));
 }
 
 // The request was admitted: a late answer is better than none.

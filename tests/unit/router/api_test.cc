@@ -185,7 +185,7 @@ TEST(ResponsesRequest, RefusesByName) {
       {R"({"input": "x", "background": true})", "background"},
       {R"({"input": "x", "tools": [{"type": "web_search"}]})", "tools[0].type"},
       {R"({"input": "x", "tool_choice": "required"})", "tool_choice"},
-      {R"({"input": "x", "text": {"format": {"type": "json_object"}}})", "text.format"},
+      {R"({"input": "x", "text": {"format": {"type": "grammar"}}})", "text.format.type"},
       {R"({"input": "x", "truncation": "auto"})", "truncation"},
       {R"({"input": "x", "include": ["file_search_call.results"]})", "include"},
       {R"({"input": "x", "reasoning": {"budget": 1}})", "reasoning.budget"},

@@ -18,11 +18,11 @@ constexpr WorkerSlot kDecode{2};
 constexpr WorkerSlot kOther{3};
 
 Attempt HandOff() {
-  return Attempt(Epoch(7), {0, 1}, 0, {kPrefill, kDecode});
+  return Attempt(Epoch(7), {0, 1}, 0, {kPrefill, kDecode}, kStart);
 }
 
 TEST(AttemptTest, OfADecodeWorkerAloneEndsWithItsLastReport) {
-  Attempt attempt(Epoch(7), {0, 1}, 0, {kNoWorker, kDecode});
+  Attempt attempt(Epoch(7), {0, 1}, 0, {kNoWorker, kDecode}, kStart);
   EXPECT_TRUE(attempt.committed());
   EXPECT_TRUE(attempt.decode_open());
   EXPECT_FALSE(attempt.prefill_open());
@@ -61,14 +61,14 @@ TEST(AttemptTest, ARefusalEndsTheDecodePartUntilTheRedirect) {
   for (const bool ended : {false, true}) {
     Attempt attempt = HandOff();
     if (ended) attempt.OnDecodeEnded();
-    attempt.OnRefused(BootId(2), false, kStart);
+    attempt.OnRefused(BootId(2), kStart);
     EXPECT_EQ(attempt.decode(), nullptr);
     EXPECT_FALSE(attempt.decode_open());
     EXPECT_FALSE(attempt.Uses(kDecode));
     EXPECT_EQ(attempt.redirect_at(), kStart);
     attempt.OnPostponed(kStart + seconds(1));
     EXPECT_EQ(attempt.redirect_at(), kStart + seconds(1));
-    attempt.OnRedirected({kOther, Epoch(8)});
+    attempt.OnRedirected({kOther, Epoch(8), kStart + seconds(2)});
     EXPECT_EQ(attempt.redirect_at(), kNever);
     EXPECT_TRUE(attempt.decode_open());
     EXPECT_FALSE(attempt.committed());
@@ -81,7 +81,7 @@ TEST(AttemptTest, ARefusalEndsTheDecodePartUntilTheRedirect) {
 TEST(AttemptTest, ARefusalAfterTheCommitChangesNothing) {
   Attempt attempt = HandOff();
   attempt.OnKvArrived();
-  attempt.OnRefused(BootId(2), false, kStart);
+  attempt.OnRefused(BootId(2), kStart);
   EXPECT_TRUE(attempt.committed());
   EXPECT_EQ(attempt.decode_worker(), kDecode);
   EXPECT_TRUE(attempt.refused_by().empty());
@@ -94,7 +94,7 @@ TEST(AttemptTest, NothingToSendSettlesTheKvAlsoWithoutADecodeWorker) {
   EXPECT_TRUE(waiting.decode_open()) << "the decode worker has not reported its end";
 
   Attempt parked = HandOff();
-  parked.OnRefused(BootId(2), false, kStart);
+  parked.OnRefused(BootId(2), kStart);
   parked.OnNothingToSend();
   EXPECT_TRUE(parked.committed());
   EXPECT_EQ(parked.decode(), nullptr);
@@ -119,22 +119,6 @@ TEST(AttemptTest, OfAPrefillWorkerThatHasGoneNoReportIsExpected) {
     attempt.OnDecodeEnded();
     EXPECT_TRUE(attempt.accounted());
   }
-}
-
-TEST(AttemptTest, SeveralRefusalsInSeveralSecondsMakeAWorkerUnreachable) {
-  Attempt attempt = HandOff();
-  const auto refuse = [&](BootId boot, bool in_doubt, Time now) {
-    attempt.OnRefused(boot, in_doubt, now);
-    attempt.OnRedirected({kDecode, Epoch(8)});
-    return attempt.unreachable();
-  };
-  EXPECT_TRUE(refuse(BootId(2), true, kStart).empty());
-  EXPECT_TRUE(refuse(BootId(2), true, kStart + seconds(1)).empty());
-  EXPECT_TRUE(refuse(BootId(2), true, kStart + seconds(2)).empty()) << "three refusals in 2 s";
-  EXPECT_TRUE(refuse(BootId(2), false, kStart + seconds(9)).empty()) << "it was full: reached";
-  EXPECT_TRUE(refuse(BootId(3), true, kStart + seconds(9)).empty()) << "its first refusal";
-  EXPECT_EQ(refuse(BootId(2), true, kStart + seconds(9)), std::vector<BootId>{BootId(2)});
-  EXPECT_EQ(attempt.refused_by().size(), 6u);
 }
 
 }  // namespace

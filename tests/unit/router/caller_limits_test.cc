@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/retry_after.h"
 #include "router/request_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -68,9 +69,11 @@ class CallerLimitsTest : public ::testing::Test {
     const auto ticket = limits_->Admit("t/k");
     EXPECT_EQ(ticket.status().code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(ReasonOf(ticket.status()), "rate_limit_exceeded");
+    wait_ = RetryAfterOf(ticket.status());
     return std::string(Message(ticket.status()));
   }
 
+  std::optional<Duration> wait_;  // of the last refusal
   TemporaryFolder folder_;
   MetricsRegistry metrics_;
   Refusals refusals_{metrics_};
@@ -88,14 +91,19 @@ TEST_F(CallerLimitsTest, RequestsInFlightAreCountedUntilTheirEnd) {
   auto first = *limits_->Admit("t/k");
   auto second = *limits_->Admit("t/k");
   EXPECT_THAT(Refusal(), HasSubstr("requests_in_flight"));
+  EXPECT_FALSE(wait_.has_value()) << "no request has ended, so the time is unknown";
+  clock_.Advance(std::chrono::seconds(12));
   first.reset();
-  EXPECT_TRUE(limits_->Admit("t/k").ok());
+  first = *limits_->Admit("t/k");
+  Refusal();
+  EXPECT_EQ(wait_, std::chrono::seconds(6)) << "of two requests that take 12 s, one ends each 6 s";
 }
 
 TEST_F(CallerLimitsTest, RequestsASecondAreLimited) {
   Allow({.requests_per_second = 1});
   EXPECT_TRUE(limits_->Admit("t/k").ok());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("requests_per_second"), HasSubstr("try again in 1 s")));
+  EXPECT_EQ(wait_, std::chrono::seconds(1));
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_TRUE(limits_->Admit("t/k").ok());
 }
@@ -109,6 +117,7 @@ TEST_F(CallerLimitsTest, TokensOfPromptsAndAnswersAreLimited) {
   ASSERT_TRUE(ticket->Apply(spec, true).ok());
   ticket->CountEnd(71, OkStatus());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("tokens_per_second"), HasSubstr("try again in 11 s")));
+  EXPECT_NEAR(ToSeconds(wait_.value()), 10.2, 1e-6);
   clock_.Advance(std::chrono::seconds(11));
   EXPECT_TRUE(limits_->Admit("t/k").ok());
 }

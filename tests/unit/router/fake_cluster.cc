@@ -68,11 +68,13 @@ void FakeCluster::Join(Worker& worker) {
   info.context_length = 8192;
   info.vocabulary = 50'000;
   info.max_step_tokens = 512;
+  info.deterministic = !nondeterministic_.contains(worker.name);
   worker.alive = true;
   worker.jobs.clear();
   worker.sessions.clear();
   worker.met.clear();
   worker.early_kv.clear();
+  worker.noticed.clear();
   worker.inbox.clear();
   worker.outbox.clear();
   worker.next_heartbeat = now_;
@@ -100,6 +102,7 @@ void FakeCluster::CarryOut() {
   core_->TakeActions(actions_);
   for (auto& [slot, command] : actions_.commands) Send(slot, std::move(command));
   for (auto& [id, event] : actions_.events) Deliver(id, std::move(event));
+  for (const ReplayResult& result : actions_.replays) replays_.push_back(result);
 }
 
 void FakeCluster::Send(WorkerSlot slot, WorkerCommand command) {
@@ -213,6 +216,10 @@ void FakeCluster::Work(Worker& worker) {
     }
     it = over ? worker.jobs.erase(it) : std::next(it);
   }
+  while (!worker.noticed.empty() && worker.noticed.front().first <= now_) {
+    Report(worker, std::move(worker.noticed.front().second));
+    worker.noticed.pop_front();
+  }
   if (now_ >= worker.next_heartbeat) {
     worker.next_heartbeat = now_ + kHeartbeat;
     report.load.emplace();
@@ -276,20 +283,6 @@ bool FakeCluster::Accepts(Worker& worker, const DispatchCommand& dispatch) {
   return false;
 }
 
-void FakeCluster::Redirect(Worker& worker, const RedirectCommand& redirect) {
-  const Key key{redirect.id, redirect.epoch};
-  const auto it = worker.jobs.find(key);
-  if (it == worker.jobs.end() || !it->second.parked) {
-    const Status gone(StatusCode::kNotFound, "no refused hand-off waits for it");
-    return Fail(worker, key, gone, true);
-  }
-  it->second.parked = false;
-  it->second.dispatch.session = redirect.session;
-  it->second.dispatch.peer = redirect.peer;
-  Handoff(worker, it->second);
-  if (!it->second.parked) worker.jobs.erase(it);
-}
-
 void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
   if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
     const Key key{dispatch->request.id, dispatch->request.epoch};
@@ -326,17 +319,35 @@ void FakeCluster::Obey(Worker& worker, const WorkerCommand& command) {
   }
 }
 
+// A replay has an id of its own, and the seed of its origin.
+RequestId FakeCluster::OriginOf(const Request& request) {
+  return request.sampling.seed == 0 ? request.id : RequestId(request.sampling.seed);
+}
+
+// The length of the output depends on the max_tokens that the client set.
+int32_t FakeCluster::LimitOf(const Request& request) const {
+  return clients_.at(OriginOf(request)).spec->max_tokens;
+}
+
 // Reports one token. Returns whether the sample continues after it.
-bool FakeCluster::Emit(
-    const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report) {
+bool FakeCluster::Emit(const Worker& worker,
+                       const Job& job,
+                       int32_t sample,
+                       int32_t index,
+                       bool first,
+                       WorkerReport& report) {
   const Request& request = job.dispatch.request;
   TokenOutput token;
   token.id = request.id;
   token.epoch = request.epoch;
   token.sample = sample;
   token.index = index;
-  token.token.token = TrueToken(request.id, sample, index);
-  token.finish = TrueFinish(request.id, request.max_tokens, sample, index);
+  const RequestId origin = OriginOf(request);
+  token.token.token = TrueToken(origin, sample, index);
+  if (wrong_.contains({worker.name, index})) token.token.token = WrongToken(token.token.token);
+  token.finish = TrueFinish(origin, LimitOf(request), sample, index);
+  const bool at_limit = index + 1 >= request.max_tokens;
+  if (token.finish == FinishReason::kNone && at_limit) token.finish = FinishReason::kLength;
   const bool goes_on = token.finish == FinishReason::kNone;
   if (first && goes_on) token.finish = FinishReason::kHandedOff;
   report.tokens.push_back(token);
@@ -349,11 +360,11 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   bool open = false;
   for (int32_t i = 0; i < request.samples; ++i) {
     const int32_t sample = request.first_sample + i;
-    if (job.next[i] >= TrueLength(request.id, request.max_tokens, sample) ||
-        job.stopped.contains(sample))
+    const int32_t length = TrueLength(OriginOf(request), LimitOf(request), sample);
+    if (job.next[i] >= std::min(length, request.max_tokens) || job.stopped.contains(sample))
       continue;
     ++made_[{request.id, sample}];
-    open |= Emit(job, sample, job.next[i]++, prefill, report);
+    open |= Emit(worker, job, sample, job.next[i]++, prefill, report);
   }
   if (open && !prefill) return;
   job.running = false;
@@ -366,80 +377,6 @@ void FakeCluster::Generate(Worker& worker, const Key& key, Job& job, WorkerRepor
   nothing.outcome = HandoffReport::Outcome::kNotNeeded;
   report.handoffs.push_back(nothing);
   SendKv(job, true);
-}
-
-Status FakeCluster::WhyRefused(const std::string& peer) {
-  const auto lasts = [&](const std::map<std::string, Time>& until) {
-    const auto found = until.find(peer);
-    return found != until.end() && now_ < found->second;
-  };
-  if (lasts(hidden_until_)) {
-    return MakeStatus(
-        StatusCode::kUnavailable, "decode worker '{}' at fake:1 cannot be reached", peer);
-  }
-  if (lasts(full_until_)) return Status(StatusCode::kResourceExhausted, "no blocks are free");
-  if (unable_.contains(peer) || Happens(chaos_.refuse)) {
-    return Status(StatusCode::kUnavailable, "the stream broke");
-  }
-  return OkStatus();
-}
-
-void FakeCluster::Handoff(Worker& worker, Job& job) {
-  HandoffReport report;
-  report.id = job.dispatch.request.id;
-  report.epoch = job.dispatch.request.epoch;
-  report.status = WhyRefused(job.dispatch.peer.id.value());
-  const bool refused = !report.status.ok();
-  if (refused || Happens(chaos_.fail_handoff)) {
-    job.parked = refused;
-    report.outcome = refused ? HandoffReport::Outcome::kRefused : HandoffReport::Outcome::kFailed;
-    if (!refused) report.status = Status(StatusCode::kUnavailable, "the stream broke");
-    WorkerReport message;
-    message.handoffs.push_back(report);
-    return Report(worker, std::move(message));
-  }
-  // The sender reports a commit independently of the receiver, which may still fail.
-  report.outcome = HandoffReport::Outcome::kCommitted;
-  report.bytes = 1 << 20;
-  report.bytes_per_second = 1e9;
-  report.transport = "fake";
-  WorkerReport told;
-  told.handoffs.push_back(report);
-  Report(worker, std::move(told));
-  SendKv(job, false);
-}
-
-void FakeCluster::SendKv(const Job& job, bool nothing) {
-  fabric_.push_back({now_ + Delay(),
-                     job.dispatch.peer.id.value(),
-                     job.dispatch.peer.boot.value(),
-                     job.dispatch.session,
-                     job.next,
-                     nothing});
-}
-
-void FakeCluster::Arrive(Worker& worker, const Kv& kv) {
-  const auto it = worker.sessions.find(kv.session);
-  if (it == worker.sessions.end()) {
-    worker.early_kv[kv.session] = kv;
-    return;
-  }
-  const auto job = worker.jobs.find(it->second);
-  if (job == worker.jobs.end() || job->second.running) return;
-  HandoffReport report;
-  report.id = job->first.first;
-  report.epoch = job->first.second;
-  report.outcome =
-      kv.nothing ? HandoffReport::Outcome::kNotNeeded : HandoffReport::Outcome::kCommitted;
-  job->second.next = kv.next;
-  job->second.running = true;
-  WorkerReport message;
-  message.handoffs.push_back(report);
-  const Key key = job->first;
-  const bool fails = !kv.nothing && broken_.contains(worker.name);
-  if (kv.nothing || fails) worker.jobs.erase(job);
-  Report(worker, std::move(message));
-  if (fails) Fail(worker, key, Status(StatusCode::kInternal, "the step failed"), true);
 }
 
 bool FakeCluster::RunUntilDone(int limit_ms) {

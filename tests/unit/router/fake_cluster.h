@@ -19,11 +19,16 @@ namespace baton::router {
 // computes the same tokens at every epoch.
 TokenId TrueToken(RequestId id, int32_t sample, int32_t index);
 int32_t TrueLength(RequestId id, int32_t max_tokens, int32_t sample);
+// What a worker says that gives a wrong token.
+inline TokenId WrongToken(TokenId right) {
+  return right + 1;
+}
 FinishReason TrueFinish(RequestId id, int32_t max_tokens, int32_t sample, int32_t index);
 
 // Probabilities of faults.
 struct Chaos {
-  double refuse = 0;        // a hand-off is refused
+  double refuse = 0;        // a hand-off is refused, because the stream broke
+  double full = 0;          // a hand-off is refused, because no blocks are free
   double fail_handoff = 0;  // a hand-off fails
   double fail_request = 0;  // a dispatch fails, with request_code
   double duplicate = 0;     // a worker's message is sent twice
@@ -40,8 +45,15 @@ class FakeCluster final {
   FakeCluster(const CoreOptions& options, const Chaos& chaos, uint64_t seed);
 
   void AddWorker(const std::string& name, bool prefill, bool decode, int32_t blocks = 10'000);
+  // The worker, which is added later, says that it is not deterministic.
+  void MakeNondeterministic(const std::string& name) { nondeterministic_.insert(name); }
   // Every step of this worker fails from now on.
   void BreakSteps(const std::string& name) { broken_.insert(name); }
+  // This worker gives a wrong token for every output index `index`.
+  void GiveWrongToken(const std::string& name, int32_t index) { wrong_.insert({name, index}); }
+  // The results of replays so far. A replay computes the tokens of the request whose id is its
+  // seed.
+  const std::vector<ReplayResult>& replays() const { return replays_; }
   // Every step with this request fails.
   void Poison(RequestId id) { poison_ = id; }
   // This request ends every worker process that computes it; with `decode_only`, prefill workers
@@ -49,8 +61,21 @@ class FakeCluster final {
   void MakeDeadly(RequestId id, bool decode_only) { deadly_ = {id, decode_only}; }
   // The number of processes that the deadly request has ended.
   int deaths() const { return deaths_; }
-  // Prefill workers cannot reach this worker until `until` and report that; kNever: for ever.
-  void HideUntil(const std::string& name, Time until) { hidden_until_[name] = until; }
+  struct Cut {
+    Time until{};  // kNever: for ever
+    // The hand-off begins and fails; else the prefill worker cannot reach the decode worker.
+    bool only_data = false;
+    Duration noticed_after{};
+  };
+  // Nothing passes from this prefill worker to this decode worker.
+  void Sever(const std::string& prefill, const std::string& decode, const Cut& cut) {
+    severed_[{prefill, decode}] = cut;
+  }
+  // The number of hand-offs that the two workers began.
+  int handoffs(const std::string& prefill, const std::string& decode) const {
+    const auto found = handoffs_.find({prefill, decode});
+    return found == handoffs_.end() ? 0 : found->second;
+  }
   // This worker has no free blocks for hand-offs until `until`.
   void FillUntil(const std::string& name, Time until) { full_until_[name] = until; }
   // This worker reports OutOfRange for every request that it is to decode.
@@ -146,6 +171,7 @@ class FakeCluster final {
     Time in_arrives{};   // arrival of the last message to the worker
     std::deque<std::pair<Time, WorkerCommand>> inbox;
     std::deque<std::pair<Time, WorkerReport>> outbox;
+    std::deque<std::pair<Time, WorkerReport>> noticed;  // reports to be sent at a time
     std::map<Key, Job> jobs;
     std::map<SessionId, Kv> early_kv;   // KV that arrived before its dispatch
     std::map<SessionId, Key> sessions;  // kDecode jobs that wait for KV
@@ -163,13 +189,22 @@ class FakeCluster final {
   void Obey(Worker& worker, const WorkerCommand& command);
   void Report(Worker& worker, WorkerReport report);
   void Generate(Worker& worker, const Key& key, Job& job, WorkerReport& report);
-  bool Emit(const Job& job, int32_t sample, int32_t index, bool first, WorkerReport& report);
+  static RequestId OriginOf(const Request& request);
+  int32_t LimitOf(const Request& request) const;
+  bool Emit(const Worker& worker,
+            const Job& job,
+            int32_t sample,
+            int32_t index,
+            bool first,
+            WorkerReport& report);
   void Fail(Worker& worker, const Key& key, const Status& status, bool retryable);
   void FailStep(Worker& worker);
   bool RunsDeadly(const Worker& worker) const;
   bool Accepts(Worker& worker, const DispatchCommand& dispatch);
   void Redirect(Worker& worker, const RedirectCommand& redirect);
-  Status WhyRefused(const std::string& peer);
+  const Cut* FindCut(const Worker& worker, const std::string& peer) const;
+  Status WhyRefused(const Worker& worker, const std::string& peer);
+  Status WhyFailed(const Worker& worker, const std::string& peer);
   void Handoff(Worker& worker, Job& job);
   void SendKv(const Job& job, bool nothing);
   void Arrive(Worker& worker, const Kv& kv);
@@ -184,8 +219,12 @@ class FakeCluster final {
   std::map<RequestId, Client> clients_;
   std::vector<Kv> fabric_;
   std::set<std::string> broken_;
+  std::set<std::string> nondeterministic_;
+  std::set<std::pair<std::string, int32_t>> wrong_;
+  std::vector<ReplayResult> replays_;
   std::set<std::string> unable_;
-  std::map<std::string, Time> hidden_until_;
+  std::map<std::pair<std::string, std::string>, Cut> severed_;
+  std::map<std::pair<std::string, std::string>, int> handoffs_;
   std::map<std::string, Time> full_until_;
   std::optional<RequestId> poison_;
   std::optional<std::pair<RequestId, bool>> deadly_;

@@ -160,7 +160,8 @@ TEST(OpenAiRequest, RefusesWhatIsMalformedAndNamesTheMember) {
        "messages[0].content[0]"},
       {R"({"messages": [{"role": "user"}], "tool_choice": "required"})", "tool_choice"},
       {R"({"messages": [{"role": "user"}], "tools": {}})", "tools"},
-      {R"({"messages": [{"role": "user"}], "tool_choice": {"type": "function"}})", "tool_choice"},
+      {R"({"messages": [{"role": "user"}], "tool_choice": {"type": "function"}})",
+       "tool_choice.function"},
       {R"({"messages": [{"role": "user"}], "timeout_ms": 0})", "timeout_ms"},
       {R"({"messages": [{"role": "user"}], "top_logprobs": 1})", "top_logprobs"},
       {R"({"messages": [{"role": "user"}], "chat_template_kwargs": []})", "chat_template_kwargs"},
@@ -228,24 +229,18 @@ TEST(OpenAiRequest, MembersThatChangeNothingAreIgnored) {
 }
 
 TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
-  const std::pair<const char*, const char*> chats[] = {
-      {"functions", R"([{"name": "f"}])"},
-      {"function_call", "\"auto\""},
-      {"guided_json", "{}"},
-      {"guided_regex", "\"a\""},
-      {"guided_choice", R"(["a"])"},
-      {"guided_grammar", "\"g\""},
-      {"structured_outputs", R"({"json": {}})"},
-      {"response_format", R"({"type": "json_object"})"},
-      {"prompt_logprobs", "0"},
-      {"chat_template", "\"x\""},
-      {"audio", "{}"},
-      {"modalities", R"(["text", "audio"])"},
-      {"verbosity", "\"low\""},
-      {"bad_words", R"(["x"])"},
-      {"truncate_prompt_tokens", "5"},
-      {"use_beam_search", "true"},
-      {"echo", "true"}};
+  const std::pair<const char*, const char*> chats[] = {{"functions", R"([{"name": "f"}])"},
+                                                       {"function_call", "\"auto\""},
+                                                       {"logits_processors", "[]"},
+                                                       {"prompt_logprobs", "0"},
+                                                       {"chat_template", "\"x\""},
+                                                       {"audio", "{}"},
+                                                       {"modalities", R"(["text", "audio"])"},
+                                                       {"verbosity", "\"low\""},
+                                                       {"bad_words", R"(["x"])"},
+                                                       {"truncate_prompt_tokens", "5"},
+                                                       {"use_beam_search", "true"},
+                                                       {"echo", "true"}};
   for (const auto& [name, value] : chats) {
     const Status status = ParseWith(kChat, fmt::format("\"{}\": {}", name, value)).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
@@ -398,7 +393,7 @@ TEST(OpenAiResponse, ModelsSayTheirContext) {
   const Json model = Json::parse(OpenAiModel("org/m", 5, 2048));
   EXPECT_EQ(model["id"], "org/m");
   EXPECT_EQ(model["max_model_len"], 2048);
-  const Json all = Json::parse(OpenAiModels("org/m", 5, 2048));
+  const Json all = Json::parse(OpenAiModels({"org/m"}, 5, 2048));
   EXPECT_EQ(all["object"], "list");
   EXPECT_EQ(all["data"], Json::array({model}));
 }

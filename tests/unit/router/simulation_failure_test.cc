@@ -28,7 +28,7 @@ const Outcome& OutcomeOf(FakeCluster& cluster, uint64_t id) {
 TEST(SimulationFailureTest, ARedirectToTheWorkerThatRefusedIsServed) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
-    FakeCluster cluster(Options(), {.refuse = 0.7}, seed);
+    FakeCluster cluster(Options(), {.full = 0.7}, seed);
     AddPool(cluster, 1, 1);
     for (uint64_t i = 0; i < 32; ++i) cluster.Submit(Spec(i, cluster.now(), 1 + (i % 3 == 0) * 2));
     ASSERT_TRUE(cluster.RunUntilDone(60'000));

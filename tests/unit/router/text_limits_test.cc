@@ -24,25 +24,22 @@ class ModelTextTest : public testing::Test {
   // Sets text_; returns the error of ModelText::Load.
   Status Load() {
     auto text = ModelText::Load(model_.path(), {});
-    if (text.ok()) text_ = *std::move(text);
-    return text.status();
-  }
-  StatusOr<std::vector<TokenId>> Encode(GenerationRequest request) {
-    return text_->Encode(request, limits_);
+    if (!text.ok()) return text.status();
+    text_ = *std::move(text);
+    return OkStatus();
   }
   StatusOr<std::vector<TokenId>> EncodeText(std::string text) {
-    GenerationRequest request;
-    request.input = std::move(text);
-    return Encode(std::move(request));
+    request_.input = std::move(text);
+    return text_->Encode(request_, limits_);
   }
   StatusOr<std::vector<TokenId>> EncodeChat(ChatInput chat) {
-    GenerationRequest request;
-    request.input = std::move(chat);
-    return Encode(std::move(request));
+    request_.input = std::move(chat);
+    return text_->Encode(request_, limits_);
   }
 
   const ByteModel model_ = ByteModel::WithoutWeights(kContext);
   std::unique_ptr<ModelText> text_;
+  GenerationRequest request_;
   TextLimits limits_{.context_length = kContext, .cancelled = nullptr};
 };
 

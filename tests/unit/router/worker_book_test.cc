@@ -62,6 +62,21 @@ TEST_F(WorkerBookTest, TheHeartbeatReplacesTheBooks) {
   EXPECT_EQ(book_.Estimate(slot_).requests, 3);
 }
 
+TEST_F(WorkerBookTest, TheMeansOfRanksAreThoseOfTheLatestSteps) {
+  WorkerLoad load;
+  load.engine.ranks = {{.steps = 10, .step_seconds = 1, .exchange_seconds = 0.5}, {}};
+  book_.OnHeartbeat(slot_, load, After(500));
+  load.engine.ranks[0] = {.steps = 14, .step_seconds = 1.008, .exchange_seconds = 0.502};
+  book_.OnHeartbeat(slot_, load, After(1000));
+  book_.OnHeartbeat(slot_, load, After(1500));  // no step meanwhile
+  const std::vector<RankMeans>& ranks = book_.record(slot_).ranks;
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_NEAR(ranks[0].step_ms, 2, 1e-9);
+  EXPECT_NEAR(ranks[0].exchange_ms.value_or(0), 0.5, 1e-9);
+  EXPECT_EQ(ranks[1].step_ms, 0);
+  EXPECT_FALSE(ranks[1].exchange_ms.has_value());
+}
+
 TEST_F(WorkerBookTest, ARequestSentJustBeforeAHeartbeatStaysBooked) {
   book_.Book(slot_, RequestId(1), kEpoch, {100, 7}, After(499));
   WorkerLoad load;

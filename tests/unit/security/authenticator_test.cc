@@ -1,5 +1,6 @@
 #include "common/security/authenticator.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -123,21 +124,53 @@ TEST(Authorization, GivesTheKeyOfBearerAndBasic) {
   EXPECT_EQ(KeyOfAuthorization(""), "");
 }
 
-TEST(Refusals, CountsAllAndLogsOneOfAKind) {
+TEST(Refusals, CountsAllAndLogsEachHostOnce) {
   CapturedStderr log;
   MetricsRegistry metrics;
   Refusals refusals(metrics);
   for (int i = 0; i < 5; ++i) {
     refusals.Add("grpc", "10.0.0.1", Status(StatusCode::kUnauthenticated, "no key"));
   }
-  refusals.Add("grpc", "10.0.0.1", Status(StatusCode::kUnauthenticated, "expired"));
-  EXPECT_THAT(metrics.Serialize(), HasSubstr("baton_security_refused_total{port=\"grpc\"} 6"));
+  const Status expired(StatusCode::kUnauthenticated, "expired");
+  refusals.Add("grpc", "ipv4:10.0.0.1:77", expired);
+  refusals.Add("grpc", "ipv6:%5B::1%5D:443", expired);
+  refusals.Add("admin", "10.0.0.1:9", expired);
+  EXPECT_THAT(metrics.Serialize(), HasSubstr("baton_security_refused_total{port=\"grpc\"} 7"));
+  std::vector<RefusedPeer> latest = refusals.Latest(10);
+  ASSERT_EQ(latest.size(), 3u);
+  std::ranges::sort(latest, {}, &RefusedPeer::refusals);
+  EXPECT_EQ(latest[2].port, "grpc");
+  EXPECT_EQ(latest[2].address, "10.0.0.1");
+  EXPECT_EQ(latest[2].refusals, 6);
+  EXPECT_EQ(latest[2].reason, "expired");
+  EXPECT_TRUE(latest[0].address == "[::1]" || latest[1].address == "[::1]");
   ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
   const std::string text = log.Text();
   const size_t first = text.find("grpc: refused 10.0.0.1: no key");
   ASSERT_NE(first, std::string::npos) << text;
   EXPECT_EQ(text.find("no key", first + 40), std::string::npos) << text;
-  EXPECT_THAT(text, HasSubstr("refused 10.0.0.1: expired"));
+  EXPECT_THAT(text, HasSubstr("admin: refused 10.0.0.1:9: expired"));
+}
+
+TEST(Refusals, ManyHostsFillNeitherMemoryNorLog) {
+  CapturedStderr log;
+  MetricsRegistry metrics;
+  Refusals refusals(metrics);
+  for (int i = 0; i < 2000; ++i) {
+    refusals.Add("grpc",
+                 fmt::format("10.0.{}.{}:1", i / 256, i % 256),
+                 Status(StatusCode::kUnauthenticated, "no key"));
+  }
+  EXPECT_LE(refusals.Latest(10'000).size(), Refusals::kMaxPeers + 1);
+  EXPECT_EQ(refusals.Latest(1)[0].address, "others");
+  ASSERT_TRUE(FlushLog(std::chrono::seconds(5)));
+  const std::string text = log.Text();
+  size_t lines = 0;
+  for (size_t at = text.find("refused"); at != std::string::npos;
+       at = text.find("refused", at + 1)) {
+    ++lines;
+  }
+  EXPECT_LE(lines, Refusals::kMaxPeers + 1);
 }
 
 TEST(Loopback, IsWhatOnlyThisMachineReaches) {

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "common/log/log.h"
-#include "common/security/cluster_proofs.h"
 #include "kvtransfer/make_transport.h"
 #include "kvtransfer/tcp/tcp_address.h"
 #include "kvtransfer/tcp/tcp_transport.h"
@@ -17,29 +16,24 @@
 #include "tests/conformance/host_buffer.h"
 #include "tests/conformance/transport_conformance.h"
 #include "tests/support/captured_stderr.h"
+#include "tests/unit/security/test_proofs.h"
 
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kSecret = "the-secret-of-this-test-cluster-1";
 const std::string kOther = "the-secret-of-another-cluster-222";
 
-std::shared_ptr<const PeerProofs> Proofs(const std::string& secret,
-                                         const std::shared_ptr<Refusals>& refusals) {
-  if (secret.empty()) return nullptr;
-  return std::make_shared<ClusterProofs>(ClusterSecret::Parse(secret).value(), refusals);
-}
-
-TransportUnderTest ProvenTcp() {
-  return {"tcp_proven",
-          [] {
+TransportUnderTest ProvenTcp(const std::string& name, bool authenticates) {
+  return {name,
+          [=] {
             static MetricsRegistry metrics;
             static const auto refusals = std::make_shared<Refusals>(metrics);
             KvTransferOptions options;
             options.transport.listen_address = "127.0.0.1:0";
-            options.transport.proofs = Proofs(kSecret, refusals);
+            options.transport.proofs = ProofsOf(kSecret, refusals);
+            options.transport.authenticate_frames = authenticates;
             return *MakeTransport("tcp", options);
           },
           HostDevice};
@@ -47,7 +41,8 @@ TransportUnderTest ProvenTcp() {
 
 INSTANTIATE_TEST_SUITE_P(Proven,
                          TransportConformance,
-                         testing::Values(ProvenTcp()),
+                         testing::Values(ProvenTcp("tcp_proven", false),
+                                         ProvenTcp("tcp_authenticated", true)),
                          [](const auto& param) { return param.param.name; });
 
 // A tcp endpoint that has the cluster's secret, and peers that have not.
@@ -57,7 +52,7 @@ class KvDataProofTest : public testing::Test {
     TransportOptions options;
     options.listen_address = "127.0.0.1:0";
     options.connect_timeout = std::chrono::seconds(1);
-    options.proofs = Proofs(secret, refusals_);
+    options.proofs = ProofsOf(secret, refusals_);
     return *TcpTransport::Create(options, nullptr, [this](std::string_view line) { log_ += line; });
   }
   void SetUp() override {

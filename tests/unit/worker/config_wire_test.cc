@@ -54,6 +54,25 @@ TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
   EXPECT_EQ(backend.kernel_cache, HomeFolder() + "/kernels");
 }
 
+TEST(ConfigWireTest, AGroupOfGpusHasTheDefaultsOfAGpu) {
+  const config::WorkerConfig config = Configured({"engine.tensor_parallel=2",
+                                                  "engine.devices=[\"cuda:0\",\"cuda:1\"]",
+                                                  "engine.deterministic=true"});
+  const EngineOptions engine = EngineOptionsOf(config, WorkerKind::kDecode);
+  EXPECT_EQ(engine.max_step_tokens, 2048);
+  EXPECT_TRUE(engine.repeat_output_singly);
+  EXPECT_EQ(KvOptionsOf(config).dtype, DType::kBF16);
+}
+
+TEST(ConfigWireTest, AWorkerIsDeterministicOnCpusAndWhereAskedOnGpus) {
+  EXPECT_TRUE(IsDeterministic(Configured({}).engine()));
+  EXPECT_FALSE(IsDeterministic(Configured({"engine.device=cuda:0"}).engine()));
+  EXPECT_TRUE(
+      IsDeterministic(Configured({"engine.device=cuda:0", "engine.deterministic=true"}).engine()));
+  EXPECT_FALSE(IsDeterministic(
+      Configured({"engine.tensor_parallel=2", "engine.devices=[\"cuda:0\",\"cuda:1\"]"}).engine()));
+}
+
 TEST(ConfigWireTest, WhatIsSaidWins) {
   const config::WorkerConfig config = Configured({"engine.device=cuda:0",
                                                   "engine.deterministic=true",

@@ -19,12 +19,13 @@ TEST(ModelHostTest, OpensAModelOnTheCpu) {
   ModelHostOptions options = Tiny();
   options.max_step_tokens = 48;
   options.max_sequences = 5;
+  options.backend.cpu_isa = "portable";
   options.context_length = 64;
   const auto host = ModelHost::Open(options);
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_EQ((*host)->name(), "llama_gqa");
   ModelRunner& runner = (*host)->runner();
-  EXPECT_EQ(runner.device().name(), "cpu");
+  EXPECT_EQ(runner.device().name(), "cpu portable");
   EXPECT_EQ(runner.traits().max_rows, 48);
   EXPECT_EQ(runner.traits().max_logit_rows, 5);
   EXPECT_EQ(runner.traits().context_length, 64);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/worker/transfer_config_wire.h"
 #include "tests/fakes/worker_node.h"
 
 namespace baton {
@@ -53,6 +54,20 @@ TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
   transfer = TransferOptionsOf(config, **worker);
   ASSERT_TRUE(transfer.ok()) << transfer.status();
   EXPECT_EQ(transfer->transport.listen_address, "[::1]:7091");
+}
+
+TEST(ReceiveRate, IsMeasuredOnlyForHostMemoryWithoutASetting) {
+  config::WorkerConfig config;
+  EXPECT_EQ(config.transfer().max_receive_gb_per_second(), 0) << "the loader fills in defaults";
+  EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kHost), 0u);
+  config.mutable_transfer()->set_max_receive_gb_per_second(-1);
+  EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kCuda), 0u);
+  // 1.2 % of the rates of a slow emulated machine and of a large server.
+  const uint64_t rate = ReceiveRateWhileComputing(config, MemoryKind::kHost);
+  EXPECT_GT(rate, 1'000'000u);
+  EXPECT_LT(rate, 50'000'000'000u);
+  config.mutable_transfer()->set_max_receive_gb_per_second(2.5);
+  EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kHost), 0u);
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+#include "common/grammar/escape_check.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "common/base/shortened.h"
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kMaxCodePoint = 0x10FFFF;
+// Bytes of a client's text that an error repeats.
+constexpr size_t kMaxQuoted = 16;
+
+bool IsHexDigit(char c) {
+  return std::isxdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+// An escape with the number of a character, or one that has none.
+struct Escape {
+  size_t length = 2;
+  bool valid = true;
+  bool numbered = false;
+  uint32_t value = 0;
+};
+
+// The number that the `digits` state; false when there is another number of digits than `count`.
+bool Number(std::string_view digits, size_t count, uint32_t& value) {
+  if (digits.size() < count || !std::ranges::all_of(digits.substr(0, count), IsHexDigit)) {
+    return false;
+  }
+  std::from_chars(digits.data(), digits.data() + count, value, 16);
+  return true;
+}
+
+Escape Read(GrammarText kind, std::string_view text) {
+  Escape escape;
+  if (text.size() < 2) return escape;  // a parser reports it
+  const char letter = text[1];
+  const std::string_view rest = text.substr(2);
+  const bool regex = kind == GrammarText::kRegex;
+  if (letter == 'x') {
+    const bool two = Number(rest, 2, escape.value);
+    escape = {4, two && (rest.size() == 2 || !IsHexDigit(rest[2])), true, escape.value};
+  } else if (letter == 'u' && regex && rest.starts_with('{')) {
+    const size_t digits = std::min(rest.find('}'), rest.size()) - 1;
+    const bool fits = digits >= 1 && digits <= 6 && rest.size() > digits + 1;
+    escape = {digits + 4, fits && Number(rest.substr(1), digits, escape.value), true, escape.value};
+  } else if (letter == 'u' || letter == 'U') {
+    const size_t digits = letter == 'u' ? 4 : 8;
+    escape = {2 + digits, Number(rest, digits, escape.value), true, escape.value};
+  } else if (letter == 'c' && regex && !rest.empty()) {
+    escape = {3, true, true, static_cast<uint32_t>(static_cast<unsigned char>(rest[0]) % 32)};
+  }
+  const bool surrogate = escape.value >= 0xD800 && escape.value <= 0xDFFF;
+  escape.valid = escape.valid && escape.value <= kMaxCodePoint && !surrogate;
+  return escape;
+}
+
+// Whether XGrammar writes the character as \x and two digits.
+bool IsWrittenInHex(uint32_t value) {
+  const bool named = (value >= 7 && value <= 13) || value == 0 || value == 0x1B;
+  const bool printed = value >= 0x20 && value <= 0x7E;
+  return value <= 0xFF && !named && !printed;
+}
+
+// Whether what XGrammar writes for the beginning of `text` begins with a hexadecimal digit.
+bool BeginsWithHexDigit(std::string_view text) {
+  if (text.empty()) return false;
+  if (text[0] != '\\') return IsHexDigit(text[0]);
+  if (text.starts_with("\\d") || text.starts_with("\\w")) return true;
+  const Escape next = Read(GrammarText::kRegex, text);
+  return next.numbered && next.value < 0x80 && IsHexDigit(static_cast<char>(next.value));
+}
+
+}  // namespace
+
+StatusOr<size_t> CheckedEscape(
+    GrammarText kind, std::string_view what, std::string_view text, size_t at, bool in_class) {
+  const std::string_view rest = text.substr(at);
+  const Escape escape = Read(kind, rest);
+  if (!escape.valid) {
+    return InvalidArgument(
+        "{} has the escape '{}'; \\x must have exactly two hexadecimal digits, \\u four and \\U "
+        "eight, and they must name a character of Unicode",
+        what,
+        Shortened(rest, kMaxQuoted));
+  }
+  const bool joined = in_class && kind == GrammarText::kRegex && escape.numbered &&
+                      IsWrittenInHex(escape.value) &&
+                      BeginsWithHexDigit(rest.substr(escape.length));
+  if (joined) {
+    return InvalidArgument(
+        "{} has a class with '{}'; a control character before a digit or a letter from a to f is "
+        "not supported in a class: change their order",
+        what,
+        Shortened(rest, kMaxQuoted));
+  }
+  return std::min(escape.length, rest.size());
+}
+
+}  // namespace baton

@@ -1,0 +1,85 @@
+#include "common/grammar/grammar_spec.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/grammar/schema_check.h"
+#include "common/grammar/text_check.h"
+#include "common/text/utf8.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The most white space between two tokens of JSON. With more, small models write white space until
+// max_tokens.
+constexpr int kMaxWhiteSpace = 1;
+
+}  // namespace
+
+GrammarPart JsonSchemaOf(Json schema) {
+  return {{"type", "json_schema"},
+          {"json_schema", std::move(schema)},
+          {"max_whitespace_cnt", kMaxWhiteSpace}};
+}
+
+GrammarPart JsonObjectPart() {
+  return JsonSchemaOf({{"type", "object"}, {"additionalProperties", true}});
+}
+
+StatusOr<GrammarPart> JsonSchemaPart(const Json& schema, const GrammarLimits& limits) {
+  BATON_ASSIGN_OR_RETURN(Json checked, CheckedSchema(schema, limits));
+  const size_t bytes = checked.dump().size();
+  if (bytes > limits.max_schema_bytes) {
+    return InvalidArgument(
+        "the schema has {} bytes; at most {} are supported", bytes, limits.max_schema_bytes);
+  }
+  return JsonSchemaOf(std::move(checked));
+}
+
+StatusOr<GrammarPart> RegexPart(std::string_view pattern, const GrammarLimits& limits) {
+  BATON_RETURN_IF_ERROR(
+      CheckGrammarText(GrammarText::kRegex, "the regular expression", pattern, limits));
+  return Json{{"type", "regex"}, {"pattern", pattern}};
+}
+
+StatusOr<GrammarPart> ChoicePart(std::span<const std::string> choices,
+                                 const GrammarLimits& limits) {
+  if (choices.empty()) return InvalidArgument("there must be at least one choice");
+  if (choices.size() > limits.max_choices) {
+    return InvalidArgument(
+        "there are {} choices; at most {} are supported", choices.size(), limits.max_choices);
+  }
+  const auto add = [](size_t sum, const std::string& choice) { return sum + choice.size(); };
+  const size_t bytes = std::accumulate(choices.begin(), choices.end(), size_t{0}, add);
+  if (bytes > limits.max_text_bytes) {
+    return InvalidArgument(
+        "the choices have {} bytes; at most {} are supported", bytes, limits.max_text_bytes);
+  }
+  if (std::ranges::any_of(choices, &std::string::empty)) {
+    return InvalidArgument("a choice is empty");
+  }
+  if (!std::ranges::all_of(choices, IsValidUtf8)) {
+    return InvalidArgument("a choice is not valid UTF-8");
+  }
+  Json elements = Json::array();
+  for (const std::string& choice : choices) {
+    elements.push_back({{"type", "const_string"}, {"value", choice}});
+  }
+  return Json{{"type", "or"}, {"elements", std::move(elements)}};
+}
+
+StatusOr<GrammarPart> EbnfPart(std::string_view grammar, const GrammarLimits& limits) {
+  BATON_RETURN_IF_ERROR(CheckGrammarText(GrammarText::kEbnf, "the grammar", grammar, limits));
+  return Json{{"type", "grammar"}, {"grammar", grammar}};
+}
+
+std::string GrammarSpec(GrammarPart part) {
+  return Json{{"type", "structural_tag"}, {"format", std::move(part)}}.dump();
+}
+
+}  // namespace baton

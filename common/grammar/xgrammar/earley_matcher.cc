@@ -1,0 +1,180 @@
+#include "common/grammar/xgrammar/earley_matcher.h"
+
+#include <earley_parser.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/grammar/xgrammar/library_calls.h"
+
+namespace baton {
+namespace {
+
+// States that one token or one mask may visit, about 0.1 µs each. Only ambiguous grammars come
+// near.
+constexpr int64_t kMaxVisits = 4'000'000;
+
+bool Has(std::span<const uint32_t> mask, TokenId token) {
+  return (mask[static_cast<size_t>(token) / 32] >> token % 32 & 1) != 0;
+}
+
+void Set(std::span<uint32_t> mask, TokenId token, bool value) {
+  uint32_t& word = mask[static_cast<size_t>(token) / 32];
+  const uint32_t bit = uint32_t{1} << token % 32;
+  word = value ? word | bit : word & ~bit;
+}
+
+class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParser {
+ public:
+  EarleyMatcher(const MatchedGrammar& grammar, std::span<const TokenId> stop_tokens)
+      : EarleyParser(grammar.grammar),
+        trie_(grammar.trie),
+        masks_(grammar.masks),
+        calls_(grammar.calls),
+        stop_tokens_(stop_tokens.begin(), stop_tokens.end()) {}
+
+  bool Accept(TokenId token) override {
+    bool accepted = false;
+    Guarded([&] { accepted = Take(token); });
+    return accepted && !failed_;
+  }
+
+  void FillMask(std::span<uint32_t> mask) override {
+    std::ranges::fill(mask, 0);
+    if (stopped_) return;
+    Guarded([&] { Fill(mask); });
+    if (failed_) std::ranges::fill(mask, 0);
+  }
+
+ private:
+  // Calls the parser. After an error, or too many visits, the state is lost and nothing may follow.
+  template <class Call>
+  void Guarded(const Call& call) {
+    if (failed_) return;
+    visits_ = 0;
+    const SteadyClock clock;
+    const Time begin = clock.Now();
+    failed_ = !CallXGrammar(call).ok();
+    calls_->Note(clock.Now() - begin);
+  }
+
+  bool Take(TokenId token) {
+    if (stopped_) return false;
+    if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) {
+      stopped_ = IsCompleted();
+      return stopped_;
+    }
+    if (token < 0 || std::cmp_greater_equal(token, trie_->numbers.size())) return false;
+    const int32_t number = trie_->numbers[static_cast<size_t>(token)];
+    if (number < 0) return false;
+    const std::string_view text = trie_->text(number);
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (Step(text[i])) continue;
+      PopLastStates(static_cast<int32_t>(i));
+      return false;
+    }
+    return true;
+  }
+
+  // Advances by one byte; false, without an effect, when the grammar does not allow it.
+  bool Step(char byte) {
+    visits_ += 1 + scanable_state_history_.Back().size();
+    if (!Advance(static_cast<uint8_t>(byte))) return false;
+    // The parser searches among the calls that it makes.
+    const int64_t calls = rule_id_to_completable_states_.Back().size();
+    visits_ += calls + calls * calls / 64;
+    if (visits_ > kMaxVisits) throw std::runtime_error("the grammar is too ambiguous");
+    return true;
+  }
+
+  void Fill(std::span<uint32_t> mask) {
+    states_.clear();
+    for (const auto& state : scanable_state_history_.Back()) {
+      states_.push_back({state.rule_id, state.element_id, CallerOf(state)});
+    }
+    std::ranges::sort(states_);
+    states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
+    possible_.clear();
+    for (const StateMasks::Key& state : states_) {
+      const auto of_state = masks_->Of(state);
+      for (size_t i = 0; i < of_state->words.size(); ++i) mask[i] |= of_state->words[i];
+      for (const TokenId token : of_state->few) Set(mask, token, true);
+      possible_.insert(possible_.end(), of_state->possible.begin(), of_state->possible.end());
+    }
+    if (states_.size() > 1) {
+      std::ranges::sort(possible_);
+      possible_.erase(std::unique(possible_.begin(), possible_.end()), possible_.end());
+    }
+    DecidePossible(mask);
+    for (const TokenId token : stop_tokens_) Set(mask, token, IsCompleted());
+  }
+
+  // The caller of the state's rule, if there is only one and it repeats the rule.
+  RuleAutomaton::Repetition CallerOf(const xgrammar::ParserState& state) const {
+    if (state.rule_start_pos == xgrammar::ParserState::kNoPrevInputPos) return {};
+    const xgrammar::ParserState* only = nullptr;
+    for (const auto& [called, caller] : rule_id_to_completable_states_[state.rule_start_pos]) {
+      if (called != state.rule_id) continue;
+      if (only != nullptr) return {};
+      only = &caller;
+    }
+    if (only == nullptr || only->rule_id < 0) return {};
+    const auto& fsm = grammar_->complete_fsm;
+    const auto edges = fsm.GetEdges(only->element_id);
+    if (edges.size() != 1 || !edges[0].IsRepeatRef()) return {};
+    const auto repeat = fsm.GetRepeatEdgeInfo(edges[0].GetAuxIndex());
+    if (repeat.RuleId() != state.rule_id) return {};
+    return masks_->Shared(
+        {only->rule_id, only->element_id, only->repeat_count}, repeat.Lower(), repeat.Upper());
+  }
+
+  // Sets the bits of those tokens of possible_ that the parser accepts.
+  void DecidePossible(std::span<uint32_t> mask) {
+    std::string_view before;  // the latest token that was tried
+    size_t matched = 0;       // bytes of it that the parser has taken
+    int32_t rejected = 0;     // the tokens below this number begin with rejected bytes
+    for (const int32_t token : possible_) {
+      const TokenId id = trie_->ids[static_cast<size_t>(token)];
+      if (token < rejected || Has(mask, id)) continue;
+      const std::string_view text = trie_->text(token);
+      const auto common =
+          static_cast<size_t>(std::ranges::mismatch(before, text).in1 - before.begin());
+      if (common <= matched) {
+        if (common < matched) PopLastStates(static_cast<int32_t>(matched - common));
+        matched = common;
+        before = text;
+        while (matched < text.size() && Step(text[matched])) ++matched;
+        if (matched == text.size()) {
+          Set(mask, id, true);
+          continue;
+        }
+      }
+      rejected = trie_->subtree[static_cast<size_t>(token)];
+    }
+    if (matched > 0) PopLastStates(static_cast<int32_t>(matched));
+  }
+
+  const std::shared_ptr<const TokenTrie> trie_;
+  const std::shared_ptr<StateMasks> masks_;
+  const std::shared_ptr<RecentCalls> calls_;
+  const std::vector<TokenId> stop_tokens_;
+  bool stopped_ = false;
+  bool failed_ = false;
+  int64_t visits_ = 0;
+  // Used by Fill.
+  std::vector<StateMasks::Key> states_;
+  std::vector<int32_t> possible_;
+};
+
+}  // namespace
+
+std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
+                                                 std::span<const TokenId> stop_tokens) {
+  return std::make_unique<EarleyMatcher>(grammar, stop_tokens);
+}
+
+}  // namespace baton

@@ -1,0 +1,183 @@
+#include "common/grammar/xgrammar/grammar_passes.h"
+
+#include <grammar_functor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using ExprType = xgrammar::Grammar::Impl::GrammarExprType;
+
+// Of a parsed grammar: rules, and numbers in its expressions.
+constexpr int64_t kMaxRules = 30'000;
+constexpr int64_t kMaxExpressions = 400'000;
+// Elements of the choices into which others are inlined.
+constexpr int64_t kMaxInlined = 100'000;
+// The symbols (bytes, classes, calls) of the choices of one rule, multiplied by the longest
+// beginning or end that two of them have in common: XGrammar merges these symbol by symbol, and
+// each time visits all. It does not merge those of a rule with more than kMaxMergedStates.
+constexpr int64_t kMaxMerged = 2'000'000;
+constexpr int64_t kMaxMergedStates = 100'000;
+// The rules of an optimised grammar times all states, bytes that one parser needs in the worst
+// case.
+constexpr int64_t kMaxParserBytes = int64_t{512} << 20;
+
+Status TooLarge(const char* what, int64_t size, int64_t limit) {
+  return InvalidArgument(
+      "the grammar is too large: {} {}; at most {} are supported", size, what, limit);
+}
+
+// Makes a rule of each repetition, because a state of an automaton that repeats must have no other
+// edge.
+class RepetitionRules final : public xgrammar::GrammarMutator {
+ private:
+  int32_t VisitRepeat(const GrammarExpr& repeat) override {
+    const int32_t most = repeat[2] < 0 ? std::numeric_limits<int32_t>::max() : repeat[2];
+    const std::tuple key(repeat[0], repeat[1], most);
+    const auto [at, added] = rules_.try_emplace(key, -1);
+    if (added) {
+      const int32_t counter = builder_->AddRepeat(repeat[0], repeat[1], most);
+      const int32_t body = builder_->AddChoices({builder_->AddSequence({counter})});
+      at->second = builder_->AddRuleWithHint(cur_rule_name_ + "_repeat", body);
+    }
+    return builder_->AddRuleRef(at->second);
+  }
+
+  std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> rules_;
+};
+
+bool HasRepetitions(const xgrammar::Grammar& grammar) {
+  for (int32_t i = 0; i < grammar->NumGrammarExprs(); ++i) {
+    if (grammar->GetGrammarExpr(i).type == ExprType::kRepeat) return true;
+  }
+  return false;
+}
+
+// The elements that inlining would copy: a choice that begins with a rule becomes as many choices
+// as the rule has.
+int64_t InlinedSize(const xgrammar::Grammar& grammar) {
+  int64_t copied = 0;
+  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
+    const auto body = grammar->GetGrammarExpr(grammar->GetRule(rule).body_expr_id);
+    if (body.type != ExprType::kChoices) continue;
+    for (const int32_t choice : body) {
+      const auto sequence = grammar->GetGrammarExpr(choice);
+      if (sequence.type != ExprType::kSequence || sequence.size() == 0) continue;
+      const auto first = grammar->GetGrammarExpr(sequence[0]);
+      if (first.type != ExprType::kRuleRef) continue;
+      const auto inlined = grammar->GetGrammarExpr(grammar->GetRule(first[0]).body_expr_id);
+      if (inlined.type == ExprType::kChoices) {
+        copied += static_cast<int64_t>(inlined.size()) * sequence.size();
+      }
+    }
+  }
+  return copied;
+}
+
+// The elements of a sequence as symbols: equal elements are equal symbols.
+std::u32string SymbolsOf(const xgrammar::Grammar& grammar, int32_t sequence) {
+  std::u32string symbols;
+  for (const int32_t element : grammar->GetGrammarExpr(sequence)) {
+    const auto expr = grammar->GetGrammarExpr(element);
+    if (expr.type == ExprType::kByteString) {
+      for (const int32_t byte : expr) symbols += static_cast<char32_t>(byte);
+      continue;
+    }
+    auto hash = static_cast<uint32_t>(expr.type) + 1000;
+    for (const int32_t value : expr) hash = hash * 1'000'003 + static_cast<uint32_t>(value);
+    symbols += static_cast<char32_t>(hash);
+  }
+  return symbols;
+}
+
+// The longest beginning or end that two texts have in common.
+size_t LongestShared(std::vector<std::u32string> texts) {
+  size_t longest = 0;
+  for (int turn = 0; turn < 2; ++turn) {
+    std::ranges::sort(texts);
+    for (size_t i = 1; i < texts.size(); ++i) {
+      const auto differs = std::ranges::mismatch(texts[i - 1], texts[i]).in1;
+      longest = std::max(longest, static_cast<size_t>(differs - texts[i - 1].begin()));
+    }
+    for (std::u32string& text : texts) std::ranges::reverse(text);
+  }
+  return longest;
+}
+
+// The work of merging the choices of one rule, as kMaxMerged counts it.
+int64_t MergedSize(const xgrammar::Grammar& grammar, int32_t rule) {
+  const auto body = grammar->GetGrammarExpr(grammar->GetRule(rule).body_expr_id);
+  if (body.type != ExprType::kChoices || body.size() < 2) return 0;
+  std::vector<std::u32string> texts;
+  int64_t symbols = 0;
+  for (const int32_t choice : body) {
+    if (grammar->GetGrammarExpr(choice).type != ExprType::kSequence) continue;
+    texts.push_back(SymbolsOf(grammar, choice));
+    symbols += static_cast<int64_t>(texts.back().size());
+  }
+  if (symbols > kMaxMergedStates) return 0;
+  return symbols * static_cast<int64_t>(LongestShared(std::move(texts)));
+}
+
+Status CheckCost(const xgrammar::Grammar& grammar) {
+  if (grammar->NumRules() > kMaxRules) return TooLarge("rules", grammar->NumRules(), kMaxRules);
+  if (grammar->NumGrammarExprs() > kMaxExpressions) {
+    return TooLarge("expressions", grammar->NumGrammarExprs(), kMaxExpressions);
+  }
+  if (const int64_t copied = InlinedSize(grammar); copied > kMaxInlined) {
+    return TooLarge("elements of choices that begin with a rule", copied, kMaxInlined);
+  }
+  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
+    if (const int64_t merged = MergedSize(grammar, rule); merged > kMaxMerged) {
+      return TooLarge(
+          "bytes of choices times the bytes that two have in common", merged, kMaxMerged);
+    }
+  }
+  return OkStatus();
+}
+
+// When a rule ends with a call of another, the parser lets the called rule return to the first
+// one's caller, and then forgets to count if that caller repeats the first one. It does not do so
+// for rules with a capture, and records captures only where they are wanted.
+void CountRepeatedRules(xgrammar::Grammar& grammar) {
+  const auto& fsm = grammar->complete_fsm;
+  for (int32_t state = 0; state < fsm.NumStates(); ++state) {
+    for (const auto& edge : fsm.GetEdges(state)) {
+      if (!edge.IsRepeatRef()) continue;
+      grammar->GetRule(fsm.GetRepeatEdgeInfo(edge.GetAuxIndex()).RuleId()).capture_name =
+          "repeated";
+    }
+  }
+}
+
+}  // namespace
+
+StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
+  BATON_RETURN_IF_ERROR(CheckCost(parsed));
+  // The passes of xgrammar::GrammarOptimizer.
+  xgrammar::Grammar grammar(std::make_shared<xgrammar::Grammar::Impl>(*parsed.ImplPtr()));
+  xgrammar::ByteStringFuser::Apply(&grammar);
+  xgrammar::RuleInliner::Apply(&grammar);
+  if (HasRepetitions(grammar)) grammar = RepetitionRules().Apply(grammar);
+  grammar = xgrammar::DeadCodeEliminator::Apply(grammar);
+  grammar->allow_empty_rule_ids = xgrammar::AllowEmptyRuleAnalyzer::Apply(grammar);
+  xgrammar::RepetitionNormalizer::Apply(&grammar);
+  xgrammar::GrammarFSMBuilder::Apply(&grammar);
+  CountRepeatedRules(grammar);
+  grammar->optimized = true;
+  const int64_t bytes = int64_t{grammar->complete_fsm.NumStates()} * grammar->NumRules();
+  if (bytes > kMaxParserBytes) {
+    return TooLarge("rules times states", bytes, kMaxParserBytes);
+  }
+  return grammar;
+}
+
+}  // namespace baton

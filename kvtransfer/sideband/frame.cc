@@ -1,0 +1,96 @@
+#include "kvtransfer/sideband/frame.h"
+
+#include <bit>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "frames are copied as they lie");
+
+size_t RecordBytes(SidebandType type) {
+  switch (type) {
+    case SidebandType::kLanded:
+    case SidebandType::kSend:
+      return sizeof(WriteRun);
+    case SidebandType::kWindow:
+      return sizeof(ByteRange);
+    case SidebandType::kHello:
+    case SidebandType::kWelcome:
+    case SidebandType::kNote:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+size_t MaxRecords(SidebandType type) {
+  return type == SidebandType::kNote ? kMaxSidebandNoteBytes : kMaxSidebandRecords;
+}
+
+bool IsKnown(SidebandType type) {
+  const auto value = static_cast<uint16_t>(type);
+  return (value >= static_cast<uint16_t>(SidebandType::kHello) &&
+          value <= static_cast<uint16_t>(SidebandType::kSend)) ||
+         (value >= static_cast<uint16_t>(SidebandType::kWelcome) &&
+          value <= static_cast<uint16_t>(SidebandType::kAck));
+}
+
+}  // namespace
+
+std::string EncodeSidebandFrame(const SidebandFrame& frame) {
+  SidebandHeader header = frame.header;
+  header.count = static_cast<uint32_t>(frame.runs.size() + frame.ranges.size() + frame.text.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  const auto append = [&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  };
+  append(frame.runs.data(), frame.runs.size() * sizeof(WriteRun));
+  append(frame.ranges.data(), frame.ranges.size() * sizeof(ByteRange));
+  append(frame.text.data(), frame.text.size());
+  return bytes;
+}
+
+StatusOr<SidebandFrame> ParseSidebandFrame(std::span<const std::byte> bytes) {
+  SidebandFrame frame;
+  if (bytes.size() < sizeof(frame.header)) {
+    return InvalidArgument(
+        "a frame of {} bytes; at least {} are needed", bytes.size(), sizeof(frame.header));
+  }
+  std::memcpy(&frame.header, bytes.data(), sizeof(frame.header));
+  const SidebandHeader& header = frame.header;
+  const SidebandHeader ours;
+  if (header.magic != ours.magic || header.version != ours.version || !IsKnown(header.type)) {
+    return InvalidArgument(
+        "a frame begins with {:#010x}, version {}, type {}; this side has "
+        "{:#010x}, version {}",
+        header.magic,
+        header.version,
+        static_cast<uint16_t>(header.type),
+        ours.magic,
+        ours.version);
+  }
+  const size_t record = RecordBytes(header.type);
+  const std::span<const std::byte> rest = bytes.subspan(sizeof(header));
+  if (header.count > MaxRecords(header.type) || rest.size() != header.count * record ||
+      (record == 0 && header.count > 0)) {
+    return InvalidArgument(
+        "a frame of type {} states {} records in {} bytes, which do not fit together",
+        static_cast<uint16_t>(header.type),
+        header.count,
+        rest.size());
+  }
+  if (rest.empty()) return frame;
+  if (record == sizeof(WriteRun)) {
+    frame.runs.resize(header.count);
+    std::memcpy(frame.runs.data(), rest.data(), rest.size());
+  } else if (record == sizeof(ByteRange)) {
+    frame.ranges.resize(header.count);
+    std::memcpy(frame.ranges.data(), rest.data(), rest.size());
+  } else {
+    frame.text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
+  }
+  return frame;
+}
+
+}  // namespace baton

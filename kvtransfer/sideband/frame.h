@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kvtransfer/transport.h"
+
+// The messages between the two ends of a channel of cuda_ipc, verbs or nccl, little-endian. A
+// FrameSocket carries them. The payload never takes this way: the sender's Copier moves it into the
+// receiver's memory directly, or a communicator moves it (nccl).
+namespace baton {
+
+enum class SidebandType : uint16_t {
+  // From the sender.
+  kHello = 1,  // op: the region to write; text: Copier::Greeting
+  kAsk = 2,    // key: asks for the right to write through that window
+  // key, op, tag, granule, bytes, runs: this operation's copy has ended; code: its mark
+  // (Copier::Copy)
+  kLanded = 3,
+  // key: no copy through that window is under way, and none follows before the next kAsk for it.
+  kDrained = 4,
+  kBye = 5,   // no copy is under way, and none will follow
+  kNote = 6,  // key, text: Channel::PostNote
+  // key, op, code: as kLanded, but the operation was aborted meanwhile and does not count
+  kTakenBack = 7,
+  // key, op, tag, granule, bytes, runs: the payload of this operation is the next one that the
+  // channel's communicator sends (nccl/)
+  kSend = 8,
+  // From the receiver.
+  kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
+  // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
+  // follow in further frames.
+  kWindow = 17,
+  kClose = 18,  // key: start no more copies; answered by kDrained
+  kAck = 19,    // op, code: the operation counts, or the reason why not
+};
+
+struct SidebandHeader {
+  uint32_t magic = 0x494b5642;  // "BVKI"
+  uint16_t version = 2;
+  SidebandType type = SidebandType::kHello;
+  uint32_t count = 0;  // number of runs or ranges, or bytes of text
+  uint32_t code = 0;   // a StatusCode; of kLanded and kTakenBack a mark
+  uint64_t key = 0;
+  uint64_t op = 0;
+  uint64_t tag = 0;
+  uint64_t granule = 0;
+  uint64_t bytes = 0;
+};
+static_assert(sizeof(SidebandHeader) == 56);
+
+constexpr uint32_t kMaxSidebandRecords = 4096;  // in one frame
+constexpr size_t kMaxSidebandFrameBytes =
+    sizeof(SidebandHeader) + kMaxSidebandRecords * sizeof(WriteRun);
+constexpr size_t kMaxSidebandNoteBytes = kMaxSidebandFrameBytes - sizeof(SidebandHeader);
+constexpr uint64_t kMaxWindowRanges = uint64_t{1} << 20;
+
+struct SidebandFrame {
+  SidebandHeader header;
+  std::vector<WriteRun> runs;     // of kLanded
+  std::vector<ByteRange> ranges;  // of kWindow
+  std::string text;               // of kHello, kWelcome, kNote
+};
+
+std::string EncodeSidebandFrame(const SidebandFrame& frame);
+// InvalidArgument for bytes that are not a frame: magic, version, type, counts.
+StatusOr<SidebandFrame> ParseSidebandFrame(std::span<const std::byte> bytes);
+
+}  // namespace baton

@@ -1,0 +1,152 @@
+#include "router/output_grammar.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
+#include "common/grammar/call_grammar.h"
+#include "common/grammar/grammar_spec.h"
+#include "common/grammar/schema_check.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
+#include "router/request_error.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = GrammarInput::Kind;
+using Choice = ChatOutput::Choice;
+
+StatusOr<GrammarPart> PartOf(const GrammarInput& in) {
+  switch (in.kind) {
+    case Kind::kJsonSchema: {
+      BATON_ASSIGN_OR_RETURN(const Json schema, ParseOrderedJson(in.member, in.text));
+      return JsonSchemaPart(schema);
+    }
+    case Kind::kRegex:
+      return RegexPart(in.text);
+    case Kind::kChoice:
+      return ChoicePart(in.choices);
+    case Kind::kEbnf:
+      return EbnfPart(in.text);
+    default:
+      return JsonObjectPart();
+  }
+}
+
+Json AnyObject() {
+  return {{"type", "object"}, {"additionalProperties", true}};
+}
+
+struct Tools {
+  std::vector<CallableTool> callable;  // those that tool_choice allows
+  bool strict = false;                 // one of them is strict
+};
+
+StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output) {
+  BATON_ASSIGN_OR_RETURN(const Json tools, ParseOrderedJson("tools", chat.tools_json));
+  Tools out;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string name = fmt::format("tools[{}]", i);
+    const Json function = tools[i].is_object() ? tools[i].value("function", Json()) : Json();
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) {
+      return InvalidMember(name, "{} has no function with a name", name);
+    }
+    const std::string tool = function["name"].get<std::string>();
+    const bool strict = function.value("strict", Json()) == true;
+    out.strict |= strict;
+    if (output.choice == Choice::kNamed && tool != output.named_tool) continue;
+    Json schema = function.value("parameters", Json());
+    if (schema.is_null()) schema = {{"type", "object"}, {"properties", Json::object()}};
+    const bool constrained = strict || output.choice != Choice::kAuto;
+    StatusOr<Json> checked =
+        constrained ? CheckedSchema(schema, GrammarLimits()) : StatusOr<Json>(AnyObject());
+    if (!checked.ok()) return AtMember(checked.status(), name + ".parameters");
+    if (checked->is_object() && !checked->contains("type")) (*checked)["type"] = "object";
+    out.callable.push_back({tool, *std::move(checked)});
+  }
+  return out;
+}
+
+// The part of calls that tool_choice demands or that strict tools need; nothing when calls are
+// free.
+StatusOr<std::optional<GrammarPart>> CallPart(const GenerationRequest& request,
+                                              const ModelText& text) {
+  const auto* chat = std::get_if<ChatInput>(&request.input);
+  if (chat == nullptr || !request.chat_output.has_value() || !request.chat_output->calls) {
+    return std::optional<GrammarPart>();
+  }
+  const ChatOutput& output = *request.chat_output;
+  const bool forced = output.choice != Choice::kAuto;
+  if (!forced && chat->tools_json.find("\"strict\"") == std::string::npos) {
+    return std::optional<GrammarPart>();
+  }
+  BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output));
+  if (!forced && !tools.strict) return std::optional<GrammarPart>();
+  const ToolCallFormat format = text.formats().calls;
+  auto part = forced ? CallsPart(format, tools.callable, output.one_call)
+                     : TextWithCallsPart(format, tools.callable, output.one_call);
+  if (!part.ok()) return AtMember(part.status(), forced ? "tool_choice" : "tools");
+  return std::optional<GrammarPart>(*std::move(part));
+}
+
+Status CheckCompatible(const GenerationRequest& request, const std::string& member) {
+  if (request.ignore_eos) {
+    return InvalidMember("ignore_eos",
+                         "ignore_eos is not supported with {}: the output ends where its grammar "
+                         "ends",
+                         member);
+  }
+  if (request.min_tokens > 0) {
+    return InvalidMember("min_tokens",
+                         "min_tokens is not supported with {}: its grammar decides the length",
+                         member);
+  }
+  return OkStatus();
+}
+
+// Harmony writes an answer in a message of the channel "final".
+GrammarPart InFormat(const ChatFormats& formats, GrammarPart part) {
+  if (formats.reasoning != ReasoningFormat::kHarmony) return part;
+  const Json begin = {{"type", "const_string"}, {"value", "<|channel|>final<|message|>"}};
+  return {{"type", "sequence"}, {"elements", Json::array({begin, std::move(part)})}};
+}
+
+}  // namespace
+
+StatusOr<std::string> OutputGrammar(const GenerationRequest& request,
+                                    const ModelText& text,
+                                    std::span<const TokenId> prompt) {
+  const GrammarInput& in = request.output_grammar;
+  BATON_ASSIGN_OR_RETURN(std::optional<GrammarPart> part, CallPart(request, text));
+  const bool calls = part.has_value();
+  std::string member = calls ? "tool_choice" : in.member;
+  if (in.kind != Kind::kNone) {
+    if (calls) {
+      return WithReason(
+          InvalidMember(
+              in.member, "{} is not supported together with forced or strict tools", in.member),
+          reason::kUnsupportedParameter);
+    }
+    StatusOr<GrammarPart> made = PartOf(in);
+    if (!made.ok()) return AtMember(made.status(), in.member);
+    part = *std::move(made);
+  }
+  if (!part.has_value()) return std::string();
+  BATON_RETURN_IF_ERROR(CheckCompatible(request, member));
+  const auto* chat = std::get_if<ChatInput>(&request.input);
+  if (chat != nullptr && request.chat_output.has_value()) {
+    if (!calls) part = InFormat(text.formats(), *std::move(part));
+    const bool in_reasoning = text.ParserOptions(*chat, ChatOutput{}, prompt).in_reasoning;
+    part = AfterReasoning(text.formats().reasoning, in_reasoning, *std::move(part));
+  }
+  std::string spec = GrammarSpec(*std::move(part));
+  BATON_RETURN_IF_ERROR(AtMember(CheckGrammar(spec), member));
+  return spec;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,183 @@
+#include "common/grammar/schema_check.h"
+
+#include <random>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/grammar/grammar_spec.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
+#include "common/text/utf8.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Status Check(const std::string& schema) {
+  return CheckedSchema(Json::parse(schema), GrammarLimits()).status();
+}
+
+TEST(SchemaCheck, AcceptsWhatXGrammarEnforces) {
+  for (
+      const char* schema :
+      {"true",
+       R"({})",
+       R"({"type": "string", "minLength": 1, "maxLength": 9})",
+       R"({"type": "string", "pattern": "^[a-z]+$"})",
+       R"({"type": "string", "format": "uuid"})",
+       R"({"type": "integer", "minimum": -3, "exclusiveMaximum": 9, "multipleOf": 3})",
+       R"({"type": "array", "prefixItems": [{"type": "null"}], "items": false})",
+       R"({"enum": [1, "a", null], "title": "T", "default": 1})",
+       R"({"type": "string", "enum": ["a", "b"]})",
+       R"({"type": "number", "const": 3})",
+       R"({"anyOf": [{"type": "string"}, {"type": "null"}], "default": null})",
+       R"({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "string"}}})",
+       R"({"type": "object", "properties": {"x": {"$ref": "#"}}, "required": []})",
+       R"({"type": ["object", "null"], "properties": {"x": {"type": "integer"}}, "required": ["x"]})",
+       R"({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1})"}) {
+    EXPECT_EQ(Check(schema), OkStatus()) << schema;
+    const auto part = JsonSchemaPart(Json::parse(schema));
+    ASSERT_TRUE(part.ok());
+    EXPECT_EQ(CheckGrammar(GrammarSpec(*part)), OkStatus()) << schema;
+  }
+}
+
+TEST(SchemaCheck, RefusesByNameWhatXGrammarIgnores) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"not": {"type": "string"}})", "/not"},
+      {R"({"if": {}, "then": {}})", "/if"},
+      {R"({"type": "object", "dependentRequired": {}})", "/dependentRequired"},
+      {R"({"type": "array", "uniqueItems": true})", "/uniqueItems"},
+      {R"({"type": "array", "contains": {}})", "/contains"},
+      {R"({"type": "object", "patternProperties": {}})", "/patternProperties"},
+      {R"({"type": "object", "propertyNames": {}})", "/propertyNames"},
+      {R"({"type": "object", "unevaluatedProperties": false})", "/unevaluatedProperties"},
+      {R"({"type": "object", "properties": {"a": {"$dynamicRef": "#x"}}})",
+       "/properties/a/$dynamicRef"},
+      {R"({"anyOf": [{}], "type": "object"})", "/type"},
+      {R"({"$ref": "#/$defs/a", "minimum": 1, "$defs": {"a": {}}})", "/minimum"},
+      {R"({"enum": [1], "minimum": 1})", "/minimum"},
+      {R"({"enum": ["a", 1], "type": "string"})", "/enum"},
+      {R"({"allOf": [{}, {}]})", "/allOf"},
+      {R"({"type": "number", "multipleOf": 2})", "/multipleOf"},
+      {R"({"type": "integer", "multipleOf": 0.5})", "/multipleOf"},
+      {R"({"type": "string", "format": "regex"})", "/format"},
+      {R"({"type": "string", "pattern": "a", "minLength": 1})", "minLength"},
+      {R"({"type": "string", "pattern": "a\"b"})", "/pattern"},
+      {R"({"type": "string", "pattern": "a\\\\b"})", "/pattern"},
+      {R"({"type": "string", "pattern": "[\\n]"})", "/pattern"},
+      {R"({"type": "string", "minLength": 3, "maxLength": 2})", "/maxLength"},
+      {R"({"minimum": 1})", "/minimum"},
+      {R"({"required": ["a"]})", "/required"},
+      {R"({"type": "object", "properties": {"a": {}}, "required": ["b"]})", "/required"},
+      {R"({"type": "text"})", "/type"},
+      {R"({"type": "array", "maxItems": 1000000})", "/maxItems"},
+      {R"({"type": "string", "maxLength": -1})", "/maxLength"},
+      {R"({"$ref": "https://example.org/schema"})", "/$ref"},
+      {R"({"$ref": "#/$defs/none"})", "/$ref"},
+      {R"({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}})", "/$ref"},
+      {R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})", "leads back"},
+      {R"({"anyOf": [{"type": "null"}, {"$ref": "#"}]})", "leads back"},
+      {R"({"type": "array", "items": [{}]})", "/items"},
+      {"false", "no value"}};
+  for (const auto& [schema, named] : cases) {
+    const Status status = Check(schema);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << schema;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(named)) << schema;
+  }
+}
+
+TEST(SchemaCheck, ObjectsThatDeclarePropertiesAreClosed) {
+  const auto checked = [](const char* schema) {
+    return CheckedSchema(Json::parse(schema), GrammarLimits()).value();
+  };
+  EXPECT_EQ(checked(R"({"type": "object", "properties": {"a": {}}})")["additionalProperties"],
+            false);
+  EXPECT_EQ(checked(R"({"type": "object", "properties": {"a": {}}, "additionalProperties": true})")
+                ["additionalProperties"],
+            false);
+  EXPECT_EQ(checked(R"({"type": "object", "properties": {}})")["additionalProperties"], false);
+  EXPECT_EQ(checked(R"({"type": "object"})")["additionalProperties"], true);
+  EXPECT_EQ(checked(R"({"type": "array"})")["items"], true);
+}
+
+// Whatever a client calls its properties, an error repeats at most 64 bytes of it, the end of the
+// path, as whole characters.
+TEST(SchemaCheck, ErrorsRepeatLittleOfTheSchema) {
+  std::string name;
+  while (name.size() < 100'000) name += "\u00e9";
+  const Json faults[] = {{{"not", Json::object()}},
+                         {{"type", "string"}, {"pattern", std::string(100, '(')}},
+                         {{"type", "string"}, {"format", name}},
+                         {{"type", "object"}, {"properties", Json::object()}, {"required", {name}}},
+                         {{name, 1}},
+                         {{"$ref", name}}};
+  for (const Json& fault : faults) {
+    const Json schema = {{"type", "object"}, {"properties", {{name, fault}}}};
+    const Status status = CheckedSchema(schema, GrammarLimits()).status();
+    ASSERT_EQ(status.code(), StatusCode::kInvalidArgument);
+    const std::string message(Message(status));
+    EXPECT_LT(message.size(), 500u) << message;
+    EXPECT_THAT(message, StartsWith("…\u00e9"));
+    EXPECT_TRUE(IsValidUtf8(message)) << message;
+  }
+}
+
+TEST(SchemaCheck, BoundsTheNumberOfValues) {
+  Json schema = {{"enum", Json::array()}};
+  for (int i = 0; i < 1'000'000; ++i) schema["enum"].push_back(i);
+  const Status status = CheckedSchema(schema, GrammarLimits()).status();
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("more than 20000"));
+}
+
+// XGrammar writes out what these keywords allow, which takes time that grows with their squares.
+TEST(SchemaCheck, BoundsWhatIsWrittenOut) {
+  const auto refusal = [](const Json& schema) {
+    return std::string(Message(CheckedSchema(schema, GrammarLimits()).status()));
+  };
+  const auto object = [](int properties) {
+    Json schema = {{"type", "object"}, {"properties", Json::object()}, {"minProperties", 1}};
+    for (int i = 0; i < properties; ++i) {
+      schema["properties"][fmt::format("p{}", i)] = {{"type", "null"}};
+    }
+    return schema;
+  };
+  EXPECT_EQ(refusal(object(64)), "");
+  EXPECT_THAT(refusal(object(65)), HasSubstr("minProperties"));
+  const auto multiple = [](int value) { return Json{{"type", "integer"}, {"multipleOf", value}}; };
+  EXPECT_EQ(refusal(multiple(1000)), "");
+  EXPECT_THAT(refusal({{"type", "array"}, {"prefixItems", {multiple(6000), multiple(6000)}}}),
+              HasSubstr("multipleOf"));
+  const auto pattern = [](const char* text) { return Json{{"type", "string"}, {"pattern", text}}; };
+  EXPECT_EQ(refusal(pattern("^([a-z]{30}-){30}$")), "");
+  EXPECT_THAT(refusal(pattern("^([a-z]{40}-){40}$")), HasSubstr("too many repetitions"));
+  EXPECT_THAT(refusal({{"type", "array"}, {"prefixItems", {pattern("a{800}"), pattern("b{800}")}}}),
+              HasSubstr("too many repetitions"));
+}
+
+TEST(SchemaCheck, EqualStringsAndNumbersShareOneDefinition) {
+  const Json email = {{"type", "string"}, {"format", "email"}};
+  const Json schema = {{"type", "object"},
+                       {"properties",
+                        {{"a", email},
+                         {"b", {{"anyOf", {email, {{"const", email}}}}}},
+                         {"c", {{"type", "string"}, {"format", "uuid"}}}}},
+                       {"$defs", {{"shared-1", {{"type", "null"}}}}}};
+  const Json checked = CheckedSchema(schema, GrammarLimits()).value();
+  const Json reference = {{"$ref", "#/$defs/shared-2"}};
+  EXPECT_EQ(checked["properties"]["a"], reference);
+  EXPECT_EQ(checked["properties"]["b"]["anyOf"][0], reference);
+  EXPECT_EQ(checked["properties"]["b"]["anyOf"][1]["const"], email) << "a value, not a schema";
+  EXPECT_EQ(checked["properties"]["c"]["format"], "uuid") << "occurs once";
+  EXPECT_EQ(checked["$defs"]["shared-1"]["type"], "null");
+  EXPECT_EQ(checked["$defs"]["shared-2"], email);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,92 @@
+// The conformance suite and whole hand-offs over verbs on imaginary devices, which the sanitizers
+// see. tests/rdma_vm has the same over soft-RoCE.
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kvtransfer/verbs/verbs_transport.h"
+#include "tests/conformance/handoff_pair.h"
+#include "tests/conformance/transport_conformance.h"
+#include "tests/fakes/loopback_verbs.h"
+
+namespace baton {
+namespace {
+
+StatusOr<std::unique_ptr<Transport>> On(std::vector<std::string> devices,
+                                        std::string* log = nullptr) {
+  TransportOptions options;
+  options.listen_address = "127.0.0.1:0";
+  options.fence_timeout = std::chrono::milliseconds(500);
+  options.verbs.devices = std::move(devices);
+  const auto keep = [log](std::string_view line) {
+    if (log != nullptr) *log += line;
+  };
+  return VerbsTransport::Create(&LoopbackVerbs(), options, nullptr, keep, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         TransportConformance,
+                         testing::Values(TransportUnderTest{"verbs",
+                                                            [] { return *On({"loop0"}); },
+                                                            HostDevice,
+                                                            [] { return *On({"loop1"}); },
+                                                            HostDevice},
+                                         TransportUnderTest{"verbs_two_rails",
+                                                            [] {
+                                                              return *On({"loop0", "loop1"});
+                                                            },
+                                                            HostDevice,
+                                                            [] {
+                                                              return *On({"loop1", "loop0"});
+                                                            },
+                                                            HostDevice}),
+                         [](const auto& param) { return param.param.name; });
+
+// Their owner computes on them.
+TEST(VerbsHandoffTest, ProcessorsAreNotHeldWhileAWriteIsUnderWay) {
+  const auto sender = *On({"loop0"});
+  const auto receiver = *On({"loop1"});
+  EXPECT_FALSE(sender->caps().busy_polls);
+  TestMemory from(HostDevice(), 4096);
+  TestMemory to(HostDevice(), 4096);
+  const auto source = *sender->Register(from.buffer());
+  const auto destination = *receiver->Register(to.buffer());
+  const auto channel = *sender->Connect(*source, *receiver->Listen(), destination->id());
+  const WriteRun run{0, 0, 4096};
+  ASSERT_TRUE(channel->PostWrite({.runs = {&run, 1}, .window_key = 1}).ok());
+  std::array<WriteEvent, 4> events;
+  std::array<Arrival, 4> arrivals;
+  for (int i = 0; i < 20; ++i) {
+    (void)channel->Poll(SteadyClock().Now(), events);
+    EXPECT_FALSE(channel->wants_poll());
+    (void)receiver->Poll(SteadyClock().Now(), arrivals);
+  }
+}
+
+TEST(VerbsHandoffTest, MovesEveryBlockBetweenUnequalShapes) {
+  HandoffPair::Options options;
+  options.transport = "verbs";
+  options.make_transport = [](std::string_view) { return On({"loop0"}); };
+  options.receiver_shards = {{0, 2, 0, 1}, {0, 2, 1, 1}, {0, 2, 2, 2}};
+  options.op_bytes = 1;  // one block a write
+  HandoffPair pair(options);
+  const std::vector<BlockId> source = Blocks(0, 24);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    pair.Send(SessionId(id), source, 5, "x");
+    ASSERT_TRUE(pair.received().WaitEnd(SessionId(id)));
+    ASSERT_TRUE(pair.sent().WaitEnd(SessionId(id)));
+    const SessionLog received = pair.received().Get(SessionId(id));
+    ASSERT_TRUE(received.committed) << received.status;
+    EXPECT_EQ(received.stats.transport, "verbs");
+    EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(id))));
+  }
+}
+
+}  // namespace
+}  // namespace baton

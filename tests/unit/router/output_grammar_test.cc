@@ -1,0 +1,191 @@
+#include "router/output_grammar.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "router/api/messages_request.h"
+#include "router/api/openai_request.h"
+#include "router/api/responses_request.h"
+#include "router/request_error.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTool =
+    R"({"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+        "properties": {"x": {"type": "integer"}}}}})";
+
+ModelText Model(const ChatFormats& formats) {
+  TokenizerSpec spec;
+  for (int byte = 0; byte < 256; ++byte) {
+    Piece piece;
+    piece.bytes = std::string(1, static_cast<char>(byte));
+    spec.pieces.push_back(piece);
+  }
+  return ModelText("m", *Tokenizer::Create(std::move(spec)), {}, {0}, 1000, 256, formats);
+}
+
+struct Made {
+  Status status;
+  std::string spec;
+};
+
+Made Grammar(const StatusOr<ApiRequest>& request,
+             const ChatFormats& formats = {.calls = ToolCallFormat::kHermes},
+             const std::string& prompt = "") {
+  if (!request.ok()) return {request.status(), ""};
+  GenerationRequest generation = request->generation;
+  generation.input = request->inputs.at(0);
+  const std::vector<TokenId> tokens(prompt.begin(), prompt.end());
+  const auto spec = OutputGrammar(generation, Model(formats), tokens);
+  return {spec.status(), spec.ok() ? *spec : ""};
+}
+
+Made Chat(const std::string& members,
+          const ChatFormats& formats = {.calls = ToolCallFormat::kHermes},
+          const std::string& prompt = "") {
+  return Grammar(
+      ParseOpenAiRequest(OpenAiKind::kChat,
+                         R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}"),
+      formats,
+      prompt);
+}
+
+TEST(OutputGrammar, IsMadeOfEveryMemberThatStatesOne) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("response_format": {"type": "json_object"})", "json_schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true,
+          "schema": {"type": "integer"}}})",
+       R"("type":"integer")"},
+      {R"("structured_outputs": {"json": {"type": "integer"}})", R"("type":"integer")"},
+      {R"("structured_outputs": {"json": "{\"type\": \"null\"}"})", R"("type":"null")"},
+      {R"("structured_outputs": {"regex": "a+"})", R"("pattern":"a+")"},
+      {R"("structured_outputs": {"choice": ["a", "b"]})", R"("value":"b")"},
+      {R"("structured_outputs": {"grammar": "root ::= \"q\""})", "root ::="},
+      {R"("structured_outputs": {"json_object": true})", "json_schema"},
+      {R"("guided_json": {"type": "integer"})", R"("type":"integer")"},
+      {R"("guided_regex": "a+")", R"("pattern":"a+")"},
+      {R"("guided_choice": ["a", "b"])", R"("value":"b")"},
+      {R"("guided_grammar": "root ::= \"q\"")", "root ::="}};
+  for (const auto& [members, part] : cases) {
+    const Made made = Chat(members);
+    EXPECT_EQ(made.status, OkStatus()) << members;
+    EXPECT_THAT(made.spec, HasSubstr(part)) << members;
+  }
+  EXPECT_EQ(Chat(R"("response_format": {"type": "text"})").spec, "");
+  EXPECT_EQ(Chat(R"("temperature": 0)").spec, "");
+}
+
+TEST(OutputGrammar, TheOtherApisStateOneAsWell) {
+  const auto responses = ReadResponsesRequest(Json::parse(
+      R"({"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "integer"}}}})"));
+  EXPECT_THAT(Grammar(responses).spec, HasSubstr(R"("type":"integer")"));
+  for (const char* member :
+       {R"("output_format": {"type": "json_schema", "schema": {"type": "integer"}})",
+        R"("output_config": {"format": {"type": "json_schema", "schema": {"type": "integer"}}})"}) {
+    const auto messages = ReadMessagesRequest(
+        MessagesKind::kCreate,
+        Json::parse(
+            std::string(R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], )") +
+            member + "}"));
+    EXPECT_THAT(Grammar(messages).spec, HasSubstr(R"("type":"integer")")) << member;
+  }
+  const auto completion =
+      ParseOpenAiRequest(OpenAiKind::kCompletion, R"({"prompt": "x", "guided_choice": ["yes"]})");
+  EXPECT_THAT(Grammar(completion).spec, HasSubstr("yes"));
+}
+
+TEST(OutputGrammar, ToolChoiceForcesCallsInEveryApi) {
+  const std::string tools = std::string(R"("tools": [)") + kTool +
+                            R"(, {"type": "function", "function": {"name": "g"}}])";
+  const Made any = Chat(tools + R"(, "tool_choice": "required")");
+  EXPECT_EQ(any.status, OkStatus());
+  EXPECT_THAT(any.spec, HasSubstr(R"(\"f\")"));
+  EXPECT_THAT(any.spec, HasSubstr(R"(\"g\")"));
+  const Made named =
+      Chat(tools + R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})");
+  EXPECT_EQ(named.status, OkStatus());
+  EXPECT_THAT(named.spec, Not(HasSubstr(R"(\"f\")")));
+  EXPECT_EQ(Chat(tools + R"(, "tool_choice": "auto")").spec, "");
+  EXPECT_EQ(Chat(tools + R"(, "tool_choice": "none")").spec, "");
+  const auto responses = ReadResponsesRequest(Json::parse(
+      R"({"input": "x", "tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}})"));
+  EXPECT_THAT(Grammar(responses).spec, HasSubstr(R"(\"f\")"));
+  for (const char* choice : {R"({"type": "any"})", R"({"type": "tool", "name": "f"})"}) {
+    const auto messages = ReadMessagesRequest(
+        MessagesKind::kCreate,
+        Json::parse(fmt::format(
+            R"({{"max_tokens": 5, "messages": [{{"role": "user", "content": "x"}}],
+                "tools": [{{"name": "f", "input_schema": {{"type": "object"}}}}], "tool_choice": {}}})",
+            choice)));
+    EXPECT_THAT(Grammar(messages).spec, HasSubstr(R"(\"f\")")) << choice;
+  }
+}
+
+TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
+  const std::string strict =
+      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object",
+          "properties": {"x": {"type": "integer"}}, "additionalProperties": false}}}])";
+  EXPECT_THAT(Chat(strict).spec, HasSubstr("triggered_tags"));
+}
+
+TEST(OutputGrammar, RefusesByName) {
+  const std::string tool = std::string(R"("tools": [)") + kTool + "]";
+  const std::pair<std::string, const char*> cases[] = {
+      {R"("response_format": {"type": "grammar"})", "response_format.type"},
+      {R"("response_format": "json")", "response_format"},
+      {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n"}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}})",
+       "response_format.json_schema.schema"},
+      {R"("structured_outputs": {"lark": "x"})", "structured_outputs.lark"},
+      {R"("structured_outputs": {"regex": "(("})", "structured_outputs.regex"},
+      {R"("structured_outputs": {"regex": "a", "choice": ["b"]})", "structured_outputs.choice"},
+      {R"("guided_choice": [])", "guided_choice"},
+      {R"("guided_choice": [1])", "guided_choice"},
+      {R"("guided_regex": 1)", "guided_regex"},
+      {R"("guided_grammar": "root = x")", "guided_grammar"},
+      {R"("guided_json": "{")", "guided_json"},
+      {R"("guided_regex": "a", "ignore_eos": true)", "ignore_eos"},
+      {R"("guided_regex": "a", "min_tokens": 3)", "min_tokens"},
+      {R"("tool_choice": "required")", "tool_choice"},
+      {R"("tool_choice": "always")", "tool_choice"},
+      {tool + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})", "tool_choice"},
+      {tool + R"(, "tool_choice": {"type": "custom"})", "tool_choice.type"},
+      {tool + R"(, "tool_choice": "required", "guided_regex": "a")", "guided_regex"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}],
+          "tool_choice": "required")",
+       "tools[0].parameters"}};
+  for (const auto& [members, member] : cases) {
+    const Made made = Chat(members);
+    EXPECT_EQ(made.status.code(), StatusCode::kInvalidArgument) << members;
+    EXPECT_EQ(MemberOf(made.status), member) << members << made.status;
+  }
+}
+
+TEST(OutputGrammar, TheModelMayReasonBefore) {
+  const char* const schema = R"("guided_regex": "abc")";
+  const ChatFormats think = {.calls = ToolCallFormat::kHermes,
+                             .reasoning = ReasoningFormat::kThink};
+  const Made before = Chat(schema, think, "<think>\n");
+  EXPECT_THAT(before.spec, HasSubstr(R"("begin":"")"));
+  EXPECT_THAT(before.spec, HasSubstr("</think>"));
+  EXPECT_THAT(Chat(schema, think, "x").spec, HasSubstr("optional"));
+  EXPECT_THAT(Chat(schema, {}, "x").spec, Not(HasSubstr("think")));
+  const ChatFormats harmony = {.calls = ToolCallFormat::kHarmony,
+                               .reasoning = ReasoningFormat::kHarmony};
+  EXPECT_THAT(Chat(schema, harmony, "x").spec, HasSubstr("<|channel|>final<|message|>"));
+}
+
+}  // namespace
+}  // namespace baton::router
