@@ -74,11 +74,12 @@ class TransportConformance : public testing::TestWithParam<TransportUnderTest> {
 
   static Device& ReceiverDevice();
 
-  std::unique_ptr<Transport> sender_;
-  std::unique_ptr<Transport> receiver_;
+  // The memory outlives the transports, because their copies may still run when a test ends.
   std::unique_ptr<TestMemory> from_;
   std::unique_ptr<TestMemory> to_;
   std::vector<std::byte> original_;  // original contents of from_
+  std::unique_ptr<Transport> sender_;
+  std::unique_ptr<Transport> receiver_;
   std::unique_ptr<Region> source_;
   std::unique_ptr<Region> destination_;
   std::string descriptor_;
