@@ -92,14 +92,18 @@ void ThreadPool::Work(int thread) {
   const uint64_t generation = Generation(ticket);
   const Function function = job.function.load(std::memory_order_relaxed);
   const void* context = job.context.load(std::memory_order_relaxed);
+  int32_t computed = 0;
   while (Generation(ticket) == generation && Next(ticket) < Items(ticket)) {
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1)) continue;
     function(context, static_cast<int64_t>(Next(ticket)), thread);
-    const auto items = static_cast<int32_t>(Items(ticket));
-    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == items && thread != 0) {
-      done_.notify_one();
-    }
+    ++computed;
     ticket = ticket_.load();
+  }
+  // Once for all items: all threads write to this cache line.
+  if (computed == 0) return;
+  const auto items = static_cast<int32_t>(Items(ticket));
+  if (done_.fetch_add(computed, std::memory_order_acq_rel) + computed == items && thread != 0) {
+    done_.notify_one();
   }
 }
 

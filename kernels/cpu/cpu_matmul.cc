@@ -8,15 +8,10 @@
 namespace baton::cpu {
 namespace {
 
-// The approximate number of work items per thread in one GEMM. A GEMM with few rows has few items,
-// because each takes only microseconds; a larger one has more items to balance the load.
-constexpr int64_t kFewItems = 2;
-constexpr int64_t kManyItems = 16;
-constexpr int64_t kManyRows = 8;
-
-int64_t Groups(const PackedPart& part) {
-  return (part.panels + kGroup - 1) / kGroup;
-}
+// Fewer multiply-adds than this, about a microsecond, are not an item of work of their own.
+constexpr int64_t kLeastProducts = 1 << 16;
+// Up to this number of rows, the kernels compute each panel by itself.
+constexpr int64_t kFewRows = 8;
 
 float* OutAt(const Tensor& out, int64_t row, int64_t col) {
   return reinterpret_cast<float*>(out.data) + row * out.stride + col;
@@ -37,16 +32,25 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
 }
 
 template <class Body>
-void CpuMatMul::Share(int64_t groups, const Body& body) {
-  const int64_t tiles = tiles_.tiles();
-  const int64_t wanted = pool_.threads() * (tiles_.rows() < kManyRows ? kFewItems : kManyItems);
-  const int64_t chunks = std::min(groups, std::max<int64_t>(1, wanted / tiles));
-  pool_.Run(tiles * chunks, [&](int64_t item, int) {
-    const int64_t chunk = item % chunks;
-    const TileView tile = tiles_.Tile(item / chunks);
-    const int64_t end = groups * (chunk + 1) / chunks;
-    for (int64_t group = groups * chunk / chunks; group < end; ++group) {
-      body(tile, item / chunks * kTileRows, group);
+void CpuMatMul::Share(int64_t panels, const PackedMatrix& w, const Body& body) {
+  const int64_t rows = std::min<int64_t>(tiles_.rows(), kTileRows);
+  const int64_t least = (kLeastProducts - 1) / (rows * kPanel * w.cols()) + 1;
+  const int64_t step = w.quantised() && rows <= kFewRows ? 1 : kGroup;
+  const int64_t all = tiles_.tiles() * panels;
+  items_.assign(1, 0);
+  while (items_.back() < all) {
+    const int64_t left = all - items_.back();
+    const int64_t size = std::max(least, left / (2 * pool_.threads()));
+    items_.push_back(std::min(all, items_.back() + (size + step - 1) / step * step));
+  }
+  pool_.Run(static_cast<int64_t>(items_.size()) - 1, [&](int64_t item, int) {
+    int64_t at = items_[static_cast<size_t>(item)];
+    const int64_t end = items_[static_cast<size_t>(item) + 1];
+    while (at < end) {
+      const int64_t tile = at / panels;
+      const int64_t last = std::min(end, (tile + 1) * panels);
+      body(tiles_.Tile(tile), tile * kTileRows, at % panels, last - tile * panels);
+      at = last;
     }
   });
 }
@@ -67,23 +71,28 @@ void CpuMatMul::Multiply(const Tensor& x,
               x.rows,
               w.rows());
   Prepare(x, w);
-  int64_t groups = 0;
-  for (const PackedPart& part : w.parts()) groups += Groups(part);
-  Share(groups, [&](const TileView& tile, int64_t first_row, int64_t group) {
-    const PackedPart* part = w.parts().data();
-    for (; group >= Groups(*part); ++part) group -= Groups(*part);
+  int64_t panels = 0;
+  for (const PackedPart& part : w.parts()) panels += part.panels;
+  Share(panels, w, [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end) {
     alignas(64) float acc[kGroup * kTileRows * kPanel];
-    const int64_t panel = group * kGroup;
-    const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, part->panels - panel));
-    Panels(*part, tile, panel, count, acc);
-    for (int32_t p = 0; p < count; ++p) {
-      const int64_t col = part->first_row + (panel + p) * kPanel;
-      kernels_.store(acc + p * tile.rows * kPanel,
-                     tile.rows,
-                     bias == nullptr ? nullptr : bias + col,
-                     OutAt(out, first_row, col),
-                     out.stride,
-                     PanelWidth(*part, panel + p));
+    int64_t first_panel = 0;  // of the part
+    for (const PackedPart& part : w.parts()) {
+      const int64_t last = std::min(end - first_panel, part.panels);
+      int64_t panel = std::max<int64_t>(0, begin - first_panel);
+      first_panel += part.panels;
+      while (panel < last) {
+        const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, last - panel));
+        Panels(part, tile, panel, count, acc);
+        for (int32_t p = 0; p < count; ++p, ++panel) {
+          const int64_t col = part.first_row + panel * kPanel;
+          kernels_.store(acc + p * tile.rows * kPanel,
+                         tile.rows,
+                         bias == nullptr ? nullptr : bias + col,
+                         OutAt(out, first_row, col),
+                         out.stride,
+                         PanelWidth(part, panel));
+        }
+      }
     }
   });
 }
@@ -101,23 +110,24 @@ void CpuMatMul::SiluMultiply(const Tensor& x,
   Prepare(x, w);
   const PackedPart& gate = w.parts()[0];
   const PackedPart& up = w.parts()[1];
-  Share(Groups(gate), [&](const TileView& tile, int64_t first_row, int64_t group) {
+  Share(gate.panels, w, [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end) {
     alignas(64) float gates[kGroup * kTileRows * kPanel];
     alignas(64) float ups[kGroup * kTileRows * kPanel];
-    const int64_t panel = group * kGroup;
-    const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, gate.panels - panel));
-    Panels(gate, tile, panel, count, gates);
-    Panels(up, tile, panel, count, ups);
-    for (int32_t p = 0; p < count; ++p) {
-      const int64_t col = (panel + p) * kPanel;
-      kernels_.silu_mul(gates + p * tile.rows * kPanel,
-                        ups + p * tile.rows * kPanel,
-                        tile.rows,
-                        bias == nullptr ? nullptr : bias + col,
-                        bias == nullptr ? nullptr : bias + gate.rows + col,
-                        OutAt(out, first_row, col),
-                        out.stride,
-                        PanelWidth(gate, panel + p));
+    for (int64_t panel = begin; panel < end;) {
+      const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, end - panel));
+      Panels(gate, tile, panel, count, gates);
+      Panels(up, tile, panel, count, ups);
+      for (int32_t p = 0; p < count; ++p, ++panel) {
+        const int64_t col = panel * kPanel;
+        kernels_.silu_mul(gates + p * tile.rows * kPanel,
+                          ups + p * tile.rows * kPanel,
+                          tile.rows,
+                          bias == nullptr ? nullptr : bias + col,
+                          bias == nullptr ? nullptr : bias + gate.rows + col,
+                          OutAt(out, first_row, col),
+                          out.stride,
+                          PanelWidth(gate, panel));
+      }
     }
   });
 }

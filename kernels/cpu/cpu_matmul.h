@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/tile_buffer.h"
@@ -8,8 +10,8 @@
 
 namespace baton::cpu {
 
-// GEMM: divides the rows into tiles and the panels into groups, and distributes them over the
-// thread pool. Owned by CpuOps; one thread at a time.
+// GEMM: divides the rows into tiles, and distributes the panels of all tiles over the thread pool.
+// Owned by CpuOps; one thread at a time.
 class CpuMatMul final {
  public:
   CpuMatMul(const KernelTable& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
@@ -22,14 +24,17 @@ class CpuMatMul final {
 
  private:
   void Prepare(const Tensor& x, const PackedMatrix& w);
-  // Runs body(tile, first row, group) for all tiles and `groups` groups on the thread pool.
+  // Runs body(tile, first row, first panel, end) on the thread pool, such that each of `panels`
+  // panels is computed once for each tile. The items of work become smaller towards the end, so
+  // that they are few and all threads end at the same time.
   template <class Body>
-  void Share(int64_t groups, const Body& body);
+  void Share(int64_t panels, const PackedMatrix& w, const Body& body);
   void Panels(const PackedPart& part, const TileView& x, int64_t panel, int32_t count, float* acc);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   TileBuffer tiles_;
+  std::vector<int64_t> items_;  // where each item of work begins, and the end of the last one
 };
 
 }  // namespace baton::cpu

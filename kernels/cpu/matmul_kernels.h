@@ -180,8 +180,7 @@ struct MatMulKernels {
         D dot[kR];
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) dot[r] = Start<L>(w, x, b * x_rows + row + r);
-#pragma GCC unroll 1
-        for (int at = part * 8; at < part * 8 + 16 / kParts; at += kPer) {
+        const auto add_words = [&](int at) __attribute__((always_inline)) {
           const I words = S::LoadInt(block.values + at / kPer * 64);
 #pragma GCC unroll 4
           for (int i = 0; i < kPer; ++i) {
@@ -192,7 +191,11 @@ struct MatMulKernels {
               S::Pin(dot[r]);
             }
           }
-        }
+        };
+        // Outside the loop, so that nothing is added to a start of 0.
+        add_words(part * 8);
+#pragma GCC unroll 1
+        for (int at = part * 8 + kPer; at < part * 8 + 16 / kParts; at += kPer) add_words(at);
         const F weight_scale = LoadScale<L::kWide>(block.scales, part);
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
