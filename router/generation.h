@@ -120,6 +120,8 @@ struct GenerationDelta {
   std::vector<TokenLogprobs> logprobs;
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;  // of the stop string that ended the sample, or -1
+  // The observer is called again at once, so that it may send both parts together.
+  bool more_follows = false;
 };
 
 // The end of a generation.

@@ -137,10 +137,14 @@ class RequestFrontend::Running final : public Generation,
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
     }
     CountTokens(tokens);
+    auto* outcome = std::get_if<Outcome>(&events.back());
+    auto left = std::ranges::count(touched, true);
     for (size_t i = 0; i < deltas.size(); ++i) {
-      if (touched[i]) observer_->OnDelta(std::move(deltas[i]));
+      if (!touched[i]) continue;
+      deltas[i].more_follows = --left > 0 || outcome != nullptr;
+      observer_->OnDelta(std::move(deltas[i]));
     }
-    if (auto* outcome = std::get_if<Outcome>(&events.back())) End(std::move(*outcome));
+    if (outcome != nullptr) End(std::move(*outcome));
   }
 
   // Ends this request after an exception, for its client and on its workers. The thread's other
@@ -216,6 +220,7 @@ class RequestFrontend::Running final : public Generation,
       // The request failed before this sample ended. The text that was held back is valid output.
       GenerationDelta rest;
       rest.sample = static_cast<int32_t>(i);
+      rest.more_follows = true;
       samples_[i].Flush(rest);
       if (!rest.text.empty() || !rest.events.empty()) observer_->OnDelta(std::move(rest));
     }

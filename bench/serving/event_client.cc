@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "common/base/check.h"
-#include "common/base/clock.h"
 #include "common/rpc/address.h"
 
 namespace baton {
@@ -63,6 +62,18 @@ int EventClient::Receive(std::span<char> to) {
 }
 
 std::vector<double> EventClient::Stream(const std::string& path, const std::string& body) {
+  Begin(path, body);
+  do {
+    pollfd waiting{socket_.get(), POLLIN, 0};
+    const auto limit = std::chrono::milliseconds(kLimit).count();
+    BATON_CHECK(::poll(&waiting, 1, static_cast<int>(limit)) == 1,
+                "{} sent nothing within the time limit",
+                address_);
+  } while (!Read());
+  return std::move(events_);
+}
+
+void EventClient::Begin(const std::string& path, const std::string& body) {
   const std::string request = fmt::format(
       "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
       "{}",
@@ -70,38 +81,36 @@ std::vector<double> EventClient::Stream(const std::string& path, const std::stri
       address_,
       body.size(),
       body);
-  const Time start = SteadyClock().Now();
+  answer_.clear();
+  events_.clear();
+  seen_ = 0;
+  done_ = false;
+  start_ = SteadyClock().Now();
   for (size_t sent = 0; sent < request.size();) {
     const int n = Send(std::string_view(request).substr(sent));
     BATON_CHECK(n > 0, "{} closed the connection", address_);
     sent += static_cast<size_t>(n);
   }
-  std::vector<double> events;
-  std::string answer;
-  size_t seen = 0;
-  bool done = false;
-  while (!done || answer.find(kEndOfChunks, seen) == std::string::npos) {
-    pollfd waiting{socket_.get(), POLLIN, 0};
-    const auto limit = std::chrono::milliseconds(kLimit).count();
-    const bool decrypted = tls_ != nullptr && SSL_pending(tls_.get()) > 0;
-    BATON_CHECK(decrypted || ::poll(&waiting, 1, static_cast<int>(limit)) == 1,
-                "{} sent nothing within the time limit",
-                address_);
-    char buffer[16384];
+}
+
+bool EventClient::Read() {
+  char buffer[16384];
+  do {
     const int n = Receive(buffer);
-    BATON_CHECK(n > 0, "{} closed the connection after: {}", address_, answer);
-    const double ms = ToMillis(SteadyClock().Now() - start);
-    answer.append(buffer, static_cast<size_t>(n));
-    for (size_t at = answer.find(kEvent, seen); at != std::string::npos && !done;
-         at = answer.find(kEvent, seen)) {
-      if (answer.size() < at + kDone.size()) break;  // the next bytes decide: [DONE] or an event
-      done = answer.compare(at, kDone.size(), kDone) == 0;
-      if (!done) events.push_back(ms);
-      seen = at + kEvent.size();
-    }
+    BATON_CHECK(n > 0, "{} closed the connection after: {}", address_, answer_);
+    answer_.append(buffer, static_cast<size_t>(n));
+  } while (tls_ != nullptr && SSL_pending(tls_.get()) > 0);
+  const double ms = ToMillis(SteadyClock().Now() - start_);
+  for (size_t at = answer_.find(kEvent, seen_); at != std::string::npos && !done_;
+       at = answer_.find(kEvent, seen_)) {
+    if (answer_.size() < at + kDone.size()) break;  // the next bytes decide: [DONE] or an event
+    done_ = answer_.compare(at, kDone.size(), kDone) == 0;
+    if (!done_) events_.push_back(ms);
+    seen_ = at + kEvent.size();
   }
-  BATON_CHECK(answer.rfind("HTTP/1.1 200 ", 0) == 0 && !events.empty(), "{}", answer);
-  return events;
+  if (!done_ || answer_.find(kEndOfChunks, seen_) == std::string::npos) return false;
+  BATON_CHECK(answer_.rfind("HTTP/1.1 200 ", 0) == 0 && !events_.empty(), "{}", answer_);
+  return true;
 }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/free_with.h"
 #include "common/base/unique_fd.h"
 
@@ -26,6 +27,12 @@ class EventClient final {
   // [DONE], the milliseconds from the request to the event's arrival. There is at least one event.
   std::vector<double> Stream(const std::string& path, const std::string& body);
 
+  // The same in steps, for a thread with many clients: sends the request; then Read is to be called
+  // whenever fd() is readable, until it returns true, because the answer is complete.
+  void Begin(const std::string& path, const std::string& body);
+  bool Read();
+  int fd() const { return socket_.get(); }
+
  private:
   using Context = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
   using Connection = std::unique_ptr<SSL, FreeWith<SSL_free>>;
@@ -39,6 +46,13 @@ class EventClient final {
   UniqueFd socket_;
   Context context_;
   Connection tls_;  // null: no encryption
+
+  // Of the request in progress.
+  Time start_;
+  std::string answer_;
+  size_t seen_ = 0;  // bytes of answer_ in which events were looked for
+  bool done_ = false;
+  std::vector<double> events_;
 };
 
 }  // namespace baton

@@ -69,20 +69,23 @@ bool ConnectionExchange::Write(std::string bytes) {
   std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming || gone_) return false;
   if (bytes.empty()) return true;
-  if (!writer_->HasRoom(bytes.size())) {
-    state_ = State::kDone;
-    writer_->Abort(HttpAbort::kReadTooSlowly);
-    return false;
-  }
+  if (!CheckRoom(bytes.size())) return false;
   writer_->Send(std::exchange(head_, std::nullopt), std::move(bytes), /*last=*/false);
   return true;
 }
 
-void ConnectionExchange::Finish() {
+void ConnectionExchange::Finish(std::string bytes) {
   std::lock_guard lock(mutex_);
-  if (state_ != State::kStreaming) return;
+  if (state_ != State::kStreaming || !CheckRoom(bytes.size())) return;
   state_ = State::kDone;
-  writer_->Send(std::exchange(head_, std::nullopt), "", /*last=*/true);
+  writer_->Send(std::exchange(head_, std::nullopt), std::move(bytes), /*last=*/true);
+}
+
+bool ConnectionExchange::CheckRoom(size_t bytes) {
+  if (bytes == 0 || writer_->HasRoom(bytes)) return true;
+  state_ = State::kDone;
+  writer_->Abort(HttpAbort::kReadTooSlowly);
+  return false;
 }
 
 void ConnectionExchange::OnDisconnect(std::function<void()> callback) {

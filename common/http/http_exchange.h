@@ -29,7 +29,7 @@ class ConnectionExchange final : public HttpExchange {
   void Reply(int status, std::string content_type, std::string body) override;
   void Begin(int status, std::string content_type) override;
   bool Write(std::string bytes) override;
-  void Finish() override;
+  void Finish(std::string bytes) override;
   void OnDisconnect(std::function<void()> callback) override;
 
   // Replies with an error of the server itself. If a stream has begun, aborts the answer.
@@ -41,6 +41,8 @@ class ConnectionExchange final : public HttpExchange {
 
   HttpAnswerHead Head(int status, const std::string& content_type) const;
   void ReplyLocked(int status, const std::string& content_type, std::string body);
+  // False after having aborted the answer of a client that reads too slowly for `bytes` more.
+  bool CheckRoom(size_t bytes);
   void FreeBody();
 
   const std::unique_ptr<HttpAnswerWriter> writer_;  // outlives body_share_, whose budget it keeps

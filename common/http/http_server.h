@@ -82,7 +82,8 @@ class HttpExchange {
   // Queues bytes of the stream; never blocks. False when the client has disconnected or reads too
   // slowly; the handler should then stop.
   virtual bool Write(std::string bytes) = 0;
-  virtual void Finish() = 0;
+  // Ends the stream with these bytes, which may be empty. They are sent together with the end.
+  virtual void Finish(std::string bytes) = 0;
 
   // Calls `callback` once, on any thread, if the client disconnects before Finish or Reply; at once
   // if it has already disconnected.

@@ -99,8 +99,14 @@ void ApiCall::CancelAll(const Status& why) {
 }
 
 void ApiCall::OnDelta(size_t prompt, GenerationDelta delta) {
+  const bool more_follows = delta.more_follows;
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return;
+  AddDelta(prompt, std::move(delta));
+  if (!more_follows) WriteEvents();
+}
+
+void ApiCall::AddDelta(size_t prompt, GenerationDelta delta) {
   const size_t number = prompt * samples_ + static_cast<size_t>(delta.sample);
   if (!include_reasoning_) RemoveReasoning(delta);
   const bool first = !begun_[number];
@@ -115,8 +121,8 @@ void ApiCall::OnDelta(size_t prompt, GenerationDelta delta) {
   choices_[number].Add(delta);
   if (!stream_) return;
   choices_[number].logprobs.clear();  // they are sent now, and the end does not repeat them
-  if (!streaming_) Write(answer_->Begin(so_far_));
-  Write(answer_->Delta({number, first, std::move(delta), so_far_}));
+  AddFirstEvents();
+  events_ += answer_->Delta({number, first, std::move(delta), so_far_});
 }
 
 void ApiCall::OnEnd(const GenerationEnd& end) {
@@ -128,7 +134,8 @@ void ApiCall::OnEnd(const GenerationEnd& end) {
     total_.reasoning_tokens += end.reasoning_tokens;
     total_.account.cached_tokens += end.account.cached_tokens;
     if (end.status.ok() || EndByDeadline(end.status)) {
-      if (--running_ == 0) Complete();
+      if (--running_ == 0) return Complete();
+      WriteEvents();
       return;
     }
     failure_ = end.status;
@@ -151,28 +158,38 @@ bool ApiCall::EndByDeadline(const Status& status) {
 
 void ApiCall::Fail(const Status& status) {
   ended_ = true;
-  if (!begun_stream_) return ReplyError(*http_, status, answer_->Error(status));
-  Write(answer_->Failure(status));
-  http_->Finish();
+  if (!begun_stream_ && events_.empty()) {
+    return ReplyError(*http_, status, answer_->Error(status));
+  }
+  BeginStream();
+  events_ += answer_->Failure(status);
+  http_->Finish(std::move(events_));
 }
 
 void ApiCall::Complete() {
   ended_ = true;
   if (!stream_) return http_->Reply(200, kJson, answer_->Body(choices_, total_));
-  if (!streaming_) Write(answer_->Begin(so_far_));
-  Write(answer_->End(choices_, total_));
-  http_->Finish();
+  BeginStream();
+  AddFirstEvents();
+  events_ += answer_->End(choices_, total_);
+  http_->Finish(std::move(events_));
 }
 
-void ApiCall::Write(std::string events) {
-  if (!begun_stream_) {
-    begun_stream_ = true;
-    http_->AddHeader("Cache-Control", "no-cache");
-    http_->Begin(200, "text/event-stream");
-  }
-  streaming_ = true;
+void ApiCall::AddFirstEvents() {
+  if (!std::exchange(has_first_events_, true)) events_ += answer_->Begin(so_far_);
+}
+
+void ApiCall::BeginStream() {
+  if (std::exchange(begun_stream_, true)) return;
+  http_->AddHeader("Cache-Control", "no-cache");
+  http_->Begin(200, "text/event-stream");
+}
+
+void ApiCall::WriteEvents() {
+  if (events_.empty()) return;
+  BeginStream();
   last_write_ = SteadyClock().Now();
-  if (!events.empty()) http_->Write(std::move(events));
+  http_->Write(std::exchange(events_, {}));
 }
 
 bool ApiCall::KeepAlive(Time since, Time now) {
@@ -180,9 +197,8 @@ bool ApiCall::KeepAlive(Time since, Time now) {
   if (ended_ || !stream_) return false;
   if (last_write_ == Time{}) last_write_ = now;  // the first look at this call
   if (last_write_ > since) return true;
-  const bool streaming = streaming_;
-  Write(kKeepAlive);
-  streaming_ = streaming;
+  events_ += kKeepAlive;
+  WriteEvents();
   return true;
 }
 

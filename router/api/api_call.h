@@ -43,7 +43,10 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   void Fail(const Status& status);
   bool EndByDeadline(const Status& status);
   void Complete();
-  void Write(std::string events);
+  void AddDelta(size_t prompt, GenerationDelta delta);
+  void AddFirstEvents();
+  void BeginStream();
+  void WriteEvents();
 
   const std::unique_ptr<ApiAnswer> answer_;
   const bool stream_;
@@ -61,8 +64,9 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   GenerationEnd total_;
   GenerationEnd so_far_;
   Status failure_;
-  bool begun_stream_ = false;  // the head of the stream was sent
-  bool streaming_ = false;     // the stream's first event was sent
+  bool begun_stream_ = false;      // the head of the stream was sent
+  bool has_first_events_ = false;  // those that come before all others are in events_ or written
+  std::string events_;             // of the stream, not yet written
   bool ended_ = false;
   Time last_write_{};
 };

@@ -97,6 +97,11 @@ pb::Dispatch FakeWorker::AwaitDispatch(size_t number) {
   return dispatches_[number];
 }
 
+size_t FakeWorker::dispatches() {
+  std::lock_guard lock(mutex_);
+  return dispatches_.size();
+}
+
 const pb::Cancel* FakeWorker::FindCancel(const pb::Dispatch& dispatch, int32_t sample) const {
   const auto found = std::ranges::find_if(cancels_, [&](const pb::Cancel& cancel) {
     return cancel.request_id() == dispatch.request_id() && cancel.epoch() == dispatch.epoch() &&

@@ -41,6 +41,8 @@ class FakeWorker final {
   void Leave();
   // Waits for the dispatch with this number, counted from 0.
   worker::v1::Dispatch AwaitDispatch(size_t number = 0);
+  // How many dispatches have arrived.
+  size_t dispatches();
   // Waits for a cancel of the dispatch's request or, with `sample`, of this sample alone.
   worker::v1::Cancel AwaitCancel(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);
   bool Cancelled(const worker::v1::Dispatch& dispatch, int32_t sample = kAll);

@@ -49,7 +49,7 @@ HttpFuzzPort::HttpFuzzPort(const HttpServerOptions& options, Check check)
     checked(exchange->request());
     exchange->Begin(200, "text/event-stream");
     exchange->Write("data: 1\n\n");
-    exchange->Finish();
+    exchange->Finish("");
   });
   server_->AddProbe("/health", [checked](const std::shared_ptr<HttpExchange>& exchange) {
     checked(exchange->request());

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/own_sockets.h"
+
 // Tests of calls of tools, reasoning, and the APIs beside OpenAI's chat and completions.
 namespace baton {
 namespace {
@@ -203,6 +205,33 @@ TEST_F(OpenAiApiTest, EachChunkHasTheUsageWhenAskedFor) {
   const Json last = EventsOf(answer.get().body).back();
   EXPECT_EQ(last["usage"]["prompt_tokens"], 3);
   EXPECT_EQ(last["usage"]["completion_tokens"], 2);
+}
+
+// Each segment costs the router a system call and, with TLS, a record.
+TEST_F(OpenAiApiTest, TheTokensOfOneMessageAndTheEndAreOneSegment) {
+  FakeWorker worker(WorkerOptions());
+  RawConnection client(router_->http());
+  ASSERT_TRUE(client.Send(
+      PostOf("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"n", 2}, {"seed", 1}})));
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker::v1::ToRouter message;
+  for (const int sample : {0, 1}) {
+    worker::v1::Token& token = *message.add_tokens();
+    token.set_request_id(dispatch.request_id());
+    token.set_epoch(dispatch.epoch());
+    token.set_sample(sample);
+    token.set_token('a');
+    token.set_finish(static_cast<int>(FinishReason::kLength));
+  }
+  worker::v1::Finished& finished = *message.add_finished();
+  finished.set_request_id(dispatch.request_id());
+  finished.set_epoch(dispatch.epoch());
+  worker.Send(std::move(message));
+  const std::string answer = client.ReadUntil("\r\n0\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("\"index\":0"));
+  EXPECT_THAT(answer, HasSubstr("\"index\":1"));
+  EXPECT_THAT(answer, HasSubstr("data: [DONE]"));
+  EXPECT_EQ(ReceivedSegments(client.fd()), 1u);
 }
 
 class KeepAliveTest : public OpenAiApiTest {

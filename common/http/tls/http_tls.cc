@@ -108,7 +108,7 @@ std::shared_ptr<HttpTls::Context> HttpTls::CurrentContext() {
 }
 
 std::unique_ptr<HttpStream> HttpTls::MakeStream(boost::asio::ip::tcp::socket socket) {
-  return std::make_unique<TlsStream>(std::move(socket), CurrentContext());
+  return std::make_unique<TlsStream>(std::move(socket), CurrentContext()->native_handle());
 }
 
 }  // namespace baton

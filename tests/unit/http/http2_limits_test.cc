@@ -104,7 +104,7 @@ TEST_F(Http2LimitsTest, BodiesThatWaitAreBoundedTogether) {
   EXPECT_EQ(client.Await(client.Post("/echo", "small")).body, "small");
   exchange->Begin(200, "text/plain");
   EXPECT_EQ(client.Await(client.Post("/echo", body)).body, body);
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_EQ(client.Await(first).status, 200);
   // All connections together have the whole.
   std::vector<std::unique_ptr<Http2Client>> clients;

@@ -114,7 +114,7 @@ TEST_F(Http2ServerTest, StreamsFromAnotherThread) {
     EXPECT_TRUE(client.Await([&] { return client.answer(stream).body.ends_with(event); }));
   }
   EXPECT_FALSE(client.answer(stream).ended);
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_FALSE(exchange->Write("late"));
   EXPECT_EQ(client.Await(stream).body, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
   EXPECT_FALSE(client.answer(stream).headers.contains("transfer-encoding"));
@@ -132,7 +132,7 @@ TEST_F(Http2ServerTest, TheHeadOfAStreamAndItsFirstEventAreOneSegment) {
   exchange->Write("data: 1\n\n");
   EXPECT_TRUE(client.Await([&] { return client.answer(stream).body == "data: 1\n\n"; }));
   EXPECT_EQ(ReceivedSegments(client.fd()), before + 1);
-  exchange->Finish();
+  exchange->Finish("");
 }
 
 TEST_F(Http2ServerTest, AStreamThatIsReadSlowlyDelaysNoOther) {
@@ -143,7 +143,7 @@ TEST_F(Http2ServerTest, AStreamThatIsReadSlowlyDelaysNoOther) {
   const auto exchange = taken.get();
   const std::string part(10'000, 'x');
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(exchange->Write(part));
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_TRUE(client.Await([&] { return client.answer(slow).body.size() == 1000; }));
   for (int i = 0; i < 50; ++i) EXPECT_EQ(client.Await(client.Get("/hello?x")).body, "hello x");
   EXPECT_EQ(client.answer(slow).body.size(), 1000u);
@@ -224,7 +224,7 @@ TEST_F(Http2ServerTest, DrainingLetsRequestsEnd) {
   EXPECT_TRUE(client.Await([&] { return client.goaway().has_value(); }));
   EXPECT_EQ(client.goaway(), http2::kNoError);
   EXPECT_TRUE(exchange->Write("data: 1\n\n"));
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_EQ(client.Await(stream).body, "data: 1\n\n");
   EXPECT_FALSE(client.answer(stream).reset.has_value());
   EXPECT_TRUE(client.AwaitEnd());
@@ -246,7 +246,7 @@ TEST_F(Http2ServerTest, StopTellsTheClientAndLeavesHeldExchangesInert) {
   server_.reset();
   EXPECT_LT(SteadyClock().Now() - begin, kLimit);
   EXPECT_FALSE(exchange->Write("x"));
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_TRUE(client.AwaitEnd());
   EXPECT_EQ(client.goaway(), http2::kNoError);
 }

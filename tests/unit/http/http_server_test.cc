@@ -57,7 +57,7 @@ TEST_F(HttpServerTest, StreamsFromAnotherThread) {
   EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"),
               HasSubstr("Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"));
   EXPECT_TRUE(exchange->Write("data: 2\n\n"));
-  exchange->Finish();
+  exchange->Finish("");
   EXPECT_FALSE(exchange->Write("late"));
   EXPECT_EQ(connection.ReadToEnd(), "9\r\ndata: 2\n\n\r\n0\r\n\r\n");
 }
@@ -82,7 +82,19 @@ TEST_F(HttpServerTest, TheHeadOfAStreamAndItsFirstEventAreOneSegment) {
   ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
   EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"), HasSubstr("200 OK"));
   EXPECT_EQ(ReceivedSegments(connection.fd()), 1u);
-  taken.get_future().get()->Finish();
+  taken.get_future().get()->Finish("");
+}
+
+TEST_F(HttpServerTest, TheLastBytesOfAStreamAndItsEndAreOneSegment) {
+  StartServer();
+  server_->AddRoute("GET", "/stream", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Begin(200, "text/event-stream");
+    exchange->Finish("data: 1\n\n");
+  });
+  RawConnection connection(address());
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(connection.ReadUntil("\r\n0\r\n\r\n"), HasSubstr("\r\n9\r\ndata: 1\n\n\r\n"));
+  EXPECT_EQ(ReceivedSegments(connection.fd()), 1u);
 }
 
 TEST_F(HttpServerTest, TellsWhenTheClientGoesAway) {
@@ -163,7 +175,7 @@ TEST_F(HttpServerTest, HeadIsGetWithoutTheBody) {
   server_->AddRoute("GET", "/stream", [](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->Begin(200, "text/event-stream");
     EXPECT_FALSE(exchange->Write("data: 1\n\n"));
-    exchange->Finish();
+    exchange->Finish("");
   });
   RawConnection connection(address());
   ASSERT_TRUE(connection.Send("HEAD /stream HTTP/1.1\r\n\r\nGET /hello?next HTTP/1.1\r\n\r\n"));
@@ -254,7 +266,7 @@ TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {
   auto exchange = taken.get_future().get();
   server_.reset();
   EXPECT_FALSE(exchange->Write("x"));
-  exchange->Finish();
+  exchange->Finish("");
 }
 
 TEST(HttpServerStartTest, BadAddressesAreNamed) {
