@@ -79,7 +79,7 @@ Status MessageQueue::Send(size_t bytes) {
 }
 
 Status MessageQueue::Receive(std::string& stream) {
-  std::array<ibv_wc, 2 * kSlots> completions;
+  std::array<ibv_wc, 2 * size_t{kSlots}> completions;
   BATON_ASSIGN_OR_RETURN(const size_t count, completions_->Poll(completions));
   for (const ibv_wc& completion : std::span(completions).first(count)) {
     if (completion.status != IBV_WC_SUCCESS) {

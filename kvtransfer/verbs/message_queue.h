@@ -54,7 +54,7 @@ class MessageQueue final {
   void TakeNotifications() { completions_->TakeNotifications(); }
 
  private:
-  explicit MessageQueue(Rail& rail) : rail_(rail), memory_(2 * kSlots * kSlotBytes) {}
+  explicit MessageQueue(Rail& rail) : rail_(rail), memory_(2 * size_t{kSlots} * kSlotBytes) {}
   Status Open();
   std::span<std::byte> Slot(uint32_t index) {
     return std::span(memory_).subspan(size_t{index} * kSlotBytes, kSlotBytes);
