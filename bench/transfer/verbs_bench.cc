@@ -1,5 +1,6 @@
 // What a hand-off over verbs costs without the network: the RDMA devices are imaginary, and their
-// writes are copies within this process. Beside it the same hand-off over shm and tcp.
+// writes are copies within this process. Beside it the same hand-off over shm and tcp, and the
+// processor time of each run between ranks of unequal shapes.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,12 +17,9 @@
 namespace baton {
 namespace {
 
-// From the offer of one block of 4 KiB to the end of its session at the sender. Both ends are
-// threads of this process, and control messages are calls.
-void HandOffOneBlock(benchmark::State& state, const std::string& transport) {
+HandoffPair::Options OptionsOf(const std::string& transport) {
   HandoffPair::Options options;
   options.transport = transport;
-  options.layout = DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16});
   if (transport == "verbs") {
     options.make_transport = [](std::string_view) {
       TransportOptions verbs;
@@ -30,6 +28,14 @@ void HandOffOneBlock(benchmark::State& state, const std::string& transport) {
       return VerbsTransport::Create(&LoopbackVerbs(), verbs, nullptr, {}, {});
     };
   }
+  return options;
+}
+
+// From the offer of one block of 4 KiB to the end of its session at the sender. Both ends are
+// threads of this process, and control messages are calls.
+void HandOffOneBlock(benchmark::State& state, const std::string& transport) {
+  HandoffPair::Options options = OptionsOf(transport);
+  options.layout = DenseLayout({.layers = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::kF16});
   HandoffPair pair(options);
   const std::vector<BlockId> source = Blocks(0, 1);
   pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
@@ -45,6 +51,58 @@ void HandOffOneBlock(benchmark::State& state, const std::string& transport) {
 BENCHMARK_CAPTURE(HandOffOneBlock, verbs, "verbs")->UseRealTime();
 BENCHMARK_CAPTURE(HandOffOneBlock, shm, "shm")->UseRealTime();
 BENCHMARK_CAPTURE(HandOffOneBlock, tcp, "tcp")->UseRealTime();
+
+constexpr int32_t kHeads = 8;
+constexpr int32_t kLayers = 8;
+constexpr uint32_t kBlocks = 32;
+
+std::vector<KvShard> RanksOf(int64_t ranks) {
+  std::vector<KvShard> shards;
+  const auto heads = kHeads / static_cast<int32_t>(ranks);
+  for (int32_t first = 0; first < kHeads; first += heads) {
+    shards.push_back({0, kLayers, first, heads});
+  }
+  return shards;
+}
+
+// A hand-off between ranks of unequal shapes over verbs, without checksums. Arguments: ranks of the
+// sender, of the receiver, and bytes of a run, which is one head of one plane of a block. Reports
+// the processor time that all threads of both ends spend on a run, with the planning, the control
+// messages and the copy itself.
+void HandOffRuns(benchmark::State& state) {
+  HandoffPair::Options options = OptionsOf("verbs");
+  constexpr int32_t kTokens = 16;
+  const auto head_dim = static_cast<int32_t>(state.range(2)) / kTokens / 2;
+  options.layout = DenseLayout({.layers = kLayers,
+                                .kv_heads = kHeads,
+                                .head_dim = head_dim,
+                                .block_tokens = kTokens,
+                                .dtype = DType::kBF16});
+  options.sender_shards = RanksOf(state.range(0));
+  options.receiver_shards = RanksOf(state.range(1));
+  options.checksums = false;
+  HandoffPair pair(options);
+  const std::vector<BlockId> source = Blocks(0, kBlocks);
+  pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
+    pair.receiver().Grant(id, epoch, 0, source);
+  };
+  uint64_t session = 0;
+  while (state.KeepRunning()) {
+    const SessionId id(++session);
+    pair.Send(id, source, kBlocks, "t");
+    BATON_CHECK(pair.sent().WaitEnd(id), "hand-off {} does not end", id);
+  }
+  BATON_CHECK(pair.SameContent(source, source), "the blocks are not the sender's");
+  constexpr double kRuns = 2.0 * kLayers * kHeads * kBlocks;
+  state.counters["runs"] = kRuns;
+  state.counters["cpu_us_per_run"] = benchmark::Counter(
+      kRuns / 1e6, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(HandOffRuns)
+    ->ArgNames({"senders", "receivers", "bytes"})
+    ->ArgsProduct({{8}, {2}, {512, 1024, 2048, 4096}})
+    ->ArgsProduct({{2}, {8}, {512, 1024, 2048, 4096}})
+    ->MeasureProcessCPUTime();
 
 }  // namespace
 }  // namespace baton

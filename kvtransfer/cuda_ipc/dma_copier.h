@@ -21,6 +21,7 @@ class DmaCopier final : public Copier {
   std::string Greeting() const override { return {}; }
   // `access` is an export of the peer's Dma.
   Status Connect(std::string_view access) override;
+  bool marks_copies() const override { return false; }
   uint64_t peer_bytes() const override { return peer_memory_ ? peer_memory_->size() : 0; }
   StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun> runs) override;
   Status Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) override;

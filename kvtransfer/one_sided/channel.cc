@@ -67,7 +67,7 @@ size_t OneSidedChannel::Poll(Time now, std::span<WriteEvent> events) {
   end_.Receive(now);
   if (end_.status().ok()) StartQueued();
   if (copier_) TakeDone();
-  rate_.OnPoll(now, IsCopying());
+  rate_.OnPoll(now, copies_ > 0);
   JudgePolling(now);
   if (copier_ && !wants_poll_) copier_->WatchEnds();
   end_.Flush();
@@ -121,10 +121,7 @@ void OneSidedChannel::OnClose(uint64_t key) {
   windows_[key].closing = true;
   end_.EndAllLater(WriteEvent::Kind::kFailed,
                    MakeStatus(StatusCode::kAborted, "the peer closed the write window"),
-                   [&](const Op& op) {
-                     const bool landed = op.started && !op.moving;
-                     return op.header.window_key == key && !landed;
-                   });
+                   [&](const Op& op) { return op.header.window_key == key && !IsReported(op); });
   ConfirmIfDrained(key);
 }
 
@@ -142,10 +139,6 @@ bool OneSidedChannel::IsQueued(uint64_t key) const {
     const Op& op = entry.second;
     return op.header.window_key == key && !op.started && !op.verdict;
   });
-}
-
-bool OneSidedChannel::IsCopying() const {
-  return std::ranges::any_of(windows_, [](const auto& entry) { return entry.second.copies > 0; });
 }
 
 void OneSidedChannel::Release(uint64_t window_key) {
@@ -172,8 +165,12 @@ Status OneSidedChannel::CheckAck(uint64_t id, const Op* op) {
     return InvalidArgument(
         "write {} was acknowledged, but the last write is {}", id, end_.last_op());
   }
-  if (op->started && !op->moving) return OkStatus();
-  return InvalidArgument("write {} was acknowledged before it landed", id);
+  if (IsReported(*op)) return OkStatus();
+  return InvalidArgument("write {} was acknowledged before it was reported", id);
+}
+
+bool OneSidedChannel::IsReported(const Op& op) const {
+  return op.started && (copier_->marks_copies() || !op.moving);
 }
 
 void OneSidedChannel::StartQueued() {
@@ -214,7 +211,12 @@ Status OneSidedChannel::StartCopy(Op& op) {
   BATON_ASSIGN_OR_RETURN(op.mark, copier_->Copy(MoveId(op.header.op), op.runs));
   op.started = op.moving = true;
   end_.OnProgress();
-  ++windows_[op.header.window_key].copies;
+  ++copies_;
+  if (copier_->marks_copies()) {
+    SendLanded(op);
+  } else {
+    ++windows_[op.header.window_key].copies;
+  }
   return StartSums(op);
 }
 
@@ -250,14 +252,17 @@ void OneSidedChannel::TakeDone() {
 
 void OneSidedChannel::OnCopied(Op& op, const Status& status) {
   op.moving = false;
+  --copies_;
   rate_.OnMoved(op.header.payload_bytes);
   if (!status.ok()) {
     copies_are_lost_ = true;
     return end_.Die(status, WriteEvent::Kind::kFailed);
   }
   const uint64_t key = op.header.window_key;
-  --windows_[key].copies;
-  SendEnd(op);
+  if (!copier_->marks_copies()) {
+    --windows_[key].copies;
+    if (!op.verdict) SendLanded(op);
+  }
   ConfirmIfDrained(key);
 }
 
@@ -271,14 +276,10 @@ void OneSidedChannel::JudgePolling(Time now) {
   wants_poll_ = busy_polls_ && end_.MovedLately(now) && std::ranges::any_of(end_.ops(), waits);
 }
 
-void OneSidedChannel::SendEnd(const Op& op) {
+void OneSidedChannel::SendLanded(const Op& op) {
   SidebandFrame landed = FrameOf(SidebandType::kLanded, op.header.window_key);
   landed.header.op = op.header.op;
   landed.header.code = op.mark;
-  if (op.verdict) {
-    landed.header.type = SidebandType::kTakenBack;
-    return end_.Send(landed);
-  }
   landed.header.tag = op.header.tag;
   landed.header.granule = op.header.granule;
   landed.header.bytes = op.header.payload_bytes;

@@ -14,12 +14,13 @@
 namespace baton {
 
 // The sending end of a one-sided channel: moves the bytes into the receiver's memory itself, and
-// reports to the receiver which copies have ended. The receiver cannot stop a copy, so the sender
-// has three duties. It copies only into windows that the receiver gave it and that are not closed.
-// It confirms a close only after the last copy through that window has ended. It sends kBye only
-// after the last copy of all has ended. If the end of a copy cannot be known (the device is lost),
-// the sender confirms nothing, and the receiver waits for the proof of its RemoteAccess. Owned by
-// the transport's user; its thread only.
+// reports the copies to the receiver: when they start if the receiver can tell when they have
+// landed (Copier::marks_copies), else when they have ended. The receiver cannot stop a copy, so the
+// sender has three duties. It copies only into windows that the receiver gave it and that are not
+// closed. It confirms a close only after the last copy through that window was reported. It sends
+// kBye only after the last copy of all has ended. If the end of a copy cannot be known (the device
+// is lost), the sender confirms nothing, and the receiver waits for the proof of its RemoteAccess.
+// Owned by the transport's user; its thread only.
 class OneSidedChannel final : public Channel, private SendingEnd::Mover {
  public:
   struct Options {
@@ -57,7 +58,7 @@ class OneSidedChannel final : public Channel, private SendingEnd::Mover {
     bool closing = false;   // the receiver waits for our confirmation
     bool released = false;  // confirm (kDrained) without being asked
     std::vector<ByteRange> ranges;
-    size_t copies = 0;  // copies under way
+    size_t copies = 0;  // copies under way that are not reported yet
   };
 
   Status OnWelcome(const SidebandFrame& frame) override;
@@ -81,15 +82,17 @@ class OneSidedChannel final : public Channel, private SendingEnd::Mover {
   void OnCopied(Op& op, const Status& status);
   void OnSummed(Op& op, DmaDone done);
   void JudgePolling(Time now);
-  // Reports that the operation's copy has ended.
-  void SendEnd(const Op& op);
+  // Whether the receiver was told of the operation's copy, so that it acknowledges or refuses it.
+  bool IsReported(const Op& op) const;
+  // Reports the operation's copy.
+  void SendLanded(const Op& op);
   void ConfirmIfDrained(uint64_t key);
   bool IsQueued(uint64_t key) const;
-  bool IsCopying() const;
 
   std::unique_ptr<Copier> copier_;  // null once the channel is dead and its last operation ended
   SendingEnd end_;
   bool copies_are_lost_ = false;  // the end of some copy is not known
+  size_t copies_ = 0;             // under way
   std::deque<uint64_t> queued_;
   std::map<uint64_t, Window> windows_;
   RateMeter rate_;

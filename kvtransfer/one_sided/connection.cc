@@ -60,7 +60,6 @@ Status OneSidedConnection::OnFrame(SidebandFrame frame) {
     case SidebandType::kLanded:
       BATON_RETURN_IF_ERROR(CheckLanded(frame));
       [[fallthrough]];
-    case SidebandType::kTakenBack:
     case SidebandType::kDrained:
       BATON_RETURN_IF_ERROR(receiver_.OnReport(id_, std::move(frame)));
       return broken_;

@@ -24,6 +24,9 @@ class Copier {
   // Called once, before Copy. Errors: InvalidArgument for something that is not an access;
   // Unavailable when this process cannot reach the memory.
   virtual Status Connect(std::string_view access) = 0;
+  // Whether the peer's RemoteAccess::HasLanded is false until every byte of a copy has landed. Then
+  // a copy may be reported when it starts. Otherwise HasLanded is always true. Constant.
+  virtual bool marks_copies() const = 0;
   // The size of the peer's region in bytes. 0 before Connect.
   virtual uint64_t peer_bytes() const = 0;
 

@@ -18,8 +18,8 @@ constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 // The most arrivals that may wait to be taken: a note among them can be 100 kB.
 constexpr size_t kMaxArrivals = 256;
 
-// The most reports of one peer that may wait for bytes to land: an end for each operation that a
-// channel can have, and as many that were taken back.
+// The most reports of one peer that may wait for bytes to land: a copy for each operation that a
+// channel can have, and as many windows that are given back.
 constexpr size_t kMaxReports = 2 * kMaxOutstandingOps;
 
 void Watch(int epoll_fd, int fd, uint32_t events) {
@@ -96,7 +96,6 @@ void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
     }
     if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
     has_moved_ = true;
-    if (frame.header.type == SidebandType::kTakenBack) continue;
     const Status counts = OnLanded(id, peer, frame);
     if (!counts.ok()) peer.connection->Acknowledge(frame.header.op, counts);
   }

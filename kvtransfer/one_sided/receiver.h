@@ -54,10 +54,10 @@ class OneSidedReceiver final {
   // The window that the peer may write through from now on, or null.
   const WriteWindow* Give(uint64_t peer, uint64_t key, uint32_t region);
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
-  // The peer reports the end of a copy (kLanded, kTakenBack) or that it writes no more through a
-  // window (kDrained). Reports take effect in their order, and a copy's not before its bytes are in
-  // place. An operation's acknowledgement follows. An error: the peer reports more copies than a
-  // channel can have.
+  // The peer reports a copy (kLanded) or that it writes no more through a window (kDrained).
+  // Reports take effect in their order, and a copy's not before its bytes are in place. An
+  // operation's acknowledgement follows. An error: the peer reports more copies than a channel can
+  // have.
   Status OnReport(uint64_t peer, SidebandFrame frame);
   // Whether no further frame may be read, because too many arrivals have not been taken yet.
   bool is_behind() const;

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -91,6 +92,29 @@ StatusOr<SidebandFrame> ParseSidebandFrame(std::span<const std::byte> bytes) {
     frame.text.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
   }
   return frame;
+}
+
+std::string EncodeStreamFrame(const SidebandFrame& frame) {
+  const std::string bytes = EncodeSidebandFrame(frame);
+  const auto length = static_cast<uint32_t>(bytes.size());
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes;
+}
+
+StatusOr<std::optional<SidebandFrame>> TakeStreamFrame(std::string_view stream, size_t& offset) {
+  const std::string_view left = stream.substr(offset);
+  uint32_t length = 0;
+  if (left.size() < sizeof(length)) return std::optional<SidebandFrame>();
+  std::memcpy(&length, left.data(), sizeof(length));
+  if (length > kMaxSidebandFrameBytes) {
+    return InvalidArgument(
+        "a frame of {} bytes; at most {} are allowed", length, kMaxSidebandFrameBytes);
+  }
+  if (left.size() - sizeof(length) < length) return std::optional<SidebandFrame>();
+  const std::string_view bytes = left.substr(sizeof(length), length);
+  BATON_ASSIGN_OR_RETURN(SidebandFrame frame,
+                         ParseSidebandFrame(std::as_bytes(std::span(bytes.data(), bytes.size()))));
+  offset += sizeof(length) + length;
+  return std::optional<SidebandFrame>(std::move(frame));
 }
 
 }  // namespace baton

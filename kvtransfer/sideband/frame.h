@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -18,18 +20,17 @@ enum class SidebandType : uint16_t {
   // From the sender.
   kHello = 1,  // op: the region to write; text: Copier::Greeting
   kAsk = 2,    // key: asks for the right to write through that window
-  // key, op, tag, granule, bytes, runs: this operation's copy has ended; code: its mark
-  // (Copier::Copy)
+  // key, op, tag, granule, bytes, runs: this operation's copy has ended or, where its mark tells
+  // when it has landed, has begun; code: its mark (Copier::Copy)
   kLanded = 3,
-  // key: no copy through that window is under way, and none follows before the next kAsk for it.
+  // key: no copy through that window is under way but those whose kLanded came before, and none
+  // follows before the next kAsk for it.
   kDrained = 4,
   kBye = 5,   // no copy is under way, and none will follow
   kNote = 6,  // key, text: Channel::PostNote
-  // key, op, code: as kLanded, but the operation was aborted meanwhile and does not count
-  kTakenBack = 7,
   // key, op, tag, granule, bytes, runs: the payload of this operation is the next one that the
   // channel's communicator sends (nccl/)
-  kSend = 8,
+  kSend = 7,
   // From the receiver.
   kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
   // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
@@ -41,10 +42,10 @@ enum class SidebandType : uint16_t {
 
 struct SidebandHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
-  uint16_t version = 2;
+  uint16_t version = 3;
   SidebandType type = SidebandType::kHello;
   uint32_t count = 0;  // number of runs or ranges, or bytes of text
-  uint32_t code = 0;   // a StatusCode; of kLanded and kTakenBack a mark
+  uint32_t code = 0;   // a StatusCode; of kLanded a mark
   uint64_t key = 0;
   uint64_t op = 0;
   uint64_t tag = 0;
@@ -69,5 +70,11 @@ struct SidebandFrame {
 std::string EncodeSidebandFrame(const SidebandFrame& frame);
 // InvalidArgument for bytes that are not a frame: magic, version, type, counts.
 StatusOr<SidebandFrame> ParseSidebandFrame(std::span<const std::byte> bytes);
+
+// A frame in a stream of bytes follows its length in bytes, a little-endian 32-bit number.
+std::string EncodeStreamFrame(const SidebandFrame& frame);
+// The frame that begins at `offset`, which moves behind the frame; nothing if the frame is not
+// complete. InvalidArgument as for ParseSidebandFrame, and for a length that no frame has.
+StatusOr<std::optional<SidebandFrame>> TakeStreamFrame(std::string_view stream, size_t& offset);
 
 }  // namespace baton

@@ -16,7 +16,8 @@ class FrameSocket {
  public:
   virtual ~FrameSocket() = default;
 
-  // Readable when Receive may have a frame, and writable when Flush may send one. Constant.
+  // Readable when Receive may have a frame, and writable or readable when Flush may send one.
+  // Constant.
   virtual int fd() const = 0;
   // The number of frames in the queue.
   virtual size_t waiting() const = 0;

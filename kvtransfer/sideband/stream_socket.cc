@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "kvtransfer/wire/frame.h"
@@ -26,11 +25,7 @@ StreamSocket::StreamSocket(UniqueFd socket,
 }
 
 Status StreamSocket::Send(const SidebandFrame& frame) {
-  const std::string bytes = EncodeSidebandFrame(frame);
-  const auto length = static_cast<uint32_t>(bytes.size());
-  std::string message(reinterpret_cast<const char*>(&length), sizeof(length));
-  message += bytes;
-  out_.push_back(std::move(message));
+  out_.push_back(EncodeStreamFrame(frame));
   return Flush();
 }
 
@@ -84,29 +79,12 @@ Status StreamSocket::TakeProof() {
   return Flush();
 }
 
-StatusOr<std::optional<SidebandFrame>> StreamSocket::TakeFrame() {
-  const std::string_view left = std::string_view(in_).substr(taken_);
-  uint32_t length = 0;
-  if (left.size() < sizeof(length)) return std::optional<SidebandFrame>();
-  std::memcpy(&length, left.data(), sizeof(length));
-  if (length > kMaxSidebandFrameBytes) {
-    return InvalidArgument(
-        "a frame of {} bytes; at most {} are allowed", length, kMaxSidebandFrameBytes);
-  }
-  if (left.size() - sizeof(length) < length) return std::optional<SidebandFrame>();
-  const std::string_view bytes = left.substr(sizeof(length), length);
-  BATON_ASSIGN_OR_RETURN(SidebandFrame frame,
-                         ParseSidebandFrame(std::as_bytes(std::span(bytes.data(), bytes.size()))));
-  taken_ += sizeof(length) + length;
-  return std::optional<SidebandFrame>(std::move(frame));
-}
-
 StatusOr<std::optional<SidebandFrame>> StreamSocket::Receive() {
   while (true) {
     std::optional<SidebandFrame> frame;
     if (!is_proven()) BATON_RETURN_IF_ERROR(TakeProof());
     if (is_proven()) {
-      BATON_ASSIGN_OR_RETURN(frame, TakeFrame());
+      BATON_ASSIGN_OR_RETURN(frame, TakeStreamFrame(in_, taken_));
     } else {
       BATON_RETURN_IF_ERROR(Flush());
     }

@@ -16,9 +16,8 @@
 
 namespace baton {
 
-// Carries frames over a stream socket: each frame follows its length in bytes, a little-endian
-// 32-bit number. Before the first frame, both ends may prove who they are. Contract, owner and
-// thread: FrameSocket.
+// Carries frames over a stream socket (EncodeStreamFrame). Before the first frame, both ends may
+// prove who they are. Contract, owner and thread: FrameSocket.
 class StreamSocket final : public FrameSocket {
  public:
   // Called when the peer has not proven who it is.
@@ -45,8 +44,6 @@ class StreamSocket final : public FrameSocket {
   StatusOr<bool> SendPart(const std::string& message);
   // Handles the messages of the proof in `in_`.
   Status TakeProof();
-  // The next whole frame of `in_`, or nothing.
-  StatusOr<std::optional<SidebandFrame>> TakeFrame();
 
   const UniqueFd socket_;
   const std::unique_ptr<PeerProof> proof_;

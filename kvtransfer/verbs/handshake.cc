@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "records are copied as they lie");
 
 constexpr uint32_t kMagic = 0x564b5642;  // "BVKV"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMax24Bits = (1u << 24) - 1;
 constexpr uint8_t kMinMtu = 1;
 constexpr uint8_t kMaxMtu = 5;
@@ -25,8 +25,9 @@ struct HandshakeHeader {
   uint16_t rails = 0;
   uint64_t address = 0;
   uint64_t bytes = 0;
+  QueuePairAddress messages;
 };
-static_assert(sizeof(HandshakeHeader) == 24);
+static_assert(sizeof(HandshakeHeader) == 32);
 
 struct RailHeader {
   Gid gid{};
@@ -56,6 +57,14 @@ StatusOr<Record> Take(std::string_view& bytes, std::string_view what) {
   std::memcpy(&record, bytes.data(), sizeof(record));
   bytes.remove_prefix(sizeof(record));
   return record;
+}
+
+Status CheckQueuePair(const QueuePairAddress& pair) {
+  if (pair.number <= kMax24Bits && pair.psn <= kMax24Bits) return OkStatus();
+  return InvalidArgument(
+      "a handshake states queue pair {:#x} with packet number {:#x}; both have 24 bits",
+      pair.number,
+      pair.psn);
 }
 
 bool IsKnown(PortKind kind) {
@@ -88,12 +97,7 @@ StatusOr<RailAddress> TakeRail(std::string_view& bytes) {
   }
   for (uint16_t i = 0; i < header.queue_pairs; ++i) {
     BATON_ASSIGN_OR_RETURN(const auto pair, Take<QueuePairAddress>(bytes, "a queue pair"));
-    if (pair.number > kMax24Bits || pair.psn > kMax24Bits) {
-      return InvalidArgument(
-          "a handshake states queue pair {:#x} with packet number {:#x}; both have 24 bits",
-          pair.number,
-          pair.psn);
-    }
+    BATON_RETURN_IF_ERROR(CheckQueuePair(pair));
     rail.queue_pairs.push_back(pair);
   }
   return rail;
@@ -148,6 +152,7 @@ std::string EncodeHandshake(const Handshake& handshake) {
   header.rails = static_cast<uint16_t>(handshake.rails.size());
   header.address = handshake.address;
   header.bytes = handshake.bytes;
+  header.messages = handshake.messages;
   std::string bytes;
   Append(bytes, header);
   for (const RailAddress& rail : handshake.rails) {
@@ -184,7 +189,8 @@ StatusOr<Handshake> ParseHandshake(std::string_view bytes) {
                            header.bytes,
                            header.address);
   }
-  Handshake handshake{header.address, header.bytes, {}};
+  BATON_RETURN_IF_ERROR(CheckQueuePair(header.messages));
+  Handshake handshake{header.address, header.bytes, header.messages, {}};
   for (uint16_t i = 0; i < header.rails; ++i) {
     BATON_ASSIGN_OR_RETURN(RailAddress rail, TakeRail(bytes));
     if (!handshake.rails.empty() && rail.index <= handshake.rails.back().index) {

@@ -52,6 +52,7 @@ struct Handshake {
   // The receiver's memory; 0 in a greeting.
   uint64_t address = 0;
   uint64_t bytes = 0;
+  QueuePairAddress messages;  // the queue pair for frames, which is on the first of the rails
   std::vector<RailAddress> rails;
   bool operator==(const Handshake&) const = default;
 };

@@ -172,7 +172,7 @@ Status QueuePair::PostSends(ibv_send_wr* first) {
   const int error = ibv_post_send(queue_pair_, first, &bad);
   if (error == 0) return OkStatus();
   return MakeStatus(StatusCode::kUnavailable,
-                    "{}: queue pair {} takes no RDMA WRITE: {}",
+                    "{}: queue pair {} takes no send request: {}",
                     rail_.ToString(),
                     queue_pair_->qp_num,
                     std::strerror(error));
@@ -181,8 +181,12 @@ Status QueuePair::PostSends(ibv_send_wr* first) {
 Status QueuePair::PostReceives(uint32_t count) {
   std::vector<ibv_recv_wr> requests(count);
   for (size_t i = 0; i + 1 < requests.size(); ++i) requests[i].next = &requests[i + 1];
+  return count == 0 ? OkStatus() : PostReceives(requests.data());
+}
+
+Status QueuePair::PostReceives(ibv_recv_wr* first) {
   ibv_recv_wr* bad = nullptr;
-  const int error = count == 0 ? 0 : ibv_post_recv(queue_pair_, requests.data(), &bad);
+  const int error = ibv_post_recv(queue_pair_, first, &bad);
   if (error == 0) return OkStatus();
   return MakeStatus(StatusCode::kUnavailable,
                     "{}: queue pair {} takes no receive request: {}",

@@ -22,6 +22,8 @@ class CompletionQueue final {
   void Arm();
   // Makes fd() unreadable until the next notification.
   void TakeNotifications();
+  // Whether a notification may come, or has come and was not taken.
+  bool is_armed() const { return is_armed_; }
   int fd() const { return channel_->fd; }
   ibv_cq* get() const { return queue_.get(); }
 
@@ -34,7 +36,7 @@ class CompletionQueue final {
   const VerbsLibrary& verbs_;
   VerbsPtr<ibv_comp_channel> channel_;
   VerbsPtr<ibv_cq> queue_;
-  bool is_armed_ = false;  // a notification may come
+  bool is_armed_ = false;
 };
 
 // A reliable connected (RC) queue pair: one end of a connection between two rails. Owned by one end
@@ -62,6 +64,8 @@ class QueuePair final {
   Status PostSends(ibv_send_wr* first);
   // Posts `count` receive requests, which have no memory: a write with immediate data consumes one.
   Status PostReceives(uint32_t count);
+  // Posts a list of receive requests. After an error, the number of posted requests is not known.
+  Status PostReceives(ibv_recv_wr* first);
 
   // Stops the queue pair. True: it is destroyed, so that none of its requests reads local memory
   // any more, and no byte of its peer can land any more. False: the device refuses; try again.

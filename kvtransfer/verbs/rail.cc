@@ -173,22 +173,33 @@ std::string Rail::ToString() const {
                      NameOf(port_.kind));
 }
 
-StatusOr<MemoryRegion> Rail::Register(const Buffer& buffer, Dma* dma) const {
-  if (buffer.kind() != MemoryKind::kHost) return RegisterDevice(buffer, dma);
-  MemoryRegion region = RegisterAddress(buffer);
-  if (region) return region;
+Status Rail::RegistrationFailed(size_t bytes) const {
   return MakeStatus(StatusCode::kUnavailable,
                     "RDMA device {} cannot register {} bytes: {}{}",
                     device_,
-                    buffer.size(),
+                    bytes,
                     std::strerror(errno),
                     errno == ENOMEM ? " (raise the limit of locked memory: ulimit -l)" : "");
 }
 
-MemoryRegion Rail::RegisterAddress(const Buffer& buffer) const {
-  const auto address = reinterpret_cast<uintptr_t>(buffer.data());
+StatusOr<MemoryRegion> Rail::Register(const Buffer& buffer, Dma* dma) const {
+  if (buffer.kind() != MemoryKind::kHost) return RegisterDevice(buffer, dma);
+  MemoryRegion region = RegisterAddress({buffer.data(), buffer.size()}, kAccess);
+  if (region) return region;
+  return RegistrationFailed(buffer.size());
+}
+
+StatusOr<MemoryRegion> Rail::RegisterPrivate(std::span<std::byte> memory) const {
+  MemoryRegion region = RegisterAddress(memory, IBV_ACCESS_LOCAL_WRITE);
+  if (region) return region;
+  return RegistrationFailed(memory.size());
+}
+
+MemoryRegion Rail::RegisterAddress(std::span<std::byte> memory, int access) const {
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
   return MemoryRegion(
-      verbs_.reg_mr_iova2(domain_.get(), buffer.data(), buffer.size(), address, kAccess),
+      verbs_.reg_mr_iova2(
+          domain_.get(), memory.data(), memory.size(), address, static_cast<unsigned>(access)),
       {verbs_.dereg_mr});
 }
 
@@ -207,7 +218,7 @@ StatusOr<MemoryRegion> Rail::RegisterDevice(const Buffer& buffer, Dma* dma) cons
     if (region) return region;
     refused = std::strerror(errno);
   }
-  MemoryRegion region = RegisterAddress(buffer);
+  MemoryRegion region = RegisterAddress({buffer.data(), buffer.size()}, kAccess);
   if (region) return region;
   return MakeStatus(StatusCode::kUnavailable,
                     "RDMA device {} cannot register {} bytes of a GPU's memory: by dma-buf: {}; by "

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +58,8 @@ class Rail final {
   // is registered by its dma-buf or, where that fails, by its address, which needs the kernel
   // module nvidia-peermem. `dma` is the GPU's; null for host memory.
   StatusOr<MemoryRegion> Register(const Buffer& buffer, Dma* dma) const;
+  // Registers memory of the host that only this process's own requests may read and write.
+  StatusOr<MemoryRegion> RegisterPrivate(std::span<std::byte> memory) const;
 
   // The asynchronous events of the device since the last call, one name each.
   std::vector<std::string> TakeEvents() const;
@@ -70,7 +74,9 @@ class Rail final {
 
  private:
   explicit Rail(const VerbsLibrary& verbs) : verbs_(verbs) {}
-  MemoryRegion RegisterAddress(const Buffer& buffer) const;  // null, and errno, if that fails
+  // Null, and errno, if that fails.
+  MemoryRegion RegisterAddress(std::span<std::byte> memory, int access) const;
+  Status RegistrationFailed(size_t bytes) const;  // by errno
   StatusOr<MemoryRegion> RegisterDevice(const Buffer& buffer, Dma* dma) const;
   // The port's attributes, if it is active.
   Status QueryActivePort(ibv_port_attr& attributes) const;

@@ -18,10 +18,14 @@ constexpr uint32_t kReceives = 512;
 }  // namespace
 
 StatusOr<std::unique_ptr<RemoteAccess>> VerbsAccess::Create(
-    std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys, Dma* dma) {
+    std::string peer,
+    std::span<const std::unique_ptr<Rail>> rails,
+    FindKeys find_keys,
+    Dma* dma,
+    VerbsSocket& socket) {
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   return std::unique_ptr<RemoteAccess>(
-      new VerbsAccess(std::move(peer), rails, std::move(find_keys), dma, std::move(epoll)));
+      new VerbsAccess(std::move(peer), rails, std::move(find_keys), dma, socket, std::move(epoll)));
 }
 
 StatusOr<std::vector<RailQueues::RailUse>> VerbsAccess::RailsOf(const Handshake& greeting) const {
@@ -56,6 +60,8 @@ StatusOr<std::string> VerbsAccess::Open(const Buffer& memory, std::string_view g
   }
   landed_.resize(queues_->size());
   Handshake ours;
+  BATON_ASSIGN_OR_RETURN(ours.messages, socket_.OpenMessages(*uses.front().rail));
+  BATON_RETURN_IF_ERROR(socket_.ConnectMessages(theirs.rails.front().port, theirs.messages));
   ours.address = reinterpret_cast<uintptr_t>(memory.data());
   ours.bytes = memory.size();
   ours.rails = queues_->Addresses(keys);

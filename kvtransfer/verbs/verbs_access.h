@@ -13,6 +13,7 @@
 #include "common/base/unique_fd.h"
 #include "kvtransfer/one_sided/remote_access.h"
 #include "kvtransfer/verbs/rail_queues.h"
+#include "kvtransfer/verbs/verbs_socket.h"
 
 namespace baton {
 
@@ -25,9 +26,14 @@ class VerbsAccess final : public RemoteAccess {
   using FindKeys = std::function<std::vector<uint32_t>(const Buffer& memory)>;
 
   // `rails` are all rails of this process. They must outlive the access. `dma` is the GPU's whose
-  // memory the peer will write, or null.
+  // memory the peer will write, or null. `socket` is the peer's, which the access uses only in
+  // Open.
   static StatusOr<std::unique_ptr<RemoteAccess>> Create(
-      std::string peer, std::span<const std::unique_ptr<Rail>> rails, FindKeys find_keys, Dma* dma);
+      std::string peer,
+      std::span<const std::unique_ptr<Rail>> rails,
+      FindKeys find_keys,
+      Dma* dma,
+      VerbsSocket& socket);
 
   const std::string& peer() const override { return peer_; }
   // `greeting`: the Handshake of the peer's VerbsCopier. Returns a Handshake.
@@ -41,11 +47,13 @@ class VerbsAccess final : public RemoteAccess {
               std::span<const std::unique_ptr<Rail>> rails,
               FindKeys find_keys,
               Dma* dma,
+              VerbsSocket& socket,
               UniqueFd epoll)
       : peer_(std::move(peer)),
         rails_(rails),
         find_keys_(std::move(find_keys)),
         dma_(dma),
+        socket_(socket),
         epoll_(std::move(epoll)) {}
 
   StatusOr<std::vector<RailQueues::RailUse>> RailsOf(const Handshake& greeting) const;
@@ -58,6 +66,7 @@ class VerbsAccess final : public RemoteAccess {
   const std::span<const std::unique_ptr<Rail>> rails_;
   const FindKeys find_keys_;
   Dma* const dma_;
+  VerbsSocket& socket_;
   const UniqueFd epoll_;  // watches the queues
   std::unique_ptr<RailQueues> queues_;
   std::vector<uint32_t> landed_;  // by queue pair: the number of the latest copy

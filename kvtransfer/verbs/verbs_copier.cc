@@ -19,7 +19,9 @@ constexpr uint32_t kSends = 256;
 
 StatusOr<std::unique_ptr<Copier>> VerbsCopier::Create(std::span<const RailQueues::RailUse> rails,
                                                       Source source,
-                                                      std::unique_ptr<DmaQueue> checksums) {
+                                                      std::unique_ptr<DmaQueue> checksums,
+                                                      VerbsSocket& socket) {
+  BATON_ASSIGN_OR_RETURN(const QueuePairAddress messages, socket.OpenMessages(*rails.front().rail));
   BATON_ASSIGN_OR_RETURN(auto queues, RailQueues::Create(rails, {.sends = kSends}));
   BATON_ASSIGN_OR_RETURN(UniqueFd epoll, MakeEpoll());
   BATON_ASSIGN_OR_RETURN(UniqueFd ended, MakeEventFd());
@@ -27,6 +29,8 @@ StatusOr<std::unique_ptr<Copier>> VerbsCopier::Create(std::span<const RailQueues
     BATON_RETURN_IF_ERROR(WatchFd(epoll.get(), fd));
   }
   return std::unique_ptr<Copier>(new VerbsCopier(std::move(source),
+                                                 socket,
+                                                 messages,
                                                  std::move(queues),
                                                  std::move(checksums),
                                                  std::move(epoll),
@@ -34,11 +38,15 @@ StatusOr<std::unique_ptr<Copier>> VerbsCopier::Create(std::span<const RailQueues
 }
 
 VerbsCopier::VerbsCopier(Source source,
+                         VerbsSocket& socket,
+                         QueuePairAddress messages,
                          std::unique_ptr<RailQueues> queues,
                          std::unique_ptr<DmaQueue> checksums,
                          UniqueFd epoll,
                          UniqueFd ended)
     : source_(std::move(source)),
+      socket_(socket),
+      messages_(messages),
       epoll_(std::move(epoll)),
       ended_(std::move(ended)),
       queues_(std::move(queues)),
@@ -61,6 +69,7 @@ VerbsCopier::~VerbsCopier() {
 
 std::string VerbsCopier::Greeting() const {
   Handshake greeting;
+  greeting.messages = messages_;
   greeting.rails = queues_->Addresses({});
   return EncodeHandshake(greeting);
 }
@@ -68,6 +77,7 @@ std::string VerbsCopier::Greeting() const {
 Status VerbsCopier::Connect(std::string_view access) {
   BATON_ASSIGN_OR_RETURN(const Handshake peer, ParseHandshake(access));
   BATON_RETURN_IF_ERROR(queues_->Connect(peer.rails, /*sends=*/true));
+  BATON_RETURN_IF_ERROR(socket_.ConnectMessages(peer.rails.front().port, peer.messages));
   for (size_t i = 0; i < memories_.size(); ++i) {
     memories_[i].peer_address = peer.address;
     memories_[i].peer_key = peer.rails[queues_->rail_of(i)].rkey;

@@ -11,6 +11,7 @@
 #include "kernels/dma.h"
 #include "kvtransfer/one_sided/copier.h"
 #include "kvtransfer/verbs/rail_queues.h"
+#include "kvtransfer/verbs/verbs_socket.h"
 #include "kvtransfer/verbs/write_queue.h"
 
 namespace baton {
@@ -26,16 +27,19 @@ class VerbsCopier final : public Copier {
     std::vector<uint32_t> local_keys;  // of the rails in use
   };
 
-  // `source` must outlive the copier. `checksums` computes the checksums of its bytes.
+  // `source` must outlive the copier. `checksums` computes the checksums of its bytes. `socket` is
+  // the channel's; the copier uses it until Connect returns.
   static StatusOr<std::unique_ptr<Copier>> Create(std::span<const RailQueues::RailUse> rails,
                                                   Source source,
-                                                  std::unique_ptr<DmaQueue> checksums);
+                                                  std::unique_ptr<DmaQueue> checksums,
+                                                  VerbsSocket& socket);
   ~VerbsCopier() override;
 
   // A Handshake.
   std::string Greeting() const override;
   // `access`: the Handshake of the peer's VerbsAccess.
   Status Connect(std::string_view access) override;
+  bool marks_copies() const override { return true; }
   uint64_t peer_bytes() const override { return peer_bytes_; }
   StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun> runs) override;
   Status Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) override;
@@ -47,6 +51,8 @@ class VerbsCopier final : public Copier {
 
  private:
   VerbsCopier(Source source,
+              VerbsSocket& socket,
+              QueuePairAddress messages,
               std::unique_ptr<RailQueues> queues,
               std::unique_ptr<DmaQueue> checksums,
               UniqueFd epoll,
@@ -60,7 +66,9 @@ class VerbsCopier final : public Copier {
   void Signal();
 
   const Source source_;
-  const UniqueFd epoll_;  // watches `ended_`, the completion queues and the checksums
+  VerbsSocket& socket_;
+  const QueuePairAddress messages_;  // this end's queue pair for frames
+  const UniqueFd epoll_;             // watches `ended_`, the completion queues and the checksums
   const UniqueFd ended_;
   std::unique_ptr<RailQueues> queues_;
   std::vector<WriteQueue> writes_;  // by queue pair

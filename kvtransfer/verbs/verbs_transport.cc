@@ -115,12 +115,14 @@ StatusOr<std::string> VerbsTransport::Listen() {
              std::move(checksums),
              [this, find_keys](UniqueFd accepted) -> StatusOr<AcceptedPeer> {
                BATON_ASSIGN_OR_RETURN(const TcpAddress peer_address, TuneAccepted(accepted));
+               const std::string name = peer_address.ToString();
+               BATON_ASSIGN_OR_RETURN(auto socket,
+                                      VerbsSocket::Create(AcceptDataSocket(
+                                          std::move(accepted), options_.proofs, name)));
                AcceptedPeer peer;
-               BATON_ASSIGN_OR_RETURN(
-                   peer.access,
-                   VerbsAccess::Create(peer_address.ToString(), rails_, find_keys, dma_));
-               peer.socket =
-                   AcceptDataSocket(std::move(accepted), options_.proofs, peer_address.ToString());
+               BATON_ASSIGN_OR_RETURN(peer.access,
+                                      VerbsAccess::Create(name, rails_, find_keys, dma_, *socket));
+               peer.socket = std::move(socket);
                return peer;
              });
   VerbsDescriptor descriptor;
@@ -175,10 +177,13 @@ StatusOr<std::unique_ptr<Channel>> VerbsTransport::Connect(const Region& local,
   }
   BATON_ASSIGN_OR_RETURN(auto checksums, MakeChecksums());
   OneSidedChannel::Options options;
-  BATON_ASSIGN_OR_RETURN(options.copier,
-                         VerbsCopier::Create(uses, std::move(source), std::move(checksums)));
-  BATON_ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(address));
-  options.socket = DialDataSocket(std::move(socket), options_.proofs.get());
+  BATON_ASSIGN_OR_RETURN(UniqueFd connecting, ConnectTcp(address));
+  BATON_ASSIGN_OR_RETURN(
+      auto socket,
+      VerbsSocket::Create(DialDataSocket(std::move(connecting), options_.proofs.get())));
+  BATON_ASSIGN_OR_RETURN(
+      options.copier, VerbsCopier::Create(uses, std::move(source), std::move(checksums), *socket));
+  options.socket = std::move(socket);
   options.source_bytes = memory.bytes;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();

@@ -14,8 +14,9 @@
 namespace baton {
 
 // KV data over RDMA (InfiniBand or RoCE v2): the sender writes into the receiver's arena with RDMA
-// WRITE. The frames of the one-sided protocol take a TCP connection. A window that the sender does
-// not give back is closed by destroying the queue pairs of that sender. Contract and threads:
+// WRITE. The frames of the one-sided protocol take a TCP connection for the handshake, then RDMA
+// SEND (VerbsSocket). A window that the sender does not give back is closed by destroying the queue
+// pairs of that sender that may write. Contract and threads:
 // kvtransfer/transport.h. Descriptor: VerbsDescriptor.
 class VerbsTransport final : public OneSidedTransport {
  public:

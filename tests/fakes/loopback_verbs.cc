@@ -24,16 +24,22 @@ struct Queue : ibv_cq {
   bool is_armed = false;
 };
 
-// A write that waits for its queue pair's turn.
+// A write or message that waits for its queue pair's turn.
 struct Waiting {
   ibv_send_wr request{};
   std::vector<ibv_sge> sources;
 };
 
+// A receive request; without memory, `memory` is zero.
+struct Receiving {
+  uint64_t id = 0;
+  ibv_sge memory{};
+};
+
 struct Pair : ibv_qp {
   ibv_qp_state at = IBV_QPS_RESET;
   uint32_t peer = 0;
-  uint32_t receives = 0;
+  std::deque<Receiving> receives;
   std::deque<Waiting> sends;
 };
 
@@ -68,7 +74,7 @@ void CompleteSend(Pair& pair, const ibv_send_wr& request, ibv_wc_status status) 
   ibv_wc completion{};
   completion.wr_id = request.wr_id;
   completion.status = status;
-  completion.opcode = IBV_WC_RDMA_WRITE;
+  completion.opcode = request.opcode == IBV_WR_SEND ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
   completion.qp_num = pair.qp_num;
   Complete(*static_cast<Queue*>(pair.send_cq), completion);
 }
@@ -95,7 +101,7 @@ std::byte* PointerTo(uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Carries out the pair's writes, in order, until one lacks a receive request.
+// Carries out the pair's writes and messages, in order, until one lacks a receive request.
 void Work(World& world, Pair& pair) {
   while (!pair.sends.empty() && pair.at == IBV_QPS_RTS) {
     const auto& [request, sources] = pair.sends.front();
@@ -107,18 +113,26 @@ void Work(World& world, Pair& pair) {
       return Break(pair, IBV_WC_RETRY_EXC_ERR);
     }
     Pair& peer = *found->second;
-    if (!IsRegistered(world, request, bytes)) return Break(pair, IBV_WC_REM_ACCESS_ERR);
-    const bool has_immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    if (has_immediate && peer.receives == 0) return;
-    auto* to = PointerTo(request.wr.rdma.remote_addr);
+    const bool is_message = request.opcode == IBV_WR_SEND;
+    if (!is_message && !IsRegistered(world, request, bytes)) {
+      return Break(pair, IBV_WC_REM_ACCESS_ERR);
+    }
+    const bool is_received = is_message || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    if (is_received && peer.receives.empty()) return;
+    if (is_message && bytes > peer.receives.front().memory.length) {
+      return Break(pair, IBV_WC_REM_INV_REQ_ERR);
+    }
+    auto* to =
+        PointerTo(is_message ? peer.receives.front().memory.addr : request.wr.rdma.remote_addr);
     for (const ibv_sge& source : sources) {
       std::memcpy(to, PointerTo(source.addr), source.length);
       to += source.length;
     }
-    if (has_immediate) {
-      --peer.receives;
+    if (is_received) {
       ibv_wc arrival{};
-      arrival.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+      arrival.wr_id = peer.receives.front().id;
+      peer.receives.pop_front();
+      arrival.opcode = is_message ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
       arrival.imm_data = request.imm_data;
       arrival.qp_num = peer.qp_num;
       arrival.byte_len = static_cast<uint32_t>(bytes);
@@ -148,7 +162,10 @@ int PostReceive(ibv_qp* to, ibv_recv_wr* request, ibv_recv_wr**) {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
   Pair& pair = *static_cast<Pair*>(to);
-  for (; request != nullptr; request = request->next) ++pair.receives;
+  for (; request != nullptr; request = request->next) {
+    pair.receives.push_back(
+        {request->wr_id, request->num_sge == 0 ? ibv_sge{} : *request->sg_list});
+  }
   if (const auto peer = world.pairs.find(pair.peer); peer != world.pairs.end()) {
     Work(world, *peer->second);
   }

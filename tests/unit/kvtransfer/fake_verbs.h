@@ -7,14 +7,23 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/unique_fd.h"
+#include "kvtransfer/epoll.h"
+#include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/verbs/verbs_library.h"
+#include "kvtransfer/verbs/verbs_socket.h"
 
 namespace baton {
+
+// A socket for a handshake whose frames do not matter.
+inline std::unique_ptr<VerbsSocket> UnconnectedVerbsSocket() {
+  return *VerbsSocket::Create(std::make_unique<StreamSocket>(*MakeEventFd()));
+}
 
 // A libibverbs with imaginary devices, for tests without RDMA hardware. Records what is posted. The
 // functions of libibverbs have no context of their own, so there is one object at a time.

@@ -40,6 +40,7 @@ constexpr uint32_t kMark = 0x03000007;
 // The calls of a RecordingCopier. Outlives the copier.
 struct CopierCalls {
   std::string access;
+  bool marks_copies = false;
   std::vector<uint64_t> copies;
   int fences = 0;
   std::deque<DmaDone> ends;  // what Poll returns
@@ -53,6 +54,7 @@ class RecordingCopier final : public Copier {
     calls_.access = access;
     return OkStatus();
   }
+  bool marks_copies() const override { return calls_.marks_copies; }
   uint64_t peer_bytes() const override { return 4096; }
   StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun>) override {
     calls_.copies.push_back(id);
@@ -159,25 +161,71 @@ TEST_F(CopierTest, ACopyWithoutAKnownEndIsNotConfirmed) {
   EXPECT_EQ(heard_.Last(SidebandType::kBye), nullptr);
 }
 
-TEST_F(CopierTest, TheEndOfACopyIsReportedWithItsMark) {
+TEST_F(CopierTest, ACopyWithoutAMarkIsReportedWhenItHasEnded) {
   StartCopy();
+  channel_->Release(kKey);
+  Poll();
+  EXPECT_EQ(heard_.Last(SidebandType::kLanded), nullptr);
+  EXPECT_EQ(heard_.Last(SidebandType::kDrained), nullptr);
   calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
   Poll();
+  EXPECT_NE(heard_.Last(SidebandType::kLanded), nullptr);
+  EXPECT_NE(heard_.Last(SidebandType::kDrained), nullptr);
+}
+
+class MarkedCopierTest : public CopierTest {
+ protected:
+  void SetUp() override {
+    calls_.marks_copies = true;
+    CopierTest::SetUp();
+    StartCopy();
+  }
+  void Acknowledge() {
+    SidebandFrame ack = FrameOf(SidebandType::kAck);
+    ack.header.op = 1;
+    Say(ack);
+  }
+  void EndCopy() {
+    calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
+    Poll();
+  }
+};
+
+// The receiver waits for the mark, so the report need not wait for the copy.
+TEST_F(MarkedCopierTest, ACopyIsReportedWithItsMarkWhenItStarts) {
   const SidebandFrame* landed = heard_.Last(SidebandType::kLanded);
   ASSERT_NE(landed, nullptr);
   EXPECT_EQ(landed->header.code, kMark);
+  channel_->Release(kKey);
+  Poll();
+  ASSERT_EQ(heard_.frames.back().header.type, SidebandType::kDrained);
+  EndCopy();
+  EXPECT_EQ(heard_.frames.back().header.type, SidebandType::kDrained) << "reported twice";
 }
 
-TEST_F(CopierTest, TheEndOfACopyThatWasTakenBackIsReportedToo) {
-  StartCopy();
+TEST_F(MarkedCopierTest, AnAcknowledgedWriteEndsWhenItsSourceIsNotReadAnyMore) {
+  Acknowledge();
+  EXPECT_TRUE(events_.empty()) << "the copy is still under way";
+  EndCopy();
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kDone);
+}
+
+// The receiver counted it before it closed the window.
+TEST_F(MarkedCopierTest, ACloseDoesNotFailAWriteThatWasCounted) {
+  Acknowledge();
+  Say(FrameOf(SidebandType::kClose, kKey));
+  EXPECT_NE(heard_.Last(SidebandType::kDrained), nullptr);
+  EndCopy();
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kDone);
+}
+
+TEST_F(MarkedCopierTest, AWriteThatIsTakenBackEndsAfterItsCopy) {
   channel_->RequestAbort(OpId(1));
-  calls_.ends.push_back({calls_.copies[0], OkStatus(), {}});
-  Poll();
-  EXPECT_EQ(heard_.Last(SidebandType::kLanded), nullptr);
-  const SidebandFrame* end = heard_.Last(SidebandType::kTakenBack);
-  ASSERT_NE(end, nullptr);
-  EXPECT_EQ(end->header.code, kMark);
-  EXPECT_EQ(end->header.key, kKey);
+  Acknowledge();
+  EXPECT_TRUE(events_.empty()) << "the source is still being read";
+  EndCopy();
   ASSERT_EQ(events_.size(), 1u);
   EXPECT_EQ(events_[0].kind, WriteEvent::Kind::kAborted);
 }
@@ -346,9 +394,7 @@ TEST_F(RemoteAccessTest, ACopyCountsWhenItsBytesHaveLanded) {
 
 TEST_F(RemoteAccessTest, AConfirmedCloseCountsAfterTheBytesOfAllCopies) {
   calls_.has_landed = false;
-  SidebandFrame taken_back = FrameOf(SidebandType::kTakenBack, kKey);
-  taken_back.header.code = kMark;
-  Say(taken_back);
+  Say(Landed());
   receiver_->CloseWindow(kKey);
   Say(FrameOf(SidebandType::kDrained, kKey));
   EXPECT_TRUE(Kinds().empty()) << "a byte may land in a closed window";

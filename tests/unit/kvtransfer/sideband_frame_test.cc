@@ -66,7 +66,7 @@ TEST(SidebandFrameTest, RefusesWhatIsNone) {
   EXPECT_TRUE(refused(changed(0, 'x')));  // magic
   EXPECT_TRUE(refused(changed(4, 9)));    // version
   EXPECT_TRUE(refused(changed(6, 0)));    // type
-  EXPECT_TRUE(refused(changed(6, 7)));    // between the types of the two sides
+  EXPECT_TRUE(refused(changed(6, 8)));    // between the types of the two sides
   EXPECT_TRUE(refused(changed(6, 2)));    // kAsk carries no records
   EXPECT_TRUE(refused(changed(8, 2)));    // count
   EXPECT_TRUE(refused(changed(11, 0x7f)));

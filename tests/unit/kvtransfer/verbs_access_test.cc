@@ -30,7 +30,7 @@ class VerbsAccessTest : public testing::Test {
   }
   std::unique_ptr<RemoteAccess> Open(const Buffer& memory, Dma* dma) {
     const auto keys = [](const Buffer&) { return std::vector<uint32_t>{7}; };
-    auto access = *VerbsAccess::Create("a peer", rails_, keys, dma);
+    auto access = *VerbsAccess::Create("a peer", rails_, keys, dma, *socket_);
     Handshake greeting;
     greeting.rails = {{.port = rails_[0]->port(), .rkey = 0, .index = 0, .queue_pairs = {{9, 1}}}};
     const auto opened = access->Open(memory, EncodeHandshake(greeting));
@@ -49,6 +49,7 @@ class VerbsAccessTest : public testing::Test {
 
   FakeVerbs verbs_;
   std::vector<std::unique_ptr<Rail>> rails_;
+  std::unique_ptr<VerbsSocket> socket_ = UnconnectedVerbsSocket();
   FakeGpu gpu_;
 };
 

@@ -53,7 +53,11 @@ class VerbsCanaryTest : public testing::Test {
                     FrameServer::Options{});
     region_ = windows_.Add(memory_);
     auto access = *VerbsAccess::Create(
-        "a peer", rails_, [](const Buffer&) { return std::vector<uint32_t>{7}; }, nullptr);
+        "a peer",
+        rails_,
+        [](const Buffer&) { return std::vector<uint32_t>{7}; },
+        nullptr,
+        *messages_);
     connection_ =
         receiver_->Add(std::make_unique<IpcSocket>(UniqueFd(fds[1])), std::move(access), Time{});
     ASSERT_TRUE(windows_.Open({kKey, region_->id(), {{0, memory_.size()}}}).ok());
@@ -96,6 +100,7 @@ class VerbsCanaryTest : public testing::Test {
   const UniqueFd epoll_ = *MakeEpoll();
   FakeVerbs verbs_;
   std::vector<std::unique_ptr<Rail>> rails_;
+  std::unique_ptr<VerbsSocket> messages_ = UnconnectedVerbsSocket();
   HostBuffer memory_{4096};
   WindowTable windows_;
   std::unique_ptr<Region> region_;

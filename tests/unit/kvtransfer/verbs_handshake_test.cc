@@ -19,6 +19,7 @@ Handshake TwoRails() {
   Handshake handshake;
   handshake.address = 0x7f0000001000;
   handshake.bytes = 1 << 20;
+  handshake.messages = {21, 22};
   RailAddress rail;
   rail.port = {Gid{0xfe, 0x80, 1}, 7, PortKind::kInfiniBand, 5};
   rail.rkey = 99;
@@ -55,7 +56,7 @@ TEST(VerbsHandshakeTest, AnotherVersionIsRefusedWithBothVersions) {
   std::string bytes = EncodeHandshake(TwoRails());
   bytes[4] = 9;
   EXPECT_EQ(ErrorOf(bytes),
-            "a handshake begins with 0x564b5642, version 9; this side has 0x564b5642, version 1");
+            "a handshake begins with 0x564b5642, version 9; this side has 0x564b5642, version 2");
 }
 
 TEST(VerbsHandshakeTest, CountsAndNumbersOutOfRangeAreRefused) {
@@ -74,6 +75,8 @@ TEST(VerbsHandshakeTest, CountsAndNumbersOutOfRangeAreRefused) {
   EXPECT_THAT(error_after([](Handshake& h) { h.rails[0].queue_pairs[0].number = 1 << 24; }),
               HasSubstr("both have 24 bits"));
   EXPECT_THAT(error_after([](Handshake& h) { h.rails[0].queue_pairs[0].psn = 1 << 24; }),
+              HasSubstr("both have 24 bits"));
+  EXPECT_THAT(error_after([](Handshake& h) { h.messages.number = 1 << 24; }),
               HasSubstr("both have 24 bits"));
   EXPECT_THAT(error_after([](Handshake& h) { h.rails[0].port.mtu = 6; }), HasSubstr("MTU code 6"));
   EXPECT_THAT(error_after([](Handshake& h) { h.rails[0].port.kind = PortKind{4}; }),

@@ -147,7 +147,7 @@ TEST_F(WriteQueueTest, APostThatFailsIsReported) {
   const Status posted = Post();
   EXPECT_EQ(posted.code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(posted)),
-              testing::HasSubstr("queue pair 17 takes no RDMA WRITE"));
+              testing::HasSubstr("queue pair 17 takes no send request"));
   std::vector<uint64_t> ids;
   writes_.TakeAll(ids);
   EXPECT_THAT(ids, ElementsAre(9));
