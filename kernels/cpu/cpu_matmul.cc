@@ -40,7 +40,7 @@ void CpuMatMul::Share(int64_t panels, const PackedMatrix& w, const Body& body) {
   items_.assign(1, 0);
   while (items_.back() < all) {
     const int64_t left = all - items_.back();
-    const int64_t size = std::max(least, left / (2 * pool_.threads()));
+    const int64_t size = std::max(least, left / pool_.threads() / 2);
     items_.push_back(std::min(all, items_.back() + (size + step - 1) / step * step));
   }
   pool_.Run(static_cast<int64_t>(items_.size()) - 1, [&](int64_t item, int) {
@@ -83,7 +83,7 @@ void CpuMatMul::Multiply(const Tensor& x,
       while (panel < last) {
         const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, last - panel));
         Panels(part, tile, panel, count, acc);
-        for (int32_t p = 0; p < count; ++p, ++panel) {
+        for (int64_t p = 0; p < count; ++p, ++panel) {
           const int64_t col = part.first_row + panel * kPanel;
           kernels_.store(acc + p * tile.rows * kPanel,
                          tile.rows,
@@ -117,7 +117,7 @@ void CpuMatMul::SiluMultiply(const Tensor& x,
       const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, end - panel));
       Panels(gate, tile, panel, count, gates);
       Panels(up, tile, panel, count, ups);
-      for (int32_t p = 0; p < count; ++p, ++panel) {
+      for (int64_t p = 0; p < count; ++p, ++panel) {
         const int64_t col = panel * kPanel;
         kernels_.silu_mul(gates + p * tile.rows * kPanel,
                           ups + p * tile.rows * kPanel,

@@ -137,7 +137,7 @@ TEST_F(HttpServerTest, AStreamThatNobodyReadsIsDropped) {
 
 TEST_F(HttpServerTest, AHandlerThatForgetsToAnswerGives500) {
   StartServer();
-  server_->AddRoute("GET", "/forget", [](std::shared_ptr<HttpExchange>) {});
+  server_->AddRoute("GET", "/forget", [](const std::shared_ptr<HttpExchange>&) {});
   EXPECT_EQ(HttpGet(address(), "/forget").status, 500);
 }
 
