@@ -10,8 +10,8 @@ namespace baton {
 
 // The threads of the CPU backend. `Run` distributes items of work to `threads` − 1 worker threads
 // and the calling thread. Items are claimed one by one, so a worker thread that the system does not
-// schedule costs nothing: the caller computes the items itself, and waits only for items that were
-// already claimed. Worker threads spin for 30 µs between the jobs of a step and sleep otherwise.
+// schedule costs nothing: the caller computes the items itself, and waits only for threads that
+// have claimed some. Worker threads spin for 30 µs between the jobs of a step and sleep otherwise.
 // `Run` is called by one thread at a time.
 class ThreadPool final {
  public:
